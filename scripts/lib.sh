@@ -1,0 +1,105 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# Shared by all scripts, sourced as:  . "$(dirname "$0")/lib.sh"
+#
+# Sets REPO, CACHE, KVER_SERIES, KVER_TESTED, SRC_DIR, TREE, PATCHES, TOOLCHAIN, MAKE_OPTS and the functions below.
+# Messages go to stderr, results (a path, a table) to stdout.
+
+set -euo pipefail
+
+REPO=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+CACHE=${VMAP_RUST_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/vmap-rust}
+TOOLCHAIN=${TOOLCHAIN:-root}
+
+# say MSG...: one line for the user.
+say() { printf '%s\n' "$*" >&2; }
+
+# die MSG...: one line for the user, then exit 1.
+die() { printf '%s: error: %s\n' "${0##*/}" "$*" >&2; exit 1; }
+
+# check_settings: makes CACHE absolute and refuses settings that cannot work.
+check_settings() {
+	case $CACHE in /*) ;; *) CACHE=$PWD/$CACHE ;; esac
+	case $CACHE$REPO in
+	*[[:space:]:]*) die "kbuild cannot work in a path with spaces or colons: cache $CACHE, repository $REPO;" \
+		"move the repository or set VMAP_RUST_CACHE" ;;
+	esac
+	mkdir -p "$CACHE" 2>/dev/null || die "cannot create the cache folder $CACHE; set VMAP_RUST_CACHE to a writable folder"
+	CACHE=$(cd "$CACHE" && pwd -P)
+	[ -w "$CACHE" ] || die "cannot write to the cache folder $CACHE; set VMAP_RUST_CACHE to a writable folder"
+	case $TOOLCHAIN in
+	root|host) ;;
+	*) die "TOOLCHAIN=$TOOLCHAIN is unknown; use TOOLCHAIN=root (the default) or TOOLCHAIN=host" ;;
+	esac
+}
+
+# meta KEY FALLBACK: prints the value of "KEY: value" in the META file of the patch series.
+meta() {
+	local value=
+	[ ! -r "$PATCHES/META" ] || value=$(sed -n "s/^$1:[[:space:]]*//p" "$PATCHES/META" | head -n 1)
+	printf '%s\n' "${value:-$2}"
+}
+
+# kernel_version DIR: prints the version in DIR/Makefile (7.3.4, or 7.3 without SUBLEVEL); exit 1 when there is none.
+kernel_version() {
+	[ -r "$1/Makefile" ] || return 1
+	awk -F' *= *' '$1 == "VERSION" { v = $2 } $1 == "PATCHLEVEL" { p = $2 } $1 == "SUBLEVEL" { s = $2; exit }
+		END { if (v == "" || p == "") exit 1; print v "." p (s > 0 ? "." s : "") }' "$1/Makefile"
+}
+
+# need_tool TOOL [PACKAGE]: dies unless TOOL is in PATH; PACKAGE is the Debian package that has it.
+need_tool() {
+	command -v "$1" >/dev/null 2>&1 || die "$1 is missing; install it (Debian package ${2:-$1})"
+}
+
+# need_space MIB WHAT: dies unless the cache folder's disk has MIB mebibytes free. WHAT says what they are for.
+need_space() {
+	local free
+	free=$(df -Pm "$CACHE" | awk 'NR == 2 { print $4 }')
+	[ "$free" -ge "$1" ] || die "$2 needs $1 MiB of disk, $CACHE has $free MiB free;" \
+		"free some, or set VMAP_RUST_CACHE to a folder on a larger disk"
+}
+
+# with_lock CMD...: runs CMD while holding the cache's lock; says so once when it has to wait. Re-entrant, also
+# in scripts started by CMD. The lock goes with the last process that inherited it, however that one ends.
+with_lock() {
+	local rc
+	if [ "${VMAP_RUST_LOCKED:-}" = "$CACHE" ]; then
+		"$@"
+		return
+	fi
+	need_tool flock util-linux
+	exec 9>>"$CACHE/lock"
+	if ! flock -n 9; then
+		say "waiting for another run (pid $(cat "$CACHE/lock.pid" 2>/dev/null || echo unknown))"
+		flock 9
+	fi
+	echo $$ >"$CACHE/lock.pid"
+	VMAP_RUST_LOCKED=$CACHE
+	export VMAP_RUST_LOCKED
+	# Not "|| rc=$?": that would switch "set -e" off in CMD.
+	"$@"
+	rc=$?
+	unset VMAP_RUST_LOCKED
+	exec 9>&-
+	return "$rc"
+}
+
+PATCHES=$REPO/kernel-patches/v7.3
+check_settings
+KVER_SERIES=$(meta Linux-Series 7.3)
+KVER_TESTED=$(meta Linux-Tested 7.3.4)
+TREE=$CACHE/tree/v$KVER_SERIES
+if [ "$TOOLCHAIN" = root ]; then
+	MAKE_OPTS=("LLVM=-22")
+else
+	MAKE_OPTS=("LLVM=${LLVM:-1}")
+fi
+export TOOLCHAIN VMAP_RUST_CACHE=$CACHE
+
+# "${PART[@]}" FUNCTION ARG...: a function of scripts/lib/ as a process of its own, for step.
+PART=(bash "$REPO/scripts/lib/part.sh")
+
+. "$REPO/scripts/lib/step.sh"
+. "$REPO/scripts/lib/enter.sh"

@@ -1,0 +1,97 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# in_root: runs a command with the toolchain, in the root folder or on the host. Sourced by lib.sh.
+
+# bwrap_tool: prints the bubblewrap to use: the system's, or the one that scripts/prepare put into the cache.
+bwrap_tool() {
+	command -v bwrap || { [ -x "$CACHE/host/usr/bin/bwrap" ] && echo "$CACHE/host/usr/bin/bwrap"; } ||
+		die "bubblewrap is missing; run scripts/prepare, or install the Debian package bubblewrap"
+}
+
+# root_env: fills the array ENTER with the --setenv arguments of variables that are let in.
+root_env() {
+	local var
+	ENTER+=(--clearenv)
+	for var in TERM COLUMNS NO_COLOR CI SOURCE_DATE_EPOCH \
+		http_proxy https_proxy no_proxy ftp_proxy HTTP_PROXY HTTPS_PROXY NO_PROXY ALL_PROXY all_proxy; do
+		[ -z "${!var:-}" ] || ENTER+=(--setenv "$var" "${!var}")
+	done
+	for var in $(compgen -e | grep -E '^(KBUILD_|VMAP_RUST_|KUNIT_|CARGO_(HTTP|NET|REGISTRIES|SOURCE)_)' || :); do
+		ENTER+=(--setenv "$var" "${!var}")
+	done
+	# A site's own certificate bundle is let in together with the variable that names it.
+	for var in SSL_CERT_FILE CARGO_HTTP_CAINFO GIT_SSL_CAINFO CURL_CA_BUNDLE; do
+		if [ -n "${!var:-}" ] && [ -r "${!var}" ]; then
+			ENTER+=(--setenv "$var" "${!var}")
+			case $(realpath "${!var}") in
+			/etc/ssl/certs/*) ;;
+			*) ENTER+=(--ro-bind "$(realpath "${!var}")" "${!var}") ;;
+			esac
+		fi
+	done
+	ENTER+=(
+		--setenv PATH "/usr/lib/ccache:/opt/cargo/bin:/usr/lib/llvm-22/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+		--setenv LIBCLANG_PATH /usr/lib/llvm-22/lib
+		--setenv HOME "$CACHE/home" --setenv CARGO_HOME "$CACHE/home/.cargo"
+		--setenv CCACHE_DIR "$CACHE/ccache" --setenv CCACHE_MAXSIZE "${CCACHE_MAXSIZE:-5G}"
+		--setenv LANG C.UTF-8 --setenv LC_ALL C.UTF-8
+		--setenv TOOLCHAIN root --setenv VMAP_RUST_CACHE "$CACHE" --setenv VMAP_RUST_IN_ROOT 1
+	)
+}
+
+# root_binds ROOT: fills the array ENTER with the mounts: ROOT as /, then the folders that stay visible under their own path.
+root_binds() {
+	local dir common
+	ENTER+=(--bind "$1" / --dev-bind /dev /dev --proc /proc --ro-bind /sys /sys
+		--perms 1777 --tmpfs /tmp --perms 1777 --tmpfs /var/tmp --tmpfs /run
+		--ro-bind-try /etc/resolv.conf /etc/resolv.conf --ro-bind-try /etc/hosts /etc/hosts)
+	[ ! -s /etc/ssl/certs/ca-certificates.crt ] || ENTER+=(--ro-bind /etc/ssl/certs /etc/ssl/certs)
+	ENTER_CWD=$(pwd -P)
+	case $ENTER_CWD/ in
+	"$REPO"/*|"$CACHE"/*) ;;
+	# Folders of the host that must not hide those of the root.
+	/|//|/usr/|/usr/bin/*|/usr/sbin/*|/usr/lib*|/usr/include/*|/usr/share/*|/usr/local/|/usr/local/*bin/*|/usr/src/|\
+	/etc/*|/bin/*|/sbin/*|/lib*|/var/|/var/lib/*|/dev/*|/proc/*|/sys/*|/run/|/opt/|/opt/cargo/*|/opt/busybox*|/tmp/)
+		[ -d "$1$ENTER_CWD" ] || ENTER_CWD=/ ;;
+	*) ENTER+=(--bind "$ENTER_CWD" "$ENTER_CWD") ;;
+	esac
+	# A git worktree keeps its objects elsewhere.
+	common=$(git -C "$REPO" rev-parse --path-format=absolute --git-common-dir 2>/dev/null || :)
+	for dir in "$REPO" "$CACHE" "$common"; do
+		[ ! -d "$dir" ] || ENTER+=(--bind "$dir" "$dir")
+	done
+	ENTER+=("${ENTER_BINDS[@]}")
+}
+
+# Further bwrap arguments, for scripts that need one more folder.
+ENTER_BINDS=()
+
+# in_root_at ROOT CMD...: runs CMD in the root folder ROOT; the current folder, REPO and CACHE are visible, / is read-only.
+in_root_at() {
+	local root=$1 bwrap ENTER=() ENTER_CWD ENTER_RO=(--remount-ro /)
+	shift
+	bwrap=$(bwrap_tool)
+	mkdir -p "$CACHE/home" "$CACHE/ccache"
+	[ "${ENTER_WRITABLE:-0}" = 0 ] || ENTER_RO=()
+	root_binds "$root"
+	root_env
+	ENTER+=("${ENTER_RO[@]}" --die-with-parent --unshare-pid --chdir "$ENTER_CWD")
+	if [ "${STEP_EXEC:-0}" = 1 ]; then
+		exec setpriv --pdeathsig TERM -- "$bwrap" "${ENTER[@]}" "$@"
+	fi
+	"$bwrap" "${ENTER[@]}" "$@"
+}
+
+# in_root CMD...: runs CMD with the toolchain: in the root folder, directly with TOOLCHAIN=host or when already inside.
+in_root() {
+	if [ "${VMAP_RUST_IN_ROOT:-0}" = 1 ]; then
+		"$@"
+	elif [ "$TOOLCHAIN" = host ]; then
+		# ccache takes part when the system has its wrapper folder.
+		PATH=/usr/lib/ccache:$PATH CCACHE_DIR=$CACHE/ccache env "$@"
+	else
+		[ -f "$CACHE/root/.vmap-rust-stamp" ] || die "the toolchain is not ready; run scripts/prepare"
+		in_root_at "$CACHE/root" "$@"
+	fi
+}

@@ -1,0 +1,11 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# Runs one function of the prepare scripts as a process of its own, so that "set -e" works in it and step can end it.
+# usage: part.sh FUNCTION [ARG...]
+
+. "$(dirname "$0")/../lib.sh"
+for part in root source series tree host; do
+	. "$REPO/scripts/lib/$part.sh"
+done
+"$@"

@@ -1,0 +1,196 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# The Debian 13 root folder with the toolchain. Sourced by scripts/prepare.
+#
+# The packages are downloaded first, by the host's apt with a configuration of its own, into $CACHE/apt-archives, so that
+# a run that was killed does not download twice. mmdebstrap then makes $CACHE/root.new from them, which becomes
+# $CACHE/root when all is in place: a root that exists is complete.
+
+ROOT_SUITE=trixie
+ROOT_PACKAGES=(
+	# kernel build
+	make gcc libc6-dev clang-22 lld-22 llvm-22 libclang-22-dev flex bison bc libelf-dev libdw-dev libssl-dev
+	python3 cpio xz-utils zstd kmod rsync perl git pahole ccache patch file gawk procps util-linux sparse
+	ca-certificates
+	# emulators
+	qemu-system-arm qemu-system-x86 qemu-system-data
+	# checks and reports
+	shellcheck codespell ripgrep python3-ply python3-git python3-rich python3-scipy python3-matplotlib python3-jinja2
+)
+ROOT_BACKPORTS=(rustc rust-src rustfmt rust-clippy cargo)
+ROOT_BACKPORTS_DEPS=("libstd-rust-*" linux-libc-dev)
+BINDGEN_VERSION=0.72.1
+
+# root_hash: prints the hash of the recipe; another hash means another root.
+root_hash() {
+	printf '%s\n' 1 "$ROOT_SUITE" "${ROOT_PACKAGES[@]}" "${ROOT_BACKPORTS[@]}" "$BINDGEN_VERSION" \
+		"$KVER_SERIES" | sha256sum | cut -c 1-16
+}
+
+# root_mirror: prints the URI of the Debian mirror that this machine's apt uses.
+root_mirror() {
+	local uri codename
+	codename=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
+	uri=$(apt-get indextargets --format '$(REPO_URI) $(LABEL)' 'Identifier: Packages' |
+		awk '$2 == "Debian" { print $1; exit }')
+	# Without downloaded lists there is no label yet; the release's own name is enough.
+	[ -n "$uri" ] || uri=$(apt-get indextargets --format '$(REPO_URI) $(RELEASE)' 'Identifier: Packages' |
+		awk -v r="$codename" '$2 == r { print $1; exit }')
+	case $uri in
+	mirror+file:*) uri=$(awk '/^[a-z]/ { print $1; exit }' "${uri#mirror+file:}") ;;
+	esac
+	[ -n "$uri" ] || die "no Debian mirror in this machine's apt configuration (see apt-get indextargets);" \
+		"add one, or use TOOLCHAIN=host"
+	printf '%s\n' "$uri"
+}
+
+# root_apt ARCH ARGS...: the host's apt-get, working on files in the cache only.
+root_apt() {
+	local arch=$1 dir=$CACHE/apt/$1
+	shift
+	apt-get -q -o "Dir::State=$dir/state" -o "Dir::State::status=$dir/status" -o "Dir::Cache=$dir/cache" \
+		-o "Dir::Cache::archives=$CACHE/apt-archives" -o "Dir::Etc::sourcelist=$CACHE/apt/sources.list" \
+		-o Dir::Etc::sourceparts=/dev/null -o "Dir::Etc::preferences=$CACHE/apt/preferences" -o Dir::Etc::preferencesparts=/dev/null \
+		-o "APT::Architecture=$arch" -o "APT::Architectures::=$arch" -o APT::Sandbox::User="$(id -un)" \
+		-o APT::Install-Recommends=false -o APT::Default-Release= -o Acquire::Languages=none -o Acquire::Retries=3 \
+		"$@"
+}
+
+# root_apt_setup: writes the configuration of root_apt and of the root: suites, and which packages come from backports.
+root_apt_setup() {
+	local mirror key=/usr/share/keyrings/debian-archive-keyring.gpg arch
+	[ -r "$key" ] || die "$key is missing; install the Debian package debian-archive-keyring"
+	mirror=$(root_mirror)
+	mkdir -p "$CACHE/apt" "$CACHE/apt-archives/partial"
+	printf "deb [signed-by=$key] $mirror %s main\n" "$ROOT_SUITE" "$ROOT_SUITE-backports" >"$CACHE/apt/sources.list"
+	{
+		printf 'Package: linux-source-%s\nPin: version %s-*\nPin-Priority: 1001\n\n' "$KVER_SERIES" "$KVER_TESTED"
+		printf 'Package: %s linux-source-%s\nPin: release n=%s-backports\nPin-Priority: 990\n' \
+			"${ROOT_BACKPORTS[*]} ${ROOT_BACKPORTS_DEPS[*]}" "$KVER_SERIES" "$ROOT_SUITE"
+	} >"$CACHE/apt/preferences"
+	for arch in amd64 arm64; do
+		mkdir -p "$CACHE/apt/$arch/state/lists/partial" "$CACHE/apt/$arch/cache"
+		: >"$CACHE/apt/$arch/status"
+	done
+}
+
+# root_download: downloads all packages into $CACHE/apt-archives; what is there already is not fetched again.
+root_download() {
+	local arch native source=()
+	native=$(dpkg --print-architecture)
+	for arch in amd64 arm64; do
+		root_apt "$arch" update
+	done
+	[ -n "${KERNEL_TARBALL:-}" ] || source=("linux-source-$KVER_SERIES")
+	root_apt "$native" install --download-only -y --no-install-recommends \
+		'?essential' '?priority(required)' apt "${ROOT_PACKAGES[@]}" "${ROOT_BACKPORTS[@]}" "${source[@]}"
+	for arch in amd64 arm64; do
+		mkdir -p "$CACHE/busybox/$arch"
+		(cd "$CACHE/busybox/$arch" && rm -f -- *.deb && root_apt "$arch" download busybox-static)
+	done
+}
+
+# root_unpack: makes $CACHE/root.new from the downloaded packages.
+root_unpack() {
+	local new=$CACHE/root.new source=() args arch name deb
+	rm -rf --one-file-system "$new"
+	[ -n "${KERNEL_TARBALL:-}" ] || source=("linux-source-$KVER_SERIES")
+	args=(--variant=minbase --dpkgopt=force-unsafe-io --aptopt='Acquire::Languages "none"'
+		--skip=essential/unlink --skip=download/empty
+		--setup-hook="mkdir -p \"\$1/var/cache/apt/archives\" \"\$1/etc/apt\""
+		--setup-hook="sync-in $CACHE/apt-archives /var/cache/apt/archives"
+		--setup-hook="copy-in $CACHE/apt/preferences /etc/apt"
+		--include="$(IFS=,; echo "${ROOT_PACKAGES[*]},${ROOT_BACKPORTS[*]}${source:+,${source[*]}}")"
+		"$ROOT_SUITE")
+	if [ "$(id -u)" = 0 ]; then
+		mmdebstrap --mode=root --format=directory "${args[@]}" "$new" "$CACHE/apt/sources.list"
+	else
+		# The files must belong to this user, not to the ids of a user namespace: they travel as a tar stream.
+		mkdir "$new"
+		TMPDIR=/var/tmp mmdebstrap --mode="$(root_mode)" --format=tar "${args[@]}" - "$CACHE/apt/sources.list" |
+			tar -x --no-same-owner --exclude='./dev/*' -C "$new"
+		chmod -R u+rwX "$new"
+	fi
+	rm -f "$new"/var/cache/apt/archives/*.deb "$new"/etc/resolv.conf "$new"/etc/hosts
+	touch "$new/etc/resolv.conf" "$new/etc/hosts"
+	for arch in amd64 arm64; do
+		name=${arch/amd64/x86_64}
+		deb=$(echo "$CACHE/busybox/$arch"/*.deb)
+		dpkg-deb -x "$deb" "$new/opt/busybox-$name.tmp"
+		mkdir -p "$new/opt/busybox-$name/bin"
+		mv "$(find "$new/opt/busybox-$name.tmp" -name busybox -type f | head -n 1)" "$new/opt/busybox-$name/bin/busybox"
+		rm -rf "$new/opt/busybox-$name.tmp"
+	done
+}
+
+# root_mode: prints how mmdebstrap can work for a user who is not root.
+root_mode() {
+	if command -v newuidmap >/dev/null && grep -q "^\($(id -un)\|$(id -u)\):" /etc/subuid 2>/dev/null; then
+		echo unshare
+	elif command -v fakechroot >/dev/null; then
+		echo fakechroot
+	else
+		die "making the root folder without being root needs user namespaces with subordinate ids or fakechroot;" \
+			"ask an administrator for: apt-get install uidmap (and a line for $(id -un) in /etc/subuid and /etc/subgid)"
+	fi
+}
+
+# root_bindgen: builds bindgen into root.new. Its download and build folder stay in the cache until the root is complete.
+root_bindgen() {
+	local new=$CACHE/root.new
+	mkdir -p "$new/opt/cargo" "$CACHE/bindgen-build"
+	ENTER_WRITABLE=1 in_root_at "$new" env CARGO_TARGET_DIR="$CACHE/bindgen-build" \
+		cargo install bindgen-cli --version "$BINDGEN_VERSION" --locked --root /opt/cargo
+}
+
+# root_host_tools: makes sure that the host has mmdebstrap and bubblewrap.
+root_host_tools() {
+	local tool missing=()
+	need_tool apt-get apt
+	PATH=$PATH:$CACHE/host/usr/bin
+	for tool in mmdebstrap bwrap; do
+		command -v "$tool" >/dev/null || missing+=("${tool/bwrap/bubblewrap}")
+	done
+	[ ${#missing[@]} -gt 0 ] || return 0
+	if [ "$(id -u)" = 0 ]; then
+		step "installing ${missing[*]}" "$CACHE/log/host-tools.log" sh -c '
+			export DEBIAN_FRONTEND=noninteractive
+			apt-get install -y --no-install-recommends "$@" || { apt-get update &&
+				apt-get install -y --no-install-recommends "$@"; }' sh "${missing[@]}"
+	else
+		mkdir -p "$CACHE/host"
+		step "fetching ${missing[*]}" "$CACHE/log/host-tools.log" sh -c '
+			cd "$1" && shift && rm -f ./*.deb && apt-get download "$@" &&
+			for deb in ./*.deb; do dpkg-deb -x "$deb" . || exit 1; done' sh "$CACHE/host" "${missing[@]}" ||
+			die "could not fetch them; ask an administrator for: apt-get install ${missing[*]}"
+	fi
+}
+
+# root_ready: true when the root of this recipe is complete.
+root_ready() {
+	[ "$(cat "$CACHE/root/.vmap-rust-stamp" 2>/dev/null)" = "$(root_hash)" ] && [ -x "$CACHE/root/usr/bin/make" ] &&
+		[ -x "$CACHE/root/opt/cargo/bin/bindgen" ]
+}
+
+# prepare_root: makes the root folder unless it is ready.
+prepare_root() {
+	local new=$CACHE/root.new
+	if root_ready; then
+		return 0
+	fi
+	[ ! -e "$CACHE/root/.vmap-rust-stamp" ] || say "the root folder is damaged or of an older recipe: making it again"
+	root_host_tools
+	need_space 5500 "the root folder"
+	root_apt_setup
+	step "root folder: download" "$CACHE/log/root-download.log" "${PART[@]}" root_download ||
+		die "packages could not be downloaded; the next run goes on where this one stopped"
+	step "root folder: unpack" "$CACHE/log/root-unpack.log" "${PART[@]}" root_unpack || die "the root folder could not be made"
+	step "root folder: bindgen $BINDGEN_VERSION" "$CACHE/log/root-bindgen.log" "${PART[@]}" root_bindgen ||
+		die "bindgen could not be built; the next run goes on where this one stopped"
+	root_hash >"$new/.vmap-rust-stamp"
+	rm -rf --one-file-system "$CACHE/root.old"
+	[ ! -e "$CACHE/root" ] || mv "$CACHE/root" "$CACHE/root.old"
+	mv "$new" "$CACHE/root"
+	rm -rf --one-file-system "$CACHE/root.old" "$CACHE/bindgen-build" "$CACHE/busybox"
+}

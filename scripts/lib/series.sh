@@ -1,0 +1,37 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# A folder of numbered patches (0001-...patch; 0000 is the cover letter). Sourced by scripts/prepare and install-into.
+
+# series_list DIR: prints the paths of the patches in order; nothing when there are none.
+series_list() {
+	find "$1" -maxdepth 1 -name '[0-9][0-9][0-9][0-9]-*.patch' ! -name '0000-*' 2>/dev/null | sort
+}
+
+# series_files DIR: prints the files that the patches touch, sorted, relative to the kernel tree.
+series_files() {
+	series_list "$1" | xargs -r -d '\n' sed -n \
+		-e 's,^--- a/\([^\t]*\).*,\1,p' -e 's,^+++ b/\([^\t]*\).*,\1,p' \
+		-e 's,^rename from ,,p' -e 's,^rename to ,,p' | sort -u
+}
+
+# series_apply_copy DIR TREE SCRATCH FILES: applies the patches to copies of FILES (one per line) of TREE in the new folder
+# SCRATCH. TREE is only read. When a patch does not apply, prints one line that names it and returns 1.
+series_apply_copy() {
+	local dir=$1 tree=$2 scratch=$3 file patch out
+	rm -rf "$scratch"
+	mkdir -p "$scratch"
+	while read -r file; do
+		[ -n "$file" ] && [ -e "$tree/$file" ] || continue
+		mkdir -p "$scratch/$(dirname "$file")"
+		cp -p "$tree/$file" "$scratch/$file"
+	done <<<"$4"
+	while read -r patch; do
+		[ -n "$patch" ] || continue
+		if ! out=$(cd "$scratch" && patch -p1 -N --no-backup-if-mismatch --batch <"$patch" 2>&1); then
+			out=$(grep -m 1 -E 'FAILED|malformed|find file|already exists|previously applied' <<<"$out" || :)
+			say "patch $(basename "$patch") does not apply to Linux $(kernel_version "$tree")${out:+ ($out)}"
+			return 1
+		fi
+	done <<<"$(series_list "$dir")"
+}

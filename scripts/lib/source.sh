@@ -1,0 +1,91 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# The pristine kernel source in the cache. Sourced by scripts/prepare.
+#
+# $CACHE/src/linux-VERSION is complete when $CACHE/src/linux-VERSION.stamp exists. Nothing ever writes into it: builds use
+# their own folder, and $TREE replaces files instead of changing them.
+
+# source_tarball: prints the path of the kernel source archive.
+source_tarball() {
+	local file
+	if [ -n "${KERNEL_TARBALL:-}" ]; then
+		[ -r "$KERNEL_TARBALL" ] || die "KERNEL_TARBALL=$KERNEL_TARBALL cannot be read"
+		realpath "$KERNEL_TARBALL"
+		return
+	fi
+	file=/usr/src/linux-source-$KVER_SERIES.tar.xz
+	[ "$TOOLCHAIN" = host ] || file=$CACHE/root$file
+	[ -r "$file" ] || die "no kernel source: $file is missing;" \
+		"install the package linux-source-$KVER_SERIES, or give KERNEL_TARBALL=/path/to/linux-$KVER_TESTED.tar.xz"
+	printf '%s\n' "$file"
+}
+
+# source_sum DIR: prints a hash of the files that the patches and every build depend on, to notice a damaged source.
+source_sum() {
+	(cd "$1" && { cat Makefile Kbuild Kconfig mm/Makefile mm/Kconfig mm/vmalloc.c lib/maple_tree.c rust/Makefile \
+		scripts/Makefile.build tools/testing/kunit/kunit.py && ls . mm; }) 2>/dev/null | sha256sum | cut -c 1-16
+}
+
+# source_ready: sets SRC_DIR and is true when a complete source is there, from the archive that would be used now.
+source_ready() {
+	local stamp tarball
+	for stamp in "$CACHE"/src/linux-*.stamp; do
+		[ -r "$stamp" ] || continue
+		SRC_DIR=${stamp%.stamp}
+		tarball=
+		. /dev/stdin <<<"$(grep -E '^(sum|tarball|size)=' "$stamp")"
+		if [ "$(source_sum "$SRC_DIR")" != "${sum:-}" ]; then
+			say "the kernel source in $SRC_DIR is damaged: unpacking it again"
+			rm -f "$stamp"
+			continue
+		fi
+		# Another archive (a newer package, another KERNEL_TARBALL) means another source.
+		if [ -n "${KERNEL_TARBALL:-}" ] || [ -r "$tarball" ]; then
+			[ "$(source_tarball)" = "$tarball" ] && [ "$(stat -c %s-%Y "$tarball")" = "${size:-}" ] || continue
+		fi
+		return 0
+	done
+	return 1
+}
+
+# source_unpack TARBALL DIR: unpacks TARBALL; the archive's own checksums are verified on the way.
+source_unpack() {
+	rm -rf "$2"
+	mkdir -p "$2"
+	tar -x --strip-components=1 --no-same-owner -C "$2" -f "$1"
+}
+
+# prepare_source: unpacks the kernel source unless it is there. Sets SRC_DIR.
+prepare_source() {
+	local tarball version new=$CACHE/src/unpack.new
+	SRC_DIR=
+	if source_ready; then
+		return 0
+	fi
+	tarball=$(source_tarball)
+	rm -rf "$CACHE/src/unpack.new"
+	need_space 2300 "the kernel source"
+	step "kernel source: unpack $(basename "$tarball")" "$CACHE/log/source.log" "${PART[@]}" source_unpack "$tarball" "$new" || {
+		rm -rf "$new"
+		die "$tarball cannot be unpacked: it is damaged, or the disk is full; get it again" \
+			"(remove $CACHE/root and run scripts/prepare), or give KERNEL_TARBALL=/path/to/linux-$KVER_TESTED.tar.xz"
+	}
+	version=$(kernel_version "$new") || { rm -rf "$new"; die "$tarball holds no kernel source"; }
+	case $version in
+	"$KVER_TESTED") ;;
+	"$KVER_SERIES"|"$KVER_SERIES".*)
+		say "note: the kernel source is $version; the patches were tested with $KVER_TESTED" ;;
+	*)
+		rm -rf "$new"
+		die "Linux $version is not supported: the patches are for $KVER_SERIES (tested with $KVER_TESTED);" \
+			"give KERNEL_TARBALL=/path/to/linux-$KVER_TESTED.tar.xz" ;;
+	esac
+	SRC_DIR=$CACHE/src/linux-$version
+	rm -f "$CACHE"/src/linux-*.stamp
+	rm -rf "$SRC_DIR"
+	mv "$new" "$SRC_DIR"
+	printf 'sum=%s\ntarball=%s\nsize=%s\n' "$(source_sum "$SRC_DIR")" "$tarball" "$(stat -c %s-%Y "$tarball")" \
+		>"$SRC_DIR.stamp.new"
+	mv "$SRC_DIR.stamp.new" "$SRC_DIR.stamp"
+}

@@ -1,0 +1,77 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# $TREE: the kernel source with the patches and a link to this repository. Sourced by scripts/prepare.
+#
+# The tree is a hard-link copy of the pristine source in which patched files are replaced, never written to. When the
+# patches change, only files whose content differs are replaced, so that the builds stay incremental.
+
+# tree_hash: prints what identifies the tree's content: the source and the patches.
+tree_hash() {
+	{ basename "$SRC_DIR"; cat "$SRC_DIR.stamp"; series_list "$PATCHES" | xargs -r -d '\n' cat; } | sha256sum | cut -c 1-16
+}
+
+# tree_patch TREE: makes the content of TREE the source with the patches. TREE.files lists the files that may differ
+# from the source; it is written before the first of them is replaced, so a killed run can be repeated.
+tree_patch() {
+	local tree=$1 scratch=$1.scratch file files
+	files=$({ cat "$tree.files" 2>/dev/null || :; series_files "$PATCHES"; } | sort -u)
+	series_apply_copy "$PATCHES" "$SRC_DIR" "$scratch" "$files" || { rm -rf "$scratch"; return 1; }
+	rm -f "$tree.stamp"
+	printf '%s\n' "$files" >"$tree.files.new"
+	mv "$tree.files.new" "$tree.files"
+	while read -r file; do
+		[ -n "$file" ] || continue
+		if [ ! -e "$scratch/$file" ]; then
+			rm -f "$tree/$file"
+		elif ! cmp -s "$scratch/$file" "$tree/$file"; then
+			touch "$scratch/$file"
+			mkdir -p "$(dirname "$tree/$file")"
+			mv "$scratch/$file" "$tree/$file.new"
+			mv "$tree/$file.new" "$tree/$file"
+		fi
+	done <<<"$files"
+	rm -rf "$scratch"
+	series_files "$PATCHES" >"$tree.files.new"
+	mv "$tree.files.new" "$tree.files"
+}
+
+# tree_copy NEW: hard-link copy of the source.
+tree_copy() {
+	rm -rf "$1" "$1.files"
+	mkdir -p "$(dirname "$1")"
+	cp -al "$SRC_DIR" "$1"
+}
+
+# tree_link TREE: lets mm/vmap_rust of TREE point to this repository.
+tree_link() {
+	[ "$(readlink "$1/mm/vmap_rust" 2>/dev/null)" = "$REPO" ] || ln -sfnT "$REPO" "$1/mm/vmap_rust"
+}
+
+# prepare_tree: makes or updates $TREE. Needs SRC_DIR. When a patch does not apply, the tree stays as it was.
+prepare_tree() {
+	local hash new=$TREE.new
+	hash="$(basename "$SRC_DIR") $(tree_hash)"
+	if [ "$(cat "$TREE.stamp" 2>/dev/null)" != "$hash" ] || [ ! -e "$TREE/Makefile" ]; then
+		rm -rf "$TREE.scratch"
+		if [ -e "$TREE/Makefile" ] && [ "$(cat "$TREE.source" 2>/dev/null)" = "$(cat "$SRC_DIR.stamp")" ]; then
+			tree_patch "$TREE" || die "the tree $TREE stays as it was"
+			say "kernel tree: patches updated in $TREE"
+		else
+			need_space 200 "the kernel tree"
+			step "kernel tree: copy" "$CACHE/log/tree.log" "${PART[@]}" tree_copy "$new" || die "the kernel tree could not be made"
+			tree_patch "$new" || { rm -rf "$new"; die "no tree was made"; }
+			rm -rf "$TREE.old"
+			rm -f "$TREE.stamp"
+			[ ! -e "$TREE" ] || mv "$TREE" "$TREE.old"
+			mv "$new.files" "$TREE.files"
+			mv "$new" "$TREE"
+			cp "$SRC_DIR.stamp" "$TREE.source"
+			rm -rf "$TREE.old"
+			say "kernel tree: $(series_list "$PATCHES" | wc -l) patches on $(basename "$SRC_DIR") in $TREE"
+		fi
+		printf '%s\n' "$hash" >"$TREE.stamp.new"
+		mv "$TREE.stamp.new" "$TREE.stamp"
+	fi
+	tree_link "$TREE"
+}
