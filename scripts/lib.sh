@@ -4,6 +4,9 @@
 # Shared by all scripts, sourced as:  . "$(dirname "$0")/lib.sh"
 #
 # Sets REPO, CACHE, KVER_SERIES, KVER_TESTED, SRC_DIR, TREE, PATCHES, TOOLCHAIN, MAKE_OPTS and the functions below.
+#
+# shellcheck disable=SC2034 # the variables are for the scripts that source this file
+#
 # Messages go to stderr, results (a path, a table) to stdout.
 
 set -euo pipefail
@@ -101,5 +104,7 @@ export TOOLCHAIN VMAP_RUST_CACHE=$CACHE
 # "${PART[@]}" FUNCTION ARG...: a function of scripts/lib/ as a process of its own, for step.
 PART=(bash "$REPO/scripts/lib/part.sh")
 
+# shellcheck source-path=SCRIPTDIR source=lib/step.sh
 . "$REPO/scripts/lib/step.sh"
+# shellcheck source-path=SCRIPTDIR source=lib/enter.sh
 . "$REPO/scripts/lib/enter.sh"

@@ -5,7 +5,7 @@
 
 # host_check: names each missing tool with its Debian package, then fails if there was one.
 host_check() {
-	local tool package suffix= missing=0
+	local tool package suffix='' missing=0
 	case ${MAKE_OPTS[0]#LLVM=} in -*) suffix=${MAKE_OPTS[0]#LLVM=} ;; esac
 	while read -r tool package; do
 		command -v "$tool" >/dev/null && continue

@@ -4,8 +4,10 @@
 # Runs one function of the prepare scripts as a process of its own, so that "set -e" works in it and step can end it.
 # usage: part.sh FUNCTION [ARG...]
 
+# shellcheck source-path=SCRIPTDIR source=../lib.sh
 . "$(dirname "$0")/../lib.sh"
 for part in root source series tree host; do
+	# shellcheck disable=SC1090 # each of them is checked on its own
 	. "$REPO/scripts/lib/$part.sh"
 done
 "$@"

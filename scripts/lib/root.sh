@@ -29,6 +29,7 @@ root_hash() {
 }
 
 # root_mirror: prints the URI of the Debian mirror that this machine's apt uses.
+# shellcheck disable=SC2016 # $(REPO_URI) is for apt
 root_mirror() {
 	local uri codename
 	codename=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
@@ -160,6 +161,7 @@ root_host_tools() {
 				apt-get install -y --no-install-recommends "$@"; }' sh "${missing[@]}"
 	else
 		mkdir -p "$CACHE/host"
+		# shellcheck disable=SC2016 # the inner shell expands it
 		step "fetching ${missing[*]}" "$CACHE/log/host-tools.log" sh -c '
 			cd "$1" && shift && rm -f ./*.deb && apt-get download "$@" &&
 			for deb in ./*.deb; do dpkg-deb -x "$deb" . || exit 1; done' sh "$CACHE/host" "${missing[@]}" ||

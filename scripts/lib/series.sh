@@ -22,7 +22,7 @@ series_apply_copy() {
 	rm -rf "$scratch"
 	mkdir -p "$scratch"
 	while read -r file; do
-		[ -n "$file" ] && [ -e "$tree/$file" ] || continue
+		if [ -z "$file" ] || [ ! -e "$tree/$file" ]; then continue; fi
 		mkdir -p "$scratch/$(dirname "$file")"
 		cp -p "$tree/$file" "$scratch/$file"
 	done <<<"$4"

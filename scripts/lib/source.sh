@@ -42,7 +42,7 @@ source_ready() {
 		fi
 		# Another archive (a newer package, another KERNEL_TARBALL) means another source.
 		if [ -n "${KERNEL_TARBALL:-}" ] || [ -r "$tarball" ]; then
-			[ "$(source_tarball)" = "$tarball" ] && [ "$(stat -c %s-%Y "$tarball")" = "${size:-}" ] || continue
+			[ "$(source_tarball) $(stat -c %s-%Y "$tarball")" = "$tarball ${size:-}" ] || continue
 		fi
 		return 0
 	done

@@ -37,6 +37,7 @@ step() {
 	mkdir -p "$(dirname "$log")"
 	traps=$(trap -p INT TERM HUP)
 	set -m
+	# shellcheck disable=SC2034 # STEP_EXEC is for in_root
 	(set +m; STEP_EXEC=1; step_exec "$@") </dev/null >"$log" 2>&1 &
 	pid=$!
 	set +m

@@ -36,11 +36,11 @@ tree_patch() {
 	mv "$tree.files.new" "$tree.files"
 }
 
-# tree_copy NEW: hard-link copy of the source.
+# tree_copy SOURCE NEW: hard-link copy of the source.
 tree_copy() {
-	rm -rf "$1" "$1.files"
-	mkdir -p "$(dirname "$1")"
-	cp -al "$SRC_DIR" "$1"
+	rm -rf "$2" "$2.files"
+	mkdir -p "$(dirname "$2")"
+	cp -al "$1" "$2"
 }
 
 # tree_link TREE: lets mm/vmap_rust of TREE point to this repository.
@@ -50,7 +50,9 @@ tree_link() {
 
 # prepare_tree: makes or updates $TREE. Needs SRC_DIR. When a patch does not apply, the tree stays as it was.
 prepare_tree() {
-	local hash new=$TREE.new
+	# shellcheck disable=SC2153 # TREE is set by lib.sh
+	local hash new
+	new=$TREE.new
 	hash="$(basename "$SRC_DIR") $(tree_hash)"
 	if [ "$(cat "$TREE.stamp" 2>/dev/null)" != "$hash" ] || [ ! -e "$TREE/Makefile" ]; then
 		rm -rf "$TREE.scratch"
@@ -59,7 +61,7 @@ prepare_tree() {
 			say "kernel tree: patches updated in $TREE"
 		else
 			need_space 200 "the kernel tree"
-			step "kernel tree: copy" "$CACHE/log/tree.log" "${PART[@]}" tree_copy "$new" || die "the kernel tree could not be made"
+			step "kernel tree: copy" "$CACHE/log/tree.log" "${PART[@]}" tree_copy "$SRC_DIR" "$new" || die "the kernel tree could not be made"
 			tree_patch "$new" || { rm -rf "$new"; die "no tree was made"; }
 			rm -rf "$TREE.old"
 			rm -f "$TREE.stamp"
