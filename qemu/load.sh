@@ -39,7 +39,7 @@ kcore_map() {
 	phoff=$(od -A n -t u8 -j 32 -N 8 /tmp/kcore.head | tr -d ' ')
 	phnum=$(od -A n -t u2 -j 56 -N 2 /tmp/kcore.head | tr -d ' ')
 	# A program header is seven 8-byte words: flags and type, offset, vaddr, paddr, filesz, memsz, align.
-	od -A n -v -t x8 -j "$phoff" -N $((phnum * 56)) /tmp/kcore.head | tr -s ' \n' '\n\n' | grep . |
+	od -A n -v -t x8 -j "$phoff" -N $((phnum * 56)) /tmp/kcore.head | tr -s ' ' '\n' | grep . |
 	while read -r type; do
 		read -r offset; read -r vaddr; read -r _; read -r _; read -r memsz; read -r _
 		case $type in *00000001) printf '%s %016x %s\n' "$vaddr" $((0x$vaddr + 0x$memsz)) "$offset" ;; esac
