@@ -21,6 +21,12 @@ say() { printf '%s\n' "$*" >&2; }
 # die MSG...: one line for the user, then exit 1.
 die() { printf '%s: error: %s\n' "${0##*/}" "$*" >&2; exit 1; }
 
+# make_cache: creates the cache folder.
+make_cache() {
+	mkdir -p "$CACHE" 2>/dev/null || die "cannot create the cache folder $CACHE; set VMAP_RUST_CACHE to a writable folder"
+	[ -w "$CACHE" ] || die "cannot write to the cache folder $CACHE; set VMAP_RUST_CACHE to a writable folder"
+}
+
 # check_settings: makes CACHE absolute and refuses settings that cannot work.
 check_settings() {
 	case $CACHE in /*) ;; *) CACHE=$PWD/$CACHE ;; esac
@@ -28,9 +34,7 @@ check_settings() {
 	*[[:space:]:]*) die "kbuild cannot work in a path with spaces or colons: cache $CACHE, repository $REPO;" \
 		"move the repository or set VMAP_RUST_CACHE" ;;
 	esac
-	mkdir -p "$CACHE" 2>/dev/null || die "cannot create the cache folder $CACHE; set VMAP_RUST_CACHE to a writable folder"
-	CACHE=$(cd "$CACHE" && pwd -P)
-	[ -w "$CACHE" ] || die "cannot write to the cache folder $CACHE; set VMAP_RUST_CACHE to a writable folder"
+	CACHE=$(realpath -m "$CACHE")
 	case $TOOLCHAIN in
 	root|host) ;;
 	*) die "TOOLCHAIN=$TOOLCHAIN is unknown; use TOOLCHAIN=root (the default) or TOOLCHAIN=host" ;;
@@ -73,6 +77,7 @@ with_lock() {
 		return
 	fi
 	need_tool flock util-linux
+	make_cache
 	exec 9>>"$CACHE/lock"
 	if ! flock -n 9; then
 		say "waiting for another run (pid $(cat "$CACHE/lock.pid" 2>/dev/null || echo unknown))"

@@ -15,10 +15,11 @@ series_files() {
 		-e 's,^rename from ,,p' -e 's,^rename to ,,p' | sort -u
 }
 
-# series_apply_copy DIR TREE SCRATCH FILES: applies the patches to copies of FILES (one per line) of TREE in the new folder
-# SCRATCH. TREE is only read. When a patch does not apply, prints one line that names it and returns 1.
+# series_apply_copy DIR TREE SCRATCH FILES [ARG]: applies the patches to copies of FILES (one per line) of TREE in the new
+# folder SCRATCH. TREE is only read. ARG goes to patch: -F0 is as strict as git am. When a patch does not apply, prints one
+# line that names it and returns 1.
 series_apply_copy() {
-	local dir=$1 tree=$2 scratch=$3 file patch out
+	local dir=$1 tree=$2 scratch=$3 strict=${5:-} file patch out
 	rm -rf "$scratch"
 	mkdir -p "$scratch"
 	while read -r file; do
@@ -28,7 +29,7 @@ series_apply_copy() {
 	done <<<"$4"
 	while read -r patch; do
 		[ -n "$patch" ] || continue
-		if ! out=$(cd "$scratch" && patch -p1 -N --no-backup-if-mismatch --batch <"$patch" 2>&1); then
+		if ! out=$(cd "$scratch" && patch -p1 -N ${strict:+"$strict"} --no-backup-if-mismatch --batch <"$patch" 2>&1); then
 			out=$(grep -m 1 -E 'FAILED|malformed|find file|already exists|previously applied' <<<"$out" || :)
 			say "patch $(basename "$patch") does not apply to Linux $(kernel_version "$tree")${out:+ ($out)}"
 			return 1

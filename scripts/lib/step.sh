@@ -23,7 +23,8 @@ step_stop() {
 # step_why LOG: prints why a command failed: the lines that name an error, else the last lines, and the log's path.
 step_why() {
 	local free
-	grep -E '(^|[^a-z_])(error|Error|ERROR|E)(\[E[0-9]+\])?: |No space left' "$1" | head -n 15 >&2 || tail -n 20 "$1" >&2
+	grep -E -A 6 '(^|[^a-z_])(error|Error|ERROR|E)(\[E[0-9]+\])?: |undefined reference|No space left' "$1" | head -n 30 >&2 ||
+		tail -n 20 "$1" >&2
 	free=$(df -Pm "$CACHE" | awk 'NR == 2 { print $4 }')
 	[ "$free" -ge 64 ] || say "the disk of $CACHE is full ($free MiB free); set VMAP_RUST_CACHE to a folder on a larger disk"
 	say "log: $1"

@@ -50,8 +50,8 @@ tree_link() {
 
 # prepare_tree: makes or updates $TREE. Needs SRC_DIR. When a patch does not apply, the tree stays as it was.
 prepare_tree() {
-	# shellcheck disable=SC2153 # TREE is set by lib.sh
 	local hash new
+	# shellcheck disable=SC2153 # TREE is set by lib.sh
 	new=$TREE.new
 	hash="$(basename "$SRC_DIR") $(tree_hash)"
 	if [ "$(cat "$TREE.stamp" 2>/dev/null)" != "$hash" ] || [ ! -e "$TREE/Makefile" ]; then
