@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! /sys/kernel/debug/vmap_rust: which allocator runs, and what this one has done.
+//!
+//! - `allocator`: `rust` or `rbtree`
+//! - `stats`: a line for each counter, with its value and meaning
+//! - `validate`: with `CONFIG_VMAP_RUST_DEBUG`, checks all invariants when it is read
+
+use crate::ffi;
+use kernel::{
+    debugfs::{
+        Dir,
+        File, //
+    },
+    fmt,
+    prelude::*, //
+};
+
+/// The files; they stay until the kernel goes down.
+pub(crate) struct DebugFs {
+    _files: KVec<Pin<KBox<File<()>>>>,
+}
+
+fn allocator(_: &(), out: &mut fmt::Formatter<'_>) -> fmt::Result {
+    // There may be a space that is not in use, if starting the allocator failed half way.
+    let running = if crate::is_running() { "rust" } else { "rbtree" };
+    writeln!(out, "{running}")
+}
+
+fn stats(_: &(), out: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let Some(space) = running_space() else {
+        return writeln!(out, "the allocator is not in use");
+    };
+    space.counters().write(out)?;
+    writeln!(out, "{:<16} {:>12} ranges cached now", "cached", space.cached())?;
+    writeln!(
+        out,
+        "{:<16} {:>12} pages that wait for a purge now",
+        "lazy_pages",
+        space.lazy_pages(),
+    )
+}
+
+fn validate(_: &(), out: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let Some(space) = running_space() else {
+        return writeln!(out, "the allocator is not in use");
+    };
+    match space.validate() {
+        Ok(census) => writeln!(
+            out,
+            "ok: {} busy, {} unlinked, {} cached",
+            census.busy, census.unlinked, census.cached,
+        ),
+        Err(_) => writeln!(out, "broken: see the kernel log"),
+    }
+}
+
+fn running_space() -> Option<&'static ffi::KernelSpace> {
+    ffi::space().filter(|_| crate::is_running())
+}
+
+impl DebugFs {
+    /// Makes the files. Sleepable context.
+    pub(crate) fn new() -> Result<Self> {
+        let dir = Dir::new(c"vmap_rust");
+        let mut files = KVec::new();
+        files.push(
+            KBox::pin_init(
+                dir.read_callback_file(c"allocator", (), &allocator),
+                GFP_KERNEL,
+            )?,
+            GFP_KERNEL,
+        )?;
+        files.push(
+            KBox::pin_init(dir.read_callback_file(c"stats", (), &stats), GFP_KERNEL)?,
+            GFP_KERNEL,
+        )?;
+        if cfg!(CONFIG_VMAP_RUST_DEBUG) {
+            files.push(
+                KBox::pin_init(
+                    dir.read_callback_file(c"validate", (), &validate),
+                    GFP_KERNEL,
+                )?,
+                GFP_KERNEL,
+            )?;
+        }
+        Ok(Self { _files: files })
+    }
+}

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! C types and functions.
+
+#![allow(non_camel_case_types, missing_docs, reason = "the names are C's")]
+
+use core::ffi::c_void;
+
+pub type gfp_t = u32;
+pub const GFP_NOWAIT: gfp_t = 1;
+pub const GFP_KERNEL: gfp_t = 2;
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct list_head {
+    pub next: *mut list_head,
+    pub prev: *mut list_head,
+}
+
+#[repr(C)]
+pub struct vm_struct {
+    pub addr: *mut c_void,
+    pub size: usize,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub union vm_or_size {
+    pub vm: *mut vm_struct,
+    pub subtree_max_size: usize,
+}
+
+#[repr(C)]
+pub struct vmap_area {
+    pub va_start: usize,
+    pub va_end: usize,
+    pub list: list_head,
+    pub __bindgen_anon_1: vm_or_size,
+    pub flags: usize,
+}
+
+/// # Safety
+///
+/// None here.
+pub unsafe fn vmap_area_cache_alloc(_: gfp_t, _: i32) -> *mut vmap_area {
+    if crate::fault::strikes() {
+        return core::ptr::null_mut();
+    }
+    Box::into_raw(Box::new(vmap_area {
+        va_start: 0,
+        va_end: 0,
+        list: list_head {
+            next: core::ptr::null_mut(),
+            prev: core::ptr::null_mut(),
+        },
+        __bindgen_anon_1: vm_or_size {
+            subtree_max_size: 0,
+        },
+        flags: 0,
+    }))
+}
+
+/// # Safety
+///
+/// `va` came from [`vmap_area_cache_alloc`] and is not used any more.
+pub unsafe fn vmap_area_cache_free(va: *mut vmap_area) {
+    // SAFETY: By the safety requirements.
+    drop(unsafe { Box::from_raw(va) });
+}

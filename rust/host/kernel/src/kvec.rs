@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `kernel::alloc`: memory that can fail, see [`crate::fault`].
+
+use crate::{
+    error::{code::ENOMEM, Error, Result},
+    fault,
+};
+use core::{
+    ops::{Deref, DerefMut},
+    pin::Pin,
+};
+
+/// How to allocate.
+#[derive(Clone, Copy)]
+pub struct Flags;
+
+/// May sleep.
+pub const GFP_KERNEL: Flags = Flags;
+/// May not.
+pub const GFP_NOWAIT: Flags = Flags;
+
+fn memory() -> Result {
+    if fault::strikes() {
+        Err(ENOMEM)
+    } else {
+        Ok(())
+    }
+}
+
+/// A vector.
+pub struct KVec<T>(Vec<T>);
+
+impl<T> KVec<T> {
+    /// Without elements.
+    pub const fn new() -> Self {
+        Self(Vec::new())
+    }
+    /// With room.
+    pub fn with_capacity(capacity: usize, _: Flags) -> Result<Self> {
+        memory()?;
+        Ok(Self(Vec::with_capacity(capacity)))
+    }
+    /// Adds an element.
+    pub fn push(&mut self, value: T, _: Flags) -> Result {
+        if self.0.len() == self.0.capacity() {
+            memory()?;
+        }
+        self.0.push(value);
+        Ok(())
+    }
+    /// Keeps what `keep` says.
+    pub fn retain(&mut self, mut keep: impl FnMut(&mut T) -> bool) {
+        self.0.retain_mut(|value| keep(value));
+    }
+}
+
+impl<T> Default for KVec<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> Deref for KVec<T> {
+    type Target = [T];
+    fn deref(&self) -> &[T] {
+        &self.0
+    }
+}
+
+impl<T> DerefMut for KVec<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        &mut self.0
+    }
+}
+
+/// A box. There is no pinned initialization here: what a constructor made is moved in.
+pub struct KBox<T>(Box<T>);
+
+impl<T> KBox<T> {
+    /// Puts what a constructor made into a box.
+    pub fn pin_init(value: Result<T, Error>, _: Flags) -> Result<Pin<KBox<T>>> {
+        memory()?;
+        let boxed = KBox(Box::new(value?));
+        // SAFETY: The value is never moved out of its box.
+        Ok(unsafe { Pin::new_unchecked(boxed) })
+    }
+}
+
+impl<T> Deref for KBox<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The allocator on the host: its own modules as they are in the kernel, over stand-ins of the
+//! bindings. The same tests as in the kernel run here in a second.
+//!
+//! Stand-ins are [`maple`], [`lock`] and [`mm`] here, and the `kernel` crate next to this one.
+
+#![allow(dead_code, reason = "what only C calls has no caller here")]
+
+#[path = "../../area.rs"]
+mod area;
+#[forbid(unsafe_code)]
+#[path = "../../cache.rs"]
+mod cache;
+#[forbid(unsafe_code)]
+#[path = "../../fit.rs"]
+mod fit;
+#[forbid(unsafe_code)]
+#[path = "../../lazy.rs"]
+mod lazy;
+mod lock;
+mod maple;
+mod mm;
+#[forbid(unsafe_code)]
+#[path = "../../model.rs"]
+mod model;
+#[path = "../../pins.rs"]
+mod pins;
+#[forbid(unsafe_code)]
+#[path = "../../range.rs"]
+mod range;
+#[forbid(unsafe_code)]
+#[path = "../../space.rs"]
+mod space;
+#[forbid(unsafe_code)]
+#[path = "../../stats.rs"]
+mod stats;
+#[path = "../../table.rs"]
+mod table;
+#[path = "../../tests.rs"]
+mod tests;
+#[forbid(unsafe_code)]
+#[path = "../../trace.rs"]
+mod trace;
+
+#[cfg(test)]
+mod threads;

@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Maple tree of ranges: what `kernel::maple_tree` does not have.
+//!
+//! That is RCU mode and lookup without the lock, searches for gaps in a window from both ends,
+//! replacing an entry in place, erasing that may fail but never sleeps, data protected by the
+//! tree's lock, and a lock class of its own. It is written as if it were in `rust/kernel/`, and
+//! lives here until it is.
+//!
+//! The rules of the tree that this file turns into types:
+//!
+//! - Only what was just found to be free can be stored to: [`Guard::insert`] checks against the
+//!   gap of the last search, which is forgotten whenever the lock may have been dropped.
+//! - A store asks for memory without waiting. If there is none, [`Guard::nomem`] gets some, by the
+//!   rules of `mas_nomem()`: it may drop the lock, so it takes `&mut self`, and the search has to be
+//!   done again.
+//! - [`Guard::replace_at`] stores to exactly the range of an entry, which never allocates
+//!   (`wr_exact_fit` in `mas_prealloc_calc()`, lib/maple_tree.c).
+//!
+//! C header: [`include/linux/maple_tree.h`](srctree/include/linux/maple_tree.h)
+//!
+//! Reference: <https://docs.kernel.org/core-api/maple_tree.html>
+
+use crate::{
+    fit::Gaps,
+    mm::Gfp,
+    range::Span, //
+};
+use core::{
+    cell::UnsafeCell,
+    marker::PhantomData,
+    ptr, //
+};
+use kernel::{
+    bindings,
+    prelude::*,
+    sync::LockClassKey,
+    types::{
+        NotThreadSafe,
+        Opaque, //
+    },
+};
+
+/// Something that a tree can hold: a pointer-sized value.
+///
+/// # Safety
+///
+/// - What [`Entry::into_raw`] returns is not null and none of the values the tree keeps for itself:
+///   its two low bits are not `0b10`.
+/// - [`Entry::from_raw`] undoes [`Entry::into_raw`].
+pub(crate) unsafe trait Entry: Copy + PartialEq {
+    /// The value to store.
+    fn into_raw(self) -> *mut c_void;
+
+    /// Back from the stored value.
+    ///
+    /// # Safety
+    ///
+    /// `raw` was returned by [`Entry::into_raw`].
+    unsafe fn from_raw(raw: *mut c_void) -> Self;
+}
+
+/// Why an entry was not stored.
+#[derive(Debug, PartialEq)]
+pub(crate) enum StoreError {
+    /// No memory without waiting: [`Guard::nomem`], then search and try again.
+    NoMemory,
+    /// The range is not part of the gap found last, or holds another entry than said.
+    Mismatch,
+}
+
+/// A maple tree of ranges, with data `D` under its lock.
+///
+/// # Invariants
+///
+/// - `tree` is an initialized maple tree with `MT_FLAGS_ALLOC_RANGE`, `MT_FLAGS_USE_RCU` and its
+///   internal lock.
+/// - Every entry in it came from [`Entry::into_raw`] of an `E`.
+/// - `data` is only accessed by who holds the lock of the tree.
+#[pin_data(PinnedDrop)]
+pub(crate) struct Tree<E: Entry, D> {
+    #[pin]
+    tree: Opaque<bindings::maple_tree>,
+    data: UnsafeCell<D>,
+    _entries: PhantomData<E>,
+}
+
+// SAFETY: Entries are plain values, and `data` moves with the tree.
+unsafe impl<E: Entry, D: Send> Send for Tree<E, D> {}
+// SAFETY: By the type invariants, `data` is protected by the tree's lock, and entries are read
+// under RCU or that lock.
+unsafe impl<E: Entry, D: Send> Sync for Tree<E, D> {}
+
+#[pinned_drop]
+impl<E: Entry, D> PinnedDrop for Tree<E, D> {
+    fn drop(self: Pin<&mut Self>) {
+        // SAFETY: By the type invariants, the tree is initialized; nobody else refers to it.
+        unsafe { bindings::mtree_destroy(self.tree.get()) };
+    }
+}
+
+/// A new state to walk `tree` with, for `first` to `last`: `MA_STATE()` of the C header.
+fn new_state(tree: *mut bindings::maple_tree, first: usize, last: usize) -> bindings::ma_state {
+    bindings::ma_state {
+        tree,
+        index: first,
+        last,
+        node: ptr::null_mut(),
+        min: 0,
+        max: usize::MAX,
+        alloc: ptr::null_mut(),
+        status: bindings::maple_status_ma_start,
+        mas_flags: 0,
+        store_type: bindings::store_type_wr_invalid,
+        ..Default::default()
+    }
+}
+
+impl<E: Entry, D> Tree<E, D> {
+    /// An empty tree, with a lock class for it.
+    pub(crate) fn new(
+        data: D,
+        name: &'static CStr,
+        key: Pin<&'static LockClassKey>,
+    ) -> impl PinInit<Self> {
+        // INVARIANT: The flags are as the invariants say, and there are no entries yet.
+        pin_init!(Self {
+            tree <- Opaque::ffi_init(|slot: *mut bindings::maple_tree| {
+                // SAFETY: `slot` is valid for writes, and becomes an initialized tree.
+                unsafe {
+                    bindings::mt_init_flags(
+                        slot,
+                        bindings::MT_FLAGS_ALLOC_RANGE | bindings::MT_FLAGS_USE_RCU,
+                    )
+                };
+                // SAFETY: The lock in an initialized tree is valid, and nobody knows of it yet.
+                let lock = unsafe { &raw mut (*slot).__bindgen_anon_1.ma_lock };
+                // SAFETY: As above; `name` and `key` are static. All trees initialized from Rust
+                // share one lock class, so give this one its own.
+                unsafe { bindings::__spin_lock_init(lock, name.as_char_ptr(), key.as_ptr()) };
+            }),
+            data: UnsafeCell::new(data),
+            _entries: PhantomData,
+        })
+    }
+
+    fn lock_ptr(&self) -> *mut bindings::spinlock_t {
+        // SAFETY: By the type invariants, the tree is initialized and has an internal lock.
+        unsafe { &raw mut (*self.tree.get()).__bindgen_anon_1.ma_lock }
+    }
+
+    /// Locks the tree for searching and changing it. Spins; any context that may take spinlocks.
+    pub(crate) fn lock(&self) -> Guard<'_, E, D> {
+        // SAFETY: `lock_ptr()` is a valid, initialized spinlock.
+        unsafe { bindings::spin_lock(self.lock_ptr()) };
+        // INVARIANT: The lock was just taken, and the state is new.
+        Guard {
+            tree: self,
+            state: new_state(self.tree.get(), 0, 0),
+            gap: None,
+            _not_send: NotThreadSafe,
+        }
+    }
+
+    /// The entry at `addr`, without a lock: it may be replaced before the caller looks at it.
+    ///
+    /// Any context in which RCU is watching.
+    pub(crate) fn load(&self, addr: usize) -> Option<E> {
+        // SAFETY: By the type invariants, the tree is initialized and in RCU mode, in which
+        // `mtree_load()` needs no lock.
+        let raw = unsafe { bindings::mtree_load(self.tree.get(), addr) };
+        if raw.is_null() {
+            return None;
+        }
+        // SAFETY: By the type invariants, this came from `into_raw()`.
+        Some(unsafe { E::from_raw(raw) })
+    }
+
+    /// The first entry at or above `addr` that `wanted` accepts, and its range, without a lock.
+    pub(crate) fn next(&self, addr: usize, wanted: impl Fn(E) -> bool) -> Option<(Span, E)> {
+        let _rcu = kernel::sync::rcu::Guard::new();
+        let mut state = new_state(self.tree.get(), addr, addr);
+        loop {
+            // SAFETY: `state` is for an initialized tree in RCU mode, under the RCU read lock.
+            let raw = unsafe { bindings::mas_find(&raw mut state, usize::MAX) };
+            if raw.is_null() {
+                return None;
+            }
+            // SAFETY: By the type invariants, this came from `into_raw()`.
+            let entry = unsafe { E::from_raw(raw) };
+            if wanted(entry) {
+                return Some((Span::new(state.index, state.last)?, entry));
+            }
+        }
+    }
+}
+
+/// A tree that is locked.
+///
+/// # Invariants
+///
+/// - The lock of `tree` is held.
+/// - `state` is for `tree`.
+/// - `gap` is free, if it is there.
+#[must_use = "the lock unlocks immediately when the guard is unused"]
+pub(crate) struct Guard<'tree, E: Entry, D> {
+    tree: &'tree Tree<E, D>,
+    state: bindings::ma_state,
+    gap: Option<Span>,
+    _not_send: NotThreadSafe,
+}
+
+impl<E: Entry, D> Drop for Guard<'_, E, D> {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariants, we hold the lock.
+        unsafe { bindings::spin_unlock(self.tree.lock_ptr()) };
+        if !self.state.alloc.is_null() || !self.state.sheaf.is_null() {
+            // SAFETY: The state is valid, and nobody uses it any more. What is left of the nodes
+            // that `nomem()` got belongs to the state, not to the tree, and needs no lock.
+            unsafe { bindings::mas_destroy(&raw mut self.state) };
+        }
+    }
+}
+
+impl<E: Entry, D> Guard<'_, E, D> {
+    /// Starts over, at `span`. Nodes that were allocated stay: `mas_set_range()`.
+    fn start_at(&mut self, first: usize, last: usize) -> *mut bindings::ma_state {
+        self.state.status = bindings::maple_status_ma_start;
+        self.state.node = ptr::null_mut();
+        self.state.index = first;
+        self.state.last = last;
+        &raw mut self.state
+    }
+
+    /// The data that the lock protects.
+    pub(crate) fn data(&mut self) -> &mut D {
+        // SAFETY: By the type invariants, we hold the lock, so nobody else accesses the data;
+        // the reference borrows the guard.
+        unsafe { &mut *self.tree.data.get() }
+    }
+
+    /// The entry at `addr` and its range.
+    pub(crate) fn entry_at(&mut self, addr: usize) -> Option<(Span, E)> {
+        let state = self.start_at(addr, addr);
+        // SAFETY: By the type invariants, the lock is held and the state is for the tree.
+        let raw = unsafe { bindings::mas_walk(state) };
+        if raw.is_null() {
+            return None;
+        }
+        // SAFETY: By the invariants of `Tree`, this came from `into_raw()`.
+        let entry = unsafe { E::from_raw(raw) };
+        Some((Span::new(self.state.index, self.state.last)?, entry))
+    }
+
+    /// The first entry at or above `addr`, and its range.
+    pub(crate) fn entry_from(&mut self, addr: usize) -> Option<(Span, E)> {
+        let state = self.start_at(addr, addr);
+        // SAFETY: By the type invariants, the lock is held and the state is for the tree.
+        let raw = unsafe { bindings::mas_find(state, usize::MAX) };
+        if raw.is_null() {
+            return None;
+        }
+        // SAFETY: By the invariants of `Tree`, this came from `into_raw()`.
+        let entry = unsafe { E::from_raw(raw) };
+        Some((Span::new(self.state.index, self.state.last)?, entry))
+    }
+
+    /// Stores `raw` from `span`'s first to last address.
+    fn store(&mut self, span: Span, raw: *mut c_void) -> Result<(), StoreError> {
+        self.gap = None;
+        // Always from the root: a store that goes on from a leaf asks for too many nodes, and
+        // misses spanning writes of the last slot (see `mas_erase()`).
+        let state = self.start_at(span.first(), span.last());
+        // SAFETY: By the type invariants, the lock is held and the state is for the tree.
+        unsafe { bindings::mas_store(state, raw) };
+        if self.state.status == bindings::maple_status_ma_error {
+            Err(StoreError::NoMemory)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Stores a new entry to `span`, which is in the gap found last. The tree is as it was if
+    /// that fails.
+    pub(crate) fn insert(&mut self, span: Span, entry: E) -> Result<(), StoreError> {
+        if !self.gap.is_some_and(|gap| gap.covers(span)) {
+            return Err(StoreError::Mismatch);
+        }
+        self.store(span, entry.into_raw())
+    }
+
+    /// Replaces the entry at `addr` by what `new` makes of it and its range, if that is something.
+    /// Returns what was replaced. Never allocates.
+    pub(crate) fn replace_at(
+        &mut self,
+        addr: usize,
+        new: impl FnOnce(Span, E) -> Option<E>,
+    ) -> Option<(Span, E)> {
+        let (span, old) = self.entry_at(addr)?;
+        let new = new(span, old)?;
+        self.gap = None;
+        // The state is still where `entry_at()` has found the entry, and for exactly its range: the
+        // store is an exact fit, which takes no nodes.
+        // SAFETY: By the type invariants, the lock is held and the state is for the tree.
+        unsafe { bindings::mas_store(&raw mut self.state, new.into_raw()) };
+        (self.state.status != bindings::maple_status_ma_error).then_some((span, old))
+    }
+
+    /// Removes the entry `old`, which holds exactly `span`. The entry is as it was if there is no
+    /// memory.
+    pub(crate) fn erase(&mut self, span: Span, old: E) -> Result<(), StoreError> {
+        if self.entry_at(span.first()) != Some((span, old)) {
+            return Err(StoreError::Mismatch);
+        }
+        self.store(span, ptr::null_mut())
+    }
+
+    /// Gets memory after [`StoreError::NoMemory`]. Sleeps, without the lock, if `gfp` allows it:
+    /// what was known of the tree is void.
+    ///
+    /// Returns false if there was no memory.
+    pub(crate) fn nomem(&mut self, gfp: Gfp) -> bool {
+        self.gap = None;
+        // SAFETY: By the type invariants, the lock is held, and it is again on return.
+        unsafe { bindings::mas_nomem(&raw mut self.state, gfp.as_raw()) }
+    }
+}
+
+impl<E: Entry, D> Gaps for Guard<'_, E, D> {
+    fn lowest_gap(&mut self, window: Span, bytes: usize) -> Option<Span> {
+        let state = self.start_at(window.first(), window.last());
+        // SAFETY: By the type invariants, the lock is held and the state is for the tree.
+        let err = unsafe { bindings::mas_empty_area(state, window.first(), window.last(), bytes) };
+        // INVARIANT: `mas_empty_area()` has found the range free.
+        self.gap = (err == 0)
+            .then(|| Span::new(self.state.index, self.state.last))
+            .flatten();
+        self.gap
+    }
+
+    fn highest_gap(&mut self, window: Span, bytes: usize) -> Option<Span> {
+        let state = self.start_at(window.first(), window.last());
+        // SAFETY: By the type invariants, the lock is held and the state is for the tree.
+        let err =
+            unsafe { bindings::mas_empty_area_rev(state, window.first(), window.last(), bytes) };
+        // INVARIANT: `mas_empty_area_rev()` has found the range free.
+        self.gap = (err == 0)
+            .then(|| Span::new(self.state.index, self.state.last))
+            .flatten();
+        self.gap
+    }
+
+    fn gap_around(&mut self, addr: usize) -> Option<Span> {
+        let state = self.start_at(addr, addr);
+        // SAFETY: By the type invariants, the lock is held and the state is for the tree.
+        let raw = unsafe { bindings::mas_walk(state) };
+        // INVARIANT: For a null slot `mas_walk()` sets the state to all of the slot, and a gap is
+        // exactly one slot.
+        self.gap = raw
+            .is_null()
+            .then(|| Span::new(self.state.index, self.state.last))
+            .flatten();
+        self.gap
+    }
+}

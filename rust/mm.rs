@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the allocator needs of the rest of mm.
+//!
+//! C header: [`include/linux/vmap_area_ops.h`](srctree/include/linux/vmap_area_ops.h)
+
+use crate::range::Span;
+use kernel::bindings;
+
+/// Allocation flags that came from C.
+#[derive(Clone, Copy)]
+pub(crate) struct Gfp(bindings::gfp_t);
+
+impl Gfp {
+    /// Do not wait for memory, and do not complain.
+    pub(crate) const NOWAIT: Self = Self(bindings::GFP_NOWAIT);
+
+    /// May sleep.
+    #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+    pub(crate) const KERNEL: Self = Self(bindings::GFP_KERNEL);
+
+    /// Takes flags as C passes them.
+    pub(crate) fn from_raw(raw: bindings::gfp_t) -> Self {
+        Self(raw)
+    }
+
+    /// The flags as C wants them.
+    pub(crate) fn as_raw(self) -> bindings::gfp_t {
+        self.0
+    }
+
+    /// May an allocation with these flags sleep?
+    pub(crate) fn may_block(self) -> bool {
+        self.0 & (1 << bindings::___GFP_DIRECT_RECLAIM_BIT) != 0
+    }
+}
+
+/// What makes a freed range safe to be reused. All in sleepable context.
+pub(crate) trait Tlb {
+    /// Flushes the TLB of all CPUs for `span`, in which are `areas` lazily freed areas.
+    fn flush(&self, span: Span, areas: usize);
+
+    /// Releases what else goes with an area that was flushed and is about to become free.
+    fn release_shadow(&self, span: Span);
+
+    /// Ends the release for all areas in `span`.
+    fn flush_shadow(&self, span: Span);
+}
+
+/// The TLB and the KASAN shadow of the kernel. `vmap_purge_lock` is held.
+pub(crate) struct KernelTlb;
+
+impl Tlb for KernelTlb {
+    fn flush(&self, span: Span, areas: usize) {
+        // SAFETY: Flushing more than needed is harmless. The C side checks the lock.
+        unsafe { bindings::vmap_area_flush_tlb(span.first(), span.end(), areas) };
+    }
+
+    fn release_shadow(&self, span: Span) {
+        if cfg!(CONFIG_KASAN_VMALLOC) {
+            // SAFETY: The range of an area that nobody uses any more is page aligned and has
+            // shadow of its own, or none.
+            unsafe { bindings::vmap_area_release_shadow(span.first(), span.end()) };
+        }
+    }
+
+    fn flush_shadow(&self, span: Span) {
+        if cfg!(CONFIG_KASAN_VMALLOC) {
+            // SAFETY: Flushing more than needed is harmless.
+            unsafe { bindings::vmap_area_flush_shadow(span.first(), span.end()) };
+        }
+    }
+}
+
+/// Lets others run, between two steps of long work; sleepable context.
+pub(crate) fn cond_resched() {
+    // SAFETY: No locks of ours are held by callers, which are in sleepable context.
+    unsafe { bindings::vmap_area_cond_resched() };
+}
+
+/// Name of the allocator that C has put in charge; [`None`] if that is the rb-trees.
+pub(crate) fn ops_name() -> Option<&'static kernel::str::CStr> {
+    // SAFETY: The pointer is written once, in `vmalloc_init()`, before there are other CPUs.
+    let ops = unsafe { bindings::vmap_area_ops };
+    // SAFETY: It is null or points to a table that is never freed or changed.
+    let ops = unsafe { ops.as_ref() }?;
+    // SAFETY: The name is a static string.
+    Some(unsafe { kernel::str::CStr::from_ptr(ops.name.cast()) })
+}
+
+/// A number that tells CPUs apart: a hint, since the task may move to another one at once.
+pub(crate) fn cpu_hint() -> usize {
+    // CAST: A `u32` fits in a `usize` on all platforms of Linux.
+    kernel::cpu::CpuId::current().as_u32() as usize
+}
+
+/// Reports a request or a state that must not be: all the numbers each time, a warning with a
+/// backtrace once. The caller refuses and goes on.
+macro_rules! refuse {
+    ($($arg:tt)*) => {{
+        kernel::pr_err!("refused: {}\n", core::format_args!($($arg)*));
+        $crate::mm::warn_once();
+    }};
+}
+pub(crate) use refuse;
+
+/// `WARN_ON_ONCE(1)` for [`refuse`].
+pub(crate) fn warn_once() {
+    use kernel::sync::atomic::{
+        Atomic,
+        Relaxed, //
+    };
+
+    static WARNED: Atomic<u32> = Atomic::new(0);
+
+    // Relaxed: nothing else is published through it.
+    if WARNED.xchg(1, Relaxed) == 0 {
+        kernel::warn_on!(true);
+    }
+}
+
+/// Makes the `nth` allocation of this task from now on fail, of those that may fail; 0 ends it.
+/// Returns what was left of the count. False in [`CAN_FAIL`] if the kernel cannot do that.
+///
+/// See `should_fail_ex()` in lib/fault-inject.c.
+#[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+pub(crate) fn fail_nth(nth: u32) -> u32 {
+    #[cfg(all(CONFIG_FAULT_INJECTION, CONFIG_FAILSLAB))]
+    {
+        // SAFETY: The current task is valid, and only it uses the field.
+        unsafe {
+            let task = bindings::get_current();
+            core::mem::replace(&mut (*task).fail_nth, nth)
+        }
+    }
+    #[cfg(not(all(CONFIG_FAULT_INJECTION, CONFIG_FAILSLAB)))]
+    {
+        let _ = nth;
+        0
+    }
+}
+
+/// A number that is another one on each boot.
+#[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+pub(crate) fn random_seed() -> u64 {
+    // SAFETY: No requirements.
+    unsafe { bindings::get_random_u64() }
+}
+
+/// Does [`fail_nth`] work?
+#[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+pub(crate) const CAN_FAIL: bool = cfg!(all(CONFIG_FAULT_INJECTION, CONFIG_FAILSLAB));

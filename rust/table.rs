@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The index of all areas: which state of an area is which entry of the tree.
+//!
+//! An entry is the pointer to the area object, with a tag in its two low bits. A busy area has the
+//! tag 0, so that a reader without a lock can use what it finds. Changing the state of an area in
+//! place is changing the tag, which needs no memory and cannot fail.
+//!
+//! Each function here changes an entry and the token of its area together, under the lock of the
+//! tree. This is what makes the invariants of [`Area`] true.
+
+use crate::{
+    area::{
+        Area,
+        AreaPtr,
+        Attributes,
+        Cached,
+        Flushed,
+        Leaving,
+        New,
+        State, //
+    },
+    maple::{
+        self,
+        StoreError, //
+    },
+    mm,
+    range::Span,
+};
+use kernel::{
+    bindings,
+    prelude::*,
+    sync::LockClassKey, //
+};
+
+/// What an entry says of its area.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tag {
+    /// In use: can be found.
+    Busy,
+    /// Reserved, but out of use: from unlink to flush.
+    Unlinked,
+    /// Free for a request of exactly its size.
+    Cached,
+}
+
+/// The bits of the tag; `0b10` belongs to the tree.
+const TAG_MASK: usize = 0b11;
+const TAG_UNLINKED: usize = 0b01;
+const TAG_CACHED: usize = 0b11;
+
+const _: () = assert!(core::mem::align_of::<bindings::vmap_area>() > TAG_MASK);
+
+/// An entry of the index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Slot {
+    /// The area; only to be looked into by who owns it.
+    pub(crate) area: AreaPtr,
+    /// Its state.
+    pub(crate) tag: Tag,
+}
+
+// SAFETY: A pointer to an area is not null and has two low bits clear (asserted above), and no tag
+// is `0b10`. `from_raw()` separates what `into_raw()` puts together.
+unsafe impl maple::Entry for Slot {
+    fn into_raw(self) -> *mut c_void {
+        let tag = match self.tag {
+            Tag::Busy => 0,
+            Tag::Unlinked => TAG_UNLINKED,
+            Tag::Cached => TAG_CACHED,
+        };
+        self.area.as_raw().map_addr(|addr| addr | tag).cast()
+    }
+
+    unsafe fn from_raw(raw: *mut c_void) -> Self {
+        let tag = match raw.addr() & TAG_MASK {
+            0 => Tag::Busy,
+            TAG_UNLINKED => Tag::Unlinked,
+            _ => Tag::Cached,
+        };
+        let ptr = raw.map_addr(|addr| addr & !TAG_MASK).cast();
+        Self {
+            // SAFETY: By the safety requirements, `ptr` is what `into_raw()` got of an `AreaPtr`.
+            area: unsafe { AreaPtr::new(ptr).unwrap_unchecked() },
+            tag,
+        }
+    }
+}
+
+/// The index, with data `D` under its lock, in memory of its own.
+pub(crate) struct Table<D>(Pin<KBox<maple::Tree<Slot, D>>>);
+/// The index, locked.
+pub(crate) type TableGuard<'table, D> = maple::Guard<'table, Slot, D>;
+
+/// States in which an area is free but for its entry.
+pub(crate) trait Spare: State {
+    /// The tag of the entry.
+    const TAG: Tag;
+}
+impl Spare for Flushed {
+    const TAG: Tag = Tag::Unlinked;
+}
+impl Spare for Cached {
+    const TAG: Tag = Tag::Cached;
+}
+
+impl<D> TableGuard<'_, D> {
+    /// Reserves `span`, which is in the gap found last, for `area`, and makes it busy.
+    pub(crate) fn publish(
+        &mut self,
+        mut area: Area<New>,
+        span: Span,
+        attributes: Attributes,
+    ) -> Result<AreaPtr, (Area<New>, StoreError)> {
+        area.prepare(span, attributes);
+        let slot = Slot {
+            area: area.ptr(),
+            tag: Tag::Busy,
+        };
+        match self.insert(span, slot) {
+            // The tree owns the area from here on.
+            Ok(()) => Ok(area.into_ptr()),
+            Err(err) => Err((area, err)),
+        }
+    }
+
+    /// Makes the busy area that contains `addr` one that is not found any more. Does not allocate.
+    pub(crate) fn unlink(&mut self, addr: usize) -> Option<Area<Leaving>> {
+        let (_, old) = self.replace_at(addr, |_, slot| {
+            (slot.tag == Tag::Busy).then_some(Slot {
+                tag: Tag::Unlinked,
+                ..slot
+            })
+        })?;
+        // SAFETY: The tree held it as busy until now, and its range stays reserved.
+        Some(unsafe { Area::from_busy(old.area) })
+    }
+
+    /// Changes the tag of the entry of `area`. False, with a report, if that is not in the tree.
+    fn retag<S: Spare>(&mut self, area: &Area<S>, tag: Tag) -> bool {
+        let expected = Slot {
+            area: area.ptr(),
+            tag: S::TAG,
+        };
+        let Some(span) = area.span() else {
+            return false;
+        };
+        let done = self.replace_at(span.first(), |found, slot| {
+            (found == span && slot == expected).then_some(Slot { tag, ..slot })
+        });
+        if done.is_none() {
+            let found = self.entry_at(span.first());
+            mm::refuse!("{:?} is {:?}, not {:?}", span, found, expected);
+        }
+        done.is_some()
+    }
+
+    /// Keeps the range of `area` for the next request of its size. Does not allocate.
+    pub(crate) fn cache(&mut self, area: Area<Flushed>) -> Option<Area<Cached>> {
+        if !self.retag(&area, Tag::Cached) {
+            return None;
+        }
+        // SAFETY: The entry was just changed.
+        Some(unsafe { area.cached() })
+    }
+
+    /// Makes a cached area busy. Does not allocate.
+    pub(crate) fn reuse(
+        &mut self,
+        mut area: Area<Cached>,
+        attributes: Attributes,
+    ) -> Option<AreaPtr> {
+        area.prepare(area.span()?, attributes);
+        // Publishing: what `prepare()` wrote is ordered by rcu_assign_pointer() in the tree.
+        if !self.retag(&area, Tag::Busy) {
+            return None;
+        }
+        Some(area.into_ptr())
+    }
+
+    /// Makes the range of `area` free. The area comes back if there is no memory for that.
+    pub(crate) fn give_back<S: Spare>(
+        &mut self,
+        area: Area<S>,
+    ) -> Result<Area<New>, (Area<S>, StoreError)> {
+        let slot = Slot {
+            area: area.ptr(),
+            tag: S::TAG,
+        };
+        let erased = match area.span() {
+            Some(span) => self.erase(span, slot),
+            None => Err(StoreError::Mismatch),
+        };
+        match erased {
+            // SAFETY: The entry is gone.
+            Ok(()) => Ok(unsafe { area.erased() }),
+            Err(err) => Err((area, err)),
+        }
+    }
+}
+
+impl<D> Table<D> {
+    /// An empty index, with a lock of class `key`.
+    pub(crate) fn new(
+        data: D,
+        name: &'static CStr,
+        key: Pin<&'static LockClassKey>,
+    ) -> Result<Self> {
+        let tree = maple::Tree::new(data, name, key);
+        Ok(Self(KBox::pin_init(tree, GFP_NOWAIT)?))
+    }
+
+    /// Locks the index for searching and changing it. Spins; any context that may take spinlocks.
+    pub(crate) fn lock(&self) -> TableGuard<'_, D> {
+        self.0.lock()
+    }
+
+    /// The busy area that contains `addr`, without a lock. Any context in which RCU is watching.
+    pub(crate) fn find(&self, addr: usize) -> Option<AreaPtr> {
+        let slot = self.0.load(addr)?;
+        (slot.tag == Tag::Busy).then_some(slot.area)
+    }
+
+    /// The lowest area with `tag` that ends above `addr`, without a lock.
+    pub(crate) fn next_tagged(&self, addr: usize, tag: Tag) -> Option<(Span, AreaPtr)> {
+        let (span, slot) = self.0.next(addr, |slot| slot.tag == tag)?;
+        Some((span, slot.area))
+    }
+
+    /// The range of the entry that holds `area` as busy. Walks the whole index: for tests.
+    #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+    pub(crate) fn span_of(&self, area: AreaPtr) -> Option<Span> {
+        let tag = Tag::Busy;
+        let (span, _) = self.0.next(0, |slot| slot == Slot { area, tag })?;
+        Some(span)
+    }
+}

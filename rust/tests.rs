@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! KUnit tests of the allocator by itself, on spaces of their own: nothing is mapped, and the
+//! kernel's areas are not touched.
+
+use crate::{
+    area::Attributes,
+    mm::{
+        self,
+        Gfp, //
+    },
+    range::{
+        Span,
+        PAGE_SIZE, //
+    },
+    space::{
+        Request,
+        Space, //
+    },
+    trace::FlushLog,
+};
+use kernel::prelude::*;
+
+/// A space to test with, and a request for one page anywhere in it.
+fn make(start: usize, pages: usize) -> Result<(Space<FlushLog>, Request)> {
+    let window = Span::with_size(start, pages * PAGE_SIZE).ok_or(EINVAL)?;
+    let space = Space::new(window, FlushLog::new()?)?;
+    let request = Request {
+        window,
+        size: PAGE_SIZE,
+        align: 1,
+        attributes: Attributes::NONE,
+        gfp: Gfp::KERNEL,
+        node: -1,
+    };
+    Ok((space, request))
+}
+
+/// Frees the areas that start at each of `starts`, and purges.
+fn free_all(space: &Space<FlushLog>, starts: impl Iterator<Item = usize>) -> usize {
+    let mut freed = 0;
+    for start in starts {
+        if let Some(area) = space.unlink(start) {
+            space.retire(area);
+            freed += 1;
+        }
+    }
+    space.purge(None, true);
+    freed
+}
+
+/// Where an area is.
+fn start_of(space: &Space<FlushLog>, area: crate::area::AreaPtr) -> usize {
+    space.table_entry(area).map_or(0, Span::first)
+}
+
+#[kernel::prelude::kunit_tests(vmap_rust_trace)]
+mod traces {
+    use super::*;
+
+    /// Runs a trace, and tells what is needed to repeat it if it fails.
+    fn trace(seed: u64, steps: usize) -> bool {
+        match crate::trace::run(seed, steps) {
+            Ok(Ok(())) => true,
+            Ok(Err(difference)) => {
+                pr_err!("seed {seed}, {steps} steps: {difference}\n");
+                false
+            }
+            Err(err) => {
+                pr_err!("seed {seed}: {err:?}\n");
+                false
+            }
+        }
+    }
+
+    #[test]
+    fn short_traces() {
+        for seed in 1..=40 {
+            assert!(trace(seed, 200));
+        }
+    }
+
+    #[test]
+    fn long_traces() {
+        for seed in 1..=4 {
+            assert!(trace(seed << 32, 4000));
+        }
+    }
+
+    #[test]
+    fn a_new_trace_each_boot() {
+        let seed = mm::random_seed();
+        pr_info!("trace of this boot: seed {seed}\n");
+        assert!(trace(seed, 2000));
+    }
+}
+
+#[kernel::prelude::kunit_tests(vmap_rust_space)]
+mod spaces {
+    use super::*;
+
+    const START: usize = 64 << 20;
+
+    #[test]
+    fn lowest_address_first_and_no_overlap() -> Result {
+        let (space, req) = make(START, 8)?;
+        for index in 0..8 {
+            let area = space.alloc(&req)?;
+            assert_eq!(start_of(&space, area), START + index * PAGE_SIZE);
+        }
+        assert_eq!(space.alloc(&req).err(), Some(EBUSY));
+        let starts = (0..8).map(|index| START + index * PAGE_SIZE);
+        assert_eq!(free_all(&space, starts), 8);
+        assert!(space.find(START).is_none());
+        Ok(())
+    }
+
+    #[test]
+    fn lazy_range_is_not_reused_before_a_purge() -> Result {
+        let (space, req) = make(START, 2)?;
+        let first = start_of(&space, space.alloc(&req)?);
+        let Some(area) = space.unlink(first) else {
+            return Err(EINVAL);
+        };
+        assert_eq!(space.retire(area), 1);
+        let second = start_of(&space, space.alloc(&req)?);
+        assert!(second != first);
+        assert_eq!(space.alloc(&req).err(), Some(EBUSY));
+        assert_eq!(space.tlb().take(), None);
+        assert_eq!(space.purge(None, false), 1);
+        assert_eq!(space.tlb().take(), Span::with_size(first, PAGE_SIZE).map(|span| (span, 1)));
+        let third = start_of(&space, space.alloc(&req)?);
+        assert_eq!(third, first);
+        free_all(&space, [first, second].into_iter());
+        Ok(())
+    }
+
+    #[test]
+    fn purge_flushes_what_else_is_asked_for() -> Result {
+        let (space, req) = make(START, 8)?;
+        let also = Span::with_size(START / 2, PAGE_SIZE);
+        // Nothing lazy, nothing flushed: the caller does it.
+        assert_eq!(space.purge(also, false), 0);
+        assert_eq!(space.tlb().take(), None);
+        let start = start_of(&space, space.alloc(&req)?);
+        if let Some(area) = space.unlink(start) {
+            space.retire(area);
+        }
+        assert_eq!(space.purge(also, true), 1);
+        let cover = Span::from_bounds(START / 2, start + PAGE_SIZE);
+        assert_eq!(space.tlb().take(), cover.map(|span| (span, 1)));
+        Ok(())
+    }
+
+    #[test]
+    fn cached_range_is_reused_and_is_room_for_others() -> Result {
+        let (space, mut req) = make(START, 8)?;
+        req.size = 2 * PAGE_SIZE;
+        let mut starts = [0; 4];
+        for start in &mut starts {
+            *start = start_of(&space, space.alloc(&req)?);
+        }
+        for start in starts {
+            if let Some(area) = space.unlink(start) {
+                space.retire(area);
+            }
+        }
+        assert_eq!(space.purge(None, false), 4);
+        assert_eq!(space.cached(), 4);
+
+        let again = start_of(&space, space.alloc(&req)?);
+        assert!(starts.contains(&again));
+        assert_eq!(space.cached(), 3);
+        assert_eq!(space.counters().alloc_cached, 1);
+
+        // Only fits if the cached ones are given back.
+        if let Some(area) = space.unlink(again) {
+            space.release(area);
+        }
+        req.size = 8 * PAGE_SIZE;
+        assert_eq!(start_of(&space, space.alloc(&req)?), START);
+        assert_eq!(space.cached(), 0);
+        free_all(&space, [START].into_iter());
+        Ok(())
+    }
+
+    #[test]
+    fn exact_window_and_exact_aligned_gap() -> Result {
+        let align = 16 * PAGE_SIZE;
+        let (space, mut req) = make(START, 64)?;
+        // All but one aligned gap of just the size.
+        let mut starts = KVec::new();
+        for page in 0..64 {
+            if !(32..48).contains(&page) {
+                req.window = Span::with_size(START + page * PAGE_SIZE, PAGE_SIZE).ok_or(EINVAL)?;
+                starts.push(start_of(&space, space.alloc(&req)?), GFP_KERNEL)?;
+            }
+        }
+        req.window = Span::with_size(START, 64 * PAGE_SIZE).ok_or(EINVAL)?;
+        req.size = align;
+        req.align = align;
+        let aligned = start_of(&space, space.alloc(&req)?);
+        assert_eq!(aligned, START + 32 * PAGE_SIZE);
+        assert_eq!(space.alloc(&req).err(), Some(EBUSY));
+        starts.push(aligned, GFP_KERNEL)?;
+        assert_eq!(free_all(&space, starts.iter().copied()), 49);
+        Ok(())
+    }
+
+    #[test]
+    fn both_ends_of_the_address_space() -> Result {
+        let (space, mut req) = make(START, 1)?;
+        req.window = Span::from_bounds(0, usize::MAX).ok_or(EINVAL)?;
+        let low = start_of(&space, space.alloc(&req)?);
+        assert_eq!(low, PAGE_SIZE);
+
+        let top = crate::range::align_down(usize::MAX, PAGE_SIZE) - PAGE_SIZE;
+        req.window = Span::with_size(top, PAGE_SIZE).ok_or(EINVAL)?;
+        let high = start_of(&space, space.alloc(&req)?);
+        assert_eq!(high, top);
+
+        req.window = Span::from_bounds(0, usize::MAX).ok_or(EINVAL)?;
+        req.align = 1 << (usize::BITS - 1);
+        let half = start_of(&space, space.alloc(&req)?);
+        assert_eq!(half, req.align);
+        assert_eq!(space.alloc(&req).err(), Some(EBUSY));
+
+        req.align = 1;
+        req.size = crate::range::align_down(usize::MAX, PAGE_SIZE);
+        assert_eq!(space.alloc(&req).err(), Some(EBUSY));
+        assert_eq!(free_all(&space, [low, high, half].into_iter()), 3);
+        Ok(())
+    }
+
+    #[test]
+    fn every_power_of_two_is_an_alignment() -> Result {
+        let (space, mut req) = make(START, 1)?;
+        req.window = Span::from_bounds(0, usize::MAX).ok_or(EINVAL)?;
+        for shift in 0..usize::BITS {
+            req.align = 1 << shift;
+            let start = start_of(&space, space.alloc(&req)?);
+            assert!(start != 0 && crate::range::is_aligned(start, req.align));
+            assert_eq!(free_all(&space, [start].into_iter()), 1);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn pinned_area_is_the_lowest_that_ends_above() -> Result {
+        let (space, mut req) = make(START, 8)?;
+        req.size = 4 * PAGE_SIZE;
+        let low = space.alloc(&req)?;
+        let high = space.alloc(&req)?;
+        for (addr, expected) in [
+            (0, Some(low)),
+            (START + PAGE_SIZE, Some(low)),
+            (START + 4 * PAGE_SIZE - 1, Some(low)),
+            (START + 4 * PAGE_SIZE, Some(high)),
+            (START + 8 * PAGE_SIZE, None),
+        ] {
+            let got = space.get(addr, false).map(|(area, _pin)| area);
+            assert_eq!(got, expected);
+        }
+        // A pin that is taken is not waited for.
+        let pinned = space.get(START, false);
+        assert!(space.get(START, true).is_none());
+        drop(pinned);
+        assert!(space.get(START, true).is_some());
+        free_all(&space, [START, START + 4 * PAGE_SIZE].into_iter());
+        Ok(())
+    }
+}
+
+#[kernel::prelude::kunit_tests(vmap_rust_memory)]
+mod memory {
+    use super::*;
+
+    const START: usize = 128 << 20;
+
+    /// Fills a space until the tree has several levels, with the n-th allocation of each step
+    /// failing, for every n: each step works in the end, and what fails leaves nothing behind.
+    #[test]
+    fn every_allocation_of_alloc_fails_once() -> Result {
+        const AREAS: usize = 600;
+        let (space, mut req) = make(START, AREAS)?;
+        req.gfp = Gfp::NOWAIT;
+        let mut failed = 0;
+        for index in 0..AREAS {
+            let mut nth = 1;
+            let area = loop {
+                mm::fail_nth(nth);
+                let result = space.alloc(&req);
+                let left = mm::fail_nth(0);
+                match result {
+                    Ok(area) if left > 0 || !mm::CAN_FAIL => break area,
+                    // An allocation failed, and the request was served all the same.
+                    Ok(area) => {
+                        let start = start_of(&space, area);
+                        if let Some(area) = space.unlink(start) {
+                            space.release(area);
+                        }
+                        space.purge(None, true);
+                    }
+                    Err(err) => {
+                        assert_eq!(err, ENOMEM);
+                        failed += 1;
+                    }
+                }
+                nth += 1;
+                assert!(nth < 100);
+            };
+            // Every second from the other end of what is free, so that leaves get holes.
+            let _ = index;
+            assert!(start_of(&space, area) >= START);
+            let census = space.validate()?;
+            assert_eq!(census.busy, index + 1);
+        }
+        pr_info!("{failed} requests without memory in {AREAS} areas\n");
+        assert!(!mm::CAN_FAIL || failed >= AREAS);
+        let starts = (0..AREAS).map(|index| START + index * PAGE_SIZE);
+        assert_eq!(free_all(&space, starts), AREAS);
+        let census = space.validate()?;
+        assert_eq!(census.busy + census.unlinked + census.cached, 0);
+        Ok(())
+    }
+
+    /// Frees areas while every allocation fails: nothing fails, nothing is lost, and all of it is
+    /// room again when there is memory.
+    #[test]
+    fn freeing_needs_no_memory() -> Result {
+        const AREAS: usize = 400;
+        let (space, mut req) = make(START, AREAS)?;
+        for _ in 0..AREAS {
+            space.alloc(&req)?;
+        }
+        let mut kept = 0;
+        // Every third first: holes, each of which needs a node in RCU mode.
+        for first in 0..3 {
+            for index in (first..AREAS).step_by(3) {
+                let Some(area) = space.unlink(START + index * PAGE_SIZE) else {
+                    return Err(EINVAL);
+                };
+                mm::fail_nth(1);
+                space.release(area);
+                if mm::fail_nth(0) == 0 {
+                    kept += 1;
+                }
+            }
+            let census = space.validate()?;
+            assert_eq!(census.unlinked, 0);
+        }
+        pr_info!("{kept} of {AREAS} areas freed without memory\n");
+        assert!(!mm::CAN_FAIL || space.counters().give_back_nomem > 0);
+        // All of it is one gap for a request that needs it all.
+        req.size = AREAS * PAGE_SIZE;
+        assert_eq!(start_of(&space, space.alloc(&req)?), START);
+        free_all(&space, [START].into_iter());
+        Ok(())
+    }
+}

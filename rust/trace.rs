@@ -1,0 +1,372 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Random traces: the allocator and the model get the same requests, and have to agree.
+//!
+//! Runs in the kernel, over the maple tree, and on the host, over a stand-in of it.
+
+use crate::{
+    area::Attributes,
+    fit::Member,
+    lock::Locked,
+    mm::{
+        Gfp,
+        Tlb, //
+    },
+    model::{
+        Model,
+        Random,
+        State, //
+    },
+    range::{
+        is_aligned,
+        Span,
+        PAGE_SIZE, //
+    },
+    space::{
+        Census,
+        Request,
+        Space, //
+    },
+};
+use kernel::{
+    prelude::*,
+    static_lock_class, //
+};
+
+/// A TLB that only notes what it was asked to flush.
+pub(crate) struct FlushLog(Locked<Option<(Span, usize)>>);
+
+impl FlushLog {
+    /// Nothing was flushed yet.
+    pub(crate) fn new() -> Result<Self> {
+        let log = Locked::new(None, c"vmap_rust flush log", static_lock_class!())?;
+        Ok(Self(log))
+    }
+
+    /// What was flushed since the last call: the range, and the number of areas.
+    pub(crate) fn take(&self) -> Option<(Span, usize)> {
+        self.0.lock().take()
+    }
+}
+
+impl Tlb for FlushLog {
+    fn flush(&self, span: Span, areas: usize) {
+        *self.0.lock() = Some((span, areas));
+    }
+
+    fn release_shadow(&self, _: Span) {}
+
+    fn flush_shadow(&self, _: Span) {}
+}
+
+/// Why a trace stopped.
+pub(crate) struct Difference {
+    /// Which step it was.
+    pub(crate) step: usize,
+    /// What was wrong.
+    pub(crate) what: &'static str,
+    /// Addresses that tell more.
+    pub(crate) detail: [usize; 3],
+}
+
+impl kernel::fmt::Display for Difference {
+    fn fmt(&self, out: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(out, "step {}: {}: {:x?}", self.step, self.what, self.detail)
+    }
+}
+
+/// Where traces take place: no address that the kernel maps, since nothing is mapped.
+const HOME: (usize, usize) = (16 << 20, (16 << 20) + (8 << 20));
+
+/// The largest alignment in a trace, in bytes.
+const MAX_ALIGN_SHIFT: usize = 20;
+
+struct Trace<'a> {
+    space: &'a Space<FlushLog>,
+    log: &'a FlushLog,
+    model: Model,
+    random: Random,
+    home: Span,
+    step: usize,
+}
+
+type Outcome<T = ()> = core::result::Result<T, Difference>;
+
+impl Trace<'_> {
+    fn fail<T>(&self, what: &'static str, detail: [usize; 3]) -> Outcome<T> {
+        Err(Difference {
+            step: self.step,
+            what,
+            detail,
+        })
+    }
+
+    /// One of the ranges the model knows in `state`.
+    fn any(&mut self, state: State) -> Option<Span> {
+        let count = self.model.count(state);
+        if count == 0 {
+            return None;
+        }
+        let nth = self.random.below(count);
+        let mut ranges = self.model.ranges().iter().filter(|range| range.1 == state);
+        ranges.nth(nth).map(|range| range.0)
+    }
+
+    /// The window of a request: home mostly, or some part of it.
+    fn window(&mut self) -> Span {
+        if self.random.below(4) != 0 {
+            return self.home;
+        }
+        let pages = self.home.size() / PAGE_SIZE;
+        let first = self.random.below(pages);
+        let more = self.random.below(pages - first);
+        let start = self.home.first() + first * PAGE_SIZE;
+        Span::from_bounds(start, start + (more + 1) * PAGE_SIZE).unwrap_or(self.home)
+    }
+
+    fn alloc(&mut self) -> Outcome {
+        let window = self.window();
+        let pages = match self.random.below(8) {
+            0 => 1 + self.random.below(300),
+            1 => 5,
+            _ => 1 + self.random.below(8),
+        };
+        // Now and then exactly as large as the window.
+        let size = if self.random.below(16) == 0 {
+            window.size()
+        } else {
+            pages * PAGE_SIZE
+        };
+        let align = match self.random.below(3) {
+            0 => 1 << self.random.below(MAX_ALIGN_SHIFT + 1),
+            _ => 1,
+        };
+        let result = self.space.alloc(&Request {
+            window,
+            size,
+            align,
+            attributes: Attributes::NONE,
+            gfp: Gfp::KERNEL,
+            node: -1,
+        });
+        let expected = self.model.lowest_fit(window, size, align);
+        let Ok(area) = result else {
+            return match expected {
+                Some(span) => self.fail("no room, but there is", [span.first(), size, align]),
+                None => Ok(()),
+            };
+        };
+
+        let found = self.space.table_entry(area);
+        let Some(span) = found else {
+            return self.fail("an area that is not in the index", [0, size, align]);
+        };
+        let detail = [span.first(), span.size(), align];
+        if span.size() != size || !window.covers(span) || !is_aligned(span.first(), align) {
+            return self.fail("not what was asked for", detail);
+        }
+        if expected.is_none() {
+            return self.fail("room, but there is none", detail);
+        }
+        match self.model.reserve(span) {
+            Ok(true) => Ok(()),
+            Ok(false) => self.fail("a range that is reserved", detail),
+            Err(_) => self.fail("no memory for the model", detail),
+        }
+    }
+
+    fn alloc_congruent(&mut self) -> Outcome {
+        let align = PAGE_SIZE << self.random.below(4);
+        let sizes = [1, 2, 3].map(|most| align * (1 + self.random.below(most)));
+        let gap = align * self.random.below(20);
+        let members = [
+            (0, sizes[0]),
+            (sizes[0] + gap, sizes[1]),
+            (sizes[0] + gap + sizes[1], sizes[2]),
+        ];
+        let mut areas = [None; 3];
+        let result = self.space.alloc_congruent(
+            self.home,
+            members
+                .iter()
+                .map(|&(offset, size)| Member { offset, size }),
+            align,
+            Gfp::KERNEL,
+            |index, area| areas[index % 3] = Some(area),
+        );
+        let expected = self.model.highest_base(self.home, &members, align);
+        match (result, expected) {
+            (Err(_), None) => return Ok(()),
+            (Err(_), Some(base)) => return self.fail("no common base, but there is", [base, 0, 0]),
+            (Ok(()), None) => return self.fail("a common base, but there is none", [0; 3]),
+            // Cached ranges may push the base down: any base that is free will do.
+            (Ok(()), Some(_)) => {}
+        }
+        let mut base = None;
+        for (area, (offset, size)) in areas.iter().zip(members) {
+            let Some(span) = area.and_then(|area| self.space.table_entry(area)) else {
+                return self.fail("a member that is not in the index", [offset, size, 0]);
+            };
+            let detail = [span.first(), span.size(), offset];
+            let this = span.first().wrapping_sub(offset);
+            if span.size() != size || *base.get_or_insert(this) != this || !self.home.covers(span) {
+                return self.fail("a member that is not at the base", detail);
+            }
+            if !self.model.reserve(span).unwrap_or(false) {
+                return self.fail("a member that is reserved", detail);
+            }
+        }
+        Ok(())
+    }
+
+    fn free(&mut self) -> Outcome {
+        let Some(span) = self.any(State::Busy) else {
+            return Ok(());
+        };
+        let inner = span.first() + self.random.below(span.size());
+        let detail = [span.first(), span.size(), inner];
+        let Some(area) = self.space.unlink(inner) else {
+            return self.fail("cannot unlink a busy area", detail);
+        };
+        if area.span() != Some(span) {
+            return self.fail("another area was unlinked", detail);
+        }
+        if self.space.find(inner).is_some() {
+            return self.fail("found after unlink", detail);
+        }
+        if self.space.unlink(inner).is_some() {
+            return self.fail("unlinked twice", detail);
+        }
+        let lazy = self.random.below(8) != 0;
+        if lazy {
+            self.space.retire(area);
+        } else {
+            self.space.release(area);
+        }
+        self.model.free(span.first(), lazy);
+        Ok(())
+    }
+
+    fn find(&mut self) -> Outcome {
+        let addr = self.home.first() + self.random.below(self.home.size());
+        let busy = self
+            .model
+            .at(addr)
+            .filter(|&(_, state)| state == State::Busy);
+        let found = self.space.find(addr).map(|area| self.space.table_entry(area));
+        if found != busy.map(|(span, _)| Some(span)) {
+            return self.fail("find", [addr, 0, 0]);
+        }
+
+        let next = self.model.ranges().iter().find(|(span, state)| {
+            *state == State::Busy && span.last() >= addr
+        });
+        let got = self.space.get(addr, false);
+        let got = got.map(|(area, _pin)| self.space.table_entry(area));
+        if got != next.map(|&(span, _)| Some(span)) {
+            return self.fail("get", [addr, 0, 0]);
+        }
+
+        let lazy = self.model.ranges().iter().find(|(span, state)| {
+            *state == State::Lazy && span.last() >= addr
+        });
+        if self.space.next_lazy(addr) != lazy.map(|&(span, _)| span) {
+            return self.fail("next lazy", [addr, 0, 0]);
+        }
+        Ok(())
+    }
+
+    fn purge(&mut self) -> Outcome {
+        let drain = self.random.below(3) == 0;
+        let purged = self.space.purge(None, drain);
+        let (expected, cover) = self.model.purge();
+        if purged != expected {
+            return self.fail("number of areas purged", [purged, expected, 0]);
+        }
+        match (self.log.take(), cover) {
+            (None, None) => {}
+            (Some((span, areas)), Some(cover)) if span.covers(cover) && areas == expected => {}
+            _ => return self.fail("not flushed before it is free", [purged, expected, 0]),
+        }
+        if drain && self.space.cached() != 0 {
+            return self.fail("cached after drain", [self.space.cached(), 0, 0]);
+        }
+        Ok(())
+    }
+
+    fn check(&self) -> Outcome<Census> {
+        let Ok(census) = self.space.validate() else {
+            return self.fail("invariants", [0; 3]);
+        };
+        let busy = self.model.count(State::Busy);
+        let lazy = self.model.count(State::Lazy);
+        if census.busy != busy || census.unlinked != lazy {
+            return self.fail("number of areas", [census.busy, busy, census.unlinked]);
+        }
+        let pages = self.model.ranges().iter().filter(|range| range.1 == State::Lazy);
+        let pages = pages.map(|range| range.0.size() / PAGE_SIZE).sum();
+        if self.space.lazy_pages() != pages {
+            return self.fail("lazy pages", [self.space.lazy_pages(), pages, 0]);
+        }
+        Ok(census)
+    }
+
+    fn run(&mut self, steps: usize) -> Outcome {
+        for step in 0..steps {
+            self.step = step;
+            match self.random.below(32) {
+                0..=12 => self.alloc()?,
+                13 => self.alloc_congruent()?,
+                14..=23 => self.free()?,
+                24..=29 => self.find()?,
+                _ => self.purge()?,
+            }
+            if step % 64 == 0 {
+                self.check()?;
+            }
+        }
+
+        // The end of every trace: nothing is left, and all of home is one gap again.
+        while let Some(span) = self.any(State::Busy) {
+            if let Some(area) = self.space.unlink(span.first()) {
+                self.space.retire(area);
+            }
+            self.model.free(span.first(), true);
+        }
+        self.check()?;
+        self.space.purge(None, true);
+        self.model.purge();
+        let census = self.check()?;
+        if census.cached != 0 {
+            return self.fail("something is left", [census.cached, 0, 0]);
+        }
+        Ok(())
+    }
+}
+
+/// Runs a trace of `steps` steps with numbers from `seed`, on a space of its own. Sleepable context.
+pub(crate) fn run(seed: u64, steps: usize) -> Result<Outcome> {
+    let home = Span::from_bounds(HOME.0, HOME.1).ok_or(EINVAL)?;
+    let space = Space::new(home, FlushLog::new()?)?;
+    let mut trace = Trace {
+        space: &space,
+        log: space.tlb(),
+        model: Model::new(),
+        random: Random::new(seed),
+        home,
+        step: 0,
+    };
+    let outcome = trace.run(steps);
+    if outcome.is_err() {
+        // Give back what is left, so that only the first report is one.
+        while let Some((area, pin)) = space.get(0, false) {
+            drop(pin);
+            match space.table_entry(area).and_then(|span| space.unlink(span.first())) {
+                Some(area) => space.release(area),
+                None => break,
+            }
+        }
+        space.purge(None, true);
+    }
+    Ok(outcome)
+}
