@@ -24,7 +24,7 @@ BINDGEN_VERSION=0.72.1
 
 # root_hash: prints the hash of the recipe; another hash means another root.
 root_hash() {
-	printf '%s\n' 1 "$ROOT_SUITE" "${ROOT_PACKAGES[@]}" "${ROOT_BACKPORTS[@]}" "$BINDGEN_VERSION" \
+	printf '%s\n' 2 "$ROOT_SUITE" "${ROOT_PACKAGES[@]}" "${ROOT_BACKPORTS[@]}" "$BINDGEN_VERSION" \
 		"$KVER_SERIES" | sha256sum | cut -c 1-16
 }
 
@@ -94,7 +94,7 @@ root_download() {
 
 # root_unpack: makes $CACHE/root.new from the downloaded packages.
 root_unpack() {
-	local new=$CACHE/root.new source=() args arch name deb
+	local new=$CACHE/root.new source=() args
 	rm -rf --one-file-system "$new"
 	[ -n "${KERNEL_TARBALL:-}" ] || source=("linux-source-$KVER_SERIES")
 	args=(--variant=minbase --dpkgopt=force-unsafe-io --aptopt='Acquire::Languages "none"'
@@ -115,13 +115,20 @@ root_unpack() {
 	fi
 	rm -f "$new"/var/cache/apt/archives/*.deb "$new"/etc/resolv.conf "$new"/etc/hosts
 	touch "$new/etc/resolv.conf" "$new/etc/hosts"
+	root_busybox "$new"
+}
+
+# root_busybox ROOT: unpacks the static busybox of both architectures, for initramfs archives.
+root_busybox() {
+	local new=$1 arch name deb
 	for arch in amd64 arm64; do
 		name=${arch/amd64/x86_64}
 		deb=$(echo "$CACHE/busybox/$arch"/*.deb)
-		dpkg-deb -x "$deb" "$new/opt/busybox-$name.tmp"
+		rm -rf "$new/opt/busybox-$name"
 		mkdir -p "$new/opt/busybox-$name/bin"
-		mv "$(find "$new/opt/busybox-$name.tmp" -name busybox -type f | head -n 1)" "$new/opt/busybox-$name/bin/busybox"
-		rm -rf "$new/opt/busybox-$name.tmp"
+		dpkg-deb --fsys-tarfile "$deb" | tar -x -O --wildcards './*bin/busybox' >"$new/opt/busybox-$name/bin/busybox"
+		chmod 755 "$new/opt/busybox-$name/bin/busybox"
+		[ -s "$new/opt/busybox-$name/bin/busybox" ]
 	done
 }
 

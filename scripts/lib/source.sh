@@ -49,7 +49,8 @@ source_ready() {
 	return 1
 }
 
-# source_unpack TARBALL DIR: unpacks TARBALL; the archive's own checksums are verified on the way.
+# source_unpack TARBALL DIR: unpacks TARBALL; the archive's own checksums are verified on the way. Runs in the root folder: a
+# bare host has no xz.
 source_unpack() {
 	rm -rf "$2"
 	mkdir -p "$2"
@@ -64,9 +65,11 @@ prepare_source() {
 		return 0
 	fi
 	tarball=$(source_tarball)
-	rm -rf "$CACHE/src/unpack.new"
+	rm -rf "$new"
+	# shellcheck disable=SC2034 # for in_root
+	ENTER_BINDS=(--ro-bind "$tarball" "$tarball")
 	need_space 2300 "the kernel source"
-	step "kernel source: unpack $(basename "$tarball")" "$CACHE/log/source.log" "${PART[@]}" source_unpack "$tarball" "$new" || {
+	step "kernel source: unpack $(basename "$tarball")" "$CACHE/log/source.log" in_root "${PART[@]}" source_unpack "$tarball" "$new" || {
 		rm -rf "$new"
 		die "$tarball cannot be unpacked: it is damaged, or the disk is full; get it again" \
 			"(remove $CACHE/root and run scripts/prepare), or give KERNEL_TARBALL=/path/to/linux-$KVER_TESTED.tar.xz"

@@ -16,7 +16,7 @@ tree_hash() {
 tree_patch() {
 	local tree=$1 scratch=$1.scratch file files
 	files=$({ cat "$tree.files" 2>/dev/null || :; series_files "$PATCHES"; } | sort -u)
-	series_apply_copy "$PATCHES" "$SRC_DIR" "$scratch" "$files" || { rm -rf "$scratch"; return 1; }
+	in_root "${PART[@]}" series_apply_copy "$PATCHES" "$SRC_DIR" "$scratch" "$files" || { rm -rf "$scratch"; return 1; }
 	rm -f "$tree.stamp"
 	printf '%s\n' "$files" >"$tree.files.new"
 	mv "$tree.files.new" "$tree.files"

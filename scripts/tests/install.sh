@@ -1,0 +1,111 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# Tests of install-into on a plain tree and on a git tree. Sourced by scripts/selftest.
+
+rm -rf "$WORK/repo"
+fake_repo "$WORK/repo"
+S=$WORK/repo/scripts
+P=$WORK/repo/kernel-patches/v$KVER_SERIES
+I=$S/install-into
+K=$WORK/plain
+G=$WORK/git
+
+cp -a "$WORK/linux" "$K"
+cp -a "$WORK/linux" "$G"
+kg() { git -C "$G" -c user.name=t -c user.email=t@localhost -c core.hooksPath=/dev/null -c commit.gpgSign=false "$@"; }
+kg init -q -b master
+kg add -Af
+kg commit -q -m base
+plain=$(sums "$K")
+
+refuses "no tree given" "which kernel tree" "$I"
+refuses "folder that is not there" "there is no folder" "$I" "$WORK/nowhere"
+refuses "folder without a kernel" "is not a Linux kernel source tree" "$I" "$WORK/repo"
+refuses "nothing to remove" "nothing is installed" "$I" "$K" --remove
+sed -i 's/^PATCHLEVEL = .*/PATCHLEVEL = 1/' "$K/Makefile"
+refuses "unsupported kernel" "Linux 7\.1.* is not supported.*--force-version" "$I" "$K"
+check "--force-version" "$I" "$K" --force-version
+"$I" "$K" --remove 2>/dev/null
+cp -p "$WORK/linux/Makefile" "$K/Makefile"
+same "unsupported kernel stays as it was" "$plain" "$K"
+
+# Plain tree.
+check "plain tree" "$I" "$K"
+check "it is patched and linked" sh -c "grep -q vmap_rust '$K/mm/Makefile' && [ -e '$K/mm/vmap_rust/scripts/build' ]"
+refuses "installed twice" "already installed" "$I" "$K"
+echo "/* mine */" >>"$K/mm/vmalloc.c"
+refuses "a file that was changed since" "changed since they were installed: mm/vmalloc.c" "$I" "$K" --remove
+sed -i '$d' "$K/mm/vmalloc.c"
+touch -d '1 minute ago' "$WORK/before"
+check "--remove" "$I" "$K" --remove
+same "it is as before, bit by bit" "$plain" "$K"
+check "make sees the restored files as new" test "$K/mm/vmalloc.c" -nt "$WORK/before"
+check "--copy" "$I" "$K" --copy
+check "the copy is a folder with the files" sh -c "[ ! -L '$K/mm/vmap_rust' ] && cmp '$S/build' '$K/mm/vmap_rust/scripts/build'"
+echo mine >"$K/mm/vmap_rust/mine.c"
+refuses "a copy with a file of the user" "mine.c" "$I" "$K" --remove
+rm "$K/mm/vmap_rust/mine.c"
+touch "$K/mm/vmap_rust/built.o"
+check "--remove of a copy with objects" "$I" "$K" --remove
+same "it is as before, bit by bit" "$plain" "$K"
+mkdir "$K/mm/vmap_rust"
+refuses "mm/vmap_rust of somebody else" "not from this script" "$I" "$K"
+rmdir "$K/mm/vmap_rust"
+sed -i 's/vmalloc_init/vmalloc_init_/' "$K/mm/vmalloc.c" "$K/mm/mm_init.c" "$K/init/main.c"
+refuses "a tree with changes in the way" "nothing was changed" "$I" "$K"
+(cd "$WORK/linux" && cp -p --parents mm/vmalloc.c mm/mm_init.c init/main.c "$K")
+same "it is as before" "$plain" "$K"
+
+# Git tree.
+status=$(kg status --porcelain --ignored)
+exclude=$(cat "$G/.git/info/exclude" 2>/dev/null || :)
+check "git tree" "$I" "$G"
+check "one commit per patch" test "$(kg rev-list --count master..vmap-rust)" = "$(series_list "$P" | wc -l)"
+check "git status is clean" sh -c "[ -z '$(kg status --porcelain)' ]"
+kg commit -q --allow-empty -m mine
+refuses "a commit of the user on the branch" "has 1 commits of yours" "$I" "$G" --remove
+kg reset -q --hard HEAD^
+echo >>"$G/mm/vmalloc.c"
+refuses "changes that are not committed" "changes that are not committed" "$I" "$G" --remove
+kg checkout -q mm/vmalloc.c
+check "--remove" "$I" "$G" --remove
+same "it is as before, bit by bit" "$plain" "$G"
+check "git is as before" test "$(kg branch -a)$(kg status --porcelain --ignored)$(cat "$G/.git/info/exclude")" = \
+	"* master$status$exclude"
+echo >>"$G/mm/vmalloc.c"
+refuses "git tree with changes" "changes that are not committed; commit or stash" "$I" "$G"
+kg checkout -q mm/vmalloc.c
+kg branch vmap-rust
+refuses "a branch of that name" "has a branch vmap-rust already" "$I" "$G"
+kg branch -q -D vmap-rust
+sed '0,/^-\(.\)/s//-\1x/' "$(series_list "$P" | tail -n 1)" >"$P/9000-bad.patch"
+refuses "series that does not apply" "nothing was changed" "$I" "$G"
+rm "$P/9000-bad.patch"
+same "it is as before" "$plain" "$G"
+kg checkout -q --detach
+check "detached HEAD" "$I" "$G"
+check "detached HEAD: --remove" "$I" "$G" --remove
+check "HEAD is detached again" sh -c "! git -C '$G' symbolic-ref -q HEAD"
+kg checkout -q master
+
+# Killed at many moments, then repaired by --remove or by the next install.
+for tree in "$K" "$G"; do
+	bad=
+	for delay in 0.03 0.08 0.12 0.16 0.2 0.25 0.3 0.35 0.4; do
+		setsid "$I" "$tree" >/dev/null 2>&1 &
+		pid=$!
+		sleep "$delay"
+		kill_group "$pid"
+		setsid "$I" "$tree" --remove >/dev/null 2>&1 &
+		pid=$!
+		sleep "$delay"
+		kill_group "$pid"
+		"$I" "$tree" >/dev/null 2>&1 || :
+		"$I" "$tree" --remove >"$WORK/remove.log" 2>&1 || bad+="$delay: $(cat "$WORK/remove.log") "
+		[ "$(sums "$tree")" = "$plain" ] || bad+="$delay: differs "
+	done
+	check "${tree##*/} tree: killed and repaired ($bad)" test -z "$bad"
+done
+check "git is as before" test "$(kg branch -a)$(kg status --porcelain --ignored)$(cat "$G/.git/info/exclude")" = \
+	"* master$status$exclude"
