@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: GPL-2.0
+#
+# Forwards to scripts/, nothing else. In a kernel tree Kbuild is used instead of this file.
+
+help:
+	@echo 'make demo    boot arm64 with each allocator and compare test_vmalloc; last line PASS or FAIL'
+	@echo '             CPUS=4 THREADS=4 LOOPS=1000 MASK=0x1fff ARCH=arm64|x86_64'
+	@echo 'make test    all test suites; last line "N passed, N failed"'
+	@echo '             SUITES="kunit-* host" runs some; scripts/test --list prints them'
+	@echo 'make check   format, lints, style, and each patch builds with the option on and off'
+	@echo ''
+	@echo 'Everything else is a script with --help: scripts/build, scripts/kunit, scripts/vmalloc-sweep,'
+	@echo 'scripts/user-load, scripts/install-into, qemu/run. Root folder, kernel source, builds and logs are in'
+	@echo '$${VMAP_RUST_CACHE:-$${XDG_CACHE_HOME:-~/.cache}/vmap-rust}: remove that folder to start from nothing.'
+
+demo:
+	@scripts/demo
+
+test:
+	@scripts/test $(SUITES)
+
+check:
+	@scripts/check
+
+.PHONY: help demo test check

@@ -1,0 +1,58 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# Checks of the Rust code: unsafe, rustfmt, clippy. Sourced by scripts/check.
+
+# Modules that bind C, or hold what C may see: the only ones with unsafe code.
+UNSAFE_MODULES="area ffi lock maple mm percpu pins table"
+
+# unsafe_elsewhere: prints modules that may use unsafe code and are not on the list; fails if there are any.
+unsafe_elsewhere() {
+	local file module bad=0
+	for file in rust/*.rs; do
+		module=$(basename "$file" .rs)
+		[ "$module" != vmap_rust ] || continue
+		case " $UNSAFE_MODULES " in *" $module "*) continue ;; esac
+		if grep -nHw unsafe "$file" | grep -vE '^[^:]*:[0-9]*:[[:space:]]*//'; then bad=1; fi
+		# The attribute makes the compiler refuse it; tests only exist in kernels for tests.
+		if ! grep -B 1 -E "^(pub(\(crate\))? )?mod $module;" rust/vmap_rust.rs | grep -q 'forbid(unsafe_code)' && [ "$module" != tests ]; then
+			echo "rust/vmap_rust.rs: mod $module lacks #[forbid(unsafe_code)]"
+			bad=1
+		fi
+	done
+	return "$bad"
+}
+
+# check_unsafe: policy modules have no unsafe code.
+check_unsafe() { result "unsafe code in $(wc -w <<<"$UNSAFE_MODULES") binding modules only" unsafe_elsewhere; }
+
+# check_rustfmt: the files are formatted by the kernel's rules. The kernel's own target does not follow the link to us.
+check_rustfmt() {
+	local files
+	mapfile -t files < <(sources '*.rs')
+	result "rustfmt, ${#files[@]} files" in_root rustfmt --check --edition 2021 --config-path "$TREE/.rustfmt.toml" -- "${files[@]}"
+}
+
+# clippy_crate NAME: runs clippy on the crate as the kernel NAME was compiled: the command that compiled it, with the other driver.
+clippy_crate() {
+	local dir=$CACHE/build/$1 cmd out
+	# shellcheck disable=SC2016 # make's variables
+	cmd=$(sed -n 's/^savedcmd_[^ ]* := //p' "$dir/mm/vmap_rust/rust/.vmap_rust.o.cmd" | sed 's/\$(pound)/#/g; s/\$\$/$/g')
+	[ -n "$cmd" ] || { echo "no compile command in $dir"; return 1; }
+	# The command may go on after the compiler, for example to merge helpers; only the compiler's part matters.
+	cmd=${cmd%%;*}
+	cmd=$(sed -E 's#(^|[[:space:]])rustc([[:space:]])#\1clippy-driver\2#; s#--emit=(dep-info|obj|llvm-bc|asm|metadata|link)=[^ ]+##g' <<<"$cmd")
+	grep -q clippy-driver <<<"$cmd" || { echo "cannot find the compiler in: $cmd"; return 1; }
+	out=$(cd "$dir" && in_root env CLIPPY_CONF_DIR="$TREE" sh -c "$cmd --emit=metadata=/dev/null" 2>&1) || { echo "$out"; return 1; }
+	if grep -q '^warning' <<<"$out"; then
+		echo "$out"
+		return 1
+	fi
+	echo "no warning"
+}
+
+# check_clippy: clippy is silent, with the flags the kernel sets for make CLIPPY=1.
+check_clippy() {
+	result "kernel arm64 builds, option on" "$REPO/scripts/build" arm64
+	result "clippy, arm64" clippy_crate arm64
+}

@@ -1,0 +1,71 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# Checks that only read text: shell, spelling, licence, words, checkpatch. Sourced by scripts/check; each function calls
+# "result" once per test, in the repository.
+
+# shell_files: prints the shell scripts of the repository.
+shell_files() {
+	local file
+	sources | while read -r file; do
+		case $file in
+		*.patch) ;;
+		*.sh) echo "$file" ;;
+		*) ! head -n 1 "$file" | grep -qE '^#!.*\b(bash|sh)$' || echo "$file" ;;
+		esac
+	done
+}
+
+# check_shell: shellcheck has nothing to say above the level "style".
+check_shell() {
+	local files
+	mapfile -t files < <(shell_files)
+	result "shellcheck, ${#files[@]} scripts" in_root shellcheck -S info -- "${files[@]}"
+}
+
+# check_spelling: codespell finds nothing in our own words. Patches are checked by checkpatch.
+check_spelling() {
+	local files
+	mapfile -t files < <(sources ':!LICENSE*' ':!*.patch')
+	result "codespell, ${#files[@]} files" in_root codespell -L vas -- "${files[@]}"
+}
+
+# without_licence: prints the files whose first line (or second, after #!) is no SPDX line; fails if there are any.
+without_licence() {
+	local file
+	while read -r file; do
+		head -n 2 "$file" | grep -q 'SPDX-License-Identifier: GPL-2\.0' || echo "no SPDX line: $file"
+	done < <(sources ':!LICENSE*' ':!*.patch' ':!*.lock' ':!*/META') | grep . && return 1
+	return 0
+}
+
+# check_licence: each file names its licence.
+check_licence() { result "SPDX line in each file" without_licence; }
+
+# forbidden_words: prints lines with paths of one machine, or hosts of package registries; fails if there are any.
+forbidden_words() {
+	local files
+	mapfile -t files < <(sources)
+	grep -nHE "(^|[[:space:]\"'\`=:(])/(wor[k]|roo[t]|hom[e]/[a-z]+|tm[p]/(boo[t]|pla[n]))(/|\$)" "${files[@]}" && return 1
+	grep -nHE '\b(deb|ftp|security|snapshot)\.([a-z0-9-]+\.)*[d]ebian\.org|\b(static\.|index\.)?crate[s]\.io\b|\bpyp[i]\.org|\bproxy\.golan[g]' \
+		"${files[@]}" && return 1
+	return 0
+}
+
+# check_words: nothing here depends on the machine it was written on.
+check_words() { result "no path or host of one machine" forbidden_words; }
+
+# checkpatch ARG...: runs the kernel's checkpatch; fails on errors, warnings and checks.
+checkpatch() {
+	cd "$TREE" && in_root perl scripts/checkpatch.pl --strict --codespell --no-summary --show-types --terse "$@" 2>&1
+}
+
+# check_checkpatch: the patches and the C files follow the kernel's style.
+check_checkpatch() {
+	local file files
+	while read -r file; do
+		result "checkpatch ${file##*/}" checkpatch "$REPO/$file"
+	done < <(sources "${PATCHES#"$REPO"/}/*.patch" ":!*/0000-*")
+	mapfile -t files < <(sources '*.c' '*.h')
+	[ ${#files[@]} = 0 ] || result "checkpatch, ${#files[@]} C files" checkpatch -f "${files[@]/#/mm/vmap_rust/}"
+}
