@@ -10,4 +10,8 @@ for part in root source series tree host; do
 	# shellcheck disable=SC1090 # each of them is checked on its own
 	. "$REPO/scripts/lib/$part.sh"
 done
-"$@"
+# When the script that started this is killed, TERM arrives here (see step_exec): pass it on to everything in this process
+# group, or a download would go on, and hold the lock, for nobody.
+trap 'trap - TERM; kill -TERM 0' TERM
+"$@" &
+wait $!

@@ -105,7 +105,8 @@ root_unpack() {
 		--include="$(IFS=,; echo "${ROOT_PACKAGES[*]},${ROOT_BACKPORTS[*]}${source:+,${source[*]}}")"
 		"$ROOT_SUITE")
 	if [ "$(id -u)" = 0 ]; then
-		mmdebstrap --mode=root --format=directory "${args[@]}" "$new" "$CACHE/apt/sources.list"
+		# In a mount namespace of its own: whatever ends it, no mount stays behind.
+		unshare --mount --propagation private mmdebstrap --mode=root --format=directory "${args[@]}" "$new" "$CACHE/apt/sources.list"
 	else
 		# The files must belong to this user, not to the ids of a user namespace: they travel as a tar stream.
 		mkdir "$new"
@@ -176,6 +177,13 @@ root_host_tools() {
 	fi
 }
 
+# root_check_bwrap: dies when this machine does not let bubblewrap work.
+root_check_bwrap() {
+	local out
+	out=$("$(bwrap_tool)" --dev-bind / / --unshare-pid true 2>&1) || die "bubblewrap does not work here ($out);" \
+		"user namespaces must be allowed (in a container: more privileges), or use TOOLCHAIN=host"
+}
+
 # root_ready: true when the root of this recipe is complete.
 root_ready() {
 	[ "$(cat "$CACHE/root/.vmap-rust-stamp" 2>/dev/null)" = "$(root_hash)" ] && [ -x "$CACHE/root/usr/bin/make" ] &&
@@ -190,6 +198,7 @@ prepare_root() {
 	fi
 	[ ! -e "$CACHE/root/.vmap-rust-stamp" ] || say "the root folder is damaged or of an older recipe: making it again"
 	root_host_tools
+	root_check_bwrap
 	need_space 5500 "the root folder"
 	root_apt_setup
 	step "root folder: download" "$CACHE/log/root-download.log" "${PART[@]}" root_download ||
