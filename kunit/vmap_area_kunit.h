@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Shared by the files of the KUnit suite "vmap_area".
+ *
+ * The suite speaks to the kernel only through the interface of mm/vmalloc.c,
+ * so every case holds for whichever vmap area allocator the kernel was booted
+ * with. Cases that need a piece of address space for themselves take a
+ * "window": a hole far above the addresses that ordinary requests are given
+ * and below the ones that percpu chunks are given.
+ */
+#ifndef _VMAP_AREA_KUNIT_H
+#define _VMAP_AREA_KUNIT_H
+
+#include <kunit/test.h>
+#include <linux/gfp.h>
+#include <linux/mm.h>
+#include <linux/prandom.h>
+#include <linux/sizes.h>
+#include <linux/vmalloc.h>
+#include "vmalloc.h"
+
+/* How windows are aligned, so that alignment tests know what fits. */
+#define VMAP_WIN_ALIGN	SZ_4M
+
+/* A request that may sleep, purge and retry, but fails without a message. */
+#define VMAP_GFP	(GFP_KERNEL | __GFP_NOWARN)
+
+/**
+ * struct vmap_win - a range of addresses that only the running case uses
+ * @start: first address, aligned to VMAP_WIN_ALIGN
+ * @end: first address behind it
+ */
+struct vmap_win {
+	unsigned long start;
+	unsigned long end;
+};
+
+/* vmap_area_kunit.c */
+u64 vmap_seed(struct kunit *test, struct rnd_state *rnd);
+
+/* vmap_help_kunit.c */
+struct vmap_win vmap_win_get(struct kunit *test, unsigned long size);
+void vmap_win_expect_free(struct kunit *test, const struct vmap_win *win);
+struct vm_struct *vmap_area_get(const struct vmap_win *win, unsigned long size,
+				unsigned long align, unsigned long flags,
+				gfp_t gfp);
+void vmap_area_put(struct kunit *test, struct vm_struct *vm);
+bool vmap_area_is_sound(struct kunit *test, const struct vm_struct *vm,
+			const struct vmap_win *win, unsigned long align);
+unsigned long vmap_start(const struct vm_struct *vm);
+unsigned long vmap_end(const struct vm_struct *vm);
+struct vmap_win vmap_std_win(void);
+void vmap_page_fill(void *p, unsigned long index, u64 seed);
+void vmap_pages_fill(void *p, unsigned long nr_pages, u64 seed);
+long vmap_pages_bad(const void *p, unsigned long nr_pages, u64 seed);
+struct page **vmap_pages_get(struct kunit *test, unsigned int nr_pages);
+
+/* vmap_map_kunit.c */
+void vmap_vmalloc_sizes(struct kunit *test);
+void vmap_vzalloc_zeroes(struct kunit *test);
+void vmap_vmap_pages(struct kunit *test);
+void vmap_vmap_put_pages(struct kunit *test);
+void vmap_map_ram_small(struct kunit *test);
+void vmap_map_ram_large(struct kunit *test);
+void vmap_map_ram_churn(struct kunit *test);
+void vmap_vrealloc(struct kunit *test);
+void vmap_vmalloc_huge(struct kunit *test);
+void vmap_vfree_atomic(struct kunit *test);
+
+/* vmap_percpu_kunit.c */
+void vmap_percpu_objects(struct kunit *test);
+void vmap_percpu_congruent(struct kunit *test);
+
+/* vmap_find_kunit.c */
+void vmap_get_vm_area(struct kunit *test);
+void vmap_find_bounds(struct kunit *test);
+void vmap_find_large(struct kunit *test);
+void vmap_find_after_free(struct kunit *test);
+void vmap_free_interior(struct kunit *test);
+void vmap_free_twice(struct kunit *test);
+void vmap_free_unknown(struct kunit *test);
+
+/* vmap_window_kunit.c */
+void vmap_window_exact(struct kunit *test);
+void vmap_window_too_small(struct kunit *test);
+void vmap_window_inside(struct kunit *test);
+void vmap_window_ends(struct kunit *test);
+void vmap_window_foreign(struct kunit *test);
+void vmap_window_exhaust(struct kunit *test);
+void vmap_window_exhaust_mapped(struct kunit *test);
+void vmap_window_reuse_lazy(struct kunit *test);
+
+/* vmap_align_kunit.c */
+void vmap_align_powers(struct kunit *test);
+void vmap_align_window(struct kunit *test);
+void vmap_align_mapped(struct kunit *test);
+void vmap_align_refused(struct kunit *test);
+void vmap_size_refused(struct kunit *test);
+
+/* vmap_random_kunit.c */
+void vmap_random_disjoint(struct kunit *test);
+void vmap_random_window(struct kunit *test);
+void vmap_leak_rounds(struct kunit *test);
+
+/* vmap_concurrent_kunit.c */
+void vmap_concurrent(struct kunit *test);
+
+/* vmap_tlb_kunit.c */
+void vmap_tlb_window(struct kunit *test);
+void vmap_tlb_vmap(struct kunit *test);
+void vmap_tlb_map_ram(struct kunit *test);
+
+/* vmap_order_kunit.c */
+void vmap_order_window(struct kunit *test);
+void vmap_order_std(struct kunit *test);
+
+/* vmap_fault_kunit.c */
+void vmap_atomic_requests(struct kunit *test);
+void vmap_purge_notifier(struct kunit *test);
+void vmap_failed_leaks_nothing(struct kunit *test);
+void vmap_fail_each_alloc(struct kunit *test);
+void vmap_fail_each_free(struct kunit *test);
+
+/* vmap_view_kunit.c */
+void vmap_view_vmallocinfo(struct kunit *test);
+void vmap_view_vread(struct kunit *test);
+void vmap_view_dump_obj(struct kunit *test);
+
+#endif /* _VMAP_AREA_KUNIT_H */

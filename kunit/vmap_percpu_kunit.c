@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * KUnit suite "vmap_area": congruent areas for the percpu allocator.
+ */
+#include <linux/percpu.h>
+
+#include "vmap_area_kunit.h"
+
+#define NR_OBJECTS	64
+#define OBJECT_SIZE	SZ_16K
+
+/*
+ * More percpu objects than the first chunk has room for, so chunks come from
+ * pcpu_get_vm_areas(): every CPU has its own copy of each object, and every
+ * copy lies in an area.
+ */
+void vmap_percpu_objects(struct kunit *test)
+{
+	void __percpu **obj;
+	unsigned int i, in_areas = 0;
+	int cpu;
+
+	if (!IS_ENABLED(CONFIG_SMP))
+		kunit_skip(test, "percpu memory does not use areas without CONFIG_SMP");
+
+	obj = kunit_kcalloc(test, NR_OBJECTS, sizeof(*obj), GFP_KERNEL);
+	KUNIT_ASSERT_NOT_NULL(test, obj);
+
+	for (i = 0; i < NR_OBJECTS; i++) {
+		obj[i] = __alloc_percpu(OBJECT_SIZE, sizeof(u64));
+		KUNIT_ASSERT_NOT_NULL_MSG(test, obj[i], "percpu object %u", i);
+		for_each_possible_cpu(cpu) {
+			u64 *copy = per_cpu_ptr(obj[i], cpu);
+
+			copy[0] = ((u64)i << 32) | cpu;
+			copy[OBJECT_SIZE / sizeof(u64) - 1] = copy[0];
+		}
+	}
+
+	for (i = 0; i < NR_OBJECTS; i++) {
+		for_each_possible_cpu(cpu) {
+			u64 *copy = per_cpu_ptr(obj[i], cpu);
+			u64 want = ((u64)i << 32) | cpu;
+			void *last = &copy[OBJECT_SIZE / sizeof(u64) - 1];
+
+			KUNIT_EXPECT_EQ_MSG(test, want, copy[0],
+					    "object %u of CPU %d", i, cpu);
+			KUNIT_EXPECT_EQ_MSG(test, want, *(u64 *)last,
+					    "end of object %u of CPU %d", i,
+					    cpu);
+			if (!is_vmalloc_addr(copy))
+				continue;
+			in_areas++;
+			KUNIT_EXPECT_NOT_NULL_MSG(test, find_vm_area(copy),
+						  "object %u of CPU %d at %#lx: no area",
+						  i, cpu, (unsigned long)copy);
+			KUNIT_EXPECT_PTR_EQ_MSG(test, find_vm_area(copy),
+						find_vm_area(last),
+						"object %u of CPU %d is not in one area",
+						i, cpu);
+		}
+	}
+
+	for (i = 0; i < NR_OBJECTS; i++)
+		free_percpu(obj[i]);
+
+	if (!in_areas)
+		kunit_skip(test, "all %u objects fit into the first chunk",
+			   NR_OBJECTS);
+}
+
+/* One group of areas: pieces of different sizes at fixed distances. */
+static const unsigned long offsets[] = { SZ_1M, 0, SZ_4M, SZ_2M + SZ_512K };
+static const size_t group_sizes[] = { SZ_256K, SZ_128K, SZ_64K, SZ_1M };
+
+#define NR_PIECES	ARRAY_SIZE(offsets)
+#define NR_GROUPS	12
+
+/* Pieces of the group lie at their offsets, in bounds, and are found. */
+static bool group_is_sound(struct kunit *test, struct vm_struct **vms,
+			   unsigned int group, size_t align)
+{
+	const struct vmap_win std = vmap_std_win();
+	unsigned long base = vmap_start(vms[0]) - offsets[0];
+	unsigned int i;
+
+	for (i = 0; i < NR_PIECES; i++) {
+		if (vmap_start(vms[i]) != base + offsets[i] ||
+		    vms[i]->size != group_sizes[i]) {
+			KUNIT_FAIL(test,
+				   "group %u piece %u: %#lx + %#lx instead of %#lx + %#zx",
+				   group, i, vmap_start(vms[i]), vms[i]->size,
+				   base + offsets[i], group_sizes[i]);
+			return false;
+		}
+		if (!vmap_area_is_sound(test, vms[i], &std, align))
+			return false;
+	}
+
+	return true;
+}
+
+/* First two overlapping pieces of all groups, false if there are none. */
+static bool groups_overlap(struct kunit *test, struct vm_struct ***vms)
+{
+	unsigned int i, j;
+
+	for (i = 0; i < NR_GROUPS * NR_PIECES; i++) {
+		for (j = 0; j < i; j++) {
+			struct vm_struct **gi = vms[i / NR_PIECES];
+			struct vm_struct **gj = vms[j / NR_PIECES];
+			struct vm_struct *a, *b;
+
+			if (!gi || !gj)
+				continue;
+			a = gi[i % NR_PIECES];
+			b = gj[j % NR_PIECES];
+			if (vmap_start(a) < vmap_end(b) &&
+			    vmap_start(b) < vmap_end(a)) {
+				KUNIT_FAIL(test,
+					   "piece %u at %#lx-%#lx overlaps piece %u at %#lx-%#lx",
+					   i, vmap_start(a), vmap_end(a), j,
+					   vmap_start(b), vmap_end(b));
+				return true;
+			}
+		}
+	}
+
+	return false;
+}
+
+/*
+ * Groups of areas at fixed distances do not overlap each other, are taken
+ * from the top of the space, and their holes can be used again.
+ */
+void vmap_percpu_congruent(struct kunit *test)
+{
+	const size_t align = SZ_64K;
+	unsigned long middle = VMALLOC_START + (VMALLOC_END - VMALLOC_START) / 2;
+	struct vm_struct **vms[NR_GROUPS] = {};
+	unsigned int round, i;
+
+	if (!IS_ENABLED(CONFIG_SMP))
+		kunit_skip(test, "pcpu_get_vm_areas() needs CONFIG_SMP");
+
+	for (round = 0; round < 4; round++) {
+		for (i = 0; i < NR_GROUPS; i++) {
+			if (vms[i])
+				continue;
+			vms[i] = pcpu_get_vm_areas(offsets, group_sizes,
+						   NR_PIECES, align,
+						   GFP_KERNEL);
+			KUNIT_ASSERT_NOT_NULL_MSG(test, vms[i],
+						  "round %u: group %u", round,
+						  i);
+			if (!group_is_sound(test, vms[i], i, align))
+				return;
+			KUNIT_EXPECT_GT_MSG(test, vmap_start(vms[i][1]), middle,
+					    "group %u does not come from the top",
+					    i);
+		}
+		if (groups_overlap(test, vms))
+			return;
+
+		/* Leave every second group, then fill the holes. */
+		for (i = round % 2; i < NR_GROUPS; i += 2) {
+			unsigned long addr = vmap_start(vms[i][0]);
+
+			pcpu_free_vm_areas(vms[i], NR_PIECES);
+			vms[i] = NULL;
+			KUNIT_EXPECT_NULL_MSG(test, find_vmap_area(addr),
+					      "group %u: %#lx is found after free",
+					      i, addr);
+		}
+		if (round % 2)
+			vm_unmap_aliases();
+	}
+
+	for (i = 0; i < NR_GROUPS; i++)
+		if (vms[i])
+			pcpu_free_vm_areas(vms[i], NR_PIECES);
+}

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * KUnit suite "vmap_area": no CPU sees an old mapping.
+ *
+ * After an area was freed its addresses may still be in the TLB of a CPU that
+ * read them. Before they are given out again, the TLB must have been flushed.
+ * So the cases read an address on every CPU, free it, purge, and try to read
+ * it again on every CPU; then they map another page there and read that.
+ * A skipped flush shows: an emulated arm64 or x86 CPU keeps the translation,
+ * and UML keeps the mapping of its host.
+ */
+#include <linux/cpumask.h>
+#include <linux/sched.h>
+#include <linux/uaccess.h>
+
+#include "vmap_area_kunit.h"
+
+#define ROUNDS		24
+#define OLD_STAMP	0x01dda7a5ULL
+#define NEW_STAMP	0x4e3dda7aULL
+
+/* Moves the case to @cpu and its TLB. */
+static void run_on(struct kunit *test, int cpu)
+{
+	KUNIT_ASSERT_EQ_MSG(test, 0,
+			    set_cpus_allowed_ptr(current, cpumask_of(cpu)),
+			    "moving to CPU %d", cpu);
+}
+
+/* Back to where the round started. */
+static void run_home(struct kunit *test)
+{
+	run_on(test, cpumask_first(cpu_online_mask));
+}
+
+/* Every CPU must read @want at @addr. */
+static bool all_cpus_read(struct kunit *test, unsigned long addr, u64 want,
+			  unsigned int round)
+{
+	bool good = true;
+	int cpu;
+
+	for_each_online_cpu(cpu) {
+		u64 got;
+
+		run_on(test, cpu);
+		got = READ_ONCE(*(u64 *)addr);
+		if (got == want)
+			continue;
+		KUNIT_FAIL(test, "round %u: CPU %d reads %#llx at %#lx, not %#llx%s",
+			   round, cpu, got, addr, want,
+			   got == OLD_STAMP ? ": the mapping that was freed" : "");
+		good = false;
+	}
+	run_home(test);
+
+	return good;
+}
+
+/* No CPU may read the old contents at @addr, nothing is mapped there. */
+static bool no_cpu_reads_old(struct kunit *test, unsigned long addr,
+			     unsigned int round)
+{
+	bool good = true;
+	int cpu;
+
+	for_each_online_cpu(cpu) {
+		u64 got = 0;
+		long err;
+
+		run_on(test, cpu);
+		err = copy_from_kernel_nofault(&got, (void *)addr, sizeof(got));
+		if (err || got != OLD_STAMP)
+			continue;
+		KUNIT_FAIL(test, "round %u: CPU %d still reads %#lx after the purge",
+			   round, cpu, addr);
+		good = false;
+	}
+	run_home(test);
+
+	return good;
+}
+
+/* Two pages that say which of them is read. */
+static struct page **old_and_new(struct kunit *test)
+{
+	struct page **pages = vmap_pages_get(test, 2);
+
+	*(u64 *)page_address(pages[0]) = OLD_STAMP;
+	*(u64 *)page_address(pages[1]) = NEW_STAMP;
+
+	return pages;
+}
+
+/* Reserves the whole window and maps @page at its start. */
+static struct vm_struct *map_window(struct kunit *test,
+				    const struct vmap_win *win,
+				    struct page *page, unsigned int round)
+{
+	unsigned long size = win->end - win->start;
+	struct vm_struct *vm;
+
+	vm = vmap_area_get(win, size - PAGE_SIZE, 1, 0, VMAP_GFP);
+	KUNIT_ASSERT_NOT_NULL_MSG(test, vm, "round %u: %#lx-%#lx", round,
+				  win->start, win->end);
+	KUNIT_ASSERT_EQ_MSG(test, 0,
+			    vmap_pages_range(win->start, win->start + PAGE_SIZE,
+					     PAGE_KERNEL, &page, PAGE_SHIFT),
+			    "round %u: mapping %#lx", round, win->start);
+
+	return vm;
+}
+
+/*
+ * A window has room for one area, so its address is reused at once: first
+ * after a purge, where no CPU may reach the old page any more, then by a
+ * request that has to purge by itself.
+ */
+void vmap_tlb_window(struct kunit *test)
+{
+	struct page **pages = old_and_new(test);
+	const struct vmap_win win = vmap_win_get(test, 2 * PAGE_SIZE);
+	unsigned int round;
+	bool good = true;
+
+	for (round = 0; good && round < ROUNDS; round++) {
+		struct vm_struct *vm;
+
+		vm = map_window(test, &win, pages[0], round);
+		good &= all_cpus_read(test, win.start, OLD_STAMP, round);
+		vmap_area_put(test, vm);
+		if (round % 2) {
+			vm_unmap_aliases();
+			good &= no_cpu_reads_old(test, win.start, round);
+		}
+
+		vm = map_window(test, &win, pages[1], round);
+		good &= all_cpus_read(test, win.start, NEW_STAMP, round);
+		vmap_area_put(test, vm);
+	}
+
+	vmap_win_expect_free(test, &win);
+}
+
+/*
+ * The same with vmap() where everybody allocates: freed addresses cannot be
+ * read, and when one of them is given out again, it shows the new page.
+ */
+void vmap_tlb_vmap(struct kunit *test)
+{
+	struct page **pages = old_and_new(test);
+	unsigned int round, reused = 0;
+	bool good = true;
+
+	for (round = 0; good && round < ROUNDS; round++) {
+		unsigned long old;
+		unsigned int nr = 0;
+		void *mem[96];
+
+		/* Caches of free ranges are per CPU: stay on one. */
+		run_home(test);
+		mem[0] = vmap(&pages[0], 1, VM_MAP, PAGE_KERNEL);
+		KUNIT_ASSERT_NOT_NULL_MSG(test, mem[0], "round %u", round);
+		old = (unsigned long)mem[0];
+		good &= all_cpus_read(test, old, OLD_STAMP, round);
+		vunmap(mem[0]);
+		vm_unmap_aliases();
+		/* UML retries a fault at such an address for ever. */
+		if (!IS_ENABLED(CONFIG_UML))
+			good &= no_cpu_reads_old(test, old, round);
+
+		do {
+			mem[nr] = vmap(&pages[1], 1, VM_MAP, PAGE_KERNEL);
+			KUNIT_ASSERT_NOT_NULL_MSG(test, mem[nr],
+						  "round %u, area %u", round, nr);
+			if ((unsigned long)mem[nr] == old) {
+				reused++;
+				good &= all_cpus_read(test, old, NEW_STAMP,
+						      round);
+			}
+		} while ((unsigned long)mem[nr++] != old &&
+			 nr < ARRAY_SIZE(mem));
+		while (nr--)
+			vunmap(mem[nr]);
+	}
+
+	kunit_info(test, "%u of %u addresses were given out again soon\n",
+		   reused, round);
+}
+
+/*
+ * Parts of vmap blocks are flushed by vm_unmap_aliases() too, while the block
+ * stays an area.
+ */
+void vmap_tlb_map_ram(struct kunit *test)
+{
+	struct page **pages = old_and_new(test);
+	unsigned int round;
+	bool good = true;
+
+	if (IS_ENABLED(CONFIG_UML))
+		kunit_skip(test, "UML retries a fault in vmalloc space for ever");
+
+	for (round = 0; good && round < ROUNDS; round++) {
+		void *keep, *mem;
+
+		keep = vm_map_ram(&pages[1], 1, NUMA_NO_NODE);
+		mem = vm_map_ram(&pages[0], 1, NUMA_NO_NODE);
+		KUNIT_ASSERT_NOT_NULL_MSG(test, keep, "round %u", round);
+		KUNIT_ASSERT_NOT_NULL_MSG(test, mem, "round %u", round);
+		good &= all_cpus_read(test, (unsigned long)mem, OLD_STAMP, round);
+		vm_unmap_ram(mem, 1);
+		vm_unmap_aliases();
+		good &= no_cpu_reads_old(test, (unsigned long)mem, round);
+		good &= all_cpus_read(test, (unsigned long)keep, NEW_STAMP,
+				      round);
+		vm_unmap_ram(keep, 1);
+	}
+	vm_unmap_aliases();
+}

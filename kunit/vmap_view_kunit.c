@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * KUnit suite "vmap_area": what others see of the areas: /proc/vmallocinfo,
+ * /proc/kcore and mem_dump_obj().
+ */
+#include <linux/fs.h>
+#include <linux/fs_context.h>
+#include <linux/mount.h>
+#include <linux/slab.h>
+#include <linux/uio.h>
+
+#include "vmap_area_kunit.h"
+
+/* /proc/vmallocinfo as a string; /proc need not be mounted. */
+static char *read_vmallocinfo(struct kunit *test)
+{
+	struct file_system_type *type = get_fs_type("proc");
+	struct vfsmount *mnt;
+	struct file *file;
+	ssize_t got, len = 0;
+	char *text;
+
+	if (!type)
+		kunit_skip(test, "needs CONFIG_PROC_FS");
+
+	mnt = kern_mount(type);
+	put_filesystem(type);
+	KUNIT_ASSERT_FALSE_MSG(test, IS_ERR(mnt), "mounting proc: %ld",
+			       PTR_ERR(mnt));
+	text = kvzalloc(SZ_1M, GFP_KERNEL);
+	file = file_open_root_mnt(mnt, "vmallocinfo", O_RDONLY, 0);
+	if (text && !IS_ERR(file)) {
+		loff_t pos = 0;
+
+		do {
+			got = kernel_read(file, text + len, SZ_1M - 1 - len,
+					  &pos);
+			len += max(got, 0);
+		} while (got > 0);
+		fput(file);
+	}
+	kern_unmount(mnt);
+
+	KUNIT_ASSERT_NOT_NULL(test, text);
+	KUNIT_ASSERT_FALSE_MSG(test, IS_ERR(file), "opening vmallocinfo: %ld",
+			       PTR_ERR(file));
+	KUNIT_ASSERT_GT_MSG(test, len, 0, "length of vmallocinfo");
+
+	return text;
+}
+
+/*
+ * How many lines of @text have @size in the second column and @word behind
+ * it. Addresses are hashed, so areas are recognized by an odd size.
+ */
+static unsigned int count_lines(const char *text, unsigned long size,
+				const char *word)
+{
+	unsigned int nr = 0;
+	char column[32];
+	const char *at;
+
+	snprintf(column, sizeof(column), " %7lu", size);
+	for (at = strstr(text, column); at; at = strstr(at + 1, column)) {
+		const char *end = strchrnul(at, '\n');
+		const char *found = strstr(at, word);
+
+		nr += found && found < end;
+	}
+
+	return nr;
+}
+
+/*
+ * Every live area has exactly one line with its size and kind, a vm_map_ram
+ * area too; freed ones have none, or one as unpurged until the purge.
+ */
+void vmap_view_vmallocinfo(struct kunit *test)
+{
+	static const unsigned int nr[] = { 1237, 1249, 1259 };
+	struct page **pages = vmap_pages_get(test, 1);
+	struct page **same;
+	unsigned int i, round;
+	void *mem[3];
+	char *text;
+
+	same = kvmalloc_array(nr[2], sizeof(*same), GFP_KERNEL);
+	KUNIT_ASSERT_NOT_NULL(test, same);
+	for (i = 0; i < nr[2]; i++)
+		same[i] = pages[0];
+
+	mem[0] = vmalloc(nr[0] * PAGE_SIZE);
+	mem[1] = vmap(same, nr[1], VM_MAP, PAGE_KERNEL);
+	mem[2] = vm_map_ram(same, nr[2], NUMA_NO_NODE);
+	for (i = 0; i < ARRAY_SIZE(mem); i++)
+		KUNIT_ASSERT_NOT_NULL_MSG(test, mem[i], "%u pages", nr[i]);
+
+	text = read_vmallocinfo(test);
+	KUNIT_EXPECT_EQ_MSG(test, 1,
+			    count_lines(text, (nr[0] + 1) * PAGE_SIZE,
+					" pages=1237 vmalloc"),
+			    "lines of the vmalloc area of %u pages", nr[0]);
+	KUNIT_EXPECT_EQ_MSG(test, 1,
+			    count_lines(text, (nr[1] + 1) * PAGE_SIZE, " vmap"),
+			    "lines of the vmap area of %u pages", nr[1]);
+	KUNIT_EXPECT_EQ_MSG(test, 1,
+			    count_lines(text, nr[2] * PAGE_SIZE, " vm_map_ram"),
+			    "lines of the vm_map_ram area of %u pages", nr[2]);
+	kvfree(text);
+
+	vfree(mem[0]);
+	vunmap(mem[1]);
+	vm_unmap_ram(mem[2], nr[2]);
+
+	/* Before the purge and after it. */
+	for (round = 0; round < 2; round++) {
+		text = read_vmallocinfo(test);
+		for (i = 0; i < ARRAY_SIZE(mem); i++) {
+			unsigned long size = nr[i] * PAGE_SIZE;
+			unsigned int lines, unpurged;
+
+			if (i < 2)
+				size += PAGE_SIZE;
+			lines = count_lines(text, size, "");
+			unpurged = count_lines(text, size, " unpurged vm_area");
+			KUNIT_EXPECT_EQ_MSG(test, lines, unpurged,
+					    "lines of the freed area of %u pages",
+					    nr[i]);
+			KUNIT_EXPECT_LE_MSG(test, lines, round ? 0 : 1,
+					    "unpurged lines of %u pages, round %u",
+					    nr[i], round);
+		}
+		kvfree(text);
+		vm_unmap_aliases();
+	}
+	kvfree(same);
+}
+
+static long vread(void *to, unsigned long from, size_t len)
+{
+	struct kvec vec = { .iov_base = to, .iov_len = len };
+	struct iov_iter iter;
+
+	iov_iter_kvec(&iter, ITER_DEST, &vec, 1, len);
+
+	return vread_iter(&iter, (const char *)from, len);
+}
+
+/*
+ * What /proc/kcore reads: contents of areas in the order of their addresses,
+ * zeroes for guard pages, holes, freed and unmapped areas, from any start.
+ */
+void vmap_view_vread(struct kunit *test)
+{
+	const struct vmap_win win = vmap_win_get(test, 64 * PAGE_SIZE);
+	const size_t len = win.end - win.start;
+	struct vm_struct *reserved;
+	unsigned long offset;
+	u8 *want, *got;
+	void *mem[6];
+	int i;
+
+	want = kvzalloc(len, GFP_KERNEL);
+	got = kvzalloc(len, GFP_KERNEL);
+	KUNIT_ASSERT_NOT_NULL(test, want);
+	KUNIT_ASSERT_NOT_NULL(test, got);
+
+	for (i = 0; i < ARRAY_SIZE(mem); i++) {
+		mem[i] = __vmalloc_node_range((1 + i % 3) * PAGE_SIZE, 1,
+					      win.start, win.end, GFP_KERNEL,
+					      PAGE_KERNEL, 0, NUMA_NO_NODE,
+					      __func__);
+		KUNIT_ASSERT_NOT_NULL_MSG(test, mem[i], "area %d", i);
+		memset(mem[i], 0x11 * (i + 1), (1 + i % 3) * PAGE_SIZE);
+	}
+	reserved = vmap_area_get(&win, 5 * PAGE_SIZE, 1, 0, VMAP_GFP);
+	KUNIT_ASSERT_NOT_NULL(test, reserved);
+	vfree(mem[2]);
+	mem[2] = NULL;
+
+	for (i = 0; i < ARRAY_SIZE(mem); i++)
+		if (mem[i])
+			memcpy(want + ((unsigned long)kasan_reset_tag(mem[i]) -
+				       win.start),
+			       mem[i], (1 + i % 3) * PAGE_SIZE);
+
+	for (offset = 0; offset < len; offset += 3 * PAGE_SIZE / 2) {
+		long read;
+
+		memset(got, 0xee, len);
+		read = vread(got, win.start + offset, len - offset);
+		KUNIT_EXPECT_EQ_MSG(test, read, len - offset,
+				    "bytes read from %#lx", win.start + offset);
+		KUNIT_EXPECT_EQ_MSG(test, 0,
+				    memcmp(got, want + offset, len - offset),
+				    "contents from %#lx", win.start + offset);
+	}
+
+	for (i = 0; i < ARRAY_SIZE(mem); i++)
+		vfree(mem[i]);
+	vmap_area_put(test, reserved);
+	kvfree(got);
+	kvfree(want);
+	vmap_win_expect_free(test, &win);
+}
+
+/* mem_dump_obj() knows a live area by its start, and forgets a freed one. */
+void vmap_view_dump_obj(struct kunit *test)
+{
+	const struct vmap_win win = vmap_win_get(test, SZ_1M);
+	bool known = false;
+	int tries = 100;
+	void *mem;
+
+	if (!IS_ENABLED(CONFIG_PRINTK))
+		kunit_skip(test, "needs CONFIG_PRINTK");
+
+	mem = __vmalloc_node_range(7 * PAGE_SIZE, 1, win.start, win.end,
+				   GFP_KERNEL, PAGE_KERNEL, 0, NUMA_NO_NODE,
+				   __func__);
+	KUNIT_ASSERT_NOT_NULL(test, mem);
+
+	/* It does not wait for locks, so it may miss. */
+	while (!known && --tries) {
+		pr_info("vmap_area:");
+		known = vmalloc_dump_obj(mem);
+	}
+	KUNIT_EXPECT_TRUE_MSG(test, known, "%#lx is not known",
+			      (unsigned long)mem);
+
+	vfree(mem);
+	pr_info("vmap_area:");
+	known = vmalloc_dump_obj(mem);
+	KUNIT_EXPECT_FALSE_MSG(test, known, "%#lx is known after vfree()",
+			       (unsigned long)mem);
+	vmap_win_expect_free(test, &win);
+}
