@@ -60,7 +60,6 @@ unsafe impl Send for AreaPtr {}
 /// # Invariants
 ///
 /// `vm` is null, or valid and not used by others until the area is busy.
-#[derive(Clone, Copy)]
 pub(crate) struct Attributes {
     flags: usize,
     vm: *mut bindings::vm_struct,
@@ -77,11 +76,12 @@ impl Attributes {
     ///
     /// # Safety
     ///
-    /// `vm` is null, or valid and not used by others until the area is busy.
+    /// `vm` is null, or valid and not used by others until the area is busy. Only one area gets the
+    /// attributes.
     pub(crate) unsafe fn new(flags: usize, vm: *mut bindings::vm_struct) -> Self {
         // INVARIANT: By the safety requirements.
         Self {
-            flags: flags & STATE_MASK.wrapping_sub(1),
+            flags: flags & ((1 << STATE_SHIFT) - 1),
             vm,
         }
     }
@@ -230,7 +230,7 @@ impl Area<New> {
 
 impl<S: Idle> Area<S> {
     /// Makes the area ready to be published as busy at `span`.
-    pub(crate) fn prepare(&mut self, span: Span, attributes: Attributes) {
+    pub(crate) fn prepare(&mut self, span: Span, attributes: &Attributes) {
         let area = self.ptr.as_raw();
         // SAFETY: By the type invariants, the object is valid and ours.
         unsafe {
@@ -257,8 +257,12 @@ impl Area<Leaving> {
     ///
     /// The tree held the area as busy, and no longer does; its range is reserved.
     pub(crate) unsafe fn from_busy(ptr: AreaPtr) -> Self {
-        // SAFETY: By the safety requirements there was no token for it, and this is the only one.
-        unsafe { Self::assume(ptr) }
+        // The state code is left alone: readers that have pinned the area read the flags.
+        // INVARIANT: By the safety requirements there was no token for it, and this is the only one.
+        Self {
+            ptr,
+            _state: PhantomData,
+        }
     }
 
     /// Says that no reader looks at the area any more.

@@ -79,24 +79,48 @@ impl RangeCache {
         None
     }
 
-    /// Takes out all ranges, or about a quarter of each size unless `all`, to give them back.
-    pub(crate) fn decay(&mut self, all: bool) -> AreaList<Cached> {
-        let mut out = AreaList::new();
-        if self.len == 0 {
-            return out;
-        }
-        for list in Iterator::chain(self.sizes.iter_mut(), [&mut self.large]) {
-            if all {
-                out.append(list.take());
-            } else {
-                for _ in 0..list.len() / 4 {
-                    if let Some(area) = list.pop() {
-                        out.push(area);
-                    }
+    /// Takes out the next range of a sweep.
+    pub(crate) fn sweep(&mut self, sweep: &mut Sweep) -> Option<Area<Cached>> {
+        while sweep.list <= MAX_PAGES {
+            let list = match self.sizes.get_mut(sweep.list) {
+                Some(list) => list,
+                None => &mut self.large,
+            };
+            let left = sweep.left.get_or_insert(list.len() / sweep.part);
+            if let Some(rest) = left.checked_sub(1) {
+                *left = rest;
+                if let Some(area) = list.pop() {
+                    self.len = self.len.wrapping_sub(1);
+                    return Some(area);
                 }
             }
+            sweep.left = None;
+            sweep.list = sweep.list.wrapping_add(1);
         }
-        self.len = self.len.wrapping_sub(out.len());
-        out
+        None
+    }
+}
+
+/// How far a sweep over all lists has come. What is put back during the sweep is not seen again.
+pub(crate) struct Sweep {
+    /// One in how many ranges of each list.
+    part: usize,
+    list: usize,
+    /// How many of the list are still to come.
+    left: Option<usize>,
+}
+
+impl Sweep {
+    /// A sweep over all ranges.
+    pub(crate) const ALL: Self = Self::new(1);
+    /// A sweep over about a quarter of each size.
+    pub(crate) const QUARTER: Self = Self::new(4);
+
+    const fn new(part: usize) -> Self {
+        Self {
+            part,
+            list: 0,
+            left: None,
+        }
     }
 }

@@ -155,7 +155,14 @@ unsafe extern "C" fn unlink(addr: usize) -> *mut bindings::vmap_area {
 }
 
 unsafe extern "C" fn get(addr: usize, try_: bool) -> *mut bindings::vmap_area {
-    let Some((area, pin)) = space().and_then(|space| space.get(addr, try_)) else {
+    let got = space().and_then(|space| {
+        if try_ {
+            space.try_get(addr)
+        } else {
+            space.get(addr)
+        }
+    });
+    let Some((area, pin)) = got else {
         return ptr::null_mut();
     };
     // `put()` unlocks it.

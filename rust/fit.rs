@@ -49,6 +49,8 @@ pub(crate) fn lowest_fit(
             }
         }
     }
+    // Is there any such place in the window? If not, no need to look at gaps.
+    aligned_in(window, bytes, align)?;
     if align == PAGE_SIZE {
         return None;
     }

@@ -84,13 +84,14 @@ impl LazySet {
             return self.pages();
         };
 
+        // First count, then add: who takes the area out subtracts it, and must not be early.
+        // Relaxed: as in `pages()`.
+        let before = self.pages.fetch_add(pages, Relaxed);
+
         let mut part = part.lock();
         part.cover = Some(part.cover.map_or(span, |cover| cover.join(span)));
         part.areas.push(area);
-        drop(part);
-
-        // Relaxed: as in `pages()`.
-        self.pages.fetch_add(pages, Relaxed).wrapping_add(pages)
+        before.wrapping_add(pages)
     }
 
     /// Takes out all areas that were added before the call.

@@ -176,7 +176,25 @@ impl<E: Entry, D> Tree<E, D> {
         Some(unsafe { E::from_raw(raw) })
     }
 
+    /// As [`Tree::load`], with the range of the entry. Walks down from the root only, so it ends in
+    /// any context, even if it has interrupted who is changing the tree.
+    pub(crate) fn at(&self, addr: usize) -> Option<(Span, E)> {
+        let _rcu = kernel::sync::rcu::Guard::new();
+        let mut state = new_state(self.tree.get(), addr, addr);
+        // SAFETY: `state` is for an initialized tree in RCU mode, under the RCU read lock.
+        let raw = unsafe { bindings::mas_walk(&raw mut state) };
+        if raw.is_null() {
+            return None;
+        }
+        // SAFETY: By the type invariants, this came from `into_raw()`.
+        let entry = unsafe { E::from_raw(raw) };
+        Some((Span::new(state.index, state.last)?, entry))
+    }
+
     /// The first entry at or above `addr` that `wanted` accepts, and its range, without a lock.
+    ///
+    /// Task context only: going to the next leaf is tried again until who is changing the tree is
+    /// done with it.
     pub(crate) fn next(&self, addr: usize, wanted: impl Fn(E) -> bool) -> Option<(Span, E)> {
         let _rcu = kernel::sync::rcu::Guard::new();
         let mut state = new_state(self.tree.get(), addr, addr);

@@ -120,7 +120,7 @@ pub(crate) fn warn_once() {
 }
 
 /// Makes the `nth` allocation of this task from now on fail, of those that may fail; 0 ends it.
-/// Returns what was left of the count. False in [`CAN_FAIL`] if the kernel cannot do that.
+/// Returns what was left of the count. [`CAN_FAIL`] says whether the kernel can do that.
 ///
 /// See `should_fail_ex()` in lib/fault-inject.c.
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
@@ -138,6 +138,12 @@ pub(crate) fn fail_nth(nth: u32) -> u32 {
         let _ = nth;
         0
     }
+}
+
+/// Number of area objects that were allocated and not freed, where that is known: on the host.
+#[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+pub(crate) fn live_objects() -> Option<usize> {
+    None
 }
 
 /// A number that is another one on each boot.

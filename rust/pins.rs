@@ -57,21 +57,22 @@ impl Pins {
         self.0.get((start / PAGE_SIZE) % PINS)
     }
 
-    /// Takes the pin of the area that starts at `start`. Spins, or gives up if `try_only`.
-    pub(crate) fn pin(&self, start: usize, try_only: bool) -> Option<PinGuard<'_>> {
-        let pin = self.pin_of(start)?;
-        if try_only {
-            pin.try_lock()
-        } else {
-            Some(pin.lock())
-        }
+    /// Takes the pin of the area that starts at `start`. Spins.
+    pub(crate) fn pin(&self, start: usize) -> Option<PinGuard<'_>> {
+        Some(self.pin_of(start)?.lock())
+    }
+
+    /// As [`Pins::pin`], unless that means waiting; any context.
+    pub(crate) fn try_pin(&self, start: usize) -> Option<PinGuard<'_>> {
+        self.pin_of(start)?.try_lock()
     }
 
     /// Lets go of the area that starts at `start`, the guard of whose pin was forgotten.
     ///
     /// # Safety
     ///
-    /// As [`Locked::unlock_forgotten`], for a guard that [`Pins::pin`] gave for `start`.
+    /// As [`Locked::unlock_forgotten`], for a guard that [`Pins::pin`] or [`Pins::try_pin`] gave for
+    /// `start`.
     pub(crate) unsafe fn unpin(&self, start: usize) {
         if let Some(pin) = self.pin_of(start) {
             // SAFETY: By the safety requirements.

@@ -8,14 +8,14 @@ use crate::{
         AreaList,
         AreaPtr,
         Attributes,
-        Cached,
         Flushed,
         New,
         Unlinked, //
     },
     cache::{
         self,
-        RangeCache, //
+        RangeCache,
+        Sweep, //
     },
     fit::{
         highest_congruent,
@@ -58,12 +58,14 @@ use kernel::{
 /// How many ranges are given back or cached under one hold of the lock.
 const BATCH: usize = 32;
 
+/// How many cached ranges a request that must not sleep gives back to make room.
+const MAX_ATOMIC: usize = 256;
+
 /// How often the search is done again after memory was got without the lock. Each time, others may
 /// have changed the tree such that more memory is needed; this many times in a row is no bad luck.
 const MAX_RETRIES: u32 = 16;
 
 /// What an area has to be like.
-#[derive(Clone, Copy)]
 pub(crate) struct Request {
     /// Where it may be.
     pub(crate) window: Span,
@@ -156,10 +158,12 @@ impl<T: Tlb> Space<T> {
         }
         let mut table = self.table.lock();
         let area = table.data().cache.take(req.size / PAGE_SIZE, |area| {
-            area.span()
-                .is_some_and(|span| is_aligned(span.first(), req.align))
+            // One that could not be given back may be anywhere.
+            area.span().is_some_and(|span| {
+                self.home.covers(span) && is_aligned(span.first(), req.align)
+            })
         })?;
-        let area = table.reuse(area, req.attributes)?;
+        let area = table.reuse(area, &req.attributes)?;
         count(&mut table.data().counters.alloc_cached);
         Some(area)
     }
@@ -175,7 +179,7 @@ impl<T: Tlb> Space<T> {
             let Some(span) = lowest_fit(&mut table, req.window, req.size, req.align) else {
                 return Err((area, Miss::NoRoom));
             };
-            area = match table.publish(area, span, req.attributes) {
+            area = match table.publish(area, span, &req.attributes) {
                 Ok(area) => {
                     count(&mut table.data().counters.alloc_tree);
                     return Ok(area);
@@ -195,7 +199,7 @@ impl<T: Tlb> Space<T> {
     }
 
     /// Reserves a range for each of `members` at the highest common base in `window` and hands the
-    /// areas to `sink`, in order; all or nothing. May sleep.
+    /// areas to `sink`, in order; all or nothing. Sleeps if `gfp` allows it.
     pub(crate) fn alloc_congruent(
         &self,
         window: Span,
@@ -221,40 +225,34 @@ impl<T: Tlb> Space<T> {
                 drained = true;
                 continue;
             };
-            if self.publish_all(&mut table, base, members.clone(), areas, &mut sink)? {
-                return Ok(());
-            }
-            // Memory for as many nodes as the store that failed wants; the next attempt may come
-            // further, and what this one has stored is given back.
-            if !table.nomem(gfp) {
-                break;
+            match self.publish_all(&mut table, base, members.clone(), areas, gfp, &mut sink) {
+                Ok(()) => return Ok(()),
+                Err(Miss::NoMemory) => return Err(ENOMEM),
+                // Somebody else was faster while there was no memory.
+                Err(Miss::NoRoom) => {}
             }
         }
         Err(ENOMEM)
     }
 
-    /// Publishes `members` at `base`, where they are free. False, with nothing published, if there
-    /// was no memory.
+    /// Publishes `members` at `base`. If that fails, nothing is published.
     fn publish_all(
         &self,
         table: &mut TableGuard<'_, Shared>,
         base: usize,
         members: impl Iterator<Item = Member> + Clone,
         mut areas: AreaList<New>,
+        gfp: Gfp,
         sink: &mut impl FnMut(usize, AreaPtr),
-    ) -> Result<bool> {
+    ) -> Result<(), Miss> {
         for (index, member) in members.clone().enumerate() {
-            let (Some(span), Some(area)) = (member.at(base), areas.pop()) else {
-                return Err(EINVAL);
-            };
-            // A search right before, which is what a store has to follow.
-            let published = match table.gap_around(span.first()) {
-                Some(gap) if gap.covers(span) => table.publish(area, span, Attributes::NONE),
-                _ => Err((area, StoreError::Mismatch)),
+            let published = match (member.at(base), areas.pop()) {
+                (Some(span), Some(area)) => Self::publish_at(table, span, area, gfp),
+                _ => Err(Miss::NoRoom),
             };
             match published {
                 Ok(area) => sink(index, area),
-                Err((_, err)) => {
+                Err(miss) => {
                     for member in members.take(index) {
                         if let Some(area) = table.unlink(base.wrapping_add(member.offset)) {
                             // Readers without the lock may have found it. They never want the lock
@@ -263,19 +261,39 @@ impl<T: Tlb> Space<T> {
                             Self::put_back(table, area.never_mapped());
                         }
                     }
-                    return match err {
-                        StoreError::NoMemory => Ok(false),
-                        StoreError::Mismatch => {
-                            mm::refuse!("{:?} is not free", span);
-                            Err(EBUSY)
-                        }
-                    };
+                    return Err(miss);
                 }
             }
         }
         let counters = &mut table.data().counters;
         counters.alloc_congruent = counters.alloc_congruent.wrapping_add(members.count());
-        Ok(true)
+        Ok(())
+    }
+
+    /// Publishes `area` at `span`, if that is free.
+    fn publish_at(
+        table: &mut TableGuard<'_, Shared>,
+        span: Span,
+        mut area: Area<New>,
+        gfp: Gfp,
+    ) -> Result<AreaPtr, Miss> {
+        for _ in 0..MAX_RETRIES {
+            // A store follows a search, under the same hold of the lock.
+            if !table
+                .gap_around(span.first())
+                .is_some_and(|gap| gap.covers(span))
+            {
+                return Err(Miss::NoRoom);
+            }
+            area = match table.publish(area, span, &Attributes::NONE) {
+                Ok(area) => return Ok(area),
+                Err((area, _)) => area,
+            };
+            if !table.nomem(gfp) {
+                break;
+            }
+        }
+        Err(Miss::NoMemory)
     }
 
     /// The busy area that contains `addr`. No lock; any context in which RCU is watching.
@@ -292,16 +310,42 @@ impl<T: Tlb> Space<T> {
         Some(self.pins.wait_for_readers(area))
     }
 
-    /// Pins the lowest busy area that ends above `addr`. Spins, unless `try_only`.
-    pub(crate) fn get(&self, addr: usize, try_only: bool) -> Option<(AreaPtr, PinGuard<'_>)> {
+    /// Pins the lowest busy area that ends above `addr`. Spins; task context.
+    pub(crate) fn get(&self, addr: usize) -> Option<(AreaPtr, PinGuard<'_>)> {
         loop {
-            let (span, area) = self.table.next_tagged(addr, Tag::Busy)?;
-            let pin = self.pins.pin(span.first(), try_only)?;
+            let (span, area) = self.next_busy(addr)?;
+            let pin = self.pins.pin(span.first())?;
             // Was it unlinked before we had the pin? Its address may have a new area by now, so
             // compare all that was seen.
-            if self.table.next_tagged(addr, Tag::Busy) == Some((span, area)) {
+            if self.table.busy_at(span.first()) == Some((span, area)) {
                 return Some((area, pin));
             }
+        }
+    }
+
+    /// Pins the busy area that contains `addr`, unless that means waiting. Any context.
+    pub(crate) fn try_get(&self, addr: usize) -> Option<(AreaPtr, PinGuard<'_>)> {
+        let (span, area) = self.table.busy_at(addr)?;
+        let pin = self.pins.try_pin(span.first())?;
+        // As in `get()`.
+        (self.table.busy_at(addr) == Some((span, area))).then_some((area, pin))
+    }
+
+    /// The lowest busy area that ends above `addr`. Task context.
+    fn next_busy(&self, addr: usize) -> Option<(Span, AreaPtr)> {
+        if !cfg!(CONFIG_PREEMPT_RT) {
+            return self.table.next_tagged(addr, Tag::Busy);
+        }
+        // There, a task that walks the tree without the lock may have preempted the one that
+        // changes it, and would wait for it for ever if its priority is higher. The lock lends it.
+        let mut table = self.table.lock();
+        let mut addr = addr;
+        loop {
+            let (span, tag, area) = table.entry_from(addr)?;
+            if tag == Tag::Busy {
+                return Some((span, area));
+            }
+            addr = span.last().checked_add(1)?;
         }
     }
 
@@ -331,7 +375,7 @@ impl<T: Tlb> Space<T> {
             Some(snapshot) => {
                 // Room for what comes, by leaving what was not asked for.
                 if !drain {
-                    self.decay(false, Gfp::NOWAIT, mm::cond_resched);
+                    self.sweep(Sweep::QUARTER, Gfp::NOWAIT, usize::MAX);
                 }
                 let (areas, cover) = snapshot.flush(&self.tlb, also);
                 self.free_flushed(areas, cover, drain)
@@ -339,7 +383,7 @@ impl<T: Tlb> Space<T> {
             None => 0,
         };
         if drain {
-            self.decay(true, Gfp::NOWAIT, mm::cond_resched);
+            self.sweep(Sweep::ALL, Gfp::NOWAIT, usize::MAX);
         }
         purged
     }
@@ -427,58 +471,51 @@ impl<T: Tlb> Space<T> {
         }
     }
 
-    /// Gives back all cached ranges, in any context that may take spinlocks. Returns how many.
-    pub(crate) fn drain(&self, gfp: Gfp) -> usize {
+    /// Gives back cached ranges, for a request with `gfp` that had no room. Returns how many.
+    fn drain(&self, gfp: Gfp) -> usize {
         if gfp.may_block() {
-            self.decay(true, gfp, mm::cond_resched)
+            self.sweep(Sweep::ALL, gfp, usize::MAX)
         } else {
-            self.decay(true, gfp, || ())
+            self.sweep(Sweep::ALL, gfp, MAX_ATOMIC)
         }
     }
 
-    /// As [`Space::drain`], from memory reclaim: sleepable, but without waiting for memory.
+    /// Gives back all cached ranges, from memory reclaim: sleepable, but without waiting for
+    /// memory.
     pub(crate) fn drain_for_reclaim(&self) {
-        self.decay(true, Gfp::NOWAIT, mm::cond_resched);
+        self.sweep(Sweep::ALL, Gfp::NOWAIT, usize::MAX);
     }
 
-    /// Gives back all cached ranges, or a part unless `all`, [`BATCH`] under one hold of the lock,
-    /// with a `pause` between. What there is no memory for, as `gfp` allows, stays cached.
-    fn decay(&self, all: bool, gfp: Gfp, pause: impl Fn()) -> usize {
-        let mut areas = self.table.lock().data().cache.decay(all);
+    /// Gives back the cached ranges of a sweep, [`BATCH`] under one hold of the lock. What there is
+    /// no memory for, as `gfp` allows, stays cached. Looks at `most` ranges; if that is all of
+    /// them, lets others run between. Returns how many were given back.
+    fn sweep(&self, mut sweep: Sweep, gfp: Gfp, most: usize) -> usize {
         let mut given_back = 0_usize;
-        while !areas.is_empty() {
+        let mut seen = 0;
+        while seen < most {
             let mut table = self.table.lock();
             for _ in 0..BATCH {
-                let Some(area) = areas.pop() else {
-                    break;
+                // One by one, so that no range is out of sight when the lock is dropped.
+                let Some(area) = table.data().cache.sweep(&mut sweep) else {
+                    return given_back;
                 };
-                match Self::give_back_gfp(&mut table, area, gfp) {
+                match Self::give_back(&mut table, area) {
                     Ok(()) => given_back = given_back.wrapping_add(1),
-                    Err(area) => table.data().cache.put(area),
+                    Err(area) => {
+                        table.data().cache.put(area);
+                        if gfp.may_block() && !table.nomem(gfp) {
+                            return given_back;
+                        }
+                    }
                 }
             }
             drop(table);
-            pause();
+            seen = seen.saturating_add(BATCH);
+            if most == usize::MAX {
+                mm::cond_resched();
+            }
         }
         given_back
-    }
-
-    /// As [`Space::give_back`], and tries again with memory that `gfp` gets.
-    fn give_back_gfp(
-        table: &mut TableGuard<'_, Shared>,
-        mut area: Area<Cached>,
-        gfp: Gfp,
-    ) -> Result<(), Area<Cached>> {
-        for _ in 0..MAX_RETRIES {
-            match Self::give_back(table, area) {
-                Ok(()) => return Ok(()),
-                Err(kept) => area = kept,
-            }
-            if !gfp.may_block() || !table.nomem(gfp) {
-                break;
-            }
-        }
-        Err(area)
     }
 
     /// The lowest range that ends above `addr` and is reserved, but neither busy nor cached.
@@ -523,15 +560,15 @@ impl<T: Tlb> Space<T> {
         let mut table = self.table.lock();
         let mut census = Census::default();
         let mut addr = 0;
-        while let Some((span, slot)) = table.entry_from(addr) {
+        while let Some((span, tag, area)) = table.entry_from(addr) {
             let sane = span.first() >= addr
                 && is_aligned(span.first(), PAGE_SIZE)
                 && is_aligned(span.end(), PAGE_SIZE);
             if !sane {
-                mm::refuse!("index holds {:?} as {:?} after {:#x}", span, slot, addr);
+                mm::refuse!("index holds {:?} as {:?} {:?} after {:#x}", span, tag, area, addr);
                 return Err(EINVAL);
             }
-            count(match slot.tag {
+            count(match tag {
                 Tag::Busy => &mut census.busy,
                 Tag::Unlinked => &mut census.unlinked,
                 Tag::Cached => &mut census.cached,

@@ -20,6 +20,7 @@ use crate::{
         New,
         State, //
     },
+    fit::Gaps,
     maple::{
         self,
         StoreError, //
@@ -53,11 +54,11 @@ const _: () = assert!(core::mem::align_of::<bindings::vmap_area>() > TAG_MASK);
 
 /// An entry of the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Slot {
+struct Slot {
     /// The area; only to be looked into by who owns it.
-    pub(crate) area: AreaPtr,
+    area: AreaPtr,
     /// Its state.
-    pub(crate) tag: Tag,
+    tag: Tag,
 }
 
 // SAFETY: A pointer to an area is not null and has two low bits clear (asserted above), and no tag
@@ -89,8 +90,8 @@ unsafe impl maple::Entry for Slot {
 
 /// The index, with data `D` under its lock, in memory of its own.
 pub(crate) struct Table<D>(Pin<KBox<maple::Tree<Slot, D>>>);
-/// The index, locked.
-pub(crate) type TableGuard<'table, D> = maple::Guard<'table, Slot, D>;
+/// The index, locked: entries change only together with the tokens of their areas.
+pub(crate) struct TableGuard<'table, D>(maple::Guard<'table, Slot, D>);
 
 /// States in which an area is free but for its entry.
 pub(crate) trait Spare: State {
@@ -104,20 +105,50 @@ impl Spare for Cached {
     const TAG: Tag = Tag::Cached;
 }
 
+impl<D> Gaps for TableGuard<'_, D> {
+    fn lowest_gap(&mut self, window: Span, bytes: usize) -> Option<Span> {
+        self.0.lowest_gap(window, bytes)
+    }
+
+    fn highest_gap(&mut self, window: Span, bytes: usize) -> Option<Span> {
+        self.0.highest_gap(window, bytes)
+    }
+
+    fn gap_around(&mut self, addr: usize) -> Option<Span> {
+        self.0.gap_around(addr)
+    }
+}
+
 impl<D> TableGuard<'_, D> {
+    /// The data that the lock protects.
+    pub(crate) fn data(&mut self) -> &mut D {
+        self.0.data()
+    }
+
+    /// Gets memory after [`StoreError::NoMemory`]: [`maple::Guard::nomem`].
+    pub(crate) fn nomem(&mut self, gfp: mm::Gfp) -> bool {
+        self.0.nomem(gfp)
+    }
+
+    /// The lowest reserved range that ends above `addr`, with its tag and its area.
+    pub(crate) fn entry_from(&mut self, addr: usize) -> Option<(Span, Tag, AreaPtr)> {
+        let (span, slot) = self.0.entry_from(addr)?;
+        Some((span, slot.tag, slot.area))
+    }
+
     /// Reserves `span`, which is in the gap found last, for `area`, and makes it busy.
     pub(crate) fn publish(
         &mut self,
         mut area: Area<New>,
         span: Span,
-        attributes: Attributes,
+        attributes: &Attributes,
     ) -> Result<AreaPtr, (Area<New>, StoreError)> {
         area.prepare(span, attributes);
         let slot = Slot {
             area: area.ptr(),
             tag: Tag::Busy,
         };
-        match self.insert(span, slot) {
+        match self.0.insert(span, slot) {
             // The tree owns the area from here on.
             Ok(()) => Ok(area.into_ptr()),
             Err(err) => Err((area, err)),
@@ -126,7 +157,7 @@ impl<D> TableGuard<'_, D> {
 
     /// Makes the busy area that contains `addr` one that is not found any more. Does not allocate.
     pub(crate) fn unlink(&mut self, addr: usize) -> Option<Area<Leaving>> {
-        let (_, old) = self.replace_at(addr, |_, slot| {
+        let (_, old) = self.0.replace_at(addr, |_, slot| {
             (slot.tag == Tag::Busy).then_some(Slot {
                 tag: Tag::Unlinked,
                 ..slot
@@ -145,11 +176,11 @@ impl<D> TableGuard<'_, D> {
         let Some(span) = area.span() else {
             return false;
         };
-        let done = self.replace_at(span.first(), |found, slot| {
+        let done = self.0.replace_at(span.first(), |found, slot| {
             (found == span && slot == expected).then_some(Slot { tag, ..slot })
         });
         if done.is_none() {
-            let found = self.entry_at(span.first());
+            let found = self.0.entry_at(span.first());
             mm::refuse!("{:?} is {:?}, not {:?}", span, found, expected);
         }
         done.is_some()
@@ -168,7 +199,7 @@ impl<D> TableGuard<'_, D> {
     pub(crate) fn reuse(
         &mut self,
         mut area: Area<Cached>,
-        attributes: Attributes,
+        attributes: &Attributes,
     ) -> Option<AreaPtr> {
         area.prepare(area.span()?, attributes);
         // Publishing: what `prepare()` wrote is ordered by rcu_assign_pointer() in the tree.
@@ -188,7 +219,7 @@ impl<D> TableGuard<'_, D> {
             tag: S::TAG,
         };
         let erased = match area.span() {
-            Some(span) => self.erase(span, slot),
+            Some(span) => self.0.erase(span, slot),
             None => Err(StoreError::Mismatch),
         };
         match erased {
@@ -212,7 +243,7 @@ impl<D> Table<D> {
 
     /// Locks the index for searching and changing it. Spins; any context that may take spinlocks.
     pub(crate) fn lock(&self) -> TableGuard<'_, D> {
-        self.0.lock()
+        TableGuard(self.0.lock())
     }
 
     /// The busy area that contains `addr`, without a lock. Any context in which RCU is watching.
@@ -221,7 +252,13 @@ impl<D> Table<D> {
         (slot.tag == Tag::Busy).then_some(slot.area)
     }
 
-    /// The lowest area with `tag` that ends above `addr`, without a lock.
+    /// As [`Table::find`], with the range of the area. Any context.
+    pub(crate) fn busy_at(&self, addr: usize) -> Option<(Span, AreaPtr)> {
+        let (span, slot) = self.0.at(addr)?;
+        (slot.tag == Tag::Busy).then_some((span, slot.area))
+    }
+
+    /// The lowest area with `tag` that ends above `addr`, without a lock. Task context.
     pub(crate) fn next_tagged(&self, addr: usize, tag: Tag) -> Option<(Span, AreaPtr)> {
         let (span, slot) = self.0.next(addr, |slot| slot.tag == tag)?;
         Some((span, slot.area))

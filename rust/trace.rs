@@ -261,7 +261,7 @@ impl Trace<'_> {
         let next = self.model.ranges().iter().find(|(span, state)| {
             *state == State::Busy && span.last() >= addr
         });
-        let got = self.space.get(addr, false);
+        let got = self.space.get(addr);
         let got = got.map(|(area, _pin)| self.space.table_entry(area));
         if got != next.map(|&(span, _)| Some(span)) {
             return self.fail("get", [addr, 0, 0]);
@@ -359,7 +359,7 @@ pub(crate) fn run(seed: u64, steps: usize) -> Result<Outcome> {
     let outcome = trace.run(steps);
     if outcome.is_err() {
         // Give back what is left, so that only the first report is one.
-        while let Some((area, pin)) = space.get(0, false) {
+        while let Some((area, pin)) = space.get(0) {
             drop(pin);
             match space.table_entry(area).and_then(|span| space.unlink(span.first())) {
                 Some(area) => space.release(area),

@@ -37,6 +37,7 @@ mod space;
 mod stats;
 #[path = "../../table.rs"]
 mod table;
+#[cfg(test)]
 #[path = "../../tests.rs"]
 mod tests;
 #[forbid(unsafe_code)]

@@ -93,6 +93,10 @@ impl<E: Entry, D> Tree<E, D> {
         guard.entry_at(addr).map(|(_, entry)| entry)
     }
 
+    pub(crate) fn at(&self, addr: usize) -> Option<(Span, E)> {
+        self.lock().entry_at(addr)
+    }
+
     pub(crate) fn next(&self, addr: usize, wanted: impl Fn(E) -> bool) -> Option<(Span, E)> {
         let guard = self.lock();
         let found = at_or_above(&guard.inner, addr)

@@ -62,6 +62,10 @@ pub(crate) fn fail_nth(nth: u32) -> u32 {
 
 pub(crate) const CAN_FAIL: bool = true;
 
+pub(crate) fn live_objects() -> Option<usize> {
+    Some(bindings::LIVE_AREAS.with(|live| live.get()))
+}
+
 /// `VMAP_RUST_SEED` or a number that is another one each time.
 pub(crate) fn random_seed() -> u64 {
     use std::hash::BuildHasher;

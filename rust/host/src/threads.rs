@@ -85,7 +85,11 @@ fn worker(space: &Space<FlushLog>, owned: &Mutex<BTreeSet<usize>>, window: Span,
             }
             _ => {
                 let addr = window.first() + random.below(window.size());
-                drop(space.get(addr, random.below(2) == 0));
+                if random.below(2) == 0 {
+                    drop(space.get(addr));
+                } else {
+                    drop(space.try_get(addr));
+                }
                 space.purge(None, random.below(4) == 0);
             }
         }

@@ -39,6 +39,11 @@ pub struct vmap_area {
     pub flags: usize,
 }
 
+std::thread_local! {
+    /// Area objects that this thread has allocated and not freed.
+    pub static LIVE_AREAS: core::cell::Cell<usize> = const { core::cell::Cell::new(0) };
+}
+
 /// # Safety
 ///
 /// None here.
@@ -46,6 +51,7 @@ pub unsafe fn vmap_area_cache_alloc(_: gfp_t, _: i32) -> *mut vmap_area {
     if crate::fault::strikes() {
         return core::ptr::null_mut();
     }
+    LIVE_AREAS.with(|live| live.set(live.get().wrapping_add(1)));
     Box::into_raw(Box::new(vmap_area {
         va_start: 0,
         va_end: 0,
@@ -64,6 +70,7 @@ pub unsafe fn vmap_area_cache_alloc(_: gfp_t, _: i32) -> *mut vmap_area {
 ///
 /// `va` came from [`vmap_area_cache_alloc`] and is not used any more.
 pub unsafe fn vmap_area_cache_free(va: *mut vmap_area) {
+    LIVE_AREAS.with(|live| live.set(live.get().wrapping_sub(1)));
     // SAFETY: By the safety requirements.
     drop(unsafe { Box::from_raw(va) });
 }
