@@ -30,7 +30,7 @@ check_unsafe() { result "unsafe code in $(wc -w <<<"$UNSAFE_MODULES") binding mo
 check_rustfmt() {
 	local files
 	mapfile -t files < <(sources '*.rs')
-	result "rustfmt, ${#files[@]} files" in_root rustfmt --check --edition 2021 --config-path "$TREE/.rustfmt.toml" -- "${files[@]}"
+	result "rustfmt, ${#files[@]} files" in_root rustfmt --check --color never --edition 2021 --config-path "$TREE/.rustfmt.toml" -- "${files[@]}"
 }
 
 # clippy_crate NAME: runs clippy on the crate as the kernel NAME was compiled: the command that compiled it, with the other driver.
