@@ -99,7 +99,8 @@ check "a root of another recipe is not used" bash -c '. "$1/lib.sh"; . "$1/lib/r
 
 # Killed at many moments: the next run ends with the same tree.
 for delay in 0.02 0.05 0.1 0.15 0.2 0.3 0.4; do
-	rm -rf "$C/src" "$C/tree"
+	# With the lock, or what was killed just now may still be writing.
+	flock "$C/lock" rm -rf "$C/src" "$C/tree"
 	setsid "$S/prepare" >/dev/null 2>&1 &
 	pid=$!
 	sleep "$delay"
