@@ -23,7 +23,11 @@ pub(crate) struct DebugFs {
 
 fn allocator(_: &(), out: &mut fmt::Formatter<'_>) -> fmt::Result {
     // There may be a space that is not in use, if starting the allocator failed half way.
-    let running = if crate::is_running() { "rust" } else { "rbtree" };
+    let running = if crate::is_running() {
+        "rust"
+    } else {
+        "rbtree"
+    };
     writeln!(out, "{running}")
 }
 
@@ -32,7 +36,12 @@ fn stats(_: &(), out: &mut fmt::Formatter<'_>) -> fmt::Result {
         return writeln!(out, "the allocator is not in use");
     };
     space.counters().write(out)?;
-    writeln!(out, "{:<16} {:>12} ranges cached now", "cached", space.cached())?;
+    writeln!(
+        out,
+        "{:<16} {:>12} ranges cached now",
+        "cached",
+        space.cached()
+    )?;
     writeln!(
         out,
         "{:<16} {:>12} pages that wait for a purge now",

@@ -29,6 +29,7 @@ use core::ptr;
 use kernel::{
     bindings,
     prelude::*,
+    str::as_char_ptr_in_const_context,
     sync::SetOnce, //
 };
 
@@ -53,8 +54,8 @@ unsafe impl Sync for Ops {}
 /// What mm/vmalloc.c knows of this allocator.
 #[export_name = "vmap_rust_ops"]
 pub(crate) static OPS: Ops = Ops(bindings::vmap_area_ops {
-    name: c"rust".as_ptr().cast(),
-    origin: c"mm/vmap_rust".as_ptr().cast(),
+    name: as_char_ptr_in_const_context(c"rust"),
+    origin: as_char_ptr_in_const_context(c"mm/vmap_rust"),
     init: Some(init),
     alloc: Some(alloc),
     alloc_congruent: Some(alloc_congruent),
@@ -74,6 +75,11 @@ fn null_or(area: Option<AreaPtr>) -> *mut bindings::vmap_area {
     area.map_or(ptr::null_mut(), AreaPtr::as_raw)
 }
 
+/// Starts the allocator.
+///
+/// # Safety
+///
+/// Called once, from `vmalloc_init()`.
 unsafe extern "C" fn init(vstart: usize, vend: usize) -> c_int {
     let start = || -> Result {
         if cfg!(CONFIG_VMAP_RUST_DEBUG) && crate::module_parameters::fail_init.value() {
@@ -89,6 +95,12 @@ unsafe extern "C" fn init(vstart: usize, vend: usize) -> c_int {
     start().map_or_else(Error::to_errno, |()| 0)
 }
 
+/// Serves a request for one area.
+///
+/// # Safety
+///
+/// - `req` is valid. Its `vm` is null, or valid and not known to others.
+/// - The context is one that `req.gfp` fits.
 unsafe extern "C" fn alloc(req: *const bindings::vmap_area_request) -> *mut bindings::vmap_area {
     // SAFETY: C passes a valid request.
     let req = unsafe { &*req };
@@ -109,6 +121,12 @@ unsafe extern "C" fn alloc(req: *const bindings::vmap_area_request) -> *mut bind
     serve().map_or_else(Error::to_ptr, AreaPtr::as_raw)
 }
 
+/// Serves a request for areas at a common base.
+///
+/// # Safety
+///
+/// - `req` is valid, and its arrays have `req.nr` elements that do not change during the call.
+/// - `vas` has as many elements, which nobody else uses during the call.
 unsafe extern "C" fn alloc_congruent(
     req: *const bindings::vmap_congruent_request,
     vas: *mut *mut bindings::vmap_area,
@@ -146,14 +164,30 @@ unsafe extern "C" fn alloc_congruent(
     serve().map_or_else(Error::to_errno, |()| 0)
 }
 
+/// Finds a busy area.
+///
+/// # Safety
+///
+/// RCU is watching.
 unsafe extern "C" fn find(addr: usize) -> *mut bindings::vmap_area {
     null_or(space().and_then(|space| space.find(addr)))
 }
 
+/// Takes an area out of use.
+///
+/// # Safety
+///
+/// The caller holds no pin.
 unsafe extern "C" fn unlink(addr: usize) -> *mut bindings::vmap_area {
     null_or(space().and_then(|space| Some(space.unlink(addr)?.into_ptr())))
 }
 
+/// Pins an area.
+///
+/// # Safety
+///
+/// - The caller holds no other pin, and calls [`put`] for what it gets.
+/// - Task context, unless `try_`.
 unsafe extern "C" fn get(addr: usize, try_: bool) -> *mut bindings::vmap_area {
     let got = space().and_then(|space| {
         if try_ {
@@ -170,6 +204,11 @@ unsafe extern "C" fn get(addr: usize, try_: bool) -> *mut bindings::vmap_area {
     area.as_raw()
 }
 
+/// Lets go of an area.
+///
+/// # Safety
+///
+/// `va` came from [`get`], by the same task, and was not put yet; or is null.
 unsafe extern "C" fn put(va: *mut bindings::vmap_area) {
     let (Some(space), false) = (space(), va.is_null()) else {
         return;
@@ -200,6 +239,11 @@ unsafe fn take_back(
     Some((space, area?))
 }
 
+/// Takes over an unmapped area.
+///
+/// # Safety
+///
+/// `va` came from [`unlink`], and C does not use it any more; or is null.
 unsafe extern "C" fn retire(va: *mut bindings::vmap_area) -> usize {
     // SAFETY: C passes an area that it has unlinked and does not use any more.
     match unsafe { take_back(va) } {
@@ -208,6 +252,11 @@ unsafe extern "C" fn retire(va: *mut bindings::vmap_area) -> usize {
     }
 }
 
+/// Takes over an area that was never mapped.
+///
+/// # Safety
+///
+/// As for [`retire`].
 unsafe extern "C" fn release(va: *mut bindings::vmap_area) {
     // SAFETY: C passes an area that it has unlinked and does not use any more.
     if let Some((space, area)) = unsafe { take_back(va) } {
@@ -215,10 +264,20 @@ unsafe extern "C" fn release(va: *mut bindings::vmap_area) {
     }
 }
 
+/// Purges.
+///
+/// # Safety
+///
+/// Sleepable context, with `vmap_purge_lock` held.
 unsafe extern "C" fn purge(start: usize, end: usize, drain: bool) -> usize {
     space().map_or(0, |space| space.purge(Span::from_bounds(start, end), drain))
 }
 
+/// Tells the next range that is neither busy nor free.
+///
+/// # Safety
+///
+/// `start` and `end` are valid, and nobody else uses them during the call.
 unsafe extern "C" fn next_lazy(start: *mut usize, end: *mut usize) -> bool {
     // SAFETY: C passes valid pointers.
     let addr = unsafe { *start };
@@ -233,10 +292,20 @@ unsafe extern "C" fn next_lazy(start: *mut usize, end: *mut usize) -> bool {
     true
 }
 
+/// Number of cached ranges.
+///
+/// # Safety
+///
+/// None: it has to be unsafe for its type in the table.
 unsafe extern "C" fn count() -> usize {
     space().map_or(0, Space::cached)
 }
 
+/// Gives back cached ranges.
+///
+/// # Safety
+///
+/// Sleepable context.
 unsafe extern "C" fn drain() {
     if let Some(space) = space() {
         space.drain_for_reclaim();

@@ -5,7 +5,10 @@
 //! C header: [`include/linux/vmap_area_ops.h`](srctree/include/linux/vmap_area_ops.h)
 
 use crate::range::Span;
-use kernel::bindings;
+use kernel::{
+    bindings,
+    str::CStrExt as _, //
+};
 
 /// Allocation flags that came from C.
 #[derive(Clone, Copy)]
@@ -85,7 +88,7 @@ pub(crate) fn ops_name() -> Option<&'static kernel::str::CStr> {
     // SAFETY: It is null or points to a table that is never freed or changed.
     let ops = unsafe { ops.as_ref() }?;
     // SAFETY: The name is a static string.
-    Some(unsafe { kernel::str::CStr::from_ptr(ops.name.cast()) })
+    Some(unsafe { kernel::str::CStr::from_char_ptr(ops.name) })
 }
 
 /// A number that tells CPUs apart: a hint, since the task may move to another one at once.

@@ -132,7 +132,9 @@ impl Model {
             if free {
                 return Some(base);
             }
-            base = base.checked_sub(align).filter(|&base| base >= window.first())?;
+            base = base
+                .checked_sub(align)
+                .filter(|&base| base >= window.first())?;
         }
     }
 }

@@ -155,7 +155,10 @@ mod tests {
         assert_eq!(align_up(1, 4096), Some(4096));
         assert_eq!(align_up(4096, 4096), Some(4096));
         assert_eq!(align_up(0, 1 << (usize::BITS - 1)), Some(0));
-        assert_eq!(align_up(1, 1 << (usize::BITS - 1)), Some(1 << (usize::BITS - 1)));
+        assert_eq!(
+            align_up(1, 1 << (usize::BITS - 1)),
+            Some(1 << (usize::BITS - 1))
+        );
         assert_eq!(align_up(TOP, 4096), None);
         assert_eq!(align_up(TOP, 1), Some(TOP));
         assert_eq!(align_down(TOP, 4096), TOP - 4095);

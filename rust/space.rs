@@ -159,9 +159,8 @@ impl<T: Tlb> Space<T> {
         let mut table = self.table.lock();
         let area = table.data().cache.take(req.size / PAGE_SIZE, |area| {
             // One that could not be given back may be anywhere.
-            area.span().is_some_and(|span| {
-                self.home.covers(span) && is_aligned(span.first(), req.align)
-            })
+            area.span()
+                .is_some_and(|span| self.home.covers(span) && is_aligned(span.first(), req.align))
         })?;
         let area = table.reuse(area, &req.attributes)?;
         count(&mut table.data().counters.alloc_cached);
@@ -565,7 +564,13 @@ impl<T: Tlb> Space<T> {
                 && is_aligned(span.first(), PAGE_SIZE)
                 && is_aligned(span.end(), PAGE_SIZE);
             if !sane {
-                mm::refuse!("index holds {:?} as {:?} {:?} after {:#x}", span, tag, area, addr);
+                mm::refuse!(
+                    "index holds {:?} as {:?} {:?} after {:#x}",
+                    span,
+                    tag,
+                    area,
+                    addr
+                );
                 return Err(EINVAL);
             }
             count(match tag {

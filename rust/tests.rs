@@ -129,7 +129,10 @@ mod spaces {
         assert_eq!(space.alloc(&req).err(), Some(EBUSY));
         assert_eq!(space.tlb().take(), None);
         assert_eq!(space.purge(None, false), 1);
-        assert_eq!(space.tlb().take(), Span::with_size(first, PAGE_SIZE).map(|span| (span, 1)));
+        assert_eq!(
+            space.tlb().take(),
+            Span::with_size(first, PAGE_SIZE).map(|span| (span, 1))
+        );
         let third = start_of(&space, space.alloc(&req)?);
         assert_eq!(third, first);
         free_all(&space, [first, second].into_iter());
@@ -334,8 +337,7 @@ mod memory {
         let (space, mut req) = make(START, 2 * AREAS)?;
         // Every second page is taken, so that there is something to split.
         for index in 0..AREAS {
-            req.window =
-                Span::with_size(START + 2 * index * PAGE_SIZE, PAGE_SIZE).ok_or(EINVAL)?;
+            req.window = Span::with_size(START + 2 * index * PAGE_SIZE, PAGE_SIZE).ok_or(EINVAL)?;
             space.alloc(&req)?;
         }
         let window = Span::with_size(START, 2 * AREAS * PAGE_SIZE).ok_or(EINVAL)?;
@@ -381,7 +383,10 @@ mod memory {
         }
         pr_info!("{failed} requests for a common base without memory\n");
         assert!(!mm::CAN_FAIL || failed >= members.len());
-        free_all(&space, (0..AREAS).map(|index| START + 2 * index * PAGE_SIZE));
+        free_all(
+            &space,
+            (0..AREAS).map(|index| START + 2 * index * PAGE_SIZE),
+        );
         Ok(())
     }
 
@@ -408,7 +413,10 @@ mod memory {
         }
         let starts = (0..16).map(|index| START + index * PAGE_SIZE);
         free_all(&space, starts);
-        free_all(&space, [1, 2].map(|page| away + page * PAGE_SIZE).into_iter());
+        free_all(
+            &space,
+            [1, 2].map(|page| away + page * PAGE_SIZE).into_iter(),
+        );
         let census = space.validate()?;
         assert_eq!(census.busy + census.unlinked + census.cached, 0);
         Ok(())

@@ -253,23 +253,30 @@ impl Trace<'_> {
             .model
             .at(addr)
             .filter(|&(_, state)| state == State::Busy);
-        let found = self.space.find(addr).map(|area| self.space.table_entry(area));
+        let found = self
+            .space
+            .find(addr)
+            .map(|area| self.space.table_entry(area));
         if found != busy.map(|(span, _)| Some(span)) {
             return self.fail("find", [addr, 0, 0]);
         }
 
-        let next = self.model.ranges().iter().find(|(span, state)| {
-            *state == State::Busy && span.last() >= addr
-        });
+        let next = self
+            .model
+            .ranges()
+            .iter()
+            .find(|(span, state)| *state == State::Busy && span.last() >= addr);
         let got = self.space.get(addr);
         let got = got.map(|(area, _pin)| self.space.table_entry(area));
         if got != next.map(|&(span, _)| Some(span)) {
             return self.fail("get", [addr, 0, 0]);
         }
 
-        let lazy = self.model.ranges().iter().find(|(span, state)| {
-            *state == State::Lazy && span.last() >= addr
-        });
+        let lazy = self
+            .model
+            .ranges()
+            .iter()
+            .find(|(span, state)| *state == State::Lazy && span.last() >= addr);
         if self.space.next_lazy(addr) != lazy.map(|&(span, _)| span) {
             return self.fail("next lazy", [addr, 0, 0]);
         }
@@ -303,7 +310,11 @@ impl Trace<'_> {
         if census.busy != busy || census.unlinked != lazy {
             return self.fail("number of areas", [census.busy, busy, census.unlinked]);
         }
-        let pages = self.model.ranges().iter().filter(|range| range.1 == State::Lazy);
+        let pages = self
+            .model
+            .ranges()
+            .iter()
+            .filter(|range| range.1 == State::Lazy);
         let pages = pages.map(|range| range.0.size() / PAGE_SIZE).sum();
         if self.space.lazy_pages() != pages {
             return self.fail("lazy pages", [self.space.lazy_pages(), pages, 0]);
@@ -361,7 +372,10 @@ pub(crate) fn run(seed: u64, steps: usize) -> Result<Outcome> {
         // Give back what is left, so that only the first report is one.
         while let Some((area, pin)) = space.get(0) {
             drop(pin);
-            match space.table_entry(area).and_then(|span| space.unlink(span.first())) {
+            match space
+                .table_entry(area)
+                .and_then(|span| space.unlink(span.first()))
+            {
                 Some(area) => space.release(area),
                 None => break,
             }

@@ -80,7 +80,10 @@ impl<E: Entry, D> Tree<E, D> {
 
     pub(crate) fn lock(&self) -> Guard<'_, E, D> {
         Guard {
-            inner: self.inner.lock().expect("no test panics with the lock held"),
+            inner: self
+                .inner
+                .lock()
+                .expect("no test panics with the lock held"),
             gap: None,
             memory: false,
             nomem: false,
@@ -123,7 +126,8 @@ impl<E: Entry, D> Guard<'_, E, D> {
     }
 
     pub(crate) fn entry_at(&mut self, addr: usize) -> Option<(Span, E)> {
-        self.entry_from(addr).filter(|(span, _)| span.first() <= addr)
+        self.entry_from(addr)
+            .filter(|(span, _)| span.first() <= addr)
     }
 
     pub(crate) fn entry_from(&mut self, addr: usize) -> Option<(Span, E)> {
@@ -146,8 +150,9 @@ impl<E: Entry, D> Guard<'_, E, D> {
         if !self.gap.is_some_and(|gap| gap.covers(span)) {
             return Err(StoreError::Mismatch);
         }
-        assert!(at_or_above(&self.inner, span.first())
-            .all(|(other, _)| other.first() > span.last()));
+        assert!(
+            at_or_above(&self.inner, span.first()).all(|(other, _)| other.first() > span.last())
+        );
         self.memory_for_store()?;
         let value = (span.last(), Raw(entry.into_raw()));
         self.inner.map.insert(span.first(), value);

@@ -64,7 +64,9 @@ fn worker(space: &Space<FlushLog>, owned: &Mutex<BTreeSet<usize>>, window: Span,
                 let Ok(area) = space.alloc(&request) else {
                     continue;
                 };
-                let span = space.table_entry(area).expect("a busy area is in the index");
+                let span = space
+                    .table_entry(area)
+                    .expect("a busy area is in the index");
                 let mut owned = owned.lock().expect("no panic");
                 for page in 0..span.size() / PAGE_SIZE {
                     let new = owned.insert(span.first() + page * PAGE_SIZE);
