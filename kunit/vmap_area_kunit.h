@@ -39,6 +39,7 @@ struct vmap_win {
 u64 vmap_seed(struct kunit *test, struct rnd_state *rnd);
 
 /* vmap_help_kunit.c */
+void vmap_drain(struct kunit *test);
 struct vmap_win vmap_win_get(struct kunit *test, unsigned long size);
 void vmap_win_expect_free(struct kunit *test, const struct vmap_win *win);
 struct vm_struct *vmap_area_get(const struct vmap_win *win, unsigned long size,

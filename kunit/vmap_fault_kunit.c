@@ -289,6 +289,7 @@ static void fail_each_congruent(struct kunit *test)
 	for (nth = 1; nth <= MAX_NTH; nth++) {
 		struct vm_struct **vms;
 
+		vmap_drain(test);
 		vms = pcpu_get_vm_areas(offsets, sizes, 2, SZ_64K, VMAP_GFP);
 		KUNIT_ASSERT_NOT_NULL_MSG(test, vms, "after fault %u", nth - 1);
 		/* What a failed request keeps makes the next one start lower. */

@@ -36,6 +36,23 @@ struct vmap_win vmap_std_win(void)
 }
 
 /**
+ * vmap_drain() - make the allocator give back what it keeps for reuse
+ * @test: the running case
+ *
+ * Freed ranges may be kept for requests of the same size. A request that
+ * cannot be met makes them ordinary free space again.
+ */
+void vmap_drain(struct kunit *test)
+{
+	const struct vmap_win std = vmap_std_win();
+	struct vm_struct *vm;
+
+	vm = vmap_area_get(&std, VMALLOC_TOTAL, 1, 0, VMAP_GFP);
+	KUNIT_ASSERT_NULL_MSG(test, vm, "all %#lx bytes were given out",
+			      VMALLOC_TOTAL);
+}
+
+/**
  * vmap_win_get() - find a hole of @size bytes that nobody else uses
  * @test: the running case; it fails here if there is no such hole
  * @size: bytes, a multiple of PAGE_SIZE

@@ -157,7 +157,8 @@ void vmap_tlb_vmap(struct kunit *test)
 		unsigned int nr = 0;
 		void *mem[96];
 
-		/* Caches of free ranges are per CPU: stay on one. */
+		/* Empty the caches; they are per CPU, so stay on one. */
+		vmap_drain(test);
 		run_home(test);
 		mem[0] = vmap(&pages[0], 1, VM_MAP, PAGE_KERNEL);
 		KUNIT_ASSERT_NOT_NULL_MSG(test, mem[0], "round %u", round);
