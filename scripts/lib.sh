@@ -60,12 +60,12 @@ need_tool() {
 	command -v "$1" >/dev/null 2>&1 || die "$1 is missing; install it (Debian package ${2:-$1})"
 }
 
-# need_space MIB WHAT: dies unless the cache folder's disk has MIB mebibytes free. WHAT says what they are for.
+# need_space MIB WHAT [DIR]: dies unless the disk of DIR (the cache folder) has MIB mebibytes free. WHAT says what they are for.
 need_space() {
-	local free
-	free=$(df -Pm "$CACHE" | awk 'NR == 2 { print $4 }')
-	[ "$free" -ge "$1" ] || die "$2 needs $1 MiB of disk, $CACHE has $free MiB free;" \
-		"free some, or set VMAP_RUST_CACHE to a folder on a larger disk"
+	local free dir=${3:-$CACHE} hint=
+	free=$(df -Pm "$dir" | awk 'NR == 2 { print $4 }')
+	[ "$dir" != "$CACHE" ] || hint=", or set VMAP_RUST_CACHE to a folder on a larger disk"
+	[ "$free" -ge "$1" ] || die "$2 needs $1 MiB of disk, $dir has $free MiB free; free some$hint"
 }
 
 # with_lock CMD...: runs CMD while holding the cache's lock; says so once when it has to wait. Re-entrant, also

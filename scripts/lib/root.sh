@@ -199,7 +199,8 @@ prepare_root() {
 	[ ! -e "$CACHE/root/.vmap-rust-stamp" ] || say "the root folder is damaged or of an older recipe: making it again"
 	root_host_tools
 	root_check_bwrap
-	need_space 5500 "the root folder"
+	need_space 4500 "the root folder"
+	[ "$(id -u)" = 0 ] || need_space 3500 "the root folder, while it is made," /var/tmp
 	root_apt_setup
 	step "root folder: download" "$CACHE/log/root-download.log" "${PART[@]}" root_download ||
 		die "packages could not be downloaded; the next run goes on where this one stopped"

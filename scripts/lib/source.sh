@@ -36,8 +36,7 @@ source_ready() {
 		tarball=
 		. /dev/stdin <<<"$(grep -E '^(sum|tarball|size)=' "$stamp")"
 		if [ "$(source_sum "$SRC_DIR")" != "${sum:-}" ]; then
-			say "the kernel source in $SRC_DIR is damaged: unpacking it again"
-			rm -f "$stamp"
+			[ "${VMAP_RUST_LOCKED:-}" != "$CACHE" ] || say "the kernel source in $SRC_DIR is damaged: unpacking it again"
 			continue
 		fi
 		# Another archive (a newer package, another KERNEL_TARBALL) means another source.
@@ -85,7 +84,8 @@ prepare_source() {
 			"give KERNEL_TARBALL=/path/to/linux-$KVER_TESTED.tar.xz" ;;
 	esac
 	SRC_DIR=$CACHE/src/linux-$version
-	rm -f "$CACHE"/src/linux-*.stamp
+	# A tree shares its files with the source that goes away.
+	rm -f "$CACHE"/src/linux-*.stamp "$CACHE"/tree/*.source "$CACHE"/tree/*.stamp
 	rm -rf "$SRC_DIR"
 	mv "$new" "$SRC_DIR"
 	printf 'sum=%s\ntarball=%s\nsize=%s\n' "$(source_sum "$SRC_DIR")" "$tarball" "$(stat -c %s-%Y "$tarball")" \

@@ -43,10 +43,12 @@ tree_copy() {
 	cp -al "$1" "$2"
 }
 
-# tree_link TREE: lets mm/vmap_rust of TREE point to this repository.
-tree_link() {
-	[ "$(readlink "$1/mm/vmap_rust" 2>/dev/null)" = "$REPO" ] || ln -sfnT "$REPO" "$1/mm/vmap_rust"
-}
+# tree_linked TREE: true when mm/vmap_rust of TREE points to this repository.
+tree_linked() { [ "$(readlink "$1/mm/vmap_rust" 2>/dev/null)" = "$REPO" ]; }
+
+# shellcheck disable=SC2153 # TREE is set by lib.sh
+# tree_ready: true when $TREE is the source with the patches. Needs SRC_DIR.
+tree_ready() { [ -e "$TREE/Makefile" ] && [ "$(cat "$TREE.stamp" 2>/dev/null)" = "$(basename "$SRC_DIR") $(tree_hash)" ]; }
 
 # prepare_tree: makes or updates $TREE. Needs SRC_DIR. When a patch does not apply, the tree stays as it was.
 prepare_tree() {
@@ -54,7 +56,7 @@ prepare_tree() {
 	# shellcheck disable=SC2153 # TREE is set by lib.sh
 	new=$TREE.new
 	hash="$(basename "$SRC_DIR") $(tree_hash)"
-	if [ "$(cat "$TREE.stamp" 2>/dev/null)" != "$hash" ] || [ ! -e "$TREE/Makefile" ]; then
+	if ! tree_ready; then
 		rm -rf "$TREE.scratch"
 		if [ -e "$TREE/Makefile" ] && [ "$(cat "$TREE.source" 2>/dev/null)" = "$(cat "$SRC_DIR.stamp")" ]; then
 			tree_patch "$TREE" || die "the tree $TREE stays as it was"
@@ -75,5 +77,5 @@ prepare_tree() {
 		printf '%s\n' "$hash" >"$TREE.stamp.new"
 		mv "$TREE.stamp.new" "$TREE.stamp"
 	fi
-	tree_link "$TREE"
+	tree_linked "$TREE" || ln -sfnT "$REPO" "$TREE/mm/vmap_rust"
 }

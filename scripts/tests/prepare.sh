@@ -123,6 +123,8 @@ same "the tree is as before" "$before" "$T"
 # Two runs at once: the second waits, says so, and then finds all done.
 exec 7>>"$C/lock"
 flock 7
+check "a run with nothing to do does not wait" timeout 5 "$S/prepare"
+rm "$T.stamp"
 "$S/prepare" >"$WORK/second.log" 2>&1 7>&- &
 pid=$!
 sleep 0.5
