@@ -143,6 +143,13 @@ pub(crate) fn fail_nth(nth: u32) -> u32 {
     }
 }
 
+/// Makes all allocations from the `nth` on fail; 0 ends it. False if that cannot be done: only on
+/// the host.
+#[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+pub(crate) fn fail_from(_nth: u32) -> bool {
+    false
+}
+
 /// Number of area objects that were allocated and not freed, where that is known: on the host.
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
 pub(crate) fn live_objects() -> Option<usize> {

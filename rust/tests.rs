@@ -422,6 +422,58 @@ mod memory {
         Ok(())
     }
 
+    /// When there is no memory from some allocation on, requests fail cleanly. Only on the host: the
+    /// kernel can let one allocation fail, and the next attempt gets memory then.
+    #[test]
+    fn running_out_of_memory_leaves_nothing() -> Result {
+        let (space, mut req) = make(START, 64)?;
+        req.gfp = Gfp::NOWAIT;
+        // A purge is not what is tested here: nothing is lazy.
+        let objects = mm::live_objects();
+        let members = [0, 4, 9].map(|page| Member {
+            offset: page * PAGE_SIZE,
+            size: PAGE_SIZE,
+        });
+        let mut failed = 0;
+        for nth in 1..20 {
+            if !mm::fail_from(nth) {
+                return Ok(());
+            }
+            let one = space.alloc(&req);
+            mm::fail_from(0);
+            if let Ok(area) = one {
+                free_all(&space, [start_of(&space, area)].into_iter());
+            } else {
+                failed += 1;
+            }
+            assert_eq!(mm::live_objects(), objects);
+
+            let mut areas = [None; 3];
+            mm::fail_from(nth);
+            let many = space.alloc_congruent(
+                req.window,
+                members.iter().copied(),
+                PAGE_SIZE,
+                Gfp::NOWAIT,
+                |index, area| areas[index % 3] = Some(area),
+            );
+            mm::fail_from(0);
+            if many.is_ok() {
+                let starts = areas.map(|area| area.map_or(0, |area| start_of(&space, area)));
+                free_all(&space, starts.into_iter());
+            } else {
+                failed += 1;
+            }
+            space.purge(None, true);
+            let census = space.validate()?;
+            assert_eq!(census.busy + census.unlinked + census.cached, 0);
+            assert_eq!(mm::live_objects(), objects);
+        }
+        // Object and node of the one; three objects and three nodes of the others.
+        assert_eq!(failed, 2 + 6);
+        Ok(())
+    }
+
     /// Frees areas while every allocation fails: nothing fails, nothing is lost, and all of it is
     /// room again when there is memory.
     #[test]

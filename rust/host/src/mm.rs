@@ -53,7 +53,12 @@ macro_rules! refuse {
 pub(crate) use refuse;
 
 pub(crate) fn refused(what: core::fmt::Arguments<'_>) {
-    panic!("refused: {what}");
+    // What a failed test drops is reported, but is not what failed.
+    if std::thread::panicking() {
+        eprintln!("refused: {what}");
+    } else {
+        panic!("refused: {what}");
+    }
 }
 
 pub(crate) fn fail_nth(nth: u32) -> u32 {
@@ -61,6 +66,10 @@ pub(crate) fn fail_nth(nth: u32) -> u32 {
 }
 
 pub(crate) const CAN_FAIL: bool = true;
+
+pub(crate) fn fail_from(nth: u32) -> bool {
+    fault::FROM.with(|cell| cell.replace(nth)) != 0 || nth != 0
+}
 
 pub(crate) fn live_objects() -> Option<usize> {
     Some(bindings::LIVE_AREAS.with(|live| live.get()))

@@ -9,11 +9,23 @@ std::thread_local! {
     pub static NTH: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Is this the allocation that fails?
+std::thread_local! {
+    /// From the n-th allocation on, all fail; 0 if none does.
+    pub static FROM: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Is this an allocation that fails?
 pub fn strikes() -> bool {
-    NTH.with(|nth| {
+    let one = NTH.with(|nth| {
         let left = nth.get();
         nth.set(left.saturating_sub(1));
         left == 1
-    })
+    });
+    let all = FROM.with(|from| {
+        // One that has been reached stays.
+        let left = from.get();
+        from.set(if left > 1 { left - 1 } else { left });
+        left == 1
+    });
+    one || all
 }
