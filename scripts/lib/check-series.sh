@@ -53,6 +53,7 @@ series_tree() {
 			mkdir -p "$(dirname "$tree/$file")"
 			# The tree is made of hard links: replace, never write.
 			cp "$state/$file" "$tree/$file.new"
+			touch "$tree/$file.new"
 			mv "$tree/$file.new" "$tree/$file"
 		fi
 	done < <(series_files "$PATCHES")
@@ -79,15 +80,24 @@ series_targets() {
 
 # series_build TREE STATE NAME: builds what STATE touches with the configuration of kernel NAME.
 series_build() {
-	local tree=$1 state=$2 name=$3 dir=$CACHE/check/build-$3 targets
+	local tree=$1 state=$2 name=$3 dir=$CACHE/check/build-$3 targets target
+	# More than one command runs here, so in_root must not replace this shell.
+	STEP_EXEC=0
 	series_tree "$tree" "$state"
 	mkdir -p "$dir"
 	cp "$CACHE/build/$name/.config" "$dir/.config.new"
 	cmp -s "$dir/.config.new" "$dir/.config.wanted" || { cp "$dir/.config.new" "$dir/.config"; mv "$dir/.config.new" "$dir/.config.wanted"; }
 	mapfile -t targets < <(series_targets "$state")
 	cd "$tree" || return 1
-	in_root make ARCH=arm64 "O=$dir" "${MAKE_OPTS[@]}" KBUILD_BUILD_TIMESTAMP=2026-01-01 olddefconfig
-	in_root make ARCH=arm64 "O=$dir" "${MAKE_OPTS[@]}" KBUILD_BUILD_TIMESTAMP=2026-01-01 "--jobs=${JOBS:-$(nproc)}" "${targets[@]}"
+	in_root make ARCH=arm64 "O=$dir" "${MAKE_OPTS[@]}" KBUILD_BUILD_TIMESTAMP=2026-01-01 olddefconfig || return 1
+	in_root make ARCH=arm64 "O=$dir" "${MAKE_OPTS[@]}" KBUILD_BUILD_TIMESTAMP=2026-01-01 "--jobs=${JOBS:-$(nproc)}" "${targets[@]}" || return 1
+	# Make must really have built this state.
+	for target in mm/vmalloc.o mm/built-in.a "${targets[@]}"; do
+		case $target in
+		*.o) [ "$dir/$target" -nt "$tree/${target%.o}.c" ] || { echo "error: $target was not built"; return 1; } ;;
+		*.a) [ -s "$dir/$target" ] || { echo "error: $target was not built"; return 1; } ;;
+		esac
+	done
 }
 
 # series_step NUMBER PATCH on|off NAME: one build, or its remembered success.
