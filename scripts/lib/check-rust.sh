@@ -43,7 +43,8 @@ clippy_crate() {
 	cmd=${cmd%%;*}
 	cmd=$(sed -E 's#(^|[[:space:]])rustc([[:space:]])#\1clippy-driver\2#; s#--emit=(dep-info|obj|llvm-bc|asm|metadata|link)=[^ ]+##g' <<<"$cmd")
 	grep -q clippy-driver <<<"$cmd" || { echo "cannot find the compiler in: $cmd"; return 1; }
-	out=$(cd "$dir" && in_root env RUSTC_BOOTSTRAP=1 CLIPPY_CONF_DIR="$TREE" sh -c "$cmd --emit=metadata=/dev/null" 2>&1) || { echo "$out"; return 1; }
+	mkdir -p "$CACHE/check"
+	out=$(cd "$dir" && in_root env RUSTC_BOOTSTRAP=1 CLIPPY_CONF_DIR="$TREE" sh -c "$cmd --emit=metadata=$CACHE/check/clippy.rmeta" 2>&1) || { echo "$out"; return 1; }
 	if grep -q '^warning' <<<"$out"; then
 		echo "$out"
 		return 1
