@@ -75,9 +75,12 @@ checkpatch() {
 check_checkpatch() {
 	local file files
 	DICTIONARY=$(dictionary)
-	while read -r file; do
+	mapfile -t files < <(sources "${PATCHES#"$REPO"/}/*.patch" | grep -v '/0000-')
+	# No patch is no series: that must not look like a series without faults.
+	[ ${#files[@]} -gt 0 ] || result "checkpatch, patches" false
+	for file in "${files[@]}"; do
 		result "checkpatch ${file##*/}" checkpatch "$REPO/$file"
-	done < <(sources "${PATCHES#"$REPO"/}/*.patch" ":!*/0000-*")
+	done
 	mapfile -t files < <(sources '*.c' '*.h')
 	[ ${#files[@]} = 0 ] || result "checkpatch, ${#files[@]} C files" checkpatch -f "${files[@]/#/mm/vmap_rust/}"
 }
