@@ -34,7 +34,13 @@ use core::{
     mem::ManuallyDrop,
     ptr::NonNull, //
 };
-use kernel::bindings;
+use kernel::{
+    bindings,
+    sync::atomic::{
+        Atomic,
+        Relaxed, //
+    }, //
+};
 
 /// Where an area is, without the right to look into it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +55,29 @@ impl AreaPtr {
     /// The pointer for C.
     pub(crate) fn as_raw(self) -> *mut bindings::vmap_area {
         self.0.as_ptr()
+    }
+
+    /// Is the area [`Cached`]?
+    ///
+    /// # Safety
+    ///
+    /// The area is in the index, not as busy, and the lock of the index is held: it is not freed
+    /// before it is erased, and it becomes and ceases to be cached under that lock.
+    pub(crate) unsafe fn is_cached(self) -> bool {
+        // SAFETY: By the safety requirements, the object is valid.
+        let flags = unsafe { self.flags() };
+        (flags & STATE_MASK) >> STATE_SHIFT == Cached::CODE
+    }
+
+    /// The flags of the area, which its owner may change at any time.
+    ///
+    /// # Safety
+    ///
+    /// The object is valid.
+    pub(crate) unsafe fn flags(self) -> usize {
+        // SAFETY: By the safety requirements.
+        // Relaxed: what is read with a lock held is ordered by that lock, anything else is a hint.
+        unsafe { flags_of(self) }.load(Relaxed)
     }
 }
 
@@ -87,7 +116,8 @@ impl Attributes {
     }
 }
 
-/// `vmap_area::flags` above this bit hold the state, to catch C code that hands over an area twice.
+/// `vmap_area::flags` above this bit hold the state: to catch C code that hands over an area twice,
+/// and to tell what an area that is out of use is there for.
 /// Bits 0 and 1 belong to C; bits 8 to 15 are the rb-tree's.
 const STATE_SHIFT: u32 = 16;
 const STATE_MASK: usize = 0x7 << STATE_SHIFT;
@@ -128,18 +158,51 @@ states! {
 
 /// [`State::CODE`] of an area that is busy.
 const BUSY_CODE: usize = 1;
+/// The same of one whose token was dropped.
+const LOST_CODE: usize = 7;
 
 /// States in which nobody looks at the area, so that it can be prepared for a new user.
 pub(crate) trait Idle: State {}
 impl Idle for New {}
 impl Idle for Cached {}
 
+/// The flags of an area, as others may change them meanwhile.
+///
+/// # Safety
+///
+/// The object is valid as long as the reference is used.
+unsafe fn flags_of<'a>(ptr: AreaPtr) -> &'a Atomic<usize> {
+    // SAFETY: By the safety requirements.
+    let flags = unsafe { &raw mut (*ptr.as_raw()).flags };
+    // SAFETY: As above. C never writes the flags of our areas, and has let go of an area that it
+    // reads before the first atomic write (`Area::left()`). The plain writes, of `Area::alloc()` and
+    // `Area::prepare()`, are made while the object is in no index, or with the lock of the index held
+    // that `AreaPtr::is_cached()` needs.
+    unsafe { Atomic::from_ptr(flags) }
+}
+
+/// Sets the code of the state of an area.
+///
+/// # Safety
+///
+/// The object is valid, and the caller owns it.
+unsafe fn set_code(ptr: AreaPtr, code: usize) {
+    // SAFETY: By the safety requirements.
+    let flags = unsafe { flags_of(ptr) };
+    // Relaxed: who does not own the area is interested in one state only, whose beginning and end are
+    // under the lock of the index: `AreaPtr::is_cached()`. Load and store: only the owner writes.
+    flags.store(
+        (flags.load(Relaxed) & !STATE_MASK) | (code << STATE_SHIFT),
+        Relaxed,
+    );
+}
+
 /// An area in state `S`.
 ///
 /// # Invariants
 ///
 /// `ptr` points to a valid area object that only the owner of the token uses, except for pinned
-/// readers if `S` is [`Leaving`]. If `S::RESERVED`, exactly its range is reserved for it.
+/// readers if `S` is [`Leaving`], and for the flags in [`AreaPtr::is_cached`]. If `S::RESERVED`, exactly its range is reserved for it.
 #[must_use = "an area that is dropped is lost"]
 pub(crate) struct Area<S: State> {
     ptr: AreaPtr,
@@ -157,9 +220,7 @@ impl<S: State> Area<S> {
     /// The type invariants hold for it, and for no other token.
     unsafe fn assume(ptr: AreaPtr) -> Self {
         // SAFETY: By the safety requirements, the object is valid and ours.
-        let flags = unsafe { &raw mut (*ptr.as_raw()).flags };
-        // SAFETY: As above.
-        unsafe { *flags = (*flags & !STATE_MASK) | (S::CODE << STATE_SHIFT) };
+        unsafe { set_code(ptr, S::CODE) };
         // INVARIANT: By the safety requirements.
         Self {
             ptr,
@@ -207,6 +268,8 @@ impl<S: State> Drop for Area<S> {
     fn drop(&mut self) {
         if S::RESERVED {
             // The range stays reserved: safe, but lost.
+            // SAFETY: By the type invariants, the object is valid and ours.
+            unsafe { set_code(self.ptr, LOST_CODE) };
             mm::refuse!("area {:?} was lost in state {}", self.span(), S::CODE);
         } else {
             // SAFETY: By the type invariants, nobody else uses the object, and no range is
@@ -285,7 +348,7 @@ impl Area<Unlinked> {
     /// came back once already is not undefined behaviour as long as the object was not freed.
     pub(crate) unsafe fn from_c(ptr: AreaPtr) -> Option<Self> {
         // SAFETY: By the safety requirements, the object is valid.
-        let flags = unsafe { (*ptr.as_raw()).flags };
+        let flags = unsafe { ptr.flags() };
         if (flags & STATE_MASK) >> STATE_SHIFT != Unlinked::CODE {
             return None;
         }
@@ -319,7 +382,7 @@ impl Area<Flushed> {
     ///
     /// # Safety
     ///
-    /// Its entry in the tree says so as well.
+    /// The lock of the index is held.
     pub(crate) unsafe fn cached(self) -> Area<Cached> {
         // SAFETY: By the safety requirements.
         unsafe { self.into_state() }

@@ -233,7 +233,7 @@ unsafe fn take_back(
     let area = unsafe { Area::from_c(ptr) };
     if area.is_none() {
         // SAFETY: By the safety requirements, the object is valid.
-        let (start, end, flags) = unsafe { ((*va).va_start, (*va).va_end, (*va).flags) };
+        let (start, end, flags) = unsafe { ((*va).va_start, (*va).va_end, ptr.flags()) };
         mm::refuse!("freeing {start:#x}-{end:#x}, flags {flags:#x}: not unlinked");
     }
     Some((space, area?))
@@ -277,7 +277,7 @@ unsafe extern "C" fn purge(start: usize, end: usize, drain: bool) -> usize {
 ///
 /// # Safety
 ///
-/// `start` and `end` are valid, and nobody else uses them during the call.
+/// Sleepable context, and the caller holds no pin. `start` and `end` are valid, and nobody else uses them during the call.
 unsafe extern "C" fn next_lazy(start: *mut usize, end: *mut usize) -> bool {
     // SAFETY: C passes valid pointers.
     let addr = unsafe { *start };

@@ -126,6 +126,11 @@ pub(crate) struct Snapshot {
 }
 
 impl Snapshot {
+    /// Number of areas.
+    pub(crate) fn len(&self) -> usize {
+        self.areas.len()
+    }
+
     /// Flushes the TLB for all areas of the snapshot, and for `also`. Sleepable context. Returns
     /// the areas, and what covers them.
     pub(crate) fn flush(self, tlb: &impl Tlb, also: Option<Span>) -> (AreaList<Flushed>, Span) {

@@ -47,7 +47,7 @@ use crate::{
         Spare,
         Table,
         TableGuard,
-        Tag, //
+        Use, //
     },
 };
 use kernel::{
@@ -60,6 +60,9 @@ const BATCH: usize = 32;
 
 /// How many cached ranges a request that must not sleep gives back to make room.
 const MAX_ATOMIC: usize = 256;
+
+/// A purge of fewer areas than one in this many of those that are cached gives back none of them.
+const MUCH: usize = 8;
 
 /// How often the search is done again after memory was got without the lock. Each time, others may
 /// have changed the tree such that more memory is needed; this many times in a row is no bad luck.
@@ -333,15 +336,15 @@ impl<T: Tlb> Space<T> {
     /// The lowest busy area that ends above `addr`. Task context.
     fn next_busy(&self, addr: usize) -> Option<(Span, AreaPtr)> {
         if !cfg!(CONFIG_PREEMPT_RT) {
-            return self.table.next_tagged(addr, Tag::Busy);
+            return self.table.next_busy(addr);
         }
         // There, a task that walks the tree without the lock may have preempted the one that
         // changes it, and would wait for it for ever if its priority is higher. The lock lends it.
         let mut table = self.table.lock();
         let mut addr = addr;
         loop {
-            let (span, tag, area) = table.entry_from(addr)?;
-            if tag == Tag::Busy {
+            let (span, what, area) = table.entry_from(addr)?;
+            if what == Use::Busy {
                 return Some((span, area));
             }
             addr = span.last().checked_add(1)?;
@@ -372,9 +375,10 @@ impl<T: Tlb> Space<T> {
     pub(crate) fn purge(&self, also: Option<Span>, drain: bool) -> usize {
         let purged = match self.lazy.snapshot() {
             Some(snapshot) => {
-                // Room for what comes, by leaving what was not asked for.
-                if !drain {
-                    self.sweep(Sweep::QUARTER, Gfp::NOWAIT, usize::MAX);
+                // Room for what comes, by leaving what was not asked for. A purge of a few areas comes
+                // too soon after the last one to tell what is needed.
+                if !drain && snapshot.len().saturating_mul(MUCH) >= self.cached() {
+                    self.sweep(Sweep::IDLE, Gfp::NOWAIT, usize::MAX);
                 }
                 let (areas, cover) = snapshot.flush(&self.tlb, also);
                 self.free_flushed(areas, cover, drain)
@@ -435,11 +439,10 @@ impl<T: Tlb> Space<T> {
 
     /// Keeps the range of a flushed area.
     fn cache(table: &mut TableGuard<'_, Shared>, area: Area<Flushed>) {
-        if let Some(area) = table.cache(area) {
-            let shared = table.data();
-            shared.cache.put(area);
-            count(&mut shared.counters.cache_put);
-        }
+        let area = table.cache(area);
+        let shared = table.data();
+        shared.cache.put(area);
+        count(&mut shared.counters.cache_put);
     }
 
     /// Makes the range of a flushed area free, or keeps it if there is no memory for that now.
@@ -460,12 +463,15 @@ impl<T: Tlb> Space<T> {
                 count(&mut table.data().counters.give_back);
                 Ok(())
             }
-            Err((area, err)) => {
-                if err == StoreError::Mismatch {
-                    mm::refuse!("{:?} is not in the index", area.span());
-                }
+            Err((area, StoreError::NoMemory)) => {
                 count(&mut table.data().counters.give_back_nomem);
                 Err(area)
+            }
+            Err((area, StoreError::Mismatch)) => {
+                mm::refuse!("{:?} is not in the index", area.span());
+                // Nobody may get a range that is not known to be reserved; that it is lost is said.
+                drop(area);
+                Ok(())
             }
         }
     }
@@ -518,10 +524,21 @@ impl<T: Tlb> Space<T> {
     }
 
     /// The lowest range that ends above `addr` and is reserved, but neither busy nor cached.
+    /// Sleepable context.
     pub(crate) fn next_lazy(&self, addr: usize) -> Option<Span> {
-        self.table
-            .next_tagged(addr, Tag::Unlinked)
-            .map(|(span, _)| span)
+        let mut addr = addr;
+        loop {
+            let mut table = self.table.lock();
+            for _ in 0..BATCH {
+                let (span, what, _) = table.entry_from(addr)?;
+                if what == Use::Unlinked {
+                    return Some(span);
+                }
+                addr = span.last().checked_add(1)?;
+            }
+            drop(table);
+            mm::cond_resched();
+        }
     }
 
     /// Number of cached ranges.
@@ -559,7 +576,7 @@ impl<T: Tlb> Space<T> {
         let mut table = self.table.lock();
         let mut census = Census::default();
         let mut addr = 0;
-        while let Some((span, tag, area)) = table.entry_from(addr) {
+        while let Some((span, what, area)) = table.entry_from(addr) {
             let sane = span.first() >= addr
                 && is_aligned(span.first(), PAGE_SIZE)
                 && is_aligned(span.end(), PAGE_SIZE);
@@ -567,23 +584,23 @@ impl<T: Tlb> Space<T> {
                 mm::refuse!(
                     "index holds {:?} as {:?} {:?} after {:#x}",
                     span,
-                    tag,
+                    what,
                     area,
                     addr
                 );
                 return Err(EINVAL);
             }
-            count(match tag {
-                Tag::Busy => &mut census.busy,
-                Tag::Unlinked => &mut census.unlinked,
-                Tag::Cached => &mut census.cached,
+            count(match what {
+                Use::Busy => &mut census.busy,
+                Use::Unlinked => &mut census.unlinked,
+                Use::Cached => &mut census.cached,
             });
             addr = match span.last().checked_add(1) {
                 Some(next) => next,
                 None => break,
             };
         }
-        let cached = table.data().cache.len();
+        let cached = table.data().cache.validate()?;
         if cached != census.cached {
             mm::refuse!("{} cached ranges, {} in the index", cached, census.cached);
             return Err(EINVAL);

@@ -3,8 +3,9 @@
 //! The index of all areas: which state of an area is which entry of the tree.
 //!
 //! An entry is the pointer to the area object, with a tag in its two low bits. A busy area has the
-//! tag 0, so that a reader without a lock can use what it finds. Changing the state of an area in
-//! place is changing the tag, which needs no memory and cannot fail.
+//! tag 0, so that a reader without a lock can use what it finds. Making an area busy or taking it
+//! out of use is changing the tag, which needs no memory and cannot fail. What an area that is out
+//! of use is there for is said by the area object.
 //!
 //! Each function here changes an entry and the token of its area together, under the lock of the
 //! tree. This is what makes the invariants of [`Area`] true.
@@ -36,10 +37,19 @@ use kernel::{
 
 /// What an entry says of its area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tag {
+enum Tag {
     /// In use: can be found.
     Busy,
-    /// Reserved, but out of use: from unlink to flush.
+    /// Reserved, but out of use: from unlink until the area is busy again or erased.
+    Unlinked,
+}
+
+/// What an area that is in the index is there for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// In use: can be found.
+    Busy,
+    /// Out of use, and not yet free for anybody: from unlink to flush.
     Unlinked,
     /// Free for a request of exactly its size.
     Cached,
@@ -48,14 +58,13 @@ pub(crate) enum Tag {
 /// The bits of the tag; `0b10` belongs to the tree.
 const TAG_MASK: usize = 0b11;
 const TAG_UNLINKED: usize = 0b01;
-const TAG_CACHED: usize = 0b11;
 
 const _: () = assert!(core::mem::align_of::<bindings::vmap_area>() > TAG_MASK);
 
 /// An entry of the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Slot {
-    /// The area; only to be looked into by who owns it.
+    /// The area; only to be looked into by who owns it, but for [`AreaPtr::is_cached`].
     area: AreaPtr,
     /// Its state.
     tag: Tag,
@@ -68,7 +77,6 @@ unsafe impl maple::Entry for Slot {
         let tag = match self.tag {
             Tag::Busy => 0,
             Tag::Unlinked => TAG_UNLINKED,
-            Tag::Cached => TAG_CACHED,
         };
         self.area.as_raw().map_addr(|addr| addr | tag).cast()
     }
@@ -76,8 +84,7 @@ unsafe impl maple::Entry for Slot {
     unsafe fn from_raw(raw: *mut c_void) -> Self {
         let tag = match raw.addr() & TAG_MASK {
             0 => Tag::Busy,
-            TAG_UNLINKED => Tag::Unlinked,
-            _ => Tag::Cached,
+            _ => Tag::Unlinked,
         };
         let ptr = raw.map_addr(|addr| addr & !TAG_MASK).cast();
         Self {
@@ -94,16 +101,9 @@ pub(crate) struct Table<D>(Pin<KBox<maple::Tree<Slot, D>>>);
 pub(crate) struct TableGuard<'table, D>(maple::Guard<'table, Slot, D>);
 
 /// States in which an area is free but for its entry.
-pub(crate) trait Spare: State {
-    /// The tag of the entry.
-    const TAG: Tag;
-}
-impl Spare for Flushed {
-    const TAG: Tag = Tag::Unlinked;
-}
-impl Spare for Cached {
-    const TAG: Tag = Tag::Cached;
-}
+pub(crate) trait Spare: State {}
+impl Spare for Flushed {}
+impl Spare for Cached {}
 
 impl<D> Gaps for TableGuard<'_, D> {
     fn lowest_gap(&mut self, window: Span, bytes: usize) -> Option<Span> {
@@ -130,10 +130,16 @@ impl<D> TableGuard<'_, D> {
         self.0.nomem(gfp)
     }
 
-    /// The lowest reserved range that ends above `addr`, with its tag and its area.
-    pub(crate) fn entry_from(&mut self, addr: usize) -> Option<(Span, Tag, AreaPtr)> {
+    /// The lowest reserved range that ends above `addr`, with its use and its area.
+    pub(crate) fn entry_from(&mut self, addr: usize) -> Option<(Span, Use, AreaPtr)> {
         let (span, slot) = self.0.entry_from(addr)?;
-        Some((span, slot.tag, slot.area))
+        let what = match slot.tag {
+            Tag::Busy => Use::Busy,
+            // SAFETY: The area is in the index, not as busy, and this guard is its lock.
+            Tag::Unlinked if unsafe { slot.area.is_cached() } => Use::Cached,
+            Tag::Unlinked => Use::Unlinked,
+        };
+        Some((span, what, slot.area))
     }
 
     /// Reserves `span`, which is in the gap found last, for `area`, and makes it busy.
@@ -167,17 +173,20 @@ impl<D> TableGuard<'_, D> {
         Some(unsafe { Area::from_busy(old.area) })
     }
 
-    /// Changes the tag of the entry of `area`. False, with a report, if that is not in the tree.
-    fn retag<S: Spare>(&mut self, area: &Area<S>, tag: Tag) -> bool {
+    /// Makes the entry of `area` say that it is busy. False, with a report, if that is not in the tree.
+    fn set_busy(&mut self, area: &Area<Cached>) -> bool {
         let expected = Slot {
             area: area.ptr(),
-            tag: S::TAG,
+            tag: Tag::Unlinked,
         };
         let Some(span) = area.span() else {
             return false;
         };
         let done = self.0.replace_at(span.first(), |found, slot| {
-            (found == span && slot == expected).then_some(Slot { tag, ..slot })
+            (found == span && slot == expected).then_some(Slot {
+                tag: Tag::Busy,
+                ..slot
+            })
         });
         if done.is_none() {
             let found = self.0.entry_at(span.first());
@@ -186,13 +195,11 @@ impl<D> TableGuard<'_, D> {
         done.is_some()
     }
 
-    /// Keeps the range of `area` for the next request of its size. Does not allocate.
-    pub(crate) fn cache(&mut self, area: Area<Flushed>) -> Option<Area<Cached>> {
-        if !self.retag(&area, Tag::Cached) {
-            return None;
-        }
-        // SAFETY: The entry was just changed.
-        Some(unsafe { area.cached() })
+    /// Keeps the range of `area`, which is in this index, for the next request of its size. Its entry
+    /// stays as it is, which makes this cheap: a purge does it for each area.
+    pub(crate) fn cache(&mut self, area: Area<Flushed>) -> Area<Cached> {
+        // SAFETY: This guard is the lock of the index: areas never leave the space that made them.
+        unsafe { area.cached() }
     }
 
     /// Makes a cached area busy. Does not allocate.
@@ -203,7 +210,7 @@ impl<D> TableGuard<'_, D> {
     ) -> Option<AreaPtr> {
         area.prepare(area.span()?, attributes);
         // Publishing: what `prepare()` wrote is ordered by rcu_assign_pointer() in the tree.
-        if !self.retag(&area, Tag::Busy) {
+        if !self.set_busy(&area) {
             return None;
         }
         Some(area.into_ptr())
@@ -216,7 +223,7 @@ impl<D> TableGuard<'_, D> {
     ) -> Result<Area<New>, (Area<S>, StoreError)> {
         let slot = Slot {
             area: area.ptr(),
-            tag: S::TAG,
+            tag: Tag::Unlinked,
         };
         let erased = match area.span() {
             Some(span) => self.0.erase(span, slot),
@@ -258,9 +265,9 @@ impl<D> Table<D> {
         (slot.tag == Tag::Busy).then_some((span, slot.area))
     }
 
-    /// The lowest area with `tag` that ends above `addr`, without a lock. Task context.
-    pub(crate) fn next_tagged(&self, addr: usize, tag: Tag) -> Option<(Span, AreaPtr)> {
-        let (span, slot) = self.0.next(addr, |slot| slot.tag == tag)?;
+    /// The lowest busy area that ends above `addr`, without a lock. Task context.
+    pub(crate) fn next_busy(&self, addr: usize) -> Option<(Span, AreaPtr)> {
+        let (span, slot) = self.0.next(addr, |slot| slot.tag == Tag::Busy)?;
         Some((span, slot.area))
     }
 

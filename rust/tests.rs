@@ -188,6 +188,45 @@ mod spaces {
         Ok(())
     }
 
+    /// Allocates `count` areas, frees them and purges; returns how many ranges are cached then.
+    fn round(space: &Space<FlushLog>, req: &Request, count: usize) -> Result<usize> {
+        let mut starts = KVec::new();
+        for _ in 0..count {
+            starts.push(start_of(space, space.alloc(req)?), GFP_KERNEL)?;
+        }
+        for &start in starts.iter() {
+            if let Some(area) = space.unlink(start) {
+                space.retire(area);
+            }
+        }
+        assert_eq!(space.purge(None, false), count);
+        Ok(space.cached())
+    }
+
+    #[test]
+    fn purge_keeps_as_many_ranges_as_were_needed_since_the_last_one() -> Result {
+        let (space, req) = make(START, 64)?;
+        assert_eq!(round(&space, &req, 16)?, 16);
+        // All were needed: none of them is searched for again.
+        assert_eq!(round(&space, &req, 16)?, 16);
+        assert_eq!(space.counters().alloc_tree, 16);
+        assert_eq!(space.counters().give_back, 0);
+        // A purge of one area says nothing about the others.
+        assert_eq!(round(&space, &req, 1)?, 16);
+        assert_eq!(round(&space, &req, 16)?, 16);
+        assert_eq!(space.counters().alloc_tree, 16);
+        // Four were needed, the others have lain idle.
+        assert_eq!(round(&space, &req, 4)?, 4);
+        assert_eq!(space.counters().give_back, 12);
+        assert_eq!(round(&space, &req, 4)?, 4);
+        assert_eq!(space.counters().give_back, 12);
+        assert!(space.validate().is_ok());
+        free_all(&space, core::iter::empty());
+        space.drain_for_reclaim();
+        assert_eq!(space.cached(), 0);
+        Ok(())
+    }
+
     #[test]
     fn exact_window_and_exact_aligned_gap() -> Result {
         let align = 16 * PAGE_SIZE;

@@ -23,7 +23,7 @@
 //!
 //! One maple tree holds every area in the whole address space: modules, vmalloc, KASAN shadow,
 //! percpu. Gaps of the tree are the free space; there is no second tree. The tree is in RCU mode,
-//! so finding an area takes no lock. Changing the state of an area changes the tag of its entry in
+//! so finding an area takes no lock. Taking an area out of use changes the tag of its entry in
 //! place, which needs no memory: unlinking cannot fail. Giving a range back to the tree may need
 //! memory, and if there is none, the range stays as a cached one: freeing cannot fail either.
 //!

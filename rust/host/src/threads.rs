@@ -92,6 +92,9 @@ fn worker(space: &Space<FlushLog>, owned: &Mutex<BTreeSet<usize>>, window: Span,
                 } else {
                     drop(space.try_get(addr));
                 }
+                if let Some(lazy) = space.next_lazy(addr) {
+                    assert!(lazy.last() >= addr);
+                }
                 space.purge(None, random.below(4) == 0);
             }
         }

@@ -55,12 +55,26 @@ pub mod sync {
         use std::sync::atomic::{AtomicUsize, Ordering};
 
         /// An atomic `usize`; the kernel's is generic.
+        #[repr(transparent)]
         pub struct Atomic<T>(AtomicUsize, core::marker::PhantomData<T>);
 
         impl Atomic<usize> {
             /// Starts with `value`.
             pub const fn new(value: usize) -> Self {
                 Self(AtomicUsize::new(value), core::marker::PhantomData)
+            }
+            /// The atomic at `ptr`.
+            ///
+            /// # Safety
+            ///
+            /// As `AtomicUsize::from_ptr`.
+            pub unsafe fn from_ptr<'a>(ptr: *mut usize) -> &'a Self {
+                // SAFETY: Both are one `AtomicUsize` (transparent); the rest is the caller's.
+                unsafe { &*ptr.cast::<Self>() }
+            }
+            /// Sets the value.
+            pub fn store(&self, value: usize, order: Ordering) {
+                self.0.store(value, order)
             }
             /// The value.
             pub fn load(&self, order: Ordering) -> usize {
