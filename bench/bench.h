@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What the parts of the benchmark share.
+ *
+ * A case is one thing that is measured: what one worker does in one pass, how
+ * often, and what has to be there before. run.c runs it on a number of workers,
+ * each a kernel thread bound to a CPU of its own, and reports what one
+ * operation costs.
+ */
+#ifndef _VMAP_BENCH_H
+#define _VMAP_BENCH_H
+
+#include <linux/prandom.h>
+#include <linux/types.h>
+#include <linux/vmalloc.h>
+
+/* Workers of one run, at most: one for each CPU. */
+#define BENCH_MAX_THREADS 64
+/* Parts of a pass that are timed each on its own. */
+#define BENCH_MAX_PHASES 2
+/* Measured passes; one more goes first and is not counted. */
+#define BENCH_PASSES 5
+
+struct bench_run;
+
+/**
+ * struct bench_worker - one thread of a run
+ * @run: the run it belongs to
+ * @index: 0 to @run->threads - 1; also the CPU it is bound to
+ * @rnd: its own random numbers, from the seed of the boot
+ * @ops: operations in one phase
+ * @done: @ops when it is through with a phase that others wait for, by itself
+ * @start: when the last phase began, in ns of the monotonic clock
+ * @end: when it ended
+ * @data: of the case
+ * @err: 0 or a negative error number; a worker that failed ends the case
+ */
+struct bench_worker {
+	struct bench_run *run;
+	unsigned int index;
+	struct rnd_state rnd;
+	u32 ops;
+	u32 done;
+	u64 start;
+	u64 end;
+	void *data;
+	int err;
+};
+
+/**
+ * struct bench_case - one thing that is measured
+ * @name: as in vmap_bench.run=
+ * @ops: operations of all workers together in one phase of one pass
+ * @min_threads: refused with fewer workers; 0 is 1
+ * @max_threads: refused with more workers; 0 is any number
+ * @phases: names of the timed parts of a pass; none is one part named "cost"
+ * @arg: for @setup, @worker_setup and @phase: a number of pages, of areas ...
+ * @need: bytes of memory it takes with @threads workers, NULL is next to none
+ * @setup: makes what the workers share, once; may sleep
+ * @teardown: takes it away, also after a setup that failed
+ * @worker_setup: the same for one worker
+ * @worker_teardown: as @teardown
+ * @phase: all operations of phase @nr; 0 or an error
+ * @untimed: between passes; may be NULL
+ * @report: instead of the costs, after the last pass; may be NULL
+ * @measure: instead of all that: measures by itself and reports; 0 or an error
+ *
+ * All of them run in process context and may sleep.
+ */
+struct bench_case {
+	const char *name;
+	u32 ops;
+	unsigned int min_threads;
+	unsigned int max_threads;
+	const char *phases[BENCH_MAX_PHASES];
+	unsigned long arg;
+	u64 (*need)(const struct bench_case *c, unsigned int threads);
+	int (*setup)(struct bench_run *run);
+	void (*teardown)(struct bench_run *run);
+	int (*worker_setup)(struct bench_worker *w);
+	void (*worker_teardown)(struct bench_worker *w);
+	int (*phase)(struct bench_worker *w, unsigned int nr);
+	void (*untimed)(struct bench_run *run);
+	void (*report)(struct bench_run *run);
+	int (*measure)(struct bench_run *run);
+};
+
+/**
+ * struct bench_run - one case on a number of workers
+ * @c: the case
+ * @threads: workers
+ * @scale: operations in percent of what the case asks for
+ * @seed: of the boot
+ * @data: of the case
+ */
+struct bench_run {
+	const struct bench_case *c;
+	unsigned int threads;
+	unsigned int scale;
+	u64 seed;
+	void *data;
+	struct bench_worker workers[BENCH_MAX_THREADS];
+};
+
+/* The cases; each table ends with an entry without a name. */
+extern const struct bench_case bench_pair_cases[];
+extern const struct bench_case bench_burst_cases[];
+extern const struct bench_case bench_cross_cases[];
+extern const struct bench_case bench_lookup_cases[];
+extern const struct bench_case bench_purge_cases[];
+extern const struct bench_case bench_latency_cases[];
+extern const struct bench_case bench_memory_cases[];
+
+/* run.c */
+int bench_run_case(struct bench_run *run);
+bool bench_get_areas(struct vm_struct **vms, unsigned long n, unsigned long pages);
+void bench_free_areas(struct vm_struct **vms, unsigned long n);
+int bench_on_cpu(unsigned int cpu, int (*fn)(void *arg), void *arg, bool fifo);
+
+/* pair.c */
+int bench_area_pairs(struct bench_worker *w, unsigned int nr);
+
+/* report.c */
+const char *bench_allocator(void);
+void bench_report(const struct bench_run *run, const char *metric,
+		  const char *unit, u64 *values, unsigned int n, u32 ops);
+void bench_report_one(const struct bench_run *run, const char *metric,
+		      const char *unit, u64 value, u32 ops);
+void bench_skip(const struct bench_run *run, const char *why, u64 number);
+
+/* Histogram of times: 16 buckets for each power of two, so within 6%. */
+#define BENCH_HIST_BUCKETS (64 * 16)
+
+struct bench_hist {
+	u64 count;
+	u64 max;
+	u32 buckets[BENCH_HIST_BUCKETS];
+};
+
+void bench_hist_add(struct bench_hist *hist, u64 ns);
+void bench_hist_merge(struct bench_hist *into, const struct bench_hist *from);
+void bench_hist_report(const struct bench_run *run, const char *what,
+		       const struct bench_hist *hist);
+
+#endif /* _VMAP_BENCH_H */

@@ -1,0 +1,48 @@
+#!/bin/busybox sh
+# SPDX-License-Identifier: GPL-2.0
+#
+# First process of a benchmark guest: runs test_vmalloc as often as bench_sweep= of the kernel command line says, which
+# the kernel hands on as a variable: points THREADS:MASK:LOOPS, separated by commas. Prints the page tables there are
+# before the first and after each of them, and the locks that were held longest.
+
+/bin/busybox --install -s /bin
+export PATH=/bin
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+mount -t devtmpfs dev /dev
+point=0
+
+# tell WORDS...: one line for the log.
+tell() { echo "vmap_bench: $*" >/dev/kmsg; }
+
+# page_tables: tells how much page tables take now. What is freed lazily has two seconds to go.
+page_tables() {
+	sleep 2
+	pages=$(sed -n 's/^nr_page_table_pages //p' /proc/vmstat)
+	tell "result case=page_tables threads=${1:-1} metric=cycle_$point unit=KiB value=$((pages * 4))"
+}
+
+# sweep THREADS MASK LOOPS: runs test_vmalloc. The module always refuses to stay, so its exit code says nothing.
+sweep() {
+	point=$((point + 1))
+	tell "sweep threads=$1 mask=$2 loops=$3"
+	insmod /test_vmalloc.ko.gz nr_threads="$1" run_test_mask="$2" test_loop_count="$3" sequential_test_order=1 \
+		nr_pcpu_objects=1000 2>/dev/null
+	[ "${bench_page_tables:-0}" = 0 ] || page_tables "$1"
+}
+
+if [ -n "$bench_sweep" ]; then
+	[ "${bench_page_tables:-0}" = 0 ] || page_tables "$(echo "$bench_sweep" | cut -d: -f1)"
+	for entry in $(echo "$bench_sweep" | tr , ' '); do
+		IFS=:
+		# shellcheck disable=SC2086 # THREADS:MASK:LOOPS
+		set -- $entry
+		unset IFS
+		sweep "$@"
+	done
+fi
+# Class, and the longest hold in us: the tenth figure behind the colon.
+[ ! -r /proc/lock_stat ] || sed -n 's/^ *\([^ ].*\): \(  *[0-9.]*\)\{9\}  *\([0-9.]*\) .*/hold \3 us: \1/p' /proc/lock_stat |
+	while read -r line; do tell "$line"; done
+tell "guest end"
+reboot -f

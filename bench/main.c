@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What vmap areas cost, with whichever allocator was booted.
+ *
+ * Runs once at boot if the kernel command line has vmap_bench.run=:
+ *
+ *   vmap_bench.run=all                 all cases
+ *   vmap_bench.run=area_pair,lookup_*  some; "*" at the end is any rest
+ *   vmap_bench.run=list                only their names
+ *   vmap_bench.threads=1,2,4           workers, each bound to a CPU of its own
+ *   vmap_bench.scale=25                operations, in percent
+ *   vmap_bench.seed=7                  of random orders, sizes and addresses
+ *
+ * and prints lines for bench/host/, which boots it often enough to say what
+ * differs. See report.c for the lines.
+ */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
+#include <linux/cpumask.h>
+#include <linux/kernel.h>
+#include <linux/module.h>
+#include <linux/slab.h>
+#include <linux/string.h>
+#include <linux/utsname.h>
+
+#include "bench.h"
+
+static char *run;
+module_param(run, charp, 0444);
+MODULE_PARM_DESC(run, "Cases, separated by commas, \"all\" or \"list\"; nothing is measured without");
+
+static char *threads = "1";
+module_param(threads, charp, 0444);
+MODULE_PARM_DESC(threads, "Numbers of workers, separated by commas; at most one for each CPU (default 1)");
+
+static uint scale = 100;
+module_param(scale, uint, 0444);
+MODULE_PARM_DESC(scale, "Operations, in percent of what a case asks for, 1 to 10000 (default 100)");
+
+static ullong seed = 1;
+module_param(seed, ullong, 0444);
+MODULE_PARM_DESC(seed, "Seed of random orders, sizes and addresses (default 1)");
+
+static const struct bench_case *const tables[] = {
+	bench_pair_cases, bench_burst_cases, bench_cross_cases, bench_lookup_cases,
+	bench_purge_cases, bench_latency_cases, bench_memory_cases,
+};
+
+/* Does one word of run= name this case? */
+static bool word_matches(const char *word, size_t length, const char *name)
+{
+	if (length == 3 && !strncmp(word, "all", length))
+		return true;
+	if (length && word[length - 1] == '*')
+		return !strncmp(word, name, length - 1);
+	return strlen(name) == length && !strncmp(word, name, length);
+}
+
+static bool word_is_known(const char *word, size_t length)
+{
+	const struct bench_case *c;
+	int i;
+
+	for (i = 0; i < ARRAY_SIZE(tables); i++) {
+		for (c = tables[i]; c->name; c++) {
+			if (word_matches(word, length, c->name))
+				return true;
+		}
+	}
+	return false;
+}
+
+static bool is_wanted(const char *name)
+{
+	const char *word = run;
+
+	for (;;) {
+		size_t length = strcspn(word, ",");
+
+		if (word_matches(word, length, name))
+			return true;
+		if (!word[length])
+			return false;
+		word += length + 1;
+	}
+}
+
+/* Everything that is wrong with the parameters is said, and nothing measured then. */
+static int check_parameters(uint *counts, int *n)
+{
+	const char *word = run;
+	char *rest = threads;
+	int most = min(num_online_cpus(), BENCH_MAX_THREADS);
+
+	for (;;) {
+		size_t length = strcspn(word, ",");
+
+		if (!word_is_known(word, length)) {
+			pr_err("error: unknown case \"%.*s\" in run=; run=list prints them\n",
+			       (int)length, word);
+			return -EINVAL;
+		}
+		if (!word[length])
+			break;
+		word += length + 1;
+	}
+
+	for (*n = 0;;) {
+		int count, more = get_option(&rest, &count);
+
+		/* 1 is the last number, 2 one with more behind it. */
+		if ((more != 1 && more != 2) || count < 1 || count > most || (more == 1 && *rest)) {
+			pr_err("error: threads=%s: each must be a number from 1 to %d (CPUs)\n",
+			       threads, most);
+			return -EINVAL;
+		}
+		if (*n == BENCH_MAX_THREADS) {
+			pr_err("error: threads=: more than %d numbers\n", BENCH_MAX_THREADS);
+			return -EINVAL;
+		}
+		counts[(*n)++] = count;
+		if (more == 1)
+			break;
+	}
+
+	if (!scale || scale > 10000) {
+		pr_err("error: scale=%u is not from 1 to 10000\n", scale);
+		return -EINVAL;
+	}
+	return 0;
+}
+
+static bool fits(const struct bench_case *c, uint count)
+{
+	return count >= c->min_threads && (!c->max_threads || count <= c->max_threads);
+}
+
+/* Is there a number of workers that the case can run with? If not, say so once. */
+static void skip_unless_one_fits(struct bench_run *r, const uint *counts, int n)
+{
+	int t;
+
+	for (t = 0; t < n; t++) {
+		if (fits(r->c, counts[t]))
+			return;
+	}
+	if (counts[0] < r->c->min_threads)
+		bench_skip(r, "needs %llu workers or more", r->c->min_threads);
+	else
+		bench_skip(r, "works with %llu workers at most", r->c->max_threads);
+}
+
+static void list_cases(void)
+{
+	const struct bench_case *c;
+	int i;
+
+	for (i = 0; i < ARRAY_SIZE(tables); i++) {
+		for (c = tables[i]; c->name; c++)
+			pr_info("case %s\n", c->name);
+	}
+}
+
+static int __init vmap_bench_init(void)
+{
+	const struct bench_case *c;
+	uint *counts, failed = 0;
+	struct bench_run *r;
+	int i, t, n;
+
+	if (!run || !*run)
+		return 0;
+	if (!strcmp(run, "list")) {
+		list_cases();
+		return 0;
+	}
+
+	counts = kmalloc_array(BENCH_MAX_THREADS, sizeof(*counts), GFP_KERNEL);
+	r = kzalloc_obj(*r, GFP_KERNEL);
+	if (!counts || !r) {
+		pr_err("error: no memory to begin with\n");
+		failed = 1;
+		goto out;
+	}
+	if (check_parameters(counts, &n)) {
+		failed = 1;
+		goto out;
+	}
+
+	pr_info("start format=1 allocator=%s release=%s cpus=%u page_size=%lu scale=%u seed=%llu\n",
+		bench_allocator(), init_utsname()->release, num_online_cpus(),
+		PAGE_SIZE, scale, seed);
+	for (t = 0; t < n; t++) {
+		for (i = 0; i < ARRAY_SIZE(tables); i++) {
+			for (c = tables[i]; c->name; c++) {
+				if (!is_wanted(c->name))
+					continue;
+				memset(r, 0, sizeof(*r));
+				r->c = c;
+				r->threads = counts[t];
+				r->scale = scale;
+				r->seed = seed;
+				if (!fits(c, counts[t])) {
+					if (!t)
+						skip_unless_one_fits(r, counts, n);
+					continue;
+				}
+				if (bench_run_case(r))
+					failed++;
+				/* What it left behind is not the next one's cost. */
+				vm_unmap_aliases();
+			}
+		}
+	}
+	pr_info("end failed=%u\n", failed);
+out:
+	kfree(r);
+	kfree(counts);
+	return failed ? -EINVAL : 0;
+}
+late_initcall(vmap_bench_init);
