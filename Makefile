@@ -7,6 +7,7 @@ help:
 	@echo '             CPUS=4 THREADS=4 LOOPS=1000 MASK=0x1fff ARCH=arm64|x86_64'
 	@echo 'make test    all test suites; last line "N passed, N failed"'
 	@echo '             SUITES="kunit-* host" runs some; scripts/test --list prints them'
+	@echo 'make bench   measure both allocators, print the table, write the HTML page (FULL=1: all of it)'
 	@echo 'make check   format, lints, style, and each patch builds with the option on and off'
 	@echo ''
 	@echo 'Everything else is a script with --help: scripts/build, scripts/kunit, scripts/vmalloc-sweep,'
@@ -19,7 +20,10 @@ demo:
 test:
 	@scripts/test $(SUITES)
 
+bench:
+	@BENCH_COMMAND="make bench$(if $(FULL), FULL=1)" scripts/bench $(if $(FULL),--full)
+
 check:
 	@scripts/check
 
-.PHONY: help demo test check
+.PHONY: help demo test bench check

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What a benchmark guest prints: the lines of bench/report.c, of bench/init.sh and of lib/test_vmalloc.c."""
+
+import os
+import re
+import sys
+
+sys.path.append(os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "..", "qemu"))
+
+from sweep_log import CASES, EXPECTED_TO_FAIL, read_results
+
+FORMAT = "1"
+# Units that are thousandths of another.
+THOUSANDTHS = {"mns": "ns", "mbytes": "bytes"}
+# Locks that may be held while others wait for them without sleeping: what lock_stat calls them.
+SLEEPING = re.compile(r"mutex|_sem\b|rwsem|_lock:\s*$|vmap_purge_lock|work|hotplug")
+
+
+class Broken(Exception):
+    """The log has lines that no guest of this version prints."""
+
+
+def _fields(words):
+    """key=value words as a dict."""
+    return dict(word.split("=", 1) for word in words if "=" in word)
+
+
+def _result(words):
+    """One result line."""
+    f = _fields(words)
+    unit, divisor = (THOUSANDTHS[f["unit"]], 1000) if f["unit"] in THOUSANDTHS else (f["unit"], 1)
+    result = {"case": f["case"], "metric": f["metric"], "unit": unit, "threads": int(f["threads"])}
+    for key in ("value", "min", "max"):
+        if key in f:
+            result[key] = int(f[key]) / divisor
+    for key in ("passes", "ops"):
+        if key in f:
+            result[key] = int(f[key])
+    return result
+
+
+def whole_lines(text):
+    """The lines of a console log, without those that the kernel broke off to print them again."""
+    lines = []
+    for line in text.replace("\r", "").split("\n"):
+        if "** replaying previous printk message **" in line:
+            if lines:
+                lines.pop()
+            continue
+        lines.append(line)
+    return lines
+
+
+class Guest:
+    """What one boot printed."""
+
+    def __init__(self, text, tests=True):
+        """Read a console log; with tests the times of test_vmalloc count."""
+        self._tests = tests
+        self.results, self.skips, self.hists, self.errors = [], [], [], []
+        self.refused = None  # why the guest did nothing
+        self.ended = self.guest_ended = False
+        self.last = None  # the last case that came to its end
+        self._holds = {}
+        sweep, sweep_lines = None, []
+        for line in whole_lines(text):
+            found = re.search(r"vmap_bench: (\w+)(:? ?)(.*)", line)
+            if not found or "Kernel command line" in line:
+                sweep_lines.append(line)
+                continue
+            kind, rest = found[1], found[3]
+            if kind in ("sweep", "guest") and sweep:
+                self._sweep(sweep, sweep_lines)
+                sweep = None
+            if kind == "sweep":
+                sweep, sweep_lines = _fields(rest.split()), []
+                continue
+            try:
+                self._line(kind, rest)
+            except (KeyError, ValueError) as error:
+                raise Broken(f"cannot read this line of the guest: {found[0]}") from error
+        self.results += self._longest_holds()
+
+    def _line(self, kind, rest):
+        """One line of the benchmark."""
+        words = rest.split()
+        if kind == "start" and _fields(words).get("format") != FORMAT:
+            raise Broken(f"the guest's benchmark prints another format: {rest}")
+        if kind == "result":
+            self.results.append(_result(words))
+            self.last = self.results[-1]["case"]
+        elif kind == "hist":
+            self._hist(_fields(words))
+        elif kind == "skip":
+            f, reason = _fields(words), rest.split("reason=", 1)[1]
+            self.skips.append({"case": f["case"], "threads": int(f["threads"]), "reason": reason})
+        elif kind == "error" and rest.startswith("case="):
+            f = _fields(words)
+            self.errors.append({"case": f["case"], "threads": int(f["threads"].rstrip(":")), "reason": "failed: " + words[-1]})
+        elif kind == "error":
+            self.refused = rest
+        elif kind == "hold":
+            usec, name = rest.split(" us: ", 1)
+            self._holds[name] = max(float(usec), self._holds.get(name, 0))
+        elif kind == "end":
+            self.ended = True
+        elif kind == "guest":
+            self.guest_ended = True
+
+    def _hist(self, f):
+        """One part of a histogram, which may go on in the next line."""
+        buckets = [[int(x) for x in word.split(":")] for word in f["buckets"].split(",")]
+        key = {"case": f["case"], "metric": f["metric"], "unit": f["unit"], "threads": int(f["threads"])}
+        for hist in self.hists:
+            if all(hist[k] == v for k, v in key.items()):
+                hist["buckets"] += buckets
+                return
+        self.hists.append({**key, "buckets": buckets})
+
+    def _sweep(self, point, text):
+        """The results of one run of test_vmalloc: what a worker took for a test of so many loops, setting up included.
+
+        Two of the tests fill the space before they loop, so the time of one loop would depend on their number.
+        """
+        threads, loops, mask = int(point["threads"]), int(point["loops"]), int(point["mask"], 0)
+        workers, done = read_results(text)
+        for bit, case in enumerate(CASES):
+            if not mask >> bit & 1:
+                continue
+            results = workers.get(case, [])
+            # Doing the impossible: only the failing is expected, and it is over at once.
+            if case in EXPECTED_TO_FAIL:
+                continue
+            key = {"case": f"test:{case}", "threads": threads}
+            if len(results) != threads or done != threads or any(r["failed"] or r["xfailed"] for r in results):
+                self.errors.append({**key, "reason": f"failed: {len(results)} of {threads} workers reported, or a worker failed"})
+                continue
+            self.last = key["case"]
+            if not self._tests:
+                continue
+            value = sum(r["usec"] for r in results) / len(results) * 1000
+            self.results.append({**key, "metric": f"loops_{loops}", "unit": "ns", "value": value, "ops": loops})
+
+    def _longest_holds(self):
+        """Return the longest hold of the locks of the allocators, in ns, as results."""
+        ours = {name: usec for name, usec in self._holds.items() if is_allocators(name)}
+        if not ours:
+            return []
+        rows = [("longest", max(ours.values()))] + sorted(ours.items())
+        return [{"case": "lock_hold", "metric": name, "unit": "ns", "threads": 1, "value": usec * 1000} for name, usec in rows]
+
+
+def is_allocators(name):
+    """Tell whether this class of lock_stat is a spinning lock of an allocator of areas."""
+    return bool(re.search(r"vmap|&vn->|vmalloc|maple|vb->lock|vbq->lock", name)) and not SLEEPING.search(name)

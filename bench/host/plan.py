@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What is measured: plans, each of which is one kind of boot that is repeated for both sides."""
+
+import dataclasses
+import fnmatch
+
+# Cases of bench/*.c, by what they need.
+PAIRS = ("kmalloc_pair,area_*,vmalloc_*,stack,align_64k,align_2m,ioremap_4k,ioremap_64k,ioremap_1m,vmap_16,vm_map_ram_16,"
+         "vm_map_ram_128,burst_*,fragmented_1,fragmented_4,mixed")
+LOOKUPS = "lookup_start_10,lookup_inner_10,lookup_start_1k,lookup_inner_1k,lookup_inner_64m"
+LARGE_LOOKUPS = "lookup_start_100k,lookup_inner_100k"
+PURGES = "purge_1,purge_16,purge_512"
+DRAINS = "drain_100k_areas,drain_1m_pages"
+MANY = "kmalloc_pair,area_pair,vmalloc_pair,stack,ioremap_64k,mixed,cross_cpu,lookup_start_1k,lookup_inner_1k,lookup_inner_64m"
+AREAS = "kmalloc_pair,area_*,ioremap_*,burst_*,fragmented_*,mixed"
+ALL_TESTS = 0x1fff
+# What the maple tree series of June 2026 reported on: full_fit_alloc and long_busy_list_alloc, and fix_size_alloc.
+THREE_TESTS = 0x7
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """One kind of boot."""
+
+    name: str
+    instrument: str
+    cpus: int
+    repetitions: int
+    run: str = ""  # vmap_bench.run=
+    threads: tuple = (1,)  # vmap_bench.threads=
+    scale: int = 100  # vmap_bench.scale=, percent
+    sweep: tuple = ()  # runs of test_vmalloc: (threads, mask, loops)
+    page_tables: bool = False  # read their size after each of those
+    mem: int = 2048  # MiB of the guest
+    timeout: int = 300  # seconds
+
+
+@dataclasses.dataclass(frozen=True)
+class Instrument:
+    """A way to measure: a kernel, how it is booted, and what may be said of the figures."""
+
+    kernel: str
+    what: str
+    unit: str
+    absolute: bool  # figures of two days can be compared as they are
+    options: tuple  # of qemu/run
+    parallel: bool = False  # boots do not disturb each other
+
+
+# Built and weighed, not booted: the image without the allocator.
+WITHOUT = {"arm64-bench": "arm64-bench-off"}
+
+INSTRUMENTS = {
+    "icount": Instrument("arm64-bench", "QEMU cortex-a72, -icount shift=0,sleep=off: a guest nanosecond is an instruction; "
+                         "CPUs take turns on one host thread", "instructions", True, ("--icount",), True),
+    "lockstat": Instrument("arm64-lockstat", "as icount, in a kernel with CONFIG_LOCK_STAT: the longest hold of any lock, counted by "
+                           "the kernel, lockdep's own work included", "instructions", True, ("--icount",), True),
+    "wall": Instrument("arm64-bench", "QEMU cortex-a72, -accel tcg,thread=multi: wall clock of emulation, sides in turns",
+                       "nanoseconds", False, ("--accel", "threads")),
+    "overcommit": Instrument("arm64-bench", "as wall, with more guest CPUs than the host has", "nanoseconds", False, ("--accel", "threads")),
+    "uml": Instrument("uml-bench", "user-mode Linux, seccomp mode: wall clock at native speed, sides in turns", "nanoseconds", False, ()),
+    "kvm": Instrument("x86_64-bench", "QEMU with KVM: wall clock of the host's CPUs, sides in turns", "nanoseconds", False, ("--accel", "kvm")),
+}
+
+
+def memory_for(cpus, workers):
+    """Return MiB of guest memory for test_vmalloc: two of its tests fill 64 MiB for each worker and each bit of the CPUs."""
+    return max(2048, 512 + workers * (cpus.bit_length() * 64 + 128))
+
+
+def quick(cpus):
+    """Return the plans of the quick set for a host with that many CPUs: under five minutes."""
+    two = min(cpus, 2)
+    return [
+        Plan("one-cpu", "icount", 1, 5, f"{PAIRS},{LOOKUPS},{PURGES}"),
+        Plan("memory", "icount", 1, 5, "memory"),
+        Plan("eight-cpus", "icount", 8, 5, f"{MANY},purge_latency", (1, 8), 25),
+        Plan("tests-1", "icount", 1, 5, sweep=((1, ALL_TESTS, 1000),)),
+        Plan("tests-4x4", "icount", 4, 5, sweep=((4, THREE_TESTS, 1000),), mem=memory_for(4, 4)),
+        Plan("page-tables", "icount", 2, 5, sweep=((4, THREE_TESTS, 1),) * 2, page_tables=True, mem=memory_for(2, 4)),
+        Plan("cpus", "wall", two, 15, f"{MANY},area_512,burst_random,fragmented_1,purge_latency", tuple(range(1, two + 1)), 25),
+        Plan("native", "uml", two, 15, f"{AREAS},{LOOKUPS}", tuple(range(1, two + 1)), 50, mem=1024),
+        Plan("native", "kvm", two, 15, f"{PAIRS},{LOOKUPS},cross_cpu", tuple(range(1, two + 1))),
+    ]
+
+
+def full(cpus):
+    """Return the plans of the full set for a host with that many CPUs: under an hour."""
+    two = min(cpus, 2)
+    plans = [
+        Plan("one-cpu", "icount", 1, 7, f"{PAIRS},{LOOKUPS},{LARGE_LOOKUPS},{PURGES},{DRAINS}"),
+        Plan("memory", "icount", 1, 7, "memory"),
+        Plan("sixteen-cpus", "icount", 16, 5, f"{MANY},{LARGE_LOOKUPS},purge_latency", (1, 2, 4, 8, 16), 50, timeout=900),
+        Plan("page-tables", "icount", 4, 5, sweep=((8, THREE_TESTS, 1),) * 6, page_tables=True, mem=memory_for(4, 8), timeout=1200),
+        Plan("holds", "lockstat", 1, 5, f"area_pair,mixed,{PURGES},{DRAINS}", scale=50, timeout=600),
+        Plan("cpus", "wall", two, 21, f"{PAIRS},cross_cpu,{LOOKUPS},{LARGE_LOOKUPS},{PURGES},purge_latency",
+             tuple(range(1, two + 1)), 50, sweep=((1, ALL_TESTS, 50), (two, ALL_TESTS, 50))),
+        Plan("native", "uml", two, 21, f"{PAIRS},cross_cpu,{LOOKUPS},{LARGE_LOOKUPS}", tuple(range(1, two + 1)), mem=2048),
+        Plan("native", "kvm", two, 21, f"{PAIRS},{LOOKUPS},{LARGE_LOOKUPS},cross_cpu", tuple(range(1, two + 1))),
+    ]
+    for guest in (1, 2, 4, 8, 16):
+        counts = [n for n in (1, 2, 4, 8, 16) if n <= guest]
+        # A boot for each number of workers: what one leaves is not the next one's cost.
+        for workers in counts:
+            plans.append(Plan(f"tests-{guest}x{workers}", "icount", guest, 5, mem=memory_for(guest, workers), timeout=1200,
+                              sweep=((workers, THREE_TESTS, 1000), (workers, ALL_TESTS & ~THREE_TESTS, 200))))
+    for guest in (2, 4, 8):
+        plans.append(Plan(f"overcommit-{guest}", "overcommit", guest, 5, "kmalloc_pair,area_pair", (guest,), 2, timeout=300))
+    return plans
+
+
+def selected(plans, instruments, cases):
+    """Return the plans of the named instruments (None: all); with cases, those instead of theirs and no test_vmalloc."""
+    plans = [p for p in plans if instruments is None or p.instrument in instruments]
+    if cases is None:
+        return plans
+    return [dataclasses.replace(p, run=cases, sweep=(), page_tables=False) for p in plans
+            if p.run and (p.run == "memory") == fnmatch.fnmatch("memory", cases) and p.instrument != "lockstat"]
