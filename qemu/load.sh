@@ -124,7 +124,8 @@ snapshot() {
 	set -- /proc/[0-9]*/task/*
 	cat /proc/vmallocinfo >/tmp/info.rest
 	echo "vmallocinfo: begin $when tasks $# cpus $(nproc)"
-	sed 's/^/vmi| /' /tmp/info.rest
+	# The mark at the end tells a line from one that a message of the kernel has broken off.
+	sed 's/^/vmi| /; s/$/ |/' /tmp/info.rest
 	echo "vmallocinfo: end $when"
 }
 

@@ -43,12 +43,12 @@ info_log() {
 	for when in before after; do
 		cat <<-TEXT
 		vmallocinfo: begin $when tasks 2 cpus 1
-		vmi| 0xffff800080000000-0xffff8000803d0000 3997696 declare_kernel_vmas+0x34/0xb4 phys=0x0000000040200000 vmap
-		vmi| 0xffff8000806d0000-0xffff8000806e1000   69632 __ioremap_prot+0x88/0x10c phys=0x0000000008000000 ioremap
-		vmi| 0xffff8000806e8000-0xffff8000806ed000   20480 copy_process+0x1e8/0xd3c pages=4 vmalloc
-		vmi| 0xffff8000806f0000-0xffff8000806f5000   20480 copy_process+0x1e8/0xd3c pages=4 vmalloc
-		vmi| 0xffff8000806f8000-0xffff8000806fd000   20480 unpurged vm_area
-		vmi| 0xffff800080700000-0xffff800080702000    8192 vm_map_ram
+		vmi| 0xffff800080000000-0xffff8000803d0000 3997696 declare_kernel_vmas+0x34/0xb4 phys=0x0000000040200000 vmap |
+		vmi| 0xffff8000806d0000-0xffff8000806e1000   69632 __ioremap_prot+0x88/0x10c phys=0x0000000008000000 ioremap |
+		vmi| 0xffff8000806e8000-0xffff8000806ed000   20480 copy_process+0x1e8/0xd3c pages=4 vmalloc |
+		vmi| 0xffff8000806f0000-0xffff8000806f5000   20480 copy_process+0x1e8/0xd3c pages=4 vmalloc |
+		vmi| 0xffff8000806f8000-0xffff8000806fd000   20480 unpurged vm_area |
+		vmi| 0xffff800080700000-0xffff800080702000    8192 vm_map_ram |
 		vmallocinfo: end $when
 		TEXT
 	done | sed "${1:-}" | sed 's/$/\r/' >"$DIR/info"
@@ -66,6 +66,10 @@ info() {
 info_log; info "good" ""
 info_log 's/0xffff8000806ed000   20480/0xffff8000806f1000   36864/'; info "overlap" "overlap: 1 pairs"
 info_log '/806f0000/{p}'; info "an area twice" "overlap: 1 pairs"
+info_log '/806f0000/{p;s/copy_process.*/unpurged vm_area |/}'; info "freed while the file is read" ""
+info_log '/806f8000/{p}'; info "unpurged twice" "overlap: 1 pairs"
+info_log 's/^vmi.*ioremap/&[    1.762081] tsc: Refined TSC/'; info "a message at the end of a line" ""
+info_log 's/^vmi.*69632/&[   12.762081] tsc: Refined TSC\n/'; info "a message in the middle of a line" ""
 info_log 's/ 69632 / 69633 /'; info "wrong size" "sizes: 1 areas"
 info_log 's/ pages=4 vmalloc/ vmalloc pages=4/'; info "another order of words" "shape: 2 lines"
 info_log '/begin after/,/end after/{/ioremap/d}'; info "a lost mapping" "fixed mappings: 1 lost"
