@@ -2,9 +2,11 @@
 
 //! Ranges that are kept for the next request of exactly their size.
 //!
-//! Giving a range back to the tree and searching for one again are the expensive steps. A range
-//! that is kept needs none of them: its entry changes its tag when somebody gets it. A range that could not be given back
-//! for want of memory is kept as well, so that nothing is lost and freeing never fails.
+//! Giving a range back to the tree and searching for one again are the expensive steps. A range that is
+//! kept needs none of them: its entry stays, and its object becomes busy again. A range that could not be
+//! given back for want of memory is kept as well, so that nothing is lost and freeing never fails.
+//!
+//! Each CPU has ranges of its own; only if it has none of the right size, those of others are asked for.
 //!
 //! How many are worth keeping is what was needed lately: each purge gives back as many of a size as
 //! have lain idle since the purge before. The depot of Solaris' slab allocator trims itself so.
@@ -15,17 +17,25 @@ use crate::{
         AreaList,
         Cached, //
     },
+    lock::Locked,
     mm, //
 };
-use kernel::prelude::*;
+use kernel::{
+    prelude::*,
+    static_lock_class,
+    sync::atomic::{
+        Atomic,
+        Relaxed, //
+    },
+};
 
-/// Ranges of 1 to this many pages have a list of their size: up to 2 MiB of 4 KiB pages and a guard page.
-pub(crate) const MAX_PAGES: usize = 513;
+/// Number of lists of a CPU; sizes share them.
+const LISTS: usize = 32;
 
-/// How many ranges of the right size are looked at for one with the right alignment.
+/// How many ranges of a list are looked at for one of the right size and alignment.
 const MAX_TRIES: usize = 4;
 
-/// Ranges of one size, or of sizes that have no list of their own.
+/// Ranges of sizes that have the same list.
 struct List {
     areas: AreaList<Cached>,
     /// So many of them nobody has needed since the last sweep, taking those that came later as if they
@@ -53,111 +63,158 @@ impl List {
         self.idle = self.idle.min(self.areas.len());
         area
     }
+
+    fn take(&mut self, fits: &impl Fn(&Area<Cached>) -> bool) -> Option<Area<Cached>> {
+        for _ in 0..self.areas.len().min(MAX_TRIES) {
+            let area = self.areas.pop()?;
+            if fits(&area) {
+                self.idle = self.idle.min(self.areas.len());
+                return Some(area);
+            }
+            // Another one comes to the front for the next request.
+            self.areas.push(area);
+        }
+        None
+    }
+}
+
+/// What one CPU keeps.
+struct Part {
+    lists: Locked<[List; LISTS]>,
+    /// How many ranges, for who thinks of looking for one here.
+    len: Atomic<usize>,
 }
 
 /// The ranges that are kept.
-///
-/// # Invariants
-///
-/// List `n` of `sizes` has areas of `n + 1` pages.
-pub(crate) struct RangeCache {
-    sizes: KVec<List>,
-    large: List,
-    len: usize,
+pub(crate) struct RangeCache(KVec<Part>);
+
+/// The list for a size.
+fn list_of(pages: usize) -> usize {
+    pages % LISTS
+}
+
+impl Part {
+    fn new() -> Result<Self> {
+        let lists = [const { List::new() }; LISTS];
+        Ok(Self {
+            lists: Locked::new(lists, c"vmap_rust cache", static_lock_class!())?,
+            len: Atomic::new(0),
+        })
+    }
+
+    fn take(&self, pages: usize, fits: &impl Fn(&Area<Cached>) -> bool) -> Option<Area<Cached>> {
+        // Relaxed: what is missed is searched for in the tree.
+        if self.len.load(Relaxed) == 0 {
+            return None;
+        }
+        let area = self.lists.lock().get_mut(list_of(pages))?.take(fits)?;
+        self.len.fetch_sub(1, Relaxed);
+        Some(area)
+    }
+}
+
+/// Where a range was found.
+pub(crate) enum Place {
+    Here,
+    Elsewhere,
 }
 
 impl RangeCache {
     /// An empty cache.
     pub(crate) fn new() -> Result<Self> {
-        let mut sizes = KVec::with_capacity(MAX_PAGES, GFP_NOWAIT)?;
-        for _ in 0..MAX_PAGES {
-            sizes.push(List::new(), GFP_NOWAIT)?;
+        let count = mm::cpu_count();
+        let mut parts = KVec::with_capacity(count, GFP_NOWAIT)?;
+        for _ in 0..count {
+            parts.push(Part::new()?, GFP_NOWAIT)?;
         }
-        Ok(Self {
-            sizes,
-            large: List::new(),
-            len: 0,
-        })
+        Ok(Self(parts))
     }
 
     /// Number of ranges.
     pub(crate) fn len(&self) -> usize {
-        self.len
+        self.0.iter().map(|part| part.len.load(Relaxed)).sum()
     }
 
     /// Checks the counts, and returns the number of ranges.
     pub(crate) fn validate(&self) -> Result<usize> {
-        let mut total = self.large.areas.len();
-        let mut sane = self.large.idle <= self.large.areas.len();
-        for list in self.sizes.iter() {
-            total = total.wrapping_add(list.areas.len());
-            sane &= list.idle <= list.areas.len();
-        }
-        if !sane || total != self.len {
-            mm::refuse!(
-                "{} cached ranges, {} in lists, idle as many: {}",
-                self.len,
-                total,
-                sane
-            );
-            return Err(EINVAL);
+        let mut total = 0_usize;
+        for part in self.0.iter() {
+            for list in part.lists.lock().iter() {
+                total = total.wrapping_add(list.areas.len());
+                if list.idle > list.areas.len() {
+                    mm::refuse!("{} idle ranges of {}", list.idle, list.areas.len());
+                    return Err(EINVAL);
+                }
+            }
         }
         Ok(total)
     }
 
-    /// Keeps a range.
-    pub(crate) fn put(&mut self, area: Area<Cached>) {
-        let list = area.pages().checked_sub(1);
-        // INVARIANT: The list is chosen by the size.
-        match list.and_then(|index| self.sizes.get_mut(index)) {
-            Some(list) => list.push(area),
-            None => self.large.push(area),
+    /// Keeps a range at part `part`, or here.
+    pub(crate) fn put(&self, area: Area<Cached>, part: Option<usize>) {
+        let part = self
+            .0
+            .get(part.unwrap_or_else(mm::cpu_hint))
+            .or(self.0.first());
+        let Some(part) = part else {
+            return;
+        };
+        let index = list_of(area.pages());
+        if let Some(list) = part.lists.lock().get_mut(index) {
+            // Relaxed: as in `Part::take()`.
+            part.len.fetch_add(1, Relaxed);
+            list.push(area);
         }
-        self.len = self.len.wrapping_add(1);
     }
 
     /// Takes a range of `pages` pages that `fits`, if one of the first few does.
     pub(crate) fn take(
-        &mut self,
+        &self,
         pages: usize,
         fits: impl Fn(&Area<Cached>) -> bool,
-    ) -> Option<Area<Cached>> {
-        let list = self.sizes.get_mut(pages.checked_sub(1)?)?;
-        for _ in 0..list.areas.len().min(MAX_TRIES) {
-            let area = list.areas.pop()?;
-            if fits(&area) {
-                list.idle = list.idle.min(list.areas.len());
-                self.len = self.len.wrapping_sub(1);
-                return Some(area);
-            }
-            // Another one comes to the front for the next request.
-            list.areas.push(area);
+    ) -> Option<(Area<Cached>, Place)> {
+        let fits = |area: &Area<Cached>| area.pages() == pages && fits(area);
+        let here = mm::cpu_hint();
+        if let Some(area) = self.0.get(here).and_then(|part| part.take(pages, &fits)) {
+            return Some((area, Place::Here));
         }
-        None
+        let mut others = self
+            .0
+            .iter()
+            .enumerate()
+            .filter(|&(index, _)| index != here);
+        others.find_map(|(_, part)| Some((part.take(pages, &fits)?, Place::Elsewhere)))
     }
 
-    /// Takes out the next range of a sweep, the large ones first: they are room for most.
-    pub(crate) fn sweep(&mut self, sweep: &mut Sweep) -> Option<Area<Cached>> {
-        while let Some(index) = MAX_PAGES.checked_sub(sweep.done) {
-            let list = match self.sizes.get_mut(index) {
-                Some(list) => list,
-                None => &mut self.large,
-            };
-            let left = sweep.left.get_or_insert(match sweep.all {
-                true => list.areas.len(),
-                false => list.idle,
-            });
-            if let Some(rest) = left.checked_sub(1) {
-                *left = rest;
-                if let Some(area) = list.pop() {
-                    self.len = self.len.wrapping_sub(1);
-                    return Some(area);
+    /// Takes out the next range of a sweep.
+    pub(crate) fn sweep(&self, sweep: &mut Sweep) -> Option<Area<Cached>> {
+        while let Some(part) = self.0.get(sweep.done / LISTS) {
+            // Relaxed: as in `Part::take()`.
+            if part.len.load(Relaxed) == 0 && sweep.left.is_none() {
+                sweep.done = (sweep.done / LISTS).wrapping_add(1).wrapping_mul(LISTS);
+                continue;
+            }
+            let mut lists = part.lists.lock();
+            while let Some(list) = lists.get_mut(sweep.done % LISTS) {
+                let left = sweep.left.get_or_insert(match sweep.all {
+                    true => list.areas.len(),
+                    false => list.idle,
+                });
+                if let Some(rest) = left.checked_sub(1) {
+                    *left = rest;
+                    if let Some(area) = list.pop() {
+                        part.len.fetch_sub(1, Relaxed);
+                        return Some(area);
+                    }
+                }
+                // What is left now and not taken until the next sweep is what is idle then.
+                list.idle = list.areas.len();
+                sweep.left = None;
+                sweep.done = sweep.done.wrapping_add(1);
+                if sweep.done % LISTS == 0 {
+                    break;
                 }
             }
-            // What is left now and not taken until the next sweep is what is idle then.
-            list.idle = list.areas.len();
-            sweep.left = None;
-            sweep.done = sweep.done.wrapping_add(1);
         }
         None
     }

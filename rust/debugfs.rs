@@ -6,7 +6,10 @@
 //! - `stats`: a line for each counter, with its value and meaning
 //! - `validate`: with `CONFIG_VMAP_RUST_DEBUG`, checks all invariants when it is read
 
-use crate::ffi;
+use crate::{
+    ffi,
+    stats::line, //
+};
 use kernel::{
     debugfs::{
         Dir,
@@ -35,19 +38,34 @@ fn stats(_: &(), out: &mut fmt::Formatter<'_>) -> fmt::Result {
     let Some(space) = running_space() else {
         return writeln!(out, "the allocator is not in use");
     };
+    let blocks = space.blocks();
+    let now = [
+        ("cached", space.cached(), "ranges cached now"),
+        (
+            "lazy_pages",
+            space.lazy_pages(),
+            "pages that wait for a purge now",
+        ),
+        ("blocks", blocks.live, "blocks now"),
+        (
+            "blocks_partial",
+            blocks.partial,
+            "of these, not held by a CPU, with room",
+        ),
+        (
+            "blocks_empty",
+            blocks.empty,
+            "of these, with nothing in them",
+        ),
+        (
+            "longest_hold",
+            space.longest_hold(),
+            "ns that a lock was waited for and held, at most",
+        ),
+    ];
     space.counters().write(out)?;
-    writeln!(
-        out,
-        "{:<16} {:>12} ranges cached now",
-        "cached",
-        space.cached()
-    )?;
-    writeln!(
-        out,
-        "{:<16} {:>12} pages that wait for a purge now",
-        "lazy_pages",
-        space.lazy_pages(),
-    )
+    now.iter()
+        .try_for_each(|&(name, value, meaning)| line(out, name, value, meaning))
 }
 
 fn validate(_: &(), out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -57,8 +75,8 @@ fn validate(_: &(), out: &mut fmt::Formatter<'_>) -> fmt::Result {
     match space.validate() {
         Ok(census) => writeln!(
             out,
-            "ok: {} busy, {} unlinked, {} cached",
-            census.busy, census.unlinked, census.cached,
+            "ok: {} busy, {} unlinked, {} cached, {} blocks",
+            census.busy, census.unlinked, census.cached, census.blocks,
         ),
         Err(_) => writeln!(out, "broken: see the kernel log"),
     }

@@ -292,13 +292,13 @@ unsafe extern "C" fn next_lazy(start: *mut usize, end: *mut usize) -> bool {
     true
 }
 
-/// Number of cached ranges.
+/// Number of cached ranges and empty blocks.
 ///
 /// # Safety
 ///
 /// None: it has to be unsafe for its type in the table.
 unsafe extern "C" fn count() -> usize {
-    space().map_or(0, Space::cached)
+    space().map_or(0, Space::reclaimable)
 }
 
 /// Gives back cached ranges.

@@ -69,6 +69,22 @@ pub(crate) fn lowest_fit(
     }
 }
 
+/// `bytes` free addresses that start at a multiple of `align` in the lowest gap of `window` that is as
+/// large, if it has them: two descents.
+pub(crate) fn lowest_gap_fit(
+    gaps: &mut impl Gaps,
+    window: Span,
+    bytes: usize,
+    align: usize,
+) -> Option<Span> {
+    if !window.has_room(bytes) {
+        return None;
+    }
+    let found = gaps.lowest_gap(window, bytes)?;
+    let gap = gaps.gap_around(found.first())?.clip(window)?;
+    aligned_in(gap, bytes, align)
+}
+
 /// The lowest `bytes` addresses in `gap` that start at a multiple of `align`.
 fn aligned_in(gap: Span, bytes: usize, align: usize) -> Option<Span> {
     let fit = Span::with_size(align_up(gap.first(), align)?, bytes)?;

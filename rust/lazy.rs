@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Areas that are unmapped but may still be in a TLB, and their way out of it.
+//! Areas with an entry of their own that are unmapped but may still be in a TLB.
 //!
-//! Flushing the TLBs of all CPUs is expensive, so freed areas are collected, and flushed all at
-//! once. The order that keeps this safe is a chain of types: [`LazySet::snapshot`] takes out what
-//! is there, [`Snapshot::flush`] flushes exactly that, and gives areas that can be made free.
+//! Flushing the TLBs of all CPUs is expensive, so freed areas are collected, and flushed all at once.
+//! [`LazySet::snapshot`] sets apart what is there, and only what was set apart and flushed can be taken
+//! out again, to be made free.
 //!
-//! The set is split by CPU, so that CPUs that free areas do not meet here. The CPU number is a hint
-//! only: a task that moves between reading it and taking the lock uses the part of another CPU.
+//! The set is split by CPU, so that CPUs that free areas do not meet here, and so that a range is free
+//! again where it was used. The CPU number is a hint only: a task that moves between reading it and
+//! taking the lock uses the part of another CPU.
 
 use crate::{
     area::{
@@ -16,11 +17,12 @@ use crate::{
         Flushed,
         Lazy, //
     },
-    lock::Locked,
-    mm::{
-        self,
-        Tlb, //
+    flush::{
+        Flush,
+        Plan, //
     },
+    lock::Locked,
+    mm,
     range::Span,
 };
 use kernel::{
@@ -32,22 +34,12 @@ use kernel::{
     },
 };
 
-/// Number of parts; CPUs share them if there are more.
-const PARTS: usize = 16;
-
 /// Areas that wait for a flush, and what covers them.
 struct Part {
     areas: AreaList<Lazy>,
     cover: Option<Span>,
-}
-
-impl Part {
-    const fn new() -> Self {
-        Self {
-            areas: AreaList::new(),
-            cover: None,
-        }
-    }
+    /// Set apart by the purge that is at work.
+    flushing: AreaList<Lazy>,
 }
 
 /// All areas that wait for a flush.
@@ -56,12 +48,31 @@ pub(crate) struct LazySet {
     pages: Atomic<usize>,
 }
 
+/// Areas that were set apart to be flushed.
+#[must_use = "the areas are lost if they are not freed"]
+pub(crate) struct Snapshot {
+    areas: usize,
+}
+
+impl Snapshot {
+    /// Number of areas.
+    pub(crate) fn areas(&self) -> usize {
+        self.areas
+    }
+}
+
 impl LazySet {
     /// An empty set.
     pub(crate) fn new() -> Result<Self> {
-        let mut parts = KVec::with_capacity(PARTS, GFP_NOWAIT)?;
-        for _ in 0..PARTS {
-            let part = Locked::new(Part::new(), c"vmap_rust lazy", static_lock_class!())?;
+        let count = mm::cpu_count();
+        let mut parts = KVec::with_capacity(count, GFP_NOWAIT)?;
+        for _ in 0..count {
+            let part = Part {
+                areas: AreaList::new(),
+                cover: None,
+                flushing: AreaList::new(),
+            };
+            let part = Locked::new(part, c"vmap_rust lazy", static_lock_class!())?;
             parts.push(part, GFP_NOWAIT)?;
         }
         Ok(Self {
@@ -79,7 +90,8 @@ impl LazySet {
     /// Adds an area. Returns how many pages wait now.
     pub(crate) fn add(&self, area: Area<Lazy>) -> usize {
         let pages = area.pages();
-        let (Some(span), Some(part)) = (area.span(), self.parts.get(mm::cpu_hint() % PARTS)) else {
+        let part = self.parts.get(mm::cpu_hint()).or(self.parts.first());
+        let (Some(span), Some(part)) = (area.span(), part) else {
             // Both are there: a span is never empty, nor is the vector.
             return self.pages();
         };
@@ -94,46 +106,44 @@ impl LazySet {
         before.wrapping_add(pages)
     }
 
-    /// Takes out all areas that were added before the call.
-    pub(crate) fn snapshot(&self) -> Option<Snapshot> {
-        let mut all = Part::new();
+    /// Sets all areas apart that were added before the call, and plans to flush them. Only one purge at
+    /// a time.
+    pub(crate) fn snapshot(&self, plan: &mut Plan) -> Snapshot {
+        let mut areas = 0_usize;
         for part in self.parts.iter() {
             let mut part = part.lock();
             let Some(cover) = part.cover.take() else {
                 continue;
             };
-            all.areas.append(part.areas.take());
-            all.cover = Some(all.cover.map_or(cover, |other| other.join(cover)));
+            let taken = part.areas.take();
+            plan.add(cover, taken.len());
+            areas = areas.wrapping_add(taken.len());
+            part.flushing.append(taken);
         }
-        Some(Snapshot {
-            areas: all.areas,
-            cover: all.cover?,
-        })
+        Snapshot { areas }
     }
 
-    /// Says that `pages` pages that were taken out are flushed.
-    pub(crate) fn flushed(&self, pages: usize) {
+    /// Number of parts.
+    pub(crate) fn parts(&self) -> usize {
+        self.parts.len()
+    }
+
+    /// Takes the areas of one part out that were set apart and then flushed.
+    pub(crate) fn take_flushed(
+        &self,
+        part: usize,
+        _snapshot: &Snapshot,
+        flush: &Flush,
+    ) -> AreaList<Flushed> {
+        match self.parts.get(part) {
+            Some(part) => part.lock().flushing.take().flushed(flush),
+            None => AreaList::new(),
+        }
+    }
+
+    /// Says that `pages` pages that were taken out are free.
+    pub(crate) fn freed(&self, pages: usize) {
         // Relaxed: as in `pages()`.
         self.pages.fetch_sub(pages, Relaxed);
-    }
-}
-
-/// Areas that were taken out to be flushed, and what covers them.
-#[must_use = "the areas are lost if they are not flushed"]
-pub(crate) struct Snapshot {
-    areas: AreaList<Lazy>,
-    cover: Span,
-}
-
-impl Snapshot {
-    /// Number of areas.
-    pub(crate) fn len(&self) -> usize {
-        self.areas.len()
-    }
-
-    /// Flushes the TLB for all areas of the snapshot, and for `also`. Sleepable context. Returns
-    /// the areas, and what covers them.
-    pub(crate) fn flush(self, tlb: &impl Tlb, also: Option<Span>) -> (AreaList<Flushed>, Span) {
-        (self.areas.flush_tlb(tlb, self.cover, also), self.cover)
     }
 }

@@ -3,8 +3,7 @@
 //! Maple tree of ranges: what `kernel::maple_tree` does not have.
 //!
 //! That is RCU mode and lookup without the lock, searches for gaps in a window from both ends,
-//! replacing an entry in place, erasing that may fail but never sleeps, data protected by the
-//! tree's lock, and a lock class of its own. It is written as if it were in `rust/kernel/`, and
+//! erasing that may fail but never sleeps, and a lock class of its own. It is written as if it were in `rust/kernel/`, and
 //! lives here until it is.
 //!
 //! The rules of the tree that this file turns into types:
@@ -14,8 +13,6 @@
 //! - A store asks for memory without waiting. If there is none, [`Guard::nomem`] gets some, by the
 //!   rules of `mas_nomem()`: it may drop the lock, so it takes `&mut self`, and the search has to be
 //!   done again.
-//! - [`Guard::replace_at`] stores to exactly the range of an entry, which never allocates
-//!   (`wr_exact_fit` in `mas_prealloc_calc()`, lib/maple_tree.c).
 //!
 //! C header: [`include/linux/maple_tree.h`](srctree/include/linux/maple_tree.h)
 //!
@@ -27,14 +24,16 @@ use crate::{
     range::Span, //
 };
 use core::{
-    cell::UnsafeCell,
     marker::PhantomData,
     ptr, //
 };
 use kernel::{
     bindings,
     prelude::*,
-    sync::LockClassKey,
+    sync::{
+        rcu,
+        LockClassKey, //
+    },
     types::{
         NotThreadSafe,
         Opaque, //
@@ -69,30 +68,27 @@ pub(crate) enum StoreError {
     Mismatch,
 }
 
-/// A maple tree of ranges, with data `D` under its lock.
+/// A maple tree of ranges.
 ///
 /// # Invariants
 ///
 /// - `tree` is an initialized maple tree with `MT_FLAGS_ALLOC_RANGE`, `MT_FLAGS_USE_RCU` and its
 ///   internal lock.
 /// - Every entry in it came from [`Entry::into_raw`] of an `E`.
-/// - `data` is only accessed by who holds the lock of the tree.
 #[pin_data(PinnedDrop)]
-pub(crate) struct Tree<E: Entry, D> {
+pub(crate) struct Tree<E: Entry> {
     #[pin]
     tree: Opaque<bindings::maple_tree>,
-    data: UnsafeCell<D>,
     _entries: PhantomData<E>,
 }
 
-// SAFETY: Entries are plain values, and `data` moves with the tree.
-unsafe impl<E: Entry, D: Send> Send for Tree<E, D> {}
-// SAFETY: By the type invariants, `data` is protected by the tree's lock, and entries are read
-// under RCU or that lock.
-unsafe impl<E: Entry, D: Send> Sync for Tree<E, D> {}
+// SAFETY: Entries are plain values.
+unsafe impl<E: Entry> Send for Tree<E> {}
+// SAFETY: Entries are read under RCU or with the tree's lock held.
+unsafe impl<E: Entry> Sync for Tree<E> {}
 
 #[pinned_drop]
-impl<E: Entry, D> PinnedDrop for Tree<E, D> {
+impl<E: Entry> PinnedDrop for Tree<E> {
     fn drop(self: Pin<&mut Self>) {
         // SAFETY: By the type invariants, the tree is initialized; nobody else refers to it.
         unsafe { bindings::mtree_destroy(self.tree.get()) };
@@ -116,13 +112,9 @@ fn new_state(tree: *mut bindings::maple_tree, first: usize, last: usize) -> bind
     }
 }
 
-impl<E: Entry, D> Tree<E, D> {
+impl<E: Entry> Tree<E> {
     /// An empty tree, with a lock class for it.
-    pub(crate) fn new(
-        data: D,
-        name: &'static CStr,
-        key: Pin<&'static LockClassKey>,
-    ) -> impl PinInit<Self> {
+    pub(crate) fn new(name: &'static CStr, key: Pin<&'static LockClassKey>) -> impl PinInit<Self> {
         // INVARIANT: The flags are as the invariants say, and there are no entries yet.
         pin_init!(Self {
             tree <- Opaque::ffi_init(|slot: *mut bindings::maple_tree| {
@@ -139,7 +131,6 @@ impl<E: Entry, D> Tree<E, D> {
                 // share one lock class, so give this one its own.
                 unsafe { bindings::__spin_lock_init(lock, name.as_char_ptr(), key.as_ptr()) };
             }),
-            data: UnsafeCell::new(data),
             _entries: PhantomData,
         })
     }
@@ -150,7 +141,7 @@ impl<E: Entry, D> Tree<E, D> {
     }
 
     /// Locks the tree for searching and changing it. Spins; any context that may take spinlocks.
-    pub(crate) fn lock(&self) -> Guard<'_, E, D> {
+    pub(crate) fn lock(&self) -> Guard<'_, E> {
         // SAFETY: `lock_ptr()` is a valid, initialized spinlock.
         unsafe { bindings::spin_lock(self.lock_ptr()) };
         // INVARIANT: The lock was just taken, and the state is new.
@@ -162,10 +153,11 @@ impl<E: Entry, D> Tree<E, D> {
         }
     }
 
-    /// The entry at `addr`, without a lock: it may be replaced before the caller looks at it.
+    /// The entry at `addr`, without a lock: it may be replaced before the caller looks at it, but what
+    /// is freed after a grace period is there as long as `_rcu` is held.
     ///
     /// Any context in which RCU is watching.
-    pub(crate) fn load(&self, addr: usize) -> Option<E> {
+    pub(crate) fn load(&self, addr: usize, _rcu: &rcu::Guard) -> Option<E> {
         // SAFETY: By the type invariants, the tree is initialized and in RCU mode, in which
         // `mtree_load()` needs no lock.
         let raw = unsafe { bindings::mtree_load(self.tree.get(), addr) };
@@ -176,27 +168,13 @@ impl<E: Entry, D> Tree<E, D> {
         Some(unsafe { E::from_raw(raw) })
     }
 
-    /// As [`Tree::load`], with the range of the entry. Walks down from the root only, so it ends in
-    /// any context, even if it has interrupted who is changing the tree.
-    pub(crate) fn at(&self, addr: usize) -> Option<(Span, E)> {
-        let _rcu = kernel::sync::rcu::Guard::new();
-        let mut state = new_state(self.tree.get(), addr, addr);
-        // SAFETY: `state` is for an initialized tree in RCU mode, under the RCU read lock.
-        let raw = unsafe { bindings::mas_walk(&raw mut state) };
-        if raw.is_null() {
-            return None;
-        }
-        // SAFETY: By the type invariants, this came from `into_raw()`.
-        let entry = unsafe { E::from_raw(raw) };
-        Some((Span::new(state.index, state.last)?, entry))
-    }
-
-    /// The first entry at or above `addr` that `wanted` accepts, and its range, without a lock.
+    /// What `wanted` makes of the first entry at or above `addr` of which it makes something, without
+    /// a lock; `wanted` is called under the RCU read lock.
     ///
     /// Task context only: going to the next leaf is tried again until who is changing the tree is
     /// done with it.
-    pub(crate) fn next(&self, addr: usize, wanted: impl Fn(E) -> bool) -> Option<(Span, E)> {
-        let _rcu = kernel::sync::rcu::Guard::new();
+    pub(crate) fn next<T>(&self, addr: usize, wanted: impl Fn(Span, E) -> Option<T>) -> Option<T> {
+        let _rcu = rcu::Guard::new();
         let mut state = new_state(self.tree.get(), addr, addr);
         loop {
             // SAFETY: `state` is for an initialized tree in RCU mode, under the RCU read lock.
@@ -206,8 +184,9 @@ impl<E: Entry, D> Tree<E, D> {
             }
             // SAFETY: By the type invariants, this came from `into_raw()`.
             let entry = unsafe { E::from_raw(raw) };
-            if wanted(entry) {
-                return Some((Span::new(state.index, state.last)?, entry));
+            let found = Span::new(state.index, state.last).and_then(|span| wanted(span, entry));
+            if found.is_some() {
+                return found;
             }
         }
     }
@@ -221,14 +200,14 @@ impl<E: Entry, D> Tree<E, D> {
 /// - `state` is for `tree`.
 /// - `gap` is free, if it is there.
 #[must_use = "the lock unlocks immediately when the guard is unused"]
-pub(crate) struct Guard<'tree, E: Entry, D> {
-    tree: &'tree Tree<E, D>,
+pub(crate) struct Guard<'tree, E: Entry> {
+    tree: &'tree Tree<E>,
     state: bindings::ma_state,
     gap: Option<Span>,
     _not_send: NotThreadSafe,
 }
 
-impl<E: Entry, D> Drop for Guard<'_, E, D> {
+impl<E: Entry> Drop for Guard<'_, E> {
     fn drop(&mut self) {
         // SAFETY: By the type invariants, we hold the lock.
         unsafe { bindings::spin_unlock(self.tree.lock_ptr()) };
@@ -240,7 +219,7 @@ impl<E: Entry, D> Drop for Guard<'_, E, D> {
     }
 }
 
-impl<E: Entry, D> Guard<'_, E, D> {
+impl<E: Entry> Guard<'_, E> {
     /// Starts over, at `span`. Nodes that were allocated stay: `mas_set_range()`.
     fn start_at(&mut self, first: usize, last: usize) -> *mut bindings::ma_state {
         self.state.status = bindings::maple_status_ma_start;
@@ -248,13 +227,6 @@ impl<E: Entry, D> Guard<'_, E, D> {
         self.state.index = first;
         self.state.last = last;
         &raw mut self.state
-    }
-
-    /// The data that the lock protects.
-    pub(crate) fn data(&mut self) -> &mut D {
-        // SAFETY: By the type invariants, we hold the lock, so nobody else accesses the data;
-        // the reference borrows the guard.
-        unsafe { &mut *self.tree.data.get() }
     }
 
     /// The entry at `addr` and its range.
@@ -307,23 +279,6 @@ impl<E: Entry, D> Guard<'_, E, D> {
         self.store(span, entry.into_raw())
     }
 
-    /// Replaces the entry at `addr` by what `new` makes of it and its range, if that is something.
-    /// Returns what was replaced. Never allocates.
-    pub(crate) fn replace_at(
-        &mut self,
-        addr: usize,
-        new: impl FnOnce(Span, E) -> Option<E>,
-    ) -> Option<(Span, E)> {
-        let (span, old) = self.entry_at(addr)?;
-        let new = new(span, old)?;
-        self.gap = None;
-        // The state is still where `entry_at()` has found the entry, and for exactly its range: the
-        // store is an exact fit, which takes no nodes.
-        // SAFETY: By the type invariants, the lock is held and the state is for the tree.
-        unsafe { bindings::mas_store(&raw mut self.state, new.into_raw()) };
-        (self.state.status != bindings::maple_status_ma_error).then_some((span, old))
-    }
-
     /// Removes the entry `old`, which holds exactly `span`. The entry is as it was if there is no
     /// memory.
     pub(crate) fn erase(&mut self, span: Span, old: E) -> Result<(), StoreError> {
@@ -344,7 +299,7 @@ impl<E: Entry, D> Guard<'_, E, D> {
     }
 }
 
-impl<E: Entry, D> Gaps for Guard<'_, E, D> {
+impl<E: Entry> Gaps for Guard<'_, E> {
     fn lowest_gap(&mut self, window: Span, bytes: usize) -> Option<Span> {
         let state = self.start_at(window.first(), window.last());
         // SAFETY: By the type invariants, the lock is held and the state is for the tree.

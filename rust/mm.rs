@@ -6,6 +6,7 @@
 
 use crate::range::Span;
 use kernel::{
+    alloc,
     bindings,
     str::CStrExt as _, //
 };
@@ -32,6 +33,17 @@ impl Gfp {
         self.0
     }
 
+    /// Flags for memory that Rust allocates.
+    pub(crate) fn flags(self) -> alloc::Flags {
+        const ALL: bindings::gfp_t = bindings::GFP_KERNEL;
+        // All that GFP_KERNEL may do or nothing of it: there is no way to pass on what is between.
+        if self.0 & ALL == ALL {
+            alloc::flags::GFP_KERNEL
+        } else {
+            alloc::flags::GFP_NOWAIT | alloc::flags::__GFP_NOWARN
+        }
+    }
+
     /// May an allocation with these flags sleep?
     pub(crate) fn may_block(self) -> bool {
         self.0 & (1 << bindings::___GFP_DIRECT_RECLAIM_BIT) != 0
@@ -42,6 +54,14 @@ impl Gfp {
 pub(crate) trait Tlb {
     /// Flushes the TLB of all CPUs for `span`, in which are `areas` lazily freed areas.
     fn flush(&self, span: Span, areas: usize);
+
+    /// Is there anything that goes with areas, besides the TLB?
+    fn has_shadow(&self) -> bool;
+
+    /// Is this not the kernel's own space, so that only the test that made it uses it?
+    fn is_test(&self) -> bool {
+        false
+    }
 
     /// Releases what else goes with an area that was flushed and is about to become free.
     fn release_shadow(&self, span: Span);
@@ -54,6 +74,10 @@ pub(crate) trait Tlb {
 pub(crate) struct KernelTlb;
 
 impl Tlb for KernelTlb {
+    fn has_shadow(&self) -> bool {
+        cfg!(CONFIG_KASAN_VMALLOC)
+    }
+
     fn flush(&self, span: Span, areas: usize) {
         // SAFETY: Flushing more than needed is harmless. The C side checks the lock.
         unsafe { bindings::vmap_area_flush_tlb(span.first(), span.end(), areas) };
@@ -95,6 +119,19 @@ pub(crate) fn ops_name() -> Option<&'static kernel::str::CStr> {
 pub(crate) fn cpu_hint() -> usize {
     // CAST: A `u32` fits in a `usize` on all platforms of Linux.
     kernel::cpu::CpuId::current().as_u32() as usize
+}
+
+/// Nanoseconds since some time in the past; any context.
+pub(crate) fn clock_ns() -> usize {
+    // SAFETY: No requirements.
+    // CAST: Differences are used, of which the low bits are enough.
+    unsafe { bindings::ktime_get_mono_fast_ns() as usize }
+}
+
+/// Number of CPUs that there can be, one at least.
+pub(crate) fn cpu_count() -> usize {
+    // CAST: As above.
+    (kernel::cpu::nr_cpu_ids() as usize).max(1)
 }
 
 /// Reports a request or a state that must not be: all the numbers each time, a warning with a

@@ -6,11 +6,14 @@
 //! time. They pin an area, look, and let go. A pin is one of a fixed number of spinlocks, chosen by
 //! the address of the area. The protocol is:
 //!
-//! - a reader finds the area without a lock, takes its pin, and looks again: if the index still
-//!   holds the area as busy, it stays so until the reader lets go;
-//! - who unlinks an area first makes the index say so, then takes the pin once and lets go: when it
-//!   has had the pin, each reader that may have seen the area as busy is gone, and each later one
-//!   sees that it is not.
+//! - a reader finds the area without a lock, says in the pin that it is there, takes the lock of the
+//!   pin, and looks again: if the area is still busy, it stays so until the reader lets go;
+//! - who unlinks an area first makes its object say that it is not busy, then looks whether there is a
+//!   reader, and only if so takes the lock once and lets go.
+//!
+//! Both write first and then read what the other has written, with a full barrier between: at least
+//! one of the two sees the other. Either the reader finds the area not busy, or who unlinks it waits.
+//! (`docs/litmus/pin.litmus`.)
 //!
 //! A reader that has a pin delays the free of areas that share it, for as long as it takes to print
 //! a line or to copy a page, and nothing else: no allocation, no lookup.
@@ -29,42 +32,87 @@ use crate::{
 };
 use kernel::{
     prelude::*,
-    static_lock_class, //
+    static_lock_class,
+    sync::atomic::{
+        Acquire,
+        Atomic,
+        Full,
+        Release, //
+    }, //
 };
 
 /// Number of pins; a power of two.
 const PINS: usize = 64;
 
+/// A lock, and the number of those that have it or want it.
+struct Pin {
+    lock: Locked<()>,
+    readers: Atomic<usize>,
+}
+
 /// All the pins.
-pub(crate) struct Pins(KVec<Locked<()>>);
+pub(crate) struct Pins(KVec<Pin>);
 
 /// Says that an area is pinned.
-pub(crate) type PinGuard<'a> = LockGuard<'a, ()>;
+pub(crate) struct PinGuard<'a> {
+    // Dropped in this order: the lock is free before nobody waits for it.
+    _lock: LockGuard<'a, ()>,
+    _reader: Reader<'a>,
+}
+
+/// Counts as a reader as long as it lives.
+struct Reader<'a>(&'a Atomic<usize>);
+
+impl<'a> Reader<'a> {
+    fn new(pin: &'a Pin) -> Self {
+        // Full: the reader looks at the area again after this, see above.
+        pin.readers.fetch_add(1, Full);
+        Self(&pin.readers)
+    }
+}
+
+impl Drop for Reader<'_> {
+    fn drop(&mut self) {
+        // Release: what the reader has looked at is done with, see the acquire in `wait_for_readers()`.
+        self.0.fetch_sub(1, Release);
+    }
+}
 
 impl Pins {
     /// Makes the pins.
     pub(crate) fn new() -> Result<Self> {
         let mut pins = KVec::with_capacity(PINS, GFP_NOWAIT)?;
         for _ in 0..PINS {
-            let pin = Locked::new((), c"vmap_rust pin", static_lock_class!())?;
-            pins.push(pin, GFP_NOWAIT)?;
+            let lock = Locked::new((), c"vmap_rust pin", static_lock_class!())?;
+            let readers = Atomic::new(0);
+            pins.push(Pin { lock, readers }, GFP_NOWAIT)?;
         }
         Ok(Self(pins))
     }
 
     /// The pin of the area that starts at `start`.
-    fn pin_of(&self, start: usize) -> Option<&Locked<()>> {
+    fn pin_of(&self, start: usize) -> Option<&Pin> {
         self.0.get((start / PAGE_SIZE) % PINS)
     }
 
     /// Takes the pin of the area that starts at `start`. Spins.
     pub(crate) fn pin(&self, start: usize) -> Option<PinGuard<'_>> {
-        Some(self.pin_of(start)?.lock())
+        let pin = self.pin_of(start)?;
+        let reader = Reader::new(pin);
+        Some(PinGuard {
+            _lock: pin.lock.lock(),
+            _reader: reader,
+        })
     }
 
     /// As [`Pins::pin`], unless that means waiting; any context.
     pub(crate) fn try_pin(&self, start: usize) -> Option<PinGuard<'_>> {
-        self.pin_of(start)?.try_lock()
+        let pin = self.pin_of(start)?;
+        let reader = Reader::new(pin);
+        Some(PinGuard {
+            _lock: pin.lock.try_lock()?,
+            _reader: reader,
+        })
     }
 
     /// Lets go of the area that starts at `start`, the guard of whose pin was forgotten.
@@ -76,17 +124,21 @@ impl Pins {
     pub(crate) unsafe fn unpin(&self, start: usize) {
         if let Some(pin) = self.pin_of(start) {
             // SAFETY: By the safety requirements.
-            unsafe { pin.unlock_forgotten() };
+            unsafe { pin.lock.unlock_forgotten() };
+            drop(Reader(&pin.readers));
         }
     }
 
     /// Waits until no reader looks at `area` any more. Spins.
     pub(crate) fn wait_for_readers(&self, area: Area<Leaving>) -> Area<Unlinked> {
         if let Some(pin) = area.span().and_then(|span| self.pin_of(span.first())) {
-            drop(pin.lock());
+            // Acquire: after what a reader did that has let go. `AreaPtr::leave()` was a full barrier.
+            if pin.readers.load(Acquire) != 0 {
+                drop(pin.lock.lock());
+            }
         }
-        // SAFETY: Each reader that saw the area as busy did so with the pin held, before we had it.
-        // Later ones see what was stored to the tree before: taking the pin orders the two.
+        // SAFETY: A reader that saw the area as busy with the pin held had said so before; we have
+        // seen that, and had the lock after it. Others see that the area is not busy.
         unsafe { area.left() }
     }
 }

@@ -75,6 +75,11 @@ impl Span {
         self.size() >= bytes
     }
 
+    /// Is `addr` in the span?
+    pub(crate) const fn contains(self, addr: usize) -> bool {
+        self.first <= addr && addr <= self.last
+    }
+
     /// Is `other` a part of the span?
     pub(crate) const fn covers(self, other: Self) -> bool {
         self.first <= other.first && other.last <= self.last

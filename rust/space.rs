@@ -10,26 +10,52 @@ use crate::{
         Attributes,
         Flushed,
         New,
-        Unlinked, //
+        Seen,
+        Unlinked,
+        Use, //
+    },
+    block::{
+        self,
+        Block,
+        Small, //
+    },
+    blocks::{
+        self,
+        BlockCensus,
+        Blocks,
+        NoBlock, //
     },
     cache::{
-        self,
+        Place,
         RangeCache,
         Sweep, //
     },
     fit::{
         highest_congruent,
         lowest_fit,
+        lowest_gap_fit,
         Gaps,
         Member, //
     },
-    lazy::LazySet,
+    flush::{
+        Flush,
+        Plan, //
+    },
+    grace::{
+        GraceBox,
+        Guard, //
+    },
+    lazy::{
+        self,
+        LazySet, //
+    },
     maple::StoreError,
     mm::{
         self,
         Gfp,
         Tlb, //
     },
+    percpu::Cpus,
     pins::{
         PinGuard,
         Pins, //
@@ -39,15 +65,13 @@ use crate::{
         Span,
         PAGE_SIZE, //
     },
-    stats::{
-        count,
-        Counters, //
-    },
+    stats::Totals,
     table::{
+        Entry,
+        Next,
         Spare,
         Table,
-        TableGuard,
-        Use, //
+        TableGuard, //
     },
 };
 use kernel::{
@@ -63,6 +87,9 @@ const MAX_ATOMIC: usize = 256;
 
 /// A purge of fewer areas than one in this many of those that are cached gives back none of them.
 const MUCH: usize = 8;
+
+/// The largest ranges that are cached: 32 MiB with 4 KiB pages.
+const MAX_CACHED: usize = 8192;
 
 /// How often the search is done again after memory was got without the lock. Each time, others may
 /// have changed the tree such that more memory is needed; this many times in a row is no bad luck.
@@ -84,19 +111,16 @@ pub(crate) struct Request {
     pub(crate) node: i32,
 }
 
-/// What the lock of the index protects besides the index.
-pub(crate) struct Shared {
-    cache: RangeCache,
-    pub(crate) counters: Counters,
-}
-
 /// A space of addresses and all areas in it.
 pub(crate) struct Space<T: Tlb> {
-    table: Table<Shared>,
+    table: Table,
+    blocks: Blocks,
+    cache: RangeCache,
+    cpus: Cpus,
     tlb: T,
     lazy: LazySet,
     pins: Pins,
-    /// Ranges are cached for requests for exactly this window.
+    /// Blocks and cached ranges serve requests for exactly this window.
     home: Span,
 }
 
@@ -107,14 +131,19 @@ enum Miss {
 }
 
 impl<T: Tlb> Space<T> {
-    /// An empty space. Ranges inside `home` are cached for requests for `home`.
+    /// An empty space. Requests for `home` are served from blocks, if it is large enough for them, and
+    /// from cached ranges.
     pub(crate) fn new(home: Span, tlb: T) -> Result<Self> {
-        let shared = Shared {
-            cache: RangeCache::new()?,
-            counters: Counters::default(),
-        };
+        Self::with_blocks(home, tlb, None)
+    }
+
+    /// As [`Space::new`], with at most so many blocks.
+    pub(crate) fn with_blocks(home: Span, tlb: T, limit: Option<usize>) -> Result<Self> {
         Ok(Self {
-            table: Table::new(shared, c"vmap_rust index", static_lock_class!())?,
+            table: Table::new(c"vmap_rust index", static_lock_class!())?,
+            blocks: Blocks::new(home, limit)?,
+            cache: RangeCache::new()?,
+            cpus: Cpus::new()?,
             tlb,
             lazy: LazySet::new()?,
             pins: Pins::new()?,
@@ -125,49 +154,145 @@ impl<T: Tlb> Space<T> {
     /// Reserves a range and makes it a busy area. `ENOMEM` without memory for metadata, `EBUSY`
     /// without room. Sleeps only if the request's flags allow it.
     pub(crate) fn alloc(&self, req: &Request) -> Result<AreaPtr> {
+        // Only such requests: a range that others might not get must not be taken from them.
+        let small = match req.window == self.home && self.blocks.are_used() {
+            true => Small::new(req.size, req.align),
+            false => None,
+        };
+        let cpu = self.cpus.here();
+        if let Some(small) = small {
+            if let Some(area) = self.blocks.alloc(cpu, small, &req.attributes) {
+                cpu.counters.hit.one();
+                return Ok(area);
+            }
+            if let Some(area) = self.alloc_refilled(req, small) {
+                return Ok(area);
+            }
+        }
+        self.alloc_large(req, small)
+    }
+
+    /// Serves a request that blocks do not serve, or for which they have no room.
+    fn alloc_large(&self, req: &Request, small: Option<Small>) -> Result<AreaPtr> {
         if let Some(area) = self.alloc_cached(req) {
             return Ok(area);
         }
-
+        let counters = &self.cpus.here().counters;
         let Some(area) = Area::alloc(req.gfp, req.node) else {
-            count(&mut self.table.lock().data().counters.no_memory);
+            counters.no_memory.one();
             return Err(ENOMEM);
         };
         let area = match self.alloc_searched(req, area) {
             Ok(area) => return Ok(area),
             Err((area, Miss::NoMemory)) => {
                 drop(area);
-                count(&mut self.table.lock().data().counters.no_memory);
+                counters.no_memory.one();
                 return Err(ENOMEM);
             }
             Err((area, Miss::NoRoom)) => area,
         };
 
-        // Cached ranges are room as well.
+        // Room in blocks of others, cached ranges and empty blocks are room as well.
+        if let Some(small) = small {
+            if let Some(area) = self.blocks.steal(&self.cpus, small, &req.attributes) {
+                return Ok(area);
+            }
+        }
         if self.drain(req.gfp) > 0 {
+            if let Some(area) = small.and_then(|small| self.alloc_refilled(req, small)) {
+                return Ok(area);
+            }
             if let Ok(area) = self.alloc_searched(req, area) {
                 return Ok(area);
             }
         }
-        count(&mut self.table.lock().data().counters.no_room);
+        counters.no_room.one();
         Err(EBUSY)
+    }
+
+    /// Serves a request from another block than the current one, if need be from a new one.
+    fn alloc_refilled(&self, req: &Request, small: Small) -> Option<AreaPtr> {
+        let cpu = self.cpus.here();
+        let hold = self.cpus.hold();
+        let area = self.blocks.refill(cpu, small, &req.attributes);
+        drop(hold);
+        if area.is_some() {
+            return area;
+        }
+        if !self.blocks.reserve() {
+            return None;
+        }
+        let Some(block) = self.new_block(small, req.gfp) else {
+            self.blocks.unreserve();
+            return None;
+        };
+        match self.blocks.adopt(cpu, block, small, &req.attributes) {
+            Ok(area) => area,
+            Err(block) => {
+                // The range stays reserved: safe, but lost.
+                mm::refuse!("there are two blocks at {:?}", block.span());
+                self.blocks.unreserve();
+                None
+            }
+        }
+    }
+
+    /// Makes a block for such requests, and reserves the lowest range for it that there is. Sleeps if
+    /// `gfp` allows it.
+    fn new_block(&self, small: Small, gfp: Gfp) -> Option<GraceBox<Block>> {
+        // Memory first, without a lock.
+        let flags = gfp.flags();
+        let mut block = GraceBox::new(Block::new(small.band(), flags).ok()?, flags).ok()?;
+        let window = self.blocks.window()?;
+        let mut table = self.table.lock();
+        for _ in 0..MAX_RETRIES {
+            // The place of a former block is exactly as large as one.
+            let span = match lowest_gap_fit(&mut table, window, block::SIZE, block::SIZE) {
+                Some(span) => span,
+                None => lowest_fit(&mut table, window, block::SIZE, block::SIZE)?,
+            };
+            if !self.blocks.is_prepared(span.first()) {
+                // Memory is not allocated under the lock. What is free has to be searched again.
+                drop(table);
+                self.blocks.prepare(span.first(), flags).ok()?;
+                table = self.table.lock();
+                continue;
+            }
+            match table.reserve_block(span) {
+                Ok(()) => {
+                    block.place(span.first());
+                    return Some(block);
+                }
+                Err(StoreError::Mismatch) => return None,
+                // The lock may have been dropped: search again.
+                Err(StoreError::NoMemory) => {
+                    if !table.nomem(gfp) {
+                        return None;
+                    }
+                }
+            }
+        }
+        None
     }
 
     /// Serves a request from a cached range of its size.
     fn alloc_cached(&self, req: &Request) -> Option<AreaPtr> {
-        // Only such requests: a range that others might not get must not be taken from them.
-        if req.window != self.home || req.size > cache::MAX_PAGES * PAGE_SIZE {
+        if req.window != self.home {
             return None;
         }
-        let mut table = self.table.lock();
-        let area = table.data().cache.take(req.size / PAGE_SIZE, |area| {
+        let (area, place) = self.cache.take(req.size / PAGE_SIZE, |area| {
             // One that could not be given back may be anywhere.
             area.span()
                 .is_some_and(|span| self.home.covers(span) && is_aligned(span.first(), req.align))
         })?;
-        let area = table.reuse(area, &req.attributes)?;
-        count(&mut table.data().counters.alloc_cached);
-        Some(area)
+        let span = area.span()?;
+        let counters = &self.cpus.here().counters;
+        counters.alloc_cached.one();
+        if let Place::Elsewhere = place {
+            counters.cached_elsewhere.one();
+        }
+        // Its entry is still there.
+        Some(area.prepare(span, &req.attributes).busy())
     }
 
     /// Serves a request from the lowest gap of the tree that fits.
@@ -183,7 +308,7 @@ impl<T: Tlb> Space<T> {
             };
             area = match table.publish(area, span, &req.attributes) {
                 Ok(area) => {
-                    count(&mut table.data().counters.alloc_tree);
+                    self.cpus.here().counters.alloc_tree.one();
                     return Ok(area);
                 }
                 Err((area, StoreError::NoMemory)) => area,
@@ -240,7 +365,7 @@ impl<T: Tlb> Space<T> {
     /// Publishes `members` at `base`. If that fails, nothing is published.
     fn publish_all(
         &self,
-        table: &mut TableGuard<'_, Shared>,
+        table: &mut TableGuard<'_>,
         base: usize,
         members: impl Iterator<Item = Member> + Clone,
         mut areas: AreaList<New>,
@@ -260,21 +385,21 @@ impl<T: Tlb> Space<T> {
                             // Readers without the lock may have found it. They never want the lock
                             // while they have a pin, so waiting for them here cannot deadlock.
                             let area = self.pins.wait_for_readers(area);
-                            Self::put_back(table, area.never_mapped());
+                            self.put_back(table, area.never_mapped());
                         }
                     }
                     return Err(miss);
                 }
             }
         }
-        let counters = &mut table.data().counters;
-        counters.alloc_congruent = counters.alloc_congruent.wrapping_add(members.count());
+        let counters = &self.cpus.here().counters;
+        counters.alloc_congruent.add(members.count());
         Ok(())
     }
 
     /// Publishes `area` at `span`, if that is free.
     fn publish_at(
-        table: &mut TableGuard<'_, Shared>,
+        table: &mut TableGuard<'_>,
         span: Span,
         mut area: Area<New>,
         gfp: Gfp,
@@ -298,56 +423,76 @@ impl<T: Tlb> Space<T> {
         Err(Miss::NoMemory)
     }
 
-    /// The busy area that contains `addr`. No lock; any context in which RCU is watching.
-    pub(crate) fn find(&self, addr: usize) -> Option<AreaPtr> {
-        self.table.find(addr)
+    /// The busy area that contains `addr`, and what it is.
+    #[inline(always)]
+    fn look(&self, addr: usize, rcu: &Guard) -> Option<(AreaPtr, Seen)> {
+        match self.blocks.find(addr, rcu) {
+            Ok(found) => found,
+            Err(NoBlock) => self.table.find(addr, rcu),
+        }
     }
 
-    /// Takes the busy area that contains `addr` out of use. Never allocates, sleeps or fails.
+    /// The busy area that contains `addr`. No lock; any context in which RCU is watching.
+    pub(crate) fn find(&self, addr: usize) -> Option<AreaPtr> {
+        Some(self.look(addr, &Guard::new())?.0)
+    }
+
+    /// Takes the busy area that contains `addr` out of use. Never allocates, sleeps or fails. No lock,
+    /// unless somebody has pinned it.
     pub(crate) fn unlink(&self, addr: usize) -> Option<Area<Unlinked>> {
-        let mut table = self.table.lock();
-        let area = table.unlink(addr)?;
-        count(&mut table.data().counters.unlink);
-        drop(table);
-        Some(self.pins.wait_for_readers(area))
+        let rcu = Guard::new();
+        let area = match self.blocks.unlink(addr, &rcu) {
+            Ok(found) => found,
+            Err(NoBlock) => self.table.unlink(addr, &rcu),
+        };
+        drop(rcu);
+        Some(self.pins.wait_for_readers(area?))
     }
 
     /// Pins the lowest busy area that ends above `addr`. Spins; task context.
     pub(crate) fn get(&self, addr: usize) -> Option<(AreaPtr, PinGuard<'_>)> {
         loop {
-            let (span, area) = self.next_busy(addr)?;
-            let pin = self.pins.pin(span.first())?;
+            let found = self.next_busy(addr)?;
+            let start = found.1.span().first();
+            let pin = self.pins.pin(start)?;
             // Was it unlinked before we had the pin? Its address may have a new area by now, so
             // compare all that was seen.
-            if self.table.busy_at(span.first()) == Some((span, area)) {
-                return Some((area, pin));
+            if self.look(start, &Guard::new()) == Some(found) {
+                return Some((found.0, pin));
             }
         }
     }
 
     /// Pins the busy area that contains `addr`, unless that means waiting. Any context.
     pub(crate) fn try_get(&self, addr: usize) -> Option<(AreaPtr, PinGuard<'_>)> {
-        let (span, area) = self.table.busy_at(addr)?;
-        let pin = self.pins.try_pin(span.first())?;
+        let rcu = Guard::new();
+        let found = self.look(addr, &rcu)?;
+        let pin = self.pins.try_pin(found.1.span().first())?;
         // As in `get()`.
-        (self.table.busy_at(addr) == Some((span, area))).then_some((area, pin))
+        (self.look(addr, &rcu) == Some(found)).then_some((found.0, pin))
     }
 
     /// The lowest busy area that ends above `addr`. Task context.
-    fn next_busy(&self, addr: usize) -> Option<(Span, AreaPtr)> {
-        if !cfg!(CONFIG_PREEMPT_RT) {
-            return self.table.next_busy(addr);
-        }
-        // There, a task that walks the tree without the lock may have preempted the one that
-        // changes it, and would wait for it for ever if its priority is higher. The lock lends it.
-        let mut table = self.table.lock();
+    fn next_busy(&self, addr: usize) -> Option<(AreaPtr, Seen)> {
         let mut addr = addr;
         loop {
-            let (span, what, area) = table.entry_from(addr)?;
-            if what == Use::Busy {
-                return Some((span, area));
+            // With PREEMPT_RT, a task that walks the tree without the lock may have preempted the one
+            // that changes it, and would wait for it for ever if its priority is higher. The lock lends
+            // it.
+            let next = if cfg!(CONFIG_PREEMPT_RT) {
+                self.table.lock().next(addr)
+            } else {
+                self.table.next(addr)
+            };
+            match next? {
+                Next::Busy(area, seen) => return Some((area, seen)),
+                Next::Block(span) => {
+                    if let Some(found) = self.blocks.next_busy(span, addr) {
+                        return Some(found);
+                    }
+                    addr = span.last().checked_add(1)?;
+                }
             }
-            addr = span.last().checked_add(1)?;
         }
     }
 
@@ -356,115 +501,164 @@ impl<T: Tlb> Space<T> {
         &self.pins
     }
 
-    /// Takes over an area that was unmapped, but not flushed. Returns how many pages wait for a
-    /// purge now.
+    /// Takes over an area that was unmapped, but not flushed. Returns about how many pages wait for a
+    /// purge now. No lock for an area of a block.
     pub(crate) fn retire(&self, area: Area<Unlinked>) -> usize {
+        let cpu = self.cpus.here();
+        if area.is_in_block() {
+            return self
+                .blocks
+                .retire(cpu, area)
+                .wrapping_add(self.lazy.pages());
+        }
+        cpu.counters.retire_tree.one();
         self.lazy.add(area.retire())
     }
 
     /// Takes over an area that was never mapped.
     pub(crate) fn release(&self, area: Area<Unlinked>) {
-        let mut table = self.table.lock();
-        count(&mut table.data().counters.release);
-        Self::put_back(&mut table, area.never_mapped());
+        self.cpus.here().counters.release.one();
+        if area.is_in_block() {
+            self.blocks.release(area);
+        } else {
+            self.put_back(&mut self.table.lock(), area.never_mapped());
+        }
     }
 
     /// Flushes everything retired before the call, and `also`, and makes it free. Gives back cached
-    /// ranges too if `drain`. Returns how many areas were flushed; nothing was, if 0. Sleepable
-    /// context, with `vmap_purge_lock` held.
+    /// ranges and empty blocks too if `drain`. Returns how many areas were flushed; nothing was, if 0.
+    /// Sleepable context, with `vmap_purge_lock` held.
     pub(crate) fn purge(&self, also: Option<Span>, drain: bool) -> usize {
-        let purged = match self.lazy.snapshot() {
-            Some(snapshot) => {
-                // Room for what comes, by leaving what was not asked for. A purge of a few areas comes
-                // too soon after the last one to tell what is needed.
-                if !drain && snapshot.len().saturating_mul(MUCH) >= self.cached() {
-                    self.sweep(Sweep::IDLE, Gfp::NOWAIT, usize::MAX);
-                }
-                let (areas, cover) = snapshot.flush(&self.tlb, also);
-                self.free_flushed(areas, cover, drain)
-            }
-            None => 0,
-        };
+        let mut plan = Plan::new();
+        let pages = self.blocks.snapshot(&mut plan);
+        let areas = self.lazy.snapshot(&mut plan);
+        let purged = plan.areas();
+        let taken = pages.pages();
+        // Room for what comes, by leaving what was not asked for. A purge of a few areas comes too soon
+        // after the last one to tell what is needed.
+        if !drain && areas.areas() > 0 && areas.areas().saturating_mul(MUCH) >= self.cache.len() {
+            self.sweep(Sweep::IDLE, Gfp::NOWAIT, usize::MAX);
+        }
+        if let (Some(also), true) = (also, purged > 0) {
+            plan.add(also, 0);
+        }
+        let flush = plan.run(&self.tlb);
+        if purged > 0 {
+            self.count_purge(purged, &flush);
+        }
+        self.free_flushed(&areas, pages, &flush, drain);
+        self.blocks.end_purge(taken);
         if drain {
+            self.blocks.put_current(&self.cpus);
             self.sweep(Sweep::ALL, Gfp::NOWAIT, usize::MAX);
         }
+        self.free_blocks(drain, Gfp::NOWAIT, usize::MAX);
         purged
     }
 
-    /// Makes flushed areas, which `cover` covers, free or cached.
-    fn free_flushed(&self, mut areas: AreaList<Flushed>, cover: Span, drain: bool) -> usize {
-        let total = areas.len();
-        let mut pages = 0_usize;
-        let mut clean = AreaList::new();
-        while let Some(area) = areas.pop() {
-            pages = pages.wrapping_add(area.pages());
-            if let Some(span) = area.span() {
-                self.tlb.release_shadow(span);
-            }
-            clean.push(area);
-            if clean.len() % BATCH == 0 {
-                mm::cond_resched();
-            }
+    fn count_purge(&self, areas: usize, flush: &Flush) {
+        let counters = &self.cpus.here().counters;
+        counters.purge.one();
+        counters.purge_areas.add(areas);
+        if flush.covered {
+            counters.flush_covered.one();
+        } else {
+            counters.flush_ranges.add(flush.ranges);
         }
-        self.tlb.flush_shadow(cover);
-        self.lazy.flushed(pages);
+    }
 
-        while !clean.is_empty() {
-            let mut table = self.table.lock();
-            for _ in 0..BATCH {
-                let Some(area) = clean.pop() else {
-                    break;
-                };
-                if !drain && self.is_cacheable(&area) {
-                    Self::cache(&mut table, area);
-                } else {
-                    Self::put_back(&mut table, area);
+    /// Makes what a purge has set apart and flushed free or cached.
+    fn free_flushed(
+        &self,
+        areas: &lazy::Snapshot,
+        pages: blocks::Snapshot,
+        flush: &Flush,
+        drain: bool,
+    ) {
+        let mut clean = AreaList::new();
+        if let (true, Some(cover)) = (self.tlb.has_shadow(), flush.cover()) {
+            self.blocks.release_shadow(&pages, flush, &self.tlb);
+            for part in 0..self.lazy.parts() {
+                let mut flushed = self.lazy.take_flushed(part, areas, flush);
+                while let Some(area) = flushed.pop() {
+                    if let Some(span) = area.span() {
+                        self.tlb.release_shadow(span);
+                    }
+                    clean.push(area);
+                    mm::cond_resched();
                 }
             }
-            drop(table);
+            self.tlb.flush_shadow(cover);
+        }
+        self.blocks.free(pages, flush);
+        self.free_areas(clean, None, drain);
+        for part in 0..self.lazy.parts() {
+            let flushed = self.lazy.take_flushed(part, areas, flush);
+            self.free_areas(flushed, Some(part), drain);
+        }
+    }
+
+    /// Makes areas free, or keeps their ranges at part `part` of the cache, or here.
+    fn free_areas(&self, mut areas: AreaList<Flushed>, part: Option<usize>, drain: bool) {
+        while !areas.is_empty() {
+            let mut pages = 0_usize;
+            let mut large = AreaList::new();
+            for _ in 0..BATCH {
+                let Some(area) = areas.pop() else {
+                    break;
+                };
+                pages = pages.wrapping_add(area.pages());
+                if !drain && self.is_cacheable(&area) {
+                    self.keep(area, part);
+                } else {
+                    large.push(area);
+                }
+            }
+            self.lazy.freed(pages);
+            if !large.is_empty() {
+                let _hold = self.cpus.hold();
+                let mut table = self.table.lock();
+                while let Some(area) = large.pop() {
+                    self.put_back(&mut table, area);
+                }
+            }
             mm::cond_resched();
         }
-
-        let mut table = self.table.lock();
-        let counters = &mut table.data().counters;
-        count(&mut counters.purge);
-        counters.purge_areas = counters.purge_areas.wrapping_add(total);
-        total
     }
 
     /// Is the range of `area` one that requests for all of `home` could use?
     fn is_cacheable(&self, area: &Area<Flushed>) -> bool {
-        area.pages() <= cache::MAX_PAGES && area.span().is_some_and(|span| self.home.covers(span))
+        area.pages() <= MAX_CACHED && area.span().is_some_and(|span| self.home.covers(span))
     }
 
     /// Keeps the range of a flushed area.
-    fn cache(table: &mut TableGuard<'_, Shared>, area: Area<Flushed>) {
-        let area = table.cache(area);
-        let shared = table.data();
-        shared.cache.put(area);
-        count(&mut shared.counters.cache_put);
+    fn keep(&self, area: Area<Flushed>, part: Option<usize>) {
+        self.cache.put(area.cached(), part);
+        self.cpus.here().counters.cache_put.one();
     }
 
     /// Makes the range of a flushed area free, or keeps it if there is no memory for that now.
-    fn put_back(table: &mut TableGuard<'_, Shared>, area: Area<Flushed>) {
-        if let Err(area) = Self::give_back(table, area) {
-            Self::cache(table, area);
+    fn put_back(&self, table: &mut TableGuard<'_>, area: Area<Flushed>) {
+        if let Err(area) = self.give_back(table, area) {
+            self.keep(area, None);
         }
     }
 
     /// Makes the range of an area free.
     fn give_back<S: Spare>(
-        table: &mut TableGuard<'_, Shared>,
+        &self,
+        table: &mut TableGuard<'_>,
         area: Area<S>,
     ) -> Result<(), Area<S>> {
+        let counters = &self.cpus.here().counters;
         match table.give_back(area) {
             Ok(area) => {
                 drop(area);
-                count(&mut table.data().counters.give_back);
+                counters.give_back.one();
                 Ok(())
             }
             Err((area, StoreError::NoMemory)) => {
-                count(&mut table.data().counters.give_back_nomem);
+                counters.give_back_nomem.one();
                 Err(area)
             }
             Err((area, StoreError::Mismatch)) => {
@@ -476,19 +670,25 @@ impl<T: Tlb> Space<T> {
         }
     }
 
-    /// Gives back cached ranges, for a request with `gfp` that had no room. Returns how many.
+    /// Gives back cached ranges and empty blocks, for a request with `gfp` that had no room. Returns how
+    /// many.
     fn drain(&self, gfp: Gfp) -> usize {
-        if gfp.may_block() {
-            self.sweep(Sweep::ALL, gfp, usize::MAX)
+        let most = if gfp.may_block() {
+            usize::MAX
         } else {
-            self.sweep(Sweep::ALL, gfp, MAX_ATOMIC)
-        }
+            MAX_ATOMIC
+        };
+        self.blocks.put_current(&self.cpus);
+        self.sweep(Sweep::ALL, gfp, most)
+            .wrapping_add(self.free_blocks(true, gfp, most))
     }
 
-    /// Gives back all cached ranges, from memory reclaim: sleepable, but without waiting for
-    /// memory.
+    /// Gives back all cached ranges and empty blocks, from memory reclaim: sleepable, but without
+    /// waiting for memory.
     pub(crate) fn drain_for_reclaim(&self) {
+        self.blocks.put_current(&self.cpus);
         self.sweep(Sweep::ALL, Gfp::NOWAIT, usize::MAX);
+        self.free_blocks(true, Gfp::NOWAIT, usize::MAX);
     }
 
     /// Gives back the cached ranges of a sweep, [`BATCH`] under one hold of the lock. What there is
@@ -498,16 +698,17 @@ impl<T: Tlb> Space<T> {
         let mut given_back = 0_usize;
         let mut seen = 0;
         while seen < most {
+            let hold = self.cpus.hold();
             let mut table = self.table.lock();
             for _ in 0..BATCH {
                 // One by one, so that no range is out of sight when the lock is dropped.
-                let Some(area) = table.data().cache.sweep(&mut sweep) else {
+                let Some(area) = self.cache.sweep(&mut sweep) else {
                     return given_back;
                 };
-                match Self::give_back(&mut table, area) {
+                match self.give_back(&mut table, area) {
                     Ok(()) => given_back = given_back.wrapping_add(1),
                     Err(area) => {
-                        table.data().cache.put(area);
+                        self.cache.put(area, None);
                         if gfp.may_block() && !table.nomem(gfp) {
                             return given_back;
                         }
@@ -515,6 +716,7 @@ impl<T: Tlb> Space<T> {
                 }
             }
             drop(table);
+            drop(hold);
             seen = seen.saturating_add(BATCH);
             if most == usize::MAX {
                 mm::cond_resched();
@@ -523,37 +725,106 @@ impl<T: Tlb> Space<T> {
         given_back
     }
 
-    /// The lowest range that ends above `addr` and is reserved, but neither busy nor cached.
-    /// Sleepable context.
+    /// Gives empty blocks back to the tree, `most` at most: those that are not needed, or all of them.
+    /// Returns how many.
+    fn free_blocks(&self, all: bool, gfp: Gfp, most: usize) -> usize {
+        let mut freed = 0_usize;
+        while freed < most {
+            let Some(removed) = self.blocks.take_empty(all) else {
+                break;
+            };
+            let Some(span) = removed.span() else {
+                break;
+            };
+            if most == usize::MAX && self.tlb.has_shadow() {
+                // What several areas had together, and could not be released with any one of them.
+                self.tlb.release_shadow(span);
+                self.tlb.flush_shadow(span);
+            }
+            let hold = self.cpus.hold();
+            let mut table = self.table.lock();
+            let mut result = table.free_block(span);
+            if result == Err(StoreError::NoMemory) && gfp.may_block() && table.nomem(gfp) {
+                result = table.free_block(span);
+            }
+            drop(table);
+            drop(hold);
+            let counters = &self.cpus.here().counters;
+            if result.is_err() {
+                counters.give_back_nomem.one();
+                self.blocks.restore(removed);
+                break;
+            }
+            drop(removed);
+            counters.block_freed.one();
+            freed = freed.wrapping_add(1);
+            if most == usize::MAX {
+                mm::cond_resched();
+            }
+        }
+        freed
+    }
+
+    /// The lowest range that ends above `addr` and is reserved, but neither busy nor cached nor the free
+    /// rest of a block. Sleepable context.
     pub(crate) fn next_lazy(&self, addr: usize) -> Option<Span> {
         let mut addr = addr;
         loop {
             let mut table = self.table.lock();
+            let mut block = None;
             for _ in 0..BATCH {
-                let (span, what, _) = table.entry_from(addr)?;
-                if what == Use::Unlinked {
-                    return Some(span);
+                let (span, entry) = table.entry_from(addr)?;
+                match entry {
+                    Entry::Area(_, Use::Unlinked) => return Some(span),
+                    Entry::Area(..) => addr = span.last().checked_add(1)?,
+                    Entry::Block => {
+                        block = Some(span);
+                        break;
+                    }
+                }
+            }
+            drop(table);
+            if let Some(span) = block {
+                if let Some(lazy) = self.blocks.next_lazy(span, addr) {
+                    return Some(lazy);
                 }
                 addr = span.last().checked_add(1)?;
             }
-            drop(table);
             mm::cond_resched();
         }
     }
 
     /// Number of cached ranges.
     pub(crate) fn cached(&self) -> usize {
-        self.table.lock().data().cache.len()
+        self.cache.len()
+    }
+
+    /// Number of cached ranges and empty blocks: what reclaim can get back.
+    pub(crate) fn reclaimable(&self) -> usize {
+        self.cache.len().wrapping_add(self.blocks.empty())
     }
 
     /// Number of pages that wait for a purge.
     pub(crate) fn lazy_pages(&self) -> usize {
-        self.lazy.pages()
+        self.blocks
+            .lazy_pages(&self.cpus)
+            .wrapping_add(self.lazy.pages())
     }
 
-    /// A copy of the counters.
-    pub(crate) fn counters(&self) -> Counters {
-        self.table.lock().data().counters
+    /// How many blocks there are.
+    pub(crate) fn blocks(&self) -> BlockCensus {
+        self.blocks.census()
+    }
+
+    /// What all CPUs have counted.
+    pub(crate) fn counters(&self) -> Totals {
+        self.cpus.totals()
+    }
+
+    /// The longest that what takes long has waited for a lock of the allocator and held it, in
+    /// nanoseconds.
+    pub(crate) fn longest_hold(&self) -> usize {
+        self.cpus.longest_hold()
     }
 
     /// What it flushes.
@@ -562,57 +833,98 @@ impl<T: Tlb> Space<T> {
         &self.tlb
     }
 
-    /// The range for which the index holds `area` as busy.
+    /// The range for which the index holds `area` as busy. Walks all areas.
     #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
     pub(crate) fn table_entry(&self, area: AreaPtr) -> Option<Span> {
-        self.table.span_of(area)
+        let mut addr = 0;
+        loop {
+            let (found, seen) = self.next_busy(addr)?;
+            if found == area {
+                return Some(seen.span());
+            }
+            addr = seen.span().last().checked_add(1)?;
+        }
+    }
+
+    /// Where an area starts that is busy, if that is what the index says.
+    #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+    pub(crate) fn start_of_busy(&self, area: AreaPtr) -> Option<usize> {
+        let rcu = Guard::new();
+        let start = self.table.start_of(area, &rcu)?;
+        let (found, seen) = self.look(start, &rcu)?;
+        (found == area && seen.span().first() == start).then_some(start)
+    }
+
+    /// The window that blocks and cached ranges serve.
+    #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+    pub(crate) fn home(&self) -> Span {
+        self.home
     }
 
     /// Walks the whole index and checks it against everything else that is known: entries do not
-    /// overlap, are whole pages, and the cached ones are as many as the cache holds.
+    /// overlap, are whole pages, blocks are sound, and the cached ranges are as many as the cache holds.
     ///
     /// Holds the lock all the time: for tests and debugging.
     pub(crate) fn validate(&self) -> Result<Census> {
+        self.blocks.validate(&self.cpus)?;
+        // Ranges become cached and busy without the lock of the tree: the numbers are compared if they
+        // were the same before and after.
+        let before = self.cache.validate()?;
         let mut table = self.table.lock();
         let mut census = Census::default();
         let mut addr = 0;
-        while let Some((span, what, area)) = table.entry_from(addr) {
+        while let Some((span, entry)) = table.entry_from(addr) {
             let sane = span.first() >= addr
                 && is_aligned(span.first(), PAGE_SIZE)
                 && is_aligned(span.end(), PAGE_SIZE);
             if !sane {
-                mm::refuse!(
-                    "index holds {:?} as {:?} {:?} after {:#x}",
-                    span,
-                    what,
-                    area,
-                    addr
-                );
+                mm::refuse!("index holds {:?} as {:?} after {:#x}", span, entry, addr);
                 return Err(EINVAL);
             }
-            count(match what {
-                Use::Busy => &mut census.busy,
-                Use::Unlinked => &mut census.unlinked,
-                Use::Cached => &mut census.cached,
-            });
+            match entry {
+                Entry::Area(_, Use::Busy) => census.busy += 1,
+                Entry::Area(_, Use::Unlinked) => census.unlinked += 1,
+                Entry::Area(_, Use::Cached) => census.cached += 1,
+                Entry::Block => {
+                    census.blocks += 1;
+                    // One that is just being taken in or out may not be there.
+                    if let Some(contents) =
+                        self.blocks.validate_block(span.first(), self.is_quiet())
+                    {
+                        let contents = contents?;
+                        census.busy += contents.busy;
+                        census.unlinked += contents.unlinked;
+                        census.lazy_pages += contents.lazy_pages;
+                    }
+                }
+            }
             addr = match span.last().checked_add(1) {
                 Some(next) => next,
                 None => break,
             };
         }
-        let cached = table.data().cache.validate()?;
-        if cached != census.cached {
-            mm::refuse!("{} cached ranges, {} in the index", cached, census.cached);
+        drop(table);
+        let after = self.cache.validate()?;
+        if before == after && self.is_quiet() && census.cached != after {
+            mm::refuse!("{} cached ranges, {} in the index", after, census.cached);
             return Err(EINVAL);
         }
         Ok(census)
     }
+
+    /// Does nobody else use the space? Only in tests, on spaces of their own.
+    fn is_quiet(&self) -> bool {
+        self.tlb.is_test()
+    }
 }
 
-/// How many areas are in which state.
+/// How many areas are in which state, and blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Census {
     pub(crate) busy: usize,
     pub(crate) unlinked: usize,
     pub(crate) cached: usize,
+    pub(crate) blocks: usize,
+    /// Lazy pages in blocks.
+    pub(crate) lazy_pages: usize,
 }

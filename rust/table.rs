@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The index of all areas: which state of an area is which entry of the tree.
+//! The index of the whole space: which range is reserved, and for what.
 //!
-//! An entry is the pointer to the area object, with a tag in its two low bits. A busy area has the
-//! tag 0, so that a reader without a lock can use what it finds. Making an area busy or taking it
-//! out of use is changing the tag, which needs no memory and cannot fail. What an area that is out
-//! of use is there for is said by the area object.
+//! An entry is the pointer to an area object, or says that the range is one of a block. In which state
+//! an area is, its object says: only reserving a range and making it free again change the tree.
 //!
 //! Each function here changes an entry and the token of its area together, under the lock of the
-//! tree. This is what makes the invariants of [`Area`] true.
+//! tree. This is what makes the invariants of [`Area`] true. An object that is in the tree is not freed
+//! before it is erased, and then its memory stays one of an area object for a grace period of RCU.
 
 use crate::{
     area::{
@@ -19,7 +18,9 @@ use crate::{
         Flushed,
         Leaving,
         New,
-        State, //
+        Seen,
+        State,
+        Use, //
     },
     fit::Gaps,
     maple::{
@@ -32,80 +33,76 @@ use crate::{
 use kernel::{
     bindings,
     prelude::*,
-    sync::LockClassKey, //
+    sync::{
+        rcu,
+        LockClassKey, //
+    }, //
 };
-
-/// What an entry says of its area.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Tag {
-    /// In use: can be found.
-    Busy,
-    /// Reserved, but out of use: from unlink until the area is busy again or erased.
-    Unlinked,
-}
-
-/// What an area that is in the index is there for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Use {
-    /// In use: can be found.
-    Busy,
-    /// Out of use, and not yet free for anybody: from unlink to flush.
-    Unlinked,
-    /// Free for a request of exactly its size.
-    Cached,
-}
-
-/// The bits of the tag; `0b10` belongs to the tree.
-const TAG_MASK: usize = 0b11;
-const TAG_UNLINKED: usize = 0b01;
-
-const _: () = assert!(core::mem::align_of::<bindings::vmap_area>() > TAG_MASK);
 
 /// An entry of the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Slot {
-    /// The area; only to be looked into by who owns it, but for [`AreaPtr::is_cached`].
-    area: AreaPtr,
-    /// Its state.
-    tag: Tag,
+enum Slot {
+    /// An area.
+    Area(AreaPtr),
+    /// A block that starts at this address.
+    Block(usize),
 }
 
-// SAFETY: A pointer to an area is not null and has two low bits clear (asserted above), and no tag
-// is `0b10`. `from_raw()` separates what `into_raw()` puts together.
+/// The low bits of an entry that is a block; `0b10` in the lowest two belongs to the tree.
+const BLOCK_TAG: usize = 0b101;
+const TAG_MASK: usize = 0b111;
+
+const _: () = assert!(core::mem::align_of::<bindings::vmap_area>() > 0b11);
+
+// SAFETY: A pointer to an area is not null and has two low bits clear (asserted above); so it does not
+// end in the tag of a block, nor in `0b10`. `from_raw()` separates what `into_raw()` puts together: a
+// block starts at a page.
 unsafe impl maple::Entry for Slot {
     fn into_raw(self) -> *mut c_void {
-        let tag = match self.tag {
-            Tag::Busy => 0,
-            Tag::Unlinked => TAG_UNLINKED,
-        };
-        self.area.as_raw().map_addr(|addr| addr | tag).cast()
+        match self {
+            Slot::Area(area) => area.as_raw().cast(),
+            Slot::Block(start) => core::ptr::without_provenance_mut(start | BLOCK_TAG),
+        }
     }
 
     unsafe fn from_raw(raw: *mut c_void) -> Self {
-        let tag = match raw.addr() & TAG_MASK {
-            0 => Tag::Busy,
-            _ => Tag::Unlinked,
-        };
-        let ptr = raw.map_addr(|addr| addr & !TAG_MASK).cast();
-        Self {
-            // SAFETY: By the safety requirements, `ptr` is what `into_raw()` got of an `AreaPtr`.
-            area: unsafe { AreaPtr::new(ptr).unwrap_unchecked() },
-            tag,
+        if raw.addr() & TAG_MASK == BLOCK_TAG {
+            return Slot::Block(raw.addr() & !TAG_MASK);
         }
+        // SAFETY: By the safety requirements, `raw` is what `into_raw()` made of an `AreaPtr`.
+        Slot::Area(unsafe { AreaPtr::new(raw.cast()).unwrap_unchecked() })
     }
 }
 
-/// The index, with data `D` under its lock, in memory of its own.
-pub(crate) struct Table<D>(Pin<KBox<maple::Tree<Slot, D>>>);
+/// What a reserved range is reserved for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Entry {
+    /// An area that is used like that.
+    Area(AreaPtr, Use),
+    /// A block.
+    Block,
+}
+
+/// What a walk without the lock comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// A busy area.
+    Busy(AreaPtr, Seen),
+    /// A block, with this range.
+    Block(Span),
+}
+
+/// The index, in memory of its own.
+pub(crate) struct Table(Pin<KBox<maple::Tree<Slot>>>);
 /// The index, locked: entries change only together with the tokens of their areas.
-pub(crate) struct TableGuard<'table, D>(maple::Guard<'table, Slot, D>);
+pub(crate) struct TableGuard<'table>(maple::Guard<'table, Slot>);
 
 /// States in which an area is free but for its entry.
 pub(crate) trait Spare: State {}
 impl Spare for Flushed {}
 impl Spare for Cached {}
 
-impl<D> Gaps for TableGuard<'_, D> {
+impl Gaps for TableGuard<'_> {
     fn lowest_gap(&mut self, window: Span, bytes: usize) -> Option<Span> {
         self.0.lowest_gap(window, bytes)
     }
@@ -119,101 +116,62 @@ impl<D> Gaps for TableGuard<'_, D> {
     }
 }
 
-impl<D> TableGuard<'_, D> {
-    /// The data that the lock protects.
-    pub(crate) fn data(&mut self) -> &mut D {
-        self.0.data()
-    }
-
+impl TableGuard<'_> {
     /// Gets memory after [`StoreError::NoMemory`]: [`maple::Guard::nomem`].
     pub(crate) fn nomem(&mut self, gfp: mm::Gfp) -> bool {
         self.0.nomem(gfp)
     }
 
-    /// The lowest reserved range that ends above `addr`, with its use and its area.
-    pub(crate) fn entry_from(&mut self, addr: usize) -> Option<(Span, Use, AreaPtr)> {
+    /// The lowest reserved range that ends above `addr`, and for what it is reserved.
+    pub(crate) fn entry_from(&mut self, addr: usize) -> Option<(Span, Entry)> {
         let (span, slot) = self.0.entry_from(addr)?;
-        let what = match slot.tag {
-            Tag::Busy => Use::Busy,
-            // SAFETY: The area is in the index, not as busy, and this guard is its lock.
-            Tag::Unlinked if unsafe { slot.area.is_cached() } => Use::Cached,
-            Tag::Unlinked => Use::Unlinked,
+        let entry = match slot {
+            // SAFETY: The area is in the tree, whose lock we hold.
+            Slot::Area(area) => Entry::Area(area, unsafe { area.what() }),
+            Slot::Block(_) => Entry::Block,
         };
-        Some((span, what, slot.area))
+        Some((span, entry))
+    }
+
+    /// As [`Table::next`], for who must not walk without the lock.
+    pub(crate) fn next(&mut self, mut addr: usize) -> Option<Next> {
+        loop {
+            let (span, slot) = self.0.entry_from(addr)?;
+            match slot {
+                // SAFETY: The area is in the tree, whose lock we hold.
+                Slot::Area(area) => match unsafe { area.look() } {
+                    Some(seen) => return Some(Next::Busy(area, seen)),
+                    None => addr = span.last().checked_add(1)?,
+                },
+                Slot::Block(_) => return Some(Next::Block(span)),
+            }
+        }
     }
 
     /// Reserves `span`, which is in the gap found last, for `area`, and makes it busy.
     pub(crate) fn publish(
         &mut self,
-        mut area: Area<New>,
+        area: Area<New>,
         span: Span,
         attributes: &Attributes,
     ) -> Result<AreaPtr, (Area<New>, StoreError)> {
-        area.prepare(span, attributes);
-        let slot = Slot {
-            area: area.ptr(),
-            tag: Tag::Busy,
-        };
-        match self.0.insert(span, slot) {
-            // The tree owns the area from here on.
-            Ok(()) => Ok(area.into_ptr()),
-            Err(err) => Err((area, err)),
+        let area = area.prepare(span, attributes);
+        match self.0.insert(span, Slot::Area(area.ptr())) {
+            Ok(()) => Ok(area.busy()),
+            // SAFETY: Nothing was reserved.
+            Err(err) => Err((unsafe { area.undo() }, err)),
         }
     }
 
     /// Makes the busy area that contains `addr` one that is not found any more. Does not allocate.
     pub(crate) fn unlink(&mut self, addr: usize) -> Option<Area<Leaving>> {
-        let (_, old) = self.0.replace_at(addr, |_, slot| {
-            (slot.tag == Tag::Busy).then_some(Slot {
-                tag: Tag::Unlinked,
-                ..slot
-            })
-        })?;
-        // SAFETY: The tree held it as busy until now, and its range stays reserved.
-        Some(unsafe { Area::from_busy(old.area) })
-    }
-
-    /// Makes the entry of `area` say that it is busy. False, with a report, if that is not in the tree.
-    fn set_busy(&mut self, area: &Area<Cached>) -> bool {
-        let expected = Slot {
-            area: area.ptr(),
-            tag: Tag::Unlinked,
-        };
-        let Some(span) = area.span() else {
-            return false;
-        };
-        let done = self.0.replace_at(span.first(), |found, slot| {
-            (found == span && slot == expected).then_some(Slot {
-                tag: Tag::Busy,
-                ..slot
-            })
-        });
-        if done.is_none() {
-            let found = self.0.entry_at(span.first());
-            mm::refuse!("{:?} is {:?}, not {:?}", span, found, expected);
-        }
-        done.is_some()
-    }
-
-    /// Keeps the range of `area`, which is in this index, for the next request of its size. Its entry
-    /// stays as it is, which makes this cheap: a purge does it for each area.
-    pub(crate) fn cache(&mut self, area: Area<Flushed>) -> Area<Cached> {
-        // SAFETY: This guard is the lock of the index: areas never leave the space that made them.
-        unsafe { area.cached() }
-    }
-
-    /// Makes a cached area busy. Does not allocate.
-    pub(crate) fn reuse(
-        &mut self,
-        mut area: Area<Cached>,
-        attributes: &Attributes,
-    ) -> Option<AreaPtr> {
-        area.prepare(area.span()?, attributes);
-        // Publishing: what `prepare()` wrote is ordered by rcu_assign_pointer() in the tree.
-        if !self.set_busy(&area) {
+        let (_, Slot::Area(area)) = self.0.entry_from(addr)? else {
             return None;
-        }
-        Some(area.into_ptr())
+        };
+        // SAFETY: The area is in the tree, whose lock we hold.
+        let seen = unsafe { area.look() }.filter(|seen| seen.contains(addr))?;
+        // SAFETY: As above.
+        unsafe { area.leave(seen) }
     }
 
     /// Makes the range of `area` free. The area comes back if there is no memory for that.
@@ -221,12 +179,8 @@ impl<D> TableGuard<'_, D> {
         &mut self,
         area: Area<S>,
     ) -> Result<Area<New>, (Area<S>, StoreError)> {
-        let slot = Slot {
-            area: area.ptr(),
-            tag: Tag::Unlinked,
-        };
         let erased = match area.span() {
-            Some(span) => self.0.erase(span, slot),
+            Some(span) => self.0.erase(span, Slot::Area(area.ptr())),
             None => Err(StoreError::Mismatch),
         };
         match erased {
@@ -235,47 +189,64 @@ impl<D> TableGuard<'_, D> {
             Err(err) => Err((area, err)),
         }
     }
+
+    /// Reserves `span`, which is in the gap found last, for a block.
+    pub(crate) fn reserve_block(&mut self, span: Span) -> Result<(), StoreError> {
+        self.0.insert(span, Slot::Block(span.first()))
+    }
+
+    /// Makes the range of a block free, if there is memory for that.
+    pub(crate) fn free_block(&mut self, span: Span) -> Result<(), StoreError> {
+        self.0.erase(span, Slot::Block(span.first()))
+    }
 }
 
-impl<D> Table<D> {
+impl Table {
     /// An empty index, with a lock of class `key`.
-    pub(crate) fn new(
-        data: D,
-        name: &'static CStr,
-        key: Pin<&'static LockClassKey>,
-    ) -> Result<Self> {
-        let tree = maple::Tree::new(data, name, key);
+    pub(crate) fn new(name: &'static CStr, key: Pin<&'static LockClassKey>) -> Result<Self> {
+        let tree = maple::Tree::new(name, key);
         Ok(Self(KBox::pin_init(tree, GFP_NOWAIT)?))
     }
 
     /// Locks the index for searching and changing it. Spins; any context that may take spinlocks.
-    pub(crate) fn lock(&self) -> TableGuard<'_, D> {
+    pub(crate) fn lock(&self) -> TableGuard<'_> {
         TableGuard(self.0.lock())
     }
 
-    /// The busy area that contains `addr`, without a lock. Any context in which RCU is watching.
-    pub(crate) fn find(&self, addr: usize) -> Option<AreaPtr> {
-        let slot = self.0.load(addr)?;
-        (slot.tag == Tag::Busy).then_some(slot.area)
+    /// The busy area that contains `addr` and has an entry of its own, without a lock. Any context in
+    /// which RCU is watching.
+    #[inline(always)]
+    pub(crate) fn find(&self, addr: usize, rcu: &rcu::Guard) -> Option<(AreaPtr, Seen)> {
+        let Slot::Area(area) = self.0.load(addr, rcu)? else {
+            return None;
+        };
+        // SAFETY: The area was in the tree after the RCU read lock was taken.
+        let seen = unsafe { area.look() }?;
+        seen.contains(addr).then_some((area, seen))
     }
 
-    /// As [`Table::find`], with the range of the area. Any context.
-    pub(crate) fn busy_at(&self, addr: usize) -> Option<(Span, AreaPtr)> {
-        let (span, slot) = self.0.at(addr)?;
-        (slot.tag == Tag::Busy).then_some((span, slot.area))
+    /// As [`TableGuard::unlink`], without the lock.
+    pub(crate) fn unlink(&self, addr: usize, rcu: &rcu::Guard) -> Option<Area<Leaving>> {
+        let (area, seen) = self.find(addr, rcu)?;
+        // SAFETY: As in `find()`.
+        unsafe { area.leave(seen) }
     }
 
-    /// The lowest busy area that ends above `addr`, without a lock. Task context.
-    pub(crate) fn next_busy(&self, addr: usize) -> Option<(Span, AreaPtr)> {
-        let (span, slot) = self.0.next(addr, |slot| slot.tag == Tag::Busy)?;
-        Some((span, slot.area))
-    }
-
-    /// The range of the entry that holds `area` as busy. Walks the whole index: for tests.
+    /// Where the object of an area that the test has allocated says that it starts.
     #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
-    pub(crate) fn span_of(&self, area: AreaPtr) -> Option<Span> {
-        let tag = Tag::Busy;
-        let (span, _) = self.0.next(0, |slot| slot == Slot { area, tag })?;
-        Some(span)
+    pub(crate) fn start_of(&self, area: AreaPtr, _rcu: &rcu::Guard) -> Option<usize> {
+        // SAFETY: A test asks for what it has just allocated and not freed.
+        Some(unsafe { area.bounds() }?.first())
+    }
+
+    /// The lowest busy area that ends above `addr`, or the block before it, without a lock. Task
+    /// context.
+    pub(crate) fn next(&self, addr: usize) -> Option<Next> {
+        self.0.next(addr, |span, slot| match slot {
+            // SAFETY: The closure is called under the RCU read lock, and the area was in the tree
+            // after it was taken.
+            Slot::Area(area) => unsafe { area.look() }.map(|seen| Next::Busy(area, seen)),
+            Slot::Block(_) => Some(Next::Block(span)),
+        })
     }
 }

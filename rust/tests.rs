@@ -60,11 +60,11 @@ mod traces {
     use super::*;
 
     /// Runs a trace, and tells what is needed to repeat it if it fails.
-    fn trace(seed: u64, steps: usize) -> bool {
-        match crate::trace::run(seed, steps) {
+    fn trace(seed: u64, steps: usize, blocks: usize) -> bool {
+        match crate::trace::run(seed, steps, blocks) {
             Ok(Ok(())) => true,
             Ok(Err(difference)) => {
-                pr_err!("seed {seed}, {steps} steps: {difference}\n");
+                pr_err!("seed {seed}, {steps} steps, {blocks} blocks: {difference}\n");
                 false
             }
             Err(err) => {
@@ -77,14 +77,25 @@ mod traces {
     #[test]
     fn short_traces() {
         for seed in 1..=40 {
-            assert!(trace(seed, 200));
+            assert!(trace(seed, 200, 0));
         }
     }
 
     #[test]
     fn long_traces() {
         for seed in 1..=4 {
-            assert!(trace(seed << 32, 4000));
+            assert!(trace(seed << 32, 4000, 0));
+        }
+    }
+
+    /// From one block for all, over so few that there is not one for each band, to enough.
+    #[test]
+    fn traces_with_blocks() {
+        for seed in 1..=40 {
+            assert!(trace(seed, 400, 1 + seed as usize % 9));
+        }
+        for seed in 1..=4 {
+            assert!(trace(seed << 32, 4000, 9));
         }
     }
 
@@ -92,7 +103,8 @@ mod traces {
     fn a_new_trace_each_boot() {
         let seed = mm::random_seed();
         pr_info!("trace of this boot: seed {seed}\n");
-        assert!(trace(seed, 2000));
+        assert!(trace(seed, 2000, 0));
+        assert!(trace(seed, 2000, 9));
     }
 }
 
@@ -544,6 +556,338 @@ mod memory {
         req.size = AREAS * PAGE_SIZE;
         assert_eq!(start_of(&space, space.alloc(&req)?), START);
         free_all(&space, [START].into_iter());
+        Ok(())
+    }
+}
+
+#[kernel::prelude::kunit_tests(vmap_rust_blocks)]
+mod blocks {
+    use super::*;
+    use crate::block::{
+        MAX_PAGES,
+        SIZE, //
+    };
+
+    /// Not at the start of a block.
+    const START: usize = 31 * SIZE + PAGE_SIZE;
+    /// Where the first block is.
+    const FIRST: usize = 32 * SIZE;
+    /// Pages in a block.
+    const PAGES: usize = SIZE / PAGE_SIZE;
+
+    /// A space for `blocks` blocks, in which there are at most `limit`, and a request for two pages.
+    fn make_blocks(blocks: usize, limit: usize) -> Result<(Space<FlushLog>, Request)> {
+        let window = Span::from_bounds(START, FIRST + blocks * SIZE).ok_or(EINVAL)?;
+        let space = Space::with_blocks(window, FlushLog::new()?, Some(limit))?;
+        let request = Request {
+            window,
+            size: 2 * PAGE_SIZE,
+            align: 1,
+            attributes: Attributes::NONE,
+            gfp: Gfp::KERNEL,
+            node: -1,
+        };
+        Ok((space, request))
+    }
+
+    /// Allocates `count` areas, and says where they are.
+    fn fill(space: &Space<FlushLog>, req: &Request, count: usize) -> Result<KVec<usize>> {
+        let mut starts = KVec::new();
+        for _ in 0..count {
+            let area = space.alloc(req)?;
+            let start = space.start_of_busy(area).ok_or(EINVAL)?;
+            starts.push(start, GFP_KERNEL)?;
+        }
+        Ok(starts)
+    }
+
+    /// Frees the area at `start`, without a purge.
+    fn retire(space: &Space<FlushLog>, start: usize) -> Result {
+        space.retire(space.unlink(start).ok_or(EINVAL)?);
+        Ok(())
+    }
+
+    #[test]
+    fn lowest_pages_of_the_lowest_block_first() -> Result {
+        let (space, req) = make_blocks(8, 8)?;
+        let starts = fill(&space, &req, PAGES)?;
+        for (index, &start) in starts.iter().enumerate() {
+            assert_eq!(start, FIRST + index * 2 * PAGE_SIZE);
+        }
+        assert_eq!(space.blocks().live, 2);
+        assert_eq!(space.counters().block_new, 2);
+        assert_eq!(space.counters().hit, PAGES - 2);
+        assert!(space.validate().is_ok());
+        assert_eq!(free_all(&space, starts.iter().copied()), PAGES);
+        assert_eq!(space.blocks(), Default::default());
+        Ok(())
+    }
+
+    #[test]
+    fn lazy_pages_of_a_block_are_not_reused_before_a_purge() -> Result {
+        let (space, req) = make_blocks(8, 1)?;
+        let starts = fill(&space, &req, PAGES / 2)?;
+        let freed = starts[7];
+        retire(&space, freed)?;
+        assert_eq!(space.lazy_pages(), 2);
+        // The block has nothing, and there is no other one: the tree serves it.
+        let other = fill(&space, &req, 1)?;
+        assert!(other[0] < FIRST || other[0] >= FIRST + SIZE);
+        assert_eq!(space.tlb().take(), None);
+        assert_eq!(space.purge(None, false), 1);
+        let flushed = Span::with_size(freed, 2 * PAGE_SIZE);
+        assert_eq!(space.tlb().take(), flushed.map(|span| (span, 1)));
+        assert_eq!(space.lazy_pages(), 0);
+        // One page that is alive does not pin the rest.
+        assert_eq!(fill(&space, &req, 1)?[0], freed);
+        let all = Iterator::chain(starts.iter(), &*other);
+        assert_eq!(free_all(&space, all.copied()), PAGES / 2 + 1);
+        Ok(())
+    }
+
+    #[test]
+    fn retired_areas_are_listed_until_they_are_flushed() -> Result {
+        let (space, mut req) = make_blocks(8, 8)?;
+        req.size = 5 * PAGE_SIZE;
+        let starts = fill(&space, &req, 3)?;
+        let span = Span::with_size(starts[1], 5 * PAGE_SIZE);
+        let Some(area) = space.unlink(starts[1] + 3 * PAGE_SIZE) else {
+            return Err(EINVAL);
+        };
+        assert_eq!(space.next_lazy(0), span);
+        space.retire(area);
+        assert_eq!(space.next_lazy(0), span);
+        assert_eq!(space.next_lazy(starts[1] + 4 * PAGE_SIZE), span);
+        assert_eq!(space.next_lazy(starts[2]), None);
+        let census = space.validate()?;
+        assert_eq!((census.busy, census.unlinked, census.lazy_pages), (2, 1, 5));
+        space.purge(None, false);
+        assert_eq!(space.next_lazy(0), None);
+        let census = space.validate()?;
+        assert_eq!((census.busy, census.unlinked, census.lazy_pages), (2, 0, 0));
+        free_all(&space, starts.iter().copied());
+        Ok(())
+    }
+
+    #[test]
+    fn every_address_of_an_area_finds_it_and_none_else() -> Result {
+        let (space, mut req) = make_blocks(32, 32)?;
+        let mut all = KVec::new();
+        for pages in 1..=MAX_PAGES {
+            req.size = pages * PAGE_SIZE;
+            req.align = PAGE_SIZE << (pages % 6);
+            let area = space.alloc(&req)?;
+            let start = space.start_of_busy(area).ok_or(EINVAL)?;
+            assert!(crate::range::is_aligned(start, req.align));
+            all.push((start, pages, area), GFP_KERNEL)?;
+        }
+        assert!(space.validate().is_ok());
+        for &(start, pages, area) in all.iter() {
+            for page in 0..pages {
+                assert_eq!(space.find(start + page * PAGE_SIZE), Some(area));
+                assert_eq!(space.find(start + (page + 1) * PAGE_SIZE - 1), Some(area));
+            }
+            assert!(space.find(start - 1) != Some(area));
+            assert!(space.find(start + pages * PAGE_SIZE) != Some(area));
+        }
+        // In order of address, all of them.
+        let mut addr = 0;
+        for _ in 0..all.len() {
+            let Some((area, _pin)) = space.get(addr) else {
+                return Err(EINVAL);
+            };
+            let found = all.iter().find(|(_, _, other)| *other == area);
+            let &(start, pages, _) = found.ok_or(EINVAL)?;
+            assert!(start >= addr);
+            addr = start + pages * PAGE_SIZE;
+        }
+        assert!(space.get(addr).is_none());
+        let starts = all.iter().map(|&(start, _, _)| start);
+        assert_eq!(free_all(&space, starts), MAX_PAGES);
+        Ok(())
+    }
+
+    #[test]
+    fn partial_blocks_are_reused_lowest_first() -> Result {
+        let (space, req) = make_blocks(8, 8)?;
+        let starts = fill(&space, &req, PAGES + PAGES / 2)?;
+        assert_eq!(space.counters().block_new, 3);
+        // Of each block, one area is freed; the last block is the current one.
+        let freed = [1, PAGES / 2 + 1, PAGES + 1].map(|index| starts[index]);
+        for start in freed.into_iter().rev() {
+            retire(&space, start)?;
+        }
+        assert_eq!(space.purge(None, false), 3);
+        let again = fill(&space, &req, 3)?;
+        assert_eq!(&*again, &[freed[2], freed[0], freed[1]]);
+        assert_eq!(space.counters().block_new, 3);
+        assert_eq!(free_all(&space, starts.iter().copied()), PAGES + PAGES / 2);
+        assert_eq!(space.validate()?, Default::default());
+        Ok(())
+    }
+
+    #[test]
+    fn a_freed_block_is_not_found_any_more() -> Result {
+        let (space, mut req) = make_blocks(1, 1)?;
+        let starts = fill(&space, &req, 1)?;
+        assert_eq!(starts[0], FIRST);
+        assert_eq!(free_all(&space, starts.iter().copied()), 1);
+        assert_eq!(space.blocks().live, 0);
+        // A large area where the block was.
+        req.size = SIZE;
+        req.align = SIZE;
+        let area = space.alloc(&req)?;
+        for page in [0, PAGES / 2, PAGES - 1] {
+            assert_eq!(space.find(FIRST + page * PAGE_SIZE), Some(area));
+        }
+        assert!(space.get(0).is_some_and(|(found, _pin)| found == area));
+        assert_eq!(free_all(&space, [FIRST].into_iter()), 1);
+        // And a block again.
+        req.size = 2 * PAGE_SIZE;
+        req.align = 1;
+        let starts = fill(&space, &req, 1)?;
+        assert_eq!(space.blocks().live, 1);
+        free_all(&space, starts.iter().copied());
+        Ok(())
+    }
+
+    #[test]
+    fn room_in_other_blocks_is_used_before_a_request_fails() -> Result {
+        // One block for all, no room elsewhere.
+        let (space, mut req) = make_blocks(1, 1)?;
+        let small = fill(&space, &req, 1)?;
+        req.window = Span::from_bounds(START, FIRST).ok_or(EINVAL)?;
+        req.size = FIRST - START;
+        fill(&space, &req, 1)?;
+        // Of a higher band: does not get a block of its own any more.
+        req.size = MAX_PAGES * PAGE_SIZE;
+        req.window = space.home();
+        let large = fill(&space, &req, 3)?;
+        assert_eq!(space.counters().steal, 3);
+        assert!(large.iter().all(|&start| start > small[0]));
+        assert!(space.validate().is_ok());
+        let all = Iterator::chain(small.iter(), &*large);
+        assert_eq!(free_all(&space, all.copied()), 4);
+        assert_eq!(space.validate()?.busy, 1);
+        // What is cached or empty gives way to a large request.
+        let again = fill(&space, &req, 4)?;
+        for &start in again.iter() {
+            retire(&space, start)?;
+        }
+        space.purge(None, false);
+        req.size = SIZE;
+        req.align = SIZE;
+        assert_eq!(fill(&space, &req, 1)?[0], FIRST);
+        free_all(&space, [START, FIRST].into_iter());
+        Ok(())
+    }
+
+    #[test]
+    fn released_pages_are_free_at_once() -> Result {
+        let (space, req) = make_blocks(8, 8)?;
+        let starts = fill(&space, &req, PAGES / 2 + 1)?;
+        // The first block is full, and not the current one.
+        let area = space.unlink(starts[5]).ok_or(EINVAL)?;
+        space.release(area);
+        assert_eq!(space.lazy_pages(), 0);
+        assert_eq!(space.purge(None, false), 0);
+        assert_eq!(space.blocks().partial, 1);
+        assert_eq!(space.validate()?.busy, PAGES / 2);
+        free_all(&space, starts.iter().copied());
+        Ok(())
+    }
+
+    #[test]
+    fn few_pages_are_flushed_one_by_one_and_many_at_once() -> Result {
+        let (space, req) = make_blocks(8, 8)?;
+        let starts = fill(&space, &req, 2 * PAGES)?;
+        retire(&space, starts[0])?;
+        retire(&space, starts[2 * PAGES - 1])?;
+        assert_eq!(space.purge(None, false), 2);
+        assert_eq!(space.counters().flush_ranges, 2);
+        assert_eq!(space.counters().flush_covered, 0);
+        for &start in starts.iter().skip(1).take(PAGES) {
+            retire(&space, start)?;
+        }
+        assert_eq!(space.purge(None, false), PAGES);
+        assert_eq!(space.counters().flush_covered, 1);
+        free_all(&space, starts.iter().copied());
+        Ok(())
+    }
+
+    #[test]
+    fn empty_blocks_are_kept_as_long_as_they_are_needed() -> Result {
+        let (space, req) = make_blocks(16, 16)?;
+        for _ in 0..3 {
+            let starts = fill(&space, &req, 3 * PAGES)?;
+            for &start in starts.iter() {
+                retire(&space, start)?;
+            }
+            assert_eq!(space.purge(None, false), 3 * PAGES);
+        }
+        // Six in each round: the second and third round took none from the tree.
+        assert_eq!(space.counters().block_new, 6);
+        assert_eq!(space.counters().block_freed, 0);
+        // A purge of one area says nothing about the others.
+        let starts = fill(&space, &req, 1)?;
+        retire(&space, starts[0])?;
+        space.purge(None, false);
+        assert_eq!(space.blocks().live, 6);
+        // Without need, they go with the purges that follow.
+        for _ in 0..4 {
+            let starts = fill(&space, &req, PAGES / 2)?;
+            for &start in starts.iter() {
+                retire(&space, start)?;
+            }
+            space.purge(None, false);
+        }
+        assert!(space.blocks().live <= 4);
+        assert!(space.reclaimable() > 0);
+        space.drain_for_reclaim();
+        assert_eq!(space.blocks(), Default::default());
+        Ok(())
+    }
+
+    /// With the n-th allocation failing, for every n, requests are served or say that there is no memory,
+    /// and nothing is left behind.
+    #[test]
+    fn every_allocation_for_a_block_fails_once() -> Result {
+        let (space, mut req) = make_blocks(8, 8)?;
+        req.gfp = Gfp::NOWAIT;
+        let objects = mm::live_objects();
+        for nth in 1..40 {
+            mm::fail_nth(nth);
+            let result = space.alloc(&req);
+            let left = mm::fail_nth(0);
+            match result {
+                Ok(area) => {
+                    let start = space.start_of_busy(area).ok_or(EINVAL)?;
+                    assert_eq!(space.validate()?.busy, 1);
+                    free_all(&space, [start].into_iter());
+                }
+                Err(err) => assert_eq!(err, ENOMEM),
+            }
+            assert_eq!(space.validate()?, Default::default());
+            assert_eq!(mm::live_objects(), objects);
+            if left > 0 {
+                break;
+            }
+        }
+        // No memory at all to give the block back: it stays, and goes later.
+        let starts = fill(&space, &req, 1)?;
+        if mm::fail_from(1) {
+            retire(&space, starts[0])?;
+            space.purge(None, true);
+            mm::fail_from(0);
+            assert_eq!(space.blocks().live, 1);
+            assert_eq!(space.blocks().empty, 1);
+            assert_eq!(space.counters().give_back_nomem, 1);
+            assert!(space.validate().is_ok());
+        } else {
+            retire(&space, starts[0])?;
+        }
+        space.purge(None, true);
+        assert_eq!(space.validate()?, Default::default());
         Ok(())
     }
 }

@@ -33,25 +33,69 @@ use kernel::{
     static_lock_class, //
 };
 
+/// How many flushed ranges are noted; [`crate::flush`] makes fewer.
+const MAX_NOTED: usize = 16;
+
+/// What was flushed.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Noted {
+    ranges: [Option<Span>; MAX_NOTED],
+    len: usize,
+    areas: usize,
+}
+
+impl Noted {
+    /// Was all of `span` flushed at once?
+    fn covers(&self, span: Span) -> bool {
+        let mut ranges = self.ranges.iter().flatten();
+        ranges.any(|range| range.covers(span))
+    }
+}
+
 /// A TLB that only notes what it was asked to flush.
-pub(crate) struct FlushLog(Locked<Option<(Span, usize)>>);
+pub(crate) struct FlushLog(Locked<Noted>);
 
 impl FlushLog {
     /// Nothing was flushed yet.
     pub(crate) fn new() -> Result<Self> {
-        let log = Locked::new(None, c"vmap_rust flush log", static_lock_class!())?;
+        let log = Locked::new(
+            Noted::default(),
+            c"vmap_rust flush log",
+            static_lock_class!(),
+        )?;
         Ok(Self(log))
     }
 
-    /// What was flushed since the last call: the range, and the number of areas.
+    /// What was flushed since the last call: what covers it, and the number of areas.
     pub(crate) fn take(&self) -> Option<(Span, usize)> {
-        self.0.lock().take()
+        let noted = self.note();
+        let ranges = noted.ranges.into_iter().flatten();
+        Some((ranges.reduce(Span::join)?, noted.areas))
+    }
+
+    /// The same, range by range.
+    fn note(&self) -> Noted {
+        core::mem::take(&mut *self.0.lock())
     }
 }
 
 impl Tlb for FlushLog {
+    fn has_shadow(&self) -> bool {
+        true
+    }
+
+    fn is_test(&self) -> bool {
+        true
+    }
+
     fn flush(&self, span: Span, areas: usize) {
-        *self.0.lock() = Some((span, areas));
+        let mut noted = self.0.lock();
+        let len = noted.len;
+        if let Some(range) = noted.ranges.get_mut(len) {
+            *range = Some(span);
+        }
+        noted.len = len.saturating_add(1);
+        noted.areas = noted.areas.saturating_add(areas);
     }
 
     fn release_shadow(&self, _: Span) {}
@@ -75,8 +119,12 @@ impl kernel::fmt::Display for Difference {
     }
 }
 
-/// Where traces take place: no address that the kernel maps, since nothing is mapped.
-const HOME: (usize, usize) = (16 << 20, (16 << 20) + (8 << 20));
+/// Where traces take place: no address that the kernel maps, since nothing is mapped. Room for nine
+/// blocks of 4 KiB pages, and none of them at the start.
+const HOME: (usize, usize) = (15 << 20, (15 << 20) + (20 << 20));
+
+/// A smaller home, without blocks.
+const SMALL_HOME: (usize, usize) = (16 << 20, (16 << 20) + (8 << 20));
 
 /// The largest alignment in a trace, in bytes.
 const MAX_ALIGN_SHIFT: usize = 20;
@@ -87,6 +135,8 @@ struct Trace<'a> {
     model: Model,
     random: Random,
     home: Span,
+    /// Are there blocks?
+    blocks: bool,
     step: usize,
 }
 
@@ -128,6 +178,8 @@ impl Trace<'_> {
         let window = self.window();
         let pages = match self.random.below(8) {
             0 => 1 + self.random.below(300),
+            // Fills blocks.
+            1 if self.blocks => 1 + self.random.below(128),
             1 => 5,
             _ => 1 + self.random.below(8),
         };
@@ -152,6 +204,8 @@ impl Trace<'_> {
         let expected = self.model.lowest_fit(window, size, align);
         let Ok(area) = result else {
             return match expected {
+                // What is free in a block is not room for all.
+                Some(_) if self.space.blocks().live > 0 => Ok(()),
                 Some(span) => self.fail("no room, but there is", [span.first(), size, align]),
                 None => Ok(()),
             };
@@ -197,6 +251,7 @@ impl Trace<'_> {
         let expected = self.model.highest_base(self.home, &members, align);
         match (result, expected) {
             (Err(_), None) => return Ok(()),
+            (Err(_), Some(_)) if self.space.blocks().live > 0 => return Ok(()),
             (Err(_), Some(base)) => return self.fail("no common base, but there is", [base, 0, 0]),
             (Ok(()), None) => return self.fail("a common base, but there is none", [0; 3]),
             // Cached ranges may push the base down: any base that is free will do.
@@ -286,14 +341,18 @@ impl Trace<'_> {
     fn purge(&mut self) -> Outcome {
         let drain = self.random.below(3) == 0;
         let purged = self.space.purge(None, drain);
-        let (expected, cover) = self.model.purge();
-        if purged != expected {
-            return self.fail("number of areas purged", [purged, expected, 0]);
+        let noted = self.log.note();
+        for (span, state) in self.model.ranges() {
+            if *state == State::Lazy && !noted.covers(*span) {
+                return self.fail(
+                    "not flushed before it is free",
+                    [span.first(), span.size(), 0],
+                );
+            }
         }
-        match (self.log.take(), cover) {
-            (None, None) => {}
-            (Some((span, areas)), Some(cover)) if span.covers(cover) && areas == expected => {}
-            _ => return self.fail("not flushed before it is free", [purged, expected, 0]),
+        let (expected, _) = self.model.purge();
+        if purged != expected || noted.areas != expected {
+            return self.fail("number of areas purged", [purged, expected, noted.areas]);
         }
         if drain && self.space.cached() != 0 {
             return self.fail("cached after drain", [self.space.cached(), 0, 0]);
@@ -315,8 +374,10 @@ impl Trace<'_> {
             .ranges()
             .iter()
             .filter(|range| range.1 == State::Lazy);
-        let pages = pages.map(|range| range.0.size() / PAGE_SIZE).sum();
-        if self.space.lazy_pages() != pages {
+        let pages: usize = pages.map(|range| range.0.size() / PAGE_SIZE).sum();
+        // One page takes two in a block.
+        let most = if self.blocks { 2 * pages } else { pages };
+        if !(pages..=most).contains(&self.space.lazy_pages()) {
             return self.fail("lazy pages", [self.space.lazy_pages(), pages, 0]);
         }
         Ok(census)
@@ -348,23 +409,26 @@ impl Trace<'_> {
         self.space.purge(None, true);
         self.model.purge();
         let census = self.check()?;
-        if census.cached != 0 {
-            return self.fail("something is left", [census.cached, 0, 0]);
+        if census.cached != 0 || census.blocks != 0 {
+            return self.fail("something is left", [census.cached, census.blocks, 0]);
         }
         Ok(())
     }
 }
 
 /// Runs a trace of `steps` steps with numbers from `seed`, on a space of its own. Sleepable context.
-pub(crate) fn run(seed: u64, steps: usize) -> Result<Outcome> {
-    let home = Span::from_bounds(HOME.0, HOME.1).ok_or(EINVAL)?;
-    let space = Space::new(home, FlushLog::new()?)?;
+/// With `blocks`, small requests are served from up to that many blocks.
+pub(crate) fn run(seed: u64, steps: usize, blocks: usize) -> Result<Outcome> {
+    let (start, end) = if blocks > 0 { HOME } else { SMALL_HOME };
+    let home = Span::from_bounds(start, end).ok_or(EINVAL)?;
+    let space = Space::with_blocks(home, FlushLog::new()?, Some(blocks))?;
     let mut trace = Trace {
         space: &space,
         log: space.tlb(),
         model: Model::new(),
         random: Random::new(seed),
         home,
+        blocks: blocks > 0,
         step: 0,
     };
     let outcome = trace.run(steps);

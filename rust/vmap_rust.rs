@@ -15,21 +15,29 @@
 //! - *unlinked*: out of use, can no longer be found, still reserved.
 //! - *lazy*: unlinked and unmapped, but perhaps still in a TLB.
 //! - *purge*: flush the TLBs for all lazy areas, then make their ranges free.
+//! - *block*: a piece of the space whose pages are handed out by bitmap.
+//! - *band*: sizes that are served from the same blocks.
+//! - *current block*: the one a CPU allocates from, one for each band.
+//! - *pool*: the blocks that are nobody's current one. *Partial*: with room. *Empty*: all free.
 //! - *cached*: free for a request of exactly its size, not merged with its neighbours.
 //! - *gap*: addresses that are not reserved.
 //! - *pin*: what keeps an area busy while somebody looks at it who does not own it.
 //!
 //! # How it works
 //!
-//! One maple tree holds every area in the whole address space: modules, vmalloc, KASAN shadow,
-//! percpu. Gaps of the tree are the free space; there is no second tree. The tree is in RCU mode,
-//! so finding an area takes no lock. Taking an area out of use changes the tag of its entry in
-//! place, which needs no memory: unlinking cannot fail. Giving a range back to the tree may need
-//! memory, and if there is none, the range stays as a cached one: freeing cannot fail either.
+//! One maple tree holds what is reserved in the whole address space: modules, vmalloc, KASAN shadow,
+//! percpu. Gaps of the tree are the free space; there is no second tree.
 //!
-//! A request is served from a cached range of its size, or else from the lowest gap that fits.
-//! Small requests will be served by per-CPU blocks in front of the tree; `Space::alloc` is the
-//! place where they will be asked first.
+//! A small request for all of vmalloc space is served from the current block of the CPU: bits of a
+//! bitmap are claimed, and an area object that is part of the block becomes busy. No lock, no
+//! allocation, no change of the tree. Others are served from a cached range of their size, or else from
+//! the lowest gap that fits.
+//!
+//! Finding an area takes no lock: from the address to the block by two loads, to the start of the area
+//! by a bitmap; and through the tree, which is in RCU mode, for what is not in a block. The state of an
+//! area is in its object, so taking it out of use is one exchange there: unlinking cannot fail. Giving a
+//! range back to the tree may need memory, and if there is none, it stays as a cached range or an empty
+//! block: freeing cannot fail either.
 //!
 //! # Modules, from the outside in
 //!
@@ -38,34 +46,51 @@
 //! | `ffi` | the operations as C calls them | yes |
 //! | `debugfs` | what users can read | no |
 //! | `space` | the allocator: who serves a request, what becomes of a freed range | no |
-//! | `lazy`, `cache`, `fit`, `stats` | lazy areas, cached ranges, searches, counters | no |
+//! | `blocks` | which CPU allocates from which block, where there is room, purge of blocks | no |
+//! | `block`, `bits` | one block; bitmaps that several CPUs change at once | no |
+//! | `lazy`, `cache`, `fit`, `flush` | lazy areas, cached ranges, searches, what to flush | no |
+//! | `percpu`, `stats` | what each CPU has for itself; counters | no |
 //! | `range` | address arithmetic | no |
+//! | `dir`, `objects` | from an address to its block; area objects of blocks | yes |
 //! | `table`, `area`, `pins` | states of areas as types, kept true with the index | yes |
-//! | `maple`, `lock`, `mm` | bindings: maple tree, spinlock, the rest of mm | yes |
+//! | `maple`, `grace`, `lock`, `mm` | bindings: maple tree, RCU, spinlock, the rest of mm | yes |
 //! | `tests`, `trace`, `model` | KUnit, random traces, and what they are compared with | no |
 //!
-//! A module only uses those below it.
+//! A module only uses those below it, or next to it in its row.
 //!
 //! # Lock order
 //!
 //! ```text
 //! vmap_purge_lock -> lazy part
+//!                 -> pool
 //!                 -> tree lock -> slab (without waiting)
+//!                              -> cache part
 //!                              -> pin  (only to undo a percpu request)
 //! pin -> vb->lock (C, for /proc/kcore)
 //! ```
 //!
-//! Who holds a pin never takes the tree lock, and nothing is taken with a lazy part's lock held.
+//! Nothing is taken with the lock of the pool, of a lazy part or of a cache part held, and who holds a
+//! pin never takes the tree lock. What takes no lock at all is argued in `docs/lock-free.md`, and
 //! `docs/design.md` has the reasons.
 
 mod area;
 #[forbid(unsafe_code)]
+mod bits;
+#[forbid(unsafe_code)]
+mod block;
+#[forbid(unsafe_code)]
+mod blocks;
+#[forbid(unsafe_code)]
 mod cache;
 #[forbid(unsafe_code)]
 mod debugfs;
+mod dir;
 mod ffi;
 #[forbid(unsafe_code)]
 mod fit;
+#[forbid(unsafe_code)]
+mod flush;
+mod grace;
 #[forbid(unsafe_code)]
 mod lazy;
 mod lock;
@@ -74,6 +99,9 @@ mod mm;
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
 #[forbid(unsafe_code)]
 mod model;
+mod objects;
+#[forbid(unsafe_code)]
+mod percpu;
 mod pins;
 #[forbid(unsafe_code)]
 mod range;

@@ -4,7 +4,7 @@
 # Checks of the Rust code: unsafe, rustfmt, clippy. Sourced by scripts/check.
 
 # Modules that bind C, or hold what C may see: the only ones with unsafe code.
-UNSAFE_MODULES="area ffi lock maple mm percpu pins table"
+UNSAFE_MODULES="area dir ffi grace lock maple mm objects pins table"
 
 # unsafe_elsewhere: prints modules that may use unsafe code and are not on the list; fails if there are any.
 unsafe_elsewhere() {

@@ -10,11 +10,26 @@
 #[path = "../../area.rs"]
 mod area;
 #[forbid(unsafe_code)]
+#[path = "../../bits.rs"]
+mod bits;
+#[forbid(unsafe_code)]
+#[path = "../../block.rs"]
+mod block;
+#[forbid(unsafe_code)]
+#[path = "../../blocks.rs"]
+mod blocks;
+#[forbid(unsafe_code)]
 #[path = "../../cache.rs"]
 mod cache;
+#[path = "../../dir.rs"]
+mod dir;
 #[forbid(unsafe_code)]
 #[path = "../../fit.rs"]
 mod fit;
+#[forbid(unsafe_code)]
+#[path = "../../flush.rs"]
+mod flush;
+mod grace;
 #[forbid(unsafe_code)]
 #[path = "../../lazy.rs"]
 mod lazy;
@@ -24,6 +39,11 @@ mod mm;
 #[forbid(unsafe_code)]
 #[path = "../../model.rs"]
 mod model;
+#[path = "../../objects.rs"]
+mod objects;
+#[forbid(unsafe_code)]
+#[path = "../../percpu.rs"]
+mod percpu;
 #[path = "../../pins.rs"]
 mod pins;
 #[forbid(unsafe_code)]

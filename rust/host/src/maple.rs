@@ -12,7 +12,10 @@ use kernel::{
     bindings,
     fault,
     prelude::*,
-    sync::LockClassKey, //
+    sync::{
+        rcu,
+        LockClassKey, //
+    }, // //
 };
 use std::{
     collections::BTreeMap,
@@ -43,42 +46,35 @@ struct Raw(*mut c_void);
 // SAFETY: A value; the code under test says what may be done with it.
 unsafe impl Send for Raw {}
 
-struct Inner<D> {
-    /// First address to last address and entry.
-    map: BTreeMap<usize, (usize, Raw)>,
-    data: D,
-}
+/// First address to last address and entry.
+type Map = BTreeMap<usize, (usize, Raw)>;
 
-pub(crate) struct Tree<E: Entry, D> {
-    inner: Mutex<Inner<D>>,
+pub(crate) struct Tree<E: Entry> {
+    inner: Mutex<Map>,
     _entries: core::marker::PhantomData<fn(E)>,
 }
 
-fn at_or_above<D>(inner: &Inner<D>, addr: usize) -> impl Iterator<Item = (Span, *mut c_void)> + '_ {
-    let below = inner.map.range(..addr).next_back();
+fn at_or_above(map: &Map, addr: usize) -> impl Iterator<Item = (Span, *mut c_void)> + '_ {
+    let below = map.range(..addr).next_back();
     let below = below.filter(move |(_, (last, _))| *last >= addr);
     below
         .into_iter()
-        .chain(inner.map.range(addr..))
+        .chain(map.range(addr..))
         .filter_map(|(&first, (last, raw))| Some((Span::new(first, *last)?, raw.0)))
 }
 
-impl<E: Entry, D> Tree<E, D> {
+impl<E: Entry> Tree<E> {
     pub(crate) fn new(
-        data: D,
         _: &'static CStr,
         _: Pin<&'static LockClassKey>,
     ) -> core::result::Result<Self, Error> {
         Ok(Self {
-            inner: Mutex::new(Inner {
-                map: BTreeMap::new(),
-                data,
-            }),
+            inner: Mutex::new(Map::new()),
             _entries: core::marker::PhantomData,
         })
     }
 
-    pub(crate) fn lock(&self) -> Guard<'_, E, D> {
+    pub(crate) fn lock(&self) -> Guard<'_, E> {
         Guard {
             inner: self
                 .inner
@@ -91,27 +87,23 @@ impl<E: Entry, D> Tree<E, D> {
         }
     }
 
-    pub(crate) fn load(&self, addr: usize) -> Option<E> {
+    pub(crate) fn load(&self, addr: usize, _: &rcu::Guard) -> Option<E> {
         let mut guard = self.lock();
         guard.entry_at(addr).map(|(_, entry)| entry)
     }
 
-    pub(crate) fn at(&self, addr: usize) -> Option<(Span, E)> {
-        self.lock().entry_at(addr)
-    }
-
-    pub(crate) fn next(&self, addr: usize, wanted: impl Fn(E) -> bool) -> Option<(Span, E)> {
+    pub(crate) fn next<T>(&self, addr: usize, wanted: impl Fn(Span, E) -> Option<T>) -> Option<T> {
+        let _rcu = rcu::Guard::new();
         let guard = self.lock();
         let found = at_or_above(&guard.inner, addr)
             // SAFETY: Only what `into_raw()` returned is stored.
-            .map(|(span, raw)| (span, unsafe { E::from_raw(raw) }))
-            .find(|&(_, entry)| wanted(entry));
+            .find_map(|(span, raw)| wanted(span, unsafe { E::from_raw(raw) }));
         found
     }
 }
 
-pub(crate) struct Guard<'tree, E: Entry, D> {
-    inner: MutexGuard<'tree, Inner<D>>,
+pub(crate) struct Guard<'tree, E: Entry> {
+    inner: MutexGuard<'tree, Map>,
     gap: Option<Span>,
     /// There is memory for one store that needs it.
     memory: bool,
@@ -120,11 +112,7 @@ pub(crate) struct Guard<'tree, E: Entry, D> {
     _entries: core::marker::PhantomData<E>,
 }
 
-impl<E: Entry, D> Guard<'_, E, D> {
-    pub(crate) fn data(&mut self) -> &mut D {
-        &mut self.inner.data
-    }
-
+impl<E: Entry> Guard<'_, E> {
     pub(crate) fn entry_at(&mut self, addr: usize) -> Option<(Span, E)> {
         self.entry_from(addr)
             .filter(|(span, _)| span.first() <= addr)
@@ -155,21 +143,8 @@ impl<E: Entry, D> Guard<'_, E, D> {
         );
         self.memory_for_store()?;
         let value = (span.last(), Raw(entry.into_raw()));
-        self.inner.map.insert(span.first(), value);
+        self.inner.insert(span.first(), value);
         Ok(())
-    }
-
-    pub(crate) fn replace_at(
-        &mut self,
-        addr: usize,
-        new: impl FnOnce(Span, E) -> Option<E>,
-    ) -> Option<(Span, E)> {
-        let (span, old) = self.entry_at(addr)?;
-        let new = new(span, old)?;
-        self.gap = None;
-        let value = (span.last(), Raw(new.into_raw()));
-        self.inner.map.insert(span.first(), value);
-        Some((span, old))
     }
 
     pub(crate) fn erase(&mut self, span: Span, old: E) -> core::result::Result<(), StoreError> {
@@ -177,7 +152,7 @@ impl<E: Entry, D> Guard<'_, E, D> {
             return Err(StoreError::Mismatch);
         }
         self.memory_for_store()?;
-        self.inner.map.remove(&span.first());
+        self.inner.remove(&span.first());
         Ok(())
     }
 
@@ -191,7 +166,7 @@ impl<E: Entry, D> Guard<'_, E, D> {
     fn gaps(&self) -> Vec<Span> {
         let mut from = Some(0);
         let mut gaps = Vec::new();
-        for (&first, &(last, _)) in &self.inner.map {
+        for (&first, &(last, _)) in self.inner.iter() {
             gaps.extend(from.and_then(|from| Span::from_bounds(from, first)));
             from = last.checked_add(1);
         }
@@ -200,7 +175,7 @@ impl<E: Entry, D> Guard<'_, E, D> {
     }
 }
 
-impl<E: Entry, D> Gaps for Guard<'_, E, D> {
+impl<E: Entry> Gaps for Guard<'_, E> {
     fn lowest_gap(&mut self, window: Span, bytes: usize) -> Option<Span> {
         self.gap = self
             .gaps()

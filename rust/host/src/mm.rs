@@ -19,6 +19,10 @@ impl Gfp {
         self.0
     }
 
+    pub(crate) fn flags(self) -> kernel::alloc::Flags {
+        kernel::prelude::GFP_NOWAIT
+    }
+
     pub(crate) fn may_block(self) -> bool {
         self.0 == bindings::GFP_KERNEL
     }
@@ -26,13 +30,25 @@ impl Gfp {
 
 pub(crate) trait Tlb {
     fn flush(&self, span: Span, areas: usize);
+    fn has_shadow(&self) -> bool;
+    fn is_test(&self) -> bool {
+        true
+    }
     fn release_shadow(&self, span: Span);
     fn flush_shadow(&self, span: Span);
 }
 
-pub(crate) fn cond_resched() {}
+/// Lets others run, so that threads meet in more places.
+pub(crate) fn cond_resched() {
+    std::thread::yield_now();
+}
 
-/// Each thread is a CPU.
+/// Holds are not measured here.
+pub(crate) fn clock_ns() -> usize {
+    0
+}
+
+/// Each thread is a CPU; if there are more, they share them.
 pub(crate) fn cpu_hint() -> usize {
     use std::sync::atomic::{
         AtomicUsize,
@@ -40,9 +56,13 @@ pub(crate) fn cpu_hint() -> usize {
     };
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     std::thread_local! {
-        static CPU: usize = NEXT.fetch_add(1, Ordering::Relaxed);
+        static CPU: usize = NEXT.fetch_add(1, Ordering::Relaxed) % cpu_count();
     }
     CPU.with(|cpu| *cpu)
+}
+
+pub(crate) fn cpu_count() -> usize {
+    4
 }
 
 macro_rules! refuse {

@@ -3,108 +3,269 @@
 //! Threads that allocate, free, look up and purge at the same time.
 
 use crate::{
-    area::Attributes,
-    mm::Gfp,
+    area::{
+        AreaPtr,
+        Attributes, //
+    },
+    block,
+    mm::{
+        self,
+        Gfp, //
+    },
     model::Random,
     range::{
         Span,
         PAGE_SIZE, //
     },
     space::{
+        Census,
         Request,
         Space, //
     },
     trace::FlushLog,
 };
-use std::{
-    collections::BTreeSet,
-    sync::Mutex, //
+use std::sync::{
+    atomic::{
+        AtomicBool,
+        Ordering, //
+    },
+    Mutex, //
 };
 
-const START: usize = 32 << 20;
-const PAGES: usize = 512;
 const THREADS: u64 = 4;
-const STEPS: usize = 3000;
+
+/// What threads do to a space, and what they know of it.
+struct Load {
+    space: Space<FlushLog>,
+    /// Largest size, in pages.
+    most_pages: usize,
+    /// Is the page part of a busy area? One for each page of the space.
+    owned: Vec<AtomicBool>,
+    /// Stands for `vmap_purge_lock`.
+    purging: Mutex<()>,
+}
+
+impl Load {
+    /// With at most so many blocks, from `start` on, which need not be where a block can be.
+    fn new(start: usize, pages: usize, blocks: usize, most_pages: usize) -> Self {
+        let window = Span::with_size(start, pages * PAGE_SIZE).expect("not empty");
+        let log = FlushLog::new().expect("memory");
+        Self {
+            space: Space::with_blocks(window, log, Some(blocks)).expect("memory"),
+            most_pages,
+            owned: (0..pages).map(|_| AtomicBool::new(false)).collect(),
+            purging: Mutex::new(()),
+        }
+    }
+
+    fn request(&self, size: usize, align: usize) -> Request {
+        Request {
+            window: self.space.home(),
+            size,
+            align,
+            attributes: Attributes::NONE,
+            gfp: Gfp::KERNEL,
+            node: -1,
+        }
+    }
+
+    /// The flags of the pages of `span`.
+    fn pages(&self, span: Span) -> &[AtomicBool] {
+        let first = (span.first() - self.space.home().first()) / PAGE_SIZE;
+        &self.owned[first..first + span.size() / PAGE_SIZE]
+    }
+
+    fn purge(&self, drain: bool) -> usize {
+        let _purging = self.purging.lock().expect("no panic in a purge");
+        self.space.purge(None, drain)
+    }
+
+    /// Runs `steps` random steps in each of [`THREADS`] threads; nothing is left in the end.
+    fn run(&self, seed: u64, steps: usize) {
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let seed = seed.wrapping_add(thread);
+                scope.spawn(move || Worker::new(self, seed).run(steps));
+            }
+        });
+        self.purge(true);
+        let census = self.space.validate().expect("invariants hold");
+        assert_eq!(census, Census::default());
+        assert_eq!(self.space.lazy_pages(), 0);
+        assert!(self.owned.iter().all(|page| !page.load(Ordering::Relaxed)));
+    }
+}
+
+/// One of the threads.
+struct Worker<'a> {
+    load: &'a Load,
+    seed: u64,
+    random: Random,
+    mine: Vec<(Span, AreaPtr)>,
+    /// How many areas it has at most for a while.
+    most: usize,
+}
+
+impl<'a> Worker<'a> {
+    fn new(load: &'a Load, seed: u64) -> Self {
+        Self {
+            load,
+            seed,
+            random: Random::new(seed),
+            mine: Vec::new(),
+            most: 24,
+        }
+    }
+
+    fn run(&mut self, steps: usize) {
+        for step in 0..steps {
+            if step % 128 == 0 {
+                // Now and then almost none, so that there are empty blocks.
+                self.most = self.random.below(48) / (1 + self.random.below(8));
+            }
+            match self.random.below(8) {
+                0..=3 if self.mine.len() < self.most => self.alloc(step),
+                0..=5 if !self.mine.is_empty() => self.free(step),
+                6 => self.look(),
+                _ => self.clean(),
+            }
+        }
+        while !self.mine.is_empty() {
+            self.free(steps);
+        }
+    }
+
+    fn alloc(&mut self, step: usize) {
+        let random = &mut self.random;
+        let size = (1 + random.below(self.load.most_pages)) * PAGE_SIZE;
+        let mut request = self.load.request(size, PAGE_SIZE << random.below(4));
+        if random.below(16) == 0 {
+            // Not served from blocks.
+            let home = self.load.space.home();
+            let middle = home.first() + home.size() / PAGE_SIZE / 2 * PAGE_SIZE;
+            request.window = Span::from_bounds(middle, home.end()).expect("not empty");
+        }
+        let Ok(area) = self.load.space.alloc(&request) else {
+            return;
+        };
+        let start = self.load.space.start_of_busy(area);
+        let start = start.expect("a busy area is found where it is");
+        let span = Span::with_size(start, size).expect("not empty");
+        assert!(request.window.covers(span) && start % request.align == 0);
+        for page in self.load.pages(span) {
+            let owned = page.swap(true, Ordering::Relaxed);
+            assert!(
+                !owned,
+                "seed {}, step {step}: {span:x?} has two owners",
+                self.seed
+            );
+        }
+        self.mine.push((span, area));
+    }
+
+    fn free(&mut self, step: usize) {
+        let nth = self.random.below(self.mine.len());
+        let (span, area) = self.mine.swap_remove(nth);
+        let inner = span.first() + self.random.below(span.size());
+        for addr in [span.first(), inner, span.last()] {
+            let found = self.load.space.find(addr);
+            assert_eq!(found, Some(area), "seed {}, step {step}", self.seed);
+        }
+        for page in self.load.pages(span) {
+            let owned = page.swap(false, Ordering::Relaxed);
+            assert!(owned, "seed {}, step {step}", self.seed);
+        }
+        let unlinked = self.load.space.unlink(inner).expect("mine to unlink");
+        assert_eq!(unlinked.span(), Some(span));
+        assert!(self.load.space.find(inner) != Some(area));
+        if self.random.below(8) == 0 {
+            self.load.space.release(unlinked);
+        } else {
+            self.load.space.retire(unlinked);
+        }
+    }
+
+    /// Looks for areas that are not its own.
+    fn look(&mut self) {
+        let space = &self.load.space;
+        let addr = space.home().first() + self.random.below(space.home().size());
+        match self.random.below(4) {
+            0 => drop(space.find(addr)),
+            1 => drop(space.get(addr)),
+            2 => drop(space.try_get(addr)),
+            _ => {
+                if let Some(lazy) = space.next_lazy(addr) {
+                    assert!(lazy.last() >= addr && space.home().covers(lazy));
+                }
+            }
+        }
+    }
+
+    fn clean(&mut self) {
+        match self.random.below(8) {
+            0 => self.load.space.drain_for_reclaim(),
+            1 => drop(self.load.purge(true)),
+            _ => drop(self.load.purge(false)),
+        }
+    }
+}
 
 /// No page belongs to two areas at any time, and in the end none belongs to any.
 #[test]
 fn no_page_has_two_owners() {
-    let window = Span::with_size(START, PAGES * PAGE_SIZE).expect("not empty");
-    let log = FlushLog::new().expect("memory");
-    let space = Space::new(window, log).expect("memory");
-    let owned = Mutex::new(BTreeSet::new());
-
-    std::thread::scope(|scope| {
-        for seed in 1..=THREADS {
-            let (space, owned) = (&space, &owned);
-            scope.spawn(move || worker(space, owned, window, seed));
-        }
-    });
-
-    space.purge(None, true);
-    let census = space.validate().expect("invariants hold");
-    assert_eq!((census.busy, census.unlinked, census.cached), (0, 0, 0));
-    assert!(owned.lock().expect("no panic").is_empty());
+    Load::new(32 << 20, 512, 0, 6).run(1, 3000);
 }
 
-fn worker(space: &Space<FlushLog>, owned: &Mutex<BTreeSet<usize>>, window: Span, seed: u64) {
-    let mut random = Random::new(seed);
-    let mut mine: Vec<Span> = Vec::new();
-    for step in 0..STEPS {
-        match random.below(8) {
-            0..=3 if mine.len() < 24 => {
-                let request = Request {
-                    window,
-                    size: (1 + random.below(6)) * PAGE_SIZE,
-                    align: PAGE_SIZE << random.below(4),
-                    attributes: Attributes::NONE,
-                    gfp: Gfp::KERNEL,
-                    node: -1,
-                };
-                let Ok(area) = space.alloc(&request) else {
-                    continue;
-                };
-                let span = space
-                    .table_entry(area)
-                    .expect("a busy area is in the index");
-                let mut owned = owned.lock().expect("no panic");
-                for page in 0..span.size() / PAGE_SIZE {
-                    let new = owned.insert(span.first() + page * PAGE_SIZE);
-                    assert!(new, "seed {seed}, step {step}: {span:x?} has two owners");
-                }
-                mine.push(span);
-            }
-            4..=6 if !mine.is_empty() => {
-                let span = mine.swap_remove(random.below(mine.len()));
-                assert!(space.find(span.last()).is_some());
-                let mut owned = owned.lock().expect("no panic");
-                for page in 0..span.size() / PAGE_SIZE {
-                    owned.remove(&(span.first() + page * PAGE_SIZE));
-                }
-                drop(owned);
-                let area = space.unlink(span.first()).expect("mine to unlink");
-                space.retire(area);
-            }
-            _ => {
-                let addr = window.first() + random.below(window.size());
-                if random.below(2) == 0 {
-                    drop(space.get(addr));
-                } else {
-                    drop(space.try_get(addr));
-                }
-                if let Some(lazy) = space.next_lazy(addr) {
-                    assert!(lazy.last() >= addr);
-                }
-                space.purge(None, random.below(4) == 0);
-            }
-        }
+/// The same with blocks: of all sizes, and so few that they are given back and taken again all the time.
+#[test]
+fn no_page_of_a_block_has_two_owners() {
+    let seed = mm::random_seed();
+    println!("seed {seed}");
+    let pages = 17 * block::SIZE / PAGE_SIZE - 5;
+    for round in 0..8 {
+        let load = Load::new(31 * block::SIZE + 5 * PAGE_SIZE, pages, 16, 40);
+        load.run(seed.wrapping_add(round * THREADS), 3000);
     }
-    for span in mine {
-        let mut owned = owned.lock().expect("no panic");
-        for page in 0..span.size() / PAGE_SIZE {
-            owned.remove(&(span.first() + page * PAGE_SIZE));
+}
+
+/// A page that is retired while a purge is at work is taken by this purge or by the next one. Nobody
+/// retires more of the same blocks before that is looked at, which would help forgotten pages.
+#[test]
+fn no_lazy_page_is_forgotten() {
+    const ROUNDS: u64 = 400;
+    const AREAS: usize = 24;
+    let pages = 17 * block::SIZE / PAGE_SIZE - 5;
+    let load = Load::new(31 * block::SIZE + 5 * PAGE_SIZE, pages, 16, 32);
+    let retire_some = |seed| {
+        let mut random = Random::new(seed);
+        let mut starts = Vec::new();
+        for _ in 0..AREAS {
+            // Of several bands, so that there are several blocks.
+            let request = load.request((2 << random.below(5)) * PAGE_SIZE, PAGE_SIZE);
+            let area = load.space.alloc(&request).expect("room");
+            let start = load.space.start_of_busy(area);
+            starts.push(start.expect("a busy area is found where it is"));
         }
-        drop(owned);
-        space.retire(space.unlink(span.first()).expect("mine to unlink"));
+        for start in starts {
+            let area = load.space.unlink(start).expect("mine to unlink");
+            load.space.retire(area);
+        }
+    };
+    for round in 0..ROUNDS {
+        std::thread::scope(|scope| {
+            let threads = [1, 2, 3].map(|thread| {
+                let retire_some = &retire_some;
+                scope.spawn(move || retire_some(round * THREADS + thread))
+            });
+            while threads.iter().any(|thread| !thread.is_finished()) {
+                load.purge(false);
+            }
+        });
+        load.purge(false);
+        assert_eq!(load.space.lazy_pages(), 0, "round {round}");
+        let census = load.space.validate().expect("invariants hold");
+        assert_eq!((census.busy, census.unlinked, census.lazy_pages), (0, 0, 0));
     }
+    load.purge(true);
+    assert_eq!(load.space.validate().ok(), Some(Census::default()));
 }

@@ -34,9 +34,9 @@ pub union vm_or_size {
 pub struct vmap_area {
     pub va_start: usize,
     pub va_end: usize,
-    pub list: list_head,
     pub __bindgen_anon_1: vm_or_size,
     pub flags: usize,
+    pub list: list_head,
 }
 
 std::thread_local! {
@@ -68,9 +68,12 @@ pub unsafe fn vmap_area_cache_alloc(_: gfp_t, _: i32) -> *mut vmap_area {
 
 /// # Safety
 ///
-/// `va` came from [`vmap_area_cache_alloc`] and is not used any more.
+/// `va` came from [`vmap_area_cache_alloc`] and is not used any more, but for readers that began before.
 pub unsafe fn vmap_area_cache_free(va: *mut vmap_area) {
     LIVE_AREAS.with(|live| live.set(live.get().wrapping_sub(1)));
-    // SAFETY: By the safety requirements.
-    drop(unsafe { Box::from_raw(va) });
+    let va = va.expose_provenance();
+    crate::sync::rcu::call(move || {
+        // SAFETY: By the safety requirements, and there are no readers any more.
+        drop(unsafe { Box::from_raw(core::ptr::with_exposed_provenance_mut::<vmap_area>(va)) });
+    });
 }

@@ -49,6 +49,20 @@ impl<T> KVec<T> {
         self.0.push(value);
         Ok(())
     }
+    /// Its parts.
+    pub fn into_raw_parts(self) -> (*mut T, usize, usize) {
+        let mut parts = core::mem::ManuallyDrop::new(self.0);
+        (parts.as_mut_ptr(), parts.len(), parts.capacity())
+    }
+    /// Back from its parts.
+    ///
+    /// # Safety
+    ///
+    /// As `Vec::from_raw_parts`.
+    pub unsafe fn from_raw_parts(ptr: *mut T, len: usize, capacity: usize) -> Self {
+        // SAFETY: By the safety requirements.
+        Self(unsafe { Vec::from_raw_parts(ptr, len, capacity) })
+    }
     /// Keeps what `keep` says.
     pub fn retain(&mut self, mut keep: impl FnMut(&mut T) -> bool) {
         self.0.retain_mut(|value| keep(value));
@@ -87,9 +101,36 @@ impl<T> KBox<T> {
     }
 }
 
+impl<T> KBox<T> {
+    /// Puts `value` into a box.
+    pub fn new(value: T, _: Flags) -> Result<Self> {
+        memory()?;
+        Ok(KBox(Box::new(value)))
+    }
+    /// Gives up the box for a pointer.
+    pub fn into_raw(boxed: Self) -> *mut T {
+        Box::into_raw(boxed.0)
+    }
+    /// Back from the pointer.
+    ///
+    /// # Safety
+    ///
+    /// As `Box::from_raw`.
+    pub unsafe fn from_raw(ptr: *mut T) -> Self {
+        // SAFETY: By the safety requirements.
+        KBox(unsafe { Box::from_raw(ptr) })
+    }
+}
+
 impl<T> Deref for KBox<T> {
     type Target = T;
     fn deref(&self) -> &T {
         &self.0
+    }
+}
+
+impl<T> DerefMut for KBox<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.0
     }
 }

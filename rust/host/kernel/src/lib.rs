@@ -6,6 +6,11 @@ pub mod bindings;
 pub mod fault;
 pub mod kvec;
 
+/// `kernel::alloc`.
+pub mod alloc {
+    pub use crate::kvec::Flags;
+}
+
 /// `kernel::fmt`.
 pub mod fmt {
     pub use core::fmt::{Display, Formatter, Result};
@@ -49,45 +54,17 @@ pub mod sync {
     /// A class of locks, which mean nothing here.
     pub struct LockClassKey;
 
-    /// `kernel::sync::atomic`.
-    pub mod atomic {
-        pub use std::sync::atomic::Ordering::Relaxed;
-        use std::sync::atomic::{AtomicUsize, Ordering};
+    pub mod atomic;
+    pub mod rcu;
 
-        /// An atomic `usize`; the kernel's is generic.
-        #[repr(transparent)]
-        pub struct Atomic<T>(AtomicUsize, core::marker::PhantomData<T>);
+    /// `kernel::sync::barrier`.
+    pub mod barrier {
+        /// Between loads.
+        pub struct Read;
 
-        impl Atomic<usize> {
-            /// Starts with `value`.
-            pub const fn new(value: usize) -> Self {
-                Self(AtomicUsize::new(value), core::marker::PhantomData)
-            }
-            /// The atomic at `ptr`.
-            ///
-            /// # Safety
-            ///
-            /// As `AtomicUsize::from_ptr`.
-            pub unsafe fn from_ptr<'a>(ptr: *mut usize) -> &'a Self {
-                // SAFETY: Both are one `AtomicUsize` (transparent); the rest is the caller's.
-                unsafe { &*ptr.cast::<Self>() }
-            }
-            /// Sets the value.
-            pub fn store(&self, value: usize, order: Ordering) {
-                self.0.store(value, order)
-            }
-            /// The value.
-            pub fn load(&self, order: Ordering) -> usize {
-                self.0.load(order)
-            }
-            /// Adds, and returns what was there.
-            pub fn fetch_add(&self, value: usize, order: Ordering) -> usize {
-                self.0.fetch_add(value, order)
-            }
-            /// Subtracts, and returns what was there.
-            pub fn fetch_sub(&self, value: usize, order: Ordering) -> usize {
-                self.0.fetch_sub(value, order)
-            }
+        /// A barrier; all are full here.
+        pub fn smp_mb(_: Read) {
+            std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst)
         }
     }
 }
@@ -117,7 +94,7 @@ macro_rules! pr_info {
 pub mod prelude {
     pub use crate::{
         error::{code::*, Error, Result},
-        kvec::{Flags, KBox, KVec, GFP_KERNEL, GFP_NOWAIT},
+        kvec::{KBox, KVec, GFP_KERNEL, GFP_NOWAIT},
         pr_err, pr_info,
     };
     pub use core::{

@@ -1,0 +1,459 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Bitmaps of the pages of a block, which several CPUs change at once.
+//!
+//! Who clears bits to own them does it by compare and exchange. Everybody else changes bits that are
+//! already his to change, and known to be the opposite, so adding and subtracting sets and clears them
+//! without a carry into the bits of others.
+
+use kernel::sync::atomic::{
+    Acquire,
+    Atomic,
+    Full,
+    Relaxed,
+    Release, //
+};
+
+/// Bits in a word.
+// CAST: A number of bits fits in a `usize`.
+pub(crate) const BITS: usize = usize::BITS as usize;
+
+/// Number of bits: pages in a block.
+pub(crate) const PAGES: usize = 512;
+
+/// Words in a map.
+pub(crate) const WORDS: usize = PAGES / BITS;
+
+/// How often to try again to own bits in several words that others are taking.
+const MAX_TRIES: usize = 4;
+
+/// A map as it was read, word by word.
+pub(crate) type Words = [usize; WORDS];
+
+/// Bits `first` to `first + len - 1` of a word, as far as it has them. `first` is below [`BITS`].
+const fn mask(first: usize, len: usize) -> usize {
+    let bits = if len >= BITS {
+        usize::MAX
+    } else {
+        (1 << len) - 1
+    };
+    // CAST: Both are below the number of bits.
+    bits.wrapping_shl(first as u32)
+}
+
+/// Calls `what` for the words that bits `first` to `first + len - 1` are in, with those bits of each, as
+/// long as it returns true. Returns whether it always did.
+#[inline(always)]
+fn each_word(first: usize, len: usize, mut what: impl FnMut(usize, usize) -> bool) -> bool {
+    let mut word = first / BITS;
+    let mut bit = first % BITS;
+    let mut rest = len;
+    loop {
+        let here = BITS.wrapping_sub(bit);
+        if rest <= here {
+            // The only word, mostly.
+            return what(word, mask(bit, rest));
+        }
+        if !what(word, mask(bit, here)) {
+            return false;
+        }
+        rest = rest.wrapping_sub(here);
+        word = word.wrapping_add(1);
+        bit = 0;
+    }
+}
+
+/// One bit in each `1 << align`, for alignments within a word.
+const ALIGNED: [usize; 6] = [
+    usize::MAX,
+    usize::MAX / 0x3,
+    usize::MAX / 0xf,
+    usize::MAX / 0xff,
+    usize::MAX / 0xffff,
+    // Two in a word of 64 bits, one in a word of 32.
+    (usize::MAX / 2 + 1) >> 31 | 1,
+];
+
+/// Where `len` set bits in a row begin in `word`, at a multiple of `1 << align`; the lowest such place.
+/// Both are at most a word.
+#[inline(always)]
+fn run_in_word(word: usize, len: usize, align: u32) -> Option<usize> {
+    // Afterwards, a bit is set if it and the `len - 1` above it were set.
+    let mut starts = word;
+    let mut have = 1;
+    while have < len {
+        let step = have.min(len.wrapping_sub(have));
+        // CAST: At most half of the number of bits.
+        starts &= starts.wrapping_shr(step as u32);
+        have = have.wrapping_add(step);
+    }
+    // CAST: An alignment fits in a `usize`.
+    starts &= ALIGNED.get(align as usize).copied().unwrap_or(1);
+    // CAST: A number of bits fits in a `usize`.
+    (starts != 0).then(|| starts.trailing_zeros() as usize)
+}
+
+/// Where `len` set bits in a row begin, at a multiple of `1 << align`; the lowest such place.
+pub(crate) fn find_run(words: &Words, len: usize, align: u32) -> Option<usize> {
+    let step = 1_usize.checked_shl(align)?;
+    let mut first = 0;
+    loop {
+        first = next_set(words, first)?.checked_next_multiple_of(step)?;
+        if first.checked_add(len)? > PAGES {
+            return None;
+        }
+        match last_clear(words, first, len) {
+            None => return Some(first),
+            // No run over this one.
+            Some(clear) => first = clear.saturating_add(1),
+        }
+    }
+}
+
+/// The highest clear bit of `first` to `first + len - 1`.
+fn last_clear(words: &Words, first: usize, len: usize) -> Option<usize> {
+    let mut found = None;
+    each_word(first, len, |index, mask| {
+        let clear = !words.get(index).copied().unwrap_or(0) & mask;
+        if clear != 0 {
+            found = Some(highest(index, clear));
+        }
+        true
+    });
+    found
+}
+
+/// The number of the lowest set bit of word `index`, which is `word`, and not 0.
+#[inline(always)]
+fn lowest(index: usize, word: usize) -> usize {
+    // CAST: A number of bits fits in a `usize`.
+    index.wrapping_mul(BITS) | word.trailing_zeros() as usize
+}
+
+/// The same of the highest.
+#[inline(always)]
+fn highest(index: usize, word: usize) -> usize {
+    // CAST: A number of bits fits in a `usize`.
+    index.wrapping_mul(BITS) | word.checked_ilog2().unwrap_or(0) as usize
+}
+
+/// The lowest set bit at or above `from`.
+pub(crate) fn next_set(words: &Words, from: usize) -> Option<usize> {
+    let mut index = from / BITS;
+    // CAST: Below the number of bits.
+    let mut mask = usize::MAX.wrapping_shl((from % BITS) as u32);
+    loop {
+        let set = words.get(index)? & mask;
+        if set != 0 {
+            return Some(lowest(index, set));
+        }
+        index = index.wrapping_add(1);
+        mask = usize::MAX;
+    }
+}
+
+/// The runs of set bits, from the lowest on: first bit and length.
+pub(crate) fn runs(words: &Words) -> impl Iterator<Item = (usize, usize)> + '_ {
+    let mut from = 0;
+    core::iter::from_fn(move || {
+        let first = next_set(words, from)?;
+        let clear: Words = core::array::from_fn(|index| !words.get(index).copied().unwrap_or(0));
+        let end = next_set(&clear, first).unwrap_or(PAGES);
+        from = end;
+        Some((first, end.saturating_sub(first)))
+    })
+}
+
+/// Number of set bits.
+pub(crate) fn weight(words: &Words) -> usize {
+    // CAST: A number of bits fits in a `usize`.
+    words.iter().map(|word| word.count_ones() as usize).sum()
+}
+
+/// A bitmap of [`PAGES`] bits.
+pub(crate) struct Map([Atomic<usize>; WORDS]);
+
+impl Map {
+    /// All bits clear, or all set.
+    pub(crate) fn new(set: bool) -> Self {
+        let word = if set { usize::MAX } else { 0 };
+        Self(core::array::from_fn(|_| Atomic::new(word)))
+    }
+
+    /// All words, each as it was at some time during the call.
+    pub(crate) fn words(&self) -> Words {
+        // Relaxed: a hint; who needs more takes the bits.
+        core::array::from_fn(|index| self.0.get(index).map_or(0, |word| word.load(Relaxed)))
+    }
+
+    /// Clears `len` set bits in a row that begin at a multiple of `1 << align`, and owns them.
+    /// Returns the first of them. `hint` is the word to look at first; it moves on when that has not even
+    /// `least` bits in a row.
+    #[inline(always)]
+    pub(crate) fn claim(
+        &self,
+        len: usize,
+        align: u32,
+        least: usize,
+        hint: &Atomic<usize>,
+    ) -> Option<usize> {
+        if len <= BITS && align <= BITS.ilog2() {
+            let mut index = hint.load(Relaxed);
+            while let Some(word) = self.0.get(index) {
+                let mut old = word.load(Relaxed);
+                while let Some(bit) = run_in_word(old, len, align) {
+                    // Acquire: after what made the bits free, see `Map::set()`.
+                    match word.cmpxchg(old, old & !mask(bit, len), Acquire) {
+                        Ok(_) => return Some(index.wrapping_mul(BITS) | bit),
+                        Err(now) => old = now,
+                    }
+                }
+                let next = index.wrapping_add(1);
+                if hint.load(Relaxed) == index && run_in_word(old, least, 0).is_none() {
+                    hint.store(next, Relaxed);
+                }
+                index = next;
+            }
+        }
+        self.claim_across_words(len, align)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn claim_across_words(&self, len: usize, align: u32) -> Option<usize> {
+        for _ in 0..MAX_TRIES {
+            let first = find_run(&self.words(), len, align)?;
+            if self.claim_at(first, len) {
+                return Some(first);
+            }
+        }
+        None
+    }
+
+    /// Clears `len` bits from `first` on and owns them, if all of them are set.
+    pub(crate) fn claim_at(&self, first: usize, len: usize) -> bool {
+        let mut done = 0_usize;
+        let ok = each_word(first, len, |index, mask| {
+            let ok = self.claim_in_word(index, mask);
+            if ok {
+                // CAST: A number of bits fits in a `usize`.
+                done = done.saturating_add(mask.count_ones() as usize);
+            }
+            ok
+        });
+        if !ok && done > 0 {
+            self.set(first, done);
+        }
+        ok
+    }
+
+    fn claim_in_word(&self, index: usize, mask: usize) -> bool {
+        let Some(word) = self.0.get(index) else {
+            return false;
+        };
+        let mut old = word.load(Relaxed);
+        while old & mask == mask {
+            // Acquire: as in `claim()`.
+            match word.cmpxchg(old, old & !mask, Acquire) {
+                Ok(_) => return true,
+                Err(now) => old = now,
+            }
+        }
+        false
+    }
+
+    /// Sets `len` bits from `first` on, which are clear, and only the caller's to set.
+    pub(crate) fn set(&self, first: usize, len: usize) {
+        each_word(first, len, |index, mask| {
+            if let Some(word) = self.0.get(index) {
+                // Release: after all that was done with the pages, before who takes the bits.
+                word.fetch_add(mask, Release);
+            }
+            true
+        });
+    }
+
+    /// As [`Map::set`], followed by a full barrier.
+    #[inline(always)]
+    pub(crate) fn set_and_fence(&self, first: usize, len: usize) {
+        each_word(first, len, |index, mask| {
+            if let Some(word) = self.0.get(index) {
+                word.fetch_add(mask, Full);
+            }
+            true
+        });
+    }
+
+    /// Sets one bit, which is clear, and only the caller's to set; orders nothing.
+    pub(crate) fn set_bit(&self, bit: usize) {
+        if let Some(word) = self.0.get(bit / BITS) {
+            word.add(1 << (bit % BITS), Relaxed);
+        }
+    }
+
+    /// Clears one bit, which is set, and only the caller's to clear; orders nothing.
+    pub(crate) fn clear_bit(&self, bit: usize) {
+        if let Some(word) = self.0.get(bit / BITS) {
+            word.fetch_sub(1 << (bit % BITS), Relaxed);
+        }
+    }
+
+    /// Is the bit set?
+    pub(crate) fn has(&self, bit: usize) -> bool {
+        // Relaxed: the caller has what orders it.
+        let word = self.0.get(bit / BITS).map_or(0, |word| word.load(Relaxed));
+        word >> (bit % BITS) & 1 == 1
+    }
+
+    /// Sets one bit, which others may set as well, unless it is set.
+    pub(crate) fn insert(&self, bit: usize) {
+        let Some(word) = self.0.get(bit / BITS) else {
+            return;
+        };
+        let mask = 1 << (bit % BITS);
+        let mut old = word.load(Relaxed);
+        while old & mask == 0 {
+            // Release: what the bit is about comes before it.
+            match word.cmpxchg(old, old | mask, Release) {
+                Ok(_) => return,
+                Err(now) => old = now,
+            }
+        }
+    }
+
+    /// Takes all bits, and leaves them clear.
+    pub(crate) fn take(&self) -> Words {
+        core::array::from_fn(|index| {
+            self.0.get(index).map_or(0, |word| {
+                // Most words of most blocks have nothing.
+                // Full: after what set the bits; before what the caller does next.
+                match word.load(Relaxed) {
+                    0 => 0,
+                    _ => word.xchg(0, Full),
+                }
+            })
+        })
+    }
+
+    /// Stores words that only the caller changes.
+    pub(crate) fn store(&self, words: &Words) {
+        for (word, &new) in self.0.iter().zip(words) {
+            // Relaxed: only for the caller itself.
+            word.store(new, Relaxed);
+        }
+    }
+
+    /// Sets the bits of `words`, which are clear, and only the caller's to set.
+    pub(crate) fn set_words(&self, words: &Words) {
+        for (word, &bits) in self.0.iter().zip(words) {
+            if bits != 0 {
+                // Release: as in `set()`.
+                word.fetch_add(bits, Release);
+            }
+        }
+    }
+
+    /// Clears the bits of `words`, which are set, and only the caller's to clear.
+    pub(crate) fn clear_words(&self, words: &Words) {
+        for (word, &bits) in self.0.iter().zip(words) {
+            if bits != 0 {
+                // Relaxed: `set_words()` of the free bits comes after it.
+                word.fetch_sub(bits, Relaxed);
+            }
+        }
+    }
+
+    /// The highest set bit at or below `bit`.
+    pub(crate) fn at_or_below(&self, bit: usize) -> Option<usize> {
+        // CAST: Below the number of bits.
+        let mut mask = usize::MAX.wrapping_shr((BITS - 1).wrapping_sub(bit % BITS) as u32);
+        let mut index = bit / BITS;
+        loop {
+            // Relaxed: for a bit that the caller knows to be set this is enough, see `Block::find()`.
+            let set = self.0.get(index)?.load(Relaxed) & mask;
+            if set != 0 {
+                return Some(highest(index, set));
+            }
+            index = index.checked_sub(1)?;
+            mask = usize::MAX;
+        }
+    }
+}
+
+#[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+#[kernel::prelude::kunit_tests(vmap_rust_bits)]
+mod tests {
+    use super::*;
+
+    /// What `claim()` has to find, bit by bit.
+    fn expected(words: &Words, len: usize, align: u32) -> Option<usize> {
+        let set = |bit: usize| words.get(bit / BITS).copied().unwrap_or(0) >> (bit % BITS) & 1 == 1;
+        (0..=PAGES - len)
+            .step_by(1 << align)
+            .find(|&first| (first..first + len).all(set))
+    }
+
+    #[test]
+    fn runs_are_found_at_every_size_and_alignment() {
+        let mut random = crate::model::Random::new(1);
+        for round in 0..200 {
+            // From almost all clear to almost all set.
+            let words: Words = core::array::from_fn(|_| {
+                let mut word = usize::MAX;
+                for _ in 0..round % 4 {
+                    // CAST: The upper half is dropped where a word has 32 bits.
+                    word &= random.next() as usize;
+                }
+                if random.below(3) == 0 {
+                    usize::MAX
+                } else {
+                    word
+                }
+            });
+            for len in [1, 2, 3, 5, 8, 31, 32, 33, 63, 64, 65, 100, 128, 512] {
+                for align in 0..=9 {
+                    assert_eq!(find_run(&words, len, align), expected(&words, len, align));
+                    let map = Map::new(false);
+                    map.store(&words);
+                    let first = map.claim(len, align, 2, &Atomic::new(random.below(WORDS)));
+                    // Perhaps not the lowest, but one if there is one.
+                    assert_eq!(first.is_some(), expected(&words, len, align).is_some());
+                    let Some(first) = first else {
+                        assert_eq!(map.words(), words);
+                        continue;
+                    };
+                    // It was free and aligned, and now exactly it is gone.
+                    assert_eq!(first % (1 << align), 0);
+                    assert_eq!(weight(&map.words()) + len, weight(&words));
+                    map.set(first, len);
+                    assert_eq!(map.words(), words);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn neighbours_keep_their_bits() {
+        let map = Map::new(true);
+        assert!(map.claim_at(60, 10));
+        assert!(!map.claim_at(50, 11));
+        assert!(!map.claim_at(69, 100));
+        assert_eq!(weight(&map.words()), PAGES - 10);
+        assert!(map.claim_at(0, 60));
+        assert!(map.claim_at(70, PAGES - 70));
+        assert_eq!(weight(&map.words()), 0);
+        map.set(60, 10);
+        assert_eq!(runs(&map.words()).next(), Some((60, 10)));
+        assert_eq!(map.at_or_below(PAGES - 1), Some(69));
+        assert_eq!(map.at_or_below(64), Some(64));
+        assert_eq!(map.at_or_below(59), None);
+        assert_eq!(next_set(&map.words(), 65), Some(65));
+        assert_eq!(next_set(&map.words(), 70), None);
+        let taken = map.take();
+        assert_eq!(weight(&taken), 10);
+        assert_eq!(weight(&map.words()), 0);
+        map.set_words(&taken);
+        map.clear_words(&taken);
+        assert_eq!(weight(&map.words()), 0);
+    }
+}
