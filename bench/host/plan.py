@@ -109,6 +109,23 @@ def full(cpus):
     return plans
 
 
+def goals(cpus):
+    """Return the plans of what the project set itself as goals, see goals.py: about ten minutes."""
+    two = min(cpus, 2)
+    plans = [
+        Plan("one-cpu", "icount", 1, 5, "kmalloc_pair,area_pair,vmalloc_pair,lookup_inner_64m,purge_1,drain_1m_pages"),
+        Plan("memory", "icount", 1, 5, "memory"),
+        Plan("eight-cpus", "icount", 8, 5, "area_pair,lookup_inner_64m", (1, 8), 25),
+        Plan("tests-1", "icount", 1, 5, sweep=((1, ALL_TESTS, 1000),)),
+        Plan("tests-8x8", "icount", 8, 5, sweep=((8, THREE_TESTS & ~1, 100),), mem=memory_for(8, 8), timeout=900),
+        Plan("page-tables", "icount", 4, 5, sweep=((8, THREE_TESTS, 1),) * 4, page_tables=True, mem=memory_for(4, 8), timeout=900),
+        Plan("cpus", "wall", two, 15, "area_pair", tuple(range(1, two + 1)), 50, sweep=((1, ALL_TESTS, 50),)),
+        Plan("native", "uml", two, 15, "area_pair", tuple(range(1, two + 1)), mem=1024),
+    ]
+    return plans + [Plan(f"overcommit-{guest}", "overcommit", guest, 5, "kmalloc_pair,area_pair", (guest,), 2, timeout=300)
+                    for guest in (2, 4, 8)]
+
+
 def selected(plans, instruments, cases):
     """Return the plans of the named instruments (None: all); with cases, those instead of theirs and no test_vmalloc."""
     plans = [p for p in plans if instruments is None or p.instrument in instruments]

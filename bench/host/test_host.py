@@ -20,8 +20,10 @@ import numpy as np
 from scipy.stats import PermutationMethod, mannwhitneyu
 
 import compare
+import goals
 import markdown
 import page
+import plan as plans
 import plots
 import stats
 import store
@@ -416,6 +418,58 @@ class Texts(unittest.TestCase):
         self.assertRegex("\n".join(lines), r"\| area_pair \| 1x1 \| 1,\d+ -> 2,\d+ instr \(1\.\d\d\) \*\*slower\*\* "
                                            r"\| 1,\d+ -> 2,\d+ ns \(1\.\d\d\) \*\*slower\*\* \|")
         self.assertTrue(any(line.startswith(r"| a\|b |") for line in lines))
+
+
+class Goals(unittest.TestCase):
+    """goals.py"""
+
+    def result(self, rust, unit="ns"):
+        """A result of the area pair with 1 and 8 CPUs: 2,000 for side A, `rust` for side B."""
+        result = empty_result()
+        for repetition in range(5):
+            for cpus, value in zip((1, 8), rust):
+                for side, amount in (("a", 2000), ("b", value)):
+                    add_boot(result, side, repetition, [series("area_pair", amount + repetition, threads=cpus)], "icount", f"cpus-{cpus}", cpus)
+        return result
+
+    def said(self, rust):
+        """What is said of the area pair with 1 CPU and with 8."""
+        lines = {line[0]: line for line in goals.lines(self.result(rust))}
+        return lines["area pair, 1 page, 1 CPU"][-1], lines["area pair, 8 CPUs x 8 threads"][-1]
+
+    def test_reached_and_missed(self):
+        """Against a number, and against the figure with 1 CPU."""
+        self.assertEqual(self.said((600, 800)), ("yes", "yes"))
+        self.assertEqual(self.said((600, 1000)), ("yes", "**no**"))
+        self.assertEqual(self.said((1200, 1300)), ("**no**", "yes"))
+
+    def test_not_measured(self):
+        """A goal without a row says so, and is not reached."""
+        lines = {line[0]: line[-1] for line in goals.lines(self.result((600, 800)))}
+        self.assertEqual(lines["vmalloc pair, 1 page, 1 CPU"], "not measured")
+
+    def test_worst_of_many(self):
+        """Of several rows, one that misses the goal is shown, and how many do."""
+        result = empty_result()
+        for repetition in range(5):
+            for side, amounts in (("a", (100, 100, 100)), ("b", (50, 130, 120))):
+                some = [series(f"test:{name}", amount + repetition / 100) for name, amount in zip("xyz", amounts)]
+                add_boot(result, side, repetition, some, "icount", "tests", 1)
+        line = next(line for line in goals.lines(result) if line[0].startswith("each case of test_vmalloc, 1 CPU"))
+        self.assertIn("worst of 3: test:y", line[0])
+        self.assertEqual(line[-1], "**no**: 2 of 3")
+
+    def test_every_goal_can_be_measured(self):
+        """Each goal's instrument is part of the set that is named after them."""
+        used = {p.instrument for p in plans.goals(2)}
+        self.assertEqual({g.instrument for g in goals.GOALS} - used, set())
+
+    def test_both_forms(self):
+        """For documents and for the terminal."""
+        result = self.result((600, 800))
+        text = goals.markdown(result)
+        self.assertEqual(len(text.splitlines()), len(goals.GOALS) + 2)
+        self.assertIn("area pair, 1 page, 1 CPU", printed(goals.print_goals, result)[0])
 
 
 class Page(unittest.TestCase):

@@ -115,7 +115,7 @@ class Boots(unittest.TestCase):
 
     def test_command_has_no_folder(self):
         """What is stored names no folder of this machine."""
-        for one in plans.quick(2) + plans.full(2):
+        for one in plans.quick(2) + plans.full(2) + plans.goals(2):
             shown = boot.shown(boot.arguments(one, "rust", 1, plans.INSTRUMENTS[one.instrument].kernel, "/cache/x/initramfs.cpio", "/cache/log/a.log"))
             self.assertNotRegex(shown, r"(^|[\s\"=])/")
             self.assertTrue(shown.startswith("qemu/run "))
@@ -132,7 +132,7 @@ class Plans(unittest.TestCase):
 
     def test_rows_do_not_mix(self):
         """No two plans of an instrument have the same case, CPUs and threads."""
-        for made in (plans.quick(2), plans.full(2)):
+        for made in (plans.quick(2), plans.full(2), plans.goals(2)):
             seen = set()
             for one in made:
                 keys = {(one.instrument, one.cpus, case, threads) for case in one.run.split(",") if case for threads in one.threads}
@@ -143,13 +143,13 @@ class Plans(unittest.TestCase):
 
     def test_enough_boots(self):
         """Each plan has the boots that a verdict needs."""
-        for one in plans.quick(2) + plans.full(2):
+        for one in plans.quick(2) + plans.full(2) + plans.goals(2):
             self.assertGreaterEqual(one.repetitions, 15 if one.instrument in ("wall", "uml", "kvm") else 5, one)
 
     def test_threads_fit(self):
         """One worker for each CPU at most, but in test_vmalloc."""
         for cpus in (1, 2, 8):
-            for one in plans.quick(cpus) + plans.full(cpus):
+            for one in plans.quick(cpus) + plans.full(cpus) + plans.goals(cpus):
                 self.assertLessEqual(max(one.threads), one.cpus, one)
 
     def test_selected(self):
