@@ -152,16 +152,52 @@ pub(crate) fn next_set(words: &Words, from: usize) -> Option<usize> {
     }
 }
 
+/// The highest set bit.
+pub(crate) fn last_set(words: &Words) -> Option<usize> {
+    let index = words.iter().rposition(|&word| word != 0)?;
+    Some(highest(index, *words.get(index)?))
+}
+
+/// The set bits, from the lowest on.
+pub(crate) fn set_bits(words: &Words) -> impl Iterator<Item = usize> + '_ {
+    let mut from = 0;
+    core::iter::from_fn(move || {
+        let bit = next_set(words, from)?;
+        from = bit.saturating_add(1);
+        Some(bit)
+    })
+}
+
 /// The runs of set bits, from the lowest on: first bit and length.
 pub(crate) fn runs(words: &Words) -> impl Iterator<Item = (usize, usize)> + '_ {
+    let clear = words.map(|word| !word);
     let mut from = 0;
     core::iter::from_fn(move || {
         let first = next_set(words, from)?;
-        let clear: Words = core::array::from_fn(|index| !words.get(index).copied().unwrap_or(0));
-        let end = next_set(&clear, first).unwrap_or(PAGES);
-        from = end;
-        Some((first, end.saturating_sub(first)))
+        from = next_set(&clear, first).unwrap_or(PAGES);
+        Some((first, from.saturating_sub(first)))
     })
+}
+
+/// The bits that are set in both.
+pub(crate) fn and(a: &Words, b: &Words) -> Words {
+    let mut both = *a;
+    for (word, other) in both.iter_mut().zip(b) {
+        *word &= other;
+    }
+    both
+}
+
+/// `len` set bits in a row from `first` on.
+pub(crate) fn run_at(first: usize, len: usize) -> Words {
+    let mut words = [0; WORDS];
+    each_word(first, len, |index, mask| {
+        if let Some(word) = words.get_mut(index) {
+            *word = mask;
+        }
+        true
+    });
+    words
 }
 
 /// Number of set bits.
@@ -447,6 +483,11 @@ mod tests {
         assert_eq!(map.at_or_below(PAGES - 1), Some(69));
         assert_eq!(map.at_or_below(64), Some(64));
         assert_eq!(map.at_or_below(59), None);
+        assert_eq!(map.words(), run_at(60, 10));
+        assert_eq!(last_set(&map.words()), Some(69));
+        assert_eq!(last_set(&[0; WORDS]), None);
+        assert_eq!(set_bits(&map.words()).count(), 10);
+        assert_eq!(and(&map.words(), &run_at(65, 100)), run_at(65, 5));
         assert_eq!(next_set(&map.words(), 65), Some(65));
         assert_eq!(next_set(&map.words(), 70), None);
         let taken = map.take();

@@ -14,8 +14,8 @@
 //! Whoever moves a page from one state to the next owns it meanwhile: who has claimed it, who has
 //! unlinked its area, the purge that has taken it out of `lazy`. `starts` has a bit for the first page
 //! of each area that is not free. The area objects are part of the block ([`crate::objects`]), one for
-//! each `1 << band` pages: areas of a block have at least that many, so no two of them start in the same
-//! ones.
+//! each `1 << (band + 1)` pages: areas of a block have at least that many, so no two of them start in the
+//! same ones.
 
 use crate::{
     area::{
@@ -104,6 +104,12 @@ pub(crate) struct Taken {
     pub(crate) areas: usize,
 }
 
+/// The object of the area that starts at page `first` of a block of band `band`.
+fn object_of(band: usize, first: usize) -> usize {
+    // CAST: A band is a small number.
+    first.wrapping_shr((band as u32).wrapping_add(1))
+}
+
 /// A block.
 pub(crate) struct Block {
     start: usize,
@@ -129,12 +135,7 @@ impl Block {
             starts: Map::new(false),
             lazy: Map::new(false),
             flushing: Map::new(false),
-            objects: Objects::new(
-                PAGES
-                    .checked_shr(u32::try_from(band)?.saturating_add(1))
-                    .unwrap_or(0),
-                flags,
-            )?,
+            objects: Objects::new(object_of(band, PAGES), flags)?,
         })
     }
 
@@ -155,8 +156,7 @@ impl Block {
 
     /// The object of the area that starts at page `first`.
     fn object_of(&self, first: usize) -> usize {
-        // CAST: A band is a small number.
-        first.wrapping_shr((self.band as u32).wrapping_add(1))
+        object_of(self.band, first)
     }
 
     /// The smallest area it is made for, in pages.
@@ -281,18 +281,12 @@ impl Block {
             return;
         };
         area.vacate();
-        let words = Map::new(false);
-        words.set(first, pages);
-        let words = words.take();
-        self.make_free(&words);
+        self.make_free(&bits::run_at(first, pages));
     }
 
     /// Makes pages free that are the caller's.
     fn make_free(&self, words: &Words) {
-        let starts = self.starts.words();
-        let starts = core::array::from_fn(|index| {
-            starts.get(index).copied().unwrap_or(0) & words.get(index).copied().unwrap_or(0)
-        });
+        let starts = bits::and(&self.starts.words(), words);
         // The caller owns the pages, so nobody else changes their start bits.
         self.starts.clear_words(&starts);
         self.free.set_words(words);
@@ -307,19 +301,12 @@ impl Block {
     pub(crate) fn snapshot(&self) -> Option<Taken> {
         let words = self.lazy.take();
         let first = bits::next_set(&words, 0)?;
-        let starts = self.starts.words();
-        let areas = words.iter().zip(&starts).map(|(lazy, start)| lazy & start);
-        // CAST: A number of bits fits in a `usize`.
-        let areas = areas.map(|word| word.count_ones() as usize).sum();
-        let mut end = first;
-        for (run, len) in bits::runs(&words) {
-            end = run.saturating_add(len);
-        }
+        let end = bits::last_set(&words)?.saturating_add(1);
         self.flushing.store(&words);
         Some(Taken {
             cover: Span::from_bounds(self.address_of(first), self.address_of(end))?,
             pages: bits::weight(&words),
-            areas,
+            areas: bits::weight(&bits::and(&words, &self.starts.words())),
         })
     }
 

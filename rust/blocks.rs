@@ -105,6 +105,15 @@ fn count_up(counts: &mut [usize; BANDS], band: usize) {
     }
 }
 
+/// A number of lazy pages, which is below zero if a purge was faster than those who count.
+fn not_below_zero(pages: usize) -> usize {
+    if pages > usize::MAX / 2 {
+        0
+    } else {
+        pages
+    }
+}
+
 /// All blocks of a space.
 pub(crate) struct Blocks {
     dir: Directory,
@@ -467,9 +476,7 @@ impl Blocks {
         // After the full barrier in `Block::retire()`: either this sees that the purge, which clears the
         // bit and then takes the lazy pages, has cleared it, or the purge takes the pages.
         if let Some((maps, bit)) = self.dir.maps(index) {
-            if !maps.dirty.has(bit) {
-                maps.dirty.insert(bit);
-            }
+            maps.dirty.insert(bit);
         }
         cpu.counters.retire_block.one();
 
@@ -485,13 +492,7 @@ impl Blocks {
     /// Lazy pages, but for those that CPUs count for themselves.
     fn lazy_pages_counted(&self) -> usize {
         // Relaxed: as in `retire()`.
-        let pages = self.lazy.load(Relaxed);
-        // Below zero, if a purge was faster than those who count.
-        if pages > usize::MAX / 2 {
-            0
-        } else {
-            pages
-        }
+        not_below_zero(self.lazy.load(Relaxed))
     }
 
     /// Lazy pages of all blocks.
@@ -500,11 +501,7 @@ impl Blocks {
         for cpu in cpus.iter() {
             pages = pages.wrapping_add(cpu.lazy.load(Relaxed));
         }
-        if pages > usize::MAX / 2 {
-            0
-        } else {
-            pages
-        }
+        not_below_zero(pages)
     }
 
     /// Takes over an area of a block that was never mapped. Spins.
@@ -525,7 +522,7 @@ impl Blocks {
         let mut pages = 0_usize;
         for (first, maps) in self.dir.all_maps() {
             let dirty = maps.dirty.take();
-            for bit in set_bits(&dirty) {
+            for bit in bits::set_bits(&dirty) {
                 let rcu = Guard::new();
                 let taken = self
                     .dir
@@ -572,7 +569,7 @@ impl Blocks {
             } else {
                 maps.flushing.words()
             };
-            for bit in set_bits(&flushing) {
+            for bit in bits::set_bits(&flushing) {
                 let index = first.wrapping_add(bit);
                 let rcu = Guard::new();
                 if let Some(block) = self.dir.block(index, &rcu) {
@@ -608,12 +605,8 @@ impl Blocks {
         let band = too_many.position(|too_many| too_many)?;
         for (first, maps) in self.dir.all_maps().rev() {
             let partial = maps.partial.get(band)?.words();
-            let empty = maps.empty.words();
-            let both = core::array::from_fn(|index| {
-                let of = |words: &bits::Words| words.get(index).copied().unwrap_or(0);
-                of(&partial) & of(&empty)
-            });
-            let Some(bit) = set_bits(&both).last() else {
+            let both = bits::and(&partial, &maps.empty.words());
+            let Some(bit) = bits::last_set(&both) else {
                 continue;
             };
             let index = first.wrapping_add(bit);
@@ -725,13 +718,3 @@ impl Blocks {
 
 /// There is no block at an address.
 pub(crate) struct NoBlock;
-
-/// The numbers of the set bits.
-fn set_bits(words: &bits::Words) -> impl Iterator<Item = usize> + '_ {
-    let mut from = 0;
-    core::iter::from_fn(move || {
-        let bit = bits::next_set(words, from)?;
-        from = bit.saturating_add(1);
-        Some(bit)
-    })
-}

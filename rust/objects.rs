@@ -59,23 +59,19 @@ pub(crate) struct Objects {
 impl Objects {
     /// `count` objects that nobody uses. Sleeps if `flags` allow it.
     pub(crate) fn new(count: usize, flags: Flags) -> Result<Self> {
-        let chunk = |count: usize| -> Result<KVec<Memory>> {
+        let mut rest = count;
+        let mut chunk = || -> Result<KVec<Memory>> {
+            let count = rest.min(CHUNK);
+            rest = rest.saturating_sub(count);
             let mut chunk = KVec::with_capacity(count, flags)?;
             for _ in 0..count {
                 chunk.push(Memory(UnsafeCell::new([0; 4])), flags)?;
             }
             Ok(chunk)
         };
-        let first = count.min(CHUNK);
         // INVARIANT: Just zeroed.
         Ok(Self {
-            chunks: [
-                chunk(first)?,
-                match count.min(2 * CHUNK).checked_sub(first) {
-                    None | Some(0) => KVec::new(),
-                    Some(rest) => chunk(rest)?,
-                },
-            ],
+            chunks: [chunk()?, chunk()?],
         })
     }
 

@@ -549,10 +549,10 @@ impl<T: Tlb> Space<T> {
         self.free_flushed(&areas, pages, &flush, drain);
         self.blocks.end_purge(taken);
         if drain {
-            self.blocks.put_current(&self.cpus);
-            self.sweep(Sweep::ALL, Gfp::NOWAIT, usize::MAX);
+            self.give_back_all(Gfp::NOWAIT, usize::MAX);
+        } else {
+            self.free_blocks(false, Gfp::NOWAIT, usize::MAX);
         }
-        self.free_blocks(drain, Gfp::NOWAIT, usize::MAX);
         purged
     }
 
@@ -678,17 +678,20 @@ impl<T: Tlb> Space<T> {
         } else {
             MAX_ATOMIC
         };
-        self.blocks.put_current(&self.cpus);
-        self.sweep(Sweep::ALL, gfp, most)
-            .wrapping_add(self.free_blocks(true, gfp, most))
+        self.give_back_all(gfp, most)
     }
 
     /// Gives back all cached ranges and empty blocks, from memory reclaim: sleepable, but without
     /// waiting for memory.
     pub(crate) fn drain_for_reclaim(&self) {
+        self.give_back_all(Gfp::NOWAIT, usize::MAX);
+    }
+
+    /// Gives back cached ranges and empty blocks, about `most` of each. Returns how many.
+    fn give_back_all(&self, gfp: Gfp, most: usize) -> usize {
         self.blocks.put_current(&self.cpus);
-        self.sweep(Sweep::ALL, Gfp::NOWAIT, usize::MAX);
-        self.free_blocks(true, Gfp::NOWAIT, usize::MAX);
+        self.sweep(Sweep::ALL, gfp, most)
+            .wrapping_add(self.free_blocks(true, gfp, most))
     }
 
     /// Gives back the cached ranges of a sweep, [`BATCH`] under one hold of the lock. What there is
