@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Bitmaps of the pages of a block, which several CPUs change at once.
+//! Bitmaps of the units of a block, which several CPUs change at once.
 //!
 //! Who clears bits to own them does it by compare and exchange. Everybody else changes bits that are
 //! already his to change, and known to be the opposite, so adding and subtracting sets and clears them
@@ -18,11 +18,11 @@ use kernel::sync::atomic::{
 // CAST: A number of bits fits in a `usize`.
 pub(crate) const BITS: usize = usize::BITS as usize;
 
-/// Number of bits: pages in a block.
-pub(crate) const PAGES: usize = 512;
+/// Number of bits: units in a block.
+pub(crate) const UNITS: usize = 512;
 
 /// Words in a map.
-pub(crate) const WORDS: usize = PAGES / BITS;
+pub(crate) const WORDS: usize = UNITS / BITS;
 
 /// How often to try again to own bits in several words that others are taking.
 const MAX_TRIES: usize = 4;
@@ -99,7 +99,7 @@ pub(crate) fn find_run(words: &Words, len: usize, align: u32) -> Option<usize> {
     let mut first = 0;
     loop {
         first = next_set(words, first)?.checked_next_multiple_of(step)?;
-        if first.checked_add(len)? > PAGES {
+        if first.checked_add(len)? > UNITS {
             return None;
         }
         match last_clear(words, first, len) {
@@ -174,7 +174,7 @@ pub(crate) fn runs(words: &Words) -> impl Iterator<Item = (usize, usize)> + '_ {
     let mut from = 0;
     core::iter::from_fn(move || {
         let first = next_set(words, from)?;
-        from = next_set(&clear, first).unwrap_or(PAGES);
+        from = next_set(&clear, first).unwrap_or(UNITS);
         Some((first, from.saturating_sub(first)))
     })
 }
@@ -206,7 +206,7 @@ pub(crate) fn weight(words: &Words) -> usize {
     words.iter().map(|word| word.count_ones() as usize).sum()
 }
 
-/// A bitmap of [`PAGES`] bits.
+/// A bitmap of [`UNITS`] bits.
 pub(crate) struct Map([Atomic<usize>; WORDS]);
 
 impl Map {
@@ -424,7 +424,7 @@ mod tests {
     /// What `claim()` has to find, bit by bit.
     fn expected(words: &Words, len: usize, align: u32) -> Option<usize> {
         let set = |bit: usize| words.get(bit / BITS).copied().unwrap_or(0) >> (bit % BITS) & 1 == 1;
-        (0..=PAGES - len)
+        (0..=UNITS - len)
             .step_by(1 << align)
             .find(|&first| (first..first + len).all(set))
     }
@@ -474,13 +474,13 @@ mod tests {
         assert!(map.claim_at(60, 10));
         assert!(!map.claim_at(50, 11));
         assert!(!map.claim_at(69, 100));
-        assert_eq!(weight(&map.words()), PAGES - 10);
+        assert_eq!(weight(&map.words()), UNITS - 10);
         assert!(map.claim_at(0, 60));
-        assert!(map.claim_at(70, PAGES - 70));
+        assert!(map.claim_at(70, UNITS - 70));
         assert_eq!(weight(&map.words()), 0);
         map.set(60, 10);
         assert_eq!(runs(&map.words()).next(), Some((60, 10)));
-        assert_eq!(map.at_or_below(PAGES - 1), Some(69));
+        assert_eq!(map.at_or_below(UNITS - 1), Some(69));
         assert_eq!(map.at_or_below(64), Some(64));
         assert_eq!(map.at_or_below(59), None);
         assert_eq!(map.words(), run_at(60, 10));

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A block: a piece of the space whose pages are handed out by bitmap.
+//! A block: a piece of the space whose units are handed out by bitmap.
 //!
-//! Each page of a block is in one of these states:
+//! A unit of a *fine* block is a page, one of a *coarse* block are [`COARSE_PAGES`] pages. Each unit is in
+//! one of these states:
 //!
-//! | page is | in `free` | in `lazy` | in `flushing` |
+//! | unit is | in `free` | in `lazy` | in `flushing` |
 //! |---|---|---|---|
 //! | free | 1 | 0 | 0 |
 //! | part of an area that is busy or unlinked | 0 | 0 | 0 |
 //! | lazy, and no purge has come to it | 0 | 1 | 0 |
 //! | lazy, and about to be flushed | 0 | 0 | 1 |
 //!
-//! Whoever moves a page from one state to the next owns it meanwhile: who has claimed it, who has
-//! unlinked its area, the purge that has taken it out of `lazy`. `starts` has a bit for the first page
+//! Whoever moves a unit from one state to the next owns it meanwhile: who has claimed it, who has
+//! unlinked its area, the purge that has taken it out of `lazy`. `starts` has a bit for the first unit
 //! of each area that is not free. The area objects are part of the block ([`crate::objects`]), one for
-//! each `1 << (band + 1)` pages: areas of a block have at least that many, so no two of them start in the
-//! same ones.
+//! as many units as the smallest area of the band has, so no two areas have the same.
 
 use crate::{
     area::{
@@ -30,7 +30,7 @@ use crate::{
         self,
         Map,
         Words,
-        PAGES, //
+        UNITS, //
     },
     mm,
     objects::Objects,
@@ -48,72 +48,123 @@ use kernel::{
     }, //
 };
 
-/// Bytes in a block.
-pub(crate) const SIZE: usize = PAGES * PAGE_SIZE;
+/// Bytes in a fine block.
+pub(crate) const SIZE: usize = UNITS * PAGE_SIZE;
 
-/// Areas of up to this many pages, aligned to no more, are served from blocks. Of larger ones a block has
+/// Pages in a unit of a coarse block.
+pub(crate) const COARSE_PAGES: usize = 1 << COARSE_SHIFT;
+const COARSE_SHIFT: u32 = 4;
+
+/// Bytes in a coarse block.
+pub(crate) const COARSE_SIZE: usize = SIZE << COARSE_SHIFT;
+
+/// Areas of up to this many units, aligned to no more, are served from blocks. Of larger ones a block has
 /// so few that a cached range is cheaper (docs/measurements.md).
-pub(crate) const MAX_PAGES: usize = PAGES / 16;
+pub(crate) const MAX_UNITS: usize = UNITS / 16;
 
-/// Number of bands of sizes: 1 to 3 pages, 4 to 7, 8 to 15, 16 to 31, and 32.
-pub(crate) const BANDS: usize = 5;
+/// Number of bands of one kind of blocks: areas of 2 or 3 units, 4 to 7, 8 to 15, 16 to 31, and 32.
+const STEPS: usize = 5;
+
+/// Number of bands of sizes: first those of fine blocks, then those of coarse ones.
+pub(crate) const BANDS: usize = 2 * STEPS;
 
 /// A request as blocks see it.
 #[derive(Clone, Copy)]
 pub(crate) struct Small {
     /// Bytes, guard page included.
     size: usize,
-    /// Pages that are reserved for it.
-    pages: usize,
+    /// Units that are reserved for it.
+    units: usize,
     /// The first of them is a multiple of `1 << align`.
     align: u32,
     band: usize,
+    /// Lower bands of the same kind of blocks.
+    step: usize,
 }
 
 impl Small {
-    /// `size` bytes at a multiple of `align` bytes; [`None`] if blocks do not serve that.
-    pub(crate) fn new(size: usize, align: usize) -> Option<Self> {
-        let pages = size / PAGE_SIZE;
-        if pages == 0 || pages > MAX_PAGES || align > MAX_PAGES * PAGE_SIZE {
+    /// `size` bytes at a multiple of `align` bytes; [`None`] if blocks do not serve that, of which there
+    /// are `coarse` ones or not.
+    #[inline(always)]
+    pub(crate) fn new(size: usize, align: usize, coarse: bool) -> Option<Self> {
+        let (pages, align_pages) = (size / PAGE_SIZE, align / PAGE_SIZE);
+        if pages == 0 {
             return None;
         }
+        if pages <= MAX_UNITS && align_pages <= MAX_UNITS {
+            return Some(Self::with_units(size, pages, align_pages, 0));
+        }
+        let (units, align_units) = (pages.div_ceil(COARSE_PAGES), align_pages / COARSE_PAGES);
+        if !coarse || units > MAX_UNITS || align_units > MAX_UNITS {
+            return None;
+        }
+        Some(Self::with_units(size, units, align_units, STEPS))
+    }
+
+    /// `units` units at a multiple of `align_units`, from blocks whose first band is `first`.
+    fn with_units(size: usize, units: usize, align_units: usize, first: usize) -> Self {
         // Two at least, so that each has an object of its own.
-        let pages = pages.max(2);
-        Some(Self {
+        let units = units.max(2);
+        // CAST: A number of bits fits in a `usize`.
+        let step = (units.ilog2() as usize).saturating_sub(1);
+        Self {
             size,
-            pages,
-            align: (align / PAGE_SIZE).max(1).trailing_zeros(),
-            // CAST: A number of bits fits in a `usize`.
-            band: (pages.ilog2() as usize).saturating_sub(1),
-        })
+            units,
+            align: align_units.max(1).trailing_zeros(),
+            band: first.wrapping_add(step),
+            step,
+        }
     }
 
     /// The band that serves it: 0 to [`BANDS`] - 1.
     pub(crate) fn band(self) -> usize {
         self.band
     }
+
+    /// All bands whose blocks can serve it.
+    pub(crate) fn bands(self) -> core::ops::RangeInclusive<usize> {
+        self.band.wrapping_sub(self.step)..=self.band
+    }
+
+    /// Can blocks of `band` serve it?
+    fn fits(self, band: usize) -> bool {
+        // That is, `self.bands().contains(&band)`.
+        self.band.wrapping_sub(band) <= self.step
+    }
+
+    /// Bytes of a block of its band.
+    pub(crate) fn block_size(self) -> usize {
+        size_of_band(self.band)
+    }
 }
 
-/// Pages of a block that a purge has taken over.
+/// Bytes of a block of `band`.
+fn size_of_band(band: usize) -> usize {
+    if band < STEPS {
+        SIZE
+    } else {
+        COARSE_SIZE
+    }
+}
+
+/// Units of a block that a purge has taken over.
 pub(crate) struct Taken {
     /// What covers them.
     pub(crate) cover: Span,
-    /// How many.
+    /// How many pages.
     pub(crate) pages: usize,
     /// Of how many areas.
     pub(crate) areas: usize,
-}
-
-/// The object of the area that starts at page `first` of a block of band `band`.
-fn object_of(band: usize, first: usize) -> usize {
-    // CAST: A band is a small number.
-    first.wrapping_shr((band as u32).wrapping_add(1))
 }
 
 /// A block.
 pub(crate) struct Block {
     start: usize,
     band: usize,
+    /// Bytes in a unit, as a power of two.
+    unit_shift: u32,
+    /// Units in the smallest area that it is made for, as a power of two.
+    grain_shift: u32,
     /// The first word of `free` that may have anything.
     hint: Atomic<usize>,
     free: Map,
@@ -127,15 +178,19 @@ impl Block {
     /// A block without a place, all free, with objects for areas of band `band`. Sleeps if `flags`
     /// allow it.
     pub(crate) fn new(band: usize, flags: Flags) -> Result<Self> {
+        // CAST: A small number.
+        let grain_shift = (band % STEPS) as u32 + 1;
         Ok(Self {
             start: 0,
             band,
+            unit_shift: (size_of_band(band) / UNITS).trailing_zeros(),
+            grain_shift,
             hint: Atomic::new(0),
             free: Map::new(true),
             starts: Map::new(false),
             lazy: Map::new(false),
             flushing: Map::new(false),
-            objects: Objects::new(object_of(band, PAGES), flags)?,
+            objects: Objects::new(UNITS.wrapping_shr(grain_shift), flags)?,
         })
     }
 
@@ -144,9 +199,19 @@ impl Block {
         self.start = start;
     }
 
+    /// Where it is.
+    pub(crate) fn start(&self) -> usize {
+        self.start
+    }
+
+    /// Bytes in it.
+    pub(crate) fn size(&self) -> usize {
+        size_of_band(self.band)
+    }
+
     /// The addresses of the block.
     pub(crate) fn span(&self) -> Option<Span> {
-        Span::with_size(self.start, SIZE)
+        Span::with_size(self.start, self.size())
     }
 
     /// The band it serves.
@@ -154,24 +219,38 @@ impl Block {
         self.band
     }
 
-    /// The object of the area that starts at page `first`.
+    /// The object of the area that starts at unit `first`.
     fn object_of(&self, first: usize) -> usize {
-        object_of(self.band, first)
+        first.wrapping_shr(self.grain_shift)
     }
 
-    /// The smallest area it is made for, in pages.
+    /// The smallest area it is made for, in units.
     fn grain(&self) -> usize {
-        // CAST: As above.
-        2_usize.wrapping_shl(self.band as u32)
+        1_usize.wrapping_shl(self.grain_shift)
     }
 
-    fn page_of(&self, addr: usize) -> Option<usize> {
-        let page = addr.checked_sub(self.start)? / PAGE_SIZE;
-        (page < PAGES).then_some(page)
+    fn unit_of(&self, addr: usize) -> Option<usize> {
+        let unit = addr.checked_sub(self.start)?.wrapping_shr(self.unit_shift);
+        (unit < UNITS).then_some(unit)
     }
 
-    fn address_of(&self, page: usize) -> usize {
-        self.start.wrapping_add(page.wrapping_mul(PAGE_SIZE))
+    fn address_of(&self, unit: usize) -> usize {
+        self.start.wrapping_add(unit.wrapping_shl(self.unit_shift))
+    }
+
+    /// Units that are reserved for an area of `bytes` bytes.
+    fn units_for(&self, bytes: usize) -> usize {
+        let last = bytes.saturating_sub(1).wrapping_shr(self.unit_shift);
+        last.wrapping_add(1).max(2)
+    }
+
+    fn pages_in(&self, units: usize) -> usize {
+        units.wrapping_shl(self.unit_shift) / PAGE_SIZE
+    }
+
+    /// Can it serve such requests?
+    pub(crate) fn serves(&self, small: Small) -> bool {
+        small.fits(self.band)
     }
 
     /// Is there room for an area that the block is made for?
@@ -181,22 +260,22 @@ impl Block {
 
     /// Is nothing reserved?
     pub(crate) fn is_empty(&self) -> bool {
-        bits::weight(&self.free.words()) == PAGES
+        bits::weight(&self.free.words()) == UNITS
     }
 
-    /// Makes a busy area of free pages. No lock; any context.
+    /// Makes a busy area of free units, for a request that it serves. No lock; any context.
     #[inline]
     pub(crate) fn alloc(&self, small: Small, attributes: &Attributes) -> Option<AreaPtr> {
         let first = self
             .free
-            .claim(small.pages, small.align, self.grain(), &self.hint)?;
+            .claim(small.units, small.align, self.grain(), &self.hint)?;
         let object = self.objects.occupy(self.object_of(first));
         let (Some(area), Some(span)) =
             (object, Span::with_size(self.address_of(first), small.size))
         else {
-            // The pages stay reserved: safe, but lost.
+            // The units stay reserved: safe, but lost.
             mm::refuse!(
-                "page {} of the block at {:#x} is not free",
+                "unit {} of the block at {:#x} is not free",
                 first,
                 self.start
             );
@@ -214,22 +293,22 @@ impl Block {
     /// not change within the area as long as it is.
     #[inline(always)]
     pub(crate) fn find(&self, addr: usize) -> Option<(AreaPtr, Seen)> {
-        let first = self.starts.at_or_below(self.page_of(addr)?)?;
+        let first = self.starts.at_or_below(self.unit_of(addr)?)?;
         let (area, seen) = self.objects.look(self.object_of(first))?;
         seen.contains(addr).then_some((area, seen))
     }
 
     /// Makes the busy area that contains `addr` one that is not found any more.
     pub(crate) fn unlink(&self, addr: usize) -> Option<Area<Leaving>> {
-        let first = self.starts.at_or_below(self.page_of(addr)?)?;
+        let first = self.starts.at_or_below(self.unit_of(addr)?)?;
         self.objects.leave(self.object_of(first), addr)
     }
 
     /// The first of `what` makes something of, of the areas from the one at `addr` on that are not
     /// free. It gets the object and the first address.
     fn next_start<T>(&self, addr: usize, what: impl Fn(usize, usize) -> Option<T>) -> Option<T> {
-        let page = self.page_of(addr.max(self.start))?;
-        let mut from = self.starts.at_or_below(page).unwrap_or(page);
+        let unit = self.unit_of(addr.max(self.start))?;
+        let mut from = self.starts.at_or_below(unit).unwrap_or(unit);
         let starts = self.starts.words();
         loop {
             let first = bits::next_set(&starts, from)?;
@@ -257,37 +336,37 @@ impl Block {
         })
     }
 
-    /// The pages of an area of this block: the first, and how many are reserved.
-    fn pages_of(&self, area: &Area<Unlinked>) -> Option<(usize, usize)> {
-        let first = self.page_of(area.span()?.first())?;
-        Some((first, area.pages().max(2)))
+    /// The units of an area of this block: the first, and how many are reserved.
+    fn units_of(&self, area: &Area<Unlinked>) -> Option<(usize, usize)> {
+        let span = area.span()?;
+        Some((self.unit_of(span.first())?, self.units_for(span.size())))
     }
 
     /// Takes over an area that was unmapped, but not flushed. Returns how many pages that are. Ends
     /// with a full barrier.
     pub(crate) fn retire(&self, area: Area<Unlinked>) -> usize {
-        let Some((first, pages)) = self.pages_of(&area) else {
+        let Some((first, units)) = self.units_of(&area) else {
             return 0;
         };
-        // Before the bits: from then on a purge may make the pages free for the next user.
+        // Before the bits: from then on a purge may make the units free for the next user.
         area.vacate();
-        self.lazy.set_and_fence(first, pages);
-        pages
+        self.lazy.set_and_fence(first, units);
+        self.pages_in(units)
     }
 
-    /// Takes over an area that was never mapped: its pages are free at once.
+    /// Takes over an area that was never mapped: its units are free at once.
     pub(crate) fn release(&self, area: Area<Unlinked>) {
-        let Some((first, pages)) = self.pages_of(&area) else {
+        let Some((first, units)) = self.units_of(&area) else {
             return;
         };
         area.vacate();
-        self.make_free(&bits::run_at(first, pages));
+        self.make_free(&bits::run_at(first, units));
     }
 
-    /// Makes pages free that are the caller's.
+    /// Makes units free that are the caller's.
     fn make_free(&self, words: &Words) {
         let starts = bits::and(&self.starts.words(), words);
-        // The caller owns the pages, so nobody else changes their start bits.
+        // The caller owns the units, so nobody else changes their start bits.
         self.starts.clear_words(&starts);
         self.free.set_words(words);
         // Relaxed: only a hint; who finds nothing looks everywhere.
@@ -297,7 +376,7 @@ impl Block {
         }
     }
 
-    /// Takes over all lazy pages for a purge. Only one purge at a time.
+    /// Takes over all lazy units for a purge. Only one purge at a time.
     pub(crate) fn snapshot(&self) -> Option<Taken> {
         let words = self.lazy.take();
         let first = bits::next_set(&words, 0)?;
@@ -305,37 +384,36 @@ impl Block {
         self.flushing.store(&words);
         Some(Taken {
             cover: Span::from_bounds(self.address_of(first), self.address_of(end))?,
-            pages: bits::weight(&words),
+            pages: self.pages_in(bits::weight(&words)),
             areas: bits::weight(&bits::and(&words, &self.starts.words())),
         })
     }
 
-    /// The ranges that a purge has taken over.
+    /// The units that a purge has taken over.
     pub(crate) fn flushing(&self) -> Words {
         self.flushing.words()
     }
 
-    /// The addresses of a run of pages.
-    pub(crate) fn run(&self, first: usize, pages: usize) -> Option<Span> {
-        Span::with_size(self.address_of(first), pages.checked_mul(PAGE_SIZE)?)
+    /// The addresses of a run of units.
+    pub(crate) fn run(&self, first: usize, units: usize) -> Option<Span> {
+        Span::with_size(self.address_of(first), units.wrapping_shl(self.unit_shift))
     }
 
-    /// Makes free what a purge has taken over and flushed. Returns how many pages.
-    pub(crate) fn free_flushed(&self) -> usize {
+    /// Makes free what a purge has taken over and flushed.
+    pub(crate) fn free_flushed(&self) {
         let words = self.flushing.words();
         self.flushing.store(&[0; bits::WORDS]);
         self.make_free(&words);
-        bits::weight(&words)
     }
 
     /// Claims the whole block, if all of it is free: nobody can allocate from it then.
     pub(crate) fn close(&self) -> bool {
-        self.free.claim_at(0, PAGES)
+        self.free.claim_at(0, UNITS)
     }
 
     /// Undoes [`Block::close`].
     pub(crate) fn open(&self) {
-        self.free.set(0, PAGES);
+        self.free.set(0, UNITS);
     }
 
     /// Are all objects unused, as they must be before the memory is freed?
@@ -355,7 +433,8 @@ impl Block {
             let words = self.all_words();
             let (mut contents, sane) = self.check(&words, quiet);
             let [flushing, lazy, ..] = &words;
-            contents.lazy_pages = bits::weight(lazy).wrapping_add(bits::weight(flushing));
+            let lazy_units = bits::weight(lazy).wrapping_add(bits::weight(flushing));
+            contents.lazy_pages = self.pages_in(lazy_units);
             if sane {
                 return Ok(contents);
             }
@@ -394,20 +473,20 @@ impl Block {
                     self.objects.not_busy(object)
                 }
             };
-            let pages = (span.map_or(0, Span::size) / PAGE_SIZE).max(2);
+            let units = self.units_for(span.map_or(0, Span::size));
             // An area that is just being made busy has the bounds of the one before.
             if quiet {
                 sane &= first >= end;
                 sane &= span.is_some_and(|span| span.first() == self.address_of(first));
             }
-            end = first.saturating_add(pages);
-            covered = covered.wrapping_add(pages);
+            end = first.saturating_add(units);
+            covered = covered.wrapping_add(units);
         }
         if quiet {
-            sane &= end <= PAGES;
-            // A purge that came to one word of an area and not yet to the next one leaves lazy pages
+            sane &= end <= UNITS;
+            // A purge that came to one word of an area and not yet to the next one leaves lazy units
             // without a start, so this is not always so.
-            sane &= covered.wrapping_add(bits::weight(free)) == PAGES;
+            sane &= covered.wrapping_add(bits::weight(free)) == UNITS;
         }
         (contents, sane)
     }

@@ -19,12 +19,13 @@ use crate::{
     },
     bits::{
         self,
-        PAGES, //
+        UNITS, //
     },
     block::{
         Block,
         Small,
-        BANDS, //
+        BANDS,
+        SIZE, //
     },
     dir::{
         Directory,
@@ -90,6 +91,8 @@ struct Pool {
     cursor: [usize; BANDS],
     /// Blocks there are, or are about to be.
     live: usize,
+    /// The same in bytes.
+    bytes: usize,
     /// For each band, blocks that are empty and not held.
     empty: [usize; BANDS],
     /// The same that were taken out of the pool since the last purge.
@@ -102,6 +105,20 @@ struct Pool {
 fn count_up(counts: &mut [usize; BANDS], band: usize) {
     if let Some(count) = counts.get_mut(band) {
         *count = count.saturating_add(1);
+    }
+}
+
+impl Pool {
+    /// Counts a block of `bytes` bytes.
+    fn add(&mut self, bytes: usize) {
+        self.live = self.live.saturating_add(1);
+        self.bytes = self.bytes.saturating_add(bytes);
+    }
+
+    /// Does not count one any more.
+    fn subtract(&mut self, bytes: usize) {
+        self.live = self.live.saturating_sub(1);
+        self.bytes = self.bytes.saturating_sub(bytes);
     }
 }
 
@@ -118,7 +135,7 @@ fn not_below_zero(pages: usize) -> usize {
 pub(crate) struct Blocks {
     dir: Directory,
     pool: Locked<Pool>,
-    /// Most blocks that there may be.
+    /// Most bytes that blocks may have.
     limit: usize,
     /// Lazy pages, but for those that CPUs count for themselves. May be below zero for a moment.
     lazy: Atomic<usize>,
@@ -150,16 +167,18 @@ pub(crate) struct BlockCensus {
 
 impl Blocks {
     /// No blocks, for a space of which `home` is served from blocks.
-    /// There are at most `limit`, or what is reasonable for the size of `home`.
+    /// There are at most as many as `limit` fine ones, or what is reasonable for the size of `home`.
     pub(crate) fn new(home: Span, limit: Option<usize>) -> Result<Self> {
         let dir = Directory::new(home)?;
         let limit = limit.unwrap_or(match dir.capacity() {
             MIN_BLOCKS.. => dir.capacity() / SHARE,
             _ => 0,
         });
+        let limit = limit.saturating_mul(SIZE);
         let pool = Pool {
             cursor: [0; BANDS],
             live: 0,
+            bytes: 0,
             empty: [0; BANDS],
             taken: [0; BANDS],
             keep: [MIN_KEEP; BANDS],
@@ -173,9 +192,13 @@ impl Blocks {
         })
     }
 
-    /// Are there any, or can there be?
-    pub(crate) fn are_used(&self) -> bool {
-        self.limit > 0
+    /// A request for `size` bytes at a multiple of `align`, if blocks serve such ones.
+    #[inline(always)]
+    pub(crate) fn small(&self, size: usize, align: usize) -> Option<Small> {
+        if self.limit == 0 {
+            return None;
+        }
+        Small::new(size, align, self.dir.has_coarse())
     }
 
     /// Where blocks can be.
@@ -196,7 +219,7 @@ impl Blocks {
         let current = cpu.current.get(small.band())?.load(Relaxed);
         let block = self.dir.block(current.checked_sub(1)?, &rcu)?;
         // The block of that number may be another one by now.
-        if block.band() > small.band() {
+        if !block.serves(small) {
             return None;
         }
         block.alloc(small, attributes)
@@ -221,7 +244,7 @@ impl Blocks {
     }
 
     /// As [`Blocks::refill`], from all blocks that can serve it, those of other CPUs and of lower bands
-    /// as well: for when there is no room for a new one.
+    /// of the same kind as well: for when there is no room for a new one.
     pub(crate) fn steal(
         &self,
         cpus: &Cpus,
@@ -231,7 +254,7 @@ impl Blocks {
         self.put_current(cpus);
         let cpu = cpus.here();
         let mut pool = self.pool.lock();
-        for band in (0..=small.band()).rev() {
+        for band in small.bands().rev() {
             if let Some(cursor) = pool.cursor.get_mut(band) {
                 *cursor = 0;
             }
@@ -283,7 +306,7 @@ impl Blocks {
     fn next_partial(&self, band: usize, from: usize) -> Option<usize> {
         for (first, maps) in self.dir.all_maps() {
             let start = match from.checked_sub(first) {
-                Some(bit) if bit >= PAGES => continue,
+                Some(bit) if bit >= UNITS => continue,
                 Some(bit) => bit,
                 None => 0,
             };
@@ -372,30 +395,29 @@ impl Blocks {
         }
     }
 
-    /// May there be one more block? If so it counts from now on.
-    pub(crate) fn reserve(&self) -> bool {
+    /// May there be one more block of `bytes` bytes? If so it counts from now on.
+    pub(crate) fn reserve(&self, bytes: usize) -> bool {
         let mut pool = self.pool.lock();
-        let ok = pool.live < self.limit;
+        let ok = pool.bytes.saturating_add(bytes) <= self.limit;
         if ok {
-            pool.live = pool.live.saturating_add(1);
+            pool.add(bytes);
         }
         ok
     }
 
     /// Undoes [`Blocks::reserve`].
-    pub(crate) fn unreserve(&self) {
-        let mut pool = self.pool.lock();
-        pool.live = pool.live.saturating_sub(1);
+    pub(crate) fn unreserve(&self, bytes: usize) {
+        self.pool.lock().subtract(bytes);
     }
 
-    /// Is there an array for a block at `addr`?
+    /// Is there a part of the directory for a block at `addr`?
     pub(crate) fn is_prepared(&self, addr: usize) -> bool {
         self.dir
             .index_of(addr)
             .is_some_and(|index| self.dir.is_prepared(index))
     }
 
-    /// Makes an array for a block at `addr`. Sleeps if `flags` allow it.
+    /// Makes a part of the directory for a block at `addr`. Sleeps if `flags` allow it.
     pub(crate) fn prepare(&self, addr: usize, flags: Flags) -> Result {
         self.dir
             .prepare(self.dir.index_of(addr).ok_or(EINVAL)?, flags)
@@ -435,7 +457,7 @@ impl Blocks {
         addr: usize,
         rcu: &Guard,
     ) -> Result<Option<(AreaPtr, Seen)>, NoBlock> {
-        let (_, block) = self.dir.block_at(addr, rcu).ok_or(NoBlock)?;
+        let block = self.dir.block_at(addr, rcu).ok_or(NoBlock)?;
         Ok(block.find(addr))
     }
 
@@ -445,22 +467,27 @@ impl Blocks {
         addr: usize,
         rcu: &Guard,
     ) -> Result<Option<Area<crate::area::Leaving>>, NoBlock> {
-        let (_, block) = self.dir.block_at(addr, rcu).ok_or(NoBlock)?;
+        let block = self.dir.block_at(addr, rcu).ok_or(NoBlock)?;
         Ok(block.unlink(addr))
     }
 
     /// The lowest busy area that ends above `addr`, in the block at `addr`.
     pub(crate) fn next_busy(&self, block: Span, addr: usize) -> Option<(AreaPtr, Seen)> {
         let rcu = Guard::new();
-        let (_, found) = self.dir.block_at(block.first(), &rcu)?;
+        let found = self.dir.block_at(block.first(), &rcu)?;
         found.next_busy(addr)
     }
 
     /// The lowest area that ends above `addr` and is neither busy nor free, in a block.
     pub(crate) fn next_lazy(&self, block: Span, addr: usize) -> Option<Span> {
         let rcu = Guard::new();
-        let (_, found) = self.dir.block_at(block.first(), &rcu)?;
+        let found = self.dir.block_at(block.first(), &rcu)?;
         found.next_lazy(addr)
+    }
+
+    /// A block with its number.
+    fn numbered<'a>(&self, block: &'a Block) -> Option<(usize, &'a Block)> {
+        Some((self.dir.index_of(block.start())?, block))
     }
 
     /// Takes over an unmapped area of a block. Returns about how many pages are lazy now. Any context.
@@ -468,7 +495,7 @@ impl Blocks {
         let rcu = Guard::new();
         let addr = area.span().map_or(0, Span::first);
         let found = self.dir.block_at(addr, &rcu);
-        let Some((index, block)) = found else {
+        let Some((index, block)) = found.and_then(|block| self.numbered(block)) else {
             // Cannot be: a block with an area in it stays. The token says what is lost.
             return self.lazy_pages_counted();
         };
@@ -508,7 +535,8 @@ impl Blocks {
     pub(crate) fn release(&self, area: Area<Unlinked>) {
         let rcu = Guard::new();
         let addr = area.span().map_or(0, Span::first);
-        let Some((index, block)) = self.dir.block_at(addr, &rcu) else {
+        let found = self.dir.block_at(addr, &rcu);
+        let Some((index, block)) = found.and_then(|block| self.numbered(block)) else {
             return;
         };
         block.release(area);
@@ -587,7 +615,7 @@ impl Blocks {
     pub(crate) fn end_purge(&self, pages: usize) {
         let mut pool = self.pool.lock();
         pool.cursor = [0; BANDS];
-        if pages >= PAGES {
+        if pages >= UNITS {
             let taken = core::mem::take(&mut pool.taken);
             for (keep, taken) in pool.keep.iter_mut().zip(taken) {
                 let needed = taken.saturating_add(taken / 4);
@@ -612,15 +640,16 @@ impl Blocks {
             let index = first.wrapping_add(bit);
             self.hold(&mut pool, index);
             let rcu = Guard::new();
-            if !self.dir.block(index, &rcu).is_some_and(Block::close) {
+            let block = self.dir.block(index, &rcu);
+            let Some(block) = block.filter(|block| block.close()) else {
                 // A task that was moved to another CPU has allocated from it.
                 self.put(&mut pool, index);
                 return None;
-            }
+            };
+            pool.subtract(block.size());
             let removed = self.dir.remove(index);
             // Before there can be another block of that number.
             maps.held.clear_bit(bit);
-            pool.live = pool.live.saturating_sub(1);
             return removed;
         }
         None
@@ -633,11 +662,12 @@ impl Blocks {
         };
         let rcu = Guard::new();
         // Only now: who still knows the block may allocate from it, and the areas must be found.
-        if let Some(block) = self.dir.block(index, &rcu) {
+        let block = self.dir.block(index, &rcu);
+        if let Some(block) = block {
             block.open();
         }
         let mut pool = self.pool.lock();
-        pool.live = pool.live.saturating_add(1);
+        pool.add(block.map_or(0, Block::size));
         self.update(&mut pool, index);
     }
 
@@ -669,7 +699,7 @@ impl Blocks {
         quiet: bool,
     ) -> Option<Result<crate::block::Contents>> {
         let rcu = Guard::new();
-        Some(self.dir.block_at(addr, &rcu)?.1.validate(quiet))
+        Some(self.dir.block_at(addr, &rcu)?.validate(quiet))
     }
 
     /// Checks what the pool knows of the blocks. Holds its lock all the time: for tests and debugging.
@@ -679,7 +709,7 @@ impl Blocks {
         let mut empty = 0_usize;
         let mut held = 0_usize;
         for (first, maps) in self.dir.all_maps() {
-            for bit in 0..PAGES {
+            for bit in 0..UNITS {
                 let index = first.wrapping_add(bit);
                 let partial = maps.partial.iter().any(|map| map.has(bit));
                 let known = partial || maps.empty.has(bit) || maps.held.has(bit);

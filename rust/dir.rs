@@ -2,8 +2,9 @@
 
 //! The directory of blocks: from an address to the block that it is in, without a lock.
 //!
-//! Two levels of arrays, by the number of the block: two loads, whatever the number of blocks and of
-//! CPUs. Next to each array are bitmaps with a bit for each block in it, for [`crate::blocks`].
+//! Two levels, with an entry for each [`SIZE`] bytes: a few loads, whatever the number of blocks and of
+//! CPUs. The number of a block is that of its first entry; a coarse one has several. Each part of the
+//! directory has bitmaps as well, with a bit for each of its entries, for [`crate::blocks`].
 //!
 //! A block that is removed from the directory is freed after a grace period of RCU, and only if none
 //! of its area objects is in use.
@@ -13,6 +14,7 @@ use crate::{
     block::{
         Block,
         BANDS,
+        COARSE_SIZE,
         SIZE, //
     },
     grace::{
@@ -31,26 +33,33 @@ use kernel::{
     alloc::Flags,
     prelude::*,
     sync::atomic::{
-        Acquire,
         Atomic,
         Full,
+        Relaxed,
         Release, //
     }, //
 };
 
-/// Blocks in an array.
-const FANOUT: usize = crate::bits::PAGES;
+/// Entries of a part.
+const FANOUT: usize = crate::bits::UNITS;
 
-/// Arrays at most.
-const MAX_ARRAYS: usize = 512;
+/// Parts at most.
+const MAX_PARTS: usize = 512;
 
 /// So many bytes at the start of the space are in no block: room for requests that want to be there.
 const HEADROOM: usize = 64 * PAGE_SIZE;
 
-/// The lower level: null, or a block of which the directory owns the box.
-type Array = [Atomic<*mut c_void>; FANOUT];
+/// A space with room for fewer coarse blocks has none.
+const MIN_COARSE: usize = 64;
 
-/// What else is known of the blocks of an array.
+/// The lower level.
+struct Part {
+    /// [`FANOUT`] times null or a block, of which the directory owns the box.
+    entries: KVec<Atomic<*mut c_void>>,
+    maps: Maps,
+}
+
+/// What else is known of the blocks of a part.
 pub(crate) struct Maps {
     /// Some pages are lazy.
     pub(crate) dirty: Map,
@@ -69,16 +78,17 @@ pub(crate) struct Maps {
 ///
 /// # Invariants
 ///
-/// What `arrays` and `maps` point to lives as long as the directory; `maps` has no fewer than `arrays`.
-/// An entry of an array is null or came from [`GraceBox::into_raw`] of a [`Block`], which is freed, after
-/// a grace period, only when the entry has been taken out.
+/// What `parts` point to lives as long as the directory. An entry of a part is null or came from [`GraceBox::into_raw`] of a [`Block`] that covers its place,
+/// which is freed, after a grace period, only when all its entries have been taken out. The one with its
+/// number owns the box.
 pub(crate) struct Directory {
     /// Where block 0 starts.
     start: usize,
-    /// Number of blocks there can be.
+    /// Number of entries.
     capacity: usize,
-    arrays: KVec<Atomic<*mut Array>>,
-    maps: KVec<Atomic<*mut Maps>>,
+    /// Can there be coarse blocks?
+    coarse: bool,
+    parts: KVec<Atomic<*mut Part>>,
 }
 
 /// A block that was taken out of the directory, and its number. When it is dropped, the memory is freed
@@ -92,29 +102,30 @@ pub(crate) struct Removed {
 impl Directory {
     /// A directory without blocks, for those that lie in `home`.
     pub(crate) fn new(home: Span) -> Result<Self> {
+        let coarse = home.size() / COARSE_SIZE >= MIN_COARSE;
+        // No coarse block has its entries in two parts.
+        let align = if coarse { COARSE_SIZE } else { SIZE };
         let start = home.first().checked_add(HEADROOM);
         let start = start
-            .and_then(|start| align_up(start, SIZE))
+            .and_then(|start| align_up(start, align))
             .unwrap_or(usize::MAX);
         let bytes = home
             .end()
             .wrapping_sub(1)
             .checked_sub(start)
             .map_or(0, |last| last.saturating_add(1));
-        let capacity = (bytes / SIZE).min(FANOUT * MAX_ARRAYS);
+        let capacity = (bytes / SIZE).min(FANOUT * MAX_PARTS);
         let count = capacity.div_ceil(FANOUT);
-        let mut arrays = KVec::with_capacity(count, GFP_NOWAIT)?;
-        let mut maps = KVec::with_capacity(count, GFP_NOWAIT)?;
+        let mut parts = KVec::with_capacity(count, GFP_NOWAIT)?;
         for _ in 0..count {
-            arrays.push(Atomic::new(ptr::null_mut()), GFP_NOWAIT)?;
-            maps.push(Atomic::new(ptr::null_mut()), GFP_NOWAIT)?;
+            parts.push(Atomic::new(ptr::null_mut()), GFP_NOWAIT)?;
         }
         // INVARIANT: There is nothing in it.
         Ok(Self {
             start,
             capacity,
-            arrays,
-            maps,
+            coarse,
+            parts,
         })
     }
 
@@ -123,130 +134,152 @@ impl Directory {
         Span::with_size(self.start, self.capacity.checked_mul(SIZE)?)
     }
 
-    /// Number of blocks that there can be.
+    /// Number of fine blocks that there can be.
     pub(crate) fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// The number of the block at `addr`; there may be none at that number.
+    /// Can there be coarse blocks?
+    pub(crate) fn has_coarse(&self) -> bool {
+        self.coarse
+    }
+
+    /// The number of the entry for `addr`.
     pub(crate) fn index_of(&self, addr: usize) -> Option<usize> {
         Some(addr.checked_sub(self.start)? / SIZE)
     }
 
-    /// Makes sure that there is an array for block `index`. Sleeps if `flags` allow it.
+    /// Makes sure that there is a part for block `index`. Sleeps if `flags` allow it.
     pub(crate) fn prepare(&self, index: usize, flags: Flags) -> Result {
         if index >= self.capacity {
             return Err(EINVAL);
         }
-        let (Some(array), Some(maps)) = (
-            self.arrays.get(index / FANOUT),
-            self.maps.get(index / FANOUT),
-        ) else {
-            return Err(EINVAL);
-        };
+        let part = self.parts.get(index / FANOUT).ok_or(EINVAL)?;
         if self.is_prepared(index) {
             return Ok(());
         }
-        let new = KBox::into_raw(KBox::new(Maps::new(), flags)?);
-        // Release: who sees it sees it initialized, here and below.
-        if maps.cmpxchg(ptr::null_mut(), new, Full).is_err() {
+        let new = KBox::into_raw(KBox::new(Part::new(flags)?, flags)?);
+        // INVARIANT: All entries are null. Full, of which release is needed: who sees the part sees it
+        // initialized.
+        if part.cmpxchg(ptr::null_mut(), new, Full).is_err() {
             // SAFETY: Somebody else was faster; ours is not in use.
             drop(unsafe { KBox::from_raw(new) });
-        }
-        // As a vector, so that it is not built on the stack first.
-        let mut new = KVec::with_capacity(FANOUT, flags)?;
-        for _ in 0..FANOUT {
-            new.push(Atomic::<*mut c_void>::new(ptr::null_mut()), flags)?;
-        }
-        let (new, len, capacity) = new.into_raw_parts();
-        // INVARIANT: All entries are null.
-        if array
-            .cmpxchg(ptr::null_mut(), new.cast::<Array>(), Full)
-            .is_err()
-        {
-            // SAFETY: As above.
-            drop(unsafe { KVec::from_raw_parts(new, len, capacity) });
         }
         Ok(())
     }
 
-    /// Is there an array for block `index`?
+    /// Is there a part for block `index`?
     pub(crate) fn is_prepared(&self, index: usize) -> bool {
-        self.array(index).is_some()
+        self.part(index).is_some()
     }
 
-    fn array(&self, index: usize) -> Option<&Array> {
-        // Acquire: after its initialization.
-        let array = self.arrays.get(index / FANOUT)?.load(Acquire);
+    #[inline(always)]
+    fn part(&self, index: usize) -> Option<&Part> {
+        // Relaxed: what is read of the part depends on the address, see `prepare()`.
+        let part = self.parts.get(index / FANOUT)?.load(Relaxed);
         // SAFETY: By the type invariants, it is null or lives as long as we do.
-        unsafe { array.as_ref() }
+        unsafe { part.as_ref() }
     }
 
     /// The bitmaps for block `index`, and its bit in them.
     pub(crate) fn maps(&self, index: usize) -> Option<(&Maps, usize)> {
-        // Acquire: as above.
-        let maps = self.maps.get(index / FANOUT)?.load(Acquire);
-        // SAFETY: By the type invariants, it is null or lives as long as we do.
-        Some((unsafe { maps.as_ref() }?, index % FANOUT))
+        Some((&self.part(index)?.maps, index % FANOUT))
     }
 
     /// All bitmaps there are, with the number of the block of their bit 0.
     pub(crate) fn all_maps(&self) -> impl DoubleEndedIterator<Item = (usize, &Maps)> {
-        (0..self.maps.len()).filter_map(|array| {
-            let first = array.checked_mul(FANOUT)?;
+        (0..self.parts.len()).filter_map(|part| {
+            let first = part.checked_mul(FANOUT)?;
             Some((first, self.maps(first)?.0))
         })
     }
 
-    /// Block `index`, as long as `_rcu` is held. Any context in which RCU is watching.
-    pub(crate) fn block<'a>(&'a self, index: usize, _rcu: &'a Guard) -> Option<&'a Block> {
-        // Acquire: after its initialization, see the release in `insert()`.
-        let raw = self.array(index)?.get(index % FANOUT)?.load(Acquire);
+    /// The block at entry `index`, as long as `_rcu` is held. Any context in which RCU is watching.
+    #[inline(always)]
+    pub(crate) fn block<'a>(&'a self, index: usize, rcu: &'a Guard) -> Option<&'a Block> {
+        // Relaxed: what is read of the block depends on the address, see `insert()`.
+        let raw = self.entry(index)?.load(Relaxed);
+        // SAFETY: It was in the entry after the RCU read lock was taken.
+        unsafe { Self::peek(raw, rcu) }
+    }
+
+    fn entry(&self, index: usize) -> Option<&Atomic<*mut c_void>> {
+        self.part(index)?.entries.get(index % FANOUT)
+    }
+
+    /// The block that `raw` is, if it is not null.
+    ///
+    /// # Safety
+    ///
+    /// `raw` was in an entry after the RCU read lock was taken.
+    #[inline(always)]
+    unsafe fn peek(raw: *mut c_void, _rcu: &Guard) -> Option<&Block> {
         if raw.is_null() {
             return None;
         }
-        // SAFETY: By the type invariants, the block is freed a grace period after the entry has been
-        // taken out; it was there after the RCU read lock was taken.
+        // SAFETY: By the type invariants, the block is freed a grace period after the last entry has
+        // been taken out.
         Some(unsafe { GraceBox::<Block>::peek(raw) })
     }
 
-    /// The block at `addr`, and its number.
-    pub(crate) fn block_at<'a>(
-        &'a self,
-        addr: usize,
-        rcu: &'a Guard,
-    ) -> Option<(usize, &'a Block)> {
-        let index = self.index_of(addr)?;
-        Some((index, self.block(index, rcu)?))
+    /// The block at `addr`.
+    pub(crate) fn block_at<'a>(&'a self, addr: usize, rcu: &'a Guard) -> Option<&'a Block> {
+        self.block(self.index_of(addr)?, rcu)
     }
 
-    /// Puts in a block, at the place it says it is at. Comes back if there is one already, or no array.
+    /// The entries of a block at `span`, the first of which has number `index`, if all of them are in
+    /// one part.
+    fn entries(&self, index: usize, span: Span) -> Option<&[Atomic<*mut c_void>]> {
+        let first = index % FANOUT;
+        let end = first.checked_add(span.size() / SIZE)?;
+        self.part(index)?.entries.get(first..end)
+    }
+
+    /// Puts in a block, at the place it says it is at. Comes back if there is one already, or no part.
     pub(crate) fn insert(&self, block: GraceBox<Block>) -> Result<usize, GraceBox<Block>> {
-        let index = block.span().and_then(|span| self.index_of(span.first()));
-        let entry = index.and_then(|index| self.array(index)?.get(index % FANOUT));
-        let (Some(index), Some(entry)) = (index, entry) else {
+        let span = block.span();
+        let index = span.and_then(|span| self.index_of(span.first()));
+        let entries = index
+            .zip(span)
+            .and_then(|(index, span)| self.entries(index, span));
+        let (Some(index), Some([first, others @ ..])) = (index, entries) else {
             return Err(block);
         };
         let raw = block.into_raw();
-        // INVARIANT: It just became a pointer. Full, of which release is needed: who sees the block
-        // sees it initialized.
-        if entry.cmpxchg(ptr::null_mut(), raw, Full).is_err() {
+        // INVARIANT: It just became a pointer. Full, of which release is needed, here and below: who sees
+        // the block sees it initialized.
+        if first.cmpxchg(ptr::null_mut(), raw, Full).is_err() {
             // SAFETY: Just made, and not handed over.
             return Err(unsafe { GraceBox::from_raw(raw) });
+        }
+        for entry in others {
+            // INVARIANT: As above, and it does not own the box.
+            if entry.cmpxchg(ptr::null_mut(), raw, Full).is_err() {
+                mm::refuse!("there is a block in block {}", index);
+            }
         }
         Ok(index)
     }
 
     /// Takes out block `index`.
     pub(crate) fn remove(&self, index: usize) -> Option<Removed> {
-        let raw = self
-            .array(index)?
-            .get(index % FANOUT)?
-            .xchg(ptr::null_mut(), Release);
-        if raw.is_null() {
+        let rcu = Guard::new();
+        let raw = self.entry(index)?.load(Relaxed);
+        // SAFETY: It was in the entry after the RCU read lock was taken.
+        let span = unsafe { Self::peek(raw, &rcu) }?.span()?;
+        if self.index_of(span.first()) != Some(index) {
             return None;
         }
-        // SAFETY: By the type invariants; the exchange gives it to us only.
+        let (first, others) = self.entries(index, span)?.split_first()?;
+        // Nobody else has freed it and put another one there meanwhile: the RCU read lock is held.
+        first.cmpxchg(raw, ptr::null_mut(), Release).ok()?;
+        drop(rcu);
+        for entry in others {
+            // One that is not ours is left alone.
+            let _ = entry.cmpxchg(raw, ptr::null_mut(), Release);
+        }
+        // SAFETY: By the type invariants: the first entry has owned the box, the exchange gives it to us
+        // only, and the other entries are gone.
         let block = unsafe { GraceBox::from_raw(raw) };
         Some(Removed {
             block: Some(block),
@@ -273,20 +306,11 @@ impl Drop for Directory {
         for index in 0..self.capacity {
             drop(self.remove(index));
         }
-        for array in self.arrays.iter() {
-            let array = array.load(Acquire);
-            if !array.is_null() {
-                // SAFETY: By the type invariants; it was a vector of as many entries.
-                drop(unsafe {
-                    KVec::from_raw_parts(array.cast::<Atomic<*mut c_void>>(), FANOUT, FANOUT)
-                });
-            }
-        }
-        for maps in self.maps.iter() {
-            let maps = maps.load(Acquire);
-            if !maps.is_null() {
+        for part in self.parts.iter() {
+            let part = part.load(Relaxed);
+            if !part.is_null() {
                 // SAFETY: By the type invariants; it was a box.
-                drop(unsafe { KBox::from_raw(maps) });
+                drop(unsafe { KBox::from_raw(part) });
             }
         }
     }
@@ -311,6 +335,19 @@ impl Drop for Removed {
             mm::refuse!("block {} is freed with areas in it", self.index);
             let _ = block.into_raw();
         }
+    }
+}
+
+impl Part {
+    fn new(flags: Flags) -> Result<Self> {
+        let mut entries = KVec::with_capacity(FANOUT, flags)?;
+        for _ in 0..FANOUT {
+            entries.push(Atomic::new(ptr::null_mut()), flags)?;
+        }
+        Ok(Self {
+            entries,
+            maps: Maps::new(),
+        })
     }
 }
 

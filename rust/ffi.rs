@@ -30,18 +30,32 @@ use kernel::{
     bindings,
     prelude::*,
     str::as_char_ptr_in_const_context,
-    sync::SetOnce, //
+    sync::atomic::{
+        Atomic,
+        Full,
+        Relaxed, //
+    }, //
 };
 
 /// The kernel's own address space.
 pub(crate) type KernelSpace = Space<KernelTlb>;
 
-/// The space, once [`init`] has made it.
-static SPACE: SetOnce<KernelSpace> = SetOnce::new();
+/// The space, once [`init`] has made it: null, or what is never freed.
+static SPACE: Atomic<*mut KernelSpace> = Atomic::new(ptr::null_mut());
+
+/// All CPUs share it.
+const _: () = {
+    const fn is_shared<T: Send + Sync>() {}
+    is_shared::<KernelSpace>();
+};
 
 /// The space, if there is one.
+#[inline(always)]
 pub(crate) fn space() -> Option<&'static KernelSpace> {
-    SPACE.as_ref()
+    // Relaxed: what is read of the space depends on the address, see `init()`. `SetOnce` would be an
+    // acquire for each operation.
+    // SAFETY: It is null or was never freed, and from then on nobody has changed it but through references.
+    unsafe { SPACE.load(Relaxed).as_ref() }
 }
 
 /// The table of operations.
@@ -86,11 +100,14 @@ unsafe extern "C" fn init(vstart: usize, vend: usize) -> c_int {
             return Err(ENOMEM);
         }
         let home = Span::from_bounds(vstart, vend).ok_or(EINVAL)?;
-        if SPACE.populate(Space::new(home, KernelTlb)?) {
-            Ok(())
-        } else {
-            Err(EBUSY)
+        let space = KBox::into_raw(KBox::new(Space::new(home, KernelTlb)?, GFP_NOWAIT)?);
+        // Full, of which release is needed: who sees it sees it initialized.
+        if SPACE.cmpxchg(ptr::null_mut(), space, Full).is_err() {
+            // SAFETY: Just made, and not handed over.
+            drop(unsafe { KBox::from_raw(space) });
+            return Err(EBUSY);
         }
+        Ok(())
     };
     start().map_or_else(Error::to_errno, |()| 0)
 }

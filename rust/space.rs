@@ -15,7 +15,6 @@ use crate::{
         Use, //
     },
     block::{
-        self,
         Block,
         Small, //
     },
@@ -155,8 +154,8 @@ impl<T: Tlb> Space<T> {
     /// without room. Sleeps only if the request's flags allow it.
     pub(crate) fn alloc(&self, req: &Request) -> Result<AreaPtr> {
         // Only such requests: a range that others might not get must not be taken from them.
-        let small = match req.window == self.home && self.blocks.are_used() {
-            true => Small::new(req.size, req.align),
+        let small = match req.window == self.home {
+            true => self.blocks.small(req.size, req.align),
             false => None,
         };
         let cpu = self.cpus.here();
@@ -219,11 +218,11 @@ impl<T: Tlb> Space<T> {
         if area.is_some() {
             return area;
         }
-        if !self.blocks.reserve() {
+        if !self.blocks.reserve(small.block_size()) {
             return None;
         }
         let Some(block) = self.new_block(small, req.gfp) else {
-            self.blocks.unreserve();
+            self.blocks.unreserve(small.block_size());
             return None;
         };
         match self.blocks.adopt(cpu, block, small, &req.attributes) {
@@ -231,7 +230,7 @@ impl<T: Tlb> Space<T> {
             Err(block) => {
                 // The range stays reserved: safe, but lost.
                 mm::refuse!("there are two blocks at {:?}", block.span());
-                self.blocks.unreserve();
+                self.blocks.unreserve(small.block_size());
                 None
             }
         }
@@ -243,13 +242,13 @@ impl<T: Tlb> Space<T> {
         // Memory first, without a lock.
         let flags = gfp.flags();
         let mut block = GraceBox::new(Block::new(small.band(), flags).ok()?, flags).ok()?;
-        let window = self.blocks.window()?;
+        let (window, size) = (self.blocks.window()?, small.block_size());
         let mut table = self.table.lock();
         for _ in 0..MAX_RETRIES {
             // The place of a former block is exactly as large as one.
-            let span = match lowest_gap_fit(&mut table, window, block::SIZE, block::SIZE) {
+            let span = match lowest_gap_fit(&mut table, window, size, size) {
                 Some(span) => span,
-                None => lowest_fit(&mut table, window, block::SIZE, block::SIZE)?,
+                None => lowest_fit(&mut table, window, size, size)?,
             };
             if !self.blocks.is_prepared(span.first()) {
                 // Memory is not allocated under the lock. What is free has to be searched again.

@@ -99,12 +99,24 @@ mod traces {
         }
     }
 
+    /// The same with coarse blocks: one, and none else, up to four and some.
+    #[test]
+    fn traces_with_coarse_blocks() {
+        for seed in 1..=40 {
+            assert!(trace(seed, 400, 16 + 3 * (seed as usize % 17)));
+        }
+        for seed in 1..=4 {
+            assert!(trace(seed << 32, 2000, 200));
+        }
+    }
+
     #[test]
     fn a_new_trace_each_boot() {
         let seed = mm::random_seed();
         pr_info!("trace of this boot: seed {seed}\n");
         assert!(trace(seed, 2000, 0));
         assert!(trace(seed, 2000, 9));
+        assert!(trace(seed, 2000, 100));
     }
 }
 
@@ -564,7 +576,9 @@ mod memory {
 mod blocks {
     use super::*;
     use crate::block::{
-        MAX_PAGES,
+        COARSE_PAGES,
+        COARSE_SIZE,
+        MAX_UNITS,
         SIZE, //
     };
 
@@ -671,9 +685,25 @@ mod blocks {
 
     #[test]
     fn every_address_of_an_area_finds_it_and_none_else() -> Result {
-        let (space, mut req) = make_blocks(32, 32)?;
+        let (space, req) = make_blocks(32, 32)?;
+        find_everywhere(&space, req, 1..=MAX_UNITS)
+    }
+
+    #[test]
+    fn the_same_in_coarse_blocks() -> Result {
+        let (space, req) = make_coarse()?;
+        let largest = MAX_UNITS * COARSE_PAGES;
+        find_everywhere(&space, req, (MAX_UNITS + 1..=largest).step_by(13))
+    }
+
+    /// Areas of each of the sizes, in pages; all of them from blocks.
+    fn find_everywhere(
+        space: &Space<FlushLog>,
+        mut req: Request,
+        sizes: impl Iterator<Item = usize>,
+    ) -> Result {
         let mut all = KVec::new();
-        for pages in 1..=MAX_PAGES {
+        for pages in sizes {
             req.size = pages * PAGE_SIZE;
             req.align = PAGE_SIZE << (pages % 6);
             let area = space.alloc(&req)?;
@@ -702,8 +732,73 @@ mod blocks {
             addr = start + pages * PAGE_SIZE;
         }
         assert!(space.get(addr).is_none());
+        assert_eq!(space.counters().alloc_tree, 0);
         let starts = all.iter().map(|&(start, _, _)| start);
-        assert_eq!(free_all(&space, starts), MAX_PAGES);
+        assert_eq!(free_all(space, starts), all.len());
+        Ok(())
+    }
+
+    /// A space in which there are coarse blocks, and a request for two pages.
+    fn make_coarse() -> Result<(Space<FlushLog>, Request)> {
+        let window = Span::with_size(START, 66 * COARSE_SIZE).ok_or(EINVAL)?;
+        let space = Space::with_blocks(window, FlushLog::new()?, None)?;
+        let (_, mut req) = make_blocks(1, 1)?;
+        req.window = window;
+        Ok((space, req))
+    }
+
+    #[test]
+    fn large_areas_take_whole_units() -> Result {
+        let (space, mut req) = make_coarse()?;
+        let unit = COARSE_PAGES * PAGE_SIZE;
+        // A unit more than what fine blocks serve, and one page of the next one.
+        req.size = MAX_UNITS * PAGE_SIZE + PAGE_SIZE;
+        let starts = fill(&space, &req, 3)?;
+        assert_eq!(starts[0] % COARSE_SIZE, 0);
+        assert_eq!(starts[1] - starts[0], 3 * unit);
+        assert_eq!(starts[2] - starts[1], 3 * unit);
+        assert!(space.find(starts[0] + req.size - 1).is_some());
+        assert!(space.find(starts[0] + req.size).is_none());
+        retire(&space, starts[1])?;
+        assert_eq!(space.lazy_pages(), 3 * COARSE_PAGES);
+        let span = Span::with_size(starts[1], req.size);
+        assert_eq!(space.next_lazy(0), span);
+        assert_eq!(space.validate()?.lazy_pages, 3 * COARSE_PAGES);
+        assert_eq!(space.purge(None, false), 1);
+        let (flushed, _) = space.tlb().take().ok_or(EINVAL)?;
+        assert!(span.is_some_and(|span| flushed.covers(span)));
+        // One page at a large alignment takes two units.
+        req.size = PAGE_SIZE;
+        req.align = 2 * MAX_UNITS * PAGE_SIZE;
+        let other = fill(&space, &req, 1)?[0];
+        assert_eq!(other % req.align, 0);
+        assert_eq!(space.validate()?.busy, 3);
+        free_all(&space, [starts[0], starts[2], other].into_iter());
+        assert_eq!(space.validate()?, Default::default());
+        Ok(())
+    }
+
+    /// A coarse block is where fine ones were and the other way round: entries of the one are none of the
+    /// other.
+    #[test]
+    fn blocks_of_one_kind_follow_those_of_the_other() -> Result {
+        let (space, mut req) = make_coarse()?;
+        let mut first = None;
+        for round in 0..6 {
+            req.size = match round % 2 {
+                0 => 2 * PAGE_SIZE,
+                _ => 100 * PAGE_SIZE,
+            };
+            let starts = fill(&space, &req, 40)?;
+            assert_eq!(*first.get_or_insert(starts[0]), starts[0]);
+            assert_eq!(space.blocks().live, 1);
+            assert_eq!(space.validate()?.busy, 40);
+            assert_eq!(free_all(&space, starts.iter().copied()), 40);
+            assert_eq!(space.blocks(), Default::default());
+            for offset in (0..COARSE_SIZE).step_by(SIZE) {
+                assert!(space.find(starts[0] + offset).is_none());
+            }
+        }
         Ok(())
     }
 
@@ -760,7 +855,7 @@ mod blocks {
         req.size = FIRST - START;
         fill(&space, &req, 1)?;
         // Of a higher band: does not get a block of its own any more.
-        req.size = MAX_PAGES * PAGE_SIZE;
+        req.size = MAX_UNITS * PAGE_SIZE;
         req.window = space.home();
         let large = fill(&space, &req, 3)?;
         assert_eq!(space.counters().steal, 3);

@@ -6,6 +6,10 @@
 
 use crate::{
     area::Attributes,
+    block::{
+        COARSE_PAGES,
+        COARSE_SIZE, //
+    },
     fit::Member,
     lock::Locked,
     mm::{
@@ -123,11 +127,22 @@ impl kernel::fmt::Display for Difference {
 /// blocks of 4 KiB pages, and none of them at the start.
 const HOME: (usize, usize) = (15 << 20, (15 << 20) + (20 << 20));
 
+/// The same with room for coarse blocks as well: as many as there have to be before there is one.
+const LARGE_HOME: (usize, usize) = (15 << 20, (15 << 20) + 66 * COARSE_SIZE);
+
 /// A smaller home, without blocks.
 const SMALL_HOME: (usize, usize) = (16 << 20, (16 << 20) + (8 << 20));
 
 /// The largest alignment in a trace, in bytes.
 const MAX_ALIGN_SHIFT: usize = 20;
+
+/// Which kinds of blocks there are in a trace.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kinds {
+    None,
+    Fine,
+    All,
+}
 
 struct Trace<'a> {
     space: &'a Space<FlushLog>,
@@ -135,8 +150,7 @@ struct Trace<'a> {
     model: Model,
     random: Random,
     home: Span,
-    /// Are there blocks?
-    blocks: bool,
+    kinds: Kinds,
     step: usize,
 }
 
@@ -176,11 +190,12 @@ impl Trace<'_> {
 
     fn alloc(&mut self) -> Outcome {
         let window = self.window();
-        let pages = match self.random.below(8) {
-            0 => 1 + self.random.below(300),
+        let pages = match (self.random.below(8), self.kinds) {
+            (0, _) => 1 + self.random.below(300),
             // Fills blocks.
-            1 if self.blocks => 1 + self.random.below(128),
-            1 => 5,
+            (1, Kinds::Fine) => 1 + self.random.below(128),
+            (1, Kinds::All) => 1 + self.random.below(600),
+            (1, Kinds::None) => 5,
             _ => 1 + self.random.below(8),
         };
         // Now and then exactly as large as the window.
@@ -374,11 +389,18 @@ impl Trace<'_> {
             .ranges()
             .iter()
             .filter(|range| range.1 == State::Lazy);
-        let pages: usize = pages.map(|range| range.0.size() / PAGE_SIZE).sum();
-        // One page takes two in a block.
-        let most = if self.blocks { 2 * pages } else { pages };
-        if !(pages..=most).contains(&self.space.lazy_pages()) {
-            return self.fail("lazy pages", [self.space.lazy_pages(), pages, 0]);
+        let pages = pages.map(|range| range.0.size() / PAGE_SIZE);
+        // What an area takes at least and at most: two units of a block.
+        let (least, most) = pages.fold((0, 0), |(least, most), pages| {
+            let reserved = match self.kinds {
+                Kinds::None => pages,
+                Kinds::Fine => pages.max(2),
+                Kinds::All => pages.next_multiple_of(COARSE_PAGES).max(2 * COARSE_PAGES),
+            };
+            (least + pages, most + reserved)
+        });
+        if !(least..=most).contains(&self.space.lazy_pages()) {
+            return self.fail("lazy pages", [self.space.lazy_pages(), least, most]);
         }
         Ok(census)
     }
@@ -417,9 +439,14 @@ impl Trace<'_> {
 }
 
 /// Runs a trace of `steps` steps with numbers from `seed`, on a space of its own. Sleepable context.
-/// With `blocks`, small requests are served from up to that many blocks.
+/// With `blocks`, small requests are served from blocks as large as that many fine ones; from coarse ones
+/// as well if there is room for one.
 pub(crate) fn run(seed: u64, steps: usize, blocks: usize) -> Result<Outcome> {
-    let (start, end) = if blocks > 0 { HOME } else { SMALL_HOME };
+    let ((start, end), kinds) = match blocks {
+        0 => (SMALL_HOME, Kinds::None),
+        1..COARSE_PAGES => (HOME, Kinds::Fine),
+        _ => (LARGE_HOME, Kinds::All),
+    };
     let home = Span::from_bounds(start, end).ok_or(EINVAL)?;
     let space = Space::with_blocks(home, FlushLog::new()?, Some(blocks))?;
     let mut trace = Trace {
@@ -428,7 +455,7 @@ pub(crate) fn run(seed: u64, steps: usize, blocks: usize) -> Result<Outcome> {
         model: Model::new(),
         random: Random::new(seed),
         home,
-        blocks: blocks > 0,
+        kinds,
         step: 0,
     };
     let outcome = trace.run(steps);

@@ -15,7 +15,8 @@
 //! - *unlinked*: out of use, can no longer be found, still reserved.
 //! - *lazy*: unlinked and unmapped, but perhaps still in a TLB.
 //! - *purge*: flush the TLBs for all lazy areas, then make their ranges free.
-//! - *block*: a piece of the space whose pages are handed out by bitmap.
+//! - *block*: a piece of the space whose *units* are handed out by bitmap: pages if it is a *fine* block,
+//!   16 pages if it is a *coarse* one.
 //! - *band*: sizes that are served from the same blocks.
 //! - *current block*: the one a CPU allocates from, one for each band.
 //! - *pool*: the blocks that are nobody's current one. *Partial*: with room. *Empty*: all free.
@@ -33,7 +34,7 @@
 //! allocation, no change of the tree. Others are served from a cached range of their size, or else from
 //! the lowest gap that fits.
 //!
-//! Finding an area takes no lock: from the address to the block by two loads, to the start of the area
+//! Finding an area takes no lock: from the address to the block by a few loads, to the start of the area
 //! by a bitmap; and through the tree, which is in RCU mode, for what is not in a block. The state of an
 //! area is in its object, so taking it out of use is one exchange there: unlinking cannot fail. Giving a
 //! range back to the tree may need memory, and if there is none, it stays as a cached range or an empty
