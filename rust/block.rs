@@ -406,6 +406,12 @@ impl Block {
         self.make_free(&words);
     }
 
+    /// Pages that wait for a flush.
+    pub(crate) fn lazy_pages(&self) -> usize {
+        let [flushing, lazy] = [&self.flushing, &self.lazy].map(|map| bits::weight(&map.words()));
+        self.pages_in(lazy.wrapping_add(flushing))
+    }
+
     /// Claims the whole block, if all of it is free: nobody can allocate from it then.
     pub(crate) fn close(&self) -> bool {
         self.free.claim_at(0, UNITS)
@@ -433,8 +439,8 @@ impl Block {
             let words = self.all_words();
             let (mut contents, sane) = self.check(&words, quiet);
             let [flushing, lazy, ..] = &words;
-            let lazy_units = bits::weight(lazy).wrapping_add(bits::weight(flushing));
-            contents.lazy_pages = self.pages_in(lazy_units);
+            let lazy = bits::weight(lazy).wrapping_add(bits::weight(flushing));
+            contents.lazy_pages = self.pages_in(lazy);
             if sane {
                 return Ok(contents);
             }

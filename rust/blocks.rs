@@ -122,22 +122,14 @@ impl Pool {
     }
 }
 
-/// A number of lazy pages, which is below zero if a purge was faster than those who count.
-fn not_below_zero(pages: usize) -> usize {
-    if pages > usize::MAX / 2 {
-        0
-    } else {
-        pages
-    }
-}
-
 /// All blocks of a space.
 pub(crate) struct Blocks {
     dir: Directory,
     pool: Locked<Pool>,
     /// Most bytes that blocks may have.
     limit: usize,
-    /// Lazy pages, but for those that CPUs count for themselves. May be below zero for a moment.
+    /// About how many pages became lazy since the last purge began, but for those that CPUs count for
+    /// themselves.
     lazy: Atomic<usize>,
     /// So many pages a CPU counts for itself.
     lazy_batch: usize,
@@ -497,7 +489,7 @@ impl Blocks {
         let found = self.dir.block_at(addr, &rcu);
         let Some((index, block)) = found.and_then(|block| self.numbered(block)) else {
             // Cannot be: a block with an area in it stays. The token says what is lost.
-            return self.lazy_pages_counted();
+            return self.lazy.load(Relaxed);
         };
         let pages = block.retire(area);
         // After the full barrier in `Block::retire()`: either this sees that the purge, which clears the
@@ -507,28 +499,29 @@ impl Blocks {
         }
         cpu.counters.retire_block.one();
 
-        // Relaxed: numbers that say when it is time to purge.
-        let here = cpu.lazy.fetch_add(pages, Relaxed).wrapping_add(pages);
-        if here >= self.lazy_batch {
-            let moved = cpu.lazy.xchg(0, Relaxed);
-            self.lazy.fetch_add(moved, Relaxed);
+        // Relaxed, and no exchange: numbers that say when it is time to purge. What a task that is preempted
+        // here gets wrong is gone with the next purge.
+        let here = cpu.lazy.load(Relaxed).saturating_add(pages);
+        if here < self.lazy_batch {
+            cpu.lazy.store(here, Relaxed);
+            self.lazy.load(Relaxed)
+        } else {
+            cpu.lazy.store(0, Relaxed);
+            self.lazy.fetch_add(here, Relaxed).saturating_add(here)
         }
-        self.lazy_pages_counted()
     }
 
-    /// Lazy pages, but for those that CPUs count for themselves.
-    fn lazy_pages_counted(&self) -> usize {
-        // Relaxed: as in `retire()`.
-        not_below_zero(self.lazy.load(Relaxed))
-    }
-
-    /// Lazy pages of all blocks.
-    pub(crate) fn lazy_pages(&self, cpus: &Cpus) -> usize {
-        let mut pages = self.lazy.load(Relaxed);
-        for cpu in cpus.iter() {
-            pages = pages.wrapping_add(cpu.lazy.load(Relaxed));
+    /// Lazy pages of all blocks, block by block.
+    pub(crate) fn lazy_pages(&self) -> usize {
+        let rcu = Guard::new();
+        let mut pages = 0_usize;
+        for (first, maps) in self.dir.all_maps() {
+            for bit in (0..UNITS).filter(|&bit| maps.dirty.has(bit) || maps.flushing.has(bit)) {
+                let block = self.dir.block(first.wrapping_add(bit), &rcu);
+                pages = pages.wrapping_add(block.map_or(0, Block::lazy_pages));
+            }
         }
-        not_below_zero(pages)
+        pages
     }
 
     /// Takes over an area of a block that was never mapped. Spins.
@@ -547,6 +540,8 @@ impl Blocks {
     /// Takes over all that was retired before the call, and plans to flush it. Sleepable context, and
     /// only one purge at a time.
     pub(crate) fn snapshot(&self, plan: &mut Plan) -> Snapshot {
+        // Relaxed: as in `retire()`.
+        self.lazy.store(0, Relaxed);
         let mut pages = 0_usize;
         for (first, maps) in self.dir.all_maps() {
             let dirty = maps.dirty.take();
@@ -560,8 +555,6 @@ impl Blocks {
                 if let Some(taken) = taken {
                     maps.flushing.set_bit(bit);
                     plan.add(taken.cover, taken.areas);
-                    // Relaxed: as in `retire()`.
-                    self.lazy.fetch_sub(taken.pages, Relaxed);
                     pages = pages.wrapping_add(taken.pages);
                 }
                 mm::cond_resched();

@@ -241,6 +241,7 @@ unsafe extern "C" fn put(va: *mut bindings::vmap_area) {
 /// # Safety
 ///
 /// As [`Area::from_c`], but `va` may be null.
+#[inline(always)]
 unsafe fn take_back(
     va: *mut bindings::vmap_area,
 ) -> Option<(&'static KernelSpace, Area<crate::area::Unlinked>)> {

@@ -137,12 +137,22 @@ pub(crate) fn cpu_count() -> usize {
 /// Reports a request or a state that must not be: all the numbers each time, a warning with a
 /// backtrace once. The caller refuses and goes on.
 macro_rules! refuse {
-    ($($arg:tt)*) => {{
-        kernel::pr_err!("refused: {}\n", core::format_args!($($arg)*));
-        $crate::mm::warn_once();
-    }};
+    ($($arg:tt)*) => {
+        $crate::mm::cold(|| {
+            kernel::pr_err!("refused: {}\n", core::format_args!($($arg)*));
+            $crate::mm::warn_once();
+        })
+    };
 }
 pub(crate) use refuse;
+
+/// Calls `what`, out of the way of code that has to be fast: its stack and registers are not part of the
+/// caller's.
+#[cold]
+#[inline(never)]
+pub(crate) fn cold(what: impl FnOnce()) {
+    what()
+}
 
 /// `WARN_ON_ONCE(1)` for [`refuse`].
 pub(crate) fn warn_once() {

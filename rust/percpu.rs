@@ -27,7 +27,7 @@ use kernel::{
 pub(crate) struct Cpu {
     /// For each band, the number of the block that it allocates from, plus one; 0 if there is none.
     pub(crate) current: [Atomic<usize>; BANDS],
-    /// Lazy pages that are not yet in the count of all CPUs.
+    /// About how many lazy pages are not yet in the count of all CPUs.
     pub(crate) lazy: Atomic<usize>,
     pub(crate) counters: Counters,
     /// The longest that a task here has held the lock of the tree or of the pool, in nanoseconds.

@@ -172,6 +172,7 @@ impl<T: Tlb> Space<T> {
     }
 
     /// Serves a request that blocks do not serve, or for which they have no room.
+    #[inline(never)]
     fn alloc_large(&self, req: &Request, small: Option<Small>) -> Result<AreaPtr> {
         if let Some(area) = self.alloc_cached(req) {
             return Ok(area);
@@ -210,6 +211,7 @@ impl<T: Tlb> Space<T> {
     }
 
     /// Serves a request from another block than the current one, if need be from a new one.
+    #[inline(never)]
     fn alloc_refilled(&self, req: &Request, small: Small) -> Option<AreaPtr> {
         let cpu = self.cpus.here();
         let hold = self.cpus.hold();
@@ -510,7 +512,12 @@ impl<T: Tlb> Space<T> {
                 .retire(cpu, area)
                 .wrapping_add(self.lazy.pages());
         }
-        cpu.counters.retire_tree.one();
+        self.retire_large(area)
+    }
+
+    #[inline(never)]
+    fn retire_large(&self, area: Area<Unlinked>) -> usize {
+        self.cpus.here().counters.retire_tree.one();
         self.lazy.add(area.retire())
     }
 
@@ -808,9 +815,7 @@ impl<T: Tlb> Space<T> {
 
     /// Number of pages that wait for a purge.
     pub(crate) fn lazy_pages(&self) -> usize {
-        self.blocks
-            .lazy_pages(&self.cpus)
-            .wrapping_add(self.lazy.pages())
+        self.blocks.lazy_pages().wrapping_add(self.lazy.pages())
     }
 
     /// How many blocks there are.

@@ -226,6 +226,7 @@ impl Table {
     }
 
     /// As [`TableGuard::unlink`], without the lock.
+    #[inline(never)]
     pub(crate) fn unlink(&self, addr: usize, rcu: &rcu::Guard) -> Option<Area<Leaving>> {
         let (area, seen) = self.find(addr, rcu)?;
         // SAFETY: As in `find()`.
