@@ -63,6 +63,12 @@ INSTRUMENTS = {
 }
 
 
+def one_by_one(workers, mask, loops):
+    """Return a run of test_vmalloc for each test of the mask. In one run for all, workers that are through with a test begin the
+    next one, and how many still disturb each other there depends on the tests before."""
+    return tuple((workers, 1 << bit, loops) for bit in range(mask.bit_length()) if mask >> bit & 1)
+
+
 def memory_for(cpus, workers):
     """Return MiB of guest memory for test_vmalloc: two of its tests fill 64 MiB for each worker and each bit of the CPUs."""
     return max(2048, 512 + workers * (cpus.bit_length() * 64 + 128))
@@ -76,7 +82,7 @@ def quick(cpus):
         Plan("memory", "icount", 1, 5, "memory"),
         Plan("eight-cpus", "icount", 8, 5, f"{MANY},purge_latency", (1, 8), 25),
         Plan("tests-1", "icount", 1, 5, sweep=((1, ALL_TESTS, 1000),)),
-        Plan("tests-4x4", "icount", 4, 5, sweep=((4, THREE_TESTS, 1000),), mem=memory_for(4, 4)),
+        Plan("tests-4x4", "icount", 4, 5, sweep=one_by_one(4, THREE_TESTS, 1000), mem=memory_for(4, 4)),
         Plan("page-tables", "icount", 2, 5, sweep=((4, THREE_TESTS, 1),) * 2, page_tables=True, mem=memory_for(2, 4)),
         Plan("cpus", "wall", two, 15, f"{MANY},area_512,burst_random,fragmented_1,purge_latency", tuple(range(1, two + 1)), 25),
         Plan("native", "uml", two, 15, f"{AREAS},{LOOKUPS}", tuple(range(1, two + 1)), 50, mem=1024),
@@ -94,7 +100,7 @@ def full(cpus):
         Plan("page-tables", "icount", 4, 5, sweep=((8, THREE_TESTS, 1),) * 6, page_tables=True, mem=memory_for(4, 8), timeout=1200),
         Plan("holds", "lockstat", 1, 5, f"area_pair,mixed,{PURGES},{DRAINS}", scale=50, timeout=600),
         Plan("cpus", "wall", two, 21, f"{PAIRS},cross_cpu,{LOOKUPS},{LARGE_LOOKUPS},{PURGES},purge_latency",
-             tuple(range(1, two + 1)), 50, sweep=((1, ALL_TESTS, 50), (two, ALL_TESTS, 50))),
+             tuple(range(1, two + 1)), 50, sweep=((1, ALL_TESTS, 50), *one_by_one(two, ALL_TESTS, 50))),
         Plan("native", "uml", two, 21, f"{PAIRS},cross_cpu,{LOOKUPS},{LARGE_LOOKUPS}", tuple(range(1, two + 1)), mem=2048),
         Plan("native", "kvm", two, 21, f"{PAIRS},{LOOKUPS},{LARGE_LOOKUPS},cross_cpu", tuple(range(1, two + 1))),
     ]
@@ -103,7 +109,7 @@ def full(cpus):
         # A boot for each number of workers: what one leaves is not the next one's cost.
         for workers in counts:
             plans.append(Plan(f"tests-{guest}x{workers}", "icount", guest, 5, mem=memory_for(guest, workers), timeout=1200,
-                              sweep=((workers, THREE_TESTS, 1000), (workers, ALL_TESTS & ~THREE_TESTS, 200))))
+                              sweep=(*one_by_one(workers, THREE_TESTS, 1000), *one_by_one(workers, ALL_TESTS & ~THREE_TESTS, 200))))
     for guest in (2, 4, 8):
         plans.append(Plan(f"overcommit-{guest}", "overcommit", guest, 5, "kmalloc_pair,area_pair", (guest,), 2, timeout=300))
     return plans
@@ -117,7 +123,7 @@ def goals(cpus):
         Plan("memory", "icount", 1, 5, "memory"),
         Plan("eight-cpus", "icount", 8, 5, "area_pair,lookup_inner_64m", (1, 8), 25),
         Plan("tests-1", "icount", 1, 5, sweep=((1, ALL_TESTS, 1000),)),
-        Plan("tests-8x8", "icount", 8, 5, sweep=((8, THREE_TESTS & ~1, 100),), mem=memory_for(8, 8), timeout=900),
+        Plan("tests-8x8", "icount", 8, 5, sweep=one_by_one(8, THREE_TESTS & ~1, 100), mem=memory_for(8, 8), timeout=900),
         Plan("page-tables", "icount", 4, 5, sweep=((8, THREE_TESTS, 1),) * 4, page_tables=True, mem=memory_for(4, 8), timeout=900),
         Plan("cpus", "wall", two, 15, "area_pair", tuple(range(1, two + 1)), 50, sweep=((1, ALL_TESTS, 50),)),
         Plan("native", "uml", two, 15, "area_pair", tuple(range(1, two + 1)), mem=1024),
