@@ -97,6 +97,9 @@ static struct kunit_case vmap_area_cases[] = {
 	KUNIT_CASE_SLOW(vmap_random_window),
 	KUNIT_CASE_SLOW(vmap_leak_rounds),
 	KUNIT_CASE_SLOW(vmap_concurrent),
+	KUNIT_CASE_SLOW(vmap_refill_fragmented),
+	KUNIT_CASE_SLOW(vmap_refill_migrating),
+	KUNIT_CASE(vmap_refill_offline),
 	{}
 };
 

@@ -106,6 +106,11 @@ void vmap_leak_rounds(struct kunit *test);
 /* vmap_concurrent_kunit.c */
 void vmap_concurrent(struct kunit *test);
 
+/* vmap_refill_kunit.c */
+void vmap_refill_fragmented(struct kunit *test);
+void vmap_refill_migrating(struct kunit *test);
+void vmap_refill_offline(struct kunit *test);
+
 /* vmap_tlb_kunit.c */
 void vmap_tlb_window(struct kunit *test);
 void vmap_tlb_vmap(struct kunit *test);

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * KUnit suite "vmap_area": many areas at once, so that whatever serves them
+ * has to be filled again, at bad moments.
+ */
+#include <linux/cpu.h>
+#include <linux/cpumask.h>
+#include <linux/delay.h>
+#include <linux/kthread.h>
+#include <linux/list.h>
+#include <linux/sched.h>
+
+#include "vmap_area_kunit.h"
+
+/* Enough areas of one page to go through more than two blocks. */
+#define NR_AREAS	600
+#define NR_ROUNDS	6
+#define MAX_WORKERS	8
+
+/* Without reclaim, and without the reserves. */
+#define POOR_GFP	(__GFP_NOWARN | __GFP_NORETRY | __GFP_NOMEMALLOC)
+
+/* Pages of an area, guard page included: sizes of all kinds. */
+static const unsigned int sizes[] = { 2, 2, 2, 2, 5, 9, 20, 32, 40, 101, 300 };
+
+struct batch {
+	struct vm_struct *vm[NR_AREAS];
+};
+
+static unsigned int size_of(unsigned int i)
+{
+	return sizes[i % ARRAY_SIZE(sizes)];
+}
+
+/* Returns the number of areas that there was none for. */
+static unsigned int batch_get(struct batch *batch, unsigned int from,
+			      unsigned int step)
+{
+	unsigned int i, missing = 0;
+
+	for (i = from; i < NR_AREAS; i += step) {
+		batch->vm[i] = get_vm_area((size_of(i) - 1) * PAGE_SIZE, VM_MAP);
+		missing += !batch->vm[i];
+	}
+	return missing;
+}
+
+/* Returns the number of areas that were not found, or not as they were. */
+static unsigned int batch_put(struct batch *batch, unsigned int from,
+			      unsigned int step)
+{
+	unsigned int i, wrong = 0;
+
+	for (i = from; i < NR_AREAS; i += step) {
+		struct vm_struct *vm = batch->vm[i];
+
+		if (!vm)
+			continue;
+		/* If areas overlapped, one of them would not be found. */
+		wrong += find_vm_area(vm->addr) != vm ||
+			 find_vm_area(vm->addr + vm->size - 1) != vm ||
+			 vm->size != size_of(i) * PAGE_SIZE;
+		free_vm_area(vm);
+		batch->vm[i] = NULL;
+	}
+	return wrong;
+}
+
+static void free_held(struct list_head *held, unsigned int order)
+{
+	struct page *page, *next;
+
+	list_for_each_entry_safe(page, next, held, lru) {
+		list_del(&page->lru);
+		__free_pages(page, order);
+	}
+}
+
+/*
+ * All free memory is in single pages without free neighbours: metadata must
+ * not need more than that. The page lists of CPUs may have a few larger ones,
+ * which are held as well.
+ */
+void vmap_refill_fragmented(struct kunit *test)
+{
+	struct batch *batch = kunit_kzalloc(test, sizeof(*batch), GFP_KERNEL);
+	unsigned long nr = 0, nr_large = 0, nr_free = 0;
+	unsigned int missing, poor = 0, wrong, i;
+	struct page *page, *next;
+	LIST_HEAD(held);
+	LIST_HEAD(large);
+	void *mem;
+
+	KUNIT_ASSERT_NOT_NULL(test, batch);
+	while ((page = alloc_page(POOR_GFP))) {
+		list_add(&page->lru, &held);
+		if (++nr % 1024 == 0)
+			cond_resched();
+	}
+	list_for_each_entry_safe(page, next, &held, lru) {
+		if (page_to_pfn(page) % 2)
+			continue;
+		list_del(&page->lru);
+		__free_page(page);
+		if (++nr_free % 1024 == 0)
+			cond_resched();
+	}
+	while ((page = alloc_pages(POOR_GFP, 1))) {
+		list_add(&page->lru, &large);
+		nr_large++;
+	}
+
+	missing = batch_get(batch, 0, 1);
+	wrong = batch_put(batch, 0, 2);
+	vm_unmap_aliases();
+	missing += batch_get(batch, 0, 2);
+	/* Also for who must not wait for memory. */
+	for (i = 0; i < 64; i++) {
+		mem = __vmalloc(size_of(i) * PAGE_SIZE, GFP_NOWAIT | __GFP_NOWARN);
+		poor += !mem;
+		vfree(mem);
+	}
+	wrong += batch_put(batch, 0, 1);
+
+	free_held(&large, 1);
+	free_held(&held, 0);
+	kunit_info(test, "%lu pages, %lu of them free, and %lu pairs held\n",
+		   nr, nr_free, nr_large);
+	KUNIT_EXPECT_EQ(test, missing, 0);
+	KUNIT_EXPECT_EQ(test, wrong, 0);
+	KUNIT_EXPECT_EQ_MSG(test, poor, 0, "%u of %u without waiting", poor, i);
+	vmap_drain(test);
+}
+
+struct hopper {
+	struct task_struct *task;
+	struct batch batch;
+	unsigned int missing;
+	unsigned int wrong;
+	bool done;
+};
+
+static int fill_and_empty(void *data)
+{
+	struct hopper *h = data;
+	unsigned int round;
+
+	for (round = 0; round < NR_ROUNDS; round++) {
+		h->missing += batch_get(&h->batch, 0, 1);
+		h->wrong += batch_put(&h->batch, 0, 2);
+		h->missing += batch_get(&h->batch, 0, 2);
+		h->wrong += batch_put(&h->batch, 0, 1);
+		cond_resched();
+	}
+	WRITE_ONCE(h->done, true);
+	while (!kthread_should_stop())
+		msleep(20);
+	return 0;
+}
+
+/*
+ * Tasks are moved from CPU to CPU while they take what belongs to a CPU, and
+ * while they fill it again.
+ */
+void vmap_refill_migrating(struct kunit *test)
+{
+	unsigned int nr = clamp(2 * num_online_cpus(), 2, MAX_WORKERS), i;
+	unsigned long moves = 0;
+	struct hopper *hoppers;
+	struct rnd_state rnd;
+	bool busy = true;
+
+	if (num_online_cpus() == 1)
+		kunit_skip(test, "there is one CPU only");
+
+	vmap_seed(test, &rnd);
+	hoppers = kunit_kcalloc(test, nr, sizeof(*hoppers), GFP_KERNEL);
+	KUNIT_ASSERT_NOT_NULL(test, hoppers);
+	for (i = 0; i < nr; i++) {
+		hoppers[i].task = kthread_run(fill_and_empty, &hoppers[i],
+					      "vmap_hop/%u", i);
+		KUNIT_EXPECT_FALSE(test, IS_ERR(hoppers[i].task));
+	}
+
+	while (busy) {
+		busy = false;
+		for (i = 0; i < nr; i++) {
+			struct hopper *h = &hoppers[i];
+			unsigned int cpu;
+
+			if (IS_ERR(h->task) || READ_ONCE(h->done))
+				continue;
+			busy = true;
+			cpu = prandom_u32_state(&rnd) % num_online_cpus();
+			cpu = cpumask_nth(cpu, cpu_online_mask);
+			moves += cpu < nr_cpu_ids &&
+				 !set_cpus_allowed_ptr(h->task, cpumask_of(cpu));
+		}
+		udelay(20);
+		cond_resched();
+	}
+
+	for (i = 0; i < nr; i++) {
+		struct hopper *h = &hoppers[i];
+
+		if (IS_ERR(h->task))
+			continue;
+		kthread_stop(h->task);
+		KUNIT_EXPECT_EQ_MSG(test, h->missing, 0, "thread %u", i);
+		KUNIT_EXPECT_EQ_MSG(test, h->wrong, 0, "thread %u", i);
+	}
+	kunit_info(test, "%u threads, moved %lu times\n", nr, moves);
+	KUNIT_EXPECT_GT(test, moves, 0);
+	vmap_drain(test);
+}
+
+#ifdef CONFIG_HOTPLUG_CPU
+
+static int fill(void *data)
+{
+	struct hopper *h = data;
+
+	h->missing += batch_get(&h->batch, 0, 1);
+	while (!kthread_should_stop())
+		msleep(20);
+	return 0;
+}
+
+/* Fill the batch on @cpu. */
+static void fill_on_cpu(struct kunit *test, struct hopper *h, unsigned int cpu)
+{
+	h->task = kthread_run_on_cpu(fill, h, cpu, "vmap_fill/%u");
+	KUNIT_EXPECT_FALSE(test, IS_ERR(h->task));
+	if (!IS_ERR(h->task)) {
+		/* If it is stopped before it runs at all, it does nothing. */
+		msleep(100);
+		kthread_stop(h->task);
+	}
+}
+
+/*
+ * A CPU goes offline that has areas, and room for more: those are found and
+ * freed by others, and when it is back, it is as good as before.
+ */
+void vmap_refill_offline(struct kunit *test)
+{
+	unsigned int cpu = cpumask_last(cpu_online_mask);
+	struct hopper *h = kunit_kzalloc(test, sizeof(*h), GFP_KERNEL);
+	int err;
+
+	KUNIT_ASSERT_NOT_NULL(test, h);
+	if (!cpu)
+		kunit_skip(test, "there is one CPU only");
+
+	fill_on_cpu(test, h, cpu);
+	err = remove_cpu(cpu);
+	if (!err) {
+		KUNIT_EXPECT_FALSE(test, cpu_online(cpu));
+		h->wrong += batch_put(&h->batch, 0, 2);
+		vm_unmap_aliases();
+		h->missing += batch_get(&h->batch, 0, 2);
+		h->wrong += batch_put(&h->batch, 0, 1);
+		vmap_drain(test);
+		KUNIT_EXPECT_EQ(test, add_cpu(cpu), 0);
+		fill_on_cpu(test, h, cpu);
+	}
+	h->wrong += batch_put(&h->batch, 0, 1);
+	KUNIT_EXPECT_EQ(test, h->missing, 0);
+	KUNIT_EXPECT_EQ(test, h->wrong, 0);
+	vmap_drain(test);
+	if (err)
+		kunit_skip(test, "CPU %u cannot go offline: %d", cpu, err);
+}
+
+#else /* CONFIG_HOTPLUG_CPU */
+
+void vmap_refill_offline(struct kunit *test)
+{
+	kunit_skip(test, "no CPU can go offline");
+}
+
+#endif /* CONFIG_HOTPLUG_CPU */
