@@ -53,7 +53,7 @@ pub(crate) const SIZE: usize = UNITS * PAGE_SIZE;
 
 /// Pages in a unit of a coarse block.
 pub(crate) const COARSE_PAGES: usize = 1 << COARSE_SHIFT;
-const COARSE_SHIFT: u32 = 4;
+const COARSE_SHIFT: u32 = 5;
 
 /// Bytes in a coarse block.
 pub(crate) const COARSE_SIZE: usize = SIZE << COARSE_SHIFT;
@@ -342,16 +342,17 @@ impl Block {
         Some((self.unit_of(span.first())?, self.units_for(span.size())))
     }
 
-    /// Takes over an area that was unmapped, but not flushed. Returns how many pages that are. Ends
-    /// with a full barrier.
+    /// Takes over an area that was unmapped, but not flushed. Returns its size in pages. Ends with a full
+    /// barrier.
     pub(crate) fn retire(&self, area: Area<Unlinked>) -> usize {
         let Some((first, units)) = self.units_of(&area) else {
             return 0;
         };
+        let pages = area.pages();
         // Before the bits: from then on a purge may make the units free for the next user.
         area.vacate();
         self.lazy.set_and_fence(first, units);
-        self.pages_in(units)
+        pages
     }
 
     /// Takes over an area that was never mapped: its units are free at once.
@@ -406,7 +407,7 @@ impl Block {
         self.make_free(&words);
     }
 
-    /// Pages that wait for a flush.
+    /// Pages that wait for a flush, whole units.
     pub(crate) fn lazy_pages(&self) -> usize {
         let [flushing, lazy] = [&self.flushing, &self.lazy].map(|map| bits::weight(&map.words()));
         self.pages_in(lazy.wrapping_add(flushing))

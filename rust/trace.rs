@@ -127,8 +127,12 @@ impl kernel::fmt::Display for Difference {
 /// blocks of 4 KiB pages, and none of them at the start.
 const HOME: (usize, usize) = (15 << 20, (15 << 20) + (20 << 20));
 
-/// The same with room for coarse blocks as well: as many as there have to be before there is one.
-const LARGE_HOME: (usize, usize) = (15 << 20, (15 << 20) + 66 * COARSE_SIZE);
+/// The same with room for coarse blocks as well: as many as there have to be before there is one. The
+/// address space of 32-bit machines is too small for that.
+const LARGE_HOME: (usize, usize) = match COARSE_SIZE.checked_mul(66) {
+    Some(size) => (HOME.0, HOME.0 + size),
+    None => HOME,
+};
 
 /// A smaller home, without blocks.
 const SMALL_HOME: (usize, usize) = (16 << 20, (16 << 20) + (8 << 20));
@@ -194,7 +198,7 @@ impl Trace<'_> {
             (0, _) => 1 + self.random.below(300),
             // Fills blocks.
             (1, Kinds::Fine) => 1 + self.random.below(128),
-            (1, Kinds::All) => 1 + self.random.below(600),
+            (1, Kinds::All) => 1 + self.random.below(1200),
             (1, Kinds::None) => 5,
             _ => 1 + self.random.below(8),
         };

@@ -16,7 +16,7 @@
 //! - *lazy*: unlinked and unmapped, but perhaps still in a TLB.
 //! - *purge*: flush the TLBs for all lazy areas, then make their ranges free.
 //! - *block*: a piece of the space whose *units* are handed out by bitmap: pages if it is a *fine* block,
-//!   16 pages if it is a *coarse* one.
+//!   32 pages if it is a *coarse* one.
 //! - *band*: sizes that are served from the same blocks.
 //! - *current block*: the one a CPU allocates from, one for each band.
 //! - *pool*: the blocks that are nobody's current one. *Partial*: with room. *Empty*: all free.

@@ -228,14 +228,14 @@ fn no_page_of_a_block_has_two_owners() {
     }
 }
 
-/// The same with coarse blocks, one of which is as large as sixteen fine ones.
+/// The same with coarse blocks, one of which is as large as 32 fine ones.
 #[test]
 fn no_unit_of_a_coarse_block_has_two_owners() {
     let seed = mm::random_seed();
     println!("seed {seed}");
     let pages = 66 * block::COARSE_SIZE / PAGE_SIZE - 5;
     for round in 0..4 {
-        let load = Load::new(31 * block::SIZE + 5 * PAGE_SIZE, pages, 100, 600);
+        let load = Load::new(31 * block::SIZE + 5 * PAGE_SIZE, pages, 200, 1200);
         load.run(seed.wrapping_add(round * THREADS), 3000);
     }
 }
