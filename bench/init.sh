@@ -3,7 +3,8 @@
 #
 # First process of a benchmark guest: runs test_vmalloc as often as bench_sweep= of the kernel command line says, which
 # the kernel hands on as a variable: points THREADS:MASK:LOOPS, separated by commas. Prints the page tables there are
-# before the first and after each of them, and the locks that were held longest.
+# before the first and after each of them, and the locks that were held longest. With bench_warm_up=1, a run of a few loops
+# comes before each of them and does not count.
 
 /bin/busybox --install -s /bin
 export PATH=/bin
@@ -22,12 +23,21 @@ page_tables() {
 	tell "result case=page_tables threads=${1:-1} metric=cycle_$point unit=KiB value=$((pages * 4))"
 }
 
-# sweep THREADS MASK LOOPS: runs test_vmalloc. The module always refuses to stay, so its exit code says nothing.
-sweep() {
-	point=$((point + 1))
-	tell "sweep threads=$1 mask=$2 loops=$3"
+# test_vmalloc THREADS MASK LOOPS: runs it. The module always refuses to stay, so its exit code says nothing.
+test_vmalloc() {
 	insmod /test_vmalloc.ko.gz nr_threads="$1" run_test_mask="$2" test_loop_count="$3" sequential_test_order=1 \
 		nr_pcpu_objects=1000 2>/dev/null
+}
+
+# sweep THREADS MASK LOOPS: a point of the measurement.
+sweep() {
+	point=$((point + 1))
+	if [ "${bench_warm_up:-0}" = 1 ]; then
+		tell "warm-up"
+		test_vmalloc "$1" "$2" 5
+	fi
+	tell "sweep threads=$1 mask=$2 loops=$3"
+	test_vmalloc "$@"
 	[ "${bench_page_tables:-0}" = 0 ] || page_tables "$1"
 }
 

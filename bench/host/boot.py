@@ -27,7 +27,7 @@ def arguments(plan, allocator, seed, kernel, initramfs, log):
         append.append("printk.devkmsg=on")
     if plan.sweep:
         append.append("bench_sweep=" + ",".join(f"{threads}:{mask:#x}:{loops}" for threads, mask, loops in plan.sweep))
-        append.append(f"bench_page_tables={int(plan.page_tables)}")
+        append += [f"bench_page_tables={int(plan.page_tables)}", f"bench_warm_up={int(plan.warm_up)}"]
     command = [os.path.join(REPO, "qemu/run"), kernel, "--allocator", allocator, "--cpus", str(plan.cpus), "--mem", str(plan.mem),
                "--timeout", str(plan.timeout), "--log", log, "--append", " ".join(append), *INSTRUMENTS[plan.instrument].options]
     if kernel.startswith("uml"):

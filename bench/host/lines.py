@@ -64,12 +64,12 @@ class Guest:
         self._holds = {}
         sweep, sweep_lines = None, []
         for line in whole_lines(text):
-            found = re.search(r"vmap_bench: (\w+)(:? ?)(.*)", line)
+            found = re.search(r"vmap_bench: ([\w-]+)(:? ?)(.*)", line)
             if not found or "Kernel command line" in line:
                 sweep_lines.append(line)
                 continue
             kind, rest = found[1], found[3]
-            if kind in ("sweep", "guest") and sweep:
+            if kind in ("sweep", "warm-up", "guest") and sweep:
                 self._sweep(sweep, sweep_lines)
                 sweep = None
             if kind == "sweep":

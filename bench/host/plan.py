@@ -31,6 +31,7 @@ class Plan:
     scale: int = 100  # vmap_bench.scale=, percent
     sweep: tuple = ()  # runs of test_vmalloc: (threads, mask, loops)
     page_tables: bool = False  # read their size after each of those
+    warm_up: bool = False  # a short run before each of them, so that an emulator has translated the code
     mem: int = 2048  # MiB of the guest
     timeout: int = 300  # seconds
 
@@ -56,10 +57,10 @@ INSTRUMENTS = {
     "lockstat": Instrument("arm64-lockstat", "as icount, in a kernel with CONFIG_LOCK_STAT: the longest hold of any lock, counted by "
                            "the kernel, lockdep's own work included", "instructions", True, ("--icount",), True),
     "wall": Instrument("arm64-bench", "QEMU cortex-a72, -accel tcg,thread=multi: wall clock of emulation, sides in turns",
-                       "nanoseconds", False, ("--accel", "threads")),
-    "overcommit": Instrument("arm64-bench", "as wall, with more guest CPUs than the host has", "nanoseconds", False, ("--accel", "threads")),
+                       "nanoseconds", False, ("--accel", "threads", "--prealloc")),
+    "overcommit": Instrument("arm64-bench", "as wall, with more guest CPUs than the host has", "nanoseconds", False, ("--accel", "threads", "--prealloc")),
     "uml": Instrument("uml-bench", "user-mode Linux, seccomp mode: wall clock at native speed, sides in turns", "nanoseconds", False, ()),
-    "kvm": Instrument("x86_64-bench", "QEMU with KVM: wall clock of the host's CPUs, sides in turns", "nanoseconds", False, ("--accel", "kvm")),
+    "kvm": Instrument("x86_64-bench", "QEMU with KVM: wall clock of the host's CPUs, sides in turns", "nanoseconds", False, ("--accel", "kvm", "--prealloc")),
 }
 
 
@@ -100,7 +101,7 @@ def full(cpus):
         Plan("page-tables", "icount", 4, 5, sweep=((8, THREE_TESTS, 1),) * 6, page_tables=True, mem=memory_for(4, 8), timeout=1200),
         Plan("holds", "lockstat", 1, 5, f"area_pair,mixed,{PURGES},{DRAINS}", scale=50, timeout=600),
         Plan("cpus", "wall", two, 21, f"{PAIRS},cross_cpu,{LOOKUPS},{LARGE_LOOKUPS},{PURGES},purge_latency",
-             tuple(range(1, two + 1)), 50, sweep=((1, ALL_TESTS, 50), *one_by_one(two, ALL_TESTS, 50))),
+             tuple(range(1, two + 1)), 50, sweep=((1, ALL_TESTS, 50), *one_by_one(two, ALL_TESTS, 50)), warm_up=True),
         Plan("native", "uml", two, 21, f"{PAIRS},cross_cpu,{LOOKUPS},{LARGE_LOOKUPS}", tuple(range(1, two + 1)), mem=2048),
         Plan("native", "kvm", two, 21, f"{PAIRS},{LOOKUPS},{LARGE_LOOKUPS},cross_cpu", tuple(range(1, two + 1))),
     ]
@@ -125,7 +126,7 @@ def goals(cpus):
         Plan("tests-1", "icount", 1, 5, sweep=((1, ALL_TESTS, 1000),)),
         Plan("tests-8x8", "icount", 8, 5, sweep=one_by_one(8, THREE_TESTS & ~1, 100), mem=memory_for(8, 8), timeout=900),
         Plan("page-tables", "icount", 4, 5, sweep=((8, THREE_TESTS, 1),) * 4, page_tables=True, mem=memory_for(4, 8), timeout=900),
-        Plan("cpus", "wall", two, 15, "area_pair", tuple(range(1, two + 1)), 50, sweep=((1, ALL_TESTS, 50),)),
+        Plan("cpus", "wall", two, 15, "area_pair", tuple(range(1, two + 1)), 50, sweep=((1, ALL_TESTS, 200),), warm_up=True),
         Plan("native", "uml", two, 15, "area_pair", tuple(range(1, two + 1)), mem=1024),
     ]
     return plans + [Plan(f"overcommit-{guest}", "overcommit", guest, 5, "kmalloc_pair,area_pair", (guest,), 2, timeout=300)

@@ -84,6 +84,15 @@ class Lines(unittest.TestCase):
         self.assertEqual(guest.results, [])
         self.assertEqual([e["case"] for e in guest.errors], ["test:fix_size_alloc", "test:full_fit_alloc"])
 
+    def test_warm_up_does_not_count(self):
+        """A run that comes before the one that is measured."""
+        warm_up = "vmap_bench: warm-up\n" + SUMMARY.format("fix_size_alloc", 1, 0, 0, 999) + DONE.format(0)
+        measured = "".join(SUMMARY.format(case, 1, 0, 0, 10) for case in ("fix_size_alloc", "full_fit_alloc"))
+        guest = lines.Guest(warm_up + self.sweep(measured, threads=1).replace("vmap_bench: guest end\n", "")
+                            + warm_up + self.sweep(measured, threads=1))
+        self.assertEqual([r["value"] for r in guest.results], [10000] * 4)
+        self.assertEqual(guest.errors, [])
+
     def test_longest_hold(self):
         """Only spinning locks of an allocator count."""
         guest = lines.Guest("".join(f"vmap_bench: hold {usec} us: {name}\n" for usec, name in
