@@ -151,8 +151,8 @@ fn size_of_band(band: usize) -> usize {
 pub(crate) struct Taken {
     /// What covers them.
     pub(crate) cover: Span,
-    /// How many pages.
-    pub(crate) pages: usize,
+    /// How many units.
+    pub(crate) units: usize,
     /// Of how many areas.
     pub(crate) areas: usize,
 }
@@ -175,8 +175,7 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    /// A block without a place, all free, with objects for areas of band `band`. Sleeps if `flags`
-    /// allow it.
+    /// A block without a place, closed, with objects for areas of band `band`. Sleeps if `flags` allow it.
     pub(crate) fn new(band: usize, flags: Flags) -> Result<Self> {
         // CAST: A small number.
         let grain_shift = (band % STEPS) as u32 + 1;
@@ -186,7 +185,7 @@ impl Block {
             unit_shift: (size_of_band(band) / UNITS).trailing_zeros(),
             grain_shift,
             hint: Atomic::new(0),
-            free: Map::new(true),
+            free: Map::new(false),
             starts: Map::new(false),
             lazy: Map::new(false),
             flushing: Map::new(false),
@@ -342,8 +341,8 @@ impl Block {
         Some((self.unit_of(span.first())?, self.units_for(span.size())))
     }
 
-    /// Takes over an area that was unmapped, but not flushed. Returns its size in pages. Ends with a full
-    /// barrier.
+    /// Takes over an area that was unmapped, but not flushed. Returns its size in pages, as the rb-trees
+    /// count it; what it keeps reserved until a purge may be more. Ends with a full barrier.
     pub(crate) fn retire(&self, area: Area<Unlinked>) -> usize {
         let Some((first, units)) = self.units_of(&area) else {
             return 0;
@@ -385,7 +384,7 @@ impl Block {
         self.flushing.store(&words);
         Some(Taken {
             cover: Span::from_bounds(self.address_of(first), self.address_of(end))?,
-            pages: self.pages_in(bits::weight(&words)),
+            units: bits::weight(&words),
             areas: bits::weight(&bits::and(&words, &self.starts.words())),
         })
     }
@@ -418,7 +417,7 @@ impl Block {
         self.free.claim_at(0, UNITS)
     }
 
-    /// Undoes [`Block::close`].
+    /// Makes all of a closed block free: when it can be found at each of its addresses.
     pub(crate) fn open(&self) {
         self.free.set(0, UNITS);
     }

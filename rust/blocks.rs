@@ -25,6 +25,7 @@ use crate::{
         Block,
         Small,
         BANDS,
+        COARSE_SIZE,
         SIZE, //
     },
     dir::{
@@ -91,8 +92,9 @@ struct Pool {
     cursor: [usize; BANDS],
     /// Blocks there are, or are about to be.
     live: usize,
-    /// The same in bytes.
+    /// The same in bytes, and how many of these have coarse ones.
     bytes: usize,
+    coarse_bytes: usize,
     /// For each band, blocks that are empty and not held.
     empty: [usize; BANDS],
     /// The same that were taken out of the pool since the last purge.
@@ -113,12 +115,18 @@ impl Pool {
     fn add(&mut self, bytes: usize) {
         self.live = self.live.saturating_add(1);
         self.bytes = self.bytes.saturating_add(bytes);
+        if bytes > SIZE {
+            self.coarse_bytes = self.coarse_bytes.saturating_add(bytes);
+        }
     }
 
     /// Does not count one any more.
     fn subtract(&mut self, bytes: usize) {
         self.live = self.live.saturating_sub(1);
         self.bytes = self.bytes.saturating_sub(bytes);
+        if bytes > SIZE {
+            self.coarse_bytes = self.coarse_bytes.saturating_sub(bytes);
+        }
     }
 }
 
@@ -128,6 +136,8 @@ pub(crate) struct Blocks {
     pool: Locked<Pool>,
     /// Most bytes that blocks may have.
     limit: usize,
+    /// The same for coarse ones, so that they leave room for fine ones.
+    coarse_limit: usize,
     /// About how many pages became lazy since the last purge began, but for those that CPUs count for
     /// themselves.
     lazy: Atomic<usize>,
@@ -138,13 +148,13 @@ pub(crate) struct Blocks {
 /// What a purge has taken over.
 #[must_use = "the pages are lost if they are not freed"]
 pub(crate) struct Snapshot {
-    pages: usize,
+    units: usize,
 }
 
 impl Snapshot {
-    /// Number of pages.
-    pub(crate) fn pages(&self) -> usize {
-        self.pages
+    /// Is it enough to tell what is needed? A purge of less than a block comes too soon after the last one.
+    pub(crate) fn is_telling(&self) -> bool {
+        self.units >= UNITS
     }
 }
 
@@ -171,6 +181,7 @@ impl Blocks {
             cursor: [0; BANDS],
             live: 0,
             bytes: 0,
+            coarse_bytes: 0,
             empty: [0; BANDS],
             taken: [0; BANDS],
             keep: [MIN_KEEP; BANDS],
@@ -179,6 +190,7 @@ impl Blocks {
             dir,
             pool: Locked::new(pool, c"vmap_rust pool", static_lock_class!())?,
             limit,
+            coarse_limit: (limit / 2).max(COARSE_SIZE),
             lazy: Atomic::new(0),
             lazy_batch: (LAZY_UNCOUNTED / PAGE_SIZE / mm::cpu_count()).min(LAZY_BATCH),
         })
@@ -209,8 +221,8 @@ impl Blocks {
         let rcu = Guard::new();
         // Relaxed: a hint of which block to ask.
         let current = cpu.current.get(small.band())?.load(Relaxed);
-        let block = self.dir.block(current.checked_sub(1)?, &rcu)?;
-        // The block of that number may be another one by now.
+        let block = self.dir.block_in(current.checked_sub(1)?, &rcu)?;
+        // The block there may be another one by now, also one with another number.
         if !block.serves(small) {
             return None;
         }
@@ -277,7 +289,10 @@ impl Blocks {
                 break;
             };
             from = index.saturating_add(1);
-            let block = self.dir.block(index, &rcu)?;
+            let block = self.dir.block(index, &rcu);
+            let Some(block) = block.filter(|block| block.serves(small)) else {
+                continue;
+            };
             if let Some(area) = block.alloc(small, attributes) {
                 self.hold(pool, index);
                 count_up(&mut pool.taken, band);
@@ -390,7 +405,9 @@ impl Blocks {
     /// May there be one more block of `bytes` bytes? If so it counts from now on.
     pub(crate) fn reserve(&self, bytes: usize) -> bool {
         let mut pool = self.pool.lock();
-        let ok = pool.bytes.saturating_add(bytes) <= self.limit;
+        let coarse = if bytes > SIZE { bytes } else { 0 };
+        let ok = pool.bytes.saturating_add(bytes) <= self.limit
+            && pool.coarse_bytes.saturating_add(coarse) <= self.coarse_limit;
         if ok {
             pool.add(bytes);
         }
@@ -425,17 +442,18 @@ impl Blocks {
         attributes: &Attributes,
     ) -> Result<Option<AreaPtr>, GraceBox<Block>> {
         // Held from the first moment on: nobody takes it out of the pool, who still had something to do
-        // with the former block of that number.
+        // with the former block of that number. And closed until all of its entries are there: who still
+        // has that number for its current block could allocate what cannot be found.
         let mut pool = self.pool.lock();
         let index = self.dir.insert(block)?;
         self.hold(&mut pool, index);
         count_up(&mut pool.taken, small.band());
         let rcu = Guard::new();
-        // Nobody else allocates from the block yet, so there is room.
-        let area = self
-            .dir
-            .block(index, &rcu)
-            .and_then(|block| block.alloc(small, attributes));
+        let area = self.dir.block(index, &rcu).and_then(|block| {
+            block.open();
+            // Hardly anybody else allocates from the block yet, so there is room.
+            block.alloc(small, attributes)
+        });
         self.make_current(&mut pool, cpu, small.band(), index);
         cpu.counters.block_new.one();
         cpu.counters.refill.one();
@@ -542,7 +560,7 @@ impl Blocks {
     pub(crate) fn snapshot(&self, plan: &mut Plan) -> Snapshot {
         // Relaxed: as in `retire()`.
         self.lazy.store(0, Relaxed);
-        let mut pages = 0_usize;
+        let mut units = 0_usize;
         for (first, maps) in self.dir.all_maps() {
             let dirty = maps.dirty.take();
             for bit in bits::set_bits(&dirty) {
@@ -555,12 +573,12 @@ impl Blocks {
                 if let Some(taken) = taken {
                     maps.flushing.set_bit(bit);
                     plan.add(taken.cover, taken.areas);
-                    pages = pages.wrapping_add(taken.pages);
+                    units = units.wrapping_add(taken.units);
                 }
                 mm::cond_resched();
             }
         }
-        Snapshot { pages }
+        Snapshot { units }
     }
 
     /// Releases what else goes with the pages of a snapshot, before they become free. Sleepable context.
@@ -602,13 +620,12 @@ impl Blocks {
         }
     }
 
-    /// Ends a purge of `pages` pages: as many empty blocks may stay as were taken out of the pool since
-    /// the last one, and some more, or half of what was allowed then. A purge of less than a block comes
-    /// too soon after the last one to tell what is needed.
-    pub(crate) fn end_purge(&self, pages: usize) {
+    /// Ends a purge: as many empty blocks may stay as were taken out of the pool since the last one, and
+    /// some more, or half of what was allowed then; if that purge `is_telling`.
+    pub(crate) fn end_purge(&self, is_telling: bool) {
         let mut pool = self.pool.lock();
         pool.cursor = [0; BANDS];
-        if pages >= UNITS {
+        if is_telling {
             let taken = core::mem::take(&mut pool.taken);
             for (keep, taken) in pool.keep.iter_mut().zip(taken) {
                 let needed = taken.saturating_add(taken / 4);
@@ -695,18 +712,24 @@ impl Blocks {
         Some(self.dir.block_at(addr, &rcu)?.validate(quiet))
     }
 
-    /// Checks what the pool knows of the blocks. Holds its lock all the time: for tests and debugging.
-    pub(crate) fn validate(&self, cpus: &Cpus) -> Result {
+    /// Checks what the pool knows of the blocks. Holds its lock all the time: for tests and debugging. If
+    /// `quiet`, nobody is about to take a block in or out.
+    pub(crate) fn validate(&self, cpus: &Cpus, quiet: bool) -> Result {
         let pool = self.pool.lock();
         let rcu = Guard::new();
         let mut empty = 0_usize;
         let mut held = 0_usize;
+        let (mut live, mut bytes) = (0_usize, 0_usize);
         for (first, maps) in self.dir.all_maps() {
             for bit in 0..UNITS {
                 let index = first.wrapping_add(bit);
                 let partial = maps.partial.iter().any(|map| map.has(bit));
                 let known = partial || maps.empty.has(bit) || maps.held.has(bit);
-                if known && self.dir.block(index, &rcu).is_none() {
+                let block = self.dir.block(index, &rcu);
+                live = live.wrapping_add(usize::from(block.is_some()));
+                bytes = bytes.wrapping_add(block.map_or(0, Block::size));
+                // Also if there is one with another number.
+                if known && block.is_none() {
                     mm::refuse!("the pool knows block {}, which is not there", index);
                     return Err(EINVAL);
                 }
@@ -723,6 +746,16 @@ impl Blocks {
             for index in &cpu.current {
                 current = current.wrapping_add(usize::from(index.load(Relaxed) != 0));
             }
+        }
+        if quiet && (live, bytes) != (pool.live, pool.bytes) {
+            mm::refuse!(
+                "{} blocks of {} bytes, counted {} of {}",
+                live,
+                bytes,
+                pool.live,
+                pool.bytes
+            );
+            return Err(EINVAL);
         }
         let counted: usize = pool.empty.iter().sum();
         if empty != counted || held != current {

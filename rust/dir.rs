@@ -78,9 +78,9 @@ pub(crate) struct Maps {
 ///
 /// # Invariants
 ///
-/// What `parts` point to lives as long as the directory. An entry of a part is null or came from [`GraceBox::into_raw`] of a [`Block`] that covers its place,
-/// which is freed, after a grace period, only when all its entries have been taken out. The one with its
-/// number owns the box.
+/// What `parts` point to lives as long as the directory. An entry of a part is null or came from
+/// [`GraceBox::into_raw`] of a [`Block`] that covers its place, which is freed, after a grace period, only
+/// when all its entries have been taken out. The one with its number owns the box.
 pub(crate) struct Directory {
     /// Where block 0 starts.
     start: usize,
@@ -194,9 +194,11 @@ impl Directory {
         })
     }
 
-    /// The block at entry `index`, as long as `_rcu` is held. Any context in which RCU is watching.
+    /// The block at entry `index`, as long as `rcu` is held. Any context in which RCU is watching.
+    ///
+    /// That is block `index`, or a coarse one with a lower number.
     #[inline(always)]
-    pub(crate) fn block<'a>(&'a self, index: usize, rcu: &'a Guard) -> Option<&'a Block> {
+    pub(crate) fn block_in<'a>(&'a self, index: usize, rcu: &'a Guard) -> Option<&'a Block> {
         // Relaxed: what is read of the block depends on the address, see `insert()`.
         let raw = self.entry(index)?.load(Relaxed);
         // SAFETY: It was in the entry after the RCU read lock was taken.
@@ -223,8 +225,16 @@ impl Directory {
     }
 
     /// The block at `addr`.
+    #[inline(always)]
     pub(crate) fn block_at<'a>(&'a self, addr: usize, rcu: &'a Guard) -> Option<&'a Block> {
-        self.block(self.index_of(addr)?, rcu)
+        self.block_in(self.index_of(addr)?, rcu)
+    }
+
+    /// Block `index`. None if that is a place within a coarse block: who knows the number from a former
+    /// block has nothing to do with that one.
+    pub(crate) fn block<'a>(&'a self, index: usize, rcu: &'a Guard) -> Option<&'a Block> {
+        let block = self.block_in(index, rcu)?;
+        (self.index_of(block.start()) == Some(index)).then_some(block)
     }
 
     /// The entries of a block at `span`, the first of which has number `index`, if all of them are in
@@ -337,6 +347,13 @@ impl Drop for Removed {
         }
     }
 }
+
+/// All CPUs share a directory, which only has addresses of parts and blocks.
+const _: () = {
+    const fn is_shared<T: Send + Sync>() {}
+    is_shared::<Part>();
+    is_shared::<Block>();
+};
 
 impl Part {
     fn new(flags: Flags) -> Result<Self> {

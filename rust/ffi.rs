@@ -295,7 +295,8 @@ unsafe extern "C" fn purge(start: usize, end: usize, drain: bool) -> usize {
 ///
 /// # Safety
 ///
-/// Sleepable context, and the caller holds no pin. `start` and `end` are valid, and nobody else uses them during the call.
+/// Sleepable context, and the caller holds no pin. `start` and `end` are valid, and nobody else uses them
+/// during the call.
 unsafe extern "C" fn next_lazy(start: *mut usize, end: *mut usize) -> bool {
     // SAFETY: C passes valid pointers.
     let addr = unsafe { *start };

@@ -70,7 +70,7 @@ pub(crate) trait Tlb {
     fn flush_shadow(&self, span: Span);
 }
 
-/// The TLB and the KASAN shadow of the kernel. `vmap_purge_lock` is held.
+/// The TLB and the KASAN shadow of the kernel. `vmap_purge_lock` is held for the TLB.
 pub(crate) struct KernelTlb;
 
 impl Tlb for KernelTlb {

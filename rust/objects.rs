@@ -84,7 +84,7 @@ impl Objects {
     /// Takes object `index`, if nobody uses it.
     pub(crate) fn occupy(&self, index: usize) -> Option<Area<New>> {
         // SAFETY: By the type invariants. A block is not freed as long as an object is in use
-        // (`Removed::free()`), so the memory remains what it is.
+        // (`the drop of Removed`), so the memory remains what it is.
         unsafe { Area::occupy(self.ptr(index)?) }
     }
 

@@ -7,7 +7,8 @@
 //! the address of the area. The protocol is:
 //!
 //! - a reader finds the area without a lock, says in the pin that it is there, takes the lock of the
-//!   pin, and looks again: if the area is still busy, it stays so until the reader lets go;
+//!   pin, and looks again: if the area is still busy, what it is does not change until the reader lets
+//!   go, although others may not find it any more;
 //! - who unlinks an area first makes its object say that it is not busy, then looks whether there is a
 //!   reader, and only if so takes the lock once and lets go.
 //!
@@ -43,6 +44,10 @@ use kernel::{
 
 /// Number of pins; a power of two.
 const PINS: usize = 64;
+
+/// Odd, and without a pattern in its bits: the golden ratio, as in include/linux/hash.h.
+// CAST: The low half will do where a word has 32 bits.
+const SPREAD: usize = 0x61c8_8646_80b5_83eb_u64 as usize;
 
 /// A lock, and the number of those that have it or want it.
 struct Pin {
@@ -92,7 +97,10 @@ impl Pins {
 
     /// The pin of the area that starts at `start`.
     fn pin_of(&self, start: usize) -> Option<&Pin> {
-        self.0.get((start / PAGE_SIZE) % PINS)
+        // The high bits of the product depend on all of the number: large areas start at multiples of many
+        // pages.
+        let spread = (start / PAGE_SIZE).wrapping_mul(SPREAD);
+        self.0.get(spread.wrapping_shr(usize::BITS - PINS.ilog2()))
     }
 
     /// Takes the pin of the area that starts at `start`. Spins.

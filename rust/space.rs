@@ -539,10 +539,11 @@ impl<T: Tlb> Space<T> {
         let pages = self.blocks.snapshot(&mut plan);
         let areas = self.lazy.snapshot(&mut plan);
         let purged = plan.areas();
-        let taken = pages.pages();
+        let is_telling = pages.is_telling();
         // Room for what comes, by leaving what was not asked for. A purge of a few areas comes too soon
         // after the last one to tell what is needed.
-        if !drain && areas.areas() > 0 && areas.areas().saturating_mul(MUCH) >= self.cache.len() {
+        let much = areas.areas() > 0 && areas.areas().saturating_mul(MUCH) >= self.cache.len();
+        if !drain && (much || is_telling) {
             self.sweep(Sweep::IDLE, Gfp::NOWAIT, usize::MAX);
         }
         if let (Some(also), true) = (also, purged > 0) {
@@ -553,7 +554,7 @@ impl<T: Tlb> Space<T> {
             self.count_purge(purged, &flush);
         }
         self.free_flushed(&areas, pages, &flush, drain);
-        self.blocks.end_purge(taken);
+        self.blocks.end_purge(is_telling);
         if drain {
             self.give_back_all(Gfp::NOWAIT, usize::MAX);
         } else {
@@ -862,6 +863,12 @@ impl<T: Tlb> Space<T> {
         (found == area && seen.span().first() == start).then_some(start)
     }
 
+    /// Where an area starts that is pinned.
+    #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+    pub(crate) fn start_of_pinned(&self, area: AreaPtr, _pin: &PinGuard<'_>) -> usize {
+        self.table.start_of(area, &Guard::new()).unwrap_or(0)
+    }
+
     /// The window that blocks and cached ranges serve.
     #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
     pub(crate) fn home(&self) -> Span {
@@ -873,7 +880,7 @@ impl<T: Tlb> Space<T> {
     ///
     /// Holds the lock all the time: for tests and debugging.
     pub(crate) fn validate(&self) -> Result<Census> {
-        self.blocks.validate(&self.cpus)?;
+        self.blocks.validate(&self.cpus, self.is_quiet())?;
         // Ranges become cached and busy without the lock of the tree: the numbers are compared if they
         // were the same before and after.
         let before = self.cache.validate()?;
