@@ -3,7 +3,7 @@
 //! The allocator on the host: its own modules as they are in the kernel, over stand-ins of the
 //! bindings. The same tests as in the kernel run here in a second.
 //!
-//! Stand-ins are [`maple`], [`lock`] and [`mm`] here, and the `kernel` crate next to this one.
+//! Stand-ins are [`maple`], [`lock`], [`mm`] and [`cpu`] here, and the `kernel` crate next to this one.
 
 #![allow(dead_code, reason = "what only C calls has no caller here")]
 
@@ -21,6 +21,7 @@ mod blocks;
 #[forbid(unsafe_code)]
 #[path = "../../cache.rs"]
 mod cache;
+mod cpu;
 #[path = "../../dir.rs"]
 mod dir;
 #[forbid(unsafe_code)]

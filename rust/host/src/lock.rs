@@ -2,13 +2,13 @@
 
 //! Stand-in of `lock`: a mutex.
 
+use crate::cpu::{
+    Mutex,
+    MutexGuard, //
+};
 use kernel::{
     prelude::*,
     sync::LockClassKey, //
-};
-use std::sync::{
-    Mutex,
-    MutexGuard, //
 };
 
 pub(crate) type LockGuard<'a, T> = MutexGuard<'a, T>;

@@ -4,6 +4,10 @@
 //! and erasing need memory, which may fail; replacing an entry in place does not.
 
 use crate::{
+    cpu::{
+        Mutex,
+        MutexGuard, //
+    },
     fit::Gaps,
     mm::Gfp,
     range::Span, //
@@ -17,13 +21,7 @@ use kernel::{
         LockClassKey, //
     }, // //
 };
-use std::{
-    collections::BTreeMap,
-    sync::{
-        Mutex,
-        MutexGuard, //
-    },
-};
+use std::collections::BTreeMap;
 
 /// # Safety
 ///

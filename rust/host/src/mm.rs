@@ -2,6 +2,11 @@
 
 //! Stand-in of `mm`: memory fails when it is told to, and a report is a panic.
 
+pub(crate) use crate::cpu::{
+    cond_resched,
+    cpu_count,
+    cpu_hint, //
+};
 use crate::range::Span;
 use kernel::{
     bindings,
@@ -38,31 +43,9 @@ pub(crate) trait Tlb {
     fn flush_shadow(&self, span: Span);
 }
 
-/// Lets others run, so that threads meet in more places.
-pub(crate) fn cond_resched() {
-    std::thread::yield_now();
-}
-
 /// Holds are not measured here.
 pub(crate) fn clock_ns() -> usize {
     0
-}
-
-/// Each thread is a CPU; if there are more, they share them.
-pub(crate) fn cpu_hint() -> usize {
-    use std::sync::atomic::{
-        AtomicUsize,
-        Ordering, //
-    };
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    std::thread_local! {
-        static CPU: usize = NEXT.fetch_add(1, Ordering::Relaxed) % cpu_count();
-    }
-    CPU.with(|cpu| *cpu)
-}
-
-pub(crate) fn cpu_count() -> usize {
-    4
 }
 
 macro_rules! refuse {

@@ -57,6 +57,20 @@ pub mod sync {
     pub mod atomic;
     pub mod rcu;
 
+    /// What is called before each access to an atomic: a place where another thread may go on.
+    static SCHEDULE: std::sync::OnceLock<fn()> = std::sync::OnceLock::new();
+
+    /// Has `what` called from now on, before each access to an atomic.
+    pub fn schedule_with(what: fn()) {
+        SCHEDULE.get_or_init(|| what);
+    }
+
+    fn schedule() {
+        if let Some(what) = SCHEDULE.get() {
+            what();
+        }
+    }
+
     /// `kernel::sync::barrier`.
     pub mod barrier {
         /// Between loads.

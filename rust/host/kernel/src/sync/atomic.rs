@@ -70,6 +70,7 @@ impl<T: AtomicType> Atomic<T> {
         unsafe { &*ptr.cast::<Self>() }
     }
     fn bits(&self) -> &AtomicUsize {
+        super::schedule();
         // SAFETY: By the safety of `AtomicType`, the value is as a `usize`.
         unsafe { AtomicUsize::from_ptr(self.0.get().cast()) }
     }

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! CPUs and locks: those of the host.
+
+pub(crate) use std::sync::{
+    Mutex,
+    MutexGuard, //
+};
+
+/// Lets others run, so that threads meet in more places.
+pub(crate) fn cond_resched() {
+    std::thread::yield_now();
+}
+
+/// Each thread is a CPU; if there are more, they share them.
+pub(crate) fn cpu_hint() -> usize {
+    use std::sync::atomic::{
+        AtomicUsize,
+        Ordering, //
+    };
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    std::thread_local! {
+        static CPU: usize = NEXT.fetch_add(1, Ordering::Relaxed) % cpu_count();
+    }
+    CPU.with(|cpu| *cpu)
+}
+
+pub(crate) fn cpu_count() -> usize {
+    4
+}
