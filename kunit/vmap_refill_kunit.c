@@ -29,7 +29,10 @@ struct batch {
 
 static unsigned int size_of(unsigned int i)
 {
-	return sizes[i % ARRAY_SIZE(sizes)];
+	unsigned int size = sizes[i % ARRAY_SIZE(sizes)];
+
+	/* 32-bit machines have room for small ones only, with many threads. */
+	return VMALLOC_TOTAL < SZ_1G ? min(size, 9U) : size;
 }
 
 /* Returns the number of areas that there was none for. */

@@ -61,15 +61,17 @@ mod traces {
     use crate::block::COARSE_PAGES;
 
     /// Runs a trace, and tells what is needed to repeat it if it fails.
+    ///
+    /// Numbers of 64 bits are hexadecimal: 32-bit kernels have no division for them, and panic.
     fn trace(seed: u64, steps: usize, blocks: usize) -> bool {
         match crate::trace::run(seed, steps, blocks) {
             Ok(Ok(())) => true,
             Ok(Err(difference)) => {
-                pr_err!("seed {seed}, {steps} steps, {blocks} blocks: {difference}\n");
+                pr_err!("seed {seed:#x}, {steps} steps, {blocks} blocks: {difference}\n");
                 false
             }
             Err(err) => {
-                pr_err!("seed {seed}: {err:?}\n");
+                pr_err!("seed {seed:#x}: {err:?}\n");
                 false
             }
         }
@@ -114,7 +116,7 @@ mod traces {
     #[test]
     fn a_new_trace_each_boot() {
         let seed = mm::random_seed();
-        pr_info!("trace of this boot: seed {seed}\n");
+        pr_info!("trace of this boot: seed {seed:#x}\n");
         assert!(trace(seed, 2000, 0));
         assert!(trace(seed, 2000, 9));
         assert!(trace(seed, 2000, 100));

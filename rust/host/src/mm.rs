@@ -78,12 +78,15 @@ pub(crate) fn live_objects() -> Option<usize> {
     Some(bindings::LIVE_AREAS.with(|live| live.get()))
 }
 
-/// `VMAP_RUST_SEED` or a number that is another one each time.
+/// `VMAP_RUST_SEED`, decimal or with 0x, or a number that is another one each time.
 pub(crate) fn random_seed() -> u64 {
     use std::hash::BuildHasher;
-    match std::env::var("VMAP_RUST_SEED").map(|seed| seed.parse()) {
-        Ok(Ok(seed)) => seed,
-        Ok(Err(_)) => panic!("VMAP_RUST_SEED is not a number"),
-        Err(_) => std::hash::RandomState::new().hash_one(0),
-    }
+    let Ok(seed) = std::env::var("VMAP_RUST_SEED") else {
+        return std::hash::RandomState::new().hash_one(0);
+    };
+    let parsed = match seed.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => seed.parse(),
+    };
+    parsed.expect("VMAP_RUST_SEED is a number")
 }

@@ -220,7 +220,7 @@ fn no_page_has_two_owners() {
 #[test]
 fn no_page_of_a_block_has_two_owners() {
     let seed = mm::random_seed();
-    println!("seed {seed}");
+    println!("seed {seed:#x}");
     let pages = 17 * block::SIZE / PAGE_SIZE - 5;
     for round in 0..8 {
         let load = Load::new(31 * block::SIZE + 5 * PAGE_SIZE, pages, 16, 40);
@@ -232,7 +232,7 @@ fn no_page_of_a_block_has_two_owners() {
 #[test]
 fn no_unit_of_a_coarse_block_has_two_owners() {
     let seed = mm::random_seed();
-    println!("seed {seed}");
+    println!("seed {seed:#x}");
     let pages = 66 * block::COARSE_SIZE / PAGE_SIZE - 5;
     for round in 0..4 {
         let load = Load::new(31 * block::SIZE + 5 * PAGE_SIZE, pages, 200, 1200);
