@@ -113,6 +113,20 @@ mod traces {
         }
     }
 
+    /// As small as proptest made them (rust/prop), with kunit/faults/8 and 6.
+    #[test]
+    fn small_traces() {
+        let traces = [
+            [[0, 16384, 16384, 0, 4096, 21846, 0, 0, 0, 0]],
+            [[0, 16384, 8192, 0, 4096, 0, 0, 0, 0, 0]],
+        ];
+        for blocks in [0, 1, COARSE_PAGES] {
+            for trace in &traces {
+                assert!(matches!(crate::trace::replay(trace, blocks), Ok(Ok(()))));
+            }
+        }
+    }
+
     #[test]
     fn a_new_trace_each_boot() {
         let seed = mm::random_seed();
@@ -575,6 +589,21 @@ mod memory {
     }
 }
 
+/// Counts the lines that are written, and the words of the shortest.
+#[derive(Default)]
+struct Written {
+    lines: usize,
+    words: usize,
+}
+
+impl core::fmt::Write for Written {
+    fn write_str(&mut self, text: &str) -> core::fmt::Result {
+        self.lines += text.matches('\n').count();
+        self.words += text.split_whitespace().count();
+        Ok(())
+    }
+}
+
 #[kernel::prelude::kunit_tests(vmap_rust_blocks)]
 mod blocks {
     use super::*;
@@ -621,6 +650,17 @@ mod blocks {
     /// Frees the area at `start`, without a purge.
     fn retire(space: &Space<FlushLog>, start: usize) -> Result {
         space.retire(space.unlink(start).ok_or(EINVAL)?);
+        Ok(())
+    }
+
+    #[test]
+    fn each_counter_has_a_line_that_says_what_it_is() -> Result {
+        let (space, _) = make_blocks(8, 8)?;
+        let mut written = Written::default();
+        assert!(space.counters().write(&mut written).is_ok());
+        assert!(written.lines > 20);
+        // A name, a number and at least two words on each.
+        assert!(written.words >= 4 * written.lines);
         Ok(())
     }
 
@@ -889,6 +929,32 @@ mod blocks {
         req.align = SIZE;
         assert_eq!(fill(&space, &req, 1)?[0], FIRST);
         free_all(&space, [START, FIRST].into_iter());
+        Ok(())
+    }
+
+    /// Also for a request that must not sleep.
+    #[test]
+    fn an_empty_block_gives_way_to_one_of_a_lower_band() -> Result {
+        for gfp in [Gfp::KERNEL, Gfp::NOWAIT] {
+            // One block for all, no room elsewhere.
+            let (space, mut req) = make_blocks(1, 1)?;
+            req.window = Span::from_bounds(START, FIRST).ok_or(EINVAL)?;
+            req.size = FIRST - START;
+            fill(&space, &req, 1)?;
+            req.window = space.home();
+            req.size = MAX_UNITS * PAGE_SIZE;
+            let large = fill(&space, &req, 1)?;
+            retire(&space, large[0])?;
+            space.purge(None, false);
+            assert_eq!(space.blocks().live, 1);
+            req.size = PAGE_SIZE;
+            req.gfp = gfp;
+            assert_eq!(fill(&space, &req, 1)?[0], FIRST);
+            assert_eq!(space.counters().block_new, 2);
+            assert_eq!(space.counters().block_freed, 1);
+            assert_eq!(space.counters().steal, 0);
+            free_all(&space, [START, FIRST].into_iter());
+        }
         Ok(())
     }
 

@@ -148,11 +148,49 @@ enum Kinds {
     All,
 }
 
+/// All that is left to chance in one step, in the order in which it is asked for; what is missing is 0.
+pub(crate) type Chances = [u16; 10];
+
+/// Where chance comes from.
+enum Source<'a> {
+    Random(Random),
+    /// So that a trace can be made smaller step by step.
+    Given {
+        steps: &'a [Chances],
+        /// The step, and how many of its numbers were asked for.
+        at: usize,
+        used: usize,
+    },
+}
+
+impl Source<'_> {
+    fn begin_step(&mut self, step: usize) {
+        if let Source::Given { at, used, .. } = self {
+            *at = step;
+            *used = 0;
+        }
+    }
+
+    /// A number below `bound`, which is not 0.
+    fn below(&mut self, bound: usize) -> usize {
+        match self {
+            Source::Random(random) => random.below(bound),
+            Source::Given { steps, at, used } => {
+                let number = steps.get(*at).and_then(|step| step.get(*used));
+                let number = usize::from(number.copied().unwrap_or(0));
+                *used += 1;
+                // That part of the bound, without a product that is too large.
+                (bound >> 16) * number + ((bound & 0xffff) * number >> 16)
+            }
+        }
+    }
+}
+
 struct Trace<'a> {
     space: &'a Space<FlushLog>,
     log: &'a FlushLog,
     model: Model,
-    random: Random,
+    random: Source<'a>,
     home: Span,
     kinds: Kinds,
     step: usize,
@@ -412,6 +450,7 @@ impl Trace<'_> {
     fn run(&mut self, steps: usize) -> Outcome {
         for step in 0..steps {
             self.step = step;
+            self.random.begin_step(step);
             match self.random.below(32) {
                 0..=12 => self.alloc()?,
                 13 => self.alloc_congruent()?,
@@ -446,6 +485,20 @@ impl Trace<'_> {
 /// With `blocks`, small requests are served from blocks as large as that many fine ones; from coarse ones
 /// as well if there is room for one.
 pub(crate) fn run(seed: u64, steps: usize, blocks: usize) -> Result<Outcome> {
+    run_from(Source::Random(Random::new(seed)), steps, blocks)
+}
+
+/// The same with given numbers, a step for each set of them.
+pub(crate) fn replay(steps: &[Chances], blocks: usize) -> Result<Outcome> {
+    let source = Source::Given {
+        steps,
+        at: 0,
+        used: 0,
+    };
+    run_from(source, steps.len(), blocks)
+}
+
+fn run_from(source: Source<'_>, steps: usize, blocks: usize) -> Result<Outcome> {
     let ((start, end), kinds) = match blocks {
         0 => (SMALL_HOME, Kinds::None),
         1..COARSE_PAGES => (HOME, Kinds::Fine),
@@ -457,7 +510,7 @@ pub(crate) fn run(seed: u64, steps: usize, blocks: usize) -> Result<Outcome> {
         space: &space,
         log: space.tlb(),
         model: Model::new(),
-        random: Random::new(seed),
+        random: source,
         home,
         kinds,
         step: 0,

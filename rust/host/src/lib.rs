@@ -67,3 +67,13 @@ mod trace;
 
 #[cfg(test)]
 mod threads;
+
+/// Runs a trace whose steps are given, with blocks as large as so many fine ones, and compares the allocator
+/// with the model: what is wrong, if anything is.
+pub fn replay(steps: &[[u16; 10]], blocks: usize) -> Result<(), String> {
+    match trace::replay(steps, blocks) {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(difference)) => Err(difference.to_string()),
+        Err(err) => Err(format!("{err:?}")),
+    }
+}
