@@ -5,18 +5,19 @@
 #include "vmap_area_kunit.h"
 
 /*
- * Every power of two up to 1 GiB, below the page size too, is honoured, with
- * several areas of each alive at once.
+ * Every power of two up to 1 GiB, or as far as there is room, below the page
+ * size too, is honoured, with several areas of each alive at once.
  */
 void vmap_align_powers(struct kunit *test)
 {
 	const struct vmap_win std = vmap_std_win();
 	static const unsigned int nr[] = { 1, 3, 16, 40 };
 	struct vm_struct *vm[ARRAY_SIZE(nr)];
+	const unsigned long max = VMAP_IS_SMALL ? SZ_16M : SZ_1G;
 	unsigned long align;
 	int i;
 
-	for (align = 1; align <= SZ_1G; align <<= 1) {
+	for (align = 1; align <= max; align <<= 1) {
 		for (i = 0; i < ARRAY_SIZE(nr); i++) {
 			vm[i] = vmap_area_get(&std, nr[i] * PAGE_SIZE, align, 0,
 					      VMAP_GFP);

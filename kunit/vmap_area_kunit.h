@@ -22,6 +22,12 @@
 /* How windows are aligned, so that alignment tests know what fits. */
 #define VMAP_WIN_ALIGN	SZ_4M
 
+/* As many pages as @size bytes have with pages of 4 KiB. */
+#define VMAP_PAGES_OF(size)	((size) / SZ_4K * PAGE_SIZE)
+
+/* Is there room for a few hundred MiB only, as on 32-bit machines? */
+#define VMAP_IS_SMALL	(VMALLOC_TOTAL < SZ_1G)
+
 /* A request that may sleep, purge and retry, but fails without a message. */
 #define VMAP_GFP	(GFP_KERNEL | __GFP_NOWARN)
 

@@ -329,7 +329,7 @@ void vmap_fail_each_alloc(struct kunit *test)
 	struct vmap_win win, exact;
 
 	need_failslab(test);
-	win = vmap_win_get(test, SZ_16M);
+	win = vmap_win_get(test, VMAP_PAGES_OF(SZ_16M));
 	exact = win;
 	exact.end = exact.start + SZ_64K;
 
@@ -356,7 +356,7 @@ void vmap_fail_each_free(struct kunit *test)
 	unsigned int nth;
 
 	need_failslab(test);
-	win = vmap_win_get(test, SZ_4M);
+	win = vmap_win_get(test, VMAP_PAGES_OF(SZ_4M));
 
 	for (nth = 1; nth <= MAX_NTH; nth++) {
 		struct vm_struct *vm[24];

@@ -43,7 +43,7 @@ void vmap_get_vm_area(struct kunit *test)
 void vmap_find_bounds(struct kunit *test)
 {
 	static const unsigned int nr[] = { 1, 2, 15, 16, 17, 300 };
-	const struct vmap_win win = vmap_win_get(test, SZ_8M);
+	const struct vmap_win win = vmap_win_get(test, VMAP_PAGES_OF(SZ_8M));
 	struct vm_struct *vm[3];
 	unsigned long addr;
 	int i, j;
@@ -117,7 +117,7 @@ void vmap_find_large(struct kunit *test)
 /* A freed address is not found any more, neither before nor after a purge. */
 void vmap_find_after_free(struct kunit *test)
 {
-	const struct vmap_win win = vmap_win_get(test, SZ_1M);
+	const struct vmap_win win = vmap_win_get(test, VMAP_PAGES_OF(SZ_1M));
 	unsigned long addr[8];
 	void *mem[8];
 	int i;

@@ -149,15 +149,16 @@ void vmap_random_disjoint(struct kunit *test)
 {
 	const struct vmap_win std = vmap_std_win();
 
-	random_areas(test, &std, 2000, false);
+	random_areas(test, &std, VMAP_IS_SMALL ? 100 : 2000, false);
 }
 
 /* Random areas in a window, all of which can be had again. */
 void vmap_random_window(struct kunit *test)
 {
-	const struct vmap_win win = vmap_win_get(test, SZ_1G / 4);
+	const unsigned long size = VMAP_IS_SMALL ? SZ_32M : SZ_1G / 4;
+	const struct vmap_win win = vmap_win_get(test, VMAP_PAGES_OF(size));
 
-	random_areas(test, &win, 500, true);
+	random_areas(test, &win, VMAP_IS_SMALL ? 30 : 500, true);
 	vmap_win_expect_free(test, &win);
 }
 
@@ -172,7 +173,7 @@ void vmap_random_window(struct kunit *test)
 void vmap_leak_rounds(struct kunit *test)
 {
 	struct page **pages = vmap_pages_get(test, LEAK_PAGES);
-	const struct vmap_win win = vmap_win_get(test, SZ_1M);
+	const struct vmap_win win = vmap_win_get(test, VMAP_PAGES_OF(SZ_1M));
 	long before, after;
 	unsigned int i;
 

@@ -32,7 +32,7 @@ static unsigned int size_of(unsigned int i)
 	unsigned int size = sizes[i % ARRAY_SIZE(sizes)];
 
 	/* 32-bit machines have room for small ones only, with many threads. */
-	return VMALLOC_TOTAL < SZ_1G ? min(size, 9U) : size;
+	return VMAP_IS_SMALL ? min(size, 9U) : size;
 }
 
 /* Returns the number of areas that there was none for. */
@@ -199,7 +199,6 @@ void vmap_refill_migrating(struct kunit *test)
 			moves += cpu < nr_cpu_ids &&
 				 !set_cpus_allowed_ptr(h->task, cpumask_of(cpu));
 		}
-		udelay(20);
 		cond_resched();
 	}
 
