@@ -346,9 +346,10 @@ mod spaces {
             assert_eq!(got, expected);
         }
         // A pin that is taken is not waited for.
-        let pinned = space.get(START);
+        let (area, pin) = space.get(START).ok_or(EINVAL)?;
+        assert_eq!(space.start_of_pinned(area, &pin), START);
         assert!(space.try_get(START).is_none());
-        drop(pinned);
+        drop(pin);
         assert!(space.try_get(START).is_some());
         // Only what contains the address, not what is above.
         assert!(space.try_get(START - 1).is_none());
