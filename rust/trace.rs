@@ -180,7 +180,7 @@ impl Source<'_> {
                 let number = usize::from(number.copied().unwrap_or(0));
                 *used += 1;
                 // That part of the bound, without a product that is too large.
-                (bound >> 16) * number + ((bound & 0xffff) * number >> 16)
+                (bound >> 16) * number + (((bound & 0xffff) * number) >> 16)
             }
         }
     }
