@@ -110,22 +110,34 @@ fn count_up(counts: &mut [usize; BANDS], band: usize) {
     }
 }
 
+/// What of a block of `bytes` bytes counts as that of a coarse one.
+fn coarse_part(bytes: usize) -> usize {
+    if bytes > SIZE {
+        bytes
+    } else {
+        0
+    }
+}
+
 impl Pool {
     /// Counts a block of `bytes` bytes.
     fn add(&mut self, bytes: usize) {
         self.live = self.live.saturating_add(1);
         self.bytes = self.bytes.saturating_add(bytes);
-        if bytes > SIZE {
-            self.coarse_bytes = self.coarse_bytes.saturating_add(bytes);
-        }
+        self.coarse_bytes = self.coarse_bytes.saturating_add(coarse_part(bytes));
     }
 
     /// Does not count one any more.
     fn subtract(&mut self, bytes: usize) {
         self.live = self.live.saturating_sub(1);
         self.bytes = self.bytes.saturating_sub(bytes);
-        if bytes > SIZE {
-            self.coarse_bytes = self.coarse_bytes.saturating_sub(bytes);
+        self.coarse_bytes = self.coarse_bytes.saturating_sub(coarse_part(bytes));
+    }
+
+    /// The search for room in a block of `band` goes on at block `from`.
+    fn go_on_at(&mut self, band: usize, from: usize) {
+        if let Some(cursor) = self.cursor.get_mut(band) {
+            *cursor = from;
         }
     }
 }
@@ -136,8 +148,6 @@ pub(crate) struct Blocks {
     pool: Locked<Pool>,
     /// Most bytes that blocks may have.
     limit: usize,
-    /// The same for coarse ones, so that they leave room for fine ones.
-    coarse_limit: usize,
     /// About how many pages became lazy since the last purge began, but for those that CPUs count for
     /// themselves.
     lazy: Atomic<usize>,
@@ -190,7 +200,6 @@ impl Blocks {
             dir,
             pool: Locked::new(pool, c"vmap_rust pool", static_lock_class!())?,
             limit,
-            coarse_limit: (limit / 2).max(COARSE_SIZE),
             lazy: Atomic::new(0),
             lazy_batch: (LAZY_UNCOUNTED / PAGE_SIZE / mm::cpu_count()).min(LAZY_BATCH),
         })
@@ -259,9 +268,7 @@ impl Blocks {
         let cpu = cpus.here();
         let mut pool = self.pool.lock();
         for band in small.bands().rev() {
-            if let Some(cursor) = pool.cursor.get_mut(band) {
-                *cursor = 0;
-            }
+            pool.go_on_at(band, 0);
             let found = self.take_partial(&mut pool, band, small, attributes, MANY_TRIES);
             if let Some((index, area)) = found {
                 self.make_current(&mut pool, cpu, band, index);
@@ -296,16 +303,12 @@ impl Blocks {
             if let Some(area) = block.alloc(small, attributes) {
                 self.hold(pool, index);
                 count_up(&mut pool.taken, band);
-                if let Some(cursor) = pool.cursor.get_mut(band) {
-                    *cursor = 0;
-                }
+                pool.go_on_at(band, 0);
                 return Some((index, area));
             }
         }
         // The next one goes on here, so that all are looked at in the end.
-        if let Some(cursor) = pool.cursor.get_mut(band) {
-            *cursor = from;
-        }
+        pool.go_on_at(band, from);
         None
     }
 
@@ -405,9 +408,10 @@ impl Blocks {
     /// May there be one more block of `bytes` bytes? If so it counts from now on.
     pub(crate) fn reserve(&self, bytes: usize) -> bool {
         let mut pool = self.pool.lock();
-        let coarse = if bytes > SIZE { bytes } else { 0 };
+        let coarse_bytes = pool.coarse_bytes.saturating_add(coarse_part(bytes));
         let ok = pool.bytes.saturating_add(bytes) <= self.limit
-            && pool.coarse_bytes.saturating_add(coarse) <= self.coarse_limit;
+            // Coarse ones leave room for fine ones.
+            && coarse_bytes <= (self.limit / 2).max(COARSE_SIZE);
         if ok {
             pool.add(bytes);
         }
