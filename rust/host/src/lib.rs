@@ -4,6 +4,7 @@
 //! bindings. The same tests as in the kernel run here in a second.
 //!
 //! Stand-ins are [`maple`], [`lock`], [`mm`] and [`cpu`] here, and the `kernel` crate next to this one.
+//! The crate in rust/explore is this one with `cfg(explore)`: CPUs and locks, and tests, of its own.
 
 #![allow(dead_code, reason = "what only C calls has no caller here")]
 
@@ -21,6 +22,7 @@ mod blocks;
 #[forbid(unsafe_code)]
 #[path = "../../cache.rs"]
 mod cache;
+#[cfg_attr(explore, path = "../../explore/src/cpu.rs")]
 mod cpu;
 #[path = "../../dir.rs"]
 mod dir;
@@ -58,14 +60,17 @@ mod space;
 mod stats;
 #[path = "../../table.rs"]
 mod table;
-#[cfg(test)]
+#[cfg(all(test, not(explore)))]
 #[path = "../../tests.rs"]
 mod tests;
 #[forbid(unsafe_code)]
 #[path = "../../trace.rs"]
 mod trace;
 
-#[cfg(test)]
+#[cfg(all(test, explore))]
+#[path = "../../explore/src/explore.rs"]
+mod explore;
+#[cfg(all(test, not(explore)))]
 mod threads;
 
 /// Runs a trace whose steps are given, with blocks as large as so many fine ones, and compares the allocator

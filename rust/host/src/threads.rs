@@ -219,23 +219,22 @@ fn no_page_has_two_owners() {
 /// The same with blocks: of all sizes, and so few that they are given back and taken again all the time.
 #[test]
 fn no_page_of_a_block_has_two_owners() {
-    let seed = mm::random_seed();
-    println!("seed {seed:#x}");
-    let pages = 17 * block::SIZE / PAGE_SIZE - 5;
-    for round in 0..8 {
-        let load = Load::new(31 * block::SIZE + 5 * PAGE_SIZE, pages, 16, 40);
-        load.run(seed.wrapping_add(round * THREADS), 3000);
-    }
+    run_rounds(8, 17 * block::SIZE, 16, 40);
 }
 
 /// The same with coarse blocks, one of which is as large as 32 fine ones.
 #[test]
 fn no_unit_of_a_coarse_block_has_two_owners() {
+    run_rounds(4, 66 * block::COARSE_SIZE, 200, 1200);
+}
+
+/// Runs the load that often, with another seed each time, in a space that ends after so many bytes of blocks.
+fn run_rounds(rounds: u64, bytes: usize, blocks: usize, most_pages: usize) {
     let seed = mm::random_seed();
     println!("seed {seed:#x}");
-    let pages = 66 * block::COARSE_SIZE / PAGE_SIZE - 5;
-    for round in 0..4 {
-        let load = Load::new(31 * block::SIZE + 5 * PAGE_SIZE, pages, 200, 1200);
+    for round in 0..rounds {
+        let start = 31 * block::SIZE + 5 * PAGE_SIZE;
+        let load = Load::new(start, bytes / PAGE_SIZE - 5, blocks, most_pages);
         load.run(seed.wrapping_add(round * THREADS), 3000);
     }
 }
