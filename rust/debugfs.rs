@@ -5,10 +5,16 @@
 //! - `allocator`: `rust` or `rbtree`
 //! - `stats`: a line for each counter, with its value and meaning
 //! - `validate`: with `CONFIG_VMAP_RUST_DEBUG`, checks all invariants when it is read
+//! - `shadow`: the same, how often answers were compared with a second book
 
 use crate::{
     ffi,
-    stats::line, //
+    space::Space,
+    stats::line,
+    watch::{
+        KernelSpace,
+        WatchedTlb, //
+    },
 };
 use kernel::{
     debugfs::{
@@ -82,8 +88,17 @@ fn validate(_: &(), out: &mut fmt::Formatter<'_>) -> fmt::Result {
     }
 }
 
-fn running_space() -> Option<&'static ffi::KernelSpace> {
-    ffi::space().filter(|_| crate::is_running())
+fn shadow(_: &(), out: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match ffi::space().and_then(KernelSpace::shadow) {
+        Some(shadow) => shadow.write(out),
+        None => writeln!(out, "nothing is watched; boot with vmap_rust.shadow=1"),
+    }
+}
+
+fn running_space() -> Option<&'static Space<WatchedTlb>> {
+    ffi::space()
+        .filter(|_| crate::is_running())
+        .map(KernelSpace::space)
 }
 
 impl DebugFs {
@@ -108,6 +123,10 @@ impl DebugFs {
                     dir.read_callback_file(c"validate", (), &validate),
                     GFP_KERNEL,
                 )?,
+                GFP_KERNEL,
+            )?;
+            files.push(
+                KBox::pin_init(dir.read_callback_file(c"shadow", (), &shadow), GFP_KERNEL)?,
                 GFP_KERNEL,
             )?;
         }

@@ -16,14 +16,11 @@ use crate::{
     fit::Member,
     mm::{
         self,
-        Gfp,
-        KernelTlb, //
+        Gfp, //
     },
     range::Span,
-    space::{
-        Request,
-        Space, //
-    },
+    space::Request,
+    watch::KernelSpace, //
 };
 use core::ptr;
 use kernel::{
@@ -36,9 +33,6 @@ use kernel::{
         Relaxed, //
     }, //
 };
-
-/// The kernel's own address space.
-pub(crate) type KernelSpace = Space<KernelTlb>;
 
 /// The space, once [`init`] has made it: null, or what is never freed.
 static SPACE: Atomic<*mut KernelSpace> = Atomic::new(ptr::null_mut());
@@ -100,7 +94,8 @@ unsafe extern "C" fn init(vstart: usize, vend: usize) -> c_int {
             return Err(ENOMEM);
         }
         let home = Span::from_bounds(vstart, vend).ok_or(EINVAL)?;
-        let space = KBox::into_raw(KBox::new(Space::new(home, KernelTlb)?, GFP_NOWAIT)?);
+        let watched = cfg!(CONFIG_VMAP_RUST_DEBUG) && crate::module_parameters::shadow.value();
+        let space = KBox::into_raw(KBox::new(KernelSpace::new(home, watched)?, GFP_NOWAIT)?);
         // Full, of which release is needed: who sees it sees it initialized.
         if SPACE.cmpxchg(ptr::null_mut(), space, Full).is_err() {
             // SAFETY: Just made, and not handed over.
@@ -233,7 +228,7 @@ unsafe extern "C" fn put(va: *mut bindings::vmap_area) {
     // SAFETY: `get()` has returned the area, and it is busy and does not change until unpinned.
     let start = unsafe { (*va).va_start };
     // SAFETY: `get()` has pinned the area that starts there, and forgotten the guard.
-    unsafe { space.pins().unpin(start) };
+    unsafe { space.space().pins().unpin(start) };
 }
 
 /// Takes back an area from C, or reports that it cannot be.
@@ -300,7 +295,7 @@ unsafe extern "C" fn purge(start: usize, end: usize, drain: bool) -> usize {
 unsafe extern "C" fn next_lazy(start: *mut usize, end: *mut usize) -> bool {
     // SAFETY: C passes valid pointers.
     let addr = unsafe { *start };
-    let Some(span) = space().and_then(|space| space.next_lazy(addr)) else {
+    let Some(span) = space().and_then(|space| space.space().next_lazy(addr)) else {
         return false;
     };
     // SAFETY: As above.
@@ -317,7 +312,7 @@ unsafe extern "C" fn next_lazy(start: *mut usize, end: *mut usize) -> bool {
 ///
 /// None: it has to be unsafe for its type in the table.
 unsafe extern "C" fn count() -> usize {
-    space().map_or(0, Space::reclaimable)
+    space().map_or(0, |space| space.space().reclaimable())
 }
 
 /// Gives back cached ranges.
@@ -327,6 +322,19 @@ unsafe extern "C" fn count() -> usize {
 /// Sleepable context.
 unsafe extern "C" fn drain() {
     if let Some(space) = space() {
-        space.drain_for_reclaim();
+        space.space().drain_for_reclaim();
     }
+}
+
+/// Do all invariants hold? What does not is reported. True if this allocator is not in use.
+///
+/// Sleepable context. For KUnit: C header kunit/vmap_area_kunit.h.
+///
+/// # Safety
+///
+/// None: it has to be unsafe as the others.
+#[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+#[export_name = "vmap_rust_validate"]
+pub(crate) unsafe extern "C" fn validate() -> bool {
+    space().is_none_or(|space| !crate::is_running() || space.space().validate().is_ok())
 }

@@ -836,7 +836,7 @@ impl<T: Tlb> Space<T> {
     }
 
     /// What it flushes.
-    #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+    #[inline(always)]
     pub(crate) fn tlb(&self) -> &T {
         &self.tlb
     }
@@ -854,13 +854,18 @@ impl<T: Tlb> Space<T> {
         }
     }
 
-    /// Where an area starts that is busy, if that is what the index says.
-    #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
-    pub(crate) fn start_of_busy(&self, area: AreaPtr) -> Option<usize> {
+    /// The addresses of an area that is busy and the caller's, if that is what the index says.
+    pub(crate) fn span_of_busy(&self, area: AreaPtr) -> Option<Span> {
         let rcu = Guard::new();
         let start = self.table.start_of(area, &rcu)?;
         let (found, seen) = self.look(start, &rcu)?;
-        (found == area && seen.span().first() == start).then_some(start)
+        (found == area && seen.span().first() == start).then_some(seen.span())
+    }
+
+    /// Where it starts.
+    #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+    pub(crate) fn start_of_busy(&self, area: AreaPtr) -> Option<usize> {
+        self.span_of_busy(area).map(Span::first)
     }
 
     /// Where an area starts that is pinned.

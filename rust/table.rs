@@ -233,10 +233,9 @@ impl Table {
         unsafe { area.leave(seen) }
     }
 
-    /// Where the object of an area that the test has allocated says that it starts.
-    #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+    /// Where the object of an area that the caller has allocated and not freed says that it starts.
     pub(crate) fn start_of(&self, area: AreaPtr, _rcu: &rcu::Guard) -> Option<usize> {
-        // SAFETY: A test asks for what it has just allocated and not freed.
+        // SAFETY: The object of an area that is not freed is one of an area.
         Some(unsafe { area.bounds() }?.first())
     }
 

@@ -46,6 +46,7 @@
 //! |---|---|---|
 //! | `ffi` | the operations as C calls them | yes |
 //! | `debugfs` | what users can read | no |
+//! | `watch`, `shadow` | for debugging: a second book, and answers compared with it | no |
 //! | `space` | the allocator: who serves a request, what becomes of a freed range | no |
 //! | `blocks` | which CPU allocates from which block, where there is room, purge of blocks | no |
 //! | `block`, `bits` | one block; bitmaps that several CPUs change at once | no |
@@ -107,6 +108,8 @@ mod pins;
 #[forbid(unsafe_code)]
 mod range;
 #[forbid(unsafe_code)]
+mod shadow;
+#[forbid(unsafe_code)]
 mod space;
 #[forbid(unsafe_code)]
 mod stats;
@@ -116,6 +119,8 @@ mod tests;
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
 #[forbid(unsafe_code)]
 mod trace;
+#[forbid(unsafe_code)]
+mod watch;
 
 use kernel::prelude::*;
 
@@ -139,6 +144,10 @@ module! {
         fail_init: bool {
             default: false,
             description: "Fail to start, as without memory (CONFIG_VMAP_RUST_DEBUG only)",
+        },
+        shadow: bool {
+            default: false,
+            description: "Compare each answer with a second book (CONFIG_VMAP_RUST_DEBUG only)",
         },
     },
 }

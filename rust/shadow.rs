@@ -1,0 +1,541 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A second book of who owns which addresses, to compare the answers of a running allocator with:
+//! `vmap_rust.shadow=1`, with `CONFIG_VMAP_RUST_DEBUG`.
+//!
+//! It shares nothing with the allocator but the requests and the answers: rb-trees of ranges under one
+//! lock, without blocks, caches or bitmaps. What it finds wrong it reports ([`mm::refuse`]), and the
+//! system goes on with the answer of the allocator.
+//!
+//! # What is compared
+//!
+//! - A new area does not overlap one that is in use, nor one that was freed and not flushed since.
+//! - What is found, pinned or taken out of use is what the book has at that address, and nothing is found
+//!   where the book has nothing.
+//! - What is freed was taken out of use before, once, with the same bounds.
+//! - A purge has flushed all that was freed before it began.
+//!
+//! An answer that was given while areas changed can be right although the book has another one by now.
+//! It is counted as unsettled, and not compared.
+
+use crate::{
+    lock::Locked,
+    mm,
+    range::Span,
+    stats::line, //
+};
+use core::fmt;
+use kernel::{
+    prelude::*,
+    rbtree::{
+        RBTree,
+        RBTreeNode, //
+    },
+    static_lock_class,
+    sync::atomic::{
+        Atomic,
+        Full,
+        Relaxed, //
+    }, //
+};
+
+/// How many ranges are taken out of the book under one hold of its lock.
+const BATCH: usize = 64;
+
+/// What tells areas apart, besides their addresses: the address of the object, never looked into.
+pub(crate) type Identity = usize;
+
+/// What became of an area that the book has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Busy,
+    Unlinked,
+    /// Freed, and not flushed since: when the allocator was given it, and when it was done with that.
+    Lazy {
+        given: usize,
+        taken: Option<usize>,
+    },
+}
+
+/// What the book has of an area.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Entry {
+    first: usize,
+    identity: Identity,
+    state: State,
+}
+
+/// Areas by their last address, so that the first one from an address on is the one that contains it.
+struct Book {
+    areas: RBTree<usize, Entry>,
+    /// Number of flushes and purges that have begun.
+    now: usize,
+    /// Areas for which there was no memory here.
+    unwatched: usize,
+}
+
+/// The book, and how often it was compared.
+pub(crate) struct Shadow {
+    book: Locked<Book>,
+    /// Changes of areas that have begun, and that have ended.
+    begun: Atomic<usize>,
+    ended: Atomic<usize>,
+    compared: Atomic<usize>,
+    unsettled: Atomic<usize>,
+    wrong: Atomic<usize>,
+    /// Is what is wrong reported? It is only counted in tests.
+    is_loud: bool,
+}
+
+/// A moment at which no area was changing, see [`Shadow::settled`].
+pub(crate) struct Moment(Option<usize>);
+
+impl Moment {
+    /// The same, if the only change since then was one of the caller that changed nothing.
+    pub(crate) fn and_own_change(self) -> Self {
+        Self(self.0.map(|begun| begun.wrapping_add(1)))
+    }
+}
+
+impl Book {
+    /// The area that contains `addr`, or the next one.
+    fn from(&self, addr: usize) -> Option<(Span, Entry)> {
+        let cursor = self.areas.cursor_lower_bound(&addr)?;
+        let (&last, &entry) = cursor.current();
+        Some((Span::new(entry.first, last)?, entry))
+    }
+
+    /// The busy area that contains `addr`.
+    fn busy_at(&self, addr: usize) -> Option<(Span, Identity)> {
+        let (span, entry) = self.from(addr)?;
+        (span.contains(addr) && entry.state == State::Busy).then_some((span, entry.identity))
+    }
+
+    /// The lowest busy area that ends above `addr`.
+    fn busy_from(&self, addr: usize) -> Option<(Span, Identity)> {
+        let mut addr = addr;
+        loop {
+            let (span, entry) = self.from(addr)?;
+            if entry.state == State::Busy {
+                return Some((span, entry.identity));
+            }
+            addr = span.last().checked_add(1)?;
+        }
+    }
+
+    /// The area at exactly `span`.
+    fn exactly(&mut self, span: Span, identity: Identity) -> Option<&mut Entry> {
+        let entry = self.areas.get_mut(&span.last())?;
+        (entry.first == span.first() && entry.identity == identity).then_some(entry)
+    }
+}
+
+impl Shadow {
+    /// An empty book, which reports what is wrong if `is_loud`. `ENOMEM` without memory.
+    pub(crate) fn new(is_loud: bool) -> Result<Self> {
+        let book = Book {
+            areas: RBTree::new(),
+            now: 0,
+            unwatched: 0,
+        };
+        Ok(Self {
+            book: Locked::new(book, c"vmap_rust shadow", static_lock_class!())?,
+            begun: Atomic::new(0),
+            ended: Atomic::new(0),
+            compared: Atomic::new(0),
+            unsettled: Atomic::new(0),
+            wrong: Atomic::new(0),
+            is_loud,
+        })
+    }
+
+    /// Does `what`, which changes areas: nothing is settled meanwhile.
+    pub(crate) fn change<R>(&self, what: impl FnOnce() -> R) -> R {
+        // Full: who sees what `what` has changed sees that it has begun.
+        self.begun.fetch_add(1, Full);
+        let result = what();
+        // Full: who sees that it has ended sees what it has changed.
+        self.ended.fetch_add(1, Full);
+        result
+    }
+
+    /// Notes whether areas are changing now.
+    pub(crate) fn moment(&self) -> Moment {
+        let ended = self.ended.fetch_add(0, Full);
+        let begun = self.begun.fetch_add(0, Full);
+        Moment((begun == ended).then_some(begun))
+    }
+
+    /// Was nothing changing since `moment`?
+    fn settled(&self, moment: &Moment) -> bool {
+        moment.0 == Some(self.begun.fetch_add(0, Full))
+    }
+
+    /// Counts a comparison whose result is `right`. Returns whether to report it.
+    fn is_bad(&self, right: bool) -> bool {
+        // Relaxed: numbers for people.
+        self.compared.fetch_add(1, Relaxed);
+        if !right {
+            self.wrong.fetch_add(1, Relaxed);
+        }
+        !right && self.is_loud
+    }
+
+    /// Enters a new area. Any context in which memory can be asked for without waiting.
+    pub(crate) fn gained(&self, span: Span, identity: Identity) {
+        let entry = Entry {
+            first: span.first(),
+            identity,
+            state: State::Busy,
+        };
+        let node = RBTreeNode::new(span.last(), entry, GFP_NOWAIT | __GFP_NOWARN);
+        let mut book = self.book.lock();
+        let next = book.from(span.first());
+        let replaced = match node {
+            Ok(node) => book.areas.insert(node),
+            Err(_) => {
+                book.unwatched = book.unwatched.wrapping_add(1);
+                None
+            }
+        };
+        drop(book);
+        drop(replaced);
+        let overlap = next.filter(|(other, _)| other.first() <= span.last());
+        if self.is_bad(overlap.is_none()) {
+            mm::refuse!("shadow: new area {span:x?} overlaps {overlap:x?}");
+        }
+    }
+
+    /// Compares what was found at `addr` if nothing changed since `moment`. Any context.
+    pub(crate) fn found(&self, moment: &Moment, addr: usize, found: Option<Identity>) {
+        self.compare(moment, addr, found, Book::busy_at);
+    }
+
+    /// The same for the lowest busy area that ends above `addr`.
+    pub(crate) fn found_next(&self, moment: &Moment, addr: usize, found: Option<Identity>) {
+        self.compare(moment, addr, found, Book::busy_from);
+    }
+
+    fn compare(
+        &self,
+        moment: &Moment,
+        addr: usize,
+        found: Option<Identity>,
+        lookup: fn(&Book, usize) -> Option<(Span, Identity)>,
+    ) {
+        // An interrupt can come while its CPU has the lock.
+        let Some(book) = self.book.try_lock() else {
+            self.unsettled.fetch_add(1, Relaxed);
+            return;
+        };
+        let expected = lookup(&book, addr);
+        let all_known = book.unwatched == 0;
+        drop(book);
+        let right = expected.map(|(_, identity)| identity) == found;
+        if !self.settled(moment) || (!right && !all_known) {
+            self.unsettled.fetch_add(1, Relaxed);
+            return;
+        }
+        if self.is_bad(right) {
+            mm::refuse!("shadow: {found:x?} found at {addr:#x}, the book has {expected:x?}");
+        }
+    }
+
+    /// Notes that an area went from `from` to what `to` gives for the time, or out of the book. Part of a
+    /// change.
+    fn moved(
+        &self,
+        span: Span,
+        identity: Identity,
+        from: State,
+        to: impl FnOnce(usize) -> Option<State>,
+    ) {
+        let mut book = self.book.lock();
+        let known = book.areas.get(&span.last()).copied();
+        let to = to(book.now);
+        let mut removed = None;
+        let entry = book
+            .exactly(span, identity)
+            .filter(|entry| entry.state == from);
+        let right = match (entry, to) {
+            (Some(entry), Some(to)) => {
+                entry.state = to;
+                true
+            }
+            (Some(_), None) => {
+                removed = book.areas.remove_node(&span.last());
+                true
+            }
+            // An area that has no entry since there was no memory for it.
+            (None, _) => known.is_none() && book.unwatched > 0,
+        };
+        if right && known.is_none() && from == State::Unlinked {
+            book.unwatched = book.unwatched.saturating_sub(1);
+        }
+        drop(book);
+        drop(removed);
+        if self.is_bad(right) {
+            mm::refuse!("shadow: {span:x?} {identity:x} to {to:x?}, the book has {known:x?}");
+        }
+    }
+
+    /// Notes that an area was taken out of use. Part of a change.
+    pub(crate) fn unlinked(&self, span: Span, identity: Identity) {
+        self.moved(span, identity, State::Busy, |_| Some(State::Unlinked));
+    }
+
+    /// Notes that an area that was never mapped is about to become free. Part of a change.
+    pub(crate) fn releasing(&self, span: Span, identity: Identity) {
+        self.moved(span, identity, State::Unlinked, |_| None);
+    }
+
+    /// Notes that an area is about to become lazy. Part of a change.
+    pub(crate) fn retiring(&self, span: Span, identity: Identity) {
+        self.moved(span, identity, State::Unlinked, |now| {
+            Some(State::Lazy {
+                given: now,
+                taken: None,
+            })
+        });
+    }
+
+    /// Notes that it is. Part of a change.
+    pub(crate) fn retired(&self, span: Span, identity: Identity) {
+        let mut book = self.book.lock();
+        let now = book.now;
+        // It may have been flushed meanwhile, and even be of use to others.
+        if let Some(entry) = book.exactly(span, identity) {
+            if let State::Lazy { taken, .. } = &mut entry.state {
+                *taken = Some(now);
+            }
+        }
+    }
+
+    /// Begins a flush or a purge.
+    fn begin(&self) -> usize {
+        let mut book = self.book.lock();
+        book.now = book.now.wrapping_add(1);
+        book.now
+    }
+
+    /// Takes the areas in `span` of whose state `is_out` says so out of the book. Returns the last of them.
+    fn take_out(&self, span: Span, is_out: impl Fn(State) -> bool) -> Option<(Span, Entry)> {
+        let mut last_out = None;
+        let mut next = Some(span.first());
+        while let Some(mut addr) = next.take() {
+            // Dropped without the lock.
+            let mut out = [const { None }; BATCH];
+            let mut book = self.book.lock();
+            for slot in &mut out {
+                let Some((area, entry)) = book.from(addr) else {
+                    break;
+                };
+                if area.first() > span.last() {
+                    break;
+                }
+                if span.covers(area) && is_out(entry.state) {
+                    *slot = book.areas.remove_node(&area.last());
+                    last_out = Some((area, entry));
+                }
+                next = area.last().checked_add(1);
+                match next {
+                    Some(behind) => addr = behind,
+                    None => break,
+                }
+            }
+            drop(book);
+        }
+        last_out
+    }
+
+    /// Does `flush`, which flushes the TLB for `span`. Sleepable context.
+    pub(crate) fn flush(&self, span: Span, flush: impl FnOnce()) {
+        let now = self.begin();
+        flush();
+        // What was freed while it ran may have been used by then.
+        self.take_out(
+            span,
+            |state| matches!(state, State::Lazy { given, .. } if given < now),
+        );
+    }
+
+    /// Does `purge`, which flushes and makes free all that was freed before it began. Sleepable context.
+    pub(crate) fn purge<R>(&self, purge: impl FnOnce() -> R) -> R {
+        let now = self.begin();
+        let result = self.change(purge);
+        let left = Span::new(0, usize::MAX).and_then(|all| {
+            self.take_out(
+                all,
+                |state| matches!(state, State::Lazy { taken: Some(taken), .. } if taken < now),
+            )
+        });
+        if self.is_bad(left.is_none()) {
+            mm::refuse!("shadow: {left:x?} is left of a purge");
+        }
+        result
+    }
+
+    /// Writes a line for each number.
+    pub(crate) fn write(&self, out: &mut dyn fmt::Write) -> fmt::Result {
+        let unwatched = self.book.lock().unwatched;
+        let lines = [
+            ("compared", &self.compared, "answers compared"),
+            (
+                "unsettled",
+                &self.unsettled,
+                "given while others changed areas, not compared",
+            ),
+            ("wrong", &self.wrong, "of the compared ones, wrong"),
+        ];
+        for (name, number, meaning) in lines {
+            // Relaxed: a number for people.
+            line(out, name, number.load(Relaxed), meaning)?;
+        }
+        line(
+            out,
+            "unwatched",
+            unwatched,
+            "areas without memory to watch them",
+        )
+    }
+}
+
+#[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+#[kernel::prelude::kunit_tests(vmap_rust_shadow)]
+mod tests {
+    use super::*;
+    use crate::range::PAGE_SIZE;
+
+    /// What tells the areas of these tests apart.
+    const ONE: Identity = 0x1000;
+    const OTHER: Identity = 0x2000;
+
+    fn pages(first: usize, pages: usize) -> Result<Span> {
+        Span::with_size(first * PAGE_SIZE, pages * PAGE_SIZE).ok_or(EINVAL)
+    }
+
+    /// Numbers so far: compared, unsettled, wrong.
+    fn numbers(shadow: &Shadow) -> (usize, usize, usize) {
+        (
+            shadow.compared.load(Relaxed),
+            shadow.unsettled.load(Relaxed),
+            shadow.wrong.load(Relaxed),
+        )
+    }
+
+    /// A life of an area, as it should be, up to where it is lazy.
+    fn live(shadow: &Shadow, span: Span, identity: Identity) {
+        shadow.gained(span, identity);
+        shadow.unlinked(span, identity);
+        shadow.retiring(span, identity);
+        shadow.retired(span, identity);
+    }
+
+    #[test]
+    fn what_is_right_is_not_reported() -> Result {
+        let shadow = Shadow::new(false)?;
+        let span = pages(1, 2)?;
+        live(&shadow, span, ONE);
+        shadow.purge(|| shadow.flush(span, || ()));
+        shadow.gained(pages(2, 4)?, OTHER);
+        shadow.unlinked(pages(2, 4)?, OTHER);
+        shadow.releasing(pages(2, 4)?, OTHER);
+        shadow.gained(pages(1, 9)?, ONE);
+        assert_eq!(numbers(&shadow), (8, 0, 0));
+        Ok(())
+    }
+
+    #[test]
+    fn areas_that_overlap_are_wrong() -> Result {
+        for (first, count) in [(4, 1), (3, 2), (5, 9), (1, 20)] {
+            let shadow = Shadow::new(false)?;
+            shadow.gained(pages(4, 3)?, ONE);
+            shadow.gained(pages(first, count)?, OTHER);
+            assert_eq!(numbers(&shadow), (2, 0, 1));
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn reuse_before_a_flush_is_wrong() -> Result {
+        let shadow = Shadow::new(false)?;
+        live(&shadow, pages(4, 3)?, ONE);
+        // Of something else, and of a part.
+        shadow.flush(pages(1, 3)?, || ());
+        shadow.flush(pages(4, 2)?, || ());
+        shadow.gained(pages(6, 1)?, OTHER);
+        assert_eq!(numbers(&shadow), (4, 0, 1));
+        Ok(())
+    }
+
+    #[test]
+    fn what_is_freed_during_a_flush_is_not_flushed() -> Result {
+        let shadow = Shadow::new(false)?;
+        let span = pages(4, 3)?;
+        shadow.flush(span, || live(&shadow, span, ONE));
+        shadow.gained(span, OTHER);
+        assert_eq!(numbers(&shadow), (4, 0, 1));
+        Ok(())
+    }
+
+    #[test]
+    fn a_purge_that_leaves_something_is_wrong() -> Result {
+        let shadow = Shadow::new(false)?;
+        let later = pages(8, 1)?;
+        live(&shadow, pages(4, 3)?, ONE);
+        shadow.purge(|| live(&shadow, later, OTHER));
+        assert_eq!(numbers(&shadow), (7, 0, 1));
+        Ok(())
+    }
+
+    #[test]
+    fn freeing_twice_or_something_else_is_wrong() -> Result {
+        let shadow = Shadow::new(false)?;
+        let span = pages(4, 3)?;
+        shadow.gained(span, ONE);
+        // Not unlinked, then unlinked as another area, with other bounds, and twice.
+        shadow.retiring(span, ONE);
+        shadow.unlinked(span, OTHER);
+        shadow.unlinked(pages(5, 2)?, ONE);
+        shadow.unlinked(span, ONE);
+        shadow.unlinked(span, ONE);
+        assert_eq!(numbers(&shadow), (6, 0, 4));
+        shadow.releasing(span, ONE);
+        shadow.releasing(span, ONE);
+        assert_eq!(numbers(&shadow), (8, 0, 5));
+        Ok(())
+    }
+
+    #[test]
+    fn other_answers_than_the_book_has_are_wrong() -> Result {
+        let shadow = Shadow::new(false)?;
+        let addr = pages(5, 1)?.first();
+        shadow.gained(pages(4, 3)?, ONE);
+        for found in [Some(ONE), Some(OTHER), None] {
+            shadow.found(&shadow.moment(), addr, found);
+            shadow.found_next(&shadow.moment(), 0, found);
+        }
+        assert_eq!(numbers(&shadow), (7, 0, 4));
+        shadow.unlinked(pages(4, 3)?, ONE);
+        shadow.found(&shadow.moment(), addr, None);
+        shadow.found_next(&shadow.moment(), 0, None);
+        assert_eq!(numbers(&shadow), (10, 0, 4));
+        Ok(())
+    }
+
+    #[test]
+    fn answers_during_a_change_are_not_compared() -> Result {
+        let shadow = Shadow::new(false)?;
+        shadow.change(|| shadow.found(&shadow.moment(), 0, Some(ONE)));
+        let moment = shadow.moment();
+        shadow.change(|| ());
+        shadow.found(&moment, 0, Some(ONE));
+        assert_eq!(numbers(&shadow), (0, 2, 0));
+        // Unless it is the change itself that asks.
+        let moment = shadow.moment();
+        shadow.change(|| ());
+        shadow.found(&moment.and_own_change(), 0, Some(ONE));
+        assert_eq!(numbers(&shadow), (1, 2, 1));
+        Ok(())
+    }
+}
