@@ -89,6 +89,10 @@ static struct kunit_case vmap_area_cases[] = {
 	KUNIT_CASE(vmap_order_window),
 	KUNIT_CASE(vmap_order_std),
 
+	KUNIT_CASE(vmap_attack_foreign),
+	KUNIT_CASE(vmap_attack_race),
+	KUNIT_CASE(vmap_attack_ops),
+
 	KUNIT_CASE(vmap_view_vmallocinfo),
 	KUNIT_CASE(vmap_view_vread),
 	KUNIT_CASE(vmap_view_dump_obj),
@@ -103,8 +107,15 @@ static struct kunit_case vmap_area_cases[] = {
 	{}
 };
 
+/* Whatever a case did, all invariants hold after it. */
+static void vmap_area_exit(struct kunit *test)
+{
+	KUNIT_EXPECT_TRUE_MSG(test, vmap_rust_validate(), "see the kernel log");
+}
+
 static struct kunit_suite vmap_area_suite = {
 	.name = "vmap_area",
+	.exit = vmap_area_exit,
 	.test_cases = vmap_area_cases,
 };
 

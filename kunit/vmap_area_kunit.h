@@ -41,6 +41,9 @@ struct vmap_win {
 	unsigned long end;
 };
 
+/* ../rust/ffi.rs */
+bool vmap_rust_validate(void);
+
 /* vmap_area_kunit.c */
 u64 vmap_seed(struct kunit *test, struct rnd_state *rnd);
 
@@ -132,6 +135,11 @@ void vmap_purge_notifier(struct kunit *test);
 void vmap_failed_leaks_nothing(struct kunit *test);
 void vmap_fail_each_alloc(struct kunit *test);
 void vmap_fail_each_free(struct kunit *test);
+
+/* vmap_attack_kunit.c */
+void vmap_attack_foreign(struct kunit *test);
+void vmap_attack_race(struct kunit *test);
+void vmap_attack_ops(struct kunit *test);
 
 /* vmap_view_kunit.c */
 void vmap_view_vmallocinfo(struct kunit *test);

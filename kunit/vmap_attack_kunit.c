@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * KUnit suite "vmap_area": callers that do what nobody may do. The allocator
+ * says so with the numbers, refuses, and goes on.
+ */
+#include <linux/completion.h>
+#include <linux/kthread.h>
+#include <linux/random.h>
+#include <linux/slab.h>
+#include <linux/vmap_area_ops.h>
+
+#include "vmap_area_kunit.h"
+
+#define NR_STORM	2000
+#define NR_RACES	300
+
+/* An address of which nothing can be freed. @win is a hole. */
+static unsigned long foreign_addr(const struct vmap_win *win,
+				  struct rnd_state *rnd, const void *object)
+{
+	unsigned long any = prandom_u32_state(rnd);
+
+	any |= (unsigned long)prandom_u32_state(rnd) << (BITS_PER_LONG / 2);
+
+	switch (prandom_u32_state(rnd) % 6) {
+	case 0: /* user space, and what is not canonical */
+		return any % (VMALLOC_START / 2) + 1;
+	case 1: /* memory of the slab allocator */
+		return (unsigned long)object + any % SZ_1M;
+	case 2: /* the last pages there are */
+		return -(any % SZ_64K) - 1;
+	case 3: /* not at the start of a page */
+		return win->start + (any % (win->end - win->start) | 1);
+	default:
+		return (win->start + any % (win->end - win->start)) & PAGE_MASK;
+	}
+}
+
+/*
+ * Thousands of addresses that nobody was given are freed, in all ways there
+ * are: each is refused with a warning, and a neighbour does not change.
+ */
+void vmap_attack_foreign(struct kunit *test)
+{
+	const struct vmap_win win = vmap_win_get(test, VMAP_PAGES_OF(SZ_4M));
+	void *object = kunit_kzalloc(test, 64, GFP_KERNEL);
+	struct vm_struct *vm, *got;
+	struct vmap_win hole;
+	struct rnd_state rnd;
+	unsigned int i;
+
+	if (!IS_ENABLED(CONFIG_BUG))
+		kunit_skip(test, "warnings need CONFIG_BUG");
+
+	KUNIT_ASSERT_NOT_NULL(test, object);
+	vmap_seed(test, &rnd);
+	vm = vmap_area_get(&win, 16 * PAGE_SIZE, 1, 0, VMAP_GFP);
+	KUNIT_ASSERT_NOT_NULL(test, vm);
+	hole = (struct vmap_win){ vmap_end(vm), win.end };
+
+	for (i = 0; i < NR_STORM; i++) {
+		unsigned long addr = foreign_addr(&hole, &rnd, object);
+		unsigned int expected = 1;
+
+		/* Of which others may have something. */
+		if (find_vmap_area(addr))
+			continue;
+
+		kunit_warning_suppress(test) {
+			switch (i % 3) {
+			case 0:
+				got = remove_vm_area((void *)addr);
+				KUNIT_EXPECT_NULL_MSG(test, got, "%#lx", addr);
+				expected = !PAGE_ALIGNED(addr);
+				break;
+			case 1:
+				vunmap((void *)addr);
+				break;
+			default:
+				vfree((void *)addr);
+			}
+			KUNIT_EXPECT_GE_MSG(test,
+					    KUNIT_SUPPRESSED_WARNING_COUNT(),
+					    expected, "warnings, %#lx", addr);
+		}
+	}
+
+	vmap_area_is_sound(test, vm, &win, 1);
+	vmap_area_put(test, vm);
+	vmap_win_expect_free(test, &win);
+}
+
+struct racer {
+	struct completion *go;
+	struct completion done;
+	void *addr;
+	struct vm_struct *got;
+};
+
+static int race_free(void *data)
+{
+	struct racer *r = data;
+
+	wait_for_completion(r->go);
+	r->got = remove_vm_area(r->addr);
+	complete(&r->done);
+
+	return 0;
+}
+
+/*
+ * Two tasks free the same area at the same time: it is one of them that gets
+ * it. Small and large ones, which are kept in different ways.
+ */
+void vmap_attack_race(struct kunit *test)
+{
+	const struct vmap_win std = vmap_std_win();
+	unsigned int i, j, both = 0;
+
+	for (i = 0; i < NR_RACES; i++) {
+		DECLARE_COMPLETION_ONSTACK(go);
+		struct racer r[2] = { };
+		struct task_struct *task[2];
+		struct vm_struct *vm;
+
+		vm = vmap_area_get(&std, (i % 3 ? 2 : 1100) * PAGE_SIZE, 1, 0,
+				   VMAP_GFP);
+		KUNIT_ASSERT_NOT_NULL(test, vm);
+		for (j = 0; j < ARRAY_SIZE(r); j++) {
+			r[j].go = &go;
+			r[j].addr = (void *)vmap_start(vm);
+			init_completion(&r[j].done);
+			task[j] = kthread_run(race_free, &r[j], "vmap_race/%u", j);
+		}
+		complete_all(&go);
+		for (j = 0; j < ARRAY_SIZE(r); j++) {
+			if (IS_ERR(task[j]))
+				race_free(&r[j]);
+			else
+				wait_for_completion(&r[j].done);
+		}
+		both += r[0].got && r[1].got;
+		KUNIT_EXPECT_TRUE_MSG(test, r[0].got == vm || r[1].got == vm,
+				      "nobody got %#lx", vmap_start(vm));
+		kfree(vm);
+	}
+	KUNIT_EXPECT_EQ_MSG(test, 0, both, "freed by both, of %u", NR_RACES);
+}
+
+#ifdef CONFIG_VMAP_AREA_OPS
+
+/* What @va is given back as, in no state for it, is refused. */
+static void expect_refused(struct kunit *test, struct vmap_area *va)
+{
+	unsigned long start = va->va_start, end = va->va_end;
+
+	kunit_warning_suppress(test) {
+		KUNIT_EXPECT_EQ_MSG(test, 0, vmap_area_ops->retire(va),
+				    "retired %#lx-%#lx", start, end);
+		vmap_area_ops->release(va);
+	}
+}
+
+static void attack_area(struct kunit *test, unsigned int nr_pages)
+{
+	struct vmap_area_request req = {
+		.size = nr_pages * PAGE_SIZE, .align = 1, .gfp = VMAP_GFP,
+		.vstart = VMALLOC_START, .vend = VMALLOC_END,
+		.node = NUMA_NO_NODE,
+	};
+	struct vmap_area *va = vmap_area_ops->alloc(&req);
+	unsigned long addr;
+
+	KUNIT_ASSERT_FALSE(test, IS_ERR(va));
+	addr = va->va_start;
+
+	/* In use. */
+	expect_refused(test, va);
+	KUNIT_EXPECT_PTR_EQ(test, va, vmap_area_ops->find(addr));
+
+	/* Twice, and at an inner address. */
+	KUNIT_EXPECT_PTR_EQ(test, va,
+			    vmap_area_ops->unlink(addr + req.size - 1));
+	KUNIT_EXPECT_NULL(test, vmap_area_ops->unlink(addr));
+	vmap_area_ops->retire(va);
+
+	/* Not flushed, so the object still is what it was. */
+	expect_refused(test, va);
+	KUNIT_EXPECT_NULL(test, vmap_area_ops->find(addr));
+}
+
+/* Return: 1 if the request was served, and as it should be. */
+static unsigned int try_request(struct kunit *test,
+				const struct vmap_area_request *req)
+{
+	struct vmap_area *va = vmap_area_ops->alloc(req);
+
+	if (IS_ERR(va))
+		return 0;
+
+	KUNIT_EXPECT_TRUE_MSG(test,
+			      req->size && va->va_end - va->va_start == req->size &&
+			      is_power_of_2(req->align) &&
+			      IS_ALIGNED(va->va_start, req->align) &&
+			      va->va_start >= req->vstart &&
+			      va->va_end - 1 <= req->vend - 1,
+			      "%#lx-%#lx for %#lx aligned to %#lx in %#lx-%#lx",
+			      va->va_start, va->va_end, req->size, req->align,
+			      req->vstart, req->vend);
+	KUNIT_EXPECT_PTR_EQ(test, va, vmap_area_ops->unlink(va->va_start));
+	vmap_area_ops->release(va);
+
+	return 1;
+}
+
+/* All of these with all others: a few make sense. */
+static void attack_requests(struct kunit *test)
+{
+	static const unsigned long sizes[] = {
+		0, PAGE_SIZE, SZ_1M, 1UL << (BITS_PER_LONG - 1), -2 * PAGE_SIZE,
+		-PAGE_SIZE,
+	};
+	static const unsigned long aligns[] = {
+		0, 1, 3, PAGE_SIZE - 1, SZ_1M, 1UL << (BITS_PER_LONG - 1),
+		ULONG_MAX,
+	};
+	const unsigned long bounds[] = {
+		0, PAGE_SIZE, VMALLOC_START, VMALLOC_START + PAGE_SIZE,
+		VMALLOC_END, -PAGE_SIZE, ULONG_MAX,
+	};
+	const unsigned int nr = ARRAY_SIZE(sizes) * ARRAY_SIZE(aligns) *
+				ARRAY_SIZE(bounds) * ARRAY_SIZE(bounds);
+	unsigned int i, served = 0;
+
+	for (i = 0; i < nr; i++) {
+		unsigned int n = i;
+		struct vmap_area_request req = {
+			.gfp = VMAP_GFP, .node = NUMA_NO_NODE,
+		};
+
+		req.size = sizes[n % ARRAY_SIZE(sizes)];
+		n /= ARRAY_SIZE(sizes);
+		req.align = aligns[n % ARRAY_SIZE(aligns)];
+		n /= ARRAY_SIZE(aligns);
+		req.vstart = bounds[n % ARRAY_SIZE(bounds)];
+		req.vend = bounds[n / ARRAY_SIZE(bounds)];
+		served += try_request(test, &req);
+	}
+	KUNIT_EXPECT_GT_MSG(test, served, 0, "of %u requests", nr);
+	KUNIT_EXPECT_LT_MSG(test, served, nr, "of %u requests", nr);
+}
+
+/*
+ * The operations themselves are called in the wrong order, twice, and with
+ * numbers that make no sense.
+ */
+void vmap_attack_ops(struct kunit *test)
+{
+	if (!vmap_area_ops_enabled())
+		kunit_skip(test, "the rb-trees have no operations");
+
+	/* In a fine block, in a coarse one, and in the tree. */
+	attack_area(test, 2);
+	attack_area(test, 100);
+	attack_area(test, 2000);
+	attack_requests(test);
+	vm_unmap_aliases();
+}
+
+#else
+
+void vmap_attack_ops(struct kunit *test)
+{
+	kunit_skip(test, "needs CONFIG_VMAP_AREA_OPS");
+}
+
+#endif /* CONFIG_VMAP_AREA_OPS */
