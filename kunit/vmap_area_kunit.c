@@ -82,6 +82,10 @@ static struct kunit_case vmap_area_cases[] = {
 	KUNIT_CASE(vmap_fail_each_alloc),
 	KUNIT_CASE(vmap_fail_each_free),
 	KUNIT_CASE_SLOW(vmap_failed_leaks_nothing),
+	KUNIT_CASE(vmap_inject_one_in_2),
+	KUNIT_CASE(vmap_inject_one_in_10),
+	KUNIT_CASE(vmap_inject_one_in_100),
+	KUNIT_CASE(vmap_inject_one_in_1000),
 
 	KUNIT_CASE(vmap_tlb_window),
 	KUNIT_CASE(vmap_tlb_vmap),

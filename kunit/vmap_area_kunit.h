@@ -64,6 +64,9 @@ void vmap_page_fill(void *p, unsigned long index, u64 seed);
 void vmap_pages_fill(void *p, unsigned long nr_pages, u64 seed);
 long vmap_pages_bad(const void *p, unsigned long nr_pages, u64 seed);
 struct page **vmap_pages_get(struct kunit *test, unsigned int nr_pages);
+void vmap_fault_arm(unsigned int nth);
+bool vmap_fault_disarm(void);
+void vmap_fault_need(struct kunit *test);
 
 /* vmap_map_kunit.c */
 void vmap_vmalloc_sizes(struct kunit *test);
@@ -140,6 +143,12 @@ void vmap_fail_each_free(struct kunit *test);
 void vmap_attack_foreign(struct kunit *test);
 void vmap_attack_race(struct kunit *test);
 void vmap_attack_ops(struct kunit *test);
+
+/* vmap_inject_kunit.c */
+void vmap_inject_one_in_2(struct kunit *test);
+void vmap_inject_one_in_10(struct kunit *test);
+void vmap_inject_one_in_100(struct kunit *test);
+void vmap_inject_one_in_1000(struct kunit *test);
 
 /* vmap_view_kunit.c */
 void vmap_view_vmallocinfo(struct kunit *test);

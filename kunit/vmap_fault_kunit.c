@@ -174,33 +174,6 @@ void vmap_failed_leaks_nothing(struct kunit *test)
 /* More allocations than any request makes. */
 #define MAX_NTH		64
 
-/* Makes slab allocation number @nth of this task from now on fail. */
-static void arm(unsigned int nth)
-{
-#ifdef CONFIG_FAILSLAB
-	WRITE_ONCE(current->fail_nth, nth);
-#endif
-}
-
-/* Return: true if the allocation that was to fail was reached. */
-static bool disarm(void)
-{
-	bool hit = true;
-
-#ifdef CONFIG_FAILSLAB
-	hit = !READ_ONCE(current->fail_nth);
-	WRITE_ONCE(current->fail_nth, 0);
-#endif
-
-	return hit;
-}
-
-static void need_failslab(struct kunit *test)
-{
-	if (!IS_ENABLED(CONFIG_FAILSLAB))
-		kunit_skip(test, "needs CONFIG_FAULT_INJECTION and CONFIG_FAILSLAB");
-}
-
 /* Expect each of the allocations of one kind of request to fail cleanly. */
 static void fail_each(struct kunit *test, const struct vmap_win *win,
 		      unsigned int nr_pages, unsigned long align,
@@ -212,10 +185,10 @@ static void fail_each(struct kunit *test, const struct vmap_win *win,
 		struct vm_struct *vm;
 		bool hit;
 
-		arm(nth);
+		vmap_fault_arm(nth);
 		vm = vmap_area_get(win, nr_pages * PAGE_SIZE, align, flags,
 				   GFP_FAILING);
-		hit = disarm();
+		hit = vmap_fault_disarm();
 
 		if (!hit)
 			KUNIT_EXPECT_NOT_NULL_MSG(test, vm,
@@ -249,11 +222,11 @@ static void fail_each_mapped(struct kunit *test, const struct vmap_win *win)
 		unsigned long addr;
 		int wait = 200;
 
-		arm(nth);
+		vmap_fault_arm(nth);
 		mem = __vmalloc_node_range(3 * PAGE_SIZE, 1, win->start,
 					   win->end, GFP_FAILING, PAGE_KERNEL,
 					   0, NUMA_NO_NODE, __func__);
-		hit = disarm();
+		hit = vmap_fault_disarm();
 		if (mem) {
 			vmap_pages_fill(mem, 3, nth);
 			KUNIT_EXPECT_EQ(test, -1, vmap_pages_bad(mem, 3, nth));
@@ -301,10 +274,10 @@ static void fail_each_congruent(struct kunit *test)
 
 		/* The rb-tree warns and recovers when it cannot split a range. */
 		kunit_warning_suppress(test) {
-			arm(nth);
+			vmap_fault_arm(nth);
 			vms = pcpu_get_vm_areas(offsets, sizes, 2, SZ_64K,
 						GFP_FAILING);
-			hit = disarm();
+			hit = vmap_fault_disarm();
 		}
 		if (vms)
 			pcpu_free_vm_areas(vms, 2);
@@ -328,7 +301,7 @@ void vmap_fail_each_alloc(struct kunit *test)
 	const struct vmap_win std = vmap_std_win();
 	struct vmap_win win, exact;
 
-	need_failslab(test);
+	vmap_fault_need(test);
 	win = vmap_win_get(test, VMAP_PAGES_OF(SZ_16M));
 	exact = win;
 	exact.end = exact.start + SZ_64K;
@@ -355,7 +328,7 @@ void vmap_fail_each_free(struct kunit *test)
 	struct vmap_win win;
 	unsigned int nth;
 
-	need_failslab(test);
+	vmap_fault_need(test);
 	win = vmap_win_get(test, VMAP_PAGES_OF(SZ_4M));
 
 	for (nth = 1; nth <= MAX_NTH; nth++) {
@@ -370,14 +343,14 @@ void vmap_fail_each_free(struct kunit *test)
 		}
 
 		/* Leave holes of all sizes, then close them. */
-		arm(nth);
+		vmap_fault_arm(nth);
 		for (i = 0; i < ARRAY_SIZE(vm); i += 2)
 			vmap_area_put(test, vm[i]);
 		vm_unmap_aliases();
 		for (i = 1; i < ARRAY_SIZE(vm); i += 2)
 			vmap_area_put(test, vm[i]);
 		vm_unmap_aliases();
-		hit = disarm();
+		hit = vmap_fault_disarm();
 
 		vmap_win_expect_free(test, &win);
 		if (!hit)

@@ -303,3 +303,44 @@ struct page **vmap_pages_get(struct kunit *test, unsigned int nr_pages)
 
 	return array->pages;
 }
+
+/**
+ * vmap_fault_arm() - make one allocation of this task fail
+ * @nth: number of the allocation from now on, of slab and page allocations
+ *	together; 0: none
+ *
+ * See should_fail_ex() in lib/fault-inject.c.
+ */
+void vmap_fault_arm(unsigned int nth)
+{
+#ifdef CONFIG_FAILSLAB
+	WRITE_ONCE(current->fail_nth, nth);
+#endif
+}
+
+/**
+ * vmap_fault_disarm() - end what vmap_fault_arm() began
+ *
+ * Return: true if the allocation that was to fail was reached.
+ */
+bool vmap_fault_disarm(void)
+{
+	bool hit = true;
+
+#ifdef CONFIG_FAILSLAB
+	hit = !READ_ONCE(current->fail_nth);
+	WRITE_ONCE(current->fail_nth, 0);
+#endif
+
+	return hit;
+}
+
+/**
+ * vmap_fault_need() - skip the running case if allocations cannot fail on demand
+ * @test: the running case
+ */
+void vmap_fault_need(struct kunit *test)
+{
+	if (!IS_ENABLED(CONFIG_FAILSLAB))
+		kunit_skip(test, "needs CONFIG_FAULT_INJECTION and CONFIG_FAILSLAB");
+}

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * KUnit suite "vmap_area": allocations that fail at random while areas of all
+ * kinds come and go.
+ */
+#include <linux/sched.h>
+#include <linux/slab.h>
+
+#include "vmap_area_kunit.h"
+
+#define NR_STEPS	1500
+#define NR_SLOTS	48
+#define MAX_PAGES	8
+
+/* What may reclaim never fails, see should_failslab() in mm/failslab.c. */
+#define GFP_FAILING	(GFP_NOWAIT | __GFP_NOWARN)
+
+/* How what is in a slot was allocated. */
+enum kind { NOTHING, AREA, IN_WINDOW, MEMORY, RAM, PERCPU, NR_KINDS };
+
+struct slot {
+	enum kind kind;
+	unsigned int nr_pages;
+	void *what;
+};
+
+struct trial {
+	struct kunit *test;
+	struct rnd_state rnd;
+	struct vmap_win win;
+	struct page **pages;
+	unsigned int nr_refused;
+};
+
+static const unsigned long offsets[] = { 0, SZ_1M };
+static const size_t sizes[] = { SZ_64K, SZ_64K };
+
+static void *get(struct trial *t, enum kind kind, unsigned int nr_pages)
+{
+	const struct vmap_win std = vmap_std_win();
+
+	switch (kind) {
+	case AREA:
+		return vmap_area_get(&std, nr_pages * PAGE_SIZE, 1, 0, GFP_FAILING);
+	case IN_WINDOW:
+		return vmap_area_get(&t->win, nr_pages * PAGE_SIZE, 1, 0,
+				     GFP_FAILING);
+	case MEMORY:
+		return __vmalloc(nr_pages * PAGE_SIZE, GFP_FAILING);
+	case RAM:
+		return vm_map_ram(t->pages, nr_pages, NUMA_NO_NODE);
+	case PERCPU:
+		return pcpu_get_vm_areas(offsets, sizes, ARRAY_SIZE(sizes),
+					 SZ_64K, GFP_FAILING);
+	default:
+		return NULL;
+	}
+}
+
+static void put(struct trial *t, const struct slot *s)
+{
+	switch (s->kind) {
+	case AREA:
+	case IN_WINDOW:
+		vmap_area_put(t->test, s->what);
+		break;
+	case MEMORY:
+		KUNIT_EXPECT_EQ_MSG(t->test, -1,
+				    vmap_pages_bad(s->what, s->nr_pages,
+						   (unsigned long)s->what),
+				    "contents at %#lx", (unsigned long)s->what);
+		vfree(s->what);
+		break;
+	case RAM:
+		vm_unmap_ram(s->what, s->nr_pages);
+		break;
+	case PERCPU:
+		pcpu_free_vm_areas(s->what, ARRAY_SIZE(sizes));
+		break;
+	default:
+		break;
+	}
+}
+
+/* Fills an empty slot or empties a full one; one allocation of it may fail. */
+static void step(struct trial *t, struct slot *s, unsigned int one_in)
+{
+	struct slot next = {
+		.kind = 1 + prandom_u32_state(&t->rnd) % (NR_KINDS - 1),
+		.nr_pages = 1 + prandom_u32_state(&t->rnd) % MAX_PAGES,
+	};
+	bool hit;
+
+	/* Small chunks of percpu memory need the areas of the kernel's own. */
+	if (next.kind == PERCPU && !IS_ENABLED(CONFIG_SMP))
+		next.kind = AREA;
+
+	/* The rb-trees warn and recover when they cannot split a range. */
+	kunit_warning_suppress(t->test) {
+		vmap_fault_arm(1 + prandom_u32_state(&t->rnd) % (2 * one_in - 1));
+		if (s->kind)
+			put(t, s);
+		else
+			next.what = get(t, next.kind, next.nr_pages);
+		if (prandom_u32_state(&t->rnd) % 64 == 0)
+			vm_unmap_aliases();
+		hit = vmap_fault_disarm();
+	}
+
+	if (s->kind || !next.what) {
+		t->nr_refused += !s->kind;
+		if (!s->kind && !hit)
+			KUNIT_FAIL(t->test, "%u pages of kind %u: refused without a fault",
+				   next.nr_pages, next.kind);
+		s->kind = NOTHING;
+		return;
+	}
+
+	*s = next;
+	if (s->kind == MEMORY)
+		vmap_pages_fill(s->what, s->nr_pages, (unsigned long)s->what);
+	else if (s->kind == IN_WINDOW)
+		vmap_area_is_sound(t->test, s->what, &t->win, 1);
+}
+
+/*
+ * Each request works or is refused, contents stay what they are, and in the
+ * end no page of the window is lost.
+ */
+static void inject(struct kunit *test, unsigned int one_in)
+{
+	struct trial t = { .test = test };
+	struct slot *slots;
+	unsigned int i;
+
+	vmap_fault_need(test);
+	t.win = vmap_win_get(test, VMAP_PAGES_OF(SZ_4M));
+	t.pages = vmap_pages_get(test, MAX_PAGES);
+	slots = kunit_kcalloc(test, NR_SLOTS, sizeof(*slots), GFP_KERNEL);
+	KUNIT_ASSERT_NOT_NULL(test, slots);
+	vmap_seed(test, &t.rnd);
+
+	for (i = 0; i < NR_STEPS; i++)
+		step(&t, &slots[prandom_u32_state(&t.rnd) % NR_SLOTS], one_in);
+	for (i = 0; i < NR_SLOTS; i++)
+		put(&t, &slots[i]);
+	vm_unmap_aliases();
+
+	kunit_info(test, "%u of %u steps refused\n", t.nr_refused, NR_STEPS);
+	if (one_in <= 10)
+		KUNIT_EXPECT_GT_MSG(test, t.nr_refused, 0, "refused");
+	vmap_win_expect_free(test, &t.win);
+}
+
+/* One allocation in 2, on average, fails. */
+void vmap_inject_one_in_2(struct kunit *test)
+{
+	inject(test, 2);
+}
+
+/* One in 10. */
+void vmap_inject_one_in_10(struct kunit *test)
+{
+	inject(test, 10);
+}
+
+/* One in 100. */
+void vmap_inject_one_in_100(struct kunit *test)
+{
+	inject(test, 100);
+}
+
+/* One in 1000. */
+void vmap_inject_one_in_1000(struct kunit *test)
+{
+	inject(test, 1000);
+}
