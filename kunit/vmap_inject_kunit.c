@@ -19,7 +19,7 @@
 enum kind { NOTHING, AREA, IN_WINDOW, MEMORY, RAM, PERCPU, NR_KINDS };
 
 struct slot {
-	enum kind kind;
+	enum kind how;
 	unsigned int nr_pages;
 	void *what;
 };
@@ -35,11 +35,11 @@ struct trial {
 static const unsigned long offsets[] = { 0, SZ_1M };
 static const size_t sizes[] = { SZ_64K, SZ_64K };
 
-static void *get(struct trial *t, enum kind kind, unsigned int nr_pages)
+static void *get(struct trial *t, enum kind how, unsigned int nr_pages)
 {
 	const struct vmap_win std = vmap_std_win();
 
-	switch (kind) {
+	switch (how) {
 	case AREA:
 		return vmap_area_get(&std, nr_pages * PAGE_SIZE, 1, 0, GFP_FAILING);
 	case IN_WINDOW:
@@ -59,7 +59,7 @@ static void *get(struct trial *t, enum kind kind, unsigned int nr_pages)
 
 static void put(struct trial *t, const struct slot *s)
 {
-	switch (s->kind) {
+	switch (s->how) {
 	case AREA:
 	case IN_WINDOW:
 		vmap_area_put(t->test, s->what);
@@ -86,40 +86,40 @@ static void put(struct trial *t, const struct slot *s)
 static void step(struct trial *t, struct slot *s, unsigned int one_in)
 {
 	struct slot next = {
-		.kind = 1 + prandom_u32_state(&t->rnd) % (NR_KINDS - 1),
+		.how = 1 + prandom_u32_state(&t->rnd) % (NR_KINDS - 1),
 		.nr_pages = 1 + prandom_u32_state(&t->rnd) % MAX_PAGES,
 	};
 	bool hit;
 
 	/* Small chunks of percpu memory need the areas of the kernel's own. */
-	if (next.kind == PERCPU && !IS_ENABLED(CONFIG_SMP))
-		next.kind = AREA;
+	if (next.how == PERCPU && !IS_ENABLED(CONFIG_SMP))
+		next.how = AREA;
 
 	/* The rb-trees warn and recover when they cannot split a range. */
 	kunit_warning_suppress(t->test) {
 		vmap_fault_arm(1 + prandom_u32_state(&t->rnd) % (2 * one_in - 1));
-		if (s->kind)
+		if (s->how)
 			put(t, s);
 		else
-			next.what = get(t, next.kind, next.nr_pages);
+			next.what = get(t, next.how, next.nr_pages);
 		if (prandom_u32_state(&t->rnd) % 64 == 0)
 			vm_unmap_aliases();
 		hit = vmap_fault_disarm();
 	}
 
-	if (s->kind || !next.what) {
-		t->nr_refused += !s->kind;
-		if (!s->kind && !hit)
+	if (s->how || !next.what) {
+		t->nr_refused += !s->how;
+		if (!s->how && !hit)
 			KUNIT_FAIL(t->test, "%u pages of kind %u: refused without a fault",
-				   next.nr_pages, next.kind);
-		s->kind = NOTHING;
+				   next.nr_pages, next.how);
+		s->how = NOTHING;
 		return;
 	}
 
 	*s = next;
-	if (s->kind == MEMORY)
+	if (s->how == MEMORY)
 		vmap_pages_fill(s->what, s->nr_pages, (unsigned long)s->what);
-	else if (s->kind == IN_WINDOW)
+	else if (s->how == IN_WINDOW)
 		vmap_area_is_sound(t->test, s->what, &t->win, 1);
 }
 
