@@ -11,6 +11,6 @@ mount -t tmpfs tmp /tmp
 mount -t debugfs debugfs /sys/kernel/debug
 # Root reads true addresses in /proc/vmallocinfo: 0 would hash them.
 echo 1 >/proc/sys/kernel/kptr_restrict
-sh /load.sh
+sh "${LOAD_SCRIPT:-/load.sh}"
 # The emulator runs with -no-reboot, so this ends it on every architecture.
 reboot -f

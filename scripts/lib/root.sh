@@ -133,6 +133,21 @@ root_busybox() {
 	done
 }
 
+# root_busybox_arm: puts the static busybox for 32-bit arm, which only the test matrix needs, into $CACHE/busybox-arm.
+root_busybox_arm() {
+	local new=$CACHE/busybox-arm.new
+	root_apt_setup
+	mkdir -p "$CACHE/apt/armhf/state/lists/partial" "$CACHE/apt/armhf/cache" "$new/bin"
+	: >"$CACHE/apt/armhf/status"
+	root_apt armhf update
+	(cd "$new" && rm -f -- *.deb && root_apt armhf download busybox-static)
+	dpkg-deb --fsys-tarfile "$new"/*.deb | tar -x -O --wildcards './*bin/busybox' >"$new/bin/busybox"
+	[ -s "$new/bin/busybox" ]
+	chmod 755 "$new/bin/busybox"
+	rm -rf "$CACHE/busybox-arm" "$new"/*.deb
+	mv "$new" "$CACHE/busybox-arm"
+}
+
 # root_mode: prints how mmdebstrap can work for a user who is not root.
 root_mode() {
 	if command -v newuidmap >/dev/null && grep -q "^\($(id -un)\|$(id -u)\):" /etc/subuid 2>/dev/null; then
