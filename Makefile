@@ -7,6 +7,8 @@ help:
 	@echo '             CPUS=4 THREADS=4 LOOPS=1000 MASK=0x1fff ARCH=arm64|x86_64'
 	@echo 'make test    all test suites; last line "N passed, N failed"'
 	@echo '             SUITES="kunit-* host" runs some; scripts/test --list prints them'
+	@echo '             FULL=1 runs all of the kernel configurations as well, or CONFIGS="arm64-rt arm", for hours if need be;'
+	@echo '             what has passed is not run again (scripts/matrix --help)'
 	@echo 'make bench   measure both allocators, print the table, write the HTML page (FULL=1: all of it)'
 	@echo 'make check   format, lints, style, and each patch builds with the option on and off'
 	@echo ''
@@ -18,7 +20,7 @@ demo:
 	@scripts/demo
 
 test:
-	@scripts/test $(SUITES)
+	@$(if $(FULL),scripts/matrix $(CONFIGS),scripts/test $(SUITES))
 
 bench:
 	@BENCH_COMMAND="make bench$(if $(FULL), FULL=1)" scripts/bench $(if $(FULL),--full)
