@@ -126,7 +126,8 @@ impl<E: Entry> Tree<E> {
                     )
                 };
                 // SAFETY: The lock in an initialized tree is valid, and nobody knows of it yet.
-                let lock = unsafe { &raw mut (*slot).__bindgen_anon_1.ma_lock };
+                // CAST: As in `lock_ptr()`.
+                let lock = unsafe { &raw mut (*slot).__bindgen_anon_1.ma_lock }.cast();
                 // SAFETY: As above; `name` and `key` are static. All trees initialized from Rust
                 // share one lock class, so give this one its own.
                 unsafe { bindings::__spin_lock_init(lock, name.as_char_ptr(), key.as_ptr()) };
@@ -137,7 +138,9 @@ impl<E: Entry> Tree<E> {
 
     fn lock_ptr(&self) -> *mut bindings::spinlock_t {
         // SAFETY: By the type invariants, the tree is initialized and has an internal lock.
-        unsafe { &raw mut (*self.tree.get()).__bindgen_anon_1.ma_lock }
+        let lock = unsafe { &raw mut (*self.tree.get()).__bindgen_anon_1.ma_lock };
+        // CAST: Without SMP the lock has no size, and bindgen another type for it.
+        lock.cast()
     }
 
     /// Locks the tree for searching and changing it. Spins; any context that may take spinlocks.
