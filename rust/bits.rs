@@ -256,6 +256,31 @@ impl Map {
 
     #[cold]
     #[inline(never)]
+    /// As [`Map::claim`] of a run within one word, but not the lowest one: from the word that bit `near` is in
+    /// on, all around, and at or above that bit of each word if there is one. [`None`] if there is none in any
+    /// word, or it would not fit in one.
+    pub(crate) fn claim_near(&self, len: usize, align: u32, near: usize) -> Option<usize> {
+        if len > BITS || align > BITS.ilog2() {
+            return None;
+        }
+        let above = mask(near % BITS, BITS);
+        for step in 0..WORDS {
+            let index = (near / BITS).wrapping_add(step) % WORDS;
+            let word = self.0.get(index)?;
+            let mut old = word.load(Relaxed);
+            while let Some(bit) =
+                run_in_word(old & above, len, align).or_else(|| run_in_word(old, len, align))
+            {
+                // Acquire: as in `claim()`.
+                match word.cmpxchg(old, old & !mask(bit, len), Acquire) {
+                    Ok(_) => return Some(index.wrapping_mul(BITS) | bit),
+                    Err(now) => old = now,
+                }
+            }
+        }
+        None
+    }
+
     fn claim_across_words(&self, len: usize, align: u32) -> Option<usize> {
         for _ in 0..MAX_TRIES {
             let first = find_run(&self.words(), len, align)?;
@@ -427,6 +452,31 @@ mod tests {
         (0..=UNITS - len)
             .step_by(1 << align)
             .find(|&first| (first..first + len).all(set))
+    }
+
+    #[test]
+    fn runs_near_a_place_are_free_aligned_and_all_there_are() {
+        for (len, align) in [(1, 0), (2, 0), (3, 1), (8, 3), (31, 0), (BITS, 5)] {
+            let map = Map::new(true);
+            let mut random = crate::model::Random::new(7);
+            let mut places = [0_usize; 2];
+            let mut claimed = 0;
+            while let Some(first) = map.claim_near(len, align, random.below(UNITS)) {
+                assert!(first % (1 << align) == 0 && first % BITS + len <= BITS);
+                if let Some(place) = places.get_mut(usize::from(first >= UNITS / 2)) {
+                    *place += 1;
+                }
+                claimed += len;
+            }
+            assert_eq!(weight(&map.words()), UNITS - claimed);
+            assert!(map
+                .words()
+                .iter()
+                .all(|&word| run_in_word(word, len, align).is_none()));
+            assert!(places.iter().all(|&place| place > 0));
+        }
+        assert_eq!(Map::new(true).claim_near(1, 0, 100), Some(100));
+        assert_eq!(Map::new(true).claim_near(BITS + 1, 0, 0), None);
     }
 
     #[test]

@@ -165,6 +165,8 @@ pub(crate) struct Block {
     unit_shift: u32,
     /// Units in the smallest area that it is made for, as a power of two.
     grain_shift: u32,
+    /// Are areas at places by chance, and not each at the lowest one?
+    is_scattered: bool,
     /// The first word of `free` that may have anything.
     hint: Atomic<usize>,
     free: Map,
@@ -175,8 +177,9 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    /// A block without a place, closed, with objects for areas of band `band`. Sleeps if `flags` allow it.
-    pub(crate) fn new(band: usize, flags: Flags) -> Result<Self> {
+    /// A block without a place, closed, with objects for areas of band `band`, which are put at places by
+    /// chance if `is_scattered`. Sleeps if `flags` allow it.
+    pub(crate) fn new(band: usize, is_scattered: bool, flags: Flags) -> Result<Self> {
         // CAST: A small number.
         let grain_shift = (band % STEPS) as u32 + 1;
         Ok(Self {
@@ -184,6 +187,7 @@ impl Block {
             band,
             unit_shift: (size_of_band(band) / UNITS).trailing_zeros(),
             grain_shift,
+            is_scattered,
             hint: Atomic::new(0),
             free: Map::new(false),
             starts: Map::new(false),
@@ -265,9 +269,16 @@ impl Block {
     /// Makes a busy area of free units, for a request that it serves. No lock; any context.
     #[inline]
     pub(crate) fn alloc(&self, small: Small, attributes: &Attributes) -> Option<AreaPtr> {
-        let first = self
-            .free
-            .claim(small.units, small.align, self.grain(), &self.hint)?;
+        let first = match self.is_scattered {
+            true => self.claim_anywhere(small),
+            false => None,
+        };
+        let first = match first {
+            Some(first) => first,
+            None => self
+                .free
+                .claim(small.units, small.align, self.grain(), &self.hint)?,
+        };
         let object = self.objects.occupy(self.object_of(first));
         let (Some(area), Some(span)) =
             (object, Span::with_size(self.address_of(first), small.size))
@@ -284,6 +295,14 @@ impl Block {
         // Before the area is busy: who may look for it finds it.
         self.starts.set_bit(first);
         Some(area.busy())
+    }
+
+    /// Takes free units near a place that chance has chosen.
+    #[cold]
+    #[inline(never)]
+    fn claim_anywhere(&self, small: Small) -> Option<usize> {
+        self.free
+            .claim_near(small.units, small.align, mm::random() % UNITS)
     }
 
     /// The busy area that contains `addr`. The caller keeps the block from being freed.

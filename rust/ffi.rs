@@ -95,7 +95,11 @@ unsafe extern "C" fn init(vstart: usize, vend: usize) -> c_int {
         }
         let home = Span::from_bounds(vstart, vend).ok_or(EINVAL)?;
         let watched = cfg!(CONFIG_VMAP_RUST_DEBUG) && crate::module_parameters::shadow.value();
-        let space = KBox::into_raw(KBox::new(KernelSpace::new(home, watched)?, GFP_NOWAIT)?);
+        let is_scattered = crate::module_parameters::scatter.value();
+        let space = KBox::into_raw(KBox::new(
+            KernelSpace::new(home, watched, is_scattered)?,
+            GFP_NOWAIT,
+        )?);
         // Full, of which release is needed: who sees it sees it initialized.
         if SPACE.cmpxchg(ptr::null_mut(), space, Full).is_err() {
             // SAFETY: Just made, and not handed over.

@@ -63,6 +63,11 @@ pub(crate) trait Tlb {
         false
     }
 
+    /// Are areas to be at places by chance, where that is cheap?
+    fn is_scattered(&self) -> bool {
+        false
+    }
+
     /// Releases what else goes with an area that was flushed and is about to become free.
     fn release_shadow(&self, span: Span);
 
@@ -201,6 +206,13 @@ pub(crate) fn fail_from(_nth: u32) -> bool {
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
 pub(crate) fn live_objects() -> Option<usize> {
     None
+}
+
+/// A number that nobody can guess. Any context.
+pub(crate) fn random() -> usize {
+    // SAFETY: No requirements.
+    // CAST: A `u32` fits in a `usize` on all platforms of Linux.
+    unsafe { bindings::get_random_u32() as usize }
 }
 
 /// A number that is another one on each boot.

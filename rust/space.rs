@@ -243,7 +243,11 @@ impl<T: Tlb> Space<T> {
     fn new_block(&self, small: Small, gfp: Gfp) -> Option<GraceBox<Block>> {
         // Memory first, without a lock.
         let flags = gfp.flags();
-        let mut block = GraceBox::new(Block::new(small.band(), flags).ok()?, flags).ok()?;
+        let mut block = GraceBox::new(
+            Block::new(small.band(), self.tlb.is_scattered(), flags).ok()?,
+            flags,
+        )
+        .ok()?;
         let (window, size) = (self.blocks.window()?, small.block_size());
         let mut table = self.table.lock();
         for _ in 0..MAX_RETRIES {

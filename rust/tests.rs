@@ -113,6 +113,18 @@ mod traces {
         }
     }
 
+    /// The same with areas at places by chance.
+    #[test]
+    fn scattered_traces() {
+        for seed in 1..=20_usize {
+            for blocks in [seed % 9 + 1, COARSE_PAGES + 7 * (seed % 17)] {
+                // CAST: A small number.
+                let outcome = crate::trace::run_scattered(seed as u64, 400, blocks);
+                assert!(matches!(outcome, Ok(Ok(()))));
+            }
+        }
+    }
+
     /// As small as proptest made them (rust/prop), with kunit/faults/8 and 6.
     #[test]
     fn small_traces() {
@@ -265,6 +277,114 @@ mod spaces {
         free_all(&space, core::iter::empty());
         space.drain_for_reclaim();
         assert_eq!(space.cached(), 0);
+        Ok(())
+    }
+
+    #[test]
+    fn only_ranges_that_requests_can_use_are_cached() -> Result {
+        // As large as cached ranges can be, and a page larger.
+        const LARGEST: usize = 8192;
+        let (space, mut req) = make(START, LARGEST + 1)?;
+        req.size = LARGEST * PAGE_SIZE;
+        assert_eq!(round(&space, &req, 1)?, 1);
+        space.drain_for_reclaim();
+        req.size += PAGE_SIZE;
+        assert_eq!(round(&space, &req, 1)?, 0);
+        // Nobody asks the cache for one outside of home.
+        req.window = Span::with_size(START / 2, PAGE_SIZE).ok_or(EINVAL)?;
+        req.size = PAGE_SIZE;
+        assert_eq!(round(&space, &req, 1)?, 0);
+        assert_eq!(space.counters().cache_put, 1);
+        assert_eq!(space.validate()?, Default::default());
+        Ok(())
+    }
+
+    #[test]
+    fn a_cached_range_of_each_size_is_found() -> Result {
+        const SIZES: usize = 12;
+        let (space, mut req) = make(START, SIZES * (SIZES + 1) / 2)?;
+        for again in [false, true] {
+            let mut starts = KVec::new();
+            for pages in 1..=SIZES {
+                req.size = pages * PAGE_SIZE;
+                starts.push(start_of(&space, space.alloc(&req)?), GFP_KERNEL)?;
+            }
+            for &start in starts.iter() {
+                if let Some(area) = space.unlink(start) {
+                    space.retire(area);
+                }
+            }
+            assert_eq!(space.purge(None, false), SIZES);
+            assert_eq!(space.cached(), SIZES);
+            assert_eq!(space.counters().alloc_cached, if again { SIZES } else { 0 });
+        }
+        free_all(&space, core::iter::empty());
+        assert_eq!(space.validate()?, Default::default());
+        Ok(())
+    }
+
+    #[test]
+    fn a_purge_of_nothing_is_no_purge() -> Result {
+        let (space, req) = make(START, 8)?;
+        assert_eq!(space.purge(None, false), 0);
+        assert_eq!(space.counters().purge, 0);
+        assert_eq!(round(&space, &req, 3)?, 3);
+        assert_eq!(space.reclaimable(), 3);
+        assert_eq!(space.purge(None, true), 0);
+        assert_eq!(space.reclaimable(), 0);
+        assert_eq!(space.counters().purge, 1);
+        assert_eq!(space.counters().purge_areas, 3);
+        assert_eq!(space.validate()?, Default::default());
+        Ok(())
+    }
+
+    /// A request that must not sleep gives back some of what is cached, and not all: that takes too long.
+    #[test]
+    fn ranges_are_given_back_some_at_a_time_if_there_is_no_time() -> Result {
+        const AREAS: usize = 300;
+        let (space, mut req) = make(START, AREAS)?;
+        assert_eq!(round(&space, &req, AREAS)?, AREAS);
+        req.size = 2 * PAGE_SIZE;
+        req.gfp = Gfp::NOWAIT;
+        let start = start_of(&space, space.alloc(&req)?);
+        assert!((1..AREAS / 2).contains(&space.cached()));
+        free_all(&space, [start].into_iter());
+        assert_eq!(space.validate()?, Default::default());
+        Ok(())
+    }
+
+    /// Reserves ranges of so many pages, at so many pages from a common base.
+    fn congruent(space: &Space<FlushLog>, window: Span, members: [(usize, usize); 2]) -> Result {
+        let members = members.map(|(page, count)| Member {
+            offset: page * PAGE_SIZE,
+            size: count * PAGE_SIZE,
+        });
+        let members = members.into_iter();
+        space.alloc_congruent(window, members, PAGE_SIZE, Gfp::KERNEL, |_, _| ())
+    }
+
+    #[test]
+    fn cached_ranges_make_room_for_a_common_base() -> Result {
+        let (space, req) = make(START, 8)?;
+        assert_eq!(round(&space, &req, 8)?, 8);
+        congruent(&space, req.window, [(0, 5), (5, 3)])?;
+        assert_eq!(space.cached(), 0);
+        assert_eq!(space.validate()?.busy, 2);
+        let result = congruent(&space, req.window, [(0, 1), (1, 1)]);
+        assert_eq!(result.err(), Some(EBUSY));
+        free_all(&space, [START, START + 5 * PAGE_SIZE].into_iter());
+        assert_eq!(space.validate()?, Default::default());
+        Ok(())
+    }
+
+    /// What was reserved for the first one is free again then.
+    #[test]
+    fn members_that_overlap_have_no_common_base() -> Result {
+        let (space, req) = make(START, 8)?;
+        assert!(congruent(&space, req.window, [(0, 2), (1, 1)]).is_err());
+        assert!(congruent(&space, req.window, [(0, 8), (8, 1)]).is_err());
+        free_all(&space, core::iter::empty());
+        assert_eq!(space.validate()?, Default::default());
         Ok(())
     }
 
@@ -468,6 +588,44 @@ mod memory {
             &space,
             (0..AREAS).map(|index| START + 2 * index * PAGE_SIZE),
         );
+        Ok(())
+    }
+
+    /// Cached ranges are given back for a request that needs them, with the n-th allocation failing, for
+    /// every n: one that stays cached is room for the next request.
+    #[test]
+    fn every_allocation_of_a_drain_fails_once() -> Result {
+        const AREAS: usize = 8;
+        for nth in 1..40 {
+            let objects = mm::live_objects();
+            let (space, mut req) = make(START, AREAS)?;
+            for _ in 0..AREAS {
+                space.alloc(&req)?;
+            }
+            for index in 0..AREAS {
+                if let Some(area) = space.unlink(START + index * PAGE_SIZE) {
+                    space.retire(area);
+                }
+            }
+            assert_eq!(space.purge(None, false), AREAS);
+            assert_eq!(space.cached(), AREAS);
+            req.size = AREAS * PAGE_SIZE;
+            mm::fail_nth(nth);
+            let result = space.alloc(&req);
+            let left = mm::fail_nth(0);
+            if let Err(err) = result {
+                assert!(err == ENOMEM || err == EBUSY);
+                assert_eq!(space.validate()?.busy, 0);
+            }
+            let area = result.or_else(|_| space.alloc(&req))?;
+            assert_eq!(start_of(&space, area), START);
+            free_all(&space, [START].into_iter());
+            assert_eq!(space.validate()?, Default::default());
+            assert_eq!(mm::live_objects(), objects);
+            if left > 0 {
+                break;
+            }
+        }
         Ok(())
     }
 
@@ -675,7 +833,8 @@ mod blocks {
         assert_eq!(space.blocks().live, 2);
         assert_eq!(space.counters().block_new, 2);
         assert_eq!(space.counters().hit, PAGES - 2);
-        assert!(space.validate().is_ok());
+        let census = space.validate()?;
+        assert_eq!((census.busy, census.blocks), (PAGES, 2));
         assert_eq!(free_all(&space, starts.iter().copied()), PAGES);
         assert_eq!(space.blocks(), Default::default());
         Ok(())
@@ -1065,6 +1224,66 @@ mod blocks {
         }
         space.purge(None, true);
         assert_eq!(space.validate()?, Default::default());
+        Ok(())
+    }
+
+    /// When there is no memory from some allocation on, there is no block, or a whole one.
+    #[test]
+    fn running_out_of_memory_leaves_no_block() -> Result {
+        let (space, mut req) = make_blocks(8, 8)?;
+        req.gfp = Gfp::NOWAIT;
+        let objects = mm::live_objects();
+        let mut failed = 0;
+        for nth in 1..40 {
+            if !mm::fail_from(nth) {
+                return Ok(());
+            }
+            let result = space.alloc(&req);
+            mm::fail_from(0);
+            match result {
+                Ok(area) => {
+                    let start = space.start_of_busy(area).ok_or(EINVAL)?;
+                    assert_eq!(free_all(&space, [start].into_iter()), 1);
+                }
+                Err(err) => {
+                    assert_eq!(err, ENOMEM);
+                    failed += 1;
+                }
+            }
+            space.purge(None, true);
+            assert_eq!(space.validate()?, Default::default());
+            assert_eq!(mm::live_objects(), objects);
+        }
+        assert!(failed > 2 && space.counters().block_new > 0);
+        Ok(())
+    }
+
+    /// An empty block makes room for a request that needs it, with the n-th allocation failing.
+    #[test]
+    fn every_allocation_of_a_drain_of_blocks_fails_once() -> Result {
+        for nth in 1..40 {
+            let (space, mut req) = make_blocks(1, 1)?;
+            let starts = fill(&space, &req, 1)?;
+            retire(&space, starts[0])?;
+            space.purge(None, false);
+            assert_eq!(space.blocks().live, 1);
+            req.size = SIZE;
+            req.align = SIZE;
+            mm::fail_nth(nth);
+            let result = space.alloc(&req);
+            let left = mm::fail_nth(0);
+            if let Err(err) = result {
+                assert!(err == ENOMEM || err == EBUSY);
+                assert!(space.validate().is_ok());
+            }
+            let area = result.or_else(|_| space.alloc(&req))?;
+            assert_eq!(space.start_of_busy(area), Some(FIRST));
+            assert_eq!(free_all(&space, [FIRST].into_iter()), 1);
+            assert_eq!(space.validate()?, Default::default());
+            if left > 0 {
+                break;
+            }
+        }
         Ok(())
     }
 }

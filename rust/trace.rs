@@ -57,17 +57,31 @@ impl Noted {
 }
 
 /// A TLB that only notes what it was asked to flush.
-pub(crate) struct FlushLog(Locked<Noted>);
+pub(crate) struct FlushLog {
+    noted: Locked<Noted>,
+    is_scattered: bool,
+}
 
 impl FlushLog {
     /// Nothing was flushed yet.
     pub(crate) fn new() -> Result<Self> {
-        let log = Locked::new(
+        let noted = Locked::new(
             Noted::default(),
             c"vmap_rust flush log",
             static_lock_class!(),
         )?;
-        Ok(Self(log))
+        Ok(Self {
+            noted,
+            is_scattered: false,
+        })
+    }
+
+    /// The same for areas that are scattered by chance.
+    fn scattered() -> Result<Self> {
+        Ok(Self {
+            is_scattered: true,
+            ..Self::new()?
+        })
     }
 
     /// What was flushed since the last call: what covers it, and the number of areas.
@@ -79,7 +93,7 @@ impl FlushLog {
 
     /// The same, range by range.
     fn note(&self) -> Noted {
-        core::mem::take(&mut *self.0.lock())
+        core::mem::take(&mut *self.noted.lock())
     }
 }
 
@@ -93,13 +107,17 @@ impl Tlb for FlushLog {
     }
 
     fn flush(&self, span: Span, areas: usize) {
-        let mut noted = self.0.lock();
+        let mut noted = self.noted.lock();
         let len = noted.len;
         if let Some(range) = noted.ranges.get_mut(len) {
             *range = Some(span);
         }
         noted.len = len.saturating_add(1);
         noted.areas = noted.areas.saturating_add(areas);
+    }
+
+    fn is_scattered(&self) -> bool {
+        self.is_scattered
     }
 
     fn release_shadow(&self, _: Span) {}
@@ -485,7 +503,14 @@ impl Trace<'_> {
 /// With `blocks`, small requests are served from blocks as large as that many fine ones; from coarse ones
 /// as well if there is room for one.
 pub(crate) fn run(seed: u64, steps: usize, blocks: usize) -> Result<Outcome> {
-    run_from(Source::Random(Random::new(seed)), steps, blocks)
+    let source = Source::Random(Random::new(seed));
+    run_from(source, steps, blocks, FlushLog::new()?)
+}
+
+/// The same with areas scattered within their blocks.
+pub(crate) fn run_scattered(seed: u64, steps: usize, blocks: usize) -> Result<Outcome> {
+    let source = Source::Random(Random::new(seed));
+    run_from(source, steps, blocks, FlushLog::scattered()?)
 }
 
 /// The same with given numbers, a step for each set of them.
@@ -495,17 +520,17 @@ pub(crate) fn replay(steps: &[Chances], blocks: usize) -> Result<Outcome> {
         at: 0,
         used: 0,
     };
-    run_from(source, steps.len(), blocks)
+    run_from(source, steps.len(), blocks, FlushLog::new()?)
 }
 
-fn run_from(source: Source<'_>, steps: usize, blocks: usize) -> Result<Outcome> {
+fn run_from(source: Source<'_>, steps: usize, blocks: usize, log: FlushLog) -> Result<Outcome> {
     let ((start, end), kinds) = match blocks {
         0 => (SMALL_HOME, Kinds::None),
         1..COARSE_PAGES => (HOME, Kinds::Fine),
         _ => (LARGE_HOME, Kinds::All),
     };
     let home = Span::from_bounds(start, end).ok_or(EINVAL)?;
-    let space = Space::with_blocks(home, FlushLog::new()?, Some(blocks))?;
+    let space = Space::with_blocks(home, log, Some(blocks))?;
     let mut trace = Trace {
         space: &space,
         log: space.tlb(),

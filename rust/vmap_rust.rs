@@ -145,6 +145,10 @@ module! {
             default: false,
             description: "Fail to start, as without memory (CONFIG_VMAP_RUST_DEBUG only)",
         },
+        scatter: bool {
+            default: false,
+            description: "Place areas of up to 1,024 pages within their blocks by chance",
+        },
         shadow: bool {
             default: false,
             description: "Compare each answer with a second book (CONFIG_VMAP_RUST_DEBUG only)",

@@ -2,7 +2,8 @@
 
 //! The kernel's own space, watched by a [`Shadow`] if that was asked for at boot.
 //!
-//! Without `CONFIG_VMAP_RUST_DEBUG` there is nothing of this in the kernel.
+//! Without `CONFIG_VMAP_RUST_DEBUG` nothing watches, and only what is asked for with `vmap_rust.scatter` is
+//! left.
 
 use crate::{
     area::{
@@ -30,14 +31,17 @@ use crate::{
 use kernel::prelude::*;
 
 /// The TLB of the kernel, whose flushes are noted.
-pub(crate) struct WatchedTlb(Option<Shadow>);
+pub(crate) struct WatchedTlb {
+    shadow: Option<Shadow>,
+    is_scattered: bool,
+}
 
 impl WatchedTlb {
     /// What watches, if anything does.
     #[inline(always)]
     fn shadow(&self) -> Option<&Shadow> {
         match cfg!(CONFIG_VMAP_RUST_DEBUG) {
-            true => self.0.as_ref(),
+            true => self.shadow.as_ref(),
             false => None,
         }
     }
@@ -53,6 +57,10 @@ impl Tlb for WatchedTlb {
             Some(shadow) => shadow.flush(span, || KernelTlb.flush(span, areas)),
             None => KernelTlb.flush(span, areas),
         }
+    }
+
+    fn is_scattered(&self) -> bool {
+        self.is_scattered
     }
 
     fn release_shadow(&self, span: Span) {
@@ -73,13 +81,17 @@ fn identity(area: AreaPtr) -> Identity {
 pub(crate) struct KernelSpace(Space<WatchedTlb>);
 
 impl KernelSpace {
-    /// An empty space, watched if `watched`.
-    pub(crate) fn new(home: Span, watched: bool) -> Result<Self> {
+    /// An empty space; watched, and with areas at places by chance, if that is wanted.
+    pub(crate) fn new(home: Span, watched: bool, is_scattered: bool) -> Result<Self> {
         let shadow = match watched {
             true => Some(Shadow::new(true)?),
             false => None,
         };
-        Ok(Self(Space::new(home, WatchedTlb(shadow))?))
+        let tlb = WatchedTlb {
+            shadow,
+            is_scattered,
+        };
+        Ok(Self(Space::new(home, tlb)?))
     }
 
     /// The space, for what is not compared.

@@ -71,6 +71,8 @@ mod trace;
 #[path = "../../explore/src/explore.rs"]
 mod explore;
 #[cfg(all(test, not(explore)))]
+mod paths;
+#[cfg(all(test, not(explore)))]
 mod threads;
 
 /// Runs a trace whose steps are given, with blocks as large as so many fine ones, and compares the allocator

@@ -39,13 +39,31 @@ pub(crate) trait Tlb {
     fn is_test(&self) -> bool {
         true
     }
+    fn is_scattered(&self) -> bool {
+        false
+    }
     fn release_shadow(&self, span: Span);
     fn flush_shadow(&self, span: Span);
 }
 
-/// Holds are not measured here.
+/// A number that is another one each time.
+pub(crate) fn random() -> usize {
+    use std::sync::atomic::{
+        AtomicU64,
+        Ordering, //
+    };
+    static STEPS: AtomicU64 = AtomicU64::new(1);
+    crate::model::Random::new(STEPS.fetch_add(1, Ordering::Relaxed)).below(usize::MAX)
+}
+
+/// A clock that is a nanosecond later each time.
 pub(crate) fn clock_ns() -> usize {
-    0
+    use std::sync::atomic::{
+        AtomicUsize,
+        Ordering, //
+    };
+    static NOW: AtomicUsize = AtomicUsize::new(0);
+    NOW.fetch_add(1, Ordering::Relaxed)
 }
 
 macro_rules! refuse {

@@ -82,8 +82,13 @@ impl Load {
 
     /// Runs `steps` random steps in each of [`THREADS`] threads; nothing is left in the end.
     fn run(&self, seed: u64, steps: usize) {
+        self.run_threads(THREADS, seed, steps);
+    }
+
+    /// The same in so many threads.
+    fn run_threads(&self, threads: u64, seed: u64, steps: usize) {
         std::thread::scope(|scope| {
-            for thread in 0..THREADS {
+            for thread in 0..threads {
                 let seed = seed.wrapping_add(thread);
                 scope.spawn(move || Worker::new(self, seed).run(steps));
             }
@@ -226,6 +231,14 @@ fn no_page_of_a_block_has_two_owners() {
 #[test]
 fn no_unit_of_a_coarse_block_has_two_owners() {
     run_rounds(4, 66 * block::COARSE_SIZE, 200, 1200);
+}
+
+/// The same with more threads than CPUs, some of which have the same current blocks and parts of lists.
+#[test]
+fn no_page_has_two_owners_with_several_threads_on_a_cpu() {
+    let start = 31 * block::SIZE + 5 * PAGE_SIZE;
+    let load = Load::new(start, 17 * block::SIZE / PAGE_SIZE - 5, 16, 40);
+    load.run_threads(4 * THREADS, mm::random_seed(), 1000);
 }
 
 /// Runs the load that often, with another seed each time, in a space that ends after so many bytes of blocks.
