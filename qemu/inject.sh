@@ -98,13 +98,20 @@ book_check() {
 
 # rate N WHOM NAME: all loops at that rate.
 rate() {
-	rm -f /tmp/stop
+	rm -f /tmp/stop /tmp/modules /tmp/forks /tmp/reads
+	touch /tmp/modules /tmp/forks /tmp/reads
 	module_loop 2>/dev/null & MODULE=$!
 	fork_loop 2>/dev/null & FORK=$!
 	read_loop 2>/dev/null & READ=$!
 	set_faults "$1" "$2"
-	pause "$INJECT_SECONDS"
-	injected
+	tries=0
+	INJECTED=0
+	# A slow kernel needs longer until one in a thousand has failed.
+	while [ $INJECTED = 0 ] && [ $tries -lt 10 ]; do
+		pause "$INJECT_SECONDS"
+		injected
+		tries=$((tries + 1))
+	done
 	set_faults 0
 	touch /tmp/stop
 	wait $MODULE $FORK $READ
