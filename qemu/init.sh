@@ -12,5 +12,7 @@ mount -t debugfs debugfs /sys/kernel/debug
 # Root reads true addresses in /proc/vmallocinfo: 0 would hash them.
 echo 1 >/proc/sys/kernel/kptr_restrict
 sh "${LOAD_SCRIPT:-/load.sh}"
+# User-mode Linux starts again when it is asked to.
+! grep -q 'User Mode Linux' /proc/cpuinfo || poweroff -f
 # The emulator runs with -no-reboot, so this ends it on every architecture.
 reboot -f
