@@ -43,7 +43,10 @@ root_env() {
 # root_binds ROOT: fills the array ENTER with the mounts: ROOT as /, then the folders that stay visible under their own path.
 root_binds() {
 	local dir common
-	ENTER+=(--bind "$1" / --dev /dev --dev-bind-try /dev/kvm /dev/kvm --proc /proc --ro-bind /sys /sys
+	ENTER+=(--bind "$1" / --dev /dev)
+	# kunit.py takes KVM if it is there, although it may not work.
+	[ "${ENTER_KVM:-1}" = 0 ] || ENTER+=(--dev-bind-try /dev/kvm /dev/kvm)
+	ENTER+=(--proc /proc --ro-bind /sys /sys
 		--perms 1777 --tmpfs /tmp --perms 1777 --tmpfs /var/tmp --tmpfs /run
 		--ro-bind-try /etc/resolv.conf /etc/resolv.conf --ro-bind-try /etc/hosts /etc/hosts)
 	[ ! -s /etc/ssl/certs/ca-certificates.crt ] || ENTER+=(--ro-bind /etc/ssl/certs /etc/ssl/certs)
