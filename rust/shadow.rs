@@ -289,24 +289,26 @@ impl Shadow {
         self.moved(span, identity, State::Unlinked, |_| None);
     }
 
-    /// Notes that an area is about to become lazy. Part of a change.
-    pub(crate) fn retiring(&self, span: Span, identity: Identity) {
+    /// Notes that an area is about to become lazy. Part of a change. Returns the time.
+    pub(crate) fn retiring(&self, span: Span, identity: Identity) -> usize {
+        let mut given = 0;
         self.moved(span, identity, State::Unlinked, |now| {
-            Some(State::Lazy {
-                given: now,
-                taken: None,
-            })
+            given = now;
+            Some(State::Lazy { given, taken: None })
         });
+        given
     }
 
-    /// Notes that it is. Part of a change.
-    pub(crate) fn retired(&self, span: Span, identity: Identity) {
+    /// Notes that it is, since `given`. Part of a change.
+    pub(crate) fn retired(&self, span: Span, identity: Identity, given: usize) {
         let mut book = self.book.lock();
         let now = book.now;
-        // It may have been flushed meanwhile, and even be of use to others.
+        // It may have been flushed meanwhile, which took time, and even have been of use to others.
+        let before = State::Lazy { given, taken: None };
         if let Some(entry) = book.exactly(span, identity) {
-            if let State::Lazy { taken, .. } = &mut entry.state {
-                *taken = Some(now);
+            if entry.state == before {
+                let taken = Some(now);
+                entry.state = State::Lazy { given, taken };
             }
         }
     }
@@ -362,7 +364,7 @@ impl Shadow {
     /// Does `purge`, which flushes and makes free all that was freed before it began. Sleepable context.
     pub(crate) fn purge<R>(&self, purge: impl FnOnce() -> R) -> R {
         let now = self.begin();
-        let result = self.change(purge);
+        let result = purge();
         let left = Span::new(0, usize::MAX).and_then(|all| {
             self.take_out(
                 all,
@@ -427,8 +429,8 @@ mod tests {
     fn live(shadow: &Shadow, span: Span, identity: Identity) {
         shadow.gained(span, identity);
         shadow.unlinked(span, identity);
-        shadow.retiring(span, identity);
-        shadow.retired(span, identity);
+        let given = shadow.retiring(span, identity);
+        shadow.retired(span, identity, given);
     }
 
     #[test]
@@ -485,6 +487,27 @@ mod tests {
         live(&shadow, pages(4, 3)?, ONE);
         shadow.purge(|| live(&shadow, later, OTHER));
         assert_eq!(numbers(&shadow), (7, 0, 1));
+        Ok(())
+    }
+
+    #[test]
+    fn an_area_that_is_just_being_freed_may_be_left_of_a_purge() -> Result {
+        let shadow = Shadow::new(false)?;
+        let span = pages(4, 3)?;
+        shadow.gained(span, ONE);
+        shadow.unlinked(span, ONE);
+        let first = shadow.retiring(span, ONE);
+        // Flushed, in use, and being freed again, before the first one is told of.
+        shadow.flush(span, || ());
+        shadow.gained(span, ONE);
+        shadow.unlinked(span, ONE);
+        let second = shadow.retiring(span, ONE);
+        shadow.retired(span, ONE, first);
+        shadow.purge(|| ());
+        assert_eq!(numbers(&shadow), (7, 0, 0));
+        shadow.retired(span, ONE, second);
+        shadow.purge(|| ());
+        assert_eq!(numbers(&shadow), (8, 0, 1));
         Ok(())
     }
 

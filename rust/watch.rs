@@ -216,9 +216,9 @@ impl KernelSpace {
         };
         let identity = identity(area.ptr());
         shadow.change(|| {
-            shadow.retiring(span, identity);
+            let given = shadow.retiring(span, identity);
             let pages = self.0.retire(area);
-            shadow.retired(span, identity);
+            shadow.retired(span, identity, given);
             pages
         })
     }
