@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Loads BPF programs of many sizes and frees them again: bpf-load SECONDS. Prints how many. */
+#include <errno.h>
+#include <linux/bpf.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MAX_INSNS 4000
+#define KEPT 16
+
+static struct bpf_insn insns[MAX_INSNS];
+
+/* fill: @count instructions that return 0. */
+static void fill(unsigned int count)
+{
+	unsigned int i;
+
+	for (i = 0; i < count - 1; i++)
+		insns[i] = (struct bpf_insn){ .code = BPF_ALU64 | BPF_MOV | BPF_K };
+	insns[i] = (struct bpf_insn){ .code = BPF_JMP | BPF_EXIT };
+}
+
+/* load: a file descriptor of a socket filter of @count instructions, or -1. */
+static int load(unsigned int count)
+{
+	union bpf_attr attr;
+
+	memset(&attr, 0, sizeof(attr));
+	attr.prog_type = BPF_PROG_TYPE_SOCKET_FILTER;
+	attr.insns = (unsigned long)insns;
+	attr.insn_cnt = count;
+	attr.license = (unsigned long)"GPL";
+	fill(count);
+	return syscall(SYS_bpf, BPF_PROG_LOAD, &attr, sizeof(attr));
+}
+
+int main(int argc, char **argv)
+{
+	int fds[KEPT], fd, slot;
+	unsigned long loaded = 0;
+	time_t end;
+
+	if (argc != 2) {
+		fprintf(stderr, "usage: bpf-load SECONDS\n");
+		return 1;
+	}
+	memset(fds, -1, sizeof(fds));
+	end = time(NULL) + atoi(argv[1]);
+	while (time(NULL) < end) {
+		/* A few stay, so that the range around a freed one is in use. */
+		slot = rand() % KEPT;
+		if (fds[slot] >= 0)
+			close(fds[slot]);
+		fd = load(2 + rand() % (MAX_INSNS - 2));
+		if (fd < 0) {
+			printf("bpf-load: %s after %lu programs\n", strerror(errno), loaded);
+			return 1;
+		}
+		fds[slot] = fd;
+		loaded++;
+	}
+	printf("%lu programs\n", loaded);
+	return 0;
+}

@@ -1,0 +1,28 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# First process of the guests with the Debian user space: mounts what the scripts need, runs the one that USER_RUN (from
+# the kernel command line) names, ends the guest.
+
+export PATH=/usr/sbin:/usr/bin:/opt/bin:/opt/busybox HOME=/tmp
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+mount -t devtmpfs dev /dev
+mkdir -p /dev/shm /dev/pts /dev/hugepages
+mount -t tmpfs tmp /tmp
+mount -t tmpfs shm /dev/shm
+mount -t devpts pts /dev/pts 2>/dev/null
+mount -t hugetlbfs huge /dev/hugepages 2>/dev/null
+mount -t debugfs debugfs /sys/kernel/debug
+mount -t cgroup2 cgroup /sys/fs/cgroup 2>/dev/null
+mkdir -p /opt/busybox && /usr/bin/busybox --install -s /opt/busybox
+ldconfig
+# Root reads true addresses in /proc/vmallocinfo: 0 would hash them.
+echo 1 >/proc/sys/kernel/kptr_restrict
+# At its priority 19 it gets no turn for half a minute when everything is busy, and RCU waits for it.
+pid=$(pgrep -x khugepaged) && renice -n 0 -p "$pid" >/dev/null
+# A stall tells where the tasks are at level 6.
+dmesg -n 7
+cd /tmp && bash "/user/${USER_RUN:-stress}.sh"
+# The emulator runs with -no-reboot, so this ends it.
+busybox reboot -f

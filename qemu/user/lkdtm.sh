@@ -1,0 +1,47 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# Misuse of stacks and of copies from and to user space, that the kernel has to notice (lkdtm). Prints, per case, what the
+# kernel said without numbers that differ from boot to boot: "lkdtm: CASE| TEXT", and "lkdtm: done" before the case that no
+# kernel survives. scripts/peers compares two boots.
+
+CASES="USERCOPY_SLAB_SIZE_TO USERCOPY_SLAB_SIZE_FROM USERCOPY_SLAB_WHITELIST_TO USERCOPY_SLAB_WHITELIST_FROM
+	USERCOPY_STACK_FRAME_TO USERCOPY_STACK_FRAME_FROM USERCOPY_STACK_BEYOND USERCOPY_VMALLOC USERCOPY_FOLIO USERCOPY_KERNEL
+	STACK_GUARD_PAGE_LEADING STACK_GUARD_PAGE_TRAILING REPORT_STACK_CANARY KSTACK_ERASE VMALLOC_LINEAR_OVERFLOW
+	EXEC_STACK EXEC_VMALLOC"
+DIRECT=/sys/kernel/debug/provoke-crash/DIRECT
+
+# said: prints the lines of the kernel log that tell what happened, without addresses, CPUs and times.
+said() {
+	dmesg | sed -E 's/^\[ *[0-9.]+\] //' |
+		grep -v 'Performing direct entry' | grep -E 'lkdtm: |usercopy: |BUG: |kernel BUG at|WARNING: |Oops|guard page|unable to handle|^RIP: 0010|#PF: |stack overflow|KASAN' |
+		sed -E 's/0x[0-9a-f]+/H/g; s/\b[0-9a-f]{12,16}\b/H/g; s/\[#[0-9]+\]/[#N]/; s/(CPU|PID|pid)(: | )[0-9]+/\1 N/g' |
+		uniq
+}
+
+# provoke CASE: runs one case in a process of its own, which the kernel may kill.
+provoke() {
+	dmesg -C
+	# shellcheck disable=SC2016 # the inner shell expands it
+	timeout -k 2 60 bash -c 'echo "$1" | cat >"$2"' sh "$1" "$DIRECT" >/dev/null 2>&1
+	sleep 0.2
+	said | sed "s/^/lkdtm: $1| /"
+	echo "lkdtm: $1| end"
+}
+
+dmesg -n 1
+echo 0 >/proc/sys/kernel/panic_on_oops
+echo 0 2>/dev/null >/proc/sys/kernel/oops_limit
+modprobe lkdtm || { echo "lkdtm: no module"; exit; }
+for name in $CASES; do
+	if grep -qx "$name" "$DIRECT"; then provoke "$name"; else echo "lkdtm: $name| not in this kernel"; fi
+done
+if [ "$(cat /sys/kernel/debug/vmap_rust/allocator 2>/dev/null)" = rust ]; then
+	sed 's/^/validate| /' /sys/kernel/debug/vmap_rust/validate
+fi
+echo "lkdtm: done"
+# The guard page below the stack ends this guest.
+dmesg -n 8
+sleep 0.5
+echo EXHAUST_STACK >"$DIRECT"
+sleep 2
