@@ -222,6 +222,12 @@ pub(crate) fn random_seed() -> u64 {
     unsafe { bindings::get_random_u64() }
 }
 
+/// Is a spinlock that is held not to be had? Without SMP it only keeps others from running.
+///
+/// See include/linux/spinlock_api_up.h.
+#[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+pub(crate) const LOCKS_EXCLUDE: bool = cfg!(any(CONFIG_SMP, CONFIG_DEBUG_SPINLOCK));
+
 /// Does [`fail_nth`] work?
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
 pub(crate) const CAN_FAIL: bool = cfg!(all(CONFIG_FAULT_INJECTION, CONFIG_FAILSLAB));

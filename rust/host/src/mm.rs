@@ -82,6 +82,8 @@ pub(crate) fn refused(what: core::fmt::Arguments<'_>) {
     }
 }
 
+pub(crate) const LOCKS_EXCLUDE: bool = true;
+
 pub(crate) fn fail_nth(nth: u32) -> u32 {
     fault::NTH.with(|cell| cell.replace(nth))
 }
