@@ -40,7 +40,7 @@ hotplug_loop() {
 		if echo 0 2>/dev/null >"$CPU1"; then add hotplug.off 1; else add hotplug.refused 1; fi
 		sleep 0.3
 		echo 1 2>/dev/null >"$CPU1" || add hotplug.refused 1
-		sleep 0.7
+		sleep "${HOTPLUG_PAUSE:-0.7}"
 	done
 }
 

@@ -20,7 +20,7 @@ ldconfig
 # Root reads true addresses in /proc/vmallocinfo: 0 would hash them.
 echo 1 >/proc/sys/kernel/kptr_restrict
 # At its priority 19 it gets no turn for half a minute when everything is busy, and RCU waits for it.
-pid=$(pgrep -x khugepaged) && renice -n 0 -p "$pid" >/dev/null
+pid=$(pgrep -x khugepaged) && renice 0 -p "$pid" >/dev/null
 # A stall tells where the tasks are at level 6.
 dmesg -n 7
 cd /tmp && bash "/user/${USER_RUN:-stress}.sh"

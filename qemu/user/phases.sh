@@ -73,7 +73,7 @@ suspend() {
 	[ -e /sys/power/state ] && grep -q freeze /sys/power/state || { echo "no suspend to idle"; return 77; }
 	# No CPU may come or go meanwhile.
 	touch /tmp/stop.hotplug
-	sleep 1.5
+	sleep $((${HOTPLUG_PAUSE:-1} + 1))
 	if [ -e /sys/power/pm_test ]; then
 		echo 1 2>/dev/null >/sys/module/suspend/parameters/pm_test_delay
 		while [ "$n" = 0 ] || [ "$SECONDS" -lt "$end" ]; do

@@ -12,6 +12,8 @@
 
 STRESS_SECONDS=${STRESS_SECONDS:-1800}
 PHASE=5
+# Each time everything else stands still.
+HOTPLUG_PAUSE=5
 
 # sample: one line of values, in kB, pages or pieces.
 sample() {
