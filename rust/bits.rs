@@ -254,8 +254,6 @@ impl Map {
         self.claim_across_words(len, align)
     }
 
-    #[cold]
-    #[inline(never)]
     /// As [`Map::claim`] of a run within one word, but not the lowest one: from the word that bit `near` is in
     /// on, all around, and at or above that bit of each word if there is one. [`None`] if there is none in any
     /// word, or it would not fit in one.
@@ -281,6 +279,8 @@ impl Map {
         None
     }
 
+    #[cold]
+    #[inline(never)]
     fn claim_across_words(&self, len: usize, align: u32) -> Option<usize> {
         for _ in 0..MAX_TRIES {
             let first = find_run(&self.words(), len, align)?;

@@ -269,16 +269,14 @@ impl Block {
     /// Makes a busy area of free units, for a request that it serves. No lock; any context.
     #[inline]
     pub(crate) fn alloc(&self, small: Small, attributes: &Attributes) -> Option<AreaPtr> {
-        let first = match self.is_scattered {
+        let scattered = match self.is_scattered {
             true => self.claim_anywhere(small),
             false => None,
         };
-        let first = match first {
-            Some(first) => first,
-            None => self
-                .free
-                .claim(small.units, small.align, self.grain(), &self.hint)?,
-        };
+        let first = scattered.or_else(|| {
+            self.free
+                .claim(small.units, small.align, self.grain(), &self.hint)
+        })?;
         let object = self.objects.occupy(self.object_of(first));
         let (Some(area), Some(span)) =
             (object, Span::with_size(self.address_of(first), small.size))
