@@ -8,8 +8,9 @@
 //!
 //! Each CPU has ranges of its own; only if it has none of the right size, those of others are asked for.
 //!
-//! How many are worth keeping is what was needed lately: each purge gives back as many of a size as
-//! have lain idle since the purge before. The depot of Solaris' slab allocator trims itself so.
+//! How many are worth keeping is what was needed lately: each purge first gives back those that are
+//! still here from the purge before, and then puts its own in. The depot of Solaris' slab allocator
+//! trims itself in a similar way.
 
 use crate::{
     area::{
@@ -36,52 +37,25 @@ const LISTS: usize = 32;
 const MAX_TRIES: usize = 4;
 
 /// Ranges of sizes that have the same list.
-struct List {
-    areas: AreaList<Cached>,
-    /// So many of them nobody has needed since the last sweep, taking those that came later as if they
-    /// had been there all the time. At most as many as there are.
-    idle: usize,
-}
+type List = AreaList<Cached>;
 
-impl List {
-    const fn new() -> Self {
-        Self {
-            areas: AreaList::new(),
-            idle: 0,
+/// Takes a range that `fits` out of a list, if one of the first few does.
+fn take_from(list: &mut List, fits: &impl Fn(&Area<Cached>) -> bool) -> Option<Area<Cached>> {
+    for _ in 0..list.len().min(MAX_TRIES) {
+        let area = list.pop()?;
+        if fits(&area) {
+            return Some(area);
         }
+        // Another one comes to the front for the next request.
+        list.push(area);
     }
-
-    /// Adds a range. A purge sweeps first and adds then, mostly, so it is there when the time to lie
-    /// idle begins.
-    fn push(&mut self, area: Area<Cached>) {
-        self.areas.push(area);
-        self.idle = self.idle.wrapping_add(1);
-    }
-
-    fn pop(&mut self) -> Option<Area<Cached>> {
-        let area = self.areas.pop();
-        self.idle = self.idle.min(self.areas.len());
-        area
-    }
-
-    fn take(&mut self, fits: &impl Fn(&Area<Cached>) -> bool) -> Option<Area<Cached>> {
-        for _ in 0..self.areas.len().min(MAX_TRIES) {
-            let area = self.areas.pop()?;
-            if fits(&area) {
-                self.idle = self.idle.min(self.areas.len());
-                return Some(area);
-            }
-            // Another one comes to the front for the next request.
-            self.areas.push(area);
-        }
-        None
-    }
+    None
 }
 
 /// What one CPU keeps.
 struct Part {
     lists: Locked<[List; LISTS]>,
-    /// How many ranges, for who thinks of looking for one here.
+    /// How many ranges, or more, for who thinks of looking for one here. Rises with the lock held.
     len: Atomic<usize>,
 }
 
@@ -107,7 +81,7 @@ impl Part {
         if self.len.load(Relaxed) == 0 {
             return None;
         }
-        let area = self.lists.lock().get_mut(list_of(pages))?.take(fits)?;
+        let area = take_from(self.lists.lock().get_mut(list_of(pages))?, fits)?;
         self.len.fetch_sub(1, Relaxed);
         Some(area)
     }
@@ -139,13 +113,15 @@ impl RangeCache {
     pub(crate) fn validate(&self) -> Result<usize> {
         let mut total = 0_usize;
         for part in self.0.iter() {
-            for list in part.lists.lock().iter() {
-                total = total.wrapping_add(list.areas.len());
-                if list.idle > list.areas.len() {
-                    mm::refuse!("{} idle ranges of {}", list.idle, list.areas.len());
-                    return Err(EINVAL);
-                }
+            let lists = part.lists.lock();
+            let here: usize = lists.iter().map(List::len).sum();
+            // Who takes one out counts it until after that.
+            let counted = part.len.load(Relaxed);
+            if counted < here {
+                mm::refuse!("{} cached ranges, {} counted", here, counted);
+                return Err(EINVAL);
             }
+            total = total.wrapping_add(here);
         }
         Ok(total)
     }
@@ -196,10 +172,7 @@ impl RangeCache {
             }
             let mut lists = part.lists.lock();
             while let Some(list) = lists.get_mut(sweep.done % LISTS) {
-                let left = sweep.left.get_or_insert(match sweep.all {
-                    true => list.areas.len(),
-                    false => list.idle,
-                });
+                let left = sweep.left.get_or_insert(list.len());
                 if let Some(rest) = left.checked_sub(1) {
                     *left = rest;
                     if let Some(area) = list.pop() {
@@ -207,8 +180,6 @@ impl RangeCache {
                         return Some(area);
                     }
                 }
-                // What is left now and not taken until the next sweep is what is idle then.
-                list.idle = list.areas.len();
                 sweep.left = None;
                 sweep.done = sweep.done.wrapping_add(1);
                 if sweep.done % LISTS == 0 {
@@ -222,26 +193,10 @@ impl RangeCache {
 
 /// How far a sweep over all lists has come. It ends also if what it takes out is put back: it looks
 /// at as many ranges of a list as that had when the sweep came to it.
+#[derive(Default)]
 pub(crate) struct Sweep {
-    /// All of each list, or only what is idle.
-    all: bool,
     /// Lists that it is through with.
     done: usize,
     /// How many of the list are still to come.
     left: Option<usize>,
-}
-
-impl Sweep {
-    /// A sweep over all ranges.
-    pub(crate) const ALL: Self = Self::new(true);
-    /// A sweep over those that nobody has needed since the sweep before.
-    pub(crate) const IDLE: Self = Self::new(false);
-
-    const fn new(all: bool) -> Self {
-        Self {
-            all,
-            done: 0,
-            left: None,
-        }
-    }
 }

@@ -544,11 +544,11 @@ impl<T: Tlb> Space<T> {
         let areas = self.lazy.snapshot(&mut plan);
         let purged = plan.areas();
         let is_telling = pages.is_telling();
-        // Room for what comes, by leaving what was not asked for. A purge of a few areas comes too soon
+        // Room for what comes, by giving back what was not asked for. A purge of a few areas comes too soon
         // after the last one to tell what is needed.
         let much = areas.areas() > 0 && areas.areas().saturating_mul(MUCH) >= self.cache.len();
         if !drain && (much || is_telling) {
-            self.sweep(Sweep::IDLE, Gfp::NOWAIT, usize::MAX);
+            self.sweep(Gfp::NOWAIT, usize::MAX);
         }
         if let (Some(also), true) = (also, purged > 0) {
             plan.add(also, 0);
@@ -701,14 +701,15 @@ impl<T: Tlb> Space<T> {
     /// Gives back cached ranges and empty blocks, about `most` of each. Returns how many.
     fn give_back_all(&self, gfp: Gfp, most: usize) -> usize {
         self.blocks.put_current(&self.cpus);
-        self.sweep(Sweep::ALL, gfp, most)
+        self.sweep(gfp, most)
             .wrapping_add(self.free_blocks(true, gfp, most))
     }
 
-    /// Gives back the cached ranges of a sweep, [`BATCH`] under one hold of the lock. What there is
-    /// no memory for, as `gfp` allows, stays cached. Looks at `most` ranges; if that is all of
-    /// them, lets others run between. Returns how many were given back.
-    fn sweep(&self, mut sweep: Sweep, gfp: Gfp, most: usize) -> usize {
+    /// Gives back cached ranges, [`BATCH`] under one hold of the lock. What there is no memory for, as
+    /// `gfp` allows, stays cached. Looks at `most` ranges; if that is all of them, lets others run
+    /// between. Returns how many were given back.
+    fn sweep(&self, gfp: Gfp, most: usize) -> usize {
+        let mut sweep = Sweep::default();
         let mut given_back = 0_usize;
         let mut seen = 0;
         while seen < most {
