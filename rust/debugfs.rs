@@ -9,12 +9,8 @@
 
 use crate::{
     ffi,
-    space::Space,
     stats::line,
-    watch::{
-        KernelSpace,
-        WatchedTlb, //
-    },
+    watch::KernelSpace, //
 };
 use kernel::{
     debugfs::{
@@ -41,7 +37,7 @@ fn allocator(_: &(), out: &mut fmt::Formatter<'_>) -> fmt::Result {
 }
 
 fn stats(_: &(), out: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let Some(space) = running_space() else {
+    let Some(space) = ffi::running().map(KernelSpace::space) else {
         return writeln!(out, "the allocator is not in use");
     };
     let blocks = space.blocks();
@@ -75,7 +71,7 @@ fn stats(_: &(), out: &mut fmt::Formatter<'_>) -> fmt::Result {
 }
 
 fn validate(_: &(), out: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let Some(space) = running_space() else {
+    let Some(space) = ffi::running().map(KernelSpace::space) else {
         return writeln!(out, "the allocator is not in use");
     };
     match space.validate() {
@@ -89,16 +85,10 @@ fn validate(_: &(), out: &mut fmt::Formatter<'_>) -> fmt::Result {
 }
 
 fn shadow(_: &(), out: &mut fmt::Formatter<'_>) -> fmt::Result {
-    match ffi::space().and_then(KernelSpace::shadow) {
+    match ffi::running().and_then(KernelSpace::shadow) {
         Some(shadow) => shadow.write(out),
         None => writeln!(out, "nothing is watched; boot with vmap_rust.shadow=1"),
     }
-}
-
-fn running_space() -> Option<&'static Space<WatchedTlb>> {
-    ffi::space()
-        .filter(|_| crate::is_running())
-        .map(KernelSpace::space)
 }
 
 impl DebugFs {

@@ -52,6 +52,11 @@ pub(crate) fn space() -> Option<&'static KernelSpace> {
     unsafe { SPACE.load(Relaxed).as_ref() }
 }
 
+/// The same, if it is the one that C uses: there may be one that is not, if starting failed half way.
+pub(crate) fn running() -> Option<&'static KernelSpace> {
+    space().filter(|_| crate::is_running())
+}
+
 /// The table of operations.
 #[repr(transparent)]
 pub(crate) struct Ops(bindings::vmap_area_ops);
@@ -340,5 +345,5 @@ unsafe extern "C" fn drain() {
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
 #[export_name = "vmap_rust_validate"]
 pub(crate) unsafe extern "C" fn validate() -> bool {
-    space().is_none_or(|space| !crate::is_running() || space.space().validate().is_ok())
+    running().is_none_or(|space| space.space().validate().is_ok())
 }
