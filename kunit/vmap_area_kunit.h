@@ -31,6 +31,12 @@
 /* A request that may sleep, purge and retry, but fails without a message. */
 #define VMAP_GFP	(GFP_KERNEL | __GFP_NOWARN)
 
+/*
+ * A request that must not sleep, and whose allocations can be made to fail:
+ * what may reclaim never does, see should_failslab() in mm/failslab.c.
+ */
+#define VMAP_GFP_FAILING	(GFP_NOWAIT | __GFP_NOWARN)
+
 /**
  * struct vmap_win - a range of addresses that only the running case uses
  * @start: first address, aligned to VMAP_WIN_ALIGN

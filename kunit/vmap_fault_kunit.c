@@ -11,8 +11,6 @@
 
 #include "vmap_area_kunit.h"
 
-#define GFP_FAILING	(GFP_NOWAIT | __GFP_NOWARN)
-
 /*
  * With preemption off, GFP_ATOMIC and GFP_NOWAIT requests do not sleep (the
  * kernel log would say so), what they give is sound, and lookups work there.
@@ -107,7 +105,7 @@ void vmap_purge_notifier(struct kunit *test)
 	KUNIT_ASSERT_NOT_NULL(test, r.vm);
 	KUNIT_ASSERT_EQ(test, 0, register_vmap_purge_notifier(&r.nb));
 
-	vm = vmap_area_get(&win, 2 * PAGE_SIZE, 1, 0, GFP_FAILING);
+	vm = vmap_area_get(&win, 2 * PAGE_SIZE, 1, 0, VMAP_GFP_FAILING);
 	KUNIT_EXPECT_NULL_MSG(test, vm, "from a full window, without sleeping");
 	KUNIT_EXPECT_EQ_MSG(test, 0, r.nr_calls, "calls without sleeping");
 
@@ -152,7 +150,7 @@ void vmap_failed_leaks_nothing(struct kunit *test)
 	for (i = 0; i < NR_REFUSED; i++) {
 		/* A few of them purge and ask the notifiers first. */
 		vm = vmap_area_get(&win, PAGE_SIZE, 1, VM_NO_GUARD,
-				   i % 256 ? GFP_FAILING : VMAP_GFP);
+				   i % 256 ? VMAP_GFP_FAILING : VMAP_GFP);
 		if (vm) {
 			KUNIT_FAIL(test, "request %u got %#lx in a full window",
 				   i, vmap_start(vm));
@@ -187,7 +185,7 @@ static void fail_each(struct kunit *test, const struct vmap_win *win,
 
 		vmap_fault_arm(nth);
 		vm = vmap_area_get(win, nr_pages * PAGE_SIZE, align, flags,
-				   GFP_FAILING);
+				   VMAP_GFP_FAILING);
 		hit = vmap_fault_disarm();
 
 		if (!hit)
@@ -224,7 +222,7 @@ static void fail_each_mapped(struct kunit *test, const struct vmap_win *win)
 
 		vmap_fault_arm(nth);
 		mem = __vmalloc_node_range(3 * PAGE_SIZE, 1, win->start,
-					   win->end, GFP_FAILING, PAGE_KERNEL,
+					   win->end, VMAP_GFP_FAILING, PAGE_KERNEL,
 					   0, NUMA_NO_NODE, __func__);
 		hit = vmap_fault_disarm();
 		if (mem) {
@@ -276,7 +274,7 @@ static void fail_each_congruent(struct kunit *test)
 		kunit_warning_suppress(test) {
 			vmap_fault_arm(nth);
 			vms = pcpu_get_vm_areas(offsets, sizes, 2, SZ_64K,
-						GFP_FAILING);
+						VMAP_GFP_FAILING);
 			hit = vmap_fault_disarm();
 		}
 		if (vms)

@@ -12,9 +12,6 @@
 #define NR_SLOTS	48
 #define MAX_PAGES	8
 
-/* What may reclaim never fails, see should_failslab() in mm/failslab.c. */
-#define GFP_FAILING	(GFP_NOWAIT | __GFP_NOWARN)
-
 /* How what is in a slot was allocated. */
 enum kind { NOTHING, AREA, IN_WINDOW, MEMORY, RAM, PERCPU, NR_KINDS };
 
@@ -41,17 +38,17 @@ static void *get(struct trial *t, enum kind how, unsigned int nr_pages)
 
 	switch (how) {
 	case AREA:
-		return vmap_area_get(&std, nr_pages * PAGE_SIZE, 1, 0, GFP_FAILING);
+		return vmap_area_get(&std, nr_pages * PAGE_SIZE, 1, 0, VMAP_GFP_FAILING);
 	case IN_WINDOW:
 		return vmap_area_get(&t->win, nr_pages * PAGE_SIZE, 1, 0,
-				     GFP_FAILING);
+				     VMAP_GFP_FAILING);
 	case MEMORY:
-		return __vmalloc(nr_pages * PAGE_SIZE, GFP_FAILING);
+		return __vmalloc(nr_pages * PAGE_SIZE, VMAP_GFP_FAILING);
 	case RAM:
 		return vm_map_ram(t->pages, nr_pages, NUMA_NO_NODE);
 	case PERCPU:
 		return pcpu_get_vm_areas(offsets, sizes, ARRAY_SIZE(sizes),
-					 SZ_64K, GFP_FAILING);
+					 SZ_64K, VMAP_GFP_FAILING);
 	default:
 		return NULL;
 	}
@@ -91,7 +88,7 @@ static void step(struct trial *t, struct slot *s, unsigned int one_in)
 	};
 	bool hit;
 
-	/* Small chunks of percpu memory need the areas of the kernel's own. */
+	/* Without SMP there are no areas for percpu memory. */
 	if (next.how == PERCPU && !IS_ENABLED(CONFIG_SMP))
 		next.how = AREA;
 
