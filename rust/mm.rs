@@ -11,6 +11,9 @@ use kernel::{
     str::CStrExt as _, //
 };
 
+#[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+use kernel::prelude::*;
+
 /// Allocation flags that came from C.
 #[derive(Clone, Copy)]
 pub(crate) struct Gfp(bindings::gfp_t);
@@ -227,6 +230,24 @@ pub(crate) fn random_seed() -> u64 {
 /// See include/linux/spinlock_api_up.h.
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
 pub(crate) const LOCKS_EXCLUDE: bool = cfg!(any(CONFIG_SMP, CONFIG_DEBUG_SPINLOCK));
+
+/// Keeps a test on the CPU it runs on, to its end: KUnit has a thread for each, see
+/// `kunit_try_catch_run()` in lib/kunit/try-catch.c. Sleepable context.
+///
+/// What a space does for a request depends on the CPU: one that is new to it starts a block.
+#[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+pub(crate) fn stay_on_this_cpu() -> Result {
+    #[cfg(CONFIG_SMP)]
+    {
+        let mut here = kernel::cpumask::CpumaskVar::new_zero(GFP_KERNEL)?;
+        here.set(kernel::cpu::CpuId::current());
+        // SAFETY: The current task and the mask are valid.
+        kernel::error::to_result(unsafe {
+            bindings::set_cpus_allowed_ptr(bindings::get_current(), here.as_raw())
+        })?;
+    }
+    Ok(())
+}
 
 /// Does [`fail_nth`] work?
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]

@@ -24,6 +24,7 @@ use kernel::prelude::*;
 
 /// A space to test with, and a request for one page anywhere in it.
 fn make(start: usize, pages: usize) -> Result<(Space<FlushLog>, Request)> {
+    mm::stay_on_this_cpu()?;
     let window = Span::with_size(start, pages * PAGE_SIZE).ok_or(EINVAL)?;
     let space = Space::new(window, FlushLog::new()?)?;
     let request = Request {

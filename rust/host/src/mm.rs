@@ -88,6 +88,12 @@ pub(crate) fn fail_nth(nth: u32) -> u32 {
     fault::NTH.with(|cell| cell.replace(nth))
 }
 
+/// Nothing to do: each thread is a CPU.
+#[cfg(not(explore))]
+pub(crate) fn stay_on_this_cpu() -> kernel::error::Result {
+    Ok(())
+}
+
 pub(crate) const CAN_FAIL: bool = true;
 
 pub(crate) fn fail_from(nth: u32) -> bool {

@@ -335,6 +335,28 @@ fn a_range_that_another_cpu_keeps_is_found() {
     free_everything(&space);
 }
 
+/// Who comes to a CPU where nobody was before starts a block there, though others have room: so a test
+/// that counts blocks has to stay where it is.
+#[test]
+fn a_cpu_where_nobody_was_starts_a_block() {
+    let home = Span::with_size(32 * block::SIZE, 16 * block::SIZE).expect("not empty");
+    let space = Space::with_blocks(home, FlushLog::new().expect("memory"), Some(16));
+    let space = space.expect("memory");
+    let here = mm::cpu_hint();
+    space.alloc(&request(&space, PAGE_SIZE)).expect("room");
+    assert_eq!(space.counters().block_new, 1);
+    let is_elsewhere = || {
+        let elsewhere = mm::cpu_hint() != here;
+        if elsewhere {
+            space.alloc(&request(&space, PAGE_SIZE)).expect("room");
+        }
+        elsewhere
+    };
+    std::thread::scope(|scope| while !scope.spawn(is_elsewhere).join().expect("no panic") {});
+    assert_eq!(space.counters().block_new, 2);
+    free_everything(&space);
+}
+
 /// Who gives ranges back holds the lock for some time, and what was the longest is known.
 #[test]
 fn the_longest_hold_is_known() {
