@@ -59,13 +59,26 @@ fn start_of(space: &Space<FlushLog>, area: crate::area::AreaPtr) -> usize {
 #[kernel::prelude::kunit_tests(vmap_rust_trace)]
 mod traces {
     use super::*;
-    use crate::block::COARSE_PAGES;
+    use crate::{
+        block::COARSE_PAGES,
+        trace::Difference, //
+    };
 
     /// Runs a trace, and tells what is needed to repeat it if it fails.
     ///
     /// Numbers of 64 bits are hexadecimal: 32-bit kernels have no division for them, and panic.
     fn trace(seed: u64, steps: usize, blocks: usize) -> bool {
-        match crate::trace::run(seed, steps, blocks) {
+        told(crate::trace::run(seed, steps, blocks), seed, steps, blocks)
+    }
+
+    /// Was a trace as it should be? If not, tells what was wrong.
+    fn told(
+        outcome: Result<core::result::Result<(), Difference>>,
+        seed: u64,
+        steps: usize,
+        blocks: usize,
+    ) -> bool {
+        match outcome {
             Ok(Ok(())) => true,
             Ok(Err(difference)) => {
                 pr_err!("seed {seed:#x}, {steps} steps, {blocks} blocks: {difference}\n");
@@ -120,8 +133,9 @@ mod traces {
         for seed in 1..=20_usize {
             for blocks in [seed % 9 + 1, COARSE_PAGES + 7 * (seed % 17)] {
                 // CAST: A small number.
-                let outcome = crate::trace::run_scattered(seed as u64, 400, blocks);
-                assert!(matches!(outcome, Ok(Ok(()))));
+                let number = seed as u64;
+                let outcome = crate::trace::run_scattered(number, 400, blocks);
+                assert!(told(outcome, number, 400, blocks));
             }
         }
     }
@@ -785,6 +799,7 @@ mod blocks {
 
     /// A space for `blocks` blocks, in which there are at most `limit`, and a request for two pages.
     fn make_blocks(blocks: usize, limit: usize) -> Result<(Space<FlushLog>, Request)> {
+        mm::stay_on_this_cpu()?;
         let window = Span::from_bounds(START, FIRST + blocks * SIZE).ok_or(EINVAL)?;
         let space = Space::with_blocks(window, FlushLog::new()?, Some(limit))?;
         let request = Request {
