@@ -113,3 +113,5 @@ PART=(bash "$REPO/scripts/lib/part.sh")
 . "$REPO/scripts/lib/step.sh"
 # shellcheck source-path=SCRIPTDIR source=lib/enter.sh
 . "$REPO/scripts/lib/enter.sh"
+# shellcheck source-path=SCRIPTDIR source=lib/totals.sh
+. "$REPO/scripts/lib/totals.sh"

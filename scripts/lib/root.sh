@@ -126,24 +126,27 @@ root_busybox() {
 		name=${arch/amd64/x86_64}
 		deb=$(echo "$CACHE/busybox/$arch"/*.deb)
 		rm -rf "$new/opt/busybox-$name"
-		mkdir -p "$new/opt/busybox-$name/bin"
-		dpkg-deb --fsys-tarfile "$deb" | tar -x -O --wildcards './*bin/busybox' >"$new/opt/busybox-$name/bin/busybox"
-		chmod 755 "$new/opt/busybox-$name/bin/busybox"
-		[ -s "$new/opt/busybox-$name/bin/busybox" ]
+		extract_busybox "$deb" "$new/opt/busybox-$name/bin"
 	done
+}
+
+# extract_busybox DEB DIR: puts the program of the package into DIR.
+extract_busybox() {
+	mkdir -p "$2"
+	dpkg-deb --fsys-tarfile "$1" | tar -x -O --wildcards './*bin/busybox' >"$2/busybox"
+	chmod 755 "$2/busybox"
+	[ -s "$2/busybox" ]
 }
 
 # root_busybox_arm: puts the static busybox for 32-bit arm, which only the test matrix needs, into $CACHE/busybox-arm.
 root_busybox_arm() {
 	local new=$CACHE/busybox-arm.new
 	root_apt_setup
-	mkdir -p "$CACHE/apt/armhf/state/lists/partial" "$CACHE/apt/armhf/cache" "$new/bin"
+	mkdir -p "$CACHE/apt/armhf/state/lists/partial" "$CACHE/apt/armhf/cache" "$new"
 	: >"$CACHE/apt/armhf/status"
 	root_apt armhf update
 	(cd "$new" && rm -f -- *.deb && root_apt armhf download busybox-static)
-	dpkg-deb --fsys-tarfile "$new"/*.deb | tar -x -O --wildcards './*bin/busybox' >"$new/bin/busybox"
-	[ -s "$new/bin/busybox" ]
-	chmod 755 "$new/bin/busybox"
+	extract_busybox "$(echo "$new"/*.deb)" "$new/bin"
 	rm -rf "$CACHE/busybox-arm" "$new"/*.deb
 	mv "$new" "$CACHE/busybox-arm"
 }

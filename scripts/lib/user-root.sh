@@ -80,16 +80,13 @@ prepare_user_root() {
 	need_tool apt-get apt
 	need_space 600 "the user space of the guest"
 	mkdir -p "$CACHE/log"
-	step "user space: download" "$CACHE/log/user-root-download.log" user_part user_download ||
+	step "user space: download" "$CACHE/log/user-root-download.log" "${PART[@]}" user_download ||
 		die "packages of the user space could not be fetched; see $CACHE/log/user-root-download.log"
-	step "user space: unpack" "$CACHE/log/user-root-unpack.log" user_part user_unpack || die "the user space could not be unpacked"
-	step "user space: pack" "$CACHE/log/user-root-pack.log" user_part user_pack || die "the user space could not be packed"
+	step "user space: unpack" "$CACHE/log/user-root-unpack.log" "${PART[@]}" user_unpack || die "the user space could not be unpacked"
+	step "user space: pack" "$CACHE/log/user-root-pack.log" "${PART[@]}" user_pack || die "the user space could not be packed"
 	rm -rf --one-file-system "$USER_TREE" "$USER_TREE.cpio.zst"
 	mv "$USER_TREE.cpio.zst.new" "$USER_TREE.cpio.zst"
 	user_hash >"$USER_TREE.new/.stamp"
 	mv "$USER_TREE.new" "$USER_TREE"
 	rm -rf --one-file-system "$USER_TREE.debs"
 }
-
-# user_part FUNCTION: runs FUNCTION in a process of its own, so that "set -e" works in it and step can end it.
-user_part() { bash -c '. "$1/scripts/lib.sh"; . "$1/scripts/lib/root.sh"; . "$1/scripts/lib/user-root.sh"; "$2"' sh "$REPO" "$1"; }

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=busybox
+#
+# What the scripts of the guests share, busybox' shell and bash: checks, loops that read /proc/vmallocinfo and /proc/kcore,
+# and what the allocator says of itself. Sourced by load.sh, inject.sh and user/common.sh, each of which has a report().
+
+DEBUGFS=/sys/kernel/debug/vmap_rust
+LINE='^0x([0-9a-f]{8}|[0-9a-f]{16})-0x([0-9a-f]{8}|[0-9a-f]{16}) +[0-9]+'
+SYMBOL='( ([A-Za-z0-9_.$]+\+0x[0-9a-f]+/0x[0-9a-f]+( \[[a-z0-9_]+\])?|0x[0-9a-f]+))?'
+DETAIL='( pages=[0-9]+)?( phys=0x[0-9a-f]+)?( ioremap)?( sparse)?( vmalloc)?( vmap)?( user)?( dma-coherent)?( vpages)?( N[0-9]+=[0-9]+)*'
+SHAPE="$LINE($SYMBOL$DETAIL| vm_map_ram| unpurged vm_area)\$"
+
+# check NAME CONDITION DETAIL: one report line; CONDITION is a test expression.
+check() {
+	local name=$1 condition=$2
+	shift 2
+	# shellcheck disable=SC2086 # the expression is split on purpose
+	if [ $condition ]; then report "ok $name $*"; else report "FAIL $name $*"; fi
+}
+
+# add FILE N: adds N to the counter in FILE. Each counter has one writer.
+add() { echo $(($(cat "/tmp/$1" 2>/dev/null || echo 0) + $2)) >"/tmp/$1"; }
+count() { cat "/tmp/$1" 2>/dev/null || echo 0; }
+
+# info_loop: reads /proc/vmallocinfo until /tmp/stop exists and keeps every line of an unknown shape.
+info_loop() {
+	while [ ! -e /tmp/stop ]; do
+		cat /proc/vmallocinfo >/tmp/info.read
+		grep -Ev "$SHAPE" /tmp/info.read >>/tmp/info.bad
+		add info.reads 1
+		add info.lines "$(wc -l </tmp/info.read)"
+	done
+}
+
+# kcore_map: writes "START END OFFSET" (16 hex digits each) per loadable segment of /proc/kcore to /tmp/kcore.map. Only
+# kernels of 64 bits have that file with vmalloc space in it.
+kcore_map() {
+	local phoff phnum type offset vaddr memsz
+	dd if=/proc/kcore of=/tmp/kcore.head bs=65536 count=1 2>/dev/null
+	phoff=$(od -A n -t u8 -j 32 -N 8 /tmp/kcore.head | tr -d ' ')
+	phnum=$(od -A n -t u2 -j 56 -N 2 /tmp/kcore.head | tr -d ' ')
+	# A program header is seven 8-byte words: flags and type, offset, vaddr, paddr, filesz, memsz, align.
+	od -A n -v -t x8 -j "$phoff" -N $((phnum * 56)) /tmp/kcore.head | tr -s ' ' '\n' | grep . |
+	while read -r type; do
+		read -r offset; read -r vaddr; read -r _; read -r _; read -r memsz; read -r _
+		case $type in *00000001) printf '%s %016x %s\n' "$vaddr" $((0x$vaddr + 0x$memsz)) "$offset" ;; esac
+	done >/tmp/kcore.map
+}
+
+# start_of AREA: prints the start of the area "0xSTART-0xEND", without the 0x.
+start_of() {
+	set -- "${1%-*}"
+	echo "${1#0x}"
+}
+
+# kcore_read START BYTES: writes the memory at START (all hex digits) to /tmp/kcore.data; fails when no segment has it.
+kcore_read() {
+	local segment offset
+	# Fixed-width hexadecimal compares as text.
+	segment=$(awk -v a="$1" '(a "") >= ($1 "") && (a "") < ($2 "") { print $1, $3; exit }' /tmp/kcore.map)
+	[ -n "$segment" ] || return 1
+	offset=$((0x${segment#* } + 0x$1 - 0x${segment% *}))
+	dd if=/proc/kcore of=/tmp/kcore.data bs=4096 skip=$((offset / 4096)) count=$(($2 / 4096)) 2>/dev/null
+}
+
+# kcore_loop: reads areas that have pages. A task's stack starts with a magic number, so its content is known.
+kcore_loop() {
+	local area caller bytes
+	while [ ! -e /tmp/stop ]; do
+		grep ' pages=' /proc/vmallocinfo | shuf -n 16 >/tmp/kcore.areas
+		while read -r area _ caller _; do
+			bytes=$((0x${area##*-0x} - 0x$(start_of "$area")))
+			[ "$bytes" -le 1048576 ] || bytes=1048576
+			kcore_read "$(start_of "$area")" "$bytes" || { add kcore.unknown 1; continue; }
+			add kcore.bytes "$(tr -d '\000' </tmp/kcore.data | wc -c)"
+			case $caller in dup_task_struct*|copy_process*|alloc_thread_stack*|kernel_clone*)
+				add kcore.stacks 1
+				[ "$(od -A n -t x4 -N 4 /tmp/kcore.data | tr -d ' ')" = 57ac6e9d ] && add kcore.magic 1 ;;
+			esac
+		done </tmp/kcore.areas
+		add kcore.rounds 1
+	done
+}
+
+# live_areas: number of areas in use.
+live_areas() { grep -vc 'unpurged vm_area$' /proc/vmallocinfo; }
+
+# book_check LEAST [SUFFIX]: with CONFIG_VMAP_RUST_DEBUG, all invariants hold, and no answer differed from the second book, if
+# there is one, of LEAST or more. Checks "validate" and "shadow", with SUFFIX.
+book_check() {
+	local state least=$1 suffix=${2:-}
+	[ "$(cat $DEBUGFS/allocator 2>/dev/null)" = rust ] && [ -e $DEBUGFS/validate ] || return 0
+	state=$(cat $DEBUGFS/validate)
+	check "validate$suffix" "x${state%%:*} = xok" "$state"
+	cat $DEBUGFS/shadow >/tmp/shadow
+	grep -q '^wrong ' /tmp/shadow || return 0
+	check "shadow$suffix" "$(shadow_value wrong) -eq 0 -a $(shadow_value compared) -ge $least" \
+		"$(awk '{ printf "%s %s, ", $2, $1 }' /tmp/shadow)"
+}
+shadow_value() { awk -v name="$1" '$1 == name { print $2 }' /tmp/shadow; }
+
+# kmemleak_scan: two scans, since a young object is only reported by the second one.
+kmemleak_scan() {
+	[ -e /sys/kernel/debug/kmemleak ] || return 0
+	echo scan >/sys/kernel/debug/kmemleak
+	sleep 6
+	echo scan >/sys/kernel/debug/kmemleak
+	cat /sys/kernel/debug/kmemleak
+	check kmemleak "$(grep -c 'unreferenced object' /sys/kernel/debug/kmemleak) -eq 0" "unreferenced objects"
+}
