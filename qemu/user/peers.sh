@@ -96,6 +96,8 @@ vmalloc_script
 module test_bpf 'test_bpf: .*Summary: .*' test_suite=test_bpf test_range=0,860
 module test_maple_tree 'maple_tree: [0-9]+ of [0-9]+ tests passed'
 if [ "$(cat /sys/kernel/debug/vmap_rust/allocator 2>/dev/null)" = rust ]; then
-	sed 's/^/validate| /' /sys/kernel/debug/vmap_rust/validate
+	for file in validate shadow; do
+		[ ! -e /sys/kernel/debug/vmap_rust/$file ] || sed "s/^/$file| /" /sys/kernel/debug/vmap_rust/$file
+	done
 fi
 echo "peers: done"
