@@ -117,9 +117,13 @@ void vmap_refill_fragmented(struct kunit *test)
 	wrong = batch_put(batch, 0, 2);
 	vm_unmap_aliases();
 	missing += batch_get(batch, 0, 2);
-	/* Also for who must not wait for memory. */
+	/*
+	 * Also for who must not wait for memory. The list of pages of larger
+	 * ones, with KASAN, needs two pages in a row itself.
+	 */
 	for (i = 0; i < 64; i++) {
-		mem = __vmalloc(size_of(i) * PAGE_SIZE, GFP_NOWAIT | __GFP_NOWARN);
+		mem = __vmalloc(min(size_of(i), 128U) * PAGE_SIZE,
+				GFP_NOWAIT | __GFP_NOWARN);
 		poor += !mem;
 		vfree(mem);
 	}

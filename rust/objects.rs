@@ -35,8 +35,12 @@ const _: () = {
     assert!(offset_of!(bindings::vmap_area, __bindgen_anon_1) < OBJECT_SIZE);
 };
 
-/// Objects in a chunk.
-const CHUNK: usize = 128;
+/// Objects in a chunk: so few that it fits in a page also with what KASAN and SLUB's debugging put
+/// around it. Memory that is fragmented has single pages only.
+const CHUNK: usize = 64;
+
+/// Chunks of a block, in which the smallest areas have two units.
+const CHUNKS: usize = crate::bits::UNITS / 2 / CHUNK;
 
 /// Memory for one object.
 #[repr(C)]
@@ -53,7 +57,7 @@ unsafe impl Send for Memory {}
 ///
 /// The memory was zeroed, and is accessed only through [`crate::area`].
 pub(crate) struct Objects {
-    chunks: [KVec<Memory>; 2],
+    chunks: [KVec<Memory>; CHUNKS],
 }
 
 impl Objects {
@@ -71,7 +75,7 @@ impl Objects {
         };
         // INVARIANT: Just zeroed.
         Ok(Self {
-            chunks: [chunk()?, chunk()?],
+            chunks: [chunk()?, chunk()?, chunk()?, chunk()?],
         })
     }
 
