@@ -47,10 +47,14 @@ kcore_map() {
 	done >/tmp/kcore.map
 }
 
-# start_of AREA: prints the start of the area "0xSTART-0xEND", without the 0x.
+# start_of AREA: prints the start of the area "0xSTART-0xEND", without the 0x, and without the tag that KASAN has in the first
+# byte of an address of 64 bits.
 start_of() {
 	set -- "${1%-*}"
-	echo "${1#0x}"
+	case $1 in
+	0x????????????????) echo "ff${1#0x??}" ;;
+	*) echo "${1#0x}" ;;
+	esac
 }
 
 # kcore_read START BYTES: writes the memory at START (all hex digits) to /tmp/kcore.data; fails when no segment has it.
