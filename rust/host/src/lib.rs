@@ -67,6 +67,8 @@ mod tests;
 #[path = "../../trace.rs"]
 mod trace;
 
+#[cfg(all(test, not(explore)))]
+mod bitmaps;
 #[cfg(all(test, explore))]
 #[path = "../../explore/src/explore.rs"]
 mod explore;

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Bitmaps against vectors of booleans, place by place: too much for a kernel that is emulated.
+
+use crate::bits::{
+    self,
+    Map,
+    Words,
+    BITS,
+    UNITS, //
+};
+use kernel::sync::atomic::{
+    Atomic,
+    Relaxed, //
+};
+
+/// Alignments, as powers of two, that are looked for within a word, and one that is not.
+const ALIGNS: core::ops::RangeInclusive<u32> = 0..=BITS.ilog2() + 1;
+
+fn map_of(plain: &[bool]) -> Map {
+    let map = Map::new(false);
+    for (bit, &set) in plain.iter().enumerate() {
+        if set {
+            map.set_bit(bit);
+        }
+    }
+    map
+}
+
+fn words_of(plain: &[bool]) -> Words {
+    map_of(plain).words()
+}
+
+fn plain_of(map: &Map) -> Vec<bool> {
+    (0..UNITS).map(|bit| map.has(bit)).collect()
+}
+
+/// Some maps: nothing, everything, single bits, long and short runs.
+fn examples() -> Vec<Vec<bool>> {
+    let mut all = vec![vec![false; UNITS], vec![true; UNITS]];
+    for period in [2, 3, 5, 7, 31, 63, 64, 65, 130, 200] {
+        for set in [1, period / 2, period - 1] {
+            for shift in [0, 1, 33] {
+                all.push(
+                    (shift..UNITS + shift)
+                        .map(|bit| bit % period < set)
+                        .collect(),
+                );
+            }
+        }
+    }
+    all
+}
+
+/// The first bit of the lowest run that fits, of those with `is_wanted`.
+fn lowest(
+    plain: &[bool],
+    len: usize,
+    align: u32,
+    is_wanted: impl Fn(usize) -> bool,
+) -> Option<usize> {
+    (0..=UNITS - len)
+        .step_by(1 << align)
+        .find(|&first| is_wanted(first) && plain[first..first + len].iter().all(|&set| set))
+}
+
+#[test]
+fn each_place_is_a_bit_of_its_own() {
+    for bit in 0..UNITS {
+        let mut plain = vec![false; UNITS];
+        plain[bit] = true;
+        let words = words_of(&plain);
+        assert_eq!(bits::next_set(&words, 0), Some(bit));
+        assert_eq!(bits::next_set(&words, bit), Some(bit));
+        assert_eq!(bits::next_set(&words, bit + 1), None);
+        assert_eq!(bits::last_set(&words), Some(bit));
+        assert_eq!(bits::weight(&words), 1);
+        let map = map_of(&plain);
+        map.clear_bit(bit);
+        map.insert(bit);
+        map.insert(bit);
+        assert_eq!(plain_of(&map), plain);
+    }
+}
+
+/// Without `claim()`, which looks at everything again when it finds nothing in a word.
+#[test]
+fn each_aligned_place_of_a_word_is_found() {
+    for align in ALIGNS {
+        for bit in 0..UNITS {
+            let map = Map::new(false);
+            map.set_bit(bit);
+            let expected = align <= BITS.ilog2() && bit % (1 << align) == 0;
+            assert_eq!(
+                map.claim_near(1, align, 0),
+                expected.then_some(bit),
+                "{align} {bit}"
+            );
+            assert_eq!(map.has(bit), !expected);
+        }
+    }
+}
+
+#[test]
+fn bits_and_runs_are_those_of_the_map() {
+    for plain in examples() {
+        let words = words_of(&plain);
+        let set: Vec<usize> = (0..UNITS).filter(|&bit| plain[bit]).collect();
+        assert_eq!(bits::set_bits(&words).collect::<Vec<_>>(), set);
+        assert_eq!(bits::weight(&words), set.len());
+        assert_eq!(bits::last_set(&words), set.last().copied());
+        let mut from_runs = vec![false; UNITS];
+        for (first, len) in bits::runs(&words) {
+            assert!(first == 0 || !plain[first - 1]);
+            assert!(first + len == UNITS || !plain[first + len]);
+            from_runs[first..first + len].fill(true);
+        }
+        assert_eq!(from_runs, plain);
+        for other in examples().iter().step_by(7) {
+            let both: Vec<bool> = plain.iter().zip(other).map(|(&a, &b)| a && b).collect();
+            assert_eq!(bits::and(&words, &words_of(other)), words_of(&both));
+        }
+    }
+}
+
+#[test]
+fn the_lowest_run_is_claimed() {
+    for plain in examples() {
+        for len in [1, 2, 3, 31, 32, 33, 63, 64, 65, 100, 128, 200, 512] {
+            for align in 0..=9 {
+                let anywhere = lowest(&plain, len, align, |_| true);
+                assert_eq!(bits::find_run(&words_of(&plain), len, align), anywhere);
+                // What fits in a word comes first.
+                let in_word = lowest(&plain, len, align, |first| first % BITS + len <= BITS);
+                let in_word = in_word.filter(|_| align <= BITS.ilog2());
+                let map = map_of(&plain);
+                let claimed = map.claim(len, align, 1, &Atomic::new(0));
+                assert_eq!(claimed, in_word.or(anywhere), "{len} {align}");
+                let mut rest = plain.clone();
+                if let Some(first) = claimed {
+                    rest[first..first + len].fill(false);
+                }
+                assert_eq!(plain_of(&map), rest);
+                if let Some(first) = claimed {
+                    assert!(!map.claim_at(first, len));
+                    map.set(first, len);
+                }
+                assert_eq!(plain_of(&map), plain);
+            }
+        }
+    }
+}
+
+/// From the wanted bit on within its word; then the rest of that word; then the words after it, and around,
+/// in each of them the same.
+#[test]
+fn a_run_near_a_bit_is_claimed() {
+    for plain in examples() {
+        for (len, align) in [(1, 0), (2, 1), (3, 0), (17, 2), (32, 5), (64, 6)] {
+            for near in (0..UNITS).step_by(13) {
+                let words = (0..UNITS / BITS).map(|step| (near / BITS + step) % (UNITS / BITS));
+                let expected = words.into_iter().find_map(|word| {
+                    let fits = |first: usize| first / BITS == word && first % BITS + len <= BITS;
+                    let above = |first: usize| fits(first) && first % BITS >= near % BITS;
+                    lowest(&plain, len, align, above).or_else(|| lowest(&plain, len, align, fits))
+                });
+                assert_eq!(map_of(&plain).claim_near(len, align, near), expected);
+            }
+        }
+    }
+}
+
+/// The hint passes words that have not even `least` bits in a row, and no others.
+#[test]
+fn the_hint_moves_on_from_what_is_full() {
+    for least in [1, 2, 4] {
+        let mut plain = vec![false; UNITS];
+        // Three in a row in word 2, one in word 1.
+        plain[BITS + 5] = true;
+        plain[2 * BITS + 9..2 * BITS + 12].fill(true);
+        plain[7 * BITS..].fill(true);
+        let hint = Atomic::new(0);
+        assert_eq!(map_of(&plain).claim(8, 0, least, &hint), Some(7 * BITS));
+        let expected = match least {
+            1 => 1,
+            2 => 2,
+            _ => 7,
+        };
+        assert_eq!(hint.load(Relaxed), expected);
+    }
+}
+
+#[test]
+fn words_are_set_taken_and_cleared() {
+    for plain in examples() {
+        let words = words_of(&plain);
+        let map = Map::new(false);
+        map.set_words(&words);
+        assert_eq!(map.words(), words);
+        map.clear_words(&words);
+        assert_eq!(map.words(), [0; bits::WORDS]);
+        map.store(&words);
+        assert_eq!(map.take(), words);
+        assert_eq!(map.words(), [0; bits::WORDS]);
+        for (first, len) in bits::runs(&words) {
+            assert_eq!(bits::weight(&bits::run_at(first, len)), len);
+            map.set_and_fence(first, len);
+        }
+        assert_eq!(map.words(), words);
+    }
+}
