@@ -151,6 +151,24 @@ fn the_lowest_run_is_claimed() {
     }
 }
 
+#[test]
+fn what_cannot_be_claimed_whole_stays() {
+    for plain in examples() {
+        for len in [1, 63, 64, 65, 100, 200] {
+            for first in (0..=UNITS - len).step_by(37) {
+                let all = plain[first..first + len].iter().all(|&set| set);
+                let map = map_of(&plain);
+                assert_eq!(map.claim_at(first, len), all);
+                let mut rest = plain.clone();
+                if all {
+                    rest[first..first + len].fill(false);
+                }
+                assert_eq!(plain_of(&map), rest);
+            }
+        }
+    }
+}
+
 /// From the wanted bit on within its word; then the rest of that word; then the words after it, and around,
 /// in each of them the same.
 #[test]
