@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! One block by itself against a plain list of its areas, asked at every unit: too much for a kernel that
+//! is emulated.
+
+use crate::{
+    area::Attributes,
+    bits::UNITS,
+    block::{
+        Block,
+        Small,
+        BANDS,
+        COARSE_PAGES,
+        COARSE_SIZE,
+        MAX_UNITS,
+        SIZE, //
+    },
+    model::Random,
+    pins::Pins,
+    range::{
+        Span,
+        PAGE_SIZE, //
+    },
+};
+use kernel::prelude::*;
+
+const START: usize = 7 * COARSE_SIZE;
+
+/// Bands of a kind of blocks.
+const STEPS: usize = BANDS / 2;
+
+#[derive(Clone, Copy, PartialEq)]
+enum State {
+    Busy,
+    /// Freed, and not taken over by a purge.
+    Lazy,
+    /// Taken over by a purge, and not flushed.
+    Taken,
+}
+
+struct Known {
+    span: Span,
+    state: State,
+}
+
+struct Pair {
+    block: Block,
+    band: usize,
+    areas: Vec<Known>,
+    pins: Pins,
+}
+
+/// Bytes in a unit of a block of that band.
+fn unit(band: usize) -> usize {
+    if band < STEPS {
+        SIZE / UNITS
+    } else {
+        COARSE_SIZE / UNITS
+    }
+}
+
+/// All requests that there are for whole pages, without alignment.
+fn requests() -> impl Iterator<Item = Small> {
+    let sizes = (1..=MAX_UNITS).chain((MAX_UNITS + 1..=MAX_UNITS * COARSE_PAGES).step_by(7));
+    sizes.filter_map(|pages| Small::new(pages * PAGE_SIZE, 1, true))
+}
+
+impl Pair {
+    fn new(band: usize) -> Self {
+        let mut block = Block::new(band, false, GFP_KERNEL).expect("memory");
+        block.place(START);
+        assert!(!block.is_empty() && !block.is_useful());
+        block.open();
+        Self {
+            block,
+            band,
+            areas: Vec::new(),
+            pins: Pins::new().expect("memory"),
+        }
+    }
+
+    fn units_of(&self, area: &Known) -> core::ops::Range<usize> {
+        let first = (area.span.first() - START) / unit(self.band);
+        first..first + area.span.size().div_ceil(unit(self.band)).max(2)
+    }
+
+    /// Units of areas in one of `states`.
+    fn units_in(&self, states: &[State]) -> Vec<bool> {
+        let mut units = vec![false; UNITS];
+        for area in self
+            .areas
+            .iter()
+            .filter(|area| states.contains(&area.state))
+        {
+            let range = self.units_of(area);
+            assert!(units[range.clone()].iter().all(|&taken| !taken));
+            units[range].fill(true);
+        }
+        units
+    }
+
+    /// Allocates for a request, which must fail only if no run is long enough.
+    fn alloc(&mut self, small: Small, bytes: usize) {
+        let taken = self.units_in(&[State::Busy, State::Lazy, State::Taken]);
+        let len = bytes.div_ceil(unit(self.band)).max(2);
+        let has_room = taken
+            .windows(len)
+            .any(|run| run.iter().all(|&taken| !taken));
+        let area = self.block.alloc(small, &Attributes::NONE);
+        assert_eq!(area.is_some(), has_room);
+        if area.is_none() {
+            return;
+        }
+        let known = |span: Span| self.areas.iter().any(|area| area.span == span);
+        let spans = (0..UNITS).filter_map(|index| self.block.find(START + index * unit(self.band)));
+        let new = spans
+            .map(|(_, seen)| seen.span())
+            .find(|&span| !known(span));
+        let span = new.expect("the new area is found");
+        assert_eq!(span.size(), bytes);
+        self.areas.push(Known {
+            span,
+            state: State::Busy,
+        });
+    }
+
+    /// Frees busy area `index`, or takes it over as one that was never mapped.
+    fn free(&mut self, index: usize, was_mapped: bool) {
+        let span = self.areas[index].span;
+        let leaving = self.block.unlink(span.last()).expect("busy");
+        assert!(self.block.unlink(span.first()).is_none());
+        let area = self.pins.wait_for_readers(leaving);
+        if was_mapped {
+            assert_eq!(self.block.retire(area), span.size() / PAGE_SIZE);
+            self.areas[index].state = State::Lazy;
+        } else {
+            self.block.release(area);
+            self.areas.remove(index);
+        }
+    }
+
+    /// Begins a purge, once the one before has ended.
+    fn snapshot(&mut self) {
+        if self.areas.iter().any(|area| area.state == State::Taken) {
+            self.flushed();
+        }
+        let lazy = self.units_in(&[State::Lazy]);
+        let first = lazy.iter().position(|&lazy| lazy);
+        let last = lazy.iter().rposition(|&lazy| lazy);
+        let count = self
+            .areas
+            .iter()
+            .filter(|area| area.state == State::Lazy)
+            .count();
+        let taken = self.block.snapshot();
+        assert_eq!(taken.is_some(), first.is_some());
+        if let (Some(taken), Some(first), Some(last)) = (taken, first, last) {
+            assert_eq!(
+                taken.cover,
+                self.block.run(first, last + 1 - first).expect("a run")
+            );
+            assert_eq!(taken.units, lazy.iter().filter(|&&lazy| lazy).count());
+            assert_eq!(taken.areas, count);
+        }
+        for area in self
+            .areas
+            .iter_mut()
+            .filter(|area| area.state == State::Lazy)
+        {
+            area.state = State::Taken;
+        }
+    }
+
+    fn flushed(&mut self) {
+        self.block.free_flushed();
+        self.areas.retain(|area| area.state != State::Taken);
+    }
+
+    /// Asks the block all there is to ask, at each unit and in between.
+    fn compare(&self) {
+        let taken = self.units_in(&[State::Busy, State::Lazy, State::Taken]);
+        let waiting = self.units_in(&[State::Lazy, State::Taken]);
+        let grain = 2 << (self.band % STEPS);
+        let is_useful = taken
+            .windows(grain)
+            .any(|run| run.iter().all(|&taken| !taken));
+        assert_eq!(self.block.is_empty(), self.areas.is_empty());
+        assert_eq!(self.block.is_useful(), is_useful);
+        let lazy_pages = waiting.iter().filter(|&&lazy| lazy).count() * unit(self.band) / PAGE_SIZE;
+        assert_eq!(self.block.lazy_pages(), lazy_pages);
+        let contents = self.block.validate(true).expect("sound");
+        let busy = self
+            .areas
+            .iter()
+            .filter(|area| area.state == State::Busy)
+            .count();
+        assert_eq!(contents.busy, busy);
+        assert_eq!(contents.unlinked, self.areas.len() - busy);
+        assert_eq!(contents.lazy_pages, lazy_pages);
+        let end = self.block.span().expect("a range").end();
+        for addr in (START..end).step_by(unit(self.band) / 2) {
+            let containing = self.areas.iter().find(|area| area.span.contains(addr));
+            let containing = containing.filter(|area| area.state == State::Busy);
+            let found = self.block.find(addr).map(|(_, seen)| seen.span());
+            assert_eq!(found, containing.map(|area| area.span));
+            let above = |is_busy: bool| {
+                let areas = self
+                    .areas
+                    .iter()
+                    .filter(|area| (area.state == State::Busy) == is_busy);
+                let above = areas
+                    .map(|area| area.span)
+                    .filter(|span| span.last() >= addr);
+                above.min_by_key(|span| span.first())
+            };
+            let next = self.block.next_busy(addr).map(|(_, seen)| seen.span());
+            assert_eq!(next, above(true));
+            assert_eq!(self.block.next_lazy(addr), above(false));
+        }
+    }
+}
+
+#[test]
+fn a_block_serves_its_band_and_higher_ones_of_its_kind() {
+    for band in 0..BANDS {
+        let block = Block::new(band, false, GFP_KERNEL).expect("memory");
+        for small in requests() {
+            assert_eq!(block.serves(small), small.bands().contains(&band));
+        }
+    }
+}
+
+#[test]
+fn a_block_is_what_a_list_of_its_areas_says() {
+    for band in 0..BANDS {
+        let mut random = Random::new(1 + band as u64);
+        let mut pair = Pair::new(band);
+        let page_units = unit(band) / PAGE_SIZE;
+        for step in 0..600 {
+            let busy: Vec<usize> = (0..pair.areas.len())
+                .filter(|&index| pair.areas[index].state == State::Busy)
+                .collect();
+            // Fills up first, and then comes and goes.
+            match random.below(if step < 300 { 20 } else { 10 }) {
+                0 | 1 if !busy.is_empty() => pair.free(busy[random.below(busy.len())], true),
+                2 if !busy.is_empty() => pair.free(busy[random.below(busy.len())], false),
+                3 if random.below(4) == 0 => pair.snapshot(),
+                4 if random.below(4) == 0 => pair.flushed(),
+                _ => {
+                    let units = (2 << (band % STEPS)) + random.below(2 << (band % STEPS));
+                    let pages = units.min(MAX_UNITS) * page_units - random.below(page_units);
+                    let bytes = pages * PAGE_SIZE;
+                    if let Some(small) = Small::new(bytes, 1, true) {
+                        if pair.block.serves(small) {
+                            pair.alloc(small, bytes);
+                        }
+                    }
+                }
+            }
+            if step % 20 == 0 {
+                pair.compare();
+            }
+        }
+        for index in (0..pair.areas.len()).rev() {
+            if pair.areas[index].state == State::Busy {
+                pair.free(index, index % 2 == 0);
+            }
+        }
+        assert!(!pair.block.close());
+        for _ in 0..2 {
+            pair.snapshot();
+            pair.flushed();
+        }
+        pair.compare();
+        assert!(pair.block.is_empty() && pair.block.is_vacant() && pair.block.close());
+    }
+}
