@@ -230,6 +230,22 @@ fn a_block_serves_its_band_and_higher_ones_of_its_kind() {
     }
 }
 
+/// With areas at places by chance, the first one is at the first place once in 256 times.
+#[test]
+fn scattered_areas_are_not_at_the_lowest_place() {
+    let small = Small::new(PAGE_SIZE, 1, true).expect("small");
+    let first_place = |is_scattered: bool| {
+        let mut block = Block::new(0, is_scattered, GFP_KERNEL).expect("memory");
+        block.place(START);
+        block.open();
+        block.alloc(small, &Attributes::NONE).expect("room");
+        let (_, seen) = block.next_busy(START).expect("busy");
+        seen.span().first() == START
+    };
+    assert!((0..40).all(|_| first_place(false)));
+    assert!((0..40).filter(|_| first_place(true)).count() < 10);
+}
+
 #[test]
 fn a_block_is_what_a_list_of_its_areas_says() {
     for band in 0..BANDS {
