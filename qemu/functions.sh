@@ -69,11 +69,10 @@ kcore_read() {
 
 # kcore_loop: reads areas that have pages. A task's stack starts with a magic number, so its content is known.
 kcore_loop() {
-	local area caller bytes
+	local area bytes caller
 	while [ ! -e /tmp/stop ]; do
 		grep ' pages=' /proc/vmallocinfo | shuf -n 16 >/tmp/kcore.areas
-		while read -r area _ caller _; do
-			bytes=$((0x${area##*-0x} - 0x$(start_of "$area")))
+		while read -r area bytes caller _; do
 			[ "$bytes" -le 1048576 ] || bytes=1048576
 			kcore_read "$(start_of "$area")" "$bytes" || { add kcore.unknown 1; continue; }
 			add kcore.bytes "$(tr -d '\000' </tmp/kcore.data | wc -c)"

@@ -65,10 +65,10 @@ snapshot() {
 # banner_check: arm64 maps the kernel image as areas that exist before the allocator does; finds the kernel's own
 # banner in one of them.
 banner_check() {
-	local area found=0
+	local area bytes found=0
 	grep 'declare_kernel_vmas' /proc/vmallocinfo >/tmp/image.areas || return 0
-	while read -r area _; do
-		kcore_read "$(start_of "$area")" $((0x${area##*-0x} - 0x$(start_of "$area"))) &&
+	while read -r area bytes _; do
+		kcore_read "$(start_of "$area")" "$bytes" &&
 			grep -q "Linux version $(uname -r)" /tmp/kcore.data && found=$((found + 1))
 	done </tmp/image.areas
 	check kcore-banner "$found -gt 0" "$found of $(wc -l </tmp/image.areas) image areas hold \"Linux version $(uname -r)\""
