@@ -47,14 +47,10 @@ kcore_map() {
 	done >/tmp/kcore.map
 }
 
-# start_of AREA: prints the start of the area "0xSTART-0xEND", without the 0x, and without the tag that KASAN has in the first
-# byte of an address of 64 bits.
+# start_of AREA: prints the start of the area "0xSTART-0xEND", without the 0x.
 start_of() {
 	set -- "${1%-*}"
-	case $1 in
-	0x????????????????) echo "ff${1#0x??}" ;;
-	*) echo "${1#0x}" ;;
-	esac
+	echo "${1#0x}"
 }
 
 # kcore_read START BYTES: writes the memory at START (all hex digits) to /tmp/kcore.data; fails when no segment has it.
@@ -67,11 +63,13 @@ kcore_read() {
 	dd if=/proc/kcore of=/tmp/kcore.data bs=4096 skip=$((offset / 4096)) count=$(($2 / 4096)) 2>/dev/null
 }
 
-# kcore_loop: reads areas that have pages. A task's stack starts with a magic number, so its content is known.
+# kcore_loop: reads areas that have pages. A task's stack starts with a magic number, so its content is known. Not those with a
+# tag of KASAN's in the first byte of their address: KASAN reports the read of what was not asked for in their last page,
+# with the rb-trees as well.
 kcore_loop() {
 	local area bytes caller
 	while [ ! -e /tmp/stop ]; do
-		grep ' pages=' /proc/vmallocinfo | shuf -n 16 >/tmp/kcore.areas
+		grep '^0xff.* pages=' /proc/vmallocinfo | shuf -n 16 >/tmp/kcore.areas
 		while read -r area bytes caller _; do
 			[ "$bytes" -le 1048576 ] || bytes=1048576
 			kcore_read "$(start_of "$area")" "$bytes" || { add kcore.unknown 1; continue; }
