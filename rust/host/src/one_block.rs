@@ -5,7 +5,10 @@
 
 use crate::{
     area::Attributes,
-    bits::UNITS,
+    bits::{
+        BITS,
+        UNITS, //
+    },
     block::{
         Block,
         Small,
@@ -103,11 +106,12 @@ impl Pair {
     fn alloc(&mut self, small: Small, bytes: usize) {
         let taken = self.units_in(&[State::Busy, State::Lazy, State::Taken]);
         let len = bytes.div_ceil(unit(self.band)).max(2);
-        let has_room = taken
-            .windows(len)
-            .any(|run| run.iter().all(|&taken| !taken));
+        let fits = |&first: &usize| taken[first..first + len].iter().all(|&taken| !taken);
+        let lowest = (0..=UNITS - len).find(fits);
+        let in_word = |first: &usize| first % BITS + len <= BITS;
+        let lowest_in_word = (0..=UNITS - len).filter(in_word).find(fits);
         let area = self.block.alloc(small, &Attributes::NONE);
-        assert_eq!(area.is_some(), has_room);
+        assert_eq!(area.is_some(), lowest.is_some());
         if area.is_none() {
             return;
         }
@@ -118,6 +122,9 @@ impl Pair {
             .find(|&span| !known(span));
         let span = new.expect("the new area is found");
         assert_eq!(span.size(), bytes);
+        // What fits in a word comes first, and the lowest of that, whatever was freed meanwhile.
+        let first = (span.first() - START) / unit(self.band);
+        assert_eq!(Some(first), lowest_in_word.or(lowest));
         self.areas.push(Known {
             span,
             state: State::Busy,
@@ -195,6 +202,7 @@ impl Pair {
             .filter(|area| area.state == State::Busy)
             .count();
         assert_eq!(contents.busy, busy);
+        assert_eq!(self.block.is_vacant(), busy == 0);
         assert_eq!(contents.unlinked, self.areas.len() - busy);
         assert_eq!(contents.lazy_pages, lazy_pages);
         let end = self.block.span().expect("a range").end();
