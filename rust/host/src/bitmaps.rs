@@ -52,8 +52,8 @@ fn examples() -> Vec<Vec<bool>> {
     all
 }
 
-/// The first bit of the lowest run that fits, of those with `is_wanted`.
-fn lowest(
+/// The first bit of the lowest run of set ones that fits, of those with `is_wanted`.
+pub(super) fn lowest(
     plain: &[bool],
     len: usize,
     align: u32,

@@ -5,6 +5,7 @@
 
 use crate::{
     area::Attributes,
+    bitmaps::lowest,
     bits::{
         BITS,
         UNITS, //
@@ -87,6 +88,18 @@ impl Pair {
         first..first + area.span.size().div_ceil(unit(self.band)).max(2)
     }
 
+    /// How many areas are in that state.
+    fn count(&self, state: State) -> usize {
+        let areas = self.areas.iter();
+        areas.filter(|area| area.state == state).count()
+    }
+
+    /// Units of no area.
+    fn free_units(&self) -> Vec<bool> {
+        let taken = self.units_in(&[State::Busy, State::Lazy, State::Taken]);
+        taken.iter().map(|&taken| !taken).collect()
+    }
+
     /// Units of areas in one of `states`.
     fn units_in(&self, states: &[State]) -> Vec<bool> {
         let mut units = vec![false; UNITS];
@@ -104,14 +117,12 @@ impl Pair {
 
     /// Allocates for a request, which must fail only if no run is long enough.
     fn alloc(&mut self, small: Small, bytes: usize) {
-        let taken = self.units_in(&[State::Busy, State::Lazy, State::Taken]);
+        let free = self.free_units();
         let len = bytes.div_ceil(unit(self.band)).max(2);
-        let fits = |&first: &usize| taken[first..first + len].iter().all(|&taken| !taken);
-        let lowest = (0..=UNITS - len).find(fits);
-        let in_word = |first: &usize| first % BITS + len <= BITS;
-        let lowest_in_word = (0..=UNITS - len).filter(in_word).find(fits);
+        let anywhere = lowest(&free, len, 0, |_| true);
+        let in_word = lowest(&free, len, 0, |first| first % BITS + len <= BITS);
         let area = self.block.alloc(small, &Attributes::NONE);
-        assert_eq!(area.is_some(), lowest.is_some());
+        assert_eq!(area.is_some(), anywhere.is_some());
         if area.is_none() {
             return;
         }
@@ -124,7 +135,7 @@ impl Pair {
         assert_eq!(span.size(), bytes);
         // What fits in a word comes first, and the lowest of that, whatever was freed meanwhile.
         let first = (span.first() - START) / unit(self.band);
-        assert_eq!(Some(first), lowest_in_word.or(lowest));
+        assert_eq!(Some(first), in_word.or(anywhere));
         self.areas.push(Known {
             span,
             state: State::Busy,
@@ -154,11 +165,7 @@ impl Pair {
         let lazy = self.units_in(&[State::Lazy]);
         let first = lazy.iter().position(|&lazy| lazy);
         let last = lazy.iter().rposition(|&lazy| lazy);
-        let count = self
-            .areas
-            .iter()
-            .filter(|area| area.state == State::Lazy)
-            .count();
+        let count = self.count(State::Lazy);
         let taken = self.block.snapshot();
         assert_eq!(taken.is_some(), first.is_some());
         if let (Some(taken), Some(first), Some(last)) = (taken, first, last) {
@@ -185,22 +192,15 @@ impl Pair {
 
     /// Asks the block all there is to ask, at each unit and in between.
     fn compare(&self) {
-        let taken = self.units_in(&[State::Busy, State::Lazy, State::Taken]);
         let waiting = self.units_in(&[State::Lazy, State::Taken]);
         let grain = 2 << (self.band % STEPS);
-        let is_useful = taken
-            .windows(grain)
-            .any(|run| run.iter().all(|&taken| !taken));
+        let is_useful = lowest(&self.free_units(), grain, 0, |_| true).is_some();
         assert_eq!(self.block.is_empty(), self.areas.is_empty());
         assert_eq!(self.block.is_useful(), is_useful);
         let lazy_pages = waiting.iter().filter(|&&lazy| lazy).count() * unit(self.band) / PAGE_SIZE;
         assert_eq!(self.block.lazy_pages(), lazy_pages);
         let contents = self.block.validate(true).expect("sound");
-        let busy = self
-            .areas
-            .iter()
-            .filter(|area| area.state == State::Busy)
-            .count();
+        let busy = self.count(State::Busy);
         assert_eq!(contents.busy, busy);
         assert_eq!(self.block.is_vacant(), busy == 0);
         assert_eq!(contents.unlinked, self.areas.len() - busy);
