@@ -2,7 +2,8 @@
 # shellcheck shell=busybox
 #
 # What the scripts of the guests share, busybox' shell and bash: checks, loops that read /proc/vmallocinfo and /proc/kcore,
-# and what the allocator says of itself. Sourced by load.sh, inject.sh and user/common.sh, each of which has a report().
+# and what the allocator says of itself. Sourced by load.sh, inject.sh and user/common.sh, each of which has a report(),
+# and by user/peers.sh and user/lkdtm.sh.
 
 DEBUGFS=/sys/kernel/debug/vmap_rust
 LINE='^0x([0-9a-f]{8}|[0-9a-f]{16})-0x([0-9a-f]{8}|[0-9a-f]{16}) +[0-9]+'
@@ -99,6 +100,15 @@ book_check() {
 		"$(awk '{ printf "%s %s, ", $2, $1 }' /tmp/shadow)"
 }
 shadow_value() { awk -v name="$1" '$1 == name { print $2 }' /tmp/shadow; }
+
+# print_checked: the lines of validate and of shadow, with the file's name before each, if the allocator in Rust serves.
+print_checked() {
+	local file
+	[ "$(cat $DEBUGFS/allocator 2>/dev/null)" = rust ] || return 0
+	for file in validate shadow; do
+		[ ! -e $DEBUGFS/$file ] || sed "s/^/$file| /" $DEBUGFS/$file
+	done
+}
 
 # kmemleak_scan: two scans, since a young object is only reported by the second one.
 kmemleak_scan() {

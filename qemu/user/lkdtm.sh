@@ -5,6 +5,9 @@
 # kernel said without numbers that differ from boot to boot: "lkdtm: CASE| TEXT", and "lkdtm: done" before the case that no
 # kernel survives. scripts/peers compares two boots.
 
+# shellcheck source-path=SCRIPTDIR source=../functions.sh
+. /user/functions.sh
+
 CASES="USERCOPY_SLAB_SIZE_TO USERCOPY_SLAB_SIZE_FROM USERCOPY_SLAB_WHITELIST_TO USERCOPY_SLAB_WHITELIST_FROM
 	USERCOPY_STACK_FRAME_TO USERCOPY_STACK_FRAME_FROM USERCOPY_STACK_BEYOND USERCOPY_VMALLOC USERCOPY_FOLIO USERCOPY_KERNEL
 	STACK_GUARD_PAGE_LEADING STACK_GUARD_PAGE_TRAILING REPORT_STACK_CANARY KSTACK_ERASE VMALLOC_LINEAR_OVERFLOW
@@ -36,9 +39,7 @@ modprobe lkdtm || { echo "lkdtm: no module"; exit; }
 for name in $CASES; do
 	if grep -qx "$name" "$DIRECT"; then provoke "$name"; else echo "lkdtm: $name| not in this kernel"; fi
 done
-if [ "$(cat /sys/kernel/debug/vmap_rust/allocator 2>/dev/null)" = rust ]; then
-	sed 's/^/validate| /' /sys/kernel/debug/vmap_rust/validate
-fi
+print_checked
 echo "lkdtm: done"
 # The guard page below the stack ends this guest.
 dmesg -n 8

@@ -4,6 +4,9 @@
 # Tests that others have written, one after the other: selftests/mm, test_vmalloc.sh, test_maple_tree, test_bpf. Prints
 # "peers: NAME RESULT" per test, for scripts/peers to compare with another boot, and "peers: done" at the end.
 
+# shellcheck source-path=SCRIPTDIR source=../functions.sh
+. /user/functions.sh
+
 MODULES=/usr/lib/modules/$(uname -r)/kernel
 
 # result NAME RC FILE: one line for a test that ended with RC: pass, fail, skip or timeout, and the counts of its TAP lines.
@@ -95,9 +98,5 @@ vmalloc_script
 # Those behind number 860 try all magnitudes of all operands, for half an hour in an emulator.
 module test_bpf 'test_bpf: .*Summary: .*' test_suite=test_bpf test_range=0,860
 module test_maple_tree 'maple_tree: [0-9]+ of [0-9]+ tests passed'
-if [ "$(cat /sys/kernel/debug/vmap_rust/allocator 2>/dev/null)" = rust ]; then
-	for file in validate shadow; do
-		[ ! -e /sys/kernel/debug/vmap_rust/$file ] || sed "s/^/$file| /" /sys/kernel/debug/vmap_rust/$file
-	done
-fi
+print_checked
 echo "peers: done"

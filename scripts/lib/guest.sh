@@ -4,16 +4,19 @@
 # What the scripts share that boot a guest whose checks are lines on its console. Sourced by scripts/user-load, inject and
 # stress, which have the totals passed, failed and skipped.
 
+# What a check may say; who has checks that not every guest can do adds "skip".
+VERDICTS='ok|FAIL'
+
 # has_option NAME OPTION: true if the kernel that was built for configuration NAME has CONFIG_OPTION=y.
 has_option() { grep -q "^CONFIG_$2=y" "$CACHE/build/$1/.config"; }
 
-# count_checks ALLOCATOR PREFIX LOG CHECK...: prints the line "PREFIX: ok|FAIL|skip CHECK DETAIL" of each check in the log of
-# a boot, and counts it; one that was not reported is a failure.
+# count_checks ALLOCATOR PREFIX LOG CHECK...: prints the line "PREFIX: VERDICT CHECK DETAIL" of each check in the log of a
+# boot, and counts it; one that was not reported is a failure.
 count_checks() {
 	local allocator=$1 prefix=$2 log=$3 check line
 	shift 3
 	for check in "$@"; do
-		line=$(grep -m 1 -aE "^$prefix: (ok|FAIL|skip) $check " "$log" | tr -d '\r' || echo "$prefix: FAIL $check not reported")
+		line=$(grep -m 1 -aE "^$prefix: ($VERDICTS) $check " "$log" | tr -d '\r' || echo "$prefix: FAIL $check not reported")
 		printf '%s: %s\n' "$allocator" "$line"
 		case $line in
 		*": ok "*) passed=$((passed + 1)) ;;
@@ -21,4 +24,17 @@ count_checks() {
 		*) failed=$((failed + 1)) ;;
 		esac
 	done
+}
+
+# add_table TEXT: prints what a judge of the logs said and adds its last line, "N passed, N failed", to the totals; a judge that
+# did not come to an end is a failure.
+add_table() {
+	local P F S
+	if read_counts /dev/stdin <<<"$1"; then
+		sed '$d' <<<"$1"
+		passed=$((passed + P)) failed=$((failed + F)) skipped=$((skipped + S))
+	else
+		printf '%s\n' "$1"
+		failed=$((failed + 1))
+	fi
 }
