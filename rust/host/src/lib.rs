@@ -77,6 +77,8 @@ mod one_block;
 #[cfg(all(test, not(explore)))]
 mod paths;
 #[cfg(all(test, not(explore)))]
+mod pool;
+#[cfg(all(test, not(explore)))]
 mod threads;
 
 /// Runs a trace whose steps are given, with blocks as large as so many fine ones, and compares the allocator

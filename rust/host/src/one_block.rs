@@ -27,6 +27,10 @@ use crate::{
     },
 };
 use kernel::prelude::*;
+use std::panic::{
+    catch_unwind,
+    AssertUnwindSafe, //
+};
 
 const START: usize = 7 * COARSE_SIZE;
 
@@ -298,4 +302,70 @@ fn a_block_is_what_a_list_of_its_areas_says() {
         pair.compare();
         assert!(pair.block.is_empty() && pair.block.is_vacant() && pair.block.close());
     }
+}
+
+/// An open block, and one at the same place that areas of the wrong block come from.
+fn two_blocks() -> [Block; 2] {
+    [(), ()].map(|()| {
+        let mut block = Block::new(0, false, GFP_KERNEL).expect("memory");
+        block.place(START);
+        block.open();
+        block
+    })
+}
+
+/// Has `block` take over the next area of `other`, as if it were one of its own.
+fn retire_foreign(block: &Block, other: &Block, pins: &Pins) {
+    let small = Small::new(2 * PAGE_SIZE, 1, true).expect("small");
+    other.alloc(small, &Attributes::NONE).expect("room");
+    let mut addr = START;
+    while let Some((_, seen)) = other.next_busy(addr) {
+        addr = seen.span().end();
+    }
+    let leaving = other.unlink(addr - 1).expect("busy");
+    block.retire(pins.wait_for_readers(leaving));
+}
+
+/// Each rule by itself: where only that one is broken, the block is refused.
+#[test]
+fn a_block_with_a_unit_in_two_states_is_refused() {
+    let small = Small::new(2 * PAGE_SIZE, 1, true).expect("small");
+    let pins = Pins::new().expect("memory");
+    // Here a refusal is a panic.
+    let is_sound = |block: &Block, quiet: bool| {
+        let validate = || block.validate(quiet).is_ok();
+        catch_unwind(AssertUnwindSafe(validate)).unwrap_or(false)
+    };
+
+    // Free, and of an area.
+    let [block, _] = two_blocks();
+    block.alloc(small, &Attributes::NONE).expect("room");
+    assert!(is_sound(&block, false) && is_sound(&block, true));
+    block.open();
+    assert!(!is_sound(&block, false));
+
+    // Free and lazy, and then free and about to be flushed.
+    let [block, other] = two_blocks();
+    retire_foreign(&block, &other, &pins);
+    assert!(!is_sound(&block, false));
+    block.snapshot().expect("lazy units");
+    assert!(!is_sound(&block, false));
+
+    // Lazy and about to be flushed: the same units twice.
+    let [block, other] = two_blocks();
+    assert!(block.close());
+    retire_foreign(&block, &other, &pins);
+    block.snapshot().expect("lazy units");
+    assert!(is_sound(&block, false));
+    let [_, other] = two_blocks();
+    retire_foreign(&block, &other, &pins);
+    assert!(!is_sound(&block, false));
+
+    // What is wrong is not forgotten because the areas are right.
+    let [block, other] = two_blocks();
+    block.alloc(small, &Attributes::NONE).expect("room");
+    other.alloc(small, &Attributes::NONE).expect("room");
+    assert!(is_sound(&block, true));
+    retire_foreign(&block, &other, &pins);
+    assert!(!is_sound(&block, true));
 }
