@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # Allocations of the kernel fail on purpose, slab and pages, one in N, while areas come and go; run by init.sh in the
-# guest instead of the load. First only for tasks that ask for it (module loads, forks, readers), then for everybody.
+# guest instead of the load. First only for tasks that ask for it (module loads, forks, readers), then for everybody, last
+# while lib/test_vmalloc.c runs, if it is a module: its cases fail then, but nothing else may.
 #
 # This script and what it waits for must not fail: it forks nothing while everybody's allocations fail.
 #
@@ -22,7 +23,8 @@ set_faults() {
 	local kind dir
 	for kind in failslab fail_page_alloc; do
 		dir=/sys/kernel/debug/$kind
-		echo 0 >$dir/probability
+		# Opening it may fail as well.
+		until echo 0 >$dir/probability; do :; done 2>/dev/null
 		[ "$1" != 0 ] || continue
 		echo "$2" >$dir/task-filter
 		echo 0 >$dir/verbose
@@ -40,7 +42,7 @@ injected() {
 	local kind left
 	INJECTED=0
 	for kind in failslab fail_page_alloc; do
-		read -r left </sys/kernel/debug/$kind/times
+		until read -r left </sys/kernel/debug/$kind/times; do :; done 2>/dev/null
 		INJECTED=$((INJECTED + MANY - left))
 	done
 }
@@ -95,12 +97,38 @@ rate() {
 	book_check 0 "-$3"
 }
 
+# vmalloc_tests N: lib/test_vmalloc.c while one allocation in N fails for everybody: its threads cannot be marked. With one
+# in 2, this shell gets no memory either. Without vm_map_ram_test (mask 0x400), which writes to what it got without looking.
+vmalloc_tests() {
+	local tries=0 cases passed
+	INJECTED=0
+	# It may have ended before the first fault.
+	while [ $INJECTED = 0 ] && [ $tries -lt 5 ]; do
+		dmesg -c >/dev/null
+		insmod /test_vmalloc.ko.gz run_test_mask=$((0x1fff & ~0x400)) test_loop_count=20 test_repeat_count=4 nr_pcpu_objects=200 2>/dev/null &
+		pause 1
+		set_faults "$1" N
+		# Until it has ended, without forking.
+		wait $!
+		injected
+		set_faults 0
+		tries=$((tries + 1))
+	done
+	cases=$(dmesg | grep -c 'Summary: ')
+	passed=$(dmesg | sed -nE 's/.*Summary: .* passed: ([0-9]+) .*/\1/p' | awk '{ n += $1 } END { print n + 0 }')
+	check "vmalloc-$1" "$INJECTED -gt 0 -a $cases -gt 0" "$INJECTED faults, $cases cases ended, of which $passed runs had none of them"
+	book_check 0 "-vmalloc-$1"
+}
+
 mkfifo /tmp/pipe
 report "start, allocator $LOAD_ALLOCATOR"
 insmod /test_module.ko && rmmod test_module
 before=$(live_areas)
 for n in 1000 300 100 30 10 5 2; do rate $n Y "marked-$n"; done
 for n in 1000 300 100; do rate $n N "all-$n"; done
+if [ -e /test_vmalloc.ko.gz ]; then
+	for n in 1000 100 10; do vmalloc_tests $n; done
+fi
 i=0 bad=0
 while [ $i -lt 20 ]; do
 	insmod /test_module.ko && rmmod test_module || bad=$((bad + 1))
