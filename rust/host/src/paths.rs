@@ -308,30 +308,83 @@ fn shadow_goes_with_the_areas() {
     }
 }
 
+/// Allocates areas of each of the sizes for each CPU, and retires them in a thread each, so that these are on
+/// different CPUs.
+fn retire_everywhere<const N: usize>(space: &Space<ShadowLog>, sizes: [usize; N]) {
+    std::thread::scope(|scope| {
+        for _ in 0..mm::cpu_count() {
+            let areas = sizes.map(|size| {
+                let area = space.alloc(&request(space, size)).expect("room");
+                let start = space.start_of_busy(area).expect("busy");
+                space.unlink(start).expect("busy")
+            });
+            scope.spawn(move || {
+                for area in areas {
+                    space.retire(area);
+                }
+            });
+        }
+    });
+}
+
 /// Ranges that were freed on other CPUs are cached there, and found from here.
 #[test]
 fn a_range_that_another_cpu_keeps_is_found() {
     let cpus = mm::cpu_count();
-    let home = Span::with_size(64 << 20, cpus * PAGE_SIZE).expect("not empty");
+    // Among them those of the first and the last list of a CPU.
+    let sizes = [1, 31, 32].map(|pages| pages * PAGE_SIZE);
+    let count = sizes.len() * cpus;
+    let home = Span::with_size(64 << 20, sizes.iter().sum::<usize>() * cpus).expect("not empty");
     // With shadow, the CPU that purges keeps all.
     let space = Space::new(home, ShadowLog::new(false)).expect("memory");
-    std::thread::scope(|scope| {
+    retire_everywhere(&space, sizes);
+    assert_eq!(space.purge(None, false), count);
+    assert_eq!(space.cached(), count);
+    for size in sizes {
         for _ in 0..cpus {
-            let area = space.alloc(&request(&space, PAGE_SIZE)).expect("room");
-            let start = space.start_of_busy(area).expect("busy");
-            let area = space.unlink(start).expect("busy");
-            scope.spawn(|| space.retire(area));
+            space.alloc(&request(&space, size)).expect("room");
         }
-    });
-    assert_eq!(space.purge(None, false), cpus);
-    assert_eq!(space.cached(), cpus);
-    for _ in 0..cpus {
-        space.alloc(&request(&space, PAGE_SIZE)).expect("room");
     }
     let counters = space.counters();
-    assert_eq!(counters.alloc_cached, cpus);
+    assert_eq!(counters.alloc_cached, count);
     // One of these threads may have been on the CPU of this one.
     assert!(counters.cached_elsewhere > 0);
+    free_everything(&space);
+}
+
+/// All that the CPUs keep is given back when there is no room: of the last list of each, and of the first.
+#[test]
+fn what_other_cpus_keep_is_room() {
+    let cpus = mm::cpu_count();
+    let sizes = [31, 32].map(|pages| pages * PAGE_SIZE);
+    let home = Span::with_size(64 << 20, sizes.iter().sum::<usize>() * cpus).expect("not empty");
+    let space = Space::new(home, ShadowLog::new(false)).expect("memory");
+    retire_everywhere(&space, sizes);
+    space.purge(None, false);
+    assert_eq!(space.cached(), sizes.len() * cpus);
+    assert!(space.alloc(&request(&space, home.size())).is_ok());
+    assert_eq!(space.cached(), 0);
+    free_everything(&space);
+}
+
+/// Ranges of other sizes are not in the way of one that is cached.
+#[test]
+fn cached_ranges_of_many_sizes_are_found() {
+    const SIZES: usize = 10;
+    let home = Span::with_size(64 << 20, 64 * PAGE_SIZE).expect("not empty");
+    let space = Space::new(home, FlushLog::new().expect("memory")).expect("memory");
+    for pages in 1..=SIZES {
+        let area = space.alloc(&request(&space, pages * PAGE_SIZE));
+        let start = space.start_of_busy(area.expect("room")).expect("busy");
+        space.retire(space.unlink(start).expect("busy"));
+    }
+    space.purge(None, false);
+    assert_eq!(space.cached(), SIZES);
+    // One in the middle first.
+    for pages in (SIZES / 2..=SIZES).chain(1..SIZES / 2) {
+        assert!(space.alloc(&request(&space, pages * PAGE_SIZE)).is_ok());
+    }
+    assert_eq!(space.counters().alloc_cached, SIZES);
     free_everything(&space);
 }
 
