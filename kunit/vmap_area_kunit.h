@@ -71,6 +71,7 @@ void vmap_pages_fill(void *p, unsigned long nr_pages, u64 seed);
 long vmap_pages_bad(const void *p, unsigned long nr_pages, u64 seed);
 struct page **vmap_pages_get(struct kunit *test, unsigned int nr_pages);
 void vmap_fault_arm(unsigned int nth);
+unsigned int vmap_fault_left(void);
 bool vmap_fault_disarm(void);
 void vmap_fault_need(struct kunit *test);
 

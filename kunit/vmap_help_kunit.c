@@ -319,6 +319,20 @@ void vmap_fault_arm(unsigned int nth)
 }
 
 /**
+ * vmap_fault_left() - how far off the allocation is that is to fail
+ *
+ * Return: its number from now on, to go on with; 0 if it has failed.
+ */
+unsigned int vmap_fault_left(void)
+{
+#ifdef CONFIG_FAILSLAB
+	return READ_ONCE(current->fail_nth);
+#else
+	return 0;
+#endif
+}
+
+/**
  * vmap_fault_disarm() - end what vmap_fault_arm() began
  *
  * Return: true if the allocation that was to fail was reached.
