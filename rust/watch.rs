@@ -18,7 +18,10 @@ use crate::{
         Tlb, //
     },
     pins::PinGuard,
-    range::Span,
+    range::{
+        is_aligned,
+        Span, //
+    },
     shadow::{
         Identity,
         Shadow, //
@@ -106,9 +109,10 @@ impl KernelSpace {
         self.0.tlb().shadow()
     }
 
-    fn gained(&self, shadow: &Shadow, area: AreaPtr) {
+    /// Enters a new area, of which `is_asked_for` says whether it is what was asked for.
+    fn gained(&self, shadow: &Shadow, area: AreaPtr, is_asked_for: impl FnOnce(Span) -> bool) {
         if let Some(span) = self.0.span_of_busy(area) {
-            shadow.gained(span, identity(area));
+            shadow.gained(span, identity(area), is_asked_for(span));
         }
     }
 
@@ -120,7 +124,11 @@ impl KernelSpace {
         };
         shadow.change(|| {
             let area = self.0.alloc(req)?;
-            self.gained(shadow, area);
+            self.gained(shadow, area, |span| {
+                span.size() == req.size
+                    && req.window.covers(span)
+                    && is_aligned(span.first(), req.align)
+            });
             Ok(area)
         })
     }
@@ -139,6 +147,7 @@ impl KernelSpace {
         };
         // Some may be undone, and others be given instead of them.
         let mut given = KVec::from_elem(None, members.len(), gfp.flags())?;
+        let asked = members.clone();
         shadow.change(|| {
             self.0
                 .alloc_congruent(window, members, align, gfp, |index, area| {
@@ -147,8 +156,15 @@ impl KernelSpace {
                     }
                     give(index, area);
                 })?;
-            for area in given.iter().flatten() {
-                self.gained(shadow, *area);
+            let mut base = None;
+            for (member, area) in asked.zip(given.iter().flatten()) {
+                self.gained(shadow, *area, |span| {
+                    let here = span.first().wrapping_sub(member.offset);
+                    span.size() == member.size
+                        && window.covers(span)
+                        && is_aligned(here, align)
+                        && *base.get_or_insert(here) == here
+                });
             }
             Ok(())
         })
