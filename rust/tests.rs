@@ -612,6 +612,16 @@ mod memory {
     /// every n: one that stays cached is room for the next request.
     #[test]
     fn every_allocation_of_a_drain_fails_once() -> Result {
+        let sleeping = drain_without_memory(Gfp::KERNEL)?;
+        let other = drain_without_memory(Gfp::NOWAIT)?;
+        pr_info!("{sleeping} drains that may sleep, {other} that must not, without memory\n");
+        // The kernel lets only what must not sleep fail.
+        assert!(!mm::CAN_FAIL || other > 0);
+        Ok(())
+    }
+
+    /// Returns how many of the allocations there were to fail.
+    fn drain_without_memory(gfp: Gfp) -> Result<u32> {
         const AREAS: usize = 8;
         for nth in 1..40 {
             let objects = mm::live_objects();
@@ -627,6 +637,7 @@ mod memory {
             assert_eq!(space.purge(None, false), AREAS);
             assert_eq!(space.cached(), AREAS);
             req.size = AREAS * PAGE_SIZE;
+            req.gfp = gfp;
             mm::fail_nth(nth);
             let result = space.alloc(&req);
             let left = mm::fail_nth(0);
@@ -639,11 +650,11 @@ mod memory {
             free_all(&space, [START].into_iter());
             assert_eq!(space.validate()?, Default::default());
             assert_eq!(mm::live_objects(), objects);
-            if left > 0 {
-                break;
+            if left > 0 || !mm::CAN_FAIL {
+                return Ok(nth - 1);
             }
         }
-        Ok(())
+        Err(EINVAL)
     }
 
     /// A range outside home that could not be given back is not handed out for home.
@@ -1279,6 +1290,15 @@ mod blocks {
     /// An empty block makes room for a request that needs it, with the n-th allocation failing.
     #[test]
     fn every_allocation_of_a_drain_of_blocks_fails_once() -> Result {
+        let sleeping = drain_without_memory(Gfp::KERNEL)?;
+        let other = drain_without_memory(Gfp::NOWAIT)?;
+        pr_info!("{sleeping} drains that may sleep, {other} that must not, without memory\n");
+        assert!(!mm::CAN_FAIL || other > 0);
+        Ok(())
+    }
+
+    /// Returns how many of the allocations there were to fail.
+    fn drain_without_memory(gfp: Gfp) -> Result<u32> {
         for nth in 1..40 {
             let (space, mut req) = make_blocks(1, 1)?;
             let starts = fill(&space, &req, 1)?;
@@ -1287,6 +1307,7 @@ mod blocks {
             assert_eq!(space.blocks().live, 1);
             req.size = SIZE;
             req.align = SIZE;
+            req.gfp = gfp;
             mm::fail_nth(nth);
             let result = space.alloc(&req);
             let left = mm::fail_nth(0);
@@ -1298,10 +1319,78 @@ mod blocks {
             assert_eq!(space.start_of_busy(area), Some(FIRST));
             assert_eq!(free_all(&space, [FIRST].into_iter()), 1);
             assert_eq!(space.validate()?, Default::default());
-            if left > 0 {
-                break;
+            if left > 0 || !mm::CAN_FAIL {
+                return Ok(nth - 1);
             }
         }
+        Err(EINVAL)
+    }
+
+    /// Ways to free areas.
+    #[derive(Clone, Copy, Debug)]
+    enum Free {
+        /// They were never mapped.
+        Release,
+        Purge,
+        /// A purge that gives back all that is kept.
+        Drain,
+    }
+
+    /// Frees areas of fine or coarse blocks, or with entries of their own, with the n-th allocation failing,
+    /// for every n. Returns how many there were to fail.
+    fn free_without_memory(pages: usize, how: Free) -> Result<u32> {
+        mm::stay_on_this_cpu()?;
+        // Without coarse blocks where addresses have 32 bits.
+        let bytes = COARSE_SIZE.checked_mul(66).unwrap_or(64 * SIZE);
+        let window = Span::with_size(START, bytes).ok_or(EINVAL)?;
+        for nth in 1..200 {
+            let objects = mm::live_objects();
+            let space = Space::with_blocks(window, FlushLog::new()?, Some(2 * COARSE_PAGES))?;
+            let req = Request {
+                window,
+                size: pages * PAGE_SIZE,
+                align: 1,
+                attributes: Attributes::NONE,
+                gfp: Gfp::KERNEL,
+                node: -1,
+            };
+            let starts = fill(&space, &req, 5)?;
+            mm::fail_nth(nth);
+            // Holes first, which are closed then.
+            for index in [1, 3, 0, 4, 2] {
+                let area = space.unlink(starts[index]).ok_or(EINVAL)?;
+                match how {
+                    Free::Release => space.release(area),
+                    Free::Purge | Free::Drain => {
+                        space.retire(area);
+                        space.purge(None, matches!(how, Free::Drain));
+                    }
+                }
+            }
+            let left = mm::fail_nth(0);
+            let census = space.validate()?;
+            assert_eq!((census.busy, census.unlinked), (0, 0));
+            space.purge(None, true);
+            assert_eq!(space.validate()?, Default::default());
+            assert_eq!(mm::live_objects(), objects);
+            if left > 0 || !mm::CAN_FAIL {
+                return Ok(nth - 1);
+            }
+        }
+        Err(EINVAL)
+    }
+
+    /// Freeing never fails, and what there is no memory to give back is room later.
+    #[test]
+    fn every_allocation_of_freeing_fails_once() -> Result {
+        let mut failed = 0;
+        for pages in [1, 8 * COARSE_PAGES, (MAX_UNITS + 1) * COARSE_PAGES] {
+            for how in [Free::Release, Free::Purge, Free::Drain] {
+                failed += free_without_memory(pages, how)?;
+            }
+        }
+        pr_info!("{failed} allocations of freeing failed\n");
+        assert!(!mm::CAN_FAIL || failed > 0);
         Ok(())
     }
 }
