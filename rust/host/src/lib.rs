@@ -73,6 +73,8 @@ mod bitmaps;
 #[path = "../../explore/src/explore.rs"]
 mod explore;
 #[cfg(all(test, not(explore)))]
+mod leaks;
+#[cfg(all(test, not(explore)))]
 mod one_block;
 #[cfg(all(test, not(explore)))]
 mod paths;
