@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# What the scripts share that boot a guest whose checks are lines on its console. Sourced by scripts/user-load, inject and
-# stress, which have the totals passed, failed and skipped.
+# What the scripts share that boot a guest whose checks are lines on its console. Sourced by scripts/user-load, inject,
+# stress and peers, which have the totals passed, failed and skipped.
 
 # What a check may say; who has checks that not every guest can do adds "skip".
 VERDICTS='ok|FAIL'
