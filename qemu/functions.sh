@@ -87,25 +87,25 @@ kcore_loop() {
 # live_areas: number of areas in use.
 live_areas() { grep -vc 'unpurged vm_area$' /proc/vmallocinfo; }
 
-# book_check LEAST [SUFFIX]: with CONFIG_VMAP_RUST_DEBUG, all invariants hold, and no answer differed from the second book, if
-# there is one, of LEAST or more. Checks "validate" and "shadow", with SUFFIX.
-book_check() {
+# invariants_check LEAST [SUFFIX]: with CONFIG_VMAP_RUST_DEBUG, all invariants hold, and the checker has found no wrong answer, if
+# there is one, of LEAST or more. Checks "validate" and "checker", with SUFFIX.
+invariants_check() {
 	local state least=$1 suffix=${2:-}
 	[ "$(cat $DEBUGFS/allocator 2>/dev/null)" = rust ] && [ -e $DEBUGFS/validate ] || return 0
 	state=$(cat $DEBUGFS/validate)
 	check "validate$suffix" "x${state%%:*} = xok" "$state"
-	cat $DEBUGFS/shadow >/tmp/shadow
-	grep -q '^wrong ' /tmp/shadow || return 0
-	check "shadow$suffix" "$(shadow_value wrong) -eq 0 -a $(shadow_value compared) -ge $least" \
-		"$(awk '{ printf "%s %s, ", $2, $1 }' /tmp/shadow)"
+	cat $DEBUGFS/checker >/tmp/checker
+	grep -q '^wrong ' /tmp/checker || return 0
+	check "checker$suffix" "$(checker_value wrong) -eq 0 -a $(checker_value compared) -ge $least" \
+		"$(awk '{ printf "%s %s, ", $2, $1 }' /tmp/checker)"
 }
-shadow_value() { awk -v name="$1" '$1 == name { print $2 }' /tmp/shadow; }
+checker_value() { awk -v name="$1" '$1 == name { print $2 }' /tmp/checker; }
 
-# print_checked: the lines of validate and of shadow, with the file's name before each, if the allocator in Rust serves.
+# print_checked: the lines of validate and of checker, with the file's name before each, if the allocator in Rust serves.
 print_checked() {
 	local file
 	[ "$(cat $DEBUGFS/allocator 2>/dev/null)" = rust ] || return 0
-	for file in validate shadow; do
+	for file in validate checker; do
 		[ ! -e $DEBUGFS/$file ] || sed "s/^/$file| /" $DEBUGFS/$file
 	done
 }

@@ -99,7 +99,7 @@ rate() {
 	wait $MODULE $FORK $READ
 	rmmod test_module 2>/dev/null
 	check "$3" "$INJECTED -gt 0" "$INJECTED faults, $(cat /tmp/modules), $(cat /tmp/forks), $(cat /tmp/reads)"
-	book_check 0 "-$3"
+	invariants_check 0 "-$3"
 }
 
 # vmalloc_tests N: lib/test_vmalloc.c while one allocation in N fails for everybody: its threads cannot be marked. With one
@@ -123,7 +123,7 @@ vmalloc_tests() {
 	[ "$1" -gt 100 ] || least=12
 	check "vmalloc-$1" "$INJECTED -gt 0 -a $cases -eq 12 -a $failed -ge $least" \
 		"$INJECTED faults, $cases cases, of whose $((cases * runs)) runs $failed failed"
-	book_check 0 "-vmalloc-$1"
+	invariants_check 0 "-vmalloc-$1"
 }
 
 mkfifo /tmp/pipe

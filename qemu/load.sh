@@ -103,7 +103,7 @@ sleep 1
 after=$(live_areas)
 check areas "$after -le $((before + 16 + 4 * $(nproc)))" "$before live areas before the load, $after after it"
 debugfs_check after
-book_check 1001
+invariants_check 1001
 kmemleak_scan
 snapshot after
 report "done"

@@ -166,7 +166,7 @@ pub(crate) struct Block {
     /// Units in the smallest area that it is made for, as a power of two.
     grain_shift: u32,
     /// Are areas at places by chance, and not each at the lowest one?
-    is_scattered: bool,
+    is_randomized: bool,
     /// The first word of `free` that may have anything.
     hint: Atomic<usize>,
     free: Map,
@@ -178,8 +178,8 @@ pub(crate) struct Block {
 
 impl Block {
     /// A block without a place, closed, with objects for areas of band `band`, which are put at places by
-    /// chance if `is_scattered`. Sleeps if `flags` allow it.
-    pub(crate) fn new(band: usize, is_scattered: bool, flags: Flags) -> Result<Self> {
+    /// chance if `is_randomized`. Sleeps if `flags` allow it.
+    pub(crate) fn new(band: usize, is_randomized: bool, flags: Flags) -> Result<Self> {
         // CAST: A small number.
         let grain_shift = (band % STEPS) as u32 + 1;
         Ok(Self {
@@ -187,7 +187,7 @@ impl Block {
             band,
             unit_shift: (size_of_band(band) / UNITS).trailing_zeros(),
             grain_shift,
-            is_scattered,
+            is_randomized,
             hint: Atomic::new(0),
             free: Map::new(false),
             starts: Map::new(false),
@@ -269,11 +269,11 @@ impl Block {
     /// Makes a busy area of free units, for a request that it serves. No lock; any context.
     #[inline]
     pub(crate) fn alloc(&self, small: Small, attributes: &Attributes) -> Option<AreaPtr> {
-        let scattered = match self.is_scattered {
+        let randomized = match self.is_randomized {
             true => self.claim_anywhere(small),
             false => None,
         };
-        let first = scattered.or_else(|| {
+        let first = randomized.or_else(|| {
             self.free
                 .claim(small.units, small.align, self.grain(), &self.hint)
         })?;

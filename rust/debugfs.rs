@@ -5,12 +5,12 @@
 //! - `allocator`: `rust` or `rbtree`
 //! - `stats`: a line for each counter, with its value and meaning
 //! - `validate`: with `CONFIG_VMAP_RUST_DEBUG`, checks all invariants when it is read
-//! - `shadow`: the same, how often answers were compared with a second book
+//! - `checker`: with `CONFIG_VMAP_RUST_DEBUG`, how many answers the checker has compared
 
 use crate::{
+    checked::KernelSpace, //
     ffi,
     stats::line,
-    watch::KernelSpace, //
 };
 use kernel::{
     debugfs::{
@@ -84,10 +84,10 @@ fn validate(_: &(), out: &mut fmt::Formatter<'_>) -> fmt::Result {
     }
 }
 
-fn shadow(_: &(), out: &mut fmt::Formatter<'_>) -> fmt::Result {
-    match ffi::running().and_then(KernelSpace::shadow) {
-        Some(shadow) => shadow.write(out),
-        None => writeln!(out, "nothing is watched; boot with vmap_rust.shadow=1"),
+fn checker(_: &(), out: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match ffi::running().and_then(KernelSpace::checker) {
+        Some(checker) => checker.write(out),
+        None => writeln!(out, "the checker is off; boot with vmap_rust.check=1"),
     }
 }
 
@@ -116,7 +116,7 @@ impl DebugFs {
                 GFP_KERNEL,
             )?;
             files.push(
-                KBox::pin_init(dir.read_callback_file(c"shadow", (), &shadow), GFP_KERNEL)?,
+                KBox::pin_init(dir.read_callback_file(c"checker", (), &checker), GFP_KERNEL)?,
                 GFP_KERNEL,
             )?;
         }

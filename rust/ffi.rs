@@ -13,6 +13,7 @@ use crate::{
         AreaPtr,
         Attributes, //
     },
+    checked::KernelSpace, //
     fit::Member,
     mm::{
         self,
@@ -20,7 +21,6 @@ use crate::{
     },
     range::Span,
     space::Request,
-    watch::KernelSpace, //
 };
 use core::ptr;
 use kernel::{
@@ -99,10 +99,10 @@ unsafe extern "C" fn init(vstart: usize, vend: usize) -> c_int {
             return Err(ENOMEM);
         }
         let home = Span::from_bounds(vstart, vend).ok_or(EINVAL)?;
-        let watched = cfg!(CONFIG_VMAP_RUST_DEBUG) && crate::module_parameters::shadow.value();
-        let is_scattered = crate::module_parameters::scatter.value();
+        let is_checked = cfg!(CONFIG_VMAP_RUST_DEBUG) && crate::module_parameters::check.value();
+        let is_randomized = crate::module_parameters::randomize.value();
         let space = KBox::into_raw(KBox::new(
-            KernelSpace::new(home, watched, is_scattered)?,
+            KernelSpace::new(home, is_checked, is_randomized)?,
             GFP_NOWAIT,
         )?);
         // Full, of which release is needed: who sees it sees it initialized.

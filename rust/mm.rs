@@ -67,7 +67,7 @@ pub(crate) trait Tlb {
     }
 
     /// Are areas to be at places by chance, where that is cheap?
-    fn is_scattered(&self) -> bool {
+    fn is_randomized(&self) -> bool {
         false
     }
 

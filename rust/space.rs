@@ -244,7 +244,7 @@ impl<T: Tlb> Space<T> {
         // Memory first, without a lock.
         let flags = gfp.flags();
         let mut block = GraceBox::new(
-            Block::new(small.band(), self.tlb.is_scattered(), flags).ok()?,
+            Block::new(small.band(), self.tlb.is_randomized(), flags).ok()?,
             flags,
         )
         .ok()?;

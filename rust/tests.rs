@@ -129,12 +129,12 @@ mod traces {
 
     /// The same with areas at places by chance.
     #[test]
-    fn scattered_traces() {
+    fn randomized_traces() {
         for seed in 1..=20_usize {
             for blocks in [seed % 9 + 1, COARSE_PAGES + 7 * (seed % 17)] {
                 // CAST: A small number.
                 let number = seed as u64;
-                let outcome = crate::trace::run_scattered(number, 400, blocks);
+                let outcome = crate::trace::run_randomized(number, 400, blocks);
                 assert!(told(outcome, number, 400, blocks));
             }
         }

@@ -59,7 +59,7 @@ impl Noted {
 /// A TLB that only notes what it was asked to flush.
 pub(crate) struct FlushLog {
     noted: Locked<Noted>,
-    is_scattered: bool,
+    is_randomized: bool,
 }
 
 impl FlushLog {
@@ -72,14 +72,14 @@ impl FlushLog {
         )?;
         Ok(Self {
             noted,
-            is_scattered: false,
+            is_randomized: false,
         })
     }
 
-    /// The same for areas that are scattered by chance.
-    fn scattered() -> Result<Self> {
+    /// The same for areas that are randomized by chance.
+    fn randomized() -> Result<Self> {
         Ok(Self {
-            is_scattered: true,
+            is_randomized: true,
             ..Self::new()?
         })
     }
@@ -116,8 +116,8 @@ impl Tlb for FlushLog {
         noted.areas = noted.areas.saturating_add(areas);
     }
 
-    fn is_scattered(&self) -> bool {
-        self.is_scattered
+    fn is_randomized(&self) -> bool {
+        self.is_randomized
     }
 
     fn release_shadow(&self, _: Span) {}
@@ -507,10 +507,10 @@ pub(crate) fn run(seed: u64, steps: usize, blocks: usize) -> Result<Outcome> {
     run_from(source, steps, blocks, FlushLog::new()?)
 }
 
-/// The same with areas scattered within their blocks.
-pub(crate) fn run_scattered(seed: u64, steps: usize, blocks: usize) -> Result<Outcome> {
+/// The same with areas randomized within their blocks.
+pub(crate) fn run_randomized(seed: u64, steps: usize, blocks: usize) -> Result<Outcome> {
     let source = Source::Random(Random::new(seed));
-    run_from(source, steps, blocks, FlushLog::scattered()?)
+    run_from(source, steps, blocks, FlushLog::randomized()?)
 }
 
 /// The same with given numbers, a step for each set of them.

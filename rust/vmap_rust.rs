@@ -46,7 +46,7 @@
 //! |---|---|---|
 //! | `ffi` | the operations as C calls them | yes |
 //! | `debugfs` | what users can read | no |
-//! | `watch`, `shadow` | for debugging: a second book, and answers compared with it | no |
+//! | `checked`, `checker` | for debugging: an independent record of all areas that every answer is compared with | no |
 //! | `space` | the allocator: who serves a request, what becomes of a freed range | no |
 //! | `blocks` | which CPU allocates from which block, where there is room, purge of blocks | no |
 //! | `block`, `bits` | one block; bitmaps that several CPUs change at once | no |
@@ -108,7 +108,7 @@ mod pins;
 #[forbid(unsafe_code)]
 mod range;
 #[forbid(unsafe_code)]
-mod shadow;
+mod checker;
 #[forbid(unsafe_code)]
 mod space;
 #[forbid(unsafe_code)]
@@ -120,7 +120,7 @@ mod tests;
 #[forbid(unsafe_code)]
 mod trace;
 #[forbid(unsafe_code)]
-mod watch;
+mod checked;
 
 use kernel::prelude::*;
 
@@ -145,13 +145,13 @@ module! {
             default: false,
             description: "Fail to start, as without memory (CONFIG_VMAP_RUST_DEBUG only)",
         },
-        scatter: bool {
+        randomize: bool {
             default: false,
-            description: "Place areas of up to 1,024 pages within their blocks by chance",
+            description: "Randomise the placement of areas of up to 1,024 pages within their blocks",
         },
-        shadow: bool {
+        check: bool {
             default: false,
-            description: "Compare each answer with a second book (CONFIG_VMAP_RUST_DEBUG only)",
+            description: "Compare every answer with an independent record of all areas (CONFIG_VMAP_RUST_DEBUG only)",
         },
     },
 }

@@ -125,5 +125,5 @@ allocator_checks() {
 	[ -d "$DEBUGFS" ] || { report "skip validate no debugfs folder"; return; }
 	[ -e "$DEBUGFS/validate" ] || report "skip validate the kernel has no CONFIG_VMAP_RUST_DEBUG"
 	sed 's/^/stats| /' "$DEBUGFS/stats"
-	book_check 1001
+	invariants_check 1001
 }

@@ -39,7 +39,7 @@ pub(crate) trait Tlb {
     fn is_test(&self) -> bool {
         true
     }
-    fn is_scattered(&self) -> bool {
+    fn is_randomized(&self) -> bool {
         false
     }
     fn release_shadow(&self, span: Span);

@@ -244,10 +244,10 @@ fn a_block_serves_its_band_and_higher_ones_of_its_kind() {
 
 /// With areas at places by chance, the first one is at the first place once in 256 times.
 #[test]
-fn scattered_areas_are_not_at_the_lowest_place() {
+fn randomized_areas_are_not_at_the_lowest_place() {
     let small = Small::new(PAGE_SIZE, 1, true).expect("small");
-    let first_place = |is_scattered: bool| {
-        let mut block = Block::new(0, is_scattered, GFP_KERNEL).expect("memory");
+    let first_place = |is_randomized: bool| {
+        let mut block = Block::new(0, is_randomized, GFP_KERNEL).expect("memory");
         block.place(START);
         block.open();
         block.alloc(small, &Attributes::NONE).expect("room");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A second book of who owns which addresses, to compare the answers of a running allocator with:
-//! `vmap_rust.shadow=1`, with `CONFIG_VMAP_RUST_DEBUG`.
+//! An independent record of all areas, which every answer of a running allocator is compared with:
+//! `vmap_rust.check=1`, with `CONFIG_VMAP_RUST_DEBUG`.
 //!
 //! It shares nothing with the allocator but the requests and the answers: rb-trees of ranges under one
 //! lock, without blocks, caches or bitmaps. What it finds wrong it reports ([`mm::refuse`]), and the
@@ -10,12 +10,12 @@
 //! # What is compared
 //!
 //! - A new area does not overlap one that is in use, nor one that was freed and not flushed since.
-//! - What is found, pinned or taken out of use is what the book has at that address, and nothing is found
-//!   where the book has nothing.
+//! - What is found, pinned or taken out of use is what the record has at that address, and nothing is found
+//!   where the record has nothing.
 //! - What is freed was taken out of use before, once, with the same bounds.
 //! - A purge has flushed all that was freed before it began.
 //!
-//! An answer that was given while areas changed can be right although the book has another one by now.
+//! An answer that was given while areas changed can be right although the record has another one by now.
 //! It is counted as unsettled, and not compared.
 
 use crate::{
@@ -39,13 +39,13 @@ use kernel::{
     }, //
 };
 
-/// How many ranges are taken out of the book under one hold of its lock.
+/// How many ranges are taken out of the record under one hold of its lock.
 const BATCH: usize = 64;
 
 /// What tells areas apart, besides their addresses: the address of the object, never looked into.
 pub(crate) type Identity = usize;
 
-/// What became of an area that the book has.
+/// What became of an area that the record has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Busy,
@@ -57,7 +57,7 @@ enum State {
     },
 }
 
-/// What the book has of an area.
+/// What the record has of an area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Entry {
     first: usize,
@@ -66,17 +66,17 @@ struct Entry {
 }
 
 /// Areas by their last address, so that the first one from an address on is the one that contains it.
-struct Book {
+struct Record {
     areas: RBTree<usize, Entry>,
     /// Number of flushes and purges that have begun.
     now: usize,
     /// Areas for which there was no memory here.
-    unwatched: usize,
+    untracked: usize,
 }
 
-/// The book, and how often it was compared.
-pub(crate) struct Shadow {
-    book: Locked<Book>,
+/// The record, and how often it was compared.
+pub(crate) struct Checker {
+    record: Locked<Record>,
     /// Changes of areas that have begun, and that have ended.
     begun: Atomic<usize>,
     ended: Atomic<usize>,
@@ -87,7 +87,7 @@ pub(crate) struct Shadow {
     is_loud: bool,
 }
 
-/// A moment at which no area was changing, see [`Shadow::settled`].
+/// A moment at which no area was changing, see [`Checker::settled`].
 pub(crate) struct Moment(Option<usize>);
 
 impl Moment {
@@ -97,7 +97,7 @@ impl Moment {
     }
 }
 
-impl Book {
+impl Record {
     /// The area that contains `addr`, or the next one.
     fn from(&self, addr: usize) -> Option<(Span, Entry)> {
         let cursor = self.areas.cursor_lower_bound(&addr)?;
@@ -130,16 +130,16 @@ impl Book {
     }
 }
 
-impl Shadow {
-    /// An empty book, which reports what is wrong if `is_loud`. `ENOMEM` without memory.
+impl Checker {
+    /// An empty record, which reports what is wrong if `is_loud`. `ENOMEM` without memory.
     pub(crate) fn new(is_loud: bool) -> Result<Self> {
-        let book = Book {
+        let record = Record {
             areas: RBTree::new(),
             now: 0,
-            unwatched: 0,
+            untracked: 0,
         };
         Ok(Self {
-            book: Locked::new(book, c"vmap_rust shadow", static_lock_class!())?,
+            record: Locked::new(record, c"vmap_rust checker", static_lock_class!())?,
             begun: Atomic::new(0),
             ended: Atomic::new(0),
             compared: Atomic::new(0),
@@ -190,31 +190,31 @@ impl Shadow {
             state: State::Busy,
         };
         let node = RBTreeNode::new(span.last(), entry, GFP_NOWAIT | __GFP_NOWARN);
-        let mut book = self.book.lock();
-        let next = book.from(span.first());
+        let mut record = self.record.lock();
+        let next = record.from(span.first());
         let replaced = match node {
-            Ok(node) => book.areas.insert(node),
+            Ok(node) => record.areas.insert(node),
             Err(_) => {
-                book.unwatched = book.unwatched.wrapping_add(1);
+                record.untracked = record.untracked.wrapping_add(1);
                 None
             }
         };
-        drop(book);
+        drop(record);
         drop(replaced);
         let overlap = next.filter(|(other, _)| other.first() <= span.last());
         if self.is_bad(is_asked_for && overlap.is_none()) {
-            mm::refuse!("shadow: new {span:x?}, asked for: {is_asked_for}, overlaps {overlap:x?}");
+            mm::refuse!("checker: new {span:x?}, asked for: {is_asked_for}, overlaps {overlap:x?}");
         }
     }
 
     /// Compares what was found at `addr` if nothing changed since `moment`. Any context.
     pub(crate) fn found(&self, moment: &Moment, addr: usize, found: Option<Identity>) {
-        self.compare(moment, addr, found, Book::busy_at);
+        self.compare(moment, addr, found, Record::busy_at);
     }
 
     /// The same for the lowest busy area that ends above `addr`.
     pub(crate) fn found_next(&self, moment: &Moment, addr: usize, found: Option<Identity>) {
-        self.compare(moment, addr, found, Book::busy_from);
+        self.compare(moment, addr, found, Record::busy_from);
     }
 
     fn compare(
@@ -222,27 +222,27 @@ impl Shadow {
         moment: &Moment,
         addr: usize,
         found: Option<Identity>,
-        lookup: fn(&Book, usize) -> Option<(Span, Identity)>,
+        lookup: fn(&Record, usize) -> Option<(Span, Identity)>,
     ) {
         // An interrupt can come while its CPU has the lock.
-        let Some(book) = self.book.try_lock() else {
+        let Some(record) = self.record.try_lock() else {
             self.unsettled.fetch_add(1, Relaxed);
             return;
         };
-        let expected = lookup(&book, addr);
-        let all_known = book.unwatched == 0;
-        drop(book);
+        let expected = lookup(&record, addr);
+        let all_known = record.untracked == 0;
+        drop(record);
         let right = expected.map(|(_, identity)| identity) == found;
         if !self.settled(moment) || (!right && !all_known) {
             self.unsettled.fetch_add(1, Relaxed);
             return;
         }
         if self.is_bad(right) {
-            mm::refuse!("shadow: {found:x?} found at {addr:#x}, the book has {expected:x?}");
+            mm::refuse!("checker: {found:x?} found at {addr:#x}, the record has {expected:x?}");
         }
     }
 
-    /// Notes that an area went from `from` to what `to` gives for the time, or out of the book. Part of a
+    /// Notes that an area went from `from` to what `to` gives for the time, or out of the record. Part of a
     /// change.
     fn moved(
         &self,
@@ -251,11 +251,11 @@ impl Shadow {
         from: State,
         to: impl FnOnce(usize) -> Option<State>,
     ) {
-        let mut book = self.book.lock();
-        let known = book.areas.get(&span.last()).copied();
-        let to = to(book.now);
+        let mut record = self.record.lock();
+        let known = record.areas.get(&span.last()).copied();
+        let to = to(record.now);
         let mut removed = None;
-        let entry = book
+        let entry = record
             .exactly(span, identity)
             .filter(|entry| entry.state == from);
         let right = match (entry, to) {
@@ -264,19 +264,19 @@ impl Shadow {
                 true
             }
             (Some(_), None) => {
-                removed = book.areas.remove_node(&span.last());
+                removed = record.areas.remove_node(&span.last());
                 true
             }
             // An area that has no entry since there was no memory for it.
-            (None, _) => known.is_none() && book.unwatched > 0,
+            (None, _) => known.is_none() && record.untracked > 0,
         };
         if right && known.is_none() && from == State::Unlinked {
-            book.unwatched = book.unwatched.saturating_sub(1);
+            record.untracked = record.untracked.saturating_sub(1);
         }
-        drop(book);
+        drop(record);
         drop(removed);
         if self.is_bad(right) {
-            mm::refuse!("shadow: {span:x?} {identity:x} to {to:x?}, the book has {known:x?}");
+            mm::refuse!("checker: {span:x?} {identity:x} to {to:x?}, the record has {known:x?}");
         }
     }
 
@@ -302,11 +302,11 @@ impl Shadow {
 
     /// Notes that it is, since `given`. Part of a change.
     pub(crate) fn retired(&self, span: Span, identity: Identity, given: usize) {
-        let mut book = self.book.lock();
-        let now = book.now;
+        let mut record = self.record.lock();
+        let now = record.now;
         // It may have been flushed meanwhile, which took time, and even have been of use to others.
         let before = State::Lazy { given, taken: None };
-        if let Some(entry) = book.exactly(span, identity) {
+        if let Some(entry) = record.exactly(span, identity) {
             if entry.state == before {
                 let taken = Some(now);
                 entry.state = State::Lazy { given, taken };
@@ -316,28 +316,28 @@ impl Shadow {
 
     /// Begins a flush or a purge.
     fn begin(&self) -> usize {
-        let mut book = self.book.lock();
-        book.now = book.now.wrapping_add(1);
-        book.now
+        let mut record = self.record.lock();
+        record.now = record.now.wrapping_add(1);
+        record.now
     }
 
-    /// Takes the areas in `span` of whose state `is_out` says so out of the book. Returns the last of them.
+    /// Takes the areas in `span` of whose state `is_out` says so out of the record. Returns the last of them.
     fn take_out(&self, span: Span, is_out: impl Fn(State) -> bool) -> Option<(Span, Entry)> {
         let mut last_out = None;
         let mut next = Some(span.first());
         while let Some(mut addr) = next.take() {
             // Dropped without the lock.
             let mut out = [const { None }; BATCH];
-            let mut book = self.book.lock();
+            let mut record = self.record.lock();
             for slot in &mut out {
-                let Some((area, entry)) = book.from(addr) else {
+                let Some((area, entry)) = record.from(addr) else {
                     break;
                 };
                 if area.first() > span.last() {
                     break;
                 }
                 if span.covers(area) && is_out(entry.state) {
-                    *slot = book.areas.remove_node(&area.last());
+                    *slot = record.areas.remove_node(&area.last());
                     last_out = Some((area, entry));
                 }
                 next = area.last().checked_add(1);
@@ -346,7 +346,7 @@ impl Shadow {
                     None => break,
                 }
             }
-            drop(book);
+            drop(record);
         }
         last_out
     }
@@ -373,14 +373,14 @@ impl Shadow {
             )
         });
         if self.is_bad(left.is_none()) {
-            mm::refuse!("shadow: {left:x?} is left of a purge");
+            mm::refuse!("checker: {left:x?} is left of a purge");
         }
         result
     }
 
     /// Writes a line for each number.
     pub(crate) fn write(&self, out: &mut dyn fmt::Write) -> fmt::Result {
-        let unwatched = self.book.lock().unwatched;
+        let untracked = self.record.lock().untracked;
         let lines = [
             ("compared", &self.compared, "answers compared"),
             (
@@ -396,15 +396,15 @@ impl Shadow {
         }
         line(
             out,
-            "unwatched",
-            unwatched,
+            "untracked",
+            untracked,
             "areas without memory to watch them",
         )
     }
 }
 
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
-#[kernel::prelude::kunit_tests(vmap_rust_shadow)]
+#[kernel::prelude::kunit_tests(vmap_rust_checker)]
 mod tests {
     use super::*;
     use crate::range::PAGE_SIZE;
@@ -418,157 +418,157 @@ mod tests {
     }
 
     /// Numbers so far: compared, unsettled, wrong.
-    fn numbers(shadow: &Shadow) -> (usize, usize, usize) {
+    fn numbers(checker: &Checker) -> (usize, usize, usize) {
         (
-            shadow.compared.load(Relaxed),
-            shadow.unsettled.load(Relaxed),
-            shadow.wrong.load(Relaxed),
+            checker.compared.load(Relaxed),
+            checker.unsettled.load(Relaxed),
+            checker.wrong.load(Relaxed),
         )
     }
 
     /// A life of an area, as it should be, up to where it is lazy.
-    fn live(shadow: &Shadow, span: Span, identity: Identity) {
-        shadow.gained(span, identity, true);
-        shadow.unlinked(span, identity);
-        let given = shadow.retiring(span, identity);
-        shadow.retired(span, identity, given);
+    fn live(checker: &Checker, span: Span, identity: Identity) {
+        checker.gained(span, identity, true);
+        checker.unlinked(span, identity);
+        let given = checker.retiring(span, identity);
+        checker.retired(span, identity, given);
     }
 
     #[test]
     fn what_is_right_is_not_reported() -> Result {
-        let shadow = Shadow::new(false)?;
+        let checker = Checker::new(false)?;
         let span = pages(1, 2)?;
-        live(&shadow, span, ONE);
-        shadow.purge(|| shadow.flush(span, || ()));
-        shadow.gained(pages(2, 4)?, OTHER, true);
-        shadow.unlinked(pages(2, 4)?, OTHER);
-        shadow.releasing(pages(2, 4)?, OTHER);
-        shadow.gained(pages(1, 9)?, ONE, true);
-        assert_eq!(numbers(&shadow), (8, 0, 0));
+        live(&checker, span, ONE);
+        checker.purge(|| checker.flush(span, || ()));
+        checker.gained(pages(2, 4)?, OTHER, true);
+        checker.unlinked(pages(2, 4)?, OTHER);
+        checker.releasing(pages(2, 4)?, OTHER);
+        checker.gained(pages(1, 9)?, ONE, true);
+        assert_eq!(numbers(&checker), (8, 0, 0));
         Ok(())
     }
 
     #[test]
     fn areas_that_overlap_are_wrong() -> Result {
         for (first, count) in [(4, 1), (3, 2), (5, 9), (1, 20)] {
-            let shadow = Shadow::new(false)?;
-            shadow.gained(pages(4, 3)?, ONE, true);
-            shadow.gained(pages(first, count)?, OTHER, true);
-            assert_eq!(numbers(&shadow), (2, 0, 1));
+            let checker = Checker::new(false)?;
+            checker.gained(pages(4, 3)?, ONE, true);
+            checker.gained(pages(first, count)?, OTHER, true);
+            assert_eq!(numbers(&checker), (2, 0, 1));
         }
         Ok(())
     }
 
     #[test]
     fn an_area_that_was_not_asked_for_is_wrong() -> Result {
-        let shadow = Shadow::new(false)?;
-        shadow.gained(pages(4, 3)?, ONE, true);
-        shadow.gained(pages(7, 3)?, OTHER, false);
-        assert_eq!(numbers(&shadow), (2, 0, 1));
+        let checker = Checker::new(false)?;
+        checker.gained(pages(4, 3)?, ONE, true);
+        checker.gained(pages(7, 3)?, OTHER, false);
+        assert_eq!(numbers(&checker), (2, 0, 1));
         Ok(())
     }
 
     #[test]
     fn reuse_before_a_flush_is_wrong() -> Result {
-        let shadow = Shadow::new(false)?;
-        live(&shadow, pages(4, 3)?, ONE);
+        let checker = Checker::new(false)?;
+        live(&checker, pages(4, 3)?, ONE);
         // Of something else, and of a part.
-        shadow.flush(pages(1, 3)?, || ());
-        shadow.flush(pages(4, 2)?, || ());
-        shadow.gained(pages(6, 1)?, OTHER, true);
-        assert_eq!(numbers(&shadow), (4, 0, 1));
+        checker.flush(pages(1, 3)?, || ());
+        checker.flush(pages(4, 2)?, || ());
+        checker.gained(pages(6, 1)?, OTHER, true);
+        assert_eq!(numbers(&checker), (4, 0, 1));
         Ok(())
     }
 
     #[test]
     fn what_is_freed_during_a_flush_is_not_flushed() -> Result {
-        let shadow = Shadow::new(false)?;
+        let checker = Checker::new(false)?;
         let span = pages(4, 3)?;
-        shadow.flush(span, || live(&shadow, span, ONE));
-        shadow.gained(span, OTHER, true);
-        assert_eq!(numbers(&shadow), (4, 0, 1));
+        checker.flush(span, || live(&checker, span, ONE));
+        checker.gained(span, OTHER, true);
+        assert_eq!(numbers(&checker), (4, 0, 1));
         Ok(())
     }
 
     #[test]
     fn a_purge_that_leaves_something_is_wrong() -> Result {
-        let shadow = Shadow::new(false)?;
+        let checker = Checker::new(false)?;
         let later = pages(8, 1)?;
-        live(&shadow, pages(4, 3)?, ONE);
-        shadow.purge(|| live(&shadow, later, OTHER));
-        assert_eq!(numbers(&shadow), (7, 0, 1));
+        live(&checker, pages(4, 3)?, ONE);
+        checker.purge(|| live(&checker, later, OTHER));
+        assert_eq!(numbers(&checker), (7, 0, 1));
         Ok(())
     }
 
     #[test]
     fn an_area_that_is_just_being_freed_may_be_left_of_a_purge() -> Result {
-        let shadow = Shadow::new(false)?;
+        let checker = Checker::new(false)?;
         let span = pages(4, 3)?;
-        shadow.gained(span, ONE, true);
-        shadow.unlinked(span, ONE);
-        let first = shadow.retiring(span, ONE);
+        checker.gained(span, ONE, true);
+        checker.unlinked(span, ONE);
+        let first = checker.retiring(span, ONE);
         // Flushed, in use, and being freed again, before the first one is told of.
-        shadow.flush(span, || ());
-        shadow.gained(span, ONE, true);
-        shadow.unlinked(span, ONE);
-        let second = shadow.retiring(span, ONE);
-        shadow.retired(span, ONE, first);
-        shadow.purge(|| ());
-        assert_eq!(numbers(&shadow), (7, 0, 0));
-        shadow.retired(span, ONE, second);
-        shadow.purge(|| ());
-        assert_eq!(numbers(&shadow), (8, 0, 1));
+        checker.flush(span, || ());
+        checker.gained(span, ONE, true);
+        checker.unlinked(span, ONE);
+        let second = checker.retiring(span, ONE);
+        checker.retired(span, ONE, first);
+        checker.purge(|| ());
+        assert_eq!(numbers(&checker), (7, 0, 0));
+        checker.retired(span, ONE, second);
+        checker.purge(|| ());
+        assert_eq!(numbers(&checker), (8, 0, 1));
         Ok(())
     }
 
     #[test]
     fn freeing_twice_or_something_else_is_wrong() -> Result {
-        let shadow = Shadow::new(false)?;
+        let checker = Checker::new(false)?;
         let span = pages(4, 3)?;
-        shadow.gained(span, ONE, true);
+        checker.gained(span, ONE, true);
         // Not unlinked, then unlinked as another area, with other bounds, and twice.
-        shadow.retiring(span, ONE);
-        shadow.unlinked(span, OTHER);
-        shadow.unlinked(pages(5, 2)?, ONE);
-        shadow.unlinked(span, ONE);
-        shadow.unlinked(span, ONE);
-        assert_eq!(numbers(&shadow), (6, 0, 4));
-        shadow.releasing(span, ONE);
-        shadow.releasing(span, ONE);
-        assert_eq!(numbers(&shadow), (8, 0, 5));
+        checker.retiring(span, ONE);
+        checker.unlinked(span, OTHER);
+        checker.unlinked(pages(5, 2)?, ONE);
+        checker.unlinked(span, ONE);
+        checker.unlinked(span, ONE);
+        assert_eq!(numbers(&checker), (6, 0, 4));
+        checker.releasing(span, ONE);
+        checker.releasing(span, ONE);
+        assert_eq!(numbers(&checker), (8, 0, 5));
         Ok(())
     }
 
     #[test]
     fn other_answers_than_the_book_has_are_wrong() -> Result {
-        let shadow = Shadow::new(false)?;
+        let checker = Checker::new(false)?;
         let addr = pages(5, 1)?.first();
-        shadow.gained(pages(4, 3)?, ONE, true);
+        checker.gained(pages(4, 3)?, ONE, true);
         for found in [Some(ONE), Some(OTHER), None] {
-            shadow.found(&shadow.moment(), addr, found);
-            shadow.found_next(&shadow.moment(), 0, found);
+            checker.found(&checker.moment(), addr, found);
+            checker.found_next(&checker.moment(), 0, found);
         }
-        assert_eq!(numbers(&shadow), (7, 0, 4));
-        shadow.unlinked(pages(4, 3)?, ONE);
-        shadow.found(&shadow.moment(), addr, None);
-        shadow.found_next(&shadow.moment(), 0, None);
-        assert_eq!(numbers(&shadow), (10, 0, 4));
+        assert_eq!(numbers(&checker), (7, 0, 4));
+        checker.unlinked(pages(4, 3)?, ONE);
+        checker.found(&checker.moment(), addr, None);
+        checker.found_next(&checker.moment(), 0, None);
+        assert_eq!(numbers(&checker), (10, 0, 4));
         Ok(())
     }
 
     #[test]
     fn answers_during_a_change_are_not_compared() -> Result {
-        let shadow = Shadow::new(false)?;
-        shadow.change(|| shadow.found(&shadow.moment(), 0, Some(ONE)));
-        let moment = shadow.moment();
-        shadow.change(|| ());
-        shadow.found(&moment, 0, Some(ONE));
-        assert_eq!(numbers(&shadow), (0, 2, 0));
+        let checker = Checker::new(false)?;
+        checker.change(|| checker.found(&checker.moment(), 0, Some(ONE)));
+        let moment = checker.moment();
+        checker.change(|| ());
+        checker.found(&moment, 0, Some(ONE));
+        assert_eq!(numbers(&checker), (0, 2, 0));
         // Unless it is the change itself that asks.
-        let moment = shadow.moment();
-        shadow.change(|| ());
-        shadow.found(&moment.and_own_change(), 0, Some(ONE));
-        assert_eq!(numbers(&shadow), (1, 2, 1));
+        let moment = checker.moment();
+        checker.change(|| ());
+        checker.found(&moment.and_own_change(), 0, Some(ONE));
+        assert_eq!(numbers(&checker), (1, 2, 1));
         Ok(())
     }
 }
