@@ -36,15 +36,12 @@ impl Gfp {
         self.0
     }
 
-    /// Flags for memory that Rust allocates.
+    /// Returns the flags for metadata that Rust allocates: those of the request, so that its
+    /// restrictions hold (`GFP_NOFS`, `__GFP_NORETRY`), but it may fail, without a warning: a request can
+    /// be served without that memory.
     pub(crate) fn flags(self) -> alloc::Flags {
-        const ALL: bindings::gfp_t = bindings::GFP_KERNEL;
-        // All that GFP_KERNEL may do or nothing of it: there is no way to pass on what is between.
-        if self.0 & ALL == ALL {
-            alloc::flags::GFP_KERNEL
-        } else {
-            alloc::flags::GFP_NOWAIT | alloc::flags::__GFP_NOWARN
-        }
+        const NOFAIL: bindings::gfp_t = 1 << bindings::___GFP_NOFAIL_BIT;
+        alloc::Flags::from_raw(self.0 & !NOFAIL) | alloc::flags::__GFP_NOWARN
     }
 
     /// May an allocation with these flags sleep?
@@ -127,13 +124,6 @@ pub(crate) fn ops_name() -> Option<&'static kernel::str::CStr> {
 pub(crate) fn cpu_hint() -> usize {
     // CAST: A `u32` fits in a `usize` on all platforms of Linux.
     kernel::cpu::CpuId::current().as_u32() as usize
-}
-
-/// Nanoseconds since some time in the past; any context.
-pub(crate) fn clock_ns() -> usize {
-    // SAFETY: No requirements.
-    // CAST: Differences are used, of which the low bits are enough.
-    unsafe { bindings::ktime_get_mono_fast_ns() as usize }
 }
 
 /// Number of CPUs that there can be, one at least.
@@ -252,3 +242,38 @@ pub(crate) fn stay_on_this_cpu() -> Result {
 /// Does [`fail_nth`] work?
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
 pub(crate) const CAN_FAIL: bool = cfg!(all(CONFIG_FAULT_INJECTION, CONFIG_FAILSLAB));
+
+#[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+#[kernel::prelude::kunit_tests(vmap_rust_mm)]
+mod tests {
+    use super::*;
+
+    const fn bit(bit: u32) -> bindings::gfp_t {
+        1 << bit
+    }
+
+    const NOFAIL: bindings::gfp_t = bit(bindings::___GFP_NOFAIL_BIT);
+    const NOWARN: bindings::gfp_t = bit(bindings::___GFP_NOWARN_BIT);
+    const NORETRY: bindings::gfp_t = bit(bindings::___GFP_NORETRY_BIT);
+    const IO: bindings::gfp_t = bit(bindings::___GFP_IO_BIT);
+    const FS: bindings::gfp_t = bit(bindings::___GFP_FS_BIT);
+
+    #[test]
+    fn metadata_has_the_restrictions_of_its_request() {
+        let kernel = bindings::GFP_KERNEL;
+        for raw in [
+            kernel,
+            kernel | NORETRY,
+            kernel & !FS,
+            kernel & !FS & !IO | NORETRY,
+            bindings::GFP_NOWAIT,
+            bindings::GFP_ATOMIC,
+            0,
+        ] {
+            assert_eq!(Gfp::from_raw(raw).flags().as_raw(), raw | NOWARN);
+        }
+        // It may fail: the request can be served without it.
+        let made = Gfp::from_raw(kernel | NOFAIL).flags();
+        assert_eq!(made.as_raw(), kernel | NOWARN);
+    }
+}

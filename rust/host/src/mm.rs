@@ -56,16 +56,6 @@ pub(crate) fn random() -> usize {
     crate::model::Random::new(STEPS.fetch_add(1, Ordering::Relaxed)).below(usize::MAX)
 }
 
-/// A clock that is a nanosecond later each time.
-pub(crate) fn clock_ns() -> usize {
-    use std::sync::atomic::{
-        AtomicUsize,
-        Ordering, //
-    };
-    static NOW: AtomicUsize = AtomicUsize::new(0);
-    NOW.fetch_add(1, Ordering::Relaxed)
-}
-
 macro_rules! refuse {
     ($($arg:tt)*) => {
         $crate::mm::refused(format_args!($($arg)*))
