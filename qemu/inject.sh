@@ -149,5 +149,5 @@ while after=$(live_areas) && [ "$after" -gt $most ] && [ $tries -lt 15 ]; do
 	tries=$((tries + 1))
 done
 check areas "$after -le $most" "$before live areas before, $after after all faults"
-kmemleak_scan
+kmemleak_check
 report "done"

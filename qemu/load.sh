@@ -74,6 +74,25 @@ banner_check() {
 	check kcore-banner "$found -gt 0" "$found of $(wc -l </tmp/image.areas) image areas hold \"Linux version $(uname -r)\""
 }
 
+# lost_check: kmemleak reports exactly what the module vmap_leak loses, while processes come and go.
+lost_check() {
+	local parameters=/sys/module/vmap_leak/parameters pages lost='' all fork
+	[ -e /vmap_leak.ko ] || return 0
+	insmod /vmap_leak.ko || { report "FAIL kmemleak-lost the module cannot be loaded"; return; }
+	rm -f /tmp/stop
+	fork_loop & fork=$!
+	kmemleak_scan
+	touch /tmp/stop
+	wait $fork
+	head -n 20 /tmp/kmemleak
+	for pages in 1 64 1500; do
+		lost=$lost-$(grep -c "^unreferenced object .* (size $((pages * $(cat $parameters/page_size)))):" /tmp/kmemleak)
+	done
+	check kmemleak-lost "x$lost = x-$(cat $parameters/lost)" "reports of areas of 1, 64 and 1,500 pages: $lost"
+	all=$(grep -c 'unreferenced object' /tmp/kmemleak)
+	check kmemleak-others "$all -eq $(cat $parameters/lost_areas)" "$all reports in all"
+}
+
 report "start, allocator $LOAD_ALLOCATOR, $(nproc) CPUs, $LOAD_LOOPS module loads"
 debugfs_check before
 before=$(live_areas)
@@ -104,6 +123,7 @@ after=$(live_areas)
 check areas "$after -le $((before + 16 + 4 * $(nproc)))" "$before live areas before the load, $after after it"
 debugfs_check after
 invariants_check 1001
-kmemleak_scan
+kmemleak_check
+lost_check
 snapshot after
 report "done"

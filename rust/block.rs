@@ -159,7 +159,9 @@ pub(crate) struct Taken {
 
 /// A block.
 pub(crate) struct Block {
-    start: usize,
+    /// Number of the first unit, counted from address 0: the address itself would be a reference to the
+    /// first area for kmemleak.
+    first_unit: usize,
     band: usize,
     /// Bytes in a unit, as a power of two.
     unit_shift: u32,
@@ -183,7 +185,7 @@ impl Block {
         // CAST: A small number.
         let grain_shift = (band % STEPS) as u32 + 1;
         Ok(Self {
-            start: 0,
+            first_unit: 0,
             band,
             unit_shift: (size_of_band(band) / UNITS).trailing_zeros(),
             grain_shift,
@@ -199,12 +201,12 @@ impl Block {
 
     /// Says where it is.
     pub(crate) fn place(&mut self, start: usize) {
-        self.start = start;
+        self.first_unit = start.wrapping_shr(self.unit_shift);
     }
 
     /// Where it is.
     pub(crate) fn start(&self) -> usize {
-        self.start
+        self.address_of(0)
     }
 
     /// Bytes in it.
@@ -214,7 +216,7 @@ impl Block {
 
     /// The addresses of the block.
     pub(crate) fn span(&self) -> Option<Span> {
-        Span::with_size(self.start, self.size())
+        Span::with_size(self.start(), self.size())
     }
 
     /// The band it serves.
@@ -233,12 +235,16 @@ impl Block {
     }
 
     fn unit_of(&self, addr: usize) -> Option<usize> {
-        let unit = addr.checked_sub(self.start)?.wrapping_shr(self.unit_shift);
+        let unit = addr
+            .wrapping_shr(self.unit_shift)
+            .checked_sub(self.first_unit)?;
         (unit < UNITS).then_some(unit)
     }
 
     fn address_of(&self, unit: usize) -> usize {
-        self.start.wrapping_add(unit.wrapping_shl(self.unit_shift))
+        self.first_unit
+            .wrapping_add(unit)
+            .wrapping_shl(self.unit_shift)
     }
 
     /// Units that are reserved for an area of `bytes` bytes.
@@ -285,7 +291,7 @@ impl Block {
             mm::refuse!(
                 "unit {} of the block at {:#x} is not free",
                 first,
-                self.start
+                self.start()
             );
             return None;
         };
@@ -323,7 +329,7 @@ impl Block {
     /// The first of `what` makes something of, of the areas from the one at `addr` on that are not
     /// free. It gets the object and the first address.
     fn next_start<T>(&self, addr: usize, what: impl Fn(usize, usize) -> Option<T>) -> Option<T> {
-        let unit = self.unit_of(addr.max(self.start))?;
+        let unit = self.unit_of(addr.max(self.start()))?;
         let mut from = self.starts.at_or_below(unit).unwrap_or(unit);
         let starts = self.starts.words();
         loop {
@@ -462,7 +468,7 @@ impl Block {
                 return Ok(contents);
             }
             if words == self.all_words() {
-                mm::refuse!("block at {:#x}: {:x?}", self.start, words);
+                mm::refuse!("block at {:#x}: {:x?}", self.start(), words);
                 return Err(EINVAL);
             }
         }

@@ -21,7 +21,10 @@
 use crate::{
     lock::Locked,
     mm,
-    range::Span,
+    range::{
+        Span,
+        PAGE_SIZE, //
+    },
     stats::line, //
 };
 use core::fmt;
@@ -60,7 +63,8 @@ enum State {
 /// What the record has of an area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Entry {
-    first: usize,
+    /// Number of the first page: the address would be a reference to the memory of the area for kmemleak.
+    first_page: usize,
     identity: Identity,
     state: State,
 }
@@ -102,7 +106,8 @@ impl Record {
     fn from(&self, addr: usize) -> Option<(Span, Entry)> {
         let cursor = self.areas.cursor_lower_bound(&addr)?;
         let (&last, &entry) = cursor.current();
-        Some((Span::new(entry.first, last)?, entry))
+        let first = entry.first_page.checked_mul(PAGE_SIZE)?;
+        Some((Span::new(first, last)?, entry))
     }
 
     /// The busy area that contains `addr`.
@@ -126,7 +131,8 @@ impl Record {
     /// The area at exactly `span`.
     fn exactly(&mut self, span: Span, identity: Identity) -> Option<&mut Entry> {
         let entry = self.areas.get_mut(&span.last())?;
-        (entry.first == span.first() && entry.identity == identity).then_some(entry)
+        let first_page = span.in_pages().first();
+        (entry.first_page == first_page && entry.identity == identity).then_some(entry)
     }
 }
 
@@ -185,7 +191,7 @@ impl Checker {
     /// without waiting.
     pub(crate) fn gained(&self, span: Span, identity: Identity, is_asked_for: bool) {
         let entry = Entry {
-            first: span.first(),
+            first_page: span.in_pages().first(),
             identity,
             state: State::Busy,
         };
@@ -407,7 +413,6 @@ impl Checker {
 #[kernel::prelude::kunit_tests(vmap_rust_checker)]
 mod tests {
     use super::*;
-    use crate::range::PAGE_SIZE;
 
     /// What tells the areas of these tests apart.
     const ONE: Identity = 0x1000;

@@ -74,9 +74,33 @@ impl Objects {
             Ok(chunk)
         };
         // INVARIANT: Just zeroed.
-        Ok(Self {
+        let objects = Self {
             chunks: [chunk()?, chunk()?, chunk()?, chunk()?],
-        })
+        };
+        #[cfg(CONFIG_DEBUG_KMEMLEAK)]
+        objects.limit_kmemleak(flags);
+        Ok(objects)
+    }
+
+    /// Makes kmemleak look for references in `vmap_area::vm` of each object only. The start of an area
+    /// would be a second reference to its memory, besides `vm_struct::addr`, and `kmemleak_vmalloc()`
+    /// takes memory with two references for one that is in use.
+    ///
+    /// Without memory, kmemleak scans all of a chunk.
+    #[cfg(CONFIG_DEBUG_KMEMLEAK)]
+    fn limit_kmemleak(&self, flags: Flags) {
+        for memory in self.chunks.iter().flat_map(|chunk| chunk.iter()) {
+            let area: *mut bindings::vmap_area = memory.0.get().cast();
+            // SAFETY: The pointer is to a field of memory that is part of an allocation, of which only
+            // the address is used.
+            unsafe {
+                bindings::kmemleak_scan_area(
+                    (&raw const (*area).__bindgen_anon_1.vm).cast(),
+                    size_of::<*mut bindings::vm_struct>(),
+                    flags.as_raw(),
+                );
+            }
+        }
     }
 
     /// Where object `index` is.

@@ -90,6 +90,22 @@ impl Span {
         Self::new(self.first.max(other.first), self.last.min(other.last))
     }
 
+    /// The pages that a span of bytes is in: a span of page numbers.
+    pub(crate) const fn in_pages(self) -> Self {
+        // INVARIANT: Dividing keeps the order.
+        Self {
+            first: self.first / PAGE_SIZE,
+            last: self.last / PAGE_SIZE,
+        }
+    }
+
+    /// The bytes of a span of page numbers.
+    pub(crate) fn from_pages(pages: Self) -> Option<Self> {
+        let first = pages.first.checked_mul(PAGE_SIZE)?;
+        let last = pages.last.checked_mul(PAGE_SIZE)?;
+        Self::new(first, last | PAGE_SIZE.wrapping_sub(1))
+    }
+
     /// The smallest span that covers both.
     pub(crate) fn join(self, other: Self) -> Self {
         // INVARIANT: The lower of two firsts is not above the higher of two lasts.

@@ -28,7 +28,10 @@ use crate::{
         StoreError, //
     },
     mm,
-    range::Span,
+    range::{
+        Span,
+        PAGE_SIZE, //
+    },
 };
 use kernel::{
     bindings,
@@ -50,7 +53,8 @@ enum Slot {
 
 /// The low bits of an entry that is a block; `0b10` in the lowest two belongs to the tree.
 const BLOCK_TAG: usize = 0b101;
-const TAG_MASK: usize = 0b111;
+const TAG_BITS: u32 = 3;
+const TAG_MASK: usize = (1 << TAG_BITS) - 1;
 
 const _: () = assert!(core::mem::align_of::<bindings::vmap_area>() > 0b11);
 
@@ -61,13 +65,16 @@ unsafe impl maple::Entry for Slot {
     fn into_raw(self) -> *mut c_void {
         match self {
             Slot::Area(area) => area.as_raw().cast(),
-            Slot::Block(start) => core::ptr::without_provenance_mut(start | BLOCK_TAG),
+            // Shifted: the address itself would be a reference to the first area for kmemleak.
+            Slot::Block(start) => {
+                core::ptr::without_provenance_mut((start / PAGE_SIZE) << TAG_BITS | BLOCK_TAG)
+            }
         }
     }
 
     unsafe fn from_raw(raw: *mut c_void) -> Self {
         if raw.addr() & TAG_MASK == BLOCK_TAG {
-            return Slot::Block(raw.addr() & !TAG_MASK);
+            return Slot::Block((raw.addr() >> TAG_BITS).wrapping_mul(PAGE_SIZE));
         }
         // SAFETY: By the safety requirements, `raw` is what `into_raw()` made of an `AreaPtr`.
         Slot::Area(unsafe { AreaPtr::new(raw.cast()).unwrap_unchecked() })

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Loses memory on purpose when it is loaded, for a test that asks kmemleak for
+ * exactly that. It can be loaded once for each boot: nothing gives the memory
+ * back.
+ */
+#include <linux/gfp.h>
+#include <linux/mm.h>
+#include <linux/module.h>
+#include <linux/stringify.h>
+#include <linux/vmalloc.h>
+
+/* Areas that are lost. */
+#define LOST_SMALL	40	/* one page: a fine block */
+#define LOST_MEDIUM	10	/* 64 pages: a coarse block */
+#define LOST_LARGE	3	/* 1500 pages: an entry of the tree */
+#define LOST_AREAS	(LOST_SMALL + LOST_MEDIUM + LOST_LARGE)
+#define LOST_VMAP	5	/* kmemleak does not track what vmap() returns */
+#define KEPT		20
+#define CHURN		500
+
+/* What qemu/load.sh compares the reports with. */
+static unsigned int page_size = PAGE_SIZE;
+module_param(page_size, uint, 0444);
+MODULE_PARM_DESC(page_size, "Bytes in a page");
+static unsigned int lost_areas = LOST_AREAS;
+module_param(lost_areas, uint, 0444);
+MODULE_PARM_DESC(lost_areas, "Areas that kmemleak has to report");
+static char *lost = __stringify(LOST_SMALL) "-" __stringify(LOST_MEDIUM) "-"
+		    __stringify(LOST_LARGE);
+module_param(lost, charp, 0444);
+MODULE_PARM_DESC(lost, "The same for areas of 1, 64 and 1500 pages");
+
+static void *kept[KEPT];
+static struct page *page;
+
+/* Give the ranges and the objects of the areas below a former life. */
+static int churn(unsigned int pages, unsigned int count)
+{
+	void **mem = kvcalloc(count, sizeof(*mem), GFP_KERNEL);
+	unsigned int i;
+
+	if (!mem)
+		return -ENOMEM;
+	for (i = 0; i < count; i++)
+		mem[i] = vmalloc(pages * PAGE_SIZE);
+	for (i = 0; i < count; i++)
+		vfree(mem[i]);
+	vm_unmap_aliases();
+	/* The array must not refer to the next areas in the same places. */
+	memset(mem, 0, count * sizeof(*mem));
+	kvfree(mem);
+	return 0;
+}
+
+static noinline int lose(unsigned int pages, unsigned int count)
+{
+	for (; count; count--) {
+		if (!vmalloc(pages * PAGE_SIZE))
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+static noinline int lose_mappings(unsigned int count)
+{
+	for (; count; count--) {
+		if (!vmap(&page, 1, VM_MAP, PAGE_KERNEL))
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+static int __init vmap_leak_init(void)
+{
+	unsigned int i;
+	int err;
+
+	page = alloc_page(GFP_KERNEL);
+	if (!page)
+		return -ENOMEM;
+	err = churn(1, CHURN) ?: churn(64, CHURN / 20) ?: churn(1500, 4);
+	for (i = 0; !err && i < KEPT; i++) {
+		kept[i] = vmalloc(PAGE_SIZE);
+		if (!kept[i])
+			err = -ENOMEM;
+	}
+	err = err ?: lose(1, LOST_SMALL) ?: lose(64, LOST_MEDIUM) ?:
+	      lose(1500, LOST_LARGE) ?: lose_mappings(LOST_VMAP);
+	pr_info("%d small, %d medium, %d large areas and %d mappings lost: %d\n",
+		LOST_SMALL, LOST_MEDIUM, LOST_LARGE, LOST_VMAP, err);
+	return err;
+}
+module_init(vmap_leak_init);
+
+MODULE_DESCRIPTION("Memory lost on purpose, for a test of kmemleak");
+MODULE_LICENSE("GPL");
