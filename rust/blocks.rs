@@ -92,12 +92,14 @@ struct Pool {
     cursor: [usize; BANDS],
     /// Blocks there are, or are about to be.
     live: usize,
-    /// The same in bytes, and how many of these have coarse ones.
+    /// Bytes of all blocks, and of the coarse ones among them.
     bytes: usize,
     coarse_bytes: usize,
+    /// For each band, the number of blocks in the map `partial`: without any, nothing is searched.
+    partial: [usize; BANDS],
     /// For each band, blocks that are empty and not held.
     empty: [usize; BANDS],
-    /// The same that were taken out of the pool since the last purge.
+    /// For each band, blocks that were taken out of the pool since the last purge.
     taken: [usize; BANDS],
     /// How many empty ones of each band a purge leaves.
     keep: [usize; BANDS],
@@ -192,6 +194,7 @@ impl Blocks {
             live: 0,
             bytes: 0,
             coarse_bytes: 0,
+            partial: [0; BANDS],
             empty: [0; BANDS],
             taken: [0; BANDS],
             keep: [MIN_KEEP; BANDS],
@@ -288,6 +291,10 @@ impl Blocks {
         attributes: &Attributes,
         tries: usize,
     ) -> Option<(usize, AreaPtr)> {
+        if pool.partial.get(band).copied()? == 0 {
+            pool.go_on_at(band, 0);
+            return None;
+        }
         let rcu = Guard::new();
         let mut from = pool.cursor.get(band).copied()?;
         for _ in 0..tries {
@@ -337,11 +344,13 @@ impl Blocks {
         if empty {
             maps.empty.clear_bit(bit);
         }
-        for (partial, count) in maps.partial.iter().zip(&mut pool.empty) {
-            if partial.has(bit) {
-                partial.clear_bit(bit);
+        let counts = pool.partial.iter_mut().zip(&mut pool.empty);
+        for (map, (partial_count, empty_count)) in maps.partial.iter().zip(counts) {
+            if map.has(bit) {
+                map.clear_bit(bit);
+                *partial_count = partial_count.saturating_sub(1);
                 // What is empty is partial as well.
-                *count = count.saturating_sub(usize::from(empty));
+                *empty_count = empty_count.saturating_sub(usize::from(empty));
             }
         }
         if !maps.held.has(bit) {
@@ -372,6 +381,7 @@ impl Blocks {
         if let Some(partial) = maps.partial.get(block.band()) {
             if !partial.has(bit) && block.is_useful() {
                 partial.set_bit(bit);
+                count_up(&mut pool.partial, block.band());
             }
         }
         if !maps.empty.has(bit) && block.is_empty() {
@@ -531,6 +541,12 @@ impl Blocks {
             cpu.lazy.store(0, Relaxed);
             self.lazy.fetch_add(here, Relaxed).saturating_add(here)
         }
+    }
+
+    /// Returns about how many pages of blocks are lazy, without those that CPUs count for themselves.
+    pub(crate) fn lazy_estimate(&self) -> usize {
+        // Relaxed: a number that says when it is time to purge.
+        self.lazy.load(Relaxed)
     }
 
     /// Lazy pages of all blocks, block by block.
@@ -693,15 +709,9 @@ impl Blocks {
     /// How many blocks there are of which kind.
     pub(crate) fn census(&self) -> BlockCensus {
         let pool = self.pool.lock();
-        let mut partial = 0_usize;
-        for (_, maps) in self.dir.all_maps() {
-            for map in &maps.partial {
-                partial = partial.wrapping_add(bits::weight(&map.words()));
-            }
-        }
         BlockCensus {
             live: pool.live,
-            partial,
+            partial: pool.partial.iter().sum(),
             empty: pool.empty.iter().sum(),
         }
     }
@@ -723,8 +733,12 @@ impl Blocks {
         let rcu = Guard::new();
         let mut empty = 0_usize;
         let mut held = 0_usize;
+        let mut partials = [0_usize; BANDS];
         let (mut live, mut bytes) = (0_usize, 0_usize);
         for (first, maps) in self.dir.all_maps() {
+            for (count, map) in partials.iter_mut().zip(&maps.partial) {
+                *count = count.wrapping_add(bits::weight(&map.words()));
+            }
             for bit in 0..UNITS {
                 let index = first.wrapping_add(bit);
                 let partial = maps.partial.iter().any(|map| map.has(bit));
@@ -759,6 +773,10 @@ impl Blocks {
                 pool.live,
                 pool.bytes
             );
+            return Err(EINVAL);
+        }
+        if partials != pool.partial {
+            mm::refuse!("{:?} partial blocks, counted {:?}", partials, pool.partial);
             return Err(EINVAL);
         }
         let counted: usize = pool.empty.iter().sum();

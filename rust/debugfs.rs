@@ -59,11 +59,6 @@ fn stats(_: &(), out: &mut fmt::Formatter<'_>) -> fmt::Result {
             blocks.empty,
             "of these, with nothing in them",
         ),
-        (
-            "longest_hold",
-            space.longest_hold(),
-            "ns that a lock was waited for and held, at most",
-        ),
     ];
     space.counters().write(out)?;
     now.iter()

@@ -82,13 +82,16 @@ pub(crate) struct Maps {
 /// [`GraceBox::into_raw`] of a [`Block`] that covers its place, which is freed, after a grace period, only
 /// when all its entries have been taken out. The one with its number owns the box.
 pub(crate) struct Directory {
-    /// Where block 0 starts.
-    start: usize,
+    /// Where block 0 starts, in units of [`SIZE`]: as an address it would be a reference to the first area
+    /// for kmemleak.
+    first: usize,
     /// Number of entries.
     capacity: usize,
     /// Can there be coarse blocks?
     coarse: bool,
     parts: KVec<Atomic<*mut Part>>,
+    /// Parts from this one on were never made: walks over all parts end here. It only rises.
+    mark: Atomic<usize>,
 }
 
 /// A block that was taken out of the directory, and its number. When it is dropped, the memory is freed
@@ -122,16 +125,20 @@ impl Directory {
         }
         // INVARIANT: There is nothing in it.
         Ok(Self {
-            start,
+            first: start / SIZE,
             capacity,
             coarse,
             parts,
+            mark: Atomic::new(0),
         })
     }
 
-    /// All addresses that blocks can be at.
+    /// Returns all addresses that blocks can be at.
     pub(crate) fn window(&self) -> Option<Span> {
-        Span::with_size(self.start, self.capacity.checked_mul(SIZE)?)
+        Span::with_size(
+            self.first.checked_mul(SIZE)?,
+            self.capacity.checked_mul(SIZE)?,
+        )
     }
 
     /// Number of fine blocks that there can be.
@@ -146,7 +153,7 @@ impl Directory {
 
     /// The number of the entry for `addr`.
     pub(crate) fn index_of(&self, addr: usize) -> Option<usize> {
-        Some(addr.checked_sub(self.start)? / SIZE)
+        (addr / SIZE).checked_sub(self.first)
     }
 
     /// Makes sure that there is a part for block `index`. Sleeps if `flags` allow it.
@@ -159,6 +166,7 @@ impl Directory {
             return Ok(());
         }
         let new = KBox::into_raw(KBox::new(Part::new(flags)?, flags)?);
+        self.raise_mark((index / FANOUT).wrapping_add(1));
         // INVARIANT: All entries are null. Full, of which release is needed: who sees the part sees it
         // initialized.
         if part.cmpxchg(ptr::null_mut(), new, Full).is_err() {
@@ -166,6 +174,21 @@ impl Directory {
             drop(unsafe { KBox::from_raw(new) });
         }
         Ok(())
+    }
+
+    /// Makes walks over all parts go as far as `count` parts.
+    ///
+    /// Comes before a part is published, with a full barrier between: a purge that begins after an area
+    /// of the part was retired sees the mark, since inserting the block is a full barrier as well.
+    fn raise_mark(&self, count: usize) {
+        let mut old = self.mark.load(Relaxed);
+        while old < count {
+            // Full: before the part is published.
+            match self.mark.cmpxchg(old, count, Full) {
+                Ok(_) => return,
+                Err(now) => old = now,
+            }
+        }
     }
 
     /// Is there a part for block `index`?
@@ -186,9 +209,10 @@ impl Directory {
         Some((&self.part(index)?.maps, index % FANOUT))
     }
 
-    /// All bitmaps there are, with the number of the block of their bit 0.
+    /// Returns all bitmaps there are, with the number of the block of their bit 0.
     pub(crate) fn all_maps(&self) -> impl DoubleEndedIterator<Item = (usize, &Maps)> {
-        (0..self.parts.len()).filter_map(|part| {
+        // Relaxed: see `raise_mark()`.
+        (0..self.mark.load(Relaxed)).filter_map(|part| {
             let first = part.checked_mul(FANOUT)?;
             Some((first, self.maps(first)?.0))
         })

@@ -35,16 +35,64 @@ use kernel::{
 };
 
 /// Areas that wait for a flush, and what covers them.
-struct Part {
+struct Lists {
     areas: AreaList<Lazy>,
+    /// In pages: an address would be a reference to the next area there for kmemleak.
     cover: Option<Span>,
     /// Set apart by the purge that is at work.
     flushing: AreaList<Lazy>,
 }
 
+/// The areas that one CPU has freed.
+struct Part {
+    lists: Locked<Lists>,
+    /// Number of areas in the lists. Changes under their lock; a purge reads it without, so that it does
+    /// not take the lock of a CPU that has freed nothing.
+    len: Atomic<usize>,
+}
+
+impl Part {
+    fn new() -> Result<Self> {
+        let lists = Lists {
+            areas: AreaList::new(),
+            cover: None,
+            flushing: AreaList::new(),
+        };
+        Ok(Self {
+            lists: Locked::new(lists, c"vmap_rust lazy", static_lock_class!())?,
+            len: Atomic::new(0),
+        })
+    }
+
+    /// Is there no area? An area that was retired before the caller began is seen: whoever knows of that
+    /// is ordered after it.
+    fn is_empty(&self) -> bool {
+        // Relaxed: by the order that the caller has.
+        self.len.load(Relaxed) == 0
+    }
+
+    fn add(&self, area: Area<Lazy>, span: Span) {
+        let mut lists = self.lists.lock();
+        // Relaxed, here and in `take_flushed()`: it only changes under the lock.
+        let len = self.len.load(Relaxed).wrapping_add(1);
+        self.len.store(len, Relaxed);
+        let pages = span.in_pages();
+        lists.cover = Some(lists.cover.map_or(pages, |cover| cover.join(pages)));
+        lists.areas.push(area);
+    }
+
+    fn take_flushed(&self, flush: &Flush) -> AreaList<Flushed> {
+        let mut lists = self.lists.lock();
+        let flushed = lists.flushing.take().flushed(flush);
+        let len = self.len.load(Relaxed).wrapping_sub(flushed.len());
+        self.len.store(len, Relaxed);
+        flushed
+    }
+}
+
 /// All areas that wait for a flush.
 pub(crate) struct LazySet {
-    parts: KVec<Locked<Part>>,
+    parts: KVec<Part>,
     pages: Atomic<usize>,
 }
 
@@ -67,13 +115,7 @@ impl LazySet {
         let count = mm::cpu_count();
         let mut parts = KVec::with_capacity(count, GFP_NOWAIT)?;
         for _ in 0..count {
-            let part = Part {
-                areas: AreaList::new(),
-                cover: None,
-                flushing: AreaList::new(),
-            };
-            let part = Locked::new(part, c"vmap_rust lazy", static_lock_class!())?;
-            parts.push(part, GFP_NOWAIT)?;
+            parts.push(Part::new()?, GFP_NOWAIT)?;
         }
         Ok(Self {
             parts,
@@ -99,10 +141,7 @@ impl LazySet {
         // First count, then add: who takes the area out subtracts it, and must not be early.
         // Relaxed: as in `pages()`.
         let before = self.pages.fetch_add(pages, Relaxed);
-
-        let mut part = part.lock();
-        part.cover = Some(part.cover.map_or(span, |cover| cover.join(span)));
-        part.areas.push(area);
+        part.add(area, span);
         before.wrapping_add(pages)
     }
 
@@ -110,15 +149,15 @@ impl LazySet {
     /// a time.
     pub(crate) fn snapshot(&self, plan: &mut Plan) -> Snapshot {
         let mut areas = 0_usize;
-        for part in self.parts.iter() {
-            let mut part = part.lock();
-            let Some(cover) = part.cover.take() else {
+        for part in self.parts.iter().filter(|part| !part.is_empty()) {
+            let mut lists = part.lists.lock();
+            let Some(cover) = lists.cover.take().and_then(Span::from_pages) else {
                 continue;
             };
-            let taken = part.areas.take();
+            let taken = lists.areas.take();
             plan.add(cover, taken.len());
             areas = areas.wrapping_add(taken.len());
-            part.flushing.append(taken);
+            lists.flushing.append(taken);
         }
         Snapshot { areas }
     }
@@ -136,8 +175,8 @@ impl LazySet {
         flush: &Flush,
     ) -> AreaList<Flushed> {
         match self.parts.get(part) {
-            Some(part) => part.lock().flushing.take().flushed(flush),
-            None => AreaList::new(),
+            Some(part) if !part.is_empty() => part.take_flushed(flush),
+            _ => AreaList::new(),
         }
     }
 

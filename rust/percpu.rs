@@ -17,10 +17,7 @@ use crate::{
 use kernel::{
     alloc::Flags,
     prelude::*,
-    sync::atomic::{
-        Atomic,
-        Relaxed, //
-    }, //
+    sync::atomic::Atomic, //
 };
 
 /// What a CPU has.
@@ -30,26 +27,6 @@ pub(crate) struct Cpu {
     /// About how many lazy pages are not yet in the count of all CPUs.
     pub(crate) lazy: Atomic<usize>,
     pub(crate) counters: Counters,
-    /// The longest that a task here has held the lock of the tree or of the pool, in nanoseconds.
-    longest_hold: Atomic<usize>,
-}
-
-/// Measures how long a lock is held: from before it is taken until this is dropped, after it. Waiting for
-/// the lock is part of it.
-#[must_use = "the time ends when this is dropped"]
-pub(crate) struct Hold<'a> {
-    cpu: &'a Cpu,
-    start: usize,
-}
-
-impl Drop for Hold<'_> {
-    fn drop(&mut self) {
-        let time = mm::clock_ns().wrapping_sub(self.start);
-        // Relaxed: a number for people. One that is lost to another task on this CPU is no harm.
-        if time > self.cpu.longest_hold.load(Relaxed) {
-            self.cpu.longest_hold.store(time, Relaxed);
-        }
-    }
 }
 
 impl Cpu {
@@ -59,7 +36,6 @@ impl Cpu {
                 current: core::array::from_fn(|_| Atomic::new(0)),
                 lazy: Atomic::new(0),
                 counters: Counters::new(),
-                longest_hold: Atomic::new(0),
             },
             flags,
         )?)
@@ -92,20 +68,6 @@ impl Cpus {
         other
             .and_then(|index| self.others.get(index))
             .unwrap_or(&self.first)
-    }
-
-    /// Measures how long a lock is held here.
-    pub(crate) fn hold(&self) -> Hold<'_> {
-        Hold {
-            cpu: self.here(),
-            start: mm::clock_ns(),
-        }
-    }
-
-    /// The longest hold of all CPUs, in nanoseconds.
-    pub(crate) fn longest_hold(&self) -> usize {
-        let holds = self.iter().map(|cpu| cpu.longest_hold.load(Relaxed));
-        holds.max().unwrap_or(0)
     }
 
     /// All of them.

@@ -78,14 +78,21 @@ use kernel::{
     static_lock_class, //
 };
 
-/// How many ranges are given back or cached under one hold of the lock.
+/// How many ranges are given back under one hold of the lock of the tree: a store takes some 500
+/// instructions, and many times that when nodes are split and there is no memory for new ones at hand.
+const STORES: usize = 4;
+
+/// How many entries are looked at under one hold of the lock of the tree: each is a walk from the root.
+const LOOKS: usize = 16;
+
+/// How many freed areas are sorted between two chances for others to run.
 const BATCH: usize = 32;
 
 /// How many cached ranges a request that must not sleep gives back to make room.
 const MAX_ATOMIC: usize = 256;
 
-/// A purge of fewer areas than one in this many of those that are cached gives back none of them.
-const MUCH: usize = 8;
+/// A purge of less than one in this many of the cached ranges says nothing about demand.
+const TRIM_MIN_FRACTION: usize = 8;
 
 /// The largest ranges that are cached: 32 MiB with 4 KiB pages.
 const MAX_CACHED: usize = 8192;
@@ -178,26 +185,26 @@ impl<T: Tlb> Space<T> {
             return Ok(area);
         }
         let counters = &self.cpus.here().counters;
-        let Some(area) = Area::alloc(req.gfp, req.node) else {
-            counters.no_memory.one();
-            return Err(ENOMEM);
-        };
-        let area = match self.alloc_searched(req, area) {
-            Ok(area) => return Ok(area),
-            Err((area, Miss::NoMemory)) => {
-                drop(area);
-                counters.no_memory.one();
-                return Err(ENOMEM);
-            }
-            Err((area, Miss::NoRoom)) => area,
+        let area = match Area::alloc(req.gfp, req.node) {
+            None => None,
+            Some(area) => match self.alloc_searched(req, area) {
+                Ok(area) => return Ok(area),
+                Err((_, Miss::NoMemory)) => None,
+                Err((area, Miss::NoRoom)) => Some(area),
+            },
         };
 
-        // Room in blocks of others, cached ranges and empty blocks are room as well.
+        // Room in the blocks of others takes neither a gap nor memory.
         if let Some(small) = small {
             if let Some(area) = self.blocks.steal(&self.cpus, small, &req.attributes) {
                 return Ok(area);
             }
         }
+        let Some(area) = area else {
+            counters.no_memory.one();
+            return Err(ENOMEM);
+        };
+        // Cached ranges and empty blocks are room as well.
         if self.drain(req.gfp) > 0 {
             if let Some(area) = small.and_then(|small| self.alloc_refilled(req, small)) {
                 return Ok(area);
@@ -214,9 +221,7 @@ impl<T: Tlb> Space<T> {
     #[inline(never)]
     fn alloc_refilled(&self, req: &Request, small: Small) -> Option<AreaPtr> {
         let cpu = self.cpus.here();
-        let hold = self.cpus.hold();
         let area = self.blocks.refill(cpu, small, &req.attributes);
-        drop(hold);
         if area.is_some() {
             return area;
         }
@@ -522,7 +527,9 @@ impl<T: Tlb> Space<T> {
     #[inline(never)]
     fn retire_large(&self, area: Area<Unlinked>) -> usize {
         self.cpus.here().counters.retire_tree.one();
-        self.lazy.add(area.retire())
+        self.lazy
+            .add(area.retire())
+            .wrapping_add(self.blocks.lazy_estimate())
     }
 
     /// Takes over an area that was never mapped.
@@ -542,11 +549,18 @@ impl<T: Tlb> Space<T> {
         let mut plan = Plan::new();
         let pages = self.blocks.snapshot(&mut plan);
         let areas = self.lazy.snapshot(&mut plan);
+        if plan.is_empty() {
+            // vm_unmap_aliases() comes with every change of page attributes, mostly to find nothing.
+            if drain {
+                self.give_back_all(Gfp::NOWAIT, usize::MAX);
+            }
+            return 0;
+        }
         let purged = plan.areas();
         let is_telling = pages.is_telling();
-        // Room for what comes, by giving back what was not asked for. A purge of a few areas comes too soon
-        // after the last one to tell what is needed.
-        let much = areas.areas() > 0 && areas.areas().saturating_mul(MUCH) >= self.cache.len();
+        // Trim cached ranges that nobody used since the last purge.
+        let much = areas.areas() > 0
+            && areas.areas().saturating_mul(TRIM_MIN_FRACTION) >= self.cache.len();
         if !drain && (much || is_telling) {
             self.sweep(Gfp::NOWAIT, usize::MAX);
         }
@@ -555,7 +569,9 @@ impl<T: Tlb> Space<T> {
         }
         let flush = plan.run(&self.tlb);
         if purged > 0 {
-            self.count_purge(purged, &flush);
+            let counters = &self.cpus.here().counters;
+            counters.purge.one();
+            counters.purge_areas.add(purged);
         }
         self.free_flushed(&areas, pages, &flush, drain);
         self.blocks.end_purge(is_telling);
@@ -565,17 +581,6 @@ impl<T: Tlb> Space<T> {
             self.free_blocks(false, Gfp::NOWAIT, usize::MAX);
         }
         purged
-    }
-
-    fn count_purge(&self, areas: usize, flush: &Flush) {
-        let counters = &self.cpus.here().counters;
-        counters.purge.one();
-        counters.purge_areas.add(areas);
-        if flush.covered {
-            counters.flush_covered.one();
-        } else {
-            counters.flush_ranges.add(flush.ranges);
-        }
     }
 
     /// Makes what a purge has set apart and flushed free or cached.
@@ -626,12 +631,13 @@ impl<T: Tlb> Space<T> {
                 }
             }
             self.lazy.freed(pages);
-            if !large.is_empty() {
-                let _hold = self.cpus.hold();
+            while !large.is_empty() {
                 let mut table = self.table.lock();
-                while let Some(area) = large.pop() {
+                for area in (0..STORES).map_while(|_| large.pop()) {
                     self.put_back(&mut table, area);
                 }
+                drop(table);
+                mm::cond_resched();
             }
             mm::cond_resched();
         }
@@ -705,7 +711,7 @@ impl<T: Tlb> Space<T> {
             .wrapping_add(self.free_blocks(true, gfp, most))
     }
 
-    /// Gives back cached ranges, [`BATCH`] under one hold of the lock. What there is no memory for, as
+    /// Gives back cached ranges, [`STORES`] under one hold of the lock. What there is no memory for, as
     /// `gfp` allows, stays cached. Looks at `most` ranges; if that is all of them, lets others run
     /// between. Returns how many were given back.
     fn sweep(&self, gfp: Gfp, most: usize) -> usize {
@@ -713,9 +719,8 @@ impl<T: Tlb> Space<T> {
         let mut given_back = 0_usize;
         let mut seen = 0;
         while seen < most {
-            let hold = self.cpus.hold();
             let mut table = self.table.lock();
-            for _ in 0..BATCH {
+            for _ in 0..STORES {
                 // One by one, so that no range is out of sight when the lock is dropped.
                 let Some(area) = self.cache.sweep(&mut sweep) else {
                     return given_back;
@@ -731,8 +736,7 @@ impl<T: Tlb> Space<T> {
                 }
             }
             drop(table);
-            drop(hold);
-            seen = seen.saturating_add(BATCH);
+            seen = seen.saturating_add(STORES);
             if most == usize::MAX {
                 mm::cond_resched();
             }
@@ -756,14 +760,12 @@ impl<T: Tlb> Space<T> {
                 self.tlb.release_shadow(span);
                 self.tlb.flush_shadow(span);
             }
-            let hold = self.cpus.hold();
             let mut table = self.table.lock();
             let mut result = table.free_block(span);
             if result == Err(StoreError::NoMemory) && gfp.may_block() && table.nomem(gfp) {
                 result = table.free_block(span);
             }
             drop(table);
-            drop(hold);
             let counters = &self.cpus.here().counters;
             if result.is_err() {
                 counters.give_back_nomem.one();
@@ -787,7 +789,7 @@ impl<T: Tlb> Space<T> {
         loop {
             let mut table = self.table.lock();
             let mut block = None;
-            for _ in 0..BATCH {
+            for _ in 0..LOOKS {
                 let (span, entry) = table.entry_from(addr)?;
                 match entry {
                     Entry::Area(_, Use::Unlinked) => return Some(span),
@@ -832,12 +834,6 @@ impl<T: Tlb> Space<T> {
     /// What all CPUs have counted.
     pub(crate) fn counters(&self) -> Totals {
         self.cpus.totals()
-    }
-
-    /// The longest that what takes long has waited for a lock of the allocator and held it, in
-    /// nanoseconds.
-    pub(crate) fn longest_hold(&self) -> usize {
-        self.cpus.longest_hold()
     }
 
     /// What it flushes.

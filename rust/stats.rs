@@ -79,10 +79,6 @@ counters! {
     purge,
     /// areas purged
     purge_areas,
-    /// ranges flushed one by one
-    flush_ranges,
-    /// flushes of one range that covers many
-    flush_covered,
     /// ranges kept in the cache
     cache_put,
     /// ranges given back to the tree

@@ -91,6 +91,11 @@ impl FlushLog {
         Some((ranges.reduce(Span::join)?, noted.areas))
     }
 
+    /// Returns the number of flushes since the last call.
+    pub(crate) fn flushes(&self) -> usize {
+        self.note().len
+    }
+
     /// The same, range by range.
     fn note(&self) -> Noted {
         core::mem::take(&mut *self.noted.lock())

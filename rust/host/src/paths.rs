@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Tests that need what only the host has: searches in all small spaces there are, a TLB with shadow
-//! memory, a clock that ticks, and memory that fails while a space is made.
+//! memory, and memory that fails while a space is made.
 
 use crate::{
     area::Attributes,
@@ -412,23 +412,6 @@ fn a_cpu_where_nobody_was_starts_a_block() {
     std::thread::scope(|scope| while !scope.spawn(is_elsewhere).join().expect("no panic") {});
     assert_eq!(space.counters().block_new, 2);
     free_everything(&space);
-}
-
-/// Who gives ranges back holds the lock for some time, and what was the longest is known.
-#[test]
-fn the_longest_hold_is_known() {
-    let home = Span::with_size(64 << 20, 64 * PAGE_SIZE).expect("not empty");
-    let space = Space::new(home, FlushLog::new().expect("memory")).expect("memory");
-    assert_eq!(space.longest_hold(), 0);
-    let area = space.alloc(&request(&space, PAGE_SIZE)).expect("room");
-    let start = space.start_of_busy(area).expect("busy");
-    space.retire(space.unlink(start).expect("busy"));
-    space.purge(None, true);
-    let longest = space.longest_hold();
-    assert!(longest > 0);
-    // A shorter one does not take its place.
-    space.purge(None, true);
-    assert!(space.longest_hold() >= longest);
 }
 
 /// A space is made or not: with the n-th allocation failing there is none, and nothing is left.
