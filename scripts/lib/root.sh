@@ -94,7 +94,7 @@ root_download() {
 
 # root_unpack: makes $CACHE/root.new from the downloaded packages.
 root_unpack() {
-	local new=$CACHE/root.new source=() args
+	local new=$CACHE/root.new source=() args mode
 	rm -rf --one-file-system "$new"
 	[ -n "${KERNEL_TARBALL:-}" ] || source=("linux-source-$KVER_SERIES")
 	args=(--variant=minbase --dpkgopt=force-unsafe-io --aptopt='Acquire::Languages "none"'
@@ -109,8 +109,9 @@ root_unpack() {
 		unshare --mount --propagation private mmdebstrap --mode=root --format=directory "${args[@]}" "$new" "$CACHE/apt/sources.list"
 	else
 		# The files must belong to this user, not to the ids of a user namespace: they travel as a tar stream.
+		mode=$(root_mode)
 		mkdir "$new"
-		TMPDIR=/var/tmp mmdebstrap --mode="$(root_mode)" --format=tar "${args[@]}" - "$CACHE/apt/sources.list" |
+		TMPDIR=/var/tmp mmdebstrap --mode="$mode" --format=tar "${args[@]}" - "$CACHE/apt/sources.list" |
 			tar -x --no-same-owner --exclude='./dev/*' -C "$new"
 		chmod -R u+rwX "$new"
 	fi
@@ -153,15 +154,20 @@ root_busybox_arm() {
 	mv "$new" "$CACHE/busybox-arm"
 }
 
-# root_mode: prints how mmdebstrap can work for a user who is not root.
+# root_mode: prints how mmdebstrap can work for a user who is not root; dies with the packages to ask for when it cannot. Call it
+# where "die" ends the script: not inside an argument.
 root_mode() {
+	local tool missing=()
 	if command -v newuidmap >/dev/null && grep -q "^\($(id -un)\|$(id -u)\):" /etc/subuid 2>/dev/null; then
 		echo unshare
 	elif command -v fakechroot >/dev/null; then
 		echo fakechroot
 	else
-		die "making the root folder without being root needs user namespaces with subordinate ids or fakechroot;" \
-			"ask an administrator for: apt-get install uidmap (and a line for $(id -un) in /etc/subuid and /etc/subgid)"
+		for tool in newuidmap mmdebstrap bwrap; do
+			command -v "$tool" >/dev/null || missing+=("$(sed 's/newuidmap/uidmap/; s/bwrap/bubblewrap/' <<<"$tool")")
+		done
+		die "without being root, the toolchain root needs subordinate user ids; ask an administrator" \
+			"${missing[*]:+to run \"apt-get install ${missing[*]}\", and }for a line such as \"$(id -un):100000:65536\" in /etc/subuid and in /etc/subgid"
 	fi
 }
 
@@ -217,6 +223,8 @@ prepare_root() {
 		return 0
 	fi
 	[ ! -e "$CACHE/root/.vmap-rust-stamp" ] || say "the root folder is damaged or of an older recipe: making it again"
+	# What only an administrator can add is asked for before anything is downloaded.
+	[ "$(id -u)" = 0 ] || root_mode >/dev/null
 	root_host_tools
 	root_check_bwrap
 	need_space 4500 "the root folder"

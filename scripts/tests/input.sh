@@ -46,6 +46,18 @@ check "TOOLCHAIN=host names each missing tool" sh -c 'PATH=$1 TOOLCHAIN=host LLV
 	out=$(cat); for tool in clang-22 rustc bindgen flex qemu-system-aarch64; do
 		echo "$out" | grep -q "^missing tool: $tool (Debian package " || exit 1; done; }' sh "$WORK/bare" "$S/prepare"
 
+# A plain user on a machine that gives nobody subordinate ids: one line names the packages, and nothing else starts.
+mkdir "$WORK/plain-user"
+printf '#!/bin/sh\n[ "$1" = -u ] && echo 54321 || echo plain-user\n' >"$WORK/plain-user/id"
+printf '#!/bin/sh\necho "apt-get must not start"\n' >"$WORK/plain-user/apt-get"
+chmod +x "$WORK/plain-user/id" "$WORK/plain-user/apt-get"
+# shellcheck disable=SC2016 # the inner shell expands it
+check "plain user without subordinate ids: one line names the packages" sh -c '
+	out=$(PATH=$1:$2 VMAP_RUST_CACHE=$3 "$4" root 2>&1 </dev/null); [ $? = 1 ] || { echo "$out"; exit 1; }
+	[ "$(echo "$out" | wc -l)" = 1 ] && echo "$out" |
+		grep -q "ask an administrator to run \"apt-get install uidmap mmdebstrap bubblewrap\", and for a line such as \"plain-user:" ||
+		{ echo "$out"; exit 1; }' sh "$WORK/plain-user" "$WORK/bare" "$WORK/plain-cache" "$S/prepare"
+
 # A mirror that does not answer: one line, and nothing that looks like a root.
 mkdir "$WORK/noapt"
 printf '#!/bin/sh\ncase $* in *indextargets*) echo "http://127.0.0.1:9/debian Debian" ;; *) exec "%s" "$@" ;; esac\n' \
