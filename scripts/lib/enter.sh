@@ -34,6 +34,7 @@ root_env() {
 		--setenv PATH "/usr/lib/ccache:/opt/cargo/bin:/usr/lib/llvm-22/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 		--setenv LIBCLANG_PATH /usr/lib/llvm-22/lib
 		--setenv HOME "$CACHE/home" --setenv CARGO_HOME "$CACHE/home/.cargo"
+		--setenv CCACHE_DEPEND 1
 		--setenv CCACHE_DIR "$CACHE/ccache" --setenv CCACHE_MAXSIZE "${CCACHE_MAXSIZE:-5G}"
 		--setenv LANG C.UTF-8 --setenv LC_ALL C.UTF-8
 		--setenv TOOLCHAIN root --setenv VMAP_RUST_CACHE "$CACHE" --setenv VMAP_RUST_IN_ROOT 1
@@ -92,7 +93,7 @@ in_root() {
 		"$@"
 	elif [ "$TOOLCHAIN" = host ]; then
 		# ccache takes part when the system has its wrapper folder.
-		PATH=/usr/lib/ccache:$PATH CCACHE_DIR=$CACHE/ccache env "$@"
+		PATH=/usr/lib/ccache:$PATH CCACHE_DEPEND=1 CCACHE_DIR=$CACHE/ccache env "$@"
 	else
 		[ -f "$CACHE/root/.vmap-rust-stamp" ] || die "the toolchain is not ready; run scripts/prepare"
 		in_root_at "$CACHE/root" "$@"
