@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The area object, and tokens that say in which state it is.
+//! The area object, and its states as types (typestates).
 //!
-//! An area goes through these states, and the only ways from one to the next are functions that
-//! take the token of the one and give the token of the other:
+//! An [`Area<S>`] is the token of an area in state `S`. An area changes its state only by a function that
+//! takes the token of the old state and returns the token of the new one:
 //!
 //! ```text
 //! New --prepare--> Ready --busy--> (busy) --leave--> Leaving --wait for readers--> Unlinked
@@ -16,20 +16,20 @@
 //!                                         +---------- erase ----------+----> New --> freed
 //! ```
 //!
-//! A busy area has no token: the index owns it, and C code uses it. The state is in the object
-//! itself, in `vmap_area::flags`, so that going from one to the next changes no index. A [`Lazy`] area
-//! becomes [`Flushed`] only with the [`Flush`] that says so, and only a [`Flushed`] or [`Cached`] one
-//! can be handed out again or erased: what is not flushed cannot be reused.
+//! A busy area has no token: the index owns it, and C code uses it. The object itself stores the state,
+//! in `vmap_area::flags`, so that a change of state changes no index. A [`Lazy`] area becomes [`Flushed`]
+//! only with a [`Flush`] as proof, and only a [`Flushed`] or [`Cached`] area can be reused or erased:
+//! a range cannot be reused before the TLB flush.
 //!
-//! The objects of small areas are part of a block ([`crate::objects`]), whose bitmaps say what is lazy
-//! and what is free; there an area ends with [`Area::vacate`].
+//! The objects of small areas are part of a block ([`crate::objects`]), whose bitmaps record which units
+//! are lazy and which are free. [`Area::vacate`] ends the use of such an object.
 //!
 //! # Reading without a lock
 //!
-//! The memory of an object stays one of an area object until a grace period of RCU is over, so a
-//! reader may look into what it has found ([`AreaPtr::look`]), and finds out whether that was busy
-//! all the while: the flags hold a generation that each new user increments. The owner writes the
-//! bounds before the flags say busy, and the flags say that it is not before the bounds change.
+//! The memory of an object remains an area object until an RCU grace period has passed, so a reader may
+//! read the object that it has found. [`AreaPtr::look`] detects a change of user: the flags hold a
+//! generation that each new user increments. The owner writes the bounds before it marks the area busy,
+//! and marks it not busy before it changes the bounds.
 //!
 //! C header: [`include/linux/vmalloc.h`](srctree/include/linux/vmalloc.h)
 
@@ -57,34 +57,34 @@ use kernel::{
     }, //
 };
 
-/// Where an area is, without the right to look into it.
+/// The address of an area object, without the right to access it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AreaPtr(NonNull<bindings::vmap_area>);
 
-// SAFETY: An address; what is behind it is guarded by tokens and locks.
+// SAFETY: It is only an address; tokens and locks guard the object.
 unsafe impl Send for AreaPtr {}
 
-/// What a busy area was seen to be.
+/// The bounds and flags of an area that a reader has seen busy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
     span: Span,
-    /// State and generation: the same flags, the same user.
+    /// State and generation: equal flags mean the same user.
     flags: usize,
 }
 
 impl Seen {
-    /// The addresses of the area.
+    /// Returns the addresses of the area.
     pub(crate) fn span(self) -> Span {
         self.span
     }
 
-    /// Is `addr` in the area?
+    /// Returns whether `addr` is in the area.
     pub(crate) fn contains(self, addr: usize) -> bool {
         self.span.contains(addr)
     }
 }
 
-/// The fields of an area object that others may read while its owner writes them.
+/// The fields of an area object that readers may read while the owner writes them.
 struct Fields<'a> {
     start: &'a Atomic<usize>,
     end: &'a Atomic<usize>,
@@ -92,26 +92,25 @@ struct Fields<'a> {
 }
 
 impl AreaPtr {
-    /// From a pointer; [`None`] if it is null.
+    /// Wraps a pointer; [`None`] if it is null.
     pub(crate) fn new(ptr: *mut bindings::vmap_area) -> Option<Self> {
         NonNull::new(ptr).map(Self)
     }
 
-    /// The pointer for C.
+    /// Returns the pointer for C.
     pub(crate) fn as_raw(self) -> *mut bindings::vmap_area {
         self.0.as_ptr()
     }
 
-    /// The fields that are shared.
+    /// Returns the shared fields.
     ///
     /// # Safety
     ///
-    /// The memory is one of an area object as long as the references are used, although perhaps not
-    /// always of the same area.
+    /// The memory is an area object as long as the references are used; its user may change.
     unsafe fn fields<'a>(self) -> Fields<'a> {
         let area = self.as_raw();
-        // SAFETY: By the safety requirements. These fields are accessed only here, and by C, which
-        // reads them when it owns or has pinned the area: then nobody writes them.
+        // SAFETY: By the safety requirements. Rust accesses these fields only here. C reads them only
+        // of an area that it owns or has pinned, and nobody writes them then.
         unsafe {
             Fields {
                 start: Atomic::from_ptr(&raw mut (*area).va_start),
@@ -121,28 +120,28 @@ impl AreaPtr {
         }
     }
 
-    /// What the area is, if it is busy.
+    /// Returns the bounds and flags of the area if it is busy.
     ///
     /// # Safety
     ///
-    /// The memory is one of an area object during the call: an RCU read lock is held since it was
-    /// found in an index, or the index cannot lose it.
+    /// The memory is an area object during the call: the caller has held an RCU read lock since before
+    /// it found the object in an index, or the object cannot leave the index.
     pub(crate) unsafe fn look(self) -> Option<Seen> {
         // SAFETY: By the safety requirements.
         let fields = unsafe { self.fields() };
-        // Acquire: with the release in `Area::busy()`, the bounds are those of this user, or newer.
+        // Acquire: pairs with the release in `busy()`. The bounds are those of this user or newer.
         let flags = fields.flags.load(Acquire);
         if code_of(flags) != BUSY_CODE {
             return None;
         }
         let span = Span::from_bounds(fields.start.load(Relaxed), fields.end.load(Relaxed))?;
-        // If the bounds are newer, then so are the flags after this: their old user has changed them
-        // with a full barrier, in `leave()`, before the new one wrote the bounds.
+        // If the bounds are newer, the flags read next are newer, too: `leave()` changed the flags, with
+        // a full barrier, before the next user wrote the bounds.
         barrier::smp_mb(barrier::Read);
         (fields.flags.load(Relaxed) == flags).then_some(Seen { span, flags })
     }
 
-    /// Makes a busy area one that is not found any more, if it is still what was `seen`.
+    /// Unlinks a busy area if its user is still the one in `seen`. Returns [`None`] if not.
     ///
     /// # Safety
     ///
@@ -151,14 +150,13 @@ impl AreaPtr {
         // SAFETY: By the safety requirements.
         let fields = unsafe { self.fields() };
         let left = (seen.flags & !STATE_MASK) | (Leaving::CODE << STATE_SHIFT);
-        // Full: for `look()`, and for readers that pin the area, see `pins`.
+        // Full: pairs with the read barrier in `look()` and with the readers of `pins`.
         fields.flags.cmpxchg(seen.flags, left, Full).ok()?;
-        // INVARIANT: It was busy, so there was no token. Nobody else can make one: that takes to find
-        // it busy.
+        // INVARIANT: A busy area has no token, and only this exchange from busy creates one.
         Some(Area::from_ptr(self))
     }
 
-    /// In which state the area is.
+    /// Returns the state of the area at some time during the call.
     ///
     /// # Safety
     ///
@@ -166,7 +164,7 @@ impl AreaPtr {
     pub(crate) unsafe fn what(self) -> Use {
         // SAFETY: By the safety requirements.
         let flags = unsafe { self.fields() }.flags.load(Relaxed);
-        // Relaxed: it says what was, at some time during the call.
+        // Relaxed: the state may change at once.
         match code_of(flags) {
             BUSY_CODE => Use::Busy,
             Cached::CODE => Use::Cached,
@@ -174,29 +172,29 @@ impl AreaPtr {
         }
     }
 
-    /// The flags of the area, for a report.
+    /// Returns the flags of the area at some time during the call.
     ///
     /// # Safety
     ///
     /// As [`AreaPtr::look`].
     pub(crate) unsafe fn flags(self) -> usize {
         // SAFETY: By the safety requirements.
-        // Relaxed: for a report.
+        // Relaxed: orders nothing; the caller has its own ordering.
         unsafe { self.fields() }.flags.load(Relaxed)
     }
 
-    /// Is this an object of a block that nobody uses?
+    /// Returns whether nobody uses this object of a block.
     ///
     /// # Safety
     ///
     /// As [`AreaPtr::look`].
     pub(crate) unsafe fn is_vacant(self) -> bool {
         // SAFETY: By the safety requirements.
-        // Relaxed: asked by who has claimed all pages of the block.
+        // Relaxed: the caller has claimed all units of the block, which orders this read.
         code_of(unsafe { self.fields() }.flags.load(Relaxed)) == VACANT_CODE
     }
 
-    /// The bounds of the area, whatever its state; they may be of two different users.
+    /// Returns the bounds of the area in any state. The two bounds may be those of two users.
     ///
     /// # Safety
     ///
@@ -204,23 +202,23 @@ impl AreaPtr {
     pub(crate) unsafe fn bounds(self) -> Option<Span> {
         // SAFETY: By the safety requirements.
         let fields = unsafe { self.fields() };
-        // Relaxed: as said.
+        // Relaxed: the bounds need not belong together.
         Span::from_bounds(fields.start.load(Relaxed), fields.end.load(Relaxed))
     }
 }
 
-/// What an area that is in an index is there for.
+/// The use of an area that is in an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
-    /// In use: can be found.
+    /// In use: lookups find it.
     Busy,
-    /// Out of use, and not yet free for anybody: from unlink to flush.
+    /// Out of use and still reserved: from unlink to flush.
     Unlinked,
     /// Free for a request of exactly its size.
     Cached,
 }
 
-/// What C wants to have in an area.
+/// The fields of an area that C sets in its request.
 ///
 /// # Invariants
 ///
@@ -237,7 +235,7 @@ impl Attributes {
         vm: core::ptr::null_mut(),
     };
 
-    /// Takes the attributes of a request.
+    /// Wraps the attributes of a request.
     ///
     /// # Safety
     ///
@@ -254,12 +252,12 @@ impl Attributes {
 
 /// `vmap_area::flags`: the low bits belong to C.
 const C_MASK: usize = (1 << STATE_SHIFT) - 1;
-/// Above them is the state.
+/// `vmap_area::flags`: the state is above the bits of C.
 const STATE_SHIFT: u32 = 16;
 const STATE_MASK: usize = 0x7 << STATE_SHIFT;
-/// The object is part of a block, and not of the cache of area objects.
+/// `vmap_area::flags`: the object is part of a block, not of the slab cache of area objects.
 const IN_BLOCK: usize = 1 << 19;
-/// The bits from this one on count the users of the object; they wrap around.
+/// `vmap_area::flags`: the bits from this one on count the users of the object. The count wraps around.
 const GENERATION: usize = 1 << 20;
 
 const fn code_of(flags: usize) -> usize {
@@ -270,7 +268,7 @@ const fn code_of(flags: usize) -> usize {
 pub(crate) trait State {
     /// Value in `vmap_area::flags`.
     const CODE: usize;
-    /// Is the range of the area reserved in the tree?
+    /// Whether the range of the area is reserved in the tree.
     const RESERVED: bool;
 }
 
@@ -286,30 +284,30 @@ macro_rules! states {
 }
 
 states! {
-    /// An object that stands for no range.
+    /// An object without a range.
     New = 2, reserved: false;
-    /// As [`New`] or [`Cached`], with the bounds and attributes of its next user.
+    /// Prepared with the bounds and attributes of its next user.
     Ready = 2, reserved: true;
-    /// Not found any more by new readers; old ones may still look at it.
+    /// New lookups do not find it; earlier readers may still have it pinned.
     Leaving = 3, reserved: true;
-    /// Out of use, its mappings may still be there.
+    /// Out of use, perhaps still mapped.
     Unlinked = 3, reserved: true;
-    /// Unmapped, but some TLB may still hold its mappings.
+    /// Unmapped, perhaps still in some TLB.
     Lazy = 4, reserved: true;
     /// In no TLB.
     Flushed = 5, reserved: true;
-    /// As [`Flushed`], and kept for the next request of its size.
+    /// In no TLB, and kept for the next request of its size.
     Cached = 6, reserved: true;
 }
 
-/// [`State::CODE`] of an object of a block that nobody uses: also that of zeroed memory.
+/// [`State::CODE`] of an unused object of a block. Zeroed memory has this code.
 const VACANT_CODE: usize = 0;
-/// The same of an area that is busy.
+/// [`State::CODE`] of a busy area.
 const BUSY_CODE: usize = 1;
-/// The same of one whose token was dropped.
-const LOST_CODE: usize = 7;
+/// [`State::CODE`] of an area whose token was dropped.
+const LEAKED_CODE: usize = 7;
 
-/// States in which nobody looks at the area, so that it can be prepared for a new user.
+/// States of areas that can be prepared for a new user.
 pub(crate) trait Idle: State {}
 impl Idle for New {}
 impl Idle for Cached {}
@@ -318,10 +316,11 @@ impl Idle for Cached {}
 ///
 /// # Invariants
 ///
-/// `ptr` points to an area object that only the owner of the token changes; pinned readers may read
-/// it if `S` is [`Leaving`], and readers without a lock what [`AreaPtr::look`] reads, always. If
-/// `S::RESERVED`, exactly its range is reserved for it.
-#[must_use = "an area that is dropped is lost"]
+/// - `ptr` points to an area object that only the owner of the token changes.
+/// - Lockless readers read only the fields that [`AreaPtr::look`] reads, in any state; pinned readers
+///   read all fields if `S` is [`Leaving`].
+/// - If `S::RESERVED`, exactly its range is reserved for it.
+#[must_use = "dropping an area leaks its range"]
 pub(crate) struct Area<S: State> {
     ptr: AreaPtr,
     _state: PhantomData<S>,
@@ -331,7 +330,7 @@ pub(crate) struct Area<S: State> {
 unsafe impl<S: State> Send for Area<S> {}
 
 impl<S: State> Area<S> {
-    /// The token for the area at `ptr`: the caller argues that the invariants hold.
+    /// Creates the token for the area at `ptr`. The caller argues that the type invariants hold.
     fn from_ptr(ptr: AreaPtr) -> Self {
         Self {
             ptr,
@@ -340,57 +339,57 @@ impl<S: State> Area<S> {
     }
 
     fn fields(&self) -> Fields<'_> {
-        // SAFETY: By the type invariants, the object is ours.
+        // SAFETY: By the type invariants, `ptr` points to an area object.
         unsafe { self.ptr.fields() }
     }
 
-    /// Sets the code of the state.
+    /// Stores the code of the state.
     fn set_code(&self, code: usize) {
         let flags = self.fields().flags;
-        // Relaxed: readers only use what is busy, and no code set here says so. Load and store: only
-        // the owner writes.
+        // Relaxed: readers use only busy areas, and no caller stores the busy code. A load and a store
+        // are enough because only the owner writes.
         let others = flags.load(Relaxed) & !STATE_MASK;
         flags.store(others | (code << STATE_SHIFT), Relaxed);
     }
 
-    /// Goes to another state, for which the invariants hold as well.
+    /// Changes the state to `T`, for which the caller argues that the type invariants hold.
     fn into_state<T: State>(self) -> Area<T> {
         self.set_code(T::CODE);
         Area::from_ptr(self.into_ptr())
     }
 
-    /// Where the area is.
+    /// Returns the address of the area object.
     pub(crate) fn ptr(&self) -> AreaPtr {
         self.ptr
     }
 
-    /// Gives up the token: the index or C code has the area from now on.
+    /// Gives up the token: the index or C code owns the area from now on.
     pub(crate) fn into_ptr(self) -> AreaPtr {
         ManuallyDrop::new(self).ptr
     }
 
-    /// Is the object part of a block?
+    /// Returns whether the object is part of a block.
     pub(crate) fn is_in_block(&self) -> bool {
-        // Relaxed: it never changes.
+        // Relaxed: this flag never changes.
         self.fields().flags.load(Relaxed) & IN_BLOCK != 0
     }
 
-    /// The addresses of the area.
+    /// Returns the addresses of the area.
     pub(crate) fn span(&self) -> Option<Span> {
         let fields = self.fields();
         // Relaxed: only the owner writes them.
         Span::from_bounds(fields.start.load(Relaxed), fields.end.load(Relaxed))
     }
 
-    /// Size in pages, guard page included.
+    /// Returns the size in pages, guard page included.
     pub(crate) fn pages(&self) -> usize {
         self.span().map_or(0, Span::size) / crate::range::PAGE_SIZE
     }
 
-    /// Sets `vmap_area::vm`, which is also the link of lists of areas that have none.
+    /// Sets `vmap_area::vm`, which links lists of areas that have no `vm_struct`.
     fn set_vm(&self, vm: *mut bindings::vm_struct) {
-        // SAFETY: By the type invariants, the object is ours, and nobody else reads this field of an
-        // area that is not busy.
+        // SAFETY: By the type invariants, only the owner of the token changes the object, and nobody
+        // reads this field of an area that is neither busy nor pinned.
         unsafe { (*self.ptr.as_raw()).__bindgen_anon_1.vm = vm };
     }
 }
@@ -398,15 +397,15 @@ impl<S: State> Area<S> {
 impl<S: State> Drop for Area<S> {
     fn drop(&mut self) {
         if S::RESERVED {
-            // The range stays reserved: safe, but lost.
-            self.set_code(LOST_CODE);
-            mm::refuse!("area {:?} was lost in state {}", self.span(), S::CODE);
+            // The range stays reserved: a leak is safe, reuse would not be.
+            self.set_code(LEAKED_CODE);
+            mm::refuse!("area {:?} was leaked in state {}", self.span(), S::CODE);
         } else if self.is_in_block() {
             self.set_code(VACANT_CODE);
         } else {
-            // SAFETY: By the type invariants, nobody else uses the object, and no range is
-            // reserved for it. Readers that still look at it find it not busy; its memory remains one
-            // of an area object as long as they may look.
+            // SAFETY: By the type invariants, nobody else changes the object, and no range is reserved
+            // for it. Lockless readers find it not busy, and the slab cache is type-safe by RCU, so the
+            // memory remains an area object while they read it.
             unsafe { bindings::vmap_area_cache_free(self.ptr.as_raw()) };
         }
     }
@@ -415,24 +414,24 @@ impl<S: State> Drop for Area<S> {
 impl Area<New> {
     /// Allocates an area object. Sleeps if `gfp` allows it.
     pub(crate) fn alloc(gfp: mm::Gfp, node: i32) -> Option<Self> {
-        // SAFETY: No requirements but the context, which `gfp` tells.
+        // SAFETY: The only requirement is the context, which `gfp` describes.
         let ptr = AreaPtr::new(unsafe { bindings::vmap_area_cache_alloc(gfp.as_raw(), node) })?;
-        // INVARIANT: The object is ours, and no range is reserved for it.
+        // INVARIANT: The slab cache gave the object to this caller only. No range is reserved for it.
         let area = Self::from_ptr(ptr);
         let flags = area.fields().flags;
-        // The generation goes on, for readers that still look at the former user of the memory.
+        // Keep the generation: readers may still look at the memory's previous user.
         let generation = flags.load(Relaxed) & !(GENERATION - 1);
-        // Relaxed: as in `set_code()`.
+        // Relaxed: readers use only busy areas.
         flags.store(generation | (New::CODE << STATE_SHIFT), Relaxed);
         Some(area)
     }
 
-    /// Takes the object at `ptr` of a block, if nobody uses it.
+    /// Claims the object at `ptr` of a block if nobody uses it.
     ///
     /// # Safety
     ///
-    /// The memory is one of an area object of a block, zeroed at first, as long as the token or a
-    /// busy area lives.
+    /// The memory is an area object of a block, zeroed initially, as long as the token or a busy area
+    /// lives.
     pub(crate) unsafe fn occupy(ptr: AreaPtr) -> Option<Self> {
         // SAFETY: By the safety requirements.
         let flags = unsafe { ptr.fields() }.flags;
@@ -441,10 +440,9 @@ impl Area<New> {
             return None;
         }
         let new = (old & !(GENERATION - 1)) | IN_BLOCK | (New::CODE << STATE_SHIFT);
-        // Acquire: after what the last user did, see the release in `vacate()`.
+        // Acquire: pairs with the release in `vacate()` of the last user.
         flags.cmpxchg(old, new, Acquire).ok()?;
-        // INVARIANT: Nobody had a token for it, as that takes another state, and only one can change
-        // this one.
+        // INVARIANT: A vacant object has no token, and only one caller's exchange succeeds.
         Some(Self::from_ptr(ptr))
     }
 }
@@ -474,14 +472,13 @@ impl<S: Idle> Area<S> {
 }
 
 impl Area<Ready> {
-    /// Makes the area busy: from now on it can be found by who finds its object.
+    /// Makes the area busy: lookups that find its object accept it from now on.
     ///
-    /// The caller has reserved its range, and has made sure that the object can be found in an index
-    /// as long as the area is busy.
+    /// The caller has reserved the range, and keeps the object in an index as long as the area is busy.
     pub(crate) fn busy(self) -> AreaPtr {
         let flags = self.fields().flags;
         let others = flags.load(Relaxed) & !STATE_MASK;
-        // Release: who sees it busy sees what `prepare()` wrote.
+        // Release: a reader that sees the busy flags sees what `prepare()` wrote.
         flags.store(others | (BUSY_CODE << STATE_SHIFT), Release);
         self.into_ptr()
     }
@@ -492,65 +489,64 @@ impl Area<Ready> {
     ///
     /// No range is reserved for it.
     pub(crate) unsafe fn undo(self) -> Area<New> {
-        // INVARIANT: By the safety requirements.
+        // INVARIANT: By the safety requirements, no range is reserved.
         self.into_state()
     }
 }
 
 impl Area<Leaving> {
-    /// Says that no reader looks at the area any more.
+    /// Ends the wait for readers: no reader has the area pinned any more.
     ///
     /// # Safety
     ///
-    /// All readers that had pinned the area have let go of it since it was unlinked.
+    /// All readers that had pinned the area have unpinned it since it was unlinked.
     pub(crate) unsafe fn left(self) -> Area<Unlinked> {
-        // INVARIANT: By the safety requirements, nobody else uses the object. The code is the same.
+        // INVARIANT: By the safety requirements, no pinned reader is left. Both states have one code.
         Area::from_ptr(self.into_ptr())
     }
 }
 
 impl Area<Unlinked> {
-    /// Takes back an area from C code, or [`None`] if it is in no state to be given back.
+    /// Takes back an area from C code; [`None`] if the area is not unlinked.
     ///
     /// # Safety
     ///
-    /// `ptr` came from [`Area::into_ptr`] of an unlinked area, and nobody uses it any more. That it
-    /// came back once already is not undefined behaviour as long as the object was not freed.
+    /// `ptr` came from [`Area::into_ptr`] of an unlinked area, and nobody uses it any more. A second
+    /// return of an area is detected as long as its object was not freed.
     pub(crate) unsafe fn from_c(ptr: AreaPtr) -> Option<Self> {
         // SAFETY: By the safety requirements, the object is valid.
         let flags = unsafe { ptr.flags() };
         if code_of(flags) != Unlinked::CODE {
             return None;
         }
-        // INVARIANT: By the safety requirements, the object is ours, and its state says so too.
+        // INVARIANT: By the safety requirements, nobody else uses the object, and its state is unlinked.
         Some(Self::from_ptr(ptr))
     }
 
     /// Marks the area as unmapped but not flushed.
     pub(crate) fn retire(self) -> Area<Lazy> {
-        // The vm_struct is freed by C code at any time now.
+        // C code may free the vm_struct at any time now.
         self.set_vm(core::ptr::null_mut());
-        // INVARIANT: As long as it is reserved, any state without a user is as good.
+        // INVARIANT: The range stays reserved, which is all that `Lazy` requires.
         self.into_state()
     }
 
-    /// Marks the area as flushed, as there was nothing to flush.
+    /// Marks the area as flushed because it never needed a flush.
     ///
-    /// The caller knows that nothing was ever mapped there since it was allocated: this is what the
-    /// `release` operation of C is for.
+    /// The caller knows that nothing was mapped there since its allocation. The C operation `release` is
+    /// for such areas.
     pub(crate) fn never_mapped(self) -> Area<Flushed> {
         self.set_vm(core::ptr::null_mut());
-        // INVARIANT: As above.
+        // INVARIANT: The range stays reserved, and no TLB can hold a page that was never mapped.
         self.into_state()
     }
 
-    /// Gives the object back to its block. From now on it stands for no range; what the block keeps
-    /// reserved is in its bitmaps.
+    /// Gives the object back to its block. The bitmaps of the block keep the range reserved.
     pub(crate) fn vacate(self) {
         self.set_vm(core::ptr::null_mut());
         let flags = self.fields().flags;
         let others = flags.load(Relaxed) & !STATE_MASK;
-        // Release: before the next user of the object, see the acquire in `occupy()`.
+        // Release: pairs with the acquire in `occupy()` of the next user.
         flags.store(others | (VACANT_CODE << STATE_SHIFT), Release);
         let _ = self.into_ptr();
     }
@@ -564,24 +560,24 @@ impl Area<Flushed> {
 }
 
 impl<S: State> Area<S> {
-    /// Says that no range is reserved for the area any more.
+    /// Turns the area into an object without a range.
     ///
     /// # Safety
     ///
     /// Its entry is no longer in the tree.
     pub(crate) unsafe fn erased(self) -> Area<New> {
-        // INVARIANT: By the safety requirements.
+        // INVARIANT: By the safety requirements, no range is reserved.
         self.into_state()
     }
 }
 
-/// Areas in state `S`, in a row, first in first out; linked through the areas themselves.
+/// A first-in-first-out list of areas in state `S`, linked through the area objects.
 ///
 /// # Invariants
 ///
-/// - `first` and `last` are both there or both not; if so, `last` is reached from `first` by
-///   following `vmap_area::vm`, which is the link here, `len` areas in all, and the last one's is null.
-/// - The list owns the tokens of all of them.
+/// - `first` and `last` are both [`Some`] or both [`None`]. If [`Some`], `vmap_area::vm` links `len` areas
+///   from `first` to `last`, and is null in `last`.
+/// - The list owns the tokens of all its areas.
 pub(crate) struct AreaList<S: State> {
     first: Option<AreaPtr>,
     last: Option<AreaPtr>,
@@ -590,9 +586,9 @@ pub(crate) struct AreaList<S: State> {
 }
 
 impl<S: State> AreaList<S> {
-    /// A list without areas.
+    /// Creates an empty list.
     pub(crate) const fn new() -> Self {
-        // INVARIANT: Both ends are not there.
+        // INVARIANT: Both ends are `None`.
         Self {
             first: None,
             last: None,
@@ -601,41 +597,41 @@ impl<S: State> AreaList<S> {
         }
     }
 
-    /// Number of areas.
+    /// Returns the number of areas.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Is there no area?
+    /// Returns whether the list is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.first.is_none()
     }
 
-    /// Adds what is linked from `first` to `last`, `len` areas in all.
+    /// Appends the `len` areas that are linked from `first` to `last`.
     fn link(&mut self, first: AreaPtr, last: AreaPtr, len: usize) {
         match self.last {
             // SAFETY: By the type invariants, the list owns the area.
             Some(end) => unsafe { (*end.as_raw()).__bindgen_anon_1.vm = first.as_raw().cast() },
             None => self.first = Some(first),
         }
-        // INVARIANT: The new ones are reached from the former last.
+        // INVARIANT: The previous last area links to `first`.
         self.last = Some(last);
         self.len = self.len.wrapping_add(len);
     }
 
-    /// Adds an area at the end.
+    /// Appends an area.
     pub(crate) fn push(&mut self, area: Area<S>) {
         area.set_vm(core::ptr::null_mut());
         let ptr = area.into_ptr();
         self.link(ptr, ptr, 1);
     }
 
-    /// Takes the area at the front.
+    /// Removes the first area.
     pub(crate) fn pop(&mut self) -> Option<Area<S>> {
         let ptr = self.first?;
         // SAFETY: By the type invariants, the list owns the area.
         let next = unsafe { (*ptr.as_raw()).__bindgen_anon_1.vm };
-        // INVARIANT: The next one is the first now; if there is none, the list is empty.
+        // INVARIANT: The next area becomes the first; without one, the list is empty.
         self.first = AreaPtr::new(next.cast());
         if self.first.is_none() {
             self.last = None;
@@ -645,12 +641,12 @@ impl<S: State> AreaList<S> {
         Some(Area::from_ptr(ptr))
     }
 
-    /// Takes all areas out of the list.
+    /// Moves all areas to a new list.
     pub(crate) fn take(&mut self) -> Self {
         core::mem::replace(self, Self::new())
     }
 
-    /// Adds all areas of `other` at the end.
+    /// Appends all areas of `other`.
     pub(crate) fn append(&mut self, mut other: Self) {
         if let (Some(first), Some(last)) = (other.first.take(), other.last.take()) {
             // INVARIANT: `other` gives up their tokens.
@@ -661,10 +657,11 @@ impl<S: State> AreaList<S> {
 }
 
 impl AreaList<Lazy> {
-    /// Says that the areas were flushed, as `_flush` shows. The only way from [`Lazy`] to [`Flushed`].
+    /// Turns the areas into flushed ones, with `_flush` as proof: the only way from [`Lazy`] to
+    /// [`Flushed`].
     pub(crate) fn flushed(mut self, _flush: &Flush) -> AreaList<Flushed> {
-        // INVARIANT: The chain is the same; the codes in the objects are set with the next step, and
-        // until then say that the area is out of use, which is what others want to know.
+        // INVARIANT: The links are unchanged. The objects keep the code of `Lazy` until their next
+        // change of state; others only read from it that the areas are not busy.
         let flushed = AreaList {
             first: self.first.take(),
             last: self.last.take(),
