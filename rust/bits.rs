@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Bitmaps of the units of a block, which several CPUs change at once.
+//! Bitmaps of the units of a block, which several CPUs change concurrently.
 //!
-//! Who clears bits to own them does it by compare and exchange. Everybody else changes bits that are
-//! already his to change, and known to be the opposite, so adding and subtracting sets and clears them
-//! without a carry into the bits of others.
+//! Bits are claimed by compare-exchange. The claimant is then their only writer and knows their value, so
+//! add and subtract set and clear them without a carry into neighbours.
 
 use kernel::sync::atomic::{
     Acquire,
@@ -18,19 +17,20 @@ use kernel::sync::atomic::{
 // CAST: A number of bits fits in a `usize`.
 pub(crate) const BITS: usize = usize::BITS as usize;
 
-/// Number of bits: units in a block.
+/// Bits in a map: units in a block.
 pub(crate) const UNITS: usize = 512;
 
 /// Words in a map.
 pub(crate) const WORDS: usize = UNITS / BITS;
 
-/// How often to try again to own bits in several words that others are taking.
+/// Attempts to claim bits in several words while other CPUs claim them, too.
 const MAX_TRIES: usize = 4;
 
-/// A map as it was read, word by word.
+/// A snapshot of a map, read word by word.
 pub(crate) type Words = [usize; WORDS];
 
-/// Bits `first` to `first + len - 1` of a word, as far as it has them. `first` is below [`BITS`].
+/// Returns a mask of bits `first` to `first + len - 1`, cut off at the end of the word. `first` is below
+/// [`BITS`].
 const fn mask(first: usize, len: usize) -> usize {
     let bits = if len >= BITS {
         usize::MAX
@@ -41,8 +41,8 @@ const fn mask(first: usize, len: usize) -> usize {
     bits.wrapping_shl(first as u32)
 }
 
-/// Calls `what` for the words that bits `first` to `first + len - 1` are in, with those bits of each, as
-/// long as it returns true. Returns whether it always did.
+/// Calls `what` for each word that holds some of bits `first` to `first + len - 1`, with the index of the
+/// word and a mask of these bits, until it returns false. Returns whether it never did.
 #[inline(always)]
 fn each_word(first: usize, len: usize, mut what: impl FnMut(usize, usize) -> bool) -> bool {
     let mut word = first / BITS;
@@ -51,7 +51,7 @@ fn each_word(first: usize, len: usize, mut what: impl FnMut(usize, usize) -> boo
     loop {
         let here = BITS.wrapping_sub(bit);
         if rest <= here {
-            // The only word, mostly.
+            // Most runs are within one word.
             return what(word, mask(bit, rest));
         }
         if !what(word, mask(bit, here)) {
@@ -63,22 +63,22 @@ fn each_word(first: usize, len: usize, mut what: impl FnMut(usize, usize) -> boo
     }
 }
 
-/// One bit in each `1 << align`, for alignments within a word.
+/// For each `align` below the size of a word, a mask of the bits that are multiples of `1 << align`.
 const ALIGNED: [usize; 6] = [
     usize::MAX,
     usize::MAX / 0x3,
     usize::MAX / 0xf,
     usize::MAX / 0xff,
     usize::MAX / 0xffff,
-    // Two in a word of 64 bits, one in a word of 32.
+    // Two bits in a 64-bit word, one in a 32-bit word.
     (usize::MAX / 2 + 1) >> 31 | 1,
 ];
 
-/// Where `len` set bits in a row begin in `word`, at a multiple of `1 << align`; the lowest such place.
-/// Both are at most a word.
+/// Returns the first bit of the lowest run of `len` set bits in `word` that starts at a multiple of
+/// `1 << align`. Neither `len` nor `1 << align` exceeds a word.
 #[inline(always)]
 fn run_in_word(word: usize, len: usize, align: u32) -> Option<usize> {
-    // Afterwards, a bit is set if it and the `len - 1` above it were set.
+    // After this loop a bit is set if it and the `len - 1` bits above it were set.
     let mut starts = word;
     let mut have = 1;
     while have < len {
@@ -93,7 +93,7 @@ fn run_in_word(word: usize, len: usize, align: u32) -> Option<usize> {
     (starts != 0).then(|| starts.trailing_zeros() as usize)
 }
 
-/// Where `len` set bits in a row begin, at a multiple of `1 << align`; the lowest such place.
+/// Returns the first bit of the lowest run of `len` set bits that starts at a multiple of `1 << align`.
 pub(crate) fn find_run(words: &Words, len: usize, align: u32) -> Option<usize> {
     let step = 1_usize.checked_shl(align)?;
     let mut first = 0;
@@ -104,13 +104,13 @@ pub(crate) fn find_run(words: &Words, len: usize, align: u32) -> Option<usize> {
         }
         match last_clear(words, first, len) {
             None => return Some(first),
-            // No run over this one.
+            // No run contains this bit.
             Some(clear) => first = clear.saturating_add(1),
         }
     }
 }
 
-/// The highest clear bit of `first` to `first + len - 1`.
+/// Returns the highest clear bit of `first` to `first + len - 1`.
 fn last_clear(words: &Words, first: usize, len: usize) -> Option<usize> {
     let mut found = None;
     each_word(first, len, |index, mask| {
@@ -123,21 +123,21 @@ fn last_clear(words: &Words, first: usize, len: usize) -> Option<usize> {
     found
 }
 
-/// The number of the lowest set bit of word `index`, which is `word`, and not 0.
+/// Returns the number in the map of the lowest set bit of `word`, the word at `index`, which is not 0.
 #[inline(always)]
 fn lowest(index: usize, word: usize) -> usize {
     // CAST: A number of bits fits in a `usize`.
     index.wrapping_mul(BITS) | word.trailing_zeros() as usize
 }
 
-/// The same of the highest.
+/// Returns the number in the map of the highest set bit of `word`, the word at `index`, which is not 0.
 #[inline(always)]
 fn highest(index: usize, word: usize) -> usize {
     // CAST: A number of bits fits in a `usize`.
     index.wrapping_mul(BITS) | word.checked_ilog2().unwrap_or(0) as usize
 }
 
-/// The lowest set bit at or above `from`.
+/// Returns the lowest set bit at or above `from`.
 pub(crate) fn next_set(words: &Words, from: usize) -> Option<usize> {
     let mut index = from / BITS;
     // CAST: Below the number of bits.
@@ -152,13 +152,13 @@ pub(crate) fn next_set(words: &Words, from: usize) -> Option<usize> {
     }
 }
 
-/// The highest set bit.
+/// Returns the highest set bit.
 pub(crate) fn last_set(words: &Words) -> Option<usize> {
     let index = words.iter().rposition(|&word| word != 0)?;
     Some(highest(index, *words.get(index)?))
 }
 
-/// The set bits, from the lowest on.
+/// Iterates over the set bits in ascending order.
 pub(crate) fn set_bits(words: &Words) -> impl Iterator<Item = usize> + '_ {
     let mut from = 0;
     core::iter::from_fn(move || {
@@ -168,7 +168,7 @@ pub(crate) fn set_bits(words: &Words) -> impl Iterator<Item = usize> + '_ {
     })
 }
 
-/// The runs of set bits, from the lowest on: first bit and length.
+/// Iterates over the runs of set bits in ascending order, as first bit and length.
 pub(crate) fn runs(words: &Words) -> impl Iterator<Item = (usize, usize)> + '_ {
     let clear = words.map(|word| !word);
     let mut from = 0;
@@ -179,7 +179,7 @@ pub(crate) fn runs(words: &Words) -> impl Iterator<Item = (usize, usize)> + '_ {
     })
 }
 
-/// The bits that are set in both.
+/// Returns the bits that are set in both.
 pub(crate) fn and(a: &Words, b: &Words) -> Words {
     let mut both = *a;
     for (word, other) in both.iter_mut().zip(b) {
@@ -188,7 +188,7 @@ pub(crate) fn and(a: &Words, b: &Words) -> Words {
     both
 }
 
-/// `len` set bits in a row from `first` on.
+/// Returns a map in which only the `len` bits from `first` on are set.
 pub(crate) fn run_at(first: usize, len: usize) -> Words {
     let mut words = [0; WORDS];
     each_word(first, len, |index, mask| {
@@ -200,7 +200,7 @@ pub(crate) fn run_at(first: usize, len: usize) -> Words {
     words
 }
 
-/// Number of set bits.
+/// Returns the number of set bits.
 pub(crate) fn weight(words: &Words) -> usize {
     // CAST: A number of bits fits in a `usize`.
     words.iter().map(|word| word.count_ones() as usize).sum()
@@ -210,21 +210,20 @@ pub(crate) fn weight(words: &Words) -> usize {
 pub(crate) struct Map([Atomic<usize>; WORDS]);
 
 impl Map {
-    /// All bits clear, or all set.
+    /// Creates a map with all bits set or all clear.
     pub(crate) fn new(set: bool) -> Self {
         let word = if set { usize::MAX } else { 0 };
         Self(core::array::from_fn(|_| Atomic::new(word)))
     }
 
-    /// All words, each as it was at some time during the call.
+    /// Reads all words, each at some time during the call.
     pub(crate) fn words(&self) -> Words {
-        // Relaxed: a hint; who needs more takes the bits.
+        // Relaxed: only a hint; a claim reads the word again.
         core::array::from_fn(|index| self.0.get(index).map_or(0, |word| word.load(Relaxed)))
     }
 
-    /// Clears `len` set bits in a row that begin at a multiple of `1 << align`, and owns them.
-    /// Returns the first of them. `hint` is the word to look at first; it moves on when that has not even
-    /// `least` bits in a row.
+    /// Claims (clears) a run of `len` set bits that starts at a multiple of `1 << align`. Returns its first
+    /// bit. The search starts at word `hint`, which advances when its word has no run of `least` bits.
     #[inline(always)]
     pub(crate) fn claim(
         &self,
@@ -238,7 +237,7 @@ impl Map {
             while let Some(word) = self.0.get(index) {
                 let mut old = word.load(Relaxed);
                 while let Some(bit) = run_in_word(old, len, align) {
-                    // Acquire: after what made the bits free, see `Map::set()`.
+                    // Acquire: pairs with the release in `set()`, which made the bits free.
                     match word.cmpxchg(old, old & !mask(bit, len), Acquire) {
                         Ok(_) => return Some(index.wrapping_mul(BITS) | bit),
                         Err(now) => old = now,
@@ -254,9 +253,11 @@ impl Map {
         self.claim_across_words(len, align)
     }
 
-    /// As [`Map::claim`] of a run within one word, but not the lowest one: from the word that bit `near` is in
-    /// on, all around, and at or above that bit of each word if there is one. [`None`] if there is none in any
-    /// word, or it would not fit in one.
+    /// Claims (clears) a run of `len` set bits within one word that starts at a multiple of `1 << align`.
+    /// Returns its first bit.
+    ///
+    /// The search starts at the word of bit `near` and wraps around; within a word it prefers runs at or
+    /// above the position of `near`. Returns [`None`] if no word has such a run.
     pub(crate) fn claim_near(&self, len: usize, align: u32, near: usize) -> Option<usize> {
         if len > BITS || align > BITS.ilog2() {
             return None;
@@ -269,7 +270,7 @@ impl Map {
             while let Some(bit) =
                 run_in_word(old & above, len, align).or_else(|| run_in_word(old, len, align))
             {
-                // Acquire: as in `claim()`.
+                // Acquire: pairs with the release in `set()`, which made the bits free.
                 match word.cmpxchg(old, old & !mask(bit, len), Acquire) {
                     Ok(_) => return Some(index.wrapping_mul(BITS) | bit),
                     Err(now) => old = now,
@@ -291,7 +292,7 @@ impl Map {
         None
     }
 
-    /// Clears `len` bits from `first` on and owns them, if all of them are set.
+    /// Claims (clears) the `len` bits from `first` on if all of them are set. Returns whether it did.
     pub(crate) fn claim_at(&self, first: usize, len: usize) -> bool {
         let mut done = 0_usize;
         let ok = each_word(first, len, |index, mask| {
@@ -314,7 +315,7 @@ impl Map {
         };
         let mut old = word.load(Relaxed);
         while old & mask == mask {
-            // Acquire: as in `claim()`.
+            // Acquire: pairs with the release in `set()`, which made the bits free.
             match word.cmpxchg(old, old & !mask, Acquire) {
                 Ok(_) => return true,
                 Err(now) => old = now,
@@ -323,18 +324,18 @@ impl Map {
         false
     }
 
-    /// Sets `len` bits from `first` on, which are clear, and only the caller's to set.
+    /// Sets the `len` bits from `first` on, which are clear and owned by the caller.
     pub(crate) fn set(&self, first: usize, len: usize) {
         each_word(first, len, |index, mask| {
             if let Some(word) = self.0.get(index) {
-                // Release: after all that was done with the pages, before who takes the bits.
+                // Release: the caller's use of the pages comes before the next claim of the bits.
                 word.fetch_add(mask, Release);
             }
             true
         });
     }
 
-    /// As [`Map::set`], followed by a full barrier.
+    /// Sets the `len` bits from `first` on, which are clear and owned by the caller; a full barrier.
     #[inline(always)]
     pub(crate) fn set_and_fence(&self, first: usize, len: usize) {
         each_word(first, len, |index, mask| {
@@ -345,28 +346,28 @@ impl Map {
         });
     }
 
-    /// Sets one bit, which is clear, and only the caller's to set; orders nothing.
+    /// Sets one bit, which is clear and owned by the caller. Orders nothing.
     pub(crate) fn set_bit(&self, bit: usize) {
         if let Some(word) = self.0.get(bit / BITS) {
             word.add(1 << (bit % BITS), Relaxed);
         }
     }
 
-    /// Clears one bit, which is set, and only the caller's to clear; orders nothing.
+    /// Clears one bit, which is set and owned by the caller. Orders nothing.
     pub(crate) fn clear_bit(&self, bit: usize) {
         if let Some(word) = self.0.get(bit / BITS) {
             word.fetch_sub(1 << (bit % BITS), Relaxed);
         }
     }
 
-    /// Is the bit set?
+    /// Returns whether the bit is set.
     pub(crate) fn has(&self, bit: usize) -> bool {
-        // Relaxed: the caller has what orders it.
+        // Relaxed: the caller provides the ordering.
         let word = self.0.get(bit / BITS).map_or(0, |word| word.load(Relaxed));
         word >> (bit % BITS) & 1 == 1
     }
 
-    /// Sets one bit, which others may set as well, unless it is set.
+    /// Sets one bit, which other CPUs may set concurrently.
     pub(crate) fn insert(&self, bit: usize) {
         let Some(word) = self.0.get(bit / BITS) else {
             return;
@@ -374,7 +375,7 @@ impl Map {
         let mask = 1 << (bit % BITS);
         let mut old = word.load(Relaxed);
         while old & mask == 0 {
-            // Release: what the bit is about comes before it.
+            // Release: the state that the bit announces is written before it.
             match word.cmpxchg(old, old | mask, Release) {
                 Ok(_) => return,
                 Err(now) => old = now,
@@ -382,12 +383,12 @@ impl Map {
         }
     }
 
-    /// Takes all bits, and leaves them clear.
+    /// Clears all bits and returns those that were set.
     pub(crate) fn take(&self) -> Words {
         core::array::from_fn(|index| {
             self.0.get(index).map_or(0, |word| {
-                // Most words of most blocks have nothing.
-                // Full: after what set the bits; before what the caller does next.
+                // Most words are 0: skip the exchange.
+                // Full: ordered after the writers of the bits and before the caller's next access.
                 match word.load(Relaxed) {
                     0 => 0,
                     _ => word.xchg(0, Full),
@@ -396,41 +397,41 @@ impl Map {
         })
     }
 
-    /// Stores words that only the caller changes.
+    /// Stores all words of a map that only the caller changes.
     pub(crate) fn store(&self, words: &Words) {
         for (word, &new) in self.0.iter().zip(words) {
-            // Relaxed: only for the caller itself.
+            // Relaxed: only the caller depends on the value.
             word.store(new, Relaxed);
         }
     }
 
-    /// Sets the bits of `words`, which are clear, and only the caller's to set.
+    /// Sets the bits of `words`, which are clear and owned by the caller.
     pub(crate) fn set_words(&self, words: &Words) {
         for (word, &bits) in self.0.iter().zip(words) {
             if bits != 0 {
-                // Release: as in `set()`.
+                // Release: the caller's use of the pages comes before the next claim of the bits.
                 word.fetch_add(bits, Release);
             }
         }
     }
 
-    /// Clears the bits of `words`, which are set, and only the caller's to clear.
+    /// Clears the bits of `words`, which are set and owned by the caller.
     pub(crate) fn clear_words(&self, words: &Words) {
         for (word, &bits) in self.0.iter().zip(words) {
             if bits != 0 {
-                // Relaxed: `set_words()` of the free bits comes after it.
+                // Relaxed: a later `set_words()` of the free bits is the release.
                 word.fetch_sub(bits, Relaxed);
             }
         }
     }
 
-    /// The highest set bit at or below `bit`.
+    /// Returns the highest set bit at or below `bit`.
     pub(crate) fn at_or_below(&self, bit: usize) -> Option<usize> {
         // CAST: Below the number of bits.
         let mut mask = usize::MAX.wrapping_shr((BITS - 1).wrapping_sub(bit % BITS) as u32);
         let mut index = bit / BITS;
         loop {
-            // Relaxed: for a bit that the caller knows to be set this is enough, see `Block::find()`.
+            // Relaxed: enough for a bit that the caller knows to be set, see `Block::find()`.
             let set = self.0.get(index)?.load(Relaxed) & mask;
             if set != 0 {
                 return Some(highest(index, set));
@@ -446,7 +447,7 @@ impl Map {
 mod tests {
     use super::*;
 
-    /// What `claim()` has to find, bit by bit.
+    /// Finds the lowest run bit by bit, to compare `claim()` with.
     fn expected(words: &Words, len: usize, align: u32) -> Option<usize> {
         let set = |bit: usize| words.get(bit / BITS).copied().unwrap_or(0) >> (bit % BITS) & 1 == 1;
         (0..=UNITS - len)
@@ -455,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_near_a_place_are_free_aligned_and_all_there_are() {
+    fn claims_near_a_bit_are_free_and_aligned_and_find_every_run() {
         for (len, align) in [(1, 0), (2, 0), (3, 1), (8, 3), (31, 0), (BITS, 5)] {
             let map = Map::new(true);
             let mut random = crate::model::Random::new(7);
@@ -480,14 +481,14 @@ mod tests {
     }
 
     #[test]
-    fn runs_are_found_at_every_size_and_alignment() {
+    fn runs_of_every_size_and_alignment_are_found() {
         let mut random = crate::model::Random::new(1);
         for round in 0..200 {
-            // From almost all clear to almost all set.
+            // Densities from almost all clear to almost all set.
             let words: Words = core::array::from_fn(|_| {
                 let mut word = usize::MAX;
                 for _ in 0..round % 4 {
-                    // CAST: The upper half is dropped where a word has 32 bits.
+                    // CAST: A 32-bit word keeps the lower half.
                     word &= random.next() as usize;
                 }
                 if random.below(3) == 0 {
@@ -502,13 +503,13 @@ mod tests {
                     let map = Map::new(false);
                     map.store(&words);
                     let first = map.claim(len, align, 2, &Atomic::new(random.below(WORDS)));
-                    // Perhaps not the lowest, but one if there is one.
+                    // Perhaps not the lowest run, but it finds one if one exists.
                     assert_eq!(first.is_some(), expected(&words, len, align).is_some());
                     let Some(first) = first else {
                         assert_eq!(map.words(), words);
                         continue;
                     };
-                    // It was free and aligned, and now exactly it is gone.
+                    // The run is aligned, and no other bit was claimed.
                     assert_eq!(first % (1 << align), 0);
                     assert_eq!(weight(&map.words()) + len, weight(&words));
                     map.set(first, len);
@@ -519,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_keep_their_bits() {
+    fn claims_and_frees_leave_neighbouring_bits_alone() {
         let map = Map::new(true);
         assert!(map.claim_at(60, 10));
         assert!(!map.claim_at(50, 11));

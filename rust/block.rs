@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A block: a piece of the space whose units are handed out by bitmap.
+//! A block: a part of the space whose units are allocated by bitmap.
 //!
-//! A unit of a *fine* block is a page, one of a *coarse* block are [`COARSE_PAGES`] pages. Each unit is in
-//! one of these states:
+//! A unit of a *fine* block is one page, a unit of a *coarse* block is [`COARSE_PAGES`] pages. Each unit is
+//! in one of these states:
 //!
 //! | unit is | in `free` | in `lazy` | in `flushing` |
 //! |---|---|---|---|
 //! | free | 1 | 0 | 0 |
 //! | part of an area that is busy or unlinked | 0 | 0 | 0 |
-//! | lazy, and no purge has come to it | 0 | 1 | 0 |
-//! | lazy, and about to be flushed | 0 | 0 | 1 |
+//! | lazy, and no purge has taken it yet | 0 | 1 | 0 |
+//! | taken by a purge, about to be TLB-flushed | 0 | 0 | 1 |
 //!
-//! Whoever moves a unit from one state to the next owns it meanwhile: who has claimed it, who has
-//! unlinked its area, the purge that has taken it out of `lazy`. `starts` has a bit for the first unit
-//! of each area that is not free. The area objects are part of the block ([`crate::objects`]), one for
-//! as many units as the smallest area of the band has, so no two areas have the same.
+//! A unit has one owner while it changes state: the CPU that claimed it, the CPU that unlinked its area, or
+//! the purge that took it out of `lazy`. `starts` has a bit for the first unit of each area that is not
+//! free. The area objects are part of the block ([`crate::objects`]): one for every group of units of the
+//! size of the band's smallest area, so no two areas share an object.
 
 use crate::{
     area::{
@@ -58,33 +58,33 @@ const COARSE_SHIFT: u32 = 5;
 /// Bytes in a coarse block.
 pub(crate) const COARSE_SIZE: usize = SIZE << COARSE_SHIFT;
 
-/// Areas of up to this many units, aligned to no more, are served from blocks. Of larger ones a block has
-/// so few that a cached range is cheaper (docs/measurements.md).
+/// Blocks serve areas of up to this many units and this alignment. A block holds so few larger areas that a
+/// cached range is cheaper (docs/measurements.md).
 pub(crate) const MAX_UNITS: usize = UNITS / 16;
 
-/// Number of bands of one kind of blocks: areas of 2 or 3 units, 4 to 7, 8 to 15, 16 to 31, and 32.
+/// Bands of fine blocks, and of coarse ones: areas of 2 or 3 units, 4 to 7, 8 to 15, 16 to 31, and 32.
 const STEPS: usize = 5;
 
-/// Number of bands of sizes: first those of fine blocks, then those of coarse ones.
+/// All bands: first those of fine blocks, then those of coarse ones.
 pub(crate) const BANDS: usize = 2 * STEPS;
 
-/// A request as blocks see it.
+/// A request that blocks can serve, in units.
 #[derive(Clone, Copy)]
 pub(crate) struct Small {
     /// Bytes, guard page included.
     size: usize,
-    /// Units that are reserved for it.
+    /// Units to reserve.
     units: usize,
-    /// The first of them is a multiple of `1 << align`.
+    /// The first unit is a multiple of `1 << align`.
     align: u32,
     band: usize,
-    /// Lower bands of the same kind of blocks.
+    /// Number of lower bands of the same kind, fine or coarse.
     step: usize,
 }
 
 impl Small {
-    /// `size` bytes at a multiple of `align` bytes; [`None`] if blocks do not serve that, of which there
-    /// are `coarse` ones or not.
+    /// Describes a request for `size` bytes at a multiple of `align` bytes. Returns [`None`] if blocks do not
+    /// serve it. `coarse` says whether the space has coarse blocks.
     #[inline(always)]
     pub(crate) fn new(size: usize, align: usize, coarse: bool) -> Option<Self> {
         let (pages, align_pages) = (size / PAGE_SIZE, align / PAGE_SIZE);
@@ -101,9 +101,10 @@ impl Small {
         Some(Self::with_units(size, units, align_units, STEPS))
     }
 
-    /// `units` units at a multiple of `align_units`, from blocks whose first band is `first`.
+    /// Describes a request for `units` units at a multiple of `align_units`; `first` is the first band of the
+    /// kind of block, fine or coarse.
     fn with_units(size: usize, units: usize, align_units: usize, first: usize) -> Self {
-        // Two at least, so that each has an object of its own.
+        // At least two, so that each area has an object of its own.
         let units = units.max(2);
         // CAST: A number of bits fits in a `usize`.
         let step = (units.ilog2() as usize).saturating_sub(1);
@@ -116,29 +117,29 @@ impl Small {
         }
     }
 
-    /// The band that serves it: 0 to [`BANDS`] - 1.
+    /// Returns the band of the request, below [`BANDS`].
     pub(crate) fn band(self) -> usize {
         self.band
     }
 
-    /// All bands whose blocks can serve it.
+    /// Returns all bands whose blocks can serve the request.
     pub(crate) fn bands(self) -> core::ops::RangeInclusive<usize> {
         self.band.wrapping_sub(self.step)..=self.band
     }
 
-    /// Can blocks of `band` serve it?
+    /// Returns whether blocks of `band` can serve the request.
     fn fits(self, band: usize) -> bool {
-        // That is, `self.bands().contains(&band)`.
+        // A cheaper `self.bands().contains(&band)`.
         self.band.wrapping_sub(band) <= self.step
     }
 
-    /// Bytes of a block of its band.
+    /// Returns the size in bytes of a block of its band.
     pub(crate) fn block_size(self) -> usize {
         size_of_band(self.band)
     }
 }
 
-/// Bytes of a block of `band`.
+/// Returns the size in bytes of a block of `band`.
 fn size_of_band(band: usize) -> usize {
     if band < STEPS {
         SIZE
@@ -147,13 +148,13 @@ fn size_of_band(band: usize) -> usize {
     }
 }
 
-/// Units of a block that a purge has taken over.
+/// The units of a block that a purge has taken.
 pub(crate) struct Taken {
-    /// What covers them.
+    /// The smallest span that covers them.
     pub(crate) cover: Span,
-    /// How many units.
+    /// Number of units.
     pub(crate) units: usize,
-    /// Of how many areas.
+    /// Number of areas.
     pub(crate) areas: usize,
 }
 
@@ -165,11 +166,11 @@ pub(crate) struct Block {
     band: usize,
     /// Bytes in a unit, as a power of two.
     unit_shift: u32,
-    /// Units in the smallest area that it is made for, as a power of two.
+    /// Units in the smallest area of its band, as a power of two.
     grain_shift: u32,
-    /// Are areas at places by chance, and not each at the lowest one?
+    /// Whether areas are placed at random instead of at the lowest address.
     is_randomized: bool,
-    /// The first word of `free` that may have anything.
+    /// The first word of `free` that may have free units.
     hint: Atomic<usize>,
     free: Map,
     starts: Map,
@@ -179,8 +180,8 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    /// A block without a place, closed, with objects for areas of band `band`, which are put at places by
-    /// chance if `is_randomized`. Sleeps if `flags` allow it.
+    /// Creates a closed block of `band` without an address. It places areas at random if `is_randomized`.
+    /// Sleeps if `flags` allow it.
     pub(crate) fn new(band: usize, is_randomized: bool, flags: Flags) -> Result<Self> {
         // CAST: A small number.
         let grain_shift = (band % STEPS) as u32 + 1;
@@ -199,37 +200,37 @@ impl Block {
         })
     }
 
-    /// Says where it is.
+    /// Sets the address of the block.
     pub(crate) fn place(&mut self, start: usize) {
         self.first_unit = start.wrapping_shr(self.unit_shift);
     }
 
-    /// Where it is.
+    /// Returns the first address of the block.
     pub(crate) fn start(&self) -> usize {
         self.address_of(0)
     }
 
-    /// Bytes in it.
+    /// Returns the size in bytes.
     pub(crate) fn size(&self) -> usize {
         size_of_band(self.band)
     }
 
-    /// The addresses of the block.
+    /// Returns the addresses of the block.
     pub(crate) fn span(&self) -> Option<Span> {
         Span::with_size(self.start(), self.size())
     }
 
-    /// The band it serves.
+    /// Returns the band of the block.
     pub(crate) fn band(&self) -> usize {
         self.band
     }
 
-    /// The object of the area that starts at unit `first`.
+    /// Returns the number of the object of the area that starts at unit `first`.
     fn object_of(&self, first: usize) -> usize {
         first.wrapping_shr(self.grain_shift)
     }
 
-    /// The smallest area it is made for, in units.
+    /// Returns the size of the smallest area of its band, in units.
     fn grain(&self) -> usize {
         1_usize.wrapping_shl(self.grain_shift)
     }
@@ -247,7 +248,7 @@ impl Block {
             .wrapping_shl(self.unit_shift)
     }
 
-    /// Units that are reserved for an area of `bytes` bytes.
+    /// Returns the number of units to reserve for an area of `bytes` bytes.
     fn units_for(&self, bytes: usize) -> usize {
         let last = bytes.saturating_sub(1).wrapping_shr(self.unit_shift);
         last.wrapping_add(1).max(2)
@@ -257,26 +258,27 @@ impl Block {
         units.wrapping_shl(self.unit_shift) / PAGE_SIZE
     }
 
-    /// Can it serve such requests?
+    /// Returns whether the band of the block can serve the request.
     pub(crate) fn serves(&self, small: Small) -> bool {
         small.fits(self.band)
     }
 
-    /// Is there room for an area that the block is made for?
+    /// Returns whether the smallest area of its band fits.
     pub(crate) fn is_useful(&self) -> bool {
         bits::find_run(&self.free.words(), self.grain(), 0).is_some()
     }
 
-    /// Is nothing reserved?
+    /// Returns whether all units are free.
     pub(crate) fn is_empty(&self) -> bool {
         bits::weight(&self.free.words()) == UNITS
     }
 
-    /// Makes a busy area of free units, for a request that it serves. No lock; any context.
+    /// Allocates a busy area from free units, for a request that the block serves. Takes no lock; any
+    /// context.
     #[inline]
     pub(crate) fn alloc(&self, small: Small, attributes: &Attributes) -> Option<AreaPtr> {
         let randomized = match self.is_randomized {
-            true => self.claim_anywhere(small),
+            true => self.claim_randomized(small),
             false => None,
         };
         let first = randomized.or_else(|| {
@@ -287,7 +289,7 @@ impl Block {
         let (Some(area), Some(span)) =
             (object, Span::with_size(self.address_of(first), small.size))
         else {
-            // The units stay reserved: safe, but lost.
+            // The units stay reserved: a leak is safe, reuse would not be.
             mm::refuse!(
                 "unit {} of the block at {:#x} is not free",
                 first,
@@ -296,23 +298,23 @@ impl Block {
             return None;
         };
         let area = area.prepare(span, attributes);
-        // Before the area is busy: who may look for it finds it.
+        // Set before the area is busy: every lookup of a busy area finds its start.
         self.starts.set_bit(first);
         Some(area.busy())
     }
 
-    /// Takes free units near a place that chance has chosen.
+    /// Claims free units near a random unit.
     #[cold]
     #[inline(never)]
-    fn claim_anywhere(&self, small: Small) -> Option<usize> {
+    fn claim_randomized(&self, small: Small) -> Option<usize> {
         self.free
             .claim_near(small.units, small.align, mm::random() % UNITS)
     }
 
-    /// The busy area that contains `addr`. The caller keeps the block from being freed.
+    /// Returns the busy area that contains `addr`. The caller keeps the block from being freed.
     ///
-    /// Who owns the area sees the start bits as they were when it became busy, or newer, and they do
-    /// not change within the area as long as it is.
+    /// The owner of the area sees its start bits as they were when it became busy, or newer. They do not
+    /// change within the area while it is busy.
     #[inline(always)]
     pub(crate) fn find(&self, addr: usize) -> Option<(AreaPtr, Seen)> {
         let first = self.starts.at_or_below(self.unit_of(addr)?)?;
@@ -320,14 +322,14 @@ impl Block {
         seen.contains(addr).then_some((area, seen))
     }
 
-    /// Makes the busy area that contains `addr` one that is not found any more.
+    /// Unlinks the busy area that contains `addr`.
     pub(crate) fn unlink(&self, addr: usize) -> Option<Area<Leaving>> {
         let first = self.starts.at_or_below(self.unit_of(addr)?)?;
         self.objects.leave(self.object_of(first), addr)
     }
 
-    /// The first of `what` makes something of, of the areas from the one at `addr` on that are not
-    /// free. It gets the object and the first address.
+    /// Calls `what` with the object and the first address of each area that is not free, from the one at
+    /// `addr` on. Returns its first [`Some`].
     fn next_start<T>(&self, addr: usize, what: impl Fn(usize, usize) -> Option<T>) -> Option<T> {
         let unit = self.unit_of(addr.max(self.start()))?;
         let mut from = self.starts.at_or_below(unit).unwrap_or(unit);
@@ -341,7 +343,7 @@ impl Block {
         }
     }
 
-    /// The lowest busy area that ends above `addr`.
+    /// Returns the lowest busy area that ends above `addr`.
     pub(crate) fn next_busy(&self, addr: usize) -> Option<(AreaPtr, Seen)> {
         self.next_start(addr, |object, start| {
             let (area, seen) = self.objects.look(object)?;
@@ -349,7 +351,7 @@ impl Block {
         })
     }
 
-    /// The lowest area that ends above `addr` and is neither busy nor free.
+    /// Returns the lowest area that ends above `addr` and is neither busy nor free.
     pub(crate) fn next_lazy(&self, addr: usize) -> Option<Span> {
         self.next_start(addr, |object, start| {
             let span = self.objects.not_busy(object)?;
@@ -358,14 +360,14 @@ impl Block {
         })
     }
 
-    /// The units of an area of this block: the first, and how many are reserved.
+    /// Returns the first unit of an area of this block and the number of units reserved for it.
     fn units_of(&self, area: &Area<Unlinked>) -> Option<(usize, usize)> {
         let span = area.span()?;
         Some((self.unit_of(span.first())?, self.units_for(span.size())))
     }
 
-    /// Takes over an area that was unmapped, but not flushed. Returns its size in pages, as the rb-trees
-    /// count it; what it keeps reserved until a purge may be more. Ends with a full barrier.
+    /// Makes an area lazy: unmapped, not TLB-flushed. Returns its size in pages, which may be less than the
+    /// block keeps reserved for it. Ends with a full barrier.
     pub(crate) fn retire(&self, area: Area<Unlinked>) -> usize {
         let Some((first, units)) = self.units_of(&area) else {
             return 0;
@@ -377,7 +379,7 @@ impl Block {
         pages
     }
 
-    /// Takes over an area that was never mapped: its units are free at once.
+    /// Frees an area that was never mapped: its units are free at once.
     pub(crate) fn release(&self, area: Area<Unlinked>) {
         let Some((first, units)) = self.units_of(&area) else {
             return;
@@ -386,20 +388,20 @@ impl Block {
         self.make_free(&bits::run_at(first, units));
     }
 
-    /// Makes units free that are the caller's.
+    /// Makes units free that the caller owns.
     fn make_free(&self, words: &Words) {
         let starts = bits::and(&self.starts.words(), words);
         // The caller owns the units, so nobody else changes their start bits.
         self.starts.clear_words(&starts);
         self.free.set_words(words);
-        // Relaxed: only a hint; who finds nothing looks everywhere.
+        // Relaxed: only a hint; a claim that fails from there searches all words.
         let first = words.iter().position(|&word| word != 0).unwrap_or(0);
         if first < self.hint.load(Relaxed) {
             self.hint.store(first, Relaxed);
         }
     }
 
-    /// Takes over all lazy units for a purge. Only one purge at a time.
+    /// Takes all lazy units for a purge. Only one purge runs at a time.
     pub(crate) fn snapshot(&self) -> Option<Taken> {
         let words = self.lazy.take();
         let first = bits::next_set(&words, 0)?;
@@ -412,40 +414,40 @@ impl Block {
         })
     }
 
-    /// The units that a purge has taken over.
+    /// Returns the units that a purge has taken.
     pub(crate) fn flushing(&self) -> Words {
         self.flushing.words()
     }
 
-    /// The addresses of a run of units.
+    /// Returns the addresses of a run of units.
     pub(crate) fn run(&self, first: usize, units: usize) -> Option<Span> {
         Span::with_size(self.address_of(first), units.wrapping_shl(self.unit_shift))
     }
 
-    /// Makes free what a purge has taken over and flushed.
+    /// Makes the units free that a purge has taken and TLB-flushed.
     pub(crate) fn free_flushed(&self) {
         let words = self.flushing.words();
         self.flushing.store(&[0; bits::WORDS]);
         self.make_free(&words);
     }
 
-    /// Pages that wait for a flush, whole units.
+    /// Returns the number of pages, in whole units, that wait for a TLB flush.
     pub(crate) fn lazy_pages(&self) -> usize {
         let [flushing, lazy] = [&self.flushing, &self.lazy].map(|map| bits::weight(&map.words()));
         self.pages_in(lazy.wrapping_add(flushing))
     }
 
-    /// Claims the whole block, if all of it is free: nobody can allocate from it then.
+    /// Closes the block if all of it is free, by claiming all units: nobody can allocate from it then.
     pub(crate) fn close(&self) -> bool {
         self.free.claim_at(0, UNITS)
     }
 
-    /// Makes all of a closed block free: when it can be found at each of its addresses.
+    /// Opens a closed block by freeing all units. The directory must have all its entries before.
     pub(crate) fn open(&self) {
         self.free.set(0, UNITS);
     }
 
-    /// Are all objects unused, as they must be before the memory is freed?
+    /// Returns whether all objects are unused, as they must be before the memory is freed.
     pub(crate) fn is_vacant(&self) -> bool {
         self.objects.are_vacant()
     }
@@ -454,9 +456,10 @@ impl Block {
         [&self.flushing, &self.lazy, &self.free, &self.starts].map(Map::words)
     }
 
-    /// Checks what has to be true at any time, and adds up what there is. While others change the block,
-    /// an area may be counted twice or not at all, and a block that never stays the same for as long as
-    /// it takes to look at it is not judged. If `quiet`, nobody does.
+    /// Checks the invariants and counts the areas. `quiet` says that nobody else changes the block.
+    ///
+    /// While others change it, an area may be counted twice or not at all, and a block that changes during
+    /// every look is not judged. `EINVAL` if an invariant is broken.
     pub(crate) fn validate(&self, quiet: bool) -> Result<Contents> {
         for _ in 0..MAX_LOOKS {
             let words = self.all_words();
@@ -503,7 +506,7 @@ impl Block {
                 }
             };
             let units = self.units_for(span.map_or(0, Span::size));
-            // An area that is just being made busy has the bounds of the one before.
+            // An area that is just becoming busy may still have the bounds of the object's last user.
             if quiet {
                 sane &= first >= end;
                 sane &= span.is_some_and(|span| span.first() == self.address_of(first));
@@ -513,24 +516,24 @@ impl Block {
         }
         if quiet {
             sane &= end <= UNITS;
-            // A purge that came to one word of an area and not yet to the next one leaves lazy units
-            // without a start, so this is not always so.
+            // Only if quiet: a purge that has taken one word of an area and not yet the next leaves lazy
+            // units without a start.
             sane &= covered.wrapping_add(bits::weight(free)) == UNITS;
         }
         (contents, sane)
     }
 }
 
-/// How often [`Block::validate`] looks at a block that others change.
+/// Attempts of [`Block::validate`] to read a block that others change.
 const MAX_LOOKS: usize = 100;
 
-/// What is in a block.
+/// The counts of one block.
 #[derive(Default)]
 pub(crate) struct Contents {
     /// Busy areas.
     pub(crate) busy: usize,
     /// Areas that are neither busy nor free.
     pub(crate) unlinked: usize,
-    /// Pages that wait for a flush.
+    /// Pages that wait for a TLB flush.
     pub(crate) lazy_pages: usize,
 }

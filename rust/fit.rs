@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Where a request goes: lowest fit for one area, highest fit for congruent areas.
+//! Searches for free addresses: lowest fit for one area, highest fit for congruent areas.
 //!
-//! The searches only ask for gaps, so that they run over the maple tree, with its lock held, and
-//! over any model of it.
+//! The searches use only [`Gaps`], so they work on the locked maple tree and on any model of it.
 
 use crate::range::{
     align_down,
@@ -12,26 +11,25 @@ use crate::range::{
     PAGE_SIZE, //
 };
 
-/// A set of reserved spans that can be asked for what is free between them.
+/// A set of reserved spans with queries for the gaps between them.
 pub(crate) trait Gaps {
-    /// The lowest `bytes` free addresses in a row within `window`.
+    /// Returns the lowest free run of `bytes` addresses within `window`.
     fn lowest_gap(&mut self, window: Span, bytes: usize) -> Option<Span>;
 
-    /// The highest `bytes` free addresses in a row within `window`.
+    /// Returns the highest free run of `bytes` addresses within `window`.
     fn highest_gap(&mut self, window: Span, bytes: usize) -> Option<Span>;
 
-    /// All of the free addresses in a row around `addr`; [`None`] if `addr` is reserved.
+    /// Returns the whole gap around `addr`; [`None`] if `addr` is reserved.
     fn gap_around(&mut self, addr: usize) -> Option<Span>;
 }
 
-/// Finds `bytes` free addresses in `window` that start at a multiple of `align`, a power of two.
+/// Finds a free run of `bytes` addresses in `window` that starts at a multiple of `align`, a power of two.
 ///
-/// The first search is for as much as certainly has an aligned start in it: one descent. Only if
-/// there is none, the gaps that are large enough are walked upwards, which also finds one that is
-/// exactly as large and exactly as aligned as the request. The walk costs a descent for each gap
-/// that does not fit.
+/// The first search takes one descent: it asks for a gap so large that it must contain an aligned start.
+/// Only if there is none, it walks upwards over the gaps of at least `bytes`, which also finds a gap of
+/// exactly the size and alignment. The walk takes a descent for each gap that does not fit.
 ///
-/// Addresses below the first page are never handed out.
+/// Returns no address below the first page.
 pub(crate) fn lowest_fit(
     gaps: &mut impl Gaps,
     window: Span,
@@ -49,7 +47,7 @@ pub(crate) fn lowest_fit(
             }
         }
     }
-    // Is there any such place in the window? If not, no need to look at gaps.
+    // If even the empty window has no aligned start, no gap has one.
     aligned_in(window, bytes, align)?;
     if align == PAGE_SIZE {
         return None;
@@ -69,8 +67,8 @@ pub(crate) fn lowest_fit(
     }
 }
 
-/// `bytes` free addresses that start at a multiple of `align` in the lowest gap of `window` that is as
-/// large, if it has them: two descents.
+/// Finds a free run of `bytes` addresses that starts at a multiple of `align`, but only in the lowest gap
+/// of at least that size in `window`. Takes two descents.
 pub(crate) fn lowest_gap_fit(
     gaps: &mut impl Gaps,
     window: Span,
@@ -85,13 +83,13 @@ pub(crate) fn lowest_gap_fit(
     aligned_in(gap, bytes, align)
 }
 
-/// The lowest `bytes` addresses in `gap` that start at a multiple of `align`.
+/// Returns the lowest run of `bytes` addresses in `gap` that starts at a multiple of `align`.
 fn aligned_in(gap: Span, bytes: usize, align: usize) -> Option<Span> {
     let fit = Span::with_size(align_up(gap.first(), align)?, bytes)?;
     gap.covers(fit).then_some(fit)
 }
 
-/// One of the areas that are to lie at a common base.
+/// One of several congruent areas, which have fixed offsets from a common base.
 #[derive(Clone, Copy)]
 pub(crate) struct Member {
     /// Bytes from the base.
@@ -101,7 +99,7 @@ pub(crate) struct Member {
 }
 
 impl Member {
-    /// Where the member is for a given base.
+    /// Returns the addresses of the member for a given base.
     pub(crate) fn at(self, base: usize) -> Option<Span> {
         Span::with_size(base.checked_add(self.offset)?, self.size)
     }
@@ -109,8 +107,8 @@ impl Member {
 
 /// Finds the highest base in `window`, a multiple of `align`, at which all `members` are free.
 ///
-/// Whenever a member does not fit, the base goes down to where it would, and the others are asked
-/// again: each step costs one descent, and the base never goes up.
+/// When a member does not fit, the base moves down to where it does, and all members are tried again. Each
+/// step takes one descent, and the base never moves up.
 pub(crate) fn highest_congruent(
     gaps: &mut impl Gaps,
     window: Span,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory that readers without a lock may still look at when its owner is done with it.
+//! Boxes that are freed after an RCU grace period, because lockless readers may still read them.
 //!
 //! C header: [`include/linux/rcupdate.h`](srctree/include/linux/rcupdate.h)
 
@@ -20,18 +20,18 @@ use kernel::{
     types::Opaque, //
 };
 
-/// A value, and what RCU needs to free it.
+/// A value with the head that `call_rcu()` needs.
 #[repr(C)]
 struct Node<T> {
     head: Opaque<bindings::callback_head>,
     value: T,
 }
 
-/// A box that can be freed after a grace period of RCU.
+/// A box that can be freed after an RCU grace period.
 ///
 /// # Invariants
 ///
-/// It owns the node, which came from a [`KBox`].
+/// It owns the node, which came from a [`KBox`] and so is not null.
 pub(crate) struct GraceBox<T>(NonNull<Node<T>>);
 
 // SAFETY: It owns a `T`.
@@ -45,47 +45,47 @@ impl<T: Send + Sync> GraceBox<T> {
             value,
         };
         let node = KBox::into_raw(KBox::new(node, flags)?);
-        // INVARIANT: It came from a box just now.
-        // SAFETY: A box is not null.
+        // INVARIANT: The pointer came from `KBox::into_raw()`.
+        // SAFETY: The pointer of a box is not null.
         Ok(Self(unsafe { NonNull::new_unchecked(node) }))
     }
 
-    /// Gives up the box for a pointer.
+    /// Turns the box into a pointer.
     pub(crate) fn into_raw(self) -> *mut c_void {
         ManuallyDrop::new(self).0.as_ptr().cast()
     }
 
-    /// Back from the pointer.
+    /// Turns a pointer back into the box.
     ///
     /// # Safety
     ///
     /// `raw` came from [`GraceBox::into_raw`] of a box of a `T`, and only once.
     pub(crate) unsafe fn from_raw(raw: *mut c_void) -> Self {
-        // INVARIANT: By the safety requirements.
-        // SAFETY: As above: it came from a box.
+        // INVARIANT: By the safety requirements, the pointer came from a box.
+        // SAFETY: By the safety requirements, the pointer came from a box, which is not null.
         Self(unsafe { NonNull::new_unchecked(raw.cast()) })
     }
 
-    /// What is in the box that became `raw`.
+    /// Returns a reference to the value in the box that became `raw`.
     ///
     /// # Safety
     ///
-    /// `raw` came from [`GraceBox::into_raw`] of a box of a `T`, which is not dropped, except after a
-    /// grace period, as long as the reference is used.
+    /// `raw` came from [`GraceBox::into_raw`] of a box of a `T`, which is not dropped, or only after an RCU
+    /// grace period, while the reference is used.
     pub(crate) unsafe fn peek<'a>(raw: *mut c_void) -> &'a T {
         // SAFETY: By the safety requirements.
         unsafe { &(*raw.cast::<Node<T>>()).value }
     }
 
-    /// Drops the value when all readers that are at it now are done. Any context.
+    /// Drops the value after an RCU grace period. Any context.
     pub(crate) fn free_after_readers(self) {
         let node = ManuallyDrop::new(self).0.as_ptr();
-        // SAFETY: By the type invariants, the node is ours, and stays valid until `free_node()`.
+        // SAFETY: By the type invariants, the box owned the node, which stays valid until `free_node()`.
         unsafe { bindings::call_rcu((*node).head.get(), Some(free_node::<T>)) };
     }
 }
 
-/// Drops a node after a grace period.
+/// Drops a node after an RCU grace period.
 ///
 /// # Safety
 ///
@@ -99,21 +99,21 @@ impl<T> Deref for GraceBox<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: By the type invariants.
+        // SAFETY: By the type invariants, the box owns the node.
         unsafe { &self.0.as_ref().value }
     }
 }
 
 impl<T> DerefMut for GraceBox<T> {
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: By the type invariants; there are no readers before `into_raw()`.
+        // SAFETY: By the type invariants, the box owns the node; readers need a pointer of `into_raw()`.
         unsafe { &mut self.0.as_mut().value }
     }
 }
 
 impl<T> Drop for GraceBox<T> {
     fn drop(&mut self) {
-        // SAFETY: By the type invariants, it came from a box.
+        // SAFETY: By the type invariants, the box owns the node, which came from a `KBox`.
         drop(unsafe { KBox::from_raw(self.0.as_ptr()) });
     }
 }
