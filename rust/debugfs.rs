@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! /sys/kernel/debug/vmap_rust: which allocator runs, and what this one has done.
+//! /sys/kernel/debug/vmap_rust: the active allocator, and the counters of this one.
 //!
 //! - `allocator`: `rust` or `rbtree`
 //! - `stats`: a line for each counter, with its value and meaning
-//! - `validate`: with `CONFIG_VMAP_RUST_DEBUG`, checks all invariants when it is read
-//! - `checker`: with `CONFIG_VMAP_RUST_DEBUG`, how many answers the checker has compared
+//! - `validate` (`CONFIG_VMAP_RUST_DEBUG`): a read checks all invariants
+//! - `checker` (`CONFIG_VMAP_RUST_DEBUG`): the number of answers the checker has compared
 
 use crate::{
     checked::KernelSpace, //
@@ -21,13 +21,13 @@ use kernel::{
     prelude::*, //
 };
 
-/// The files; they stay until the kernel goes down.
+/// The files, which remain until shutdown.
 pub(crate) struct DebugFs {
     _files: KVec<Pin<KBox<File<()>>>>,
 }
 
 fn allocator(_: &(), out: &mut fmt::Formatter<'_>) -> fmt::Result {
-    // There may be a space that is not in use, if starting the allocator failed half way.
+    // A start that failed half way leaves a space that is not in use, so ask for the active allocator.
     let running = if crate::is_running() {
         "rust"
     } else {
@@ -46,18 +46,18 @@ fn stats(_: &(), out: &mut fmt::Formatter<'_>) -> fmt::Result {
         (
             "lazy_pages",
             space.lazy_pages(),
-            "pages that wait for a purge now",
+            "pages waiting for a purge now",
         ),
         ("blocks", blocks.live, "blocks now"),
         (
             "blocks_partial",
             blocks.partial,
-            "of these, not held by a CPU, with room",
+            "of these, no CPU's current block, with room",
         ),
         (
             "blocks_empty",
             blocks.empty,
-            "of these, with nothing in them",
+            "of these, empty",
         ),
     ];
     space.counters().write(out)?;
@@ -87,7 +87,7 @@ fn checker(_: &(), out: &mut fmt::Formatter<'_>) -> fmt::Result {
 }
 
 impl DebugFs {
-    /// Makes the files. Sleepable context.
+    /// Creates the files. Sleepable context.
     pub(crate) fn new() -> Result<Self> {
         let dir = Dir::new(c"vmap_rust");
         let mut files = KVec::new();

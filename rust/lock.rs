@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Data under a spinlock, in memory of its own.
+//! Data under a spinlock, in a box.
 //!
-//! A lock of the kernel must not move. This wraps one in a box, so that policy modules can have
-//! locks in vectors and need no pinning; on the host the same interface is a mutex.
+//! A kernel lock must not move. The box lets policy modules keep locks in vectors without pinning. On the
+//! build host a mutex has this interface.
 
 use kernel::{
     prelude::*,
@@ -14,7 +14,7 @@ use kernel::{
     },
 };
 
-/// What shows that a lock is held.
+/// Proof that a lock is held.
 pub(crate) type LockGuard<'a, T> = SpinLockGuard<'a, T>;
 
 /// `T` under a spinlock.
@@ -33,24 +33,24 @@ impl<T> Locked<T> {
         )?))
     }
 
-    /// Locks. Spins; any context that may take spinlocks.
+    /// Takes the lock. Spins; any context that may take spinlocks.
     pub(crate) fn lock(&self) -> LockGuard<'_, T> {
         self.0.lock()
     }
 
-    /// Locks unless that means waiting; any context.
+    /// Takes the lock unless that means waiting; any context.
     pub(crate) fn try_lock(&self) -> Option<LockGuard<'_, T>> {
         self.0.try_lock()
     }
 
-    /// Unlocks what was locked by a guard that was forgotten.
+    /// Releases the lock of a guard that was forgotten.
     ///
     /// # Safety
     ///
-    /// The caller owns the lock: [`core::mem::forget`] was called on a guard of it by this task,
-    /// once for each call.
+    /// The caller owns the lock: for each call, this task has called [`core::mem::forget`] once on a guard
+    /// of it.
     pub(crate) unsafe fn unlock_forgotten(&self) {
-        // SAFETY: By the safety requirements.
+        // SAFETY: By the safety requirements, this task owns the lock.
         drop(unsafe { SpinLockGuard::new(&self.0, ()) });
     }
 }

@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Maple tree of ranges: what `kernel::maple_tree` does not have.
+//! Maple tree of ranges, with operations that `kernel::maple_tree` does not have.
 //!
-//! That is RCU mode and lookup without the lock, searches for gaps in a window from both ends,
-//! erasing that may fail but never sleeps, and a lock class of its own. It is written as if it were in `rust/kernel/`, and
-//! lives here until it is.
+//! It adds RCU mode with lockless lookup, searches for the lowest and the highest gap in a window, an erase
+//! that may fail but never sleeps, and a lock class of its own. It follows the conventions of
+//! `rust/kernel/`.
 //!
-//! The rules of the tree that this file turns into types:
+//! The types enforce two rules of the tree:
 //!
-//! - Only what was just found to be free can be stored to: [`Guard::insert`] checks against the
-//!   gap of the last search, which is forgotten whenever the lock may have been dropped.
-//! - A store asks for memory without waiting. If there is none, [`Guard::nomem`] gets some, by the
-//!   rules of `mas_nomem()`: it may drop the lock, so it takes `&mut self`, and the search has to be
-//!   done again.
+//! - A store goes only to a range that was just found free: [`Guard::insert`] checks the range against the
+//!   gap of the last search, and forgets that gap whenever the lock may have been dropped.
+//! - A store allocates without waiting. If it fails, [`Guard::nomem`] allocates by the rules of
+//!   `mas_nomem()`: it may drop the lock, so it takes `&mut self`, and the caller searches again.
 //!
 //! C header: [`include/linux/maple_tree.h`](srctree/include/linux/maple_tree.h)
 //!
@@ -40,18 +39,18 @@ use kernel::{
     },
 };
 
-/// Something that a tree can hold: a pointer-sized value.
+/// A pointer-sized value that a tree can store.
 ///
 /// # Safety
 ///
-/// - What [`Entry::into_raw`] returns is not null and none of the values the tree keeps for itself:
-///   its two low bits are not `0b10`.
+/// - [`Entry::into_raw`] does not return null or a value that the tree reserves: the two low bits are not
+///   `0b10`.
 /// - [`Entry::from_raw`] undoes [`Entry::into_raw`].
 pub(crate) unsafe trait Entry: Copy + PartialEq {
-    /// The value to store.
+    /// Returns the value to store.
     fn into_raw(self) -> *mut c_void;
 
-    /// Back from the stored value.
+    /// Converts a stored value back.
     ///
     /// # Safety
     ///
@@ -59,12 +58,12 @@ pub(crate) unsafe trait Entry: Copy + PartialEq {
     unsafe fn from_raw(raw: *mut c_void) -> Self;
 }
 
-/// Why an entry was not stored.
+/// The reason why an entry was not stored.
 #[derive(Debug, PartialEq)]
 pub(crate) enum StoreError {
-    /// No memory without waiting: [`Guard::nomem`], then search and try again.
+    /// No memory without waiting. Call [`Guard::nomem`], then search and store again.
     NoMemory,
-    /// The range is not part of the gap found last, or holds another entry than said.
+    /// The range is not within the gap found last, or does not hold the expected entry.
     Mismatch,
 }
 
@@ -84,18 +83,18 @@ pub(crate) struct Tree<E: Entry> {
 
 // SAFETY: Entries are plain values.
 unsafe impl<E: Entry> Send for Tree<E> {}
-// SAFETY: Entries are read under RCU or with the tree's lock held.
+// SAFETY: Entries are read under RCU or with the lock of the tree held.
 unsafe impl<E: Entry> Sync for Tree<E> {}
 
 #[pinned_drop]
 impl<E: Entry> PinnedDrop for Tree<E> {
     fn drop(self: Pin<&mut Self>) {
-        // SAFETY: By the type invariants, the tree is initialized; nobody else refers to it.
+        // SAFETY: By the type invariants, the tree is initialized. Nobody else has a reference to it.
         unsafe { bindings::mtree_destroy(self.tree.get()) };
     }
 }
 
-/// A new state to walk `tree` with, for `first` to `last`: `MA_STATE()` of the C header.
+/// Creates a state for a walk of `tree` from `first` to `last`, like `MA_STATE()` in C.
 fn new_state(tree: *mut bindings::maple_tree, first: usize, last: usize) -> bindings::ma_state {
     bindings::ma_state {
         tree,
@@ -113,9 +112,9 @@ fn new_state(tree: *mut bindings::maple_tree, first: usize, last: usize) -> bind
 }
 
 impl<E: Entry> Tree<E> {
-    /// An empty tree, with a lock class for it.
+    /// Creates an empty tree with a lock of class `key`.
     pub(crate) fn new(name: &'static CStr, key: Pin<&'static LockClassKey>) -> impl PinInit<Self> {
-        // INVARIANT: The flags are as the invariants say, and there are no entries yet.
+        // INVARIANT: The flags are those of the type invariants, and there are no entries yet.
         pin_init!(Self {
             tree <- Opaque::ffi_init(|slot: *mut bindings::maple_tree| {
                 // SAFETY: `slot` is valid for writes, and becomes an initialized tree.
@@ -125,11 +124,11 @@ impl<E: Entry> Tree<E> {
                         bindings::MT_FLAGS_ALLOC_RANGE | bindings::MT_FLAGS_USE_RCU,
                     )
                 };
-                // SAFETY: The lock in an initialized tree is valid, and nobody knows of it yet.
-                // CAST: As in `lock_ptr()`.
+                // SAFETY: The lock in an initialized tree is valid, and nobody else has a pointer to it.
+                // CAST: Without SMP the lock has no size, and bindgen uses another type for it.
                 let lock = unsafe { &raw mut (*slot).__bindgen_anon_1.ma_lock }.cast();
-                // SAFETY: As above; `name` and `key` are static. All trees initialized from Rust
-                // share one lock class, so give this one its own.
+                // All trees initialized from Rust share one lock class, so give this one its own.
+                // SAFETY: `lock` is valid and not in use; `name` and `key` are static.
                 unsafe { bindings::__spin_lock_init(lock, name.as_char_ptr(), key.as_ptr()) };
             }),
             _entries: PhantomData,
@@ -139,13 +138,13 @@ impl<E: Entry> Tree<E> {
     fn lock_ptr(&self) -> *mut bindings::spinlock_t {
         // SAFETY: By the type invariants, the tree is initialized and has an internal lock.
         let lock = unsafe { &raw mut (*self.tree.get()).__bindgen_anon_1.ma_lock };
-        // CAST: Without SMP the lock has no size, and bindgen another type for it.
+        // CAST: Without SMP the lock has no size, and bindgen uses another type for it.
         lock.cast()
     }
 
-    /// Locks the tree for searching and changing it. Spins; any context that may take spinlocks.
+    /// Locks the tree for searches and changes. Spins; any context that may take spinlocks.
     pub(crate) fn lock(&self) -> Guard<'_, E> {
-        // SAFETY: `lock_ptr()` is a valid, initialized spinlock.
+        // SAFETY: By the type invariants, the tree is initialized, and so is its spinlock.
         unsafe { bindings::spin_lock(self.lock_ptr()) };
         // INVARIANT: The lock was just taken, and the state is new.
         Guard {
@@ -156,8 +155,8 @@ impl<E: Entry> Tree<E> {
         }
     }
 
-    /// The entry at `addr`, without a lock: it may be replaced before the caller looks at it, but what
-    /// is freed after a grace period is there as long as `_rcu` is held.
+    /// Returns the entry at `addr`, without the lock. It may be replaced at once, but memory that is freed
+    /// after an RCU grace period stays valid while `_rcu` is held.
     ///
     /// Any context in which RCU is watching.
     pub(crate) fn load(&self, addr: usize, _rcu: &rcu::Guard) -> Option<E> {
@@ -171,11 +170,10 @@ impl<E: Entry> Tree<E> {
         Some(unsafe { E::from_raw(raw) })
     }
 
-    /// What `wanted` makes of the first entry at or above `addr` of which it makes something, without
-    /// a lock; `wanted` is called under the RCU read lock.
+    /// Calls `wanted`, under the RCU read lock and without the lock of the tree, for the entries at or above
+    /// `addr` in ascending order. Returns its first [`Some`].
     ///
-    /// Task context only: going to the next leaf is tried again until who is changing the tree is
-    /// done with it.
+    /// Task context only: the step to the next leaf retries until a concurrent writer is done.
     pub(crate) fn next<T>(&self, addr: usize, wanted: impl Fn(Span, E) -> Option<T>) -> Option<T> {
         let _rcu = rcu::Guard::new();
         let mut state = new_state(self.tree.get(), addr, addr);
@@ -195,13 +193,13 @@ impl<E: Entry> Tree<E> {
     }
 }
 
-/// A tree that is locked.
+/// A locked tree.
 ///
 /// # Invariants
 ///
 /// - The lock of `tree` is held.
 /// - `state` is for `tree`.
-/// - `gap` is free, if it is there.
+/// - If `gap` is [`Some`], it is free.
 #[must_use = "the lock unlocks immediately when the guard is unused"]
 pub(crate) struct Guard<'tree, E: Entry> {
     tree: &'tree Tree<E>,
@@ -212,18 +210,18 @@ pub(crate) struct Guard<'tree, E: Entry> {
 
 impl<E: Entry> Drop for Guard<'_, E> {
     fn drop(&mut self) {
-        // SAFETY: By the type invariants, we hold the lock.
+        // SAFETY: By the type invariants, the lock is held.
         unsafe { bindings::spin_unlock(self.tree.lock_ptr()) };
         if !self.state.alloc.is_null() || !self.state.sheaf.is_null() {
-            // SAFETY: The state is valid, and nobody uses it any more. What is left of the nodes
-            // that `nomem()` got belongs to the state, not to the tree, and needs no lock.
+            // SAFETY: The state is valid, and nobody uses it any more. The unused nodes of `nomem()`
+            // belong to the state, not to the tree, so freeing them needs no lock.
             unsafe { bindings::mas_destroy(&raw mut self.state) };
         }
     }
 }
 
 impl<E: Entry> Guard<'_, E> {
-    /// Starts over, at `span`. Nodes that were allocated stay: `mas_set_range()`.
+    /// Restarts the state for `first` to `last` and keeps its allocated nodes, like `mas_set_range()`.
     fn start_at(&mut self, first: usize, last: usize) -> *mut bindings::ma_state {
         self.state.status = bindings::maple_status_ma_start;
         self.state.node = ptr::null_mut();
@@ -232,7 +230,7 @@ impl<E: Entry> Guard<'_, E> {
         &raw mut self.state
     }
 
-    /// The entry at `addr` and its range.
+    /// Returns the entry at `addr` and its range.
     pub(crate) fn entry_at(&mut self, addr: usize) -> Option<(Span, E)> {
         let state = self.start_at(addr, addr);
         // SAFETY: By the type invariants, the lock is held and the state is for the tree.
@@ -245,7 +243,7 @@ impl<E: Entry> Guard<'_, E> {
         Some((Span::new(self.state.index, self.state.last)?, entry))
     }
 
-    /// The first entry at or above `addr`, and its range.
+    /// Returns the first entry at or above `addr`, and its range.
     pub(crate) fn entry_from(&mut self, addr: usize) -> Option<(Span, E)> {
         let state = self.start_at(addr, addr);
         // SAFETY: By the type invariants, the lock is held and the state is for the tree.
@@ -258,11 +256,11 @@ impl<E: Entry> Guard<'_, E> {
         Some((Span::new(self.state.index, self.state.last)?, entry))
     }
 
-    /// Stores `raw` from `span`'s first to last address.
+    /// Stores `raw` at all addresses of `span`.
     fn store(&mut self, span: Span, raw: *mut c_void) -> Result<(), StoreError> {
         self.gap = None;
-        // Always from the root: a store that goes on from a leaf asks for too many nodes, and
-        // misses spanning writes of the last slot (see `mas_erase()`).
+        // Always start at the root: a store that continues at a leaf allocates too many nodes and misses
+        // spanning writes of the last slot (see `mas_erase()`).
         let state = self.start_at(span.first(), span.last());
         // SAFETY: By the type invariants, the lock is held and the state is for the tree.
         unsafe { bindings::mas_store(state, raw) };
@@ -273,8 +271,8 @@ impl<E: Entry> Guard<'_, E> {
         }
     }
 
-    /// Stores a new entry to `span`, which is in the gap found last. The tree is as it was if
-    /// that fails.
+    /// Stores a new entry at `span`, which is within the gap found last. If that fails, the tree is
+    /// unchanged.
     pub(crate) fn insert(&mut self, span: Span, entry: E) -> Result<(), StoreError> {
         if !self.gap.is_some_and(|gap| gap.covers(span)) {
             return Err(StoreError::Mismatch);
@@ -282,8 +280,7 @@ impl<E: Entry> Guard<'_, E> {
         self.store(span, entry.into_raw())
     }
 
-    /// Removes the entry `old`, which holds exactly `span`. The entry is as it was if there is no
-    /// memory.
+    /// Removes the entry `old`, whose range is exactly `span`. If that fails, the tree is unchanged.
     pub(crate) fn erase(&mut self, span: Span, old: E) -> Result<(), StoreError> {
         if self.entry_at(span.first()) != Some((span, old)) {
             return Err(StoreError::Mismatch);
@@ -291,13 +288,12 @@ impl<E: Entry> Guard<'_, E> {
         self.store(span, ptr::null_mut())
     }
 
-    /// Gets memory after [`StoreError::NoMemory`]. Sleeps, without the lock, if `gfp` allows it:
-    /// what was known of the tree is void.
+    /// Allocates nodes after [`StoreError::NoMemory`]. Returns false if there is no memory.
     ///
-    /// Returns false if there was no memory.
+    /// Drops the lock and sleeps if `gfp` allows it: results of earlier searches are void.
     pub(crate) fn nomem(&mut self, gfp: Gfp) -> bool {
         self.gap = None;
-        // SAFETY: By the type invariants, the lock is held, and it is again on return.
+        // SAFETY: By the type invariants, the lock is held; it is held again on return.
         unsafe { bindings::mas_nomem(&raw mut self.state, gfp.as_raw()) }
     }
 }
@@ -330,7 +326,7 @@ impl<E: Entry> Gaps for Guard<'_, E> {
         let state = self.start_at(addr, addr);
         // SAFETY: By the type invariants, the lock is held and the state is for the tree.
         let raw = unsafe { bindings::mas_walk(state) };
-        // INVARIANT: For a null slot `mas_walk()` sets the state to all of the slot, and a gap is
+        // INVARIANT: For a null slot `mas_walk()` sets the state to the range of the slot, and a gap is
         // exactly one slot.
         self.gap = raw
             .is_null()

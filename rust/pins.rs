@@ -1,23 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Pins: readers of areas that are not theirs keep them busy.
+//! Pins: a reader pins an area of another owner, so that it is not freed meanwhile.
 //!
-//! /proc/vmallocinfo, /proc/kcore and others look into areas that their owners may free at any
-//! time. They pin an area, look, and let go. A pin is one of a fixed number of spinlocks, chosen by
-//! the address of the area. The protocol is:
+//! /proc/vmallocinfo, /proc/kcore and others read areas that their owners may free at any time. A pin is
+//! one of a fixed number of spinlocks, chosen by the address of the area. The protocol is:
 //!
-//! - a reader finds the area without a lock, says in the pin that it is there, takes the lock of the
-//!   pin, and looks again: if the area is still busy, what it is does not change until the reader lets
-//!   go, although others may not find it any more;
-//! - who unlinks an area first makes its object say that it is not busy, then looks whether there is a
-//!   reader, and only if so takes the lock once and lets go.
+//! - A reader finds the area without a lock, increments the reader count of the pin, takes the lock of the
+//!   pin, and looks at the area again. If it is still busy, it does not change until the reader unpins it,
+//!   although lookups may no longer find it.
+//! - A CPU that unlinks an area marks the object as not busy, then reads the reader count. Only if that is
+//!   not zero, it takes the lock once and releases it.
 //!
-//! Both write first and then read what the other has written, with a full barrier between: at least
-//! one of the two sees the other. Either the reader finds the area not busy, or who unlinks it waits.
-//! (`docs/litmus/pin.litmus`.)
+//! Both sides write, execute a full barrier, and read what the other side writes, so at least one of them
+//! sees the other: the reader finds the area not busy, or the unlinking CPU waits
+//! (`docs/litmus/pin.litmus`).
 //!
-//! A reader that has a pin delays the free of areas that share it, for as long as it takes to print
-//! a line or to copy a page, and nothing else: no allocation, no lookup.
+//! While an area is pinned, which lasts for one printed line or one copied page, areas with the same pin
+//! cannot be unlinked. Allocations and lookups do not wait.
 
 use crate::{
     area::{
@@ -45,32 +44,32 @@ use kernel::{
 /// Number of pins; a power of two.
 const PINS: usize = 64;
 
-/// Odd, and without a pattern in its bits: the golden ratio, as in include/linux/hash.h.
-// CAST: The low half will do where a word has 32 bits.
+/// Multiplier of the hash: the golden ratio, as in include/linux/hash.h.
+// CAST: The low half is enough for a 32-bit word.
 const SPREAD: usize = 0x61c8_8646_80b5_83eb_u64 as usize;
 
-/// A lock, and the number of those that have it or want it.
+/// A lock, and the number of readers that hold it or wait for it.
 struct Pin {
     lock: Locked<()>,
     readers: Atomic<usize>,
 }
 
-/// All the pins.
+/// All pins.
 pub(crate) struct Pins(KVec<Pin>);
 
-/// Says that an area is pinned.
+/// Keeps an area pinned while it lives.
 pub(crate) struct PinGuard<'a> {
-    // Dropped in this order: the lock is free before nobody waits for it.
+    // Fields drop in this order: the lock must be free before the reader is no longer counted.
     _lock: LockGuard<'a, ()>,
     _reader: Reader<'a>,
 }
 
-/// Counts as a reader as long as it lives.
+/// Counts one reader while it lives.
 struct Reader<'a>(&'a Atomic<usize>);
 
 impl<'a> Reader<'a> {
     fn new(pin: &'a Pin) -> Self {
-        // Full: the reader looks at the area again after this, see above.
+        // Full: pairs with the full barrier of `AreaPtr::leave()`. The reader looks at the area after it.
         pin.readers.fetch_add(1, Full);
         Self(&pin.readers)
     }
@@ -78,13 +77,13 @@ impl<'a> Reader<'a> {
 
 impl Drop for Reader<'_> {
     fn drop(&mut self) {
-        // Release: what the reader has looked at is done with, see the acquire in `wait_for_readers()`.
+        // Release: pairs with the acquire in `wait_for_readers()`; the reader's accesses come before it.
         self.0.fetch_sub(1, Release);
     }
 }
 
 impl Pins {
-    /// Makes the pins.
+    /// Creates the pins.
     pub(crate) fn new() -> Result<Self> {
         let mut pins = KVec::with_capacity(PINS, GFP_NOWAIT)?;
         for _ in 0..PINS {
@@ -95,10 +94,10 @@ impl Pins {
         Ok(Self(pins))
     }
 
-    /// The pin of the area that starts at `start`.
+    /// Returns the pin of the area that starts at `start`.
     fn pin_of(&self, start: usize) -> Option<&Pin> {
-        // The high bits of the product depend on all of the number: large areas start at multiples of many
-        // pages.
+        // Use the high bits of the product, which depend on all bits of the address: large areas differ
+        // only in their high address bits.
         let spread = (start / PAGE_SIZE).wrapping_mul(SPREAD);
         self.0.get(spread.wrapping_shr(usize::BITS - PINS.ilog2()))
     }
@@ -113,7 +112,7 @@ impl Pins {
         })
     }
 
-    /// As [`Pins::pin`], unless that means waiting; any context.
+    /// Takes the pin of the area that starts at `start` unless that means waiting; any context.
     pub(crate) fn try_pin(&self, start: usize) -> Option<PinGuard<'_>> {
         let pin = self.pin_of(start)?;
         let reader = Reader::new(pin);
@@ -123,30 +122,30 @@ impl Pins {
         })
     }
 
-    /// Lets go of the area that starts at `start`, the guard of whose pin was forgotten.
+    /// Unpins the area that starts at `start`, whose guard was forgotten.
     ///
     /// # Safety
     ///
-    /// As [`Locked::unlock_forgotten`], for a guard that [`Pins::pin`] or [`Pins::try_pin`] gave for
-    /// `start`.
+    /// For each call, this task has called [`core::mem::forget`] once on a guard that [`Pins::pin`] or
+    /// [`Pins::try_pin`] returned for `start`.
     pub(crate) unsafe fn unpin(&self, start: usize) {
         if let Some(pin) = self.pin_of(start) {
-            // SAFETY: By the safety requirements.
+            // SAFETY: By the safety requirements, this task owns the lock.
             unsafe { pin.lock.unlock_forgotten() };
             drop(Reader(&pin.readers));
         }
     }
 
-    /// Waits until no reader looks at `area` any more. Spins.
+    /// Waits until no reader has `area` pinned. Spins.
     pub(crate) fn wait_for_readers(&self, area: Area<Leaving>) -> Area<Unlinked> {
         if let Some(pin) = area.span().and_then(|span| self.pin_of(span.first())) {
-            // Acquire: after what a reader did that has let go. `AreaPtr::leave()` was a full barrier.
+            // Acquire: pairs with the release of a reader that unpins. `AreaPtr::leave()` was a full barrier.
             if pin.readers.load(Acquire) != 0 {
                 drop(pin.lock.lock());
             }
         }
-        // SAFETY: A reader that saw the area as busy with the pin held had said so before; we have
-        // seen that, and had the lock after it. Others see that the area is not busy.
+        // SAFETY: A reader that saw the area busy with the pin held was counted before. The load above
+        // saw that count, and the lock was free after it. Later readers see the area not busy.
         unsafe { area.left() }
     }
 }

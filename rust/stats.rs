@@ -13,26 +13,26 @@ use kernel::sync::atomic::{
 
 macro_rules! counters {
     ($($(#[doc = $doc:literal])* $name:ident,)*) => {
-        /// What was done on one CPU since boot. Each wraps around.
+        /// The counters of one CPU since boot. Each wraps around.
         pub(crate) struct Counters {
             $($(#[doc = $doc])* pub(crate) $name: Counter,)*
         }
 
-        /// The same of all CPUs together.
+        /// The sums of the counters of all CPUs.
         #[derive(Clone, Copy, Default)]
         pub(crate) struct Totals {
             $($(#[doc = $doc])* pub(crate) $name: usize,)*
         }
 
         impl Counters {
-            /// All zero.
+            /// Creates counters that are all zero.
             pub(crate) const fn new() -> Self {
                 Self { $($name: Counter::new(),)* }
             }
         }
 
         impl Totals {
-            /// Adds what one CPU has counted.
+            /// Adds the counters of one CPU.
             pub(crate) fn add(&mut self, cpu: &Counters) {
                 $(self.$name = self.$name.wrapping_add(cpu.$name.get());)*
             }
@@ -49,13 +49,13 @@ macro_rules! counters {
 counters! {
     /// areas handed out by the CPU's current block
     hit,
-    /// blocks that became current because there was none with room
+    /// blocks that became current because a CPU's current block had no room
     refill,
-    /// of these, new ones taken from the tree
+    /// of these, new blocks reserved in the tree
     block_new,
-    /// blocks given back to the tree
+    /// blocks returned to the tree
     block_freed,
-    /// areas handed out by a block of another band or CPU, as there was no room
+    /// areas handed out by a block of another band or CPU for lack of room
     steal,
     /// areas handed out from a cached range of the same size
     alloc_cached,
@@ -71,9 +71,9 @@ counters! {
     no_memory,
     /// areas of blocks retired
     retire_block,
-    /// areas with an entry of their own retired
+    /// areas with their own tree entry retired
     retire_tree,
-    /// areas released without having been mapped
+    /// areas released that were never mapped
     release,
     /// purges that flushed the TLB
     purge,
@@ -81,9 +81,9 @@ counters! {
     purge_areas,
     /// ranges kept in the cache
     cache_put,
-    /// ranges given back to the tree
+    /// ranges returned to the tree
     give_back,
-    /// ranges and blocks kept because there was no memory to give them back
+    /// ranges and blocks kept for lack of memory to return them
     give_back_nomem,
 }
 
@@ -92,8 +92,8 @@ pub(crate) fn line(out: &mut dyn Write, name: &str, value: usize, meaning: &str)
     writeln!(out, "{name:<16} {value:>12} {meaning}")
 }
 
-/// A counter of one CPU. A task that is preempted or moved to another CPU while it counts may undo what
-/// others have counted meanwhile: an exact number would cost twice as much.
+/// A counter of one CPU. A task that is preempted or migrated while it counts may lose the counts of others
+/// in between: an exact counter would cost twice as much.
 pub(crate) struct Counter(Atomic<usize>);
 
 impl Counter {
@@ -108,12 +108,12 @@ impl Counter {
 
     /// Counts `more`.
     pub(crate) fn add(&self, more: usize) {
-        // Relaxed: a number for people.
+        // Relaxed: a statistic orders nothing.
         self.0.store(self.get().wrapping_add(more), Relaxed);
     }
 
     fn get(&self) -> usize {
-        // Relaxed: as above.
+        // Relaxed: a statistic orders nothing.
         self.0.load(Relaxed)
     }
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The index of the whole space: which range is reserved, and for what.
+//! The index of the whole space: all reserved ranges, each with its area or block.
 //!
-//! An entry is the pointer to an area object, or says that the range is one of a block. In which state
-//! an area is, its object says: only reserving a range and making it free again change the tree.
+//! An entry is a pointer to an area object, or marks the range of a block. The object stores the state of
+//! the area, so the tree changes only when a range is reserved or freed.
 //!
-//! Each function here changes an entry and the token of its area together, under the lock of the
-//! tree. This is what makes the invariants of [`Area`] true. An object that is in the tree is not freed
-//! before it is erased, and then its memory stays one of an area object for a grace period of RCU.
+//! Each function here changes an entry and the token of its area together, under the lock of the tree.
+//! This upholds the invariants of [`Area`]. An object in the tree is not freed before it is erased, and
+//! its memory then remains an area object for an RCU grace period.
 
 use crate::{
     area::{
@@ -51,16 +51,16 @@ enum Slot {
     Block(usize),
 }
 
-/// The low bits of an entry that is a block; `0b10` in the lowest two belongs to the tree.
+/// The low bits of a block entry. The tree reserves `0b10` in the lowest two.
 const BLOCK_TAG: usize = 0b101;
 const TAG_BITS: u32 = 3;
 const TAG_MASK: usize = (1 << TAG_BITS) - 1;
 
 const _: () = assert!(core::mem::align_of::<bindings::vmap_area>() > 0b11);
 
-// SAFETY: A pointer to an area is not null and has two low bits clear (asserted above); so it does not
-// end in the tag of a block, nor in `0b10`. `from_raw()` separates what `into_raw()` puts together: a
-// block starts at a page.
+// SAFETY: A pointer to an area is not null and has its two low bits clear (asserted above), so it ends
+// neither in the tag of a block nor in `0b10`. A block starts at a page, so `from_raw()` can remove the
+// tag that `into_raw()` has added.
 unsafe impl maple::Entry for Slot {
     fn into_raw(self) -> *mut c_void {
         match self {
@@ -81,16 +81,16 @@ unsafe impl maple::Entry for Slot {
     }
 }
 
-/// What a reserved range is reserved for.
+/// The use of a reserved range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Entry {
-    /// An area that is used like that.
+    /// An area and its use.
     Area(AreaPtr, Use),
     /// A block.
     Block,
 }
 
-/// What a walk without the lock comes to.
+/// The next busy area of a walk, or the block that may contain it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// A busy area.
@@ -99,12 +99,12 @@ pub(crate) enum Next {
     Block(Span),
 }
 
-/// The index, in memory of its own.
+/// The index, in a box because its lock must not move.
 pub(crate) struct Table(Pin<KBox<maple::Tree<Slot>>>);
-/// The index, locked: entries change only together with the tokens of their areas.
+/// The locked index: entries change only together with the tokens of their areas.
 pub(crate) struct TableGuard<'table>(maple::Guard<'table, Slot>);
 
-/// States in which an area is free but for its entry.
+/// States of areas whose range can be freed by erasing the entry.
 pub(crate) trait Spare: State {}
 impl Spare for Flushed {}
 impl Spare for Cached {}
@@ -124,28 +124,29 @@ impl Gaps for TableGuard<'_> {
 }
 
 impl TableGuard<'_> {
-    /// Gets memory after [`StoreError::NoMemory`]: [`maple::Guard::nomem`].
+    /// Allocates nodes after [`StoreError::NoMemory`], see [`maple::Guard::nomem`].
     pub(crate) fn nomem(&mut self, gfp: mm::Gfp) -> bool {
         self.0.nomem(gfp)
     }
 
-    /// The lowest reserved range that ends above `addr`, and for what it is reserved.
+    /// Returns the lowest reserved range that ends above `addr`, and its use.
     pub(crate) fn entry_from(&mut self, addr: usize) -> Option<(Span, Entry)> {
         let (span, slot) = self.0.entry_from(addr)?;
         let entry = match slot {
-            // SAFETY: The area is in the tree, whose lock we hold.
+            // SAFETY: The area is in the tree, whose lock is held.
             Slot::Area(area) => Entry::Area(area, unsafe { area.what() }),
             Slot::Block(_) => Entry::Block,
         };
         Some((span, entry))
     }
 
-    /// As [`Table::next`], for who must not walk without the lock.
+    /// Returns the lowest busy area that ends above `addr`, or the block before it. For contexts in which
+    /// [`Table::next`] could spin behind a preempted writer.
     pub(crate) fn next(&mut self, mut addr: usize) -> Option<Next> {
         loop {
             let (span, slot) = self.0.entry_from(addr)?;
             match slot {
-                // SAFETY: The area is in the tree, whose lock we hold.
+                // SAFETY: The area is in the tree, whose lock is held.
                 Slot::Area(area) => match unsafe { area.look() } {
                     Some(seen) => return Some(Next::Busy(area, seen)),
                     None => addr = span.last().checked_add(1)?,
@@ -165,23 +166,23 @@ impl TableGuard<'_> {
         let area = area.prepare(span, attributes);
         match self.0.insert(span, Slot::Area(area.ptr())) {
             Ok(()) => Ok(area.busy()),
-            // SAFETY: Nothing was reserved.
+            // SAFETY: `insert()` has failed, so no range is reserved.
             Err(err) => Err((unsafe { area.undo() }, err)),
         }
     }
 
-    /// Makes the busy area that contains `addr` one that is not found any more. Does not allocate.
+    /// Unlinks the busy area that contains `addr`. Does not allocate.
     pub(crate) fn unlink(&mut self, addr: usize) -> Option<Area<Leaving>> {
         let (_, Slot::Area(area)) = self.0.entry_from(addr)? else {
             return None;
         };
-        // SAFETY: The area is in the tree, whose lock we hold.
+        // SAFETY: The area is in the tree, whose lock is held.
         let seen = unsafe { area.look() }.filter(|seen| seen.contains(addr))?;
-        // SAFETY: As above.
+        // SAFETY: The area is in the tree, whose lock is held.
         unsafe { area.leave(seen) }
     }
 
-    /// Makes the range of `area` free. The area comes back if there is no memory for that.
+    /// Frees the range of `area`. Returns the area if there is no memory for that.
     pub(crate) fn give_back<S: Spare>(
         &mut self,
         area: Area<S>,
@@ -191,7 +192,7 @@ impl TableGuard<'_> {
             None => Err(StoreError::Mismatch),
         };
         match erased {
-            // SAFETY: The entry is gone.
+            // SAFETY: `erase()` has removed the entry.
             Ok(()) => Ok(unsafe { area.erased() }),
             Err(err) => Err((area, err)),
         }
@@ -202,56 +203,56 @@ impl TableGuard<'_> {
         self.0.insert(span, Slot::Block(span.first()))
     }
 
-    /// Makes the range of a block free, if there is memory for that.
+    /// Frees the range of a block if there is memory for that.
     pub(crate) fn free_block(&mut self, span: Span) -> Result<(), StoreError> {
         self.0.erase(span, Slot::Block(span.first()))
     }
 }
 
 impl Table {
-    /// An empty index, with a lock of class `key`.
+    /// Creates an empty index with a lock of class `key`.
     pub(crate) fn new(name: &'static CStr, key: Pin<&'static LockClassKey>) -> Result<Self> {
         let tree = maple::Tree::new(name, key);
         Ok(Self(KBox::pin_init(tree, GFP_NOWAIT)?))
     }
 
-    /// Locks the index for searching and changing it. Spins; any context that may take spinlocks.
+    /// Locks the index for searches and changes. Spins; any context that may take spinlocks.
     pub(crate) fn lock(&self) -> TableGuard<'_> {
         TableGuard(self.0.lock())
     }
 
-    /// The busy area that contains `addr` and has an entry of its own, without a lock. Any context in
-    /// which RCU is watching.
+    /// Returns the busy area that contains `addr` and has an entry of its own, without the lock. Any
+    /// context in which RCU is watching.
     #[inline(always)]
     pub(crate) fn find(&self, addr: usize, rcu: &rcu::Guard) -> Option<(AreaPtr, Seen)> {
         let Slot::Area(area) = self.0.load(addr, rcu)? else {
             return None;
         };
-        // SAFETY: The area was in the tree after the RCU read lock was taken.
+        // SAFETY: The area was in the tree after the RCU read lock was taken, and it is still held.
         let seen = unsafe { area.look() }?;
         seen.contains(addr).then_some((area, seen))
     }
 
-    /// As [`TableGuard::unlink`], without the lock.
+    /// Unlinks the busy area that contains `addr` and has an entry of its own, without the lock.
     #[inline(never)]
     pub(crate) fn unlink(&self, addr: usize, rcu: &rcu::Guard) -> Option<Area<Leaving>> {
         let (area, seen) = self.find(addr, rcu)?;
-        // SAFETY: As in `find()`.
+        // SAFETY: `find()` found the area after the RCU read lock was taken, and it is still held.
         unsafe { area.leave(seen) }
     }
 
-    /// Where the object of an area that the caller has allocated and not freed says that it starts.
+    /// Returns the first address of an area that the caller has allocated and not freed.
     pub(crate) fn start_of(&self, area: AreaPtr, _rcu: &rcu::Guard) -> Option<usize> {
-        // SAFETY: The object of an area that is not freed is one of an area.
+        // SAFETY: The caller owns the area, so its memory is an area object.
         Some(unsafe { area.bounds() }?.first())
     }
 
-    /// The lowest busy area that ends above `addr`, or the block before it, without a lock. Task
+    /// Returns the lowest busy area that ends above `addr`, or the block before it, without the lock. Task
     /// context.
     pub(crate) fn next(&self, addr: usize) -> Option<Next> {
         self.0.next(addr, |span, slot| match slot {
-            // SAFETY: The closure is called under the RCU read lock, and the area was in the tree
-            // after it was taken.
+            // SAFETY: The closure runs under the RCU read lock, and the area was in the tree after that
+            // was taken.
             Slot::Area(area) => unsafe { area.look() }.map(|seen| Next::Busy(area, seen)),
             Slot::Block(_) => Some(Next::Block(span)),
         })
