@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The kernel's own space, is_checked by a [`Checker`] if that was asked for at boot.
+//! The kernel's own space, with a [`Checker`] if `vmap_rust.check=1` asks for one.
 //!
-//! Without `CONFIG_VMAP_RUST_DEBUG` nothing watches, and only what is asked for with `vmap_rust.randomize` is
-//! left.
+//! Without `CONFIG_VMAP_RUST_DEBUG` there is no checker.
 
 use crate::{
     area::{
@@ -33,14 +32,14 @@ use crate::{
 };
 use kernel::prelude::*;
 
-/// The TLB of the kernel, whose flushes are noted.
+/// The TLB of the kernel, with the checker that records its flushes.
 pub(crate) struct CheckedTlb {
     checker: Option<Checker>,
     is_randomized: bool,
 }
 
 impl CheckedTlb {
-    /// What watches, if anything does.
+    /// Returns the checker, if it is on.
     #[inline(always)]
     fn checker(&self) -> Option<&Checker> {
         match cfg!(CONFIG_VMAP_RUST_DEBUG) {
@@ -75,16 +74,17 @@ impl Tlb for CheckedTlb {
     }
 }
 
-/// What the checker calls an area.
+/// Returns the identity of an area for the checker.
 fn identity(area: AreaPtr) -> Identity {
     area.as_raw().addr()
 }
 
-/// The kernel's own space of addresses. The operations are those of [`Space`].
+/// The kernel's own space, with the operations of [`Space`].
 pub(crate) struct KernelSpace(Space<CheckedTlb>);
 
 impl KernelSpace {
-    /// An empty space; is_checked, and with areas at places by chance, if that is wanted.
+    /// Creates an empty space for `home`, with a checker if `is_checked`, and with randomised placement if
+    /// `is_randomized`. `ENOMEM` without memory.
     pub(crate) fn new(home: Span, is_checked: bool, is_randomized: bool) -> Result<Self> {
         let checker = match is_checked {
             true => Some(Checker::new(true)?),
@@ -97,22 +97,22 @@ impl KernelSpace {
         Ok(Self(Space::new(home, tlb)?))
     }
 
-    /// The space, for what is not compared.
+    /// Returns the space, for operations that are not compared.
     #[inline(always)]
     pub(crate) fn space(&self) -> &Space<CheckedTlb> {
         &self.0
     }
 
-    /// What watches the space, if anything does.
+    /// Returns the checker, if it is on.
     #[inline(always)]
     pub(crate) fn checker(&self) -> Option<&Checker> {
         self.0.tlb().checker()
     }
 
-    /// Enters a new area, of which `is_asked_for` says whether it is what was asked for.
-    fn gained(&self, checker: &Checker, area: AreaPtr, is_asked_for: impl FnOnce(Span) -> bool) {
+    /// Records a new area; `fits_request` checks its size and place.
+    fn allocated(&self, checker: &Checker, area: AreaPtr, fits_request: impl FnOnce(Span) -> bool) {
         if let Some(span) = self.0.span_of_busy(area) {
-            checker.gained(span, identity(area), is_asked_for(span));
+            checker.allocated(span, identity(area), fits_request(span));
         }
     }
 
@@ -124,7 +124,7 @@ impl KernelSpace {
         };
         checker.change(|| {
             let area = self.0.alloc(req)?;
-            self.gained(checker, area, |span| {
+            self.allocated(checker, area, |span| {
                 span.size() == req.size
                     && req.window.covers(span)
                     && is_aligned(span.first(), req.align)
@@ -145,20 +145,20 @@ impl KernelSpace {
         let Some(checker) = self.checker() else {
             return self.0.alloc_congruent(window, members, align, gfp, give);
         };
-        // Some may be undone, and others be given instead of them.
-        let mut given = KVec::from_elem(None, members.len(), gfp.flags())?;
+        // The allocator may undo areas and report others in their place: record only the last ones.
+        let mut areas = KVec::from_elem(None, members.len(), gfp.flags())?;
         let asked = members.clone();
         checker.change(|| {
             self.0
                 .alloc_congruent(window, members, align, gfp, |index, area| {
-                    if let Some(slot) = given.get_mut(index) {
+                    if let Some(slot) = areas.get_mut(index) {
                         *slot = Some(area);
                     }
                     give(index, area);
                 })?;
             let mut base = None;
-            for (member, area) in asked.zip(given.iter().flatten()) {
-                self.gained(checker, *area, |span| {
+            for (member, area) in asked.zip(areas.iter().flatten()) {
+                self.allocated(checker, *area, |span| {
                     let here = span.first().wrapping_sub(member.offset);
                     span.size() == member.size
                         && window.covers(span)
@@ -232,9 +232,9 @@ impl KernelSpace {
         };
         let identity = identity(area.ptr());
         checker.change(|| {
-            let given = checker.retiring(span, identity);
+            let began = checker.retiring(span, identity);
             let pages = self.0.retire(area);
-            checker.retired(span, identity, given);
+            checker.retired(span, identity, began);
             pages
         })
     }

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! An independent record of all areas, which every answer of a running allocator is compared with:
-//! `vmap_rust.check=1`, with `CONFIG_VMAP_RUST_DEBUG`.
+//! The checker: an independent record of all areas, with which every answer of the running allocator is
+//! compared (`vmap_rust.check=1`, with `CONFIG_VMAP_RUST_DEBUG`).
 //!
-//! It shares nothing with the allocator but the requests and the answers: rb-trees of ranges under one
-//! lock, without blocks, caches or bitmaps. What it finds wrong it reports ([`mm::refuse`]), and the
-//! system goes on with the answer of the allocator.
+//! It shares only the requests and the answers with the allocator: it is an rb-tree of ranges under one
+//! lock, without blocks, caches or bitmaps. It reports wrong answers ([`mm::refuse`]), and the system
+//! continues with the answer of the allocator.
 //!
 //! # What is compared
 //!
-//! - A new area does not overlap one that is in use, nor one that was freed and not flushed since.
-//! - What is found, pinned or taken out of use is what the record has at that address, and nothing is found
-//!   where the record has nothing.
-//! - What is freed was taken out of use before, once, with the same bounds.
-//! - A purge has flushed all that was freed before it began.
+//! - A new area overlaps no busy area, and none that was freed and not yet TLB-flushed.
+//! - A lookup, a pin or an unlink returns the area that the record has at that address, or none if the
+//!   record has none.
+//! - A freed area was unlinked before, once, with the same bounds.
+//! - A purge has flushed all areas that were freed before it began.
 //!
-//! An answer that was given while areas changed can be right although the record has another one by now.
-//! It is counted as unsettled, and not compared.
+//! While another CPU changes areas, the allocator and the record may differ for a moment. An answer given
+//! meanwhile is counted as unsettled, and not compared.
 
 use crate::{
     lock::Locked,
@@ -42,25 +42,25 @@ use kernel::{
     }, //
 };
 
-/// How many ranges are taken out of the record under one hold of its lock.
+/// Number of ranges that are removed from the record each time its lock is taken.
 const BATCH: usize = 64;
 
-/// What tells areas apart, besides their addresses: the address of the object, never looked into.
+/// The address of an area object, which identifies the area. The checker never accesses the object.
 pub(crate) type Identity = usize;
 
-/// What became of an area that the record has.
+/// The state of an area in the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Busy,
     Unlinked,
-    /// Freed, and not flushed since: when the allocator was given it, and when it was done with that.
+    /// Freed and not yet flushed: the times at which its retire began and ended.
     Lazy {
-        given: usize,
-        taken: Option<usize>,
+        began: usize,
+        ended: Option<usize>,
     },
 }
 
-/// What the record has of an area.
+/// An area in the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Entry {
     /// Number of the first page: the address would be a reference to the memory of the area for kmemleak.
@@ -69,16 +69,17 @@ struct Entry {
     state: State,
 }
 
-/// Areas by their last address, so that the first one from an address on is the one that contains it.
+/// All areas.
 struct Record {
+    /// Keyed by the last address: a lower bound search for an address finds the area that contains it.
     areas: RBTree<usize, Entry>,
-    /// Number of flushes and purges that have begun.
+    /// The time: number of flushes and purges that have begun.
     now: usize,
-    /// Areas for which there was no memory here.
+    /// Number of areas without an entry because there was no memory for it.
     untracked: usize,
 }
 
-/// The record, and how often it was compared.
+/// The record, and the counts of its comparisons.
 pub(crate) struct Checker {
     record: Locked<Record>,
     /// Changes of areas that have begun, and that have ended.
@@ -87,40 +88,40 @@ pub(crate) struct Checker {
     compared: Atomic<usize>,
     unsettled: Atomic<usize>,
     wrong: Atomic<usize>,
-    /// Is what is wrong reported? It is only counted in tests.
+    /// Whether wrong answers are reported. Tests only count them.
     is_loud: bool,
 }
 
-/// A moment at which no area was changing, see [`Checker::settled`].
+/// The number of changes that had begun when no change was in progress; [`None`] if one was.
 pub(crate) struct Moment(Option<usize>);
 
 impl Moment {
-    /// The same, if the only change since then was one of the caller that changed nothing.
+    /// Accepts one later change: the caller's own, which changed nothing.
     pub(crate) fn and_own_change(self) -> Self {
         Self(self.0.map(|begun| begun.wrapping_add(1)))
     }
 }
 
 impl Record {
-    /// The area that contains `addr`, or the next one.
-    fn from(&self, addr: usize) -> Option<(Span, Entry)> {
+    /// Returns the area that contains `addr`, or the next one above it.
+    fn at_or_above(&self, addr: usize) -> Option<(Span, Entry)> {
         let cursor = self.areas.cursor_lower_bound(&addr)?;
         let (&last, &entry) = cursor.current();
         let first = entry.first_page.checked_mul(PAGE_SIZE)?;
         Some((Span::new(first, last)?, entry))
     }
 
-    /// The busy area that contains `addr`.
+    /// Returns the busy area that contains `addr`.
     fn busy_at(&self, addr: usize) -> Option<(Span, Identity)> {
-        let (span, entry) = self.from(addr)?;
+        let (span, entry) = self.at_or_above(addr)?;
         (span.contains(addr) && entry.state == State::Busy).then_some((span, entry.identity))
     }
 
-    /// The lowest busy area that ends above `addr`.
-    fn busy_from(&self, addr: usize) -> Option<(Span, Identity)> {
+    /// Returns the lowest busy area that ends above `addr`.
+    fn busy_at_or_above(&self, addr: usize) -> Option<(Span, Identity)> {
         let mut addr = addr;
         loop {
-            let (span, entry) = self.from(addr)?;
+            let (span, entry) = self.at_or_above(addr)?;
             if entry.state == State::Busy {
                 return Some((span, entry.identity));
             }
@@ -128,8 +129,8 @@ impl Record {
         }
     }
 
-    /// The area at exactly `span`.
-    fn exactly(&mut self, span: Span, identity: Identity) -> Option<&mut Entry> {
+    /// Returns the entry of the area `identity` if its bounds are exactly `span`.
+    fn entry_mut(&mut self, span: Span, identity: Identity) -> Option<&mut Entry> {
         let entry = self.areas.get_mut(&span.last())?;
         let first_page = span.in_pages().first();
         (entry.first_page == first_page && entry.identity == identity).then_some(entry)
@@ -137,7 +138,7 @@ impl Record {
 }
 
 impl Checker {
-    /// An empty record, which reports what is wrong if `is_loud`. `ENOMEM` without memory.
+    /// Creates an empty record, which reports wrong answers if `is_loud`. `ENOMEM` without memory.
     pub(crate) fn new(is_loud: bool) -> Result<Self> {
         let record = Record {
             areas: RBTree::new(),
@@ -155,31 +156,31 @@ impl Checker {
         })
     }
 
-    /// Does `what`, which changes areas: nothing is settled meanwhile.
+    /// Runs `what`, which changes areas. Answers given meanwhile are unsettled.
     pub(crate) fn change<R>(&self, what: impl FnOnce() -> R) -> R {
-        // Full: who sees what `what` has changed sees that it has begun.
+        // Full: a CPU that sees a change of `what` sees that it has begun.
         self.begun.fetch_add(1, Full);
         let result = what();
-        // Full: who sees that it has ended sees what it has changed.
+        // Full: a CPU that sees the end of `what` sees all its changes.
         self.ended.fetch_add(1, Full);
         result
     }
 
-    /// Notes whether areas are changing now.
+    /// Records whether areas are changing now, before a lookup.
     pub(crate) fn moment(&self) -> Moment {
         let ended = self.ended.fetch_add(0, Full);
         let begun = self.begun.fetch_add(0, Full);
         Moment((begun == ended).then_some(begun))
     }
 
-    /// Was nothing changing since `moment`?
+    /// Returns whether no area has changed since `moment`.
     fn settled(&self, moment: &Moment) -> bool {
         moment.0 == Some(self.begun.fetch_add(0, Full))
     }
 
-    /// Counts a comparison whose result is `right`. Returns whether to report it.
-    fn is_bad(&self, right: bool) -> bool {
-        // Relaxed: numbers for people.
+    /// Counts a comparison with the result `right`. Returns whether to report it.
+    fn must_report(&self, right: bool) -> bool {
+        // Relaxed: statistics order nothing.
         self.compared.fetch_add(1, Relaxed);
         if !right {
             self.wrong.fetch_add(1, Relaxed);
@@ -187,9 +188,9 @@ impl Checker {
         !right && self.is_loud
     }
 
-    /// Enters a new area, which is what was asked for or not. Any context in which memory can be asked for
-    /// without waiting.
-    pub(crate) fn gained(&self, span: Span, identity: Identity, is_asked_for: bool) {
+    /// Adds a new area; `fits_request` says whether it has the requested size and place. Any context that may
+    /// allocate without waiting.
+    pub(crate) fn allocated(&self, span: Span, identity: Identity, fits_request: bool) {
         let entry = Entry {
             first_page: span.in_pages().first(),
             identity,
@@ -197,7 +198,7 @@ impl Checker {
         };
         let node = RBTreeNode::new(span.last(), entry, GFP_NOWAIT | __GFP_NOWARN);
         let mut record = self.record.lock();
-        let next = record.from(span.first());
+        let next = record.at_or_above(span.first());
         let replaced = match node {
             Ok(node) => record.areas.insert(node),
             Err(_) => {
@@ -208,19 +209,22 @@ impl Checker {
         drop(record);
         drop(replaced);
         let overlap = next.filter(|(other, _)| other.first() <= span.last());
-        if self.is_bad(is_asked_for && overlap.is_none()) {
-            mm::refuse!("checker: new {span:x?}, asked for: {is_asked_for}, overlaps {overlap:x?}");
+        if self.must_report(fits_request && overlap.is_none()) {
+            mm::refuse!(
+                "checker: new {span:x?}, as requested: {fits_request}, overlaps {overlap:x?}"
+            );
         }
     }
 
-    /// Compares what was found at `addr` if nothing changed since `moment`. Any context.
+    /// Compares the result of a lookup at `addr`, if nothing has changed since `moment`. Any context.
     pub(crate) fn found(&self, moment: &Moment, addr: usize, found: Option<Identity>) {
         self.compare(moment, addr, found, Record::busy_at);
     }
 
-    /// The same for the lowest busy area that ends above `addr`.
+    /// Compares the result of a lookup of the lowest busy area that ends above `addr`, if nothing has changed
+    /// since `moment`. Any context.
     pub(crate) fn found_next(&self, moment: &Moment, addr: usize, found: Option<Identity>) {
-        self.compare(moment, addr, found, Record::busy_from);
+        self.compare(moment, addr, found, Record::busy_at_or_above);
     }
 
     fn compare(
@@ -230,7 +234,7 @@ impl Checker {
         found: Option<Identity>,
         lookup: fn(&Record, usize) -> Option<(Span, Identity)>,
     ) {
-        // An interrupt can come while its CPU has the lock.
+        // This may be an interrupt on the CPU that holds the lock, so do not spin.
         let Some(record) = self.record.try_lock() else {
             self.unsettled.fetch_add(1, Relaxed);
             return;
@@ -243,14 +247,14 @@ impl Checker {
             self.unsettled.fetch_add(1, Relaxed);
             return;
         }
-        if self.is_bad(right) {
+        if self.must_report(right) {
             mm::refuse!("checker: {found:x?} found at {addr:#x}, the record has {expected:x?}");
         }
     }
 
-    /// Notes that an area went from `from` to what `to` gives for the time, or out of the record. Part of a
-    /// change.
-    fn moved(
+    /// Changes the state of an area from `from` to the state that `to` returns for the time now; [`None`]
+    /// removes the area. Called within [`Checker::change`].
+    fn change_state(
         &self,
         span: Span,
         identity: Identity,
@@ -262,7 +266,7 @@ impl Checker {
         let to = to(record.now);
         let mut removed = None;
         let entry = record
-            .exactly(span, identity)
+            .entry_mut(span, identity)
             .filter(|entry| entry.state == from);
         let right = match (entry, to) {
             (Some(entry), Some(to)) => {
@@ -273,7 +277,7 @@ impl Checker {
                 removed = record.areas.remove_node(&span.last());
                 true
             }
-            // An area that has no entry since there was no memory for it.
+            // Right if the area may be one of those without an entry.
             (None, _) => known.is_none() && record.untracked > 0,
         };
         if right && known.is_none() && from == State::Unlinked {
@@ -281,70 +285,71 @@ impl Checker {
         }
         drop(record);
         drop(removed);
-        if self.is_bad(right) {
+        if self.must_report(right) {
             mm::refuse!("checker: {span:x?} {identity:x} to {to:x?}, the record has {known:x?}");
         }
     }
 
-    /// Notes that an area was taken out of use. Part of a change.
+    /// Records that an area was unlinked. Called within [`Checker::change`].
     pub(crate) fn unlinked(&self, span: Span, identity: Identity) {
-        self.moved(span, identity, State::Busy, |_| Some(State::Unlinked));
+        self.change_state(span, identity, State::Busy, |_| Some(State::Unlinked));
     }
 
-    /// Notes that an area that was never mapped is about to become free. Part of a change.
+    /// Records that an area that was never mapped is about to be freed. Called within [`Checker::change`].
     pub(crate) fn releasing(&self, span: Span, identity: Identity) {
-        self.moved(span, identity, State::Unlinked, |_| None);
+        self.change_state(span, identity, State::Unlinked, |_| None);
     }
 
-    /// Notes that an area is about to become lazy. Part of a change. Returns the time.
+    /// Records that an area is about to become lazy. Returns the time, for [`Checker::retired`]. Called
+    /// within [`Checker::change`].
     pub(crate) fn retiring(&self, span: Span, identity: Identity) -> usize {
-        let mut given = 0;
-        self.moved(span, identity, State::Unlinked, |now| {
-            given = now;
-            Some(State::Lazy { given, taken: None })
+        let mut began = 0;
+        self.change_state(span, identity, State::Unlinked, |now| {
+            began = now;
+            Some(State::Lazy { began, ended: None })
         });
-        given
+        began
     }
 
-    /// Notes that it is, since `given`. Part of a change.
-    pub(crate) fn retired(&self, span: Span, identity: Identity, given: usize) {
+    /// Records that an area is lazy, whose retire `began` at that time. Called within [`Checker::change`].
+    pub(crate) fn retired(&self, span: Span, identity: Identity, began: usize) {
         let mut record = self.record.lock();
         let now = record.now;
-        // It may have been flushed meanwhile, which took time, and even have been of use to others.
-        let before = State::Lazy { given, taken: None };
-        if let Some(entry) = record.exactly(span, identity) {
+        // The range may have been flushed and reused meanwhile; then the entry has another state or time.
+        let before = State::Lazy { began, ended: None };
+        if let Some(entry) = record.entry_mut(span, identity) {
             if entry.state == before {
-                let taken = Some(now);
-                entry.state = State::Lazy { given, taken };
+                let ended = Some(now);
+                entry.state = State::Lazy { began, ended };
             }
         }
     }
 
-    /// Begins a flush or a purge.
-    fn begin(&self) -> usize {
+    /// Advances the time for a flush or a purge, and returns it.
+    fn advance(&self) -> usize {
         let mut record = self.record.lock();
         record.now = record.now.wrapping_add(1);
         record.now
     }
 
-    /// Takes the areas in `span` of whose state `is_out` says so out of the record. Returns the last of them.
-    fn take_out(&self, span: Span, is_out: impl Fn(State) -> bool) -> Option<(Span, Entry)> {
-        let mut last_out = None;
+    /// Removes the areas within `span` whose state `is_flushed` accepts. Returns the last of them.
+    fn remove(&self, span: Span, is_flushed: impl Fn(State) -> bool) -> Option<(Span, Entry)> {
+        let mut last_removed = None;
         let mut next = Some(span.first());
         while let Some(mut addr) = next.take() {
-            // Dropped without the lock.
-            let mut out = [const { None }; BATCH];
+            // Removed nodes are dropped after the lock is released.
+            let mut removed = [const { None }; BATCH];
             let mut record = self.record.lock();
-            for slot in &mut out {
-                let Some((area, entry)) = record.from(addr) else {
+            for slot in &mut removed {
+                let Some((area, entry)) = record.at_or_above(addr) else {
                     break;
                 };
                 if area.first() > span.last() {
                     break;
                 }
-                if span.covers(area) && is_out(entry.state) {
+                if span.covers(area) && is_flushed(entry.state) {
                     *slot = record.areas.remove_node(&area.last());
-                    last_out = Some((area, entry));
+                    last_removed = Some((area, entry));
                 }
                 next = area.last().checked_add(1);
                 match next {
@@ -354,37 +359,38 @@ impl Checker {
             }
             drop(record);
         }
-        last_out
+        last_removed
     }
 
-    /// Does `flush`, which flushes the TLB for `span`. Sleepable context.
+    /// Runs `flush`, which flushes the TLB for `span`, and removes the flushed areas. Sleepable context.
     pub(crate) fn flush(&self, span: Span, flush: impl FnOnce()) {
-        let now = self.begin();
+        let now = self.advance();
         flush();
-        // What was freed while it ran may have been used by then.
-        self.take_out(
+        // Areas that were freed during the flush may have been in use after it began: they are not flushed.
+        self.remove(
             span,
-            |state| matches!(state, State::Lazy { given, .. } if given < now),
+            |state| matches!(state, State::Lazy { began, .. } if began < now),
         );
     }
 
-    /// Does `purge`, which flushes and makes free all that was freed before it began. Sleepable context.
+    /// Runs `purge`, which flushes and frees all areas that were retired before it began, and reports those
+    /// that are left. Sleepable context.
     pub(crate) fn purge<R>(&self, purge: impl FnOnce() -> R) -> R {
-        let now = self.begin();
+        let now = self.advance();
         let result = purge();
         let left = Span::new(0, usize::MAX).and_then(|all| {
-            self.take_out(
+            self.remove(
                 all,
-                |state| matches!(state, State::Lazy { taken: Some(taken), .. } if taken < now),
+                |state| matches!(state, State::Lazy { ended: Some(ended), .. } if ended < now),
             )
         });
-        if self.is_bad(left.is_none()) {
-            mm::refuse!("checker: {left:x?} is left of a purge");
+        if self.must_report(left.is_none()) {
+            mm::refuse!("checker: {left:x?} is left after a purge");
         }
         result
     }
 
-    /// Writes a line for each number.
+    /// Writes a line for each count.
     pub(crate) fn write(&self, out: &mut dyn fmt::Write) -> fmt::Result {
         let untracked = self.record.lock().untracked;
         let lines = [
@@ -392,19 +398,19 @@ impl Checker {
             (
                 "unsettled",
                 &self.unsettled,
-                "given while others changed areas, not compared",
+                "answers given while areas changed, not compared",
             ),
-            ("wrong", &self.wrong, "of the compared ones, wrong"),
+            ("wrong", &self.wrong, "of the compared answers, wrong"),
         ];
         for (name, number, meaning) in lines {
-            // Relaxed: a number for people.
+            // Relaxed: a statistic orders nothing.
             line(out, name, number.load(Relaxed), meaning)?;
         }
         line(
             out,
             "untracked",
             untracked,
-            "areas without memory to watch them",
+            "areas not recorded for lack of memory",
         )
     }
 }
@@ -414,7 +420,7 @@ impl Checker {
 mod tests {
     use super::*;
 
-    /// What tells the areas of these tests apart.
+    /// Identities of areas in these tests.
     const ONE: Identity = 0x1000;
     const OTHER: Identity = 0x2000;
 
@@ -422,8 +428,8 @@ mod tests {
         Span::with_size(first * PAGE_SIZE, pages * PAGE_SIZE).ok_or(EINVAL)
     }
 
-    /// Numbers so far: compared, unsettled, wrong.
-    fn numbers(checker: &Checker) -> (usize, usize, usize) {
+    /// Returns the counts: compared, unsettled, wrong.
+    fn counts(checker: &Checker) -> (usize, usize, usize) {
         (
             checker.compared.load(Relaxed),
             checker.unsettled.load(Relaxed),
@@ -431,25 +437,25 @@ mod tests {
         )
     }
 
-    /// A life of an area, as it should be, up to where it is lazy.
-    fn live(checker: &Checker, span: Span, identity: Identity) {
-        checker.gained(span, identity, true);
+    /// Records that an area was allocated, unlinked and retired.
+    fn use_and_retire(checker: &Checker, span: Span, identity: Identity) {
+        checker.allocated(span, identity, true);
         checker.unlinked(span, identity);
-        let given = checker.retiring(span, identity);
-        checker.retired(span, identity, given);
+        let began = checker.retiring(span, identity);
+        checker.retired(span, identity, began);
     }
 
     #[test]
-    fn what_is_right_is_not_reported() -> Result {
+    fn correct_answers_are_not_reported() -> Result {
         let checker = Checker::new(false)?;
         let span = pages(1, 2)?;
-        live(&checker, span, ONE);
+        use_and_retire(&checker, span, ONE);
         checker.purge(|| checker.flush(span, || ()));
-        checker.gained(pages(2, 4)?, OTHER, true);
+        checker.allocated(pages(2, 4)?, OTHER, true);
         checker.unlinked(pages(2, 4)?, OTHER);
         checker.releasing(pages(2, 4)?, OTHER);
-        checker.gained(pages(1, 9)?, ONE, true);
-        assert_eq!(numbers(&checker), (8, 0, 0));
+        checker.allocated(pages(1, 9)?, ONE, true);
+        assert_eq!(counts(&checker), (8, 0, 0));
         Ok(())
     }
 
@@ -457,107 +463,107 @@ mod tests {
     fn areas_that_overlap_are_wrong() -> Result {
         for (first, count) in [(4, 1), (3, 2), (5, 9), (1, 20)] {
             let checker = Checker::new(false)?;
-            checker.gained(pages(4, 3)?, ONE, true);
-            checker.gained(pages(first, count)?, OTHER, true);
-            assert_eq!(numbers(&checker), (2, 0, 1));
+            checker.allocated(pages(4, 3)?, ONE, true);
+            checker.allocated(pages(first, count)?, OTHER, true);
+            assert_eq!(counts(&checker), (2, 0, 1));
         }
         Ok(())
     }
 
     #[test]
-    fn an_area_that_was_not_asked_for_is_wrong() -> Result {
+    fn an_area_that_does_not_fit_the_request_is_wrong() -> Result {
         let checker = Checker::new(false)?;
-        checker.gained(pages(4, 3)?, ONE, true);
-        checker.gained(pages(7, 3)?, OTHER, false);
-        assert_eq!(numbers(&checker), (2, 0, 1));
+        checker.allocated(pages(4, 3)?, ONE, true);
+        checker.allocated(pages(7, 3)?, OTHER, false);
+        assert_eq!(counts(&checker), (2, 0, 1));
         Ok(())
     }
 
     #[test]
     fn reuse_before_a_flush_is_wrong() -> Result {
         let checker = Checker::new(false)?;
-        live(&checker, pages(4, 3)?, ONE);
-        // Of something else, and of a part.
+        use_and_retire(&checker, pages(4, 3)?, ONE);
+        // A flush of another range, and one of a part of the area.
         checker.flush(pages(1, 3)?, || ());
         checker.flush(pages(4, 2)?, || ());
-        checker.gained(pages(6, 1)?, OTHER, true);
-        assert_eq!(numbers(&checker), (4, 0, 1));
+        checker.allocated(pages(6, 1)?, OTHER, true);
+        assert_eq!(counts(&checker), (4, 0, 1));
         Ok(())
     }
 
     #[test]
-    fn what_is_freed_during_a_flush_is_not_flushed() -> Result {
+    fn areas_freed_during_a_flush_are_not_flushed() -> Result {
         let checker = Checker::new(false)?;
         let span = pages(4, 3)?;
-        checker.flush(span, || live(&checker, span, ONE));
-        checker.gained(span, OTHER, true);
-        assert_eq!(numbers(&checker), (4, 0, 1));
+        checker.flush(span, || use_and_retire(&checker, span, ONE));
+        checker.allocated(span, OTHER, true);
+        assert_eq!(counts(&checker), (4, 0, 1));
         Ok(())
     }
 
     #[test]
-    fn a_purge_that_leaves_something_is_wrong() -> Result {
+    fn a_purge_that_leaves_an_area_is_wrong() -> Result {
         let checker = Checker::new(false)?;
         let later = pages(8, 1)?;
-        live(&checker, pages(4, 3)?, ONE);
-        checker.purge(|| live(&checker, later, OTHER));
-        assert_eq!(numbers(&checker), (7, 0, 1));
+        use_and_retire(&checker, pages(4, 3)?, ONE);
+        checker.purge(|| use_and_retire(&checker, later, OTHER));
+        assert_eq!(counts(&checker), (7, 0, 1));
         Ok(())
     }
 
     #[test]
-    fn an_area_that_is_just_being_freed_may_be_left_of_a_purge() -> Result {
+    fn a_purge_may_leave_an_area_whose_retire_has_not_ended() -> Result {
         let checker = Checker::new(false)?;
         let span = pages(4, 3)?;
-        checker.gained(span, ONE, true);
+        checker.allocated(span, ONE, true);
         checker.unlinked(span, ONE);
         let first = checker.retiring(span, ONE);
-        // Flushed, in use, and being freed again, before the first one is told of.
+        // Flushed, reused, and being retired again before the end of the first retire is recorded.
         checker.flush(span, || ());
-        checker.gained(span, ONE, true);
+        checker.allocated(span, ONE, true);
         checker.unlinked(span, ONE);
         let second = checker.retiring(span, ONE);
         checker.retired(span, ONE, first);
         checker.purge(|| ());
-        assert_eq!(numbers(&checker), (7, 0, 0));
+        assert_eq!(counts(&checker), (7, 0, 0));
         checker.retired(span, ONE, second);
         checker.purge(|| ());
-        assert_eq!(numbers(&checker), (8, 0, 1));
+        assert_eq!(counts(&checker), (8, 0, 1));
         Ok(())
     }
 
     #[test]
-    fn freeing_twice_or_something_else_is_wrong() -> Result {
+    fn freeing_twice_or_another_area_is_wrong() -> Result {
         let checker = Checker::new(false)?;
         let span = pages(4, 3)?;
-        checker.gained(span, ONE, true);
-        // Not unlinked, then unlinked as another area, with other bounds, and twice.
+        checker.allocated(span, ONE, true);
+        // Retired while busy, unlinked as another area, with other bounds, and twice.
         checker.retiring(span, ONE);
         checker.unlinked(span, OTHER);
         checker.unlinked(pages(5, 2)?, ONE);
         checker.unlinked(span, ONE);
         checker.unlinked(span, ONE);
-        assert_eq!(numbers(&checker), (6, 0, 4));
+        assert_eq!(counts(&checker), (6, 0, 4));
         checker.releasing(span, ONE);
         checker.releasing(span, ONE);
-        assert_eq!(numbers(&checker), (8, 0, 5));
+        assert_eq!(counts(&checker), (8, 0, 5));
         Ok(())
     }
 
     #[test]
-    fn other_answers_than_the_book_has_are_wrong() -> Result {
+    fn answers_that_differ_from_the_record_are_wrong() -> Result {
         let checker = Checker::new(false)?;
         let addr = pages(5, 1)?.first();
-        checker.gained(pages(4, 3)?, ONE, true);
+        checker.allocated(pages(4, 3)?, ONE, true);
         for found in [Some(ONE), Some(OTHER), None] {
             checker.found(&checker.moment(), addr, found);
             checker.found_next(&checker.moment(), 0, found);
         }
-        assert_eq!(numbers(&checker), (7, 0, 4));
+        assert_eq!(counts(&checker), (7, 0, 4));
         checker.unlinked(pages(4, 3)?, ONE);
         checker.found(&checker.moment(), addr, None);
         checker.found_next(&checker.moment(), 0, None);
-        assert_eq!(numbers(&checker), (10, 0, 4));
+        assert_eq!(counts(&checker), (10, 0, 4));
         Ok(())
     }
 
@@ -568,12 +574,12 @@ mod tests {
         let moment = checker.moment();
         checker.change(|| ());
         checker.found(&moment, 0, Some(ONE));
-        assert_eq!(numbers(&checker), (0, 2, 0));
-        // Unless it is the change itself that asks.
+        assert_eq!(counts(&checker), (0, 2, 0));
+        // An answer within the caller's own change is compared.
         let moment = checker.moment();
         checker.change(|| ());
         checker.found(&moment.and_own_change(), 0, Some(ONE));
-        assert_eq!(numbers(&checker), (1, 2, 1));
+        assert_eq!(counts(&checker), (1, 2, 1));
         Ok(())
     }
 }

@@ -54,11 +54,7 @@ fn stats(_: &(), out: &mut fmt::Formatter<'_>) -> fmt::Result {
             blocks.partial,
             "of these, no CPU's current block, with room",
         ),
-        (
-            "blocks_empty",
-            blocks.empty,
-            "of these, empty",
-        ),
+        ("blocks_empty", blocks.empty, "of these, empty"),
     ];
     space.counters().write(out)?;
     now.iter()
