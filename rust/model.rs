@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A plain model of a space, to compare the allocator with: a sorted list, walked from the start.
+//! A simple model of a space, with which tests compare the allocator: a sorted list of reserved ranges.
 //!
-//! It knows nothing of trees, tags or caches, only which ranges are reserved and which of them are
-//! busy. What the allocator does has to be one of the things that the model allows.
+//! It has no trees, blocks or caches, only the reserved ranges and their states. Each answer of the
+//! allocator must be one that the model allows.
 
 use crate::range::{
     align_up,
@@ -12,12 +12,12 @@ use crate::range::{
 };
 use kernel::prelude::*;
 
-/// What the model knows of a reserved range.
+/// The state of a reserved range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     /// In use.
     Busy,
-    /// Freed, but not purged.
+    /// Freed and not yet purged.
     Lazy,
 }
 
@@ -25,22 +25,22 @@ pub(crate) enum State {
 pub(crate) struct Model(KVec<(Span, State)>);
 
 impl Model {
-    /// A space where all is free.
+    /// Creates an empty space.
     pub(crate) const fn new() -> Self {
         Self(KVec::new())
     }
 
-    /// The reserved ranges.
+    /// Returns the reserved ranges, sorted by address.
     pub(crate) fn ranges(&self) -> &[(Span, State)] {
         &self.0
     }
 
-    /// Number of ranges in `state`.
+    /// Returns the number of ranges in `state`.
     pub(crate) fn count(&self, state: State) -> usize {
         self.0.iter().filter(|range| range.1 == state).count()
     }
 
-    /// What is at `addr`.
+    /// Returns the range that contains `addr`, and its state.
     pub(crate) fn at(&self, addr: usize) -> Option<(Span, State)> {
         self.0
             .iter()
@@ -48,7 +48,7 @@ impl Model {
             .find(|(span, _)| span.first() <= addr && addr <= span.last())
     }
 
-    /// Reserves `span`. False if some of it is reserved.
+    /// Reserves `span`. Returns false if some of it is reserved. `ENOMEM` without memory.
     pub(crate) fn reserve(&mut self, span: Span) -> Result<bool> {
         if self.0.iter().any(|(other, _)| other.clip(span).is_some()) {
             return Ok(false);
@@ -65,7 +65,7 @@ impl Model {
         Ok(true)
     }
 
-    /// Makes the busy range that starts at `start` lazy, or free at once.
+    /// Makes the busy range that starts at `start` lazy if `lazy`, otherwise free.
     pub(crate) fn free(&mut self, start: usize, lazy: bool) {
         if lazy {
             for (span, state) in self.0.iter_mut() {
@@ -78,7 +78,7 @@ impl Model {
         }
     }
 
-    /// Makes all lazy ranges free. Returns how many, and what covers them.
+    /// Frees all lazy ranges. Returns their number and the smallest span that covers them.
     pub(crate) fn purge(&mut self) -> (usize, Option<Span>) {
         let mut cover: Option<Span> = None;
         let mut purged = 0;
@@ -92,7 +92,7 @@ impl Model {
         (purged, cover)
     }
 
-    /// The lowest place for `size` bytes aligned to `align` in `window`.
+    /// Returns the lowest free span of `size` bytes aligned to `align` in `window`.
     pub(crate) fn lowest_fit(&self, window: Span, size: usize, align: usize) -> Option<Span> {
         let align = align.max(PAGE_SIZE);
         let mut from = window.first().max(PAGE_SIZE);
@@ -112,7 +112,7 @@ impl Model {
         window.covers(fit).then_some(fit)
     }
 
-    /// The highest base at which all of `members` (offset, size) are free in `window`.
+    /// Returns the highest base at which all `members` (offset, size) are free in `window`.
     pub(crate) fn highest_base(
         &self,
         window: Span,
@@ -139,17 +139,17 @@ impl Model {
     }
 }
 
-/// A small generator of numbers that look random: xorshift64*. The same seed, the same numbers.
+/// A small pseudo-random number generator: xorshift64*. The seed determines all numbers.
 pub(crate) struct Random(u64);
 
 impl Random {
-    /// Starts with `seed`.
+    /// Creates a generator with `seed`.
     pub(crate) const fn new(seed: u64) -> Self {
-        // Zero would stay zero.
+        // A state of zero would remain zero.
         Self(seed ^ 0x9e37_79b9_7f4a_7c15)
     }
 
-    /// The next number.
+    /// Returns the next number.
     pub(crate) fn next(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -157,9 +157,9 @@ impl Random {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// A number below `bound`, which is not 0.
+    /// Returns a number below `bound`, which is not 0.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
-        // CAST: The low half will do where a word has 32 bits; there is no division of 64 bits then.
+        // CAST: A 32-bit word keeps the low half, which avoids a 64-bit division there.
         self.next() as usize % bound
     }
 }

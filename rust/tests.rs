@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! KUnit tests of the allocator by itself, on spaces of their own: nothing is mapped, and the
-//! kernel's areas are not touched.
+//! KUnit tests of the allocator alone, in spaces of their own: nothing is mapped, and the kernel's areas
+//! are not touched.
 
 use crate::{
     area::Attributes,
@@ -22,7 +22,7 @@ use crate::{
 };
 use kernel::prelude::*;
 
-/// A space to test with, and a request for one page anywhere in it.
+/// Creates a space of `pages` pages without blocks, and a request for one page anywhere in it.
 fn make(start: usize, pages: usize) -> Result<(Space<FlushLog>, Request)> {
     mm::stay_on_this_cpu()?;
     let window = Span::with_size(start, pages * PAGE_SIZE).ok_or(EINVAL)?;
@@ -38,7 +38,7 @@ fn make(start: usize, pages: usize) -> Result<(Space<FlushLog>, Request)> {
     Ok((space, request))
 }
 
-/// Frees the areas that start at each of `starts`, and purges.
+/// Frees the areas that start at `starts`, and purges. Returns the number of areas freed.
 fn free_all(space: &Space<FlushLog>, starts: impl Iterator<Item = usize>) -> usize {
     let mut freed = 0;
     for start in starts {
@@ -51,7 +51,7 @@ fn free_all(space: &Space<FlushLog>, starts: impl Iterator<Item = usize>) -> usi
     freed
 }
 
-/// Where an area is.
+/// Returns the first address of an area.
 fn start_of(space: &Space<FlushLog>, area: crate::area::AreaPtr) -> usize {
     space.table_entry(area).map_or(0, Span::first)
 }
@@ -64,15 +64,16 @@ mod traces {
         trace::Difference, //
     };
 
-    /// Runs a trace, and tells what is needed to repeat it if it fails.
-    ///
-    /// Numbers of 64 bits are hexadecimal: 32-bit kernels have no division for them, and panic.
+    /// Runs a trace, and reports a failure with the arguments that repeat it.
     fn trace(seed: u64, steps: usize, blocks: usize) -> bool {
-        told(crate::trace::run(seed, steps, blocks), seed, steps, blocks)
+        passed(crate::trace::run(seed, steps, blocks), seed, steps, blocks)
     }
 
-    /// Was a trace as it should be? If not, tells what was wrong.
-    fn told(
+    /// Returns whether a trace passed, and reports a failure.
+    ///
+    /// 64-bit numbers are printed in hexadecimal: decimal needs a 64-bit division, which panics in 32-bit
+    /// kernels.
+    fn passed(
         outcome: Result<core::result::Result<(), Difference>>,
         seed: u64,
         steps: usize,
@@ -92,22 +93,22 @@ mod traces {
     }
 
     #[test]
-    fn short_traces() {
+    fn short_traces_agree_with_the_model() {
         for seed in 1..=40 {
             assert!(trace(seed, 200, 0));
         }
     }
 
     #[test]
-    fn long_traces() {
+    fn long_traces_agree_with_the_model() {
         for seed in 1..=4 {
             assert!(trace(seed << 32, 4000, 0));
         }
     }
 
-    /// From one block for all, over so few that there is not one for each band, to enough.
+    /// With one to nine blocks: less than one for each band, up to enough.
     #[test]
-    fn traces_with_blocks() {
+    fn traces_with_blocks_agree_with_the_model() {
         for seed in 1..=40 {
             assert!(trace(seed, 400, 1 + seed as usize % 9));
         }
@@ -116,9 +117,9 @@ mod traces {
         }
     }
 
-    /// The same with coarse blocks: one, and none else, up to four and some.
+    /// With room for one coarse block and no fine one, up to four coarse blocks and some fine ones.
     #[test]
-    fn traces_with_coarse_blocks() {
+    fn traces_with_coarse_blocks_agree_with_the_model() {
         for seed in 1..=40 {
             assert!(trace(seed, 400, COARSE_PAGES + 7 * (seed as usize % 17)));
         }
@@ -127,20 +128,19 @@ mod traces {
         }
     }
 
-    /// The same with areas at places by chance.
     #[test]
-    fn randomized_traces() {
+    fn traces_with_randomized_placement_agree_with_the_model() {
         for seed in 1..=20_usize {
             for blocks in [seed % 9 + 1, COARSE_PAGES + 7 * (seed % 17)] {
                 // CAST: A small number.
                 let number = seed as u64;
                 let outcome = crate::trace::run_randomized(number, 400, blocks);
-                assert!(told(outcome, number, 400, blocks));
+                assert!(passed(outcome, number, 400, blocks));
             }
         }
     }
 
-    /// As small as proptest made them (rust/prop), with kunit/faults/8 and 6.
+    /// Traces that proptest (rust/prop) shrank from failures with kunit/faults/8 and 6.
     #[test]
     fn small_traces() {
         let traces = [
@@ -155,7 +155,7 @@ mod traces {
     }
 
     #[test]
-    fn a_new_trace_each_boot() {
+    fn traces_with_a_new_seed_each_boot_agree_with_the_model() {
         let seed = mm::random_seed();
         pr_info!("trace of this boot: seed {seed:#x}\n");
         assert!(trace(seed, 2000, 0));
@@ -171,7 +171,7 @@ mod spaces {
     const START: usize = 64 << 20;
 
     #[test]
-    fn lowest_address_first_and_no_overlap() -> Result {
+    fn areas_get_the_lowest_address_and_do_not_overlap() -> Result {
         let (space, req) = make(START, 8)?;
         for index in 0..8 {
             let area = space.alloc(&req)?;
@@ -208,10 +208,10 @@ mod spaces {
     }
 
     #[test]
-    fn purge_flushes_what_else_is_asked_for() -> Result {
+    fn purge_also_flushes_the_range_of_the_caller() -> Result {
         let (space, req) = make(START, 8)?;
         let also = Span::with_size(START / 2, PAGE_SIZE);
-        // Nothing lazy, nothing flushed: the caller does it.
+        // Without lazy areas it flushes nothing; the caller flushes its own range.
         assert_eq!(space.purge(also, false), 0);
         assert_eq!(space.tlb().take(), None);
         let start = start_of(&space, space.alloc(&req)?);
@@ -225,7 +225,7 @@ mod spaces {
     }
 
     #[test]
-    fn cached_range_is_reused_and_is_room_for_others() -> Result {
+    fn cached_ranges_are_reused_and_make_room_for_others() -> Result {
         let (space, mut req) = make(START, 8)?;
         req.size = 2 * PAGE_SIZE;
         let mut starts = [0; 4];
@@ -245,7 +245,7 @@ mod spaces {
         assert_eq!(space.cached(), 3);
         assert_eq!(space.counters().alloc_cached, 1);
 
-        // Only fits if the cached ones are given back.
+        // Fits only if the cached ranges are returned to the tree.
         if let Some(area) = space.unlink(again) {
             space.release(area);
         }
@@ -256,7 +256,7 @@ mod spaces {
         Ok(())
     }
 
-    /// Allocates `count` areas, frees them and purges; returns how many ranges are cached then.
+    /// Allocates `count` areas, frees them and purges. Returns the number of cached ranges.
     fn round(space: &Space<FlushLog>, req: &Request, count: usize) -> Result<usize> {
         let mut starts = KVec::new();
         for _ in 0..count {
@@ -275,15 +275,15 @@ mod spaces {
     fn purge_keeps_as_many_ranges_as_were_needed_since_the_last_one() -> Result {
         let (space, req) = make(START, 64)?;
         assert_eq!(round(&space, &req, 16)?, 16);
-        // All were needed: none of them is searched for again.
+        // All were needed: all are cached, and the tree is not searched again.
         assert_eq!(round(&space, &req, 16)?, 16);
         assert_eq!(space.counters().alloc_tree, 16);
         assert_eq!(space.counters().give_back, 0);
-        // A purge of one area says nothing about the others.
+        // A purge of one area is not representative.
         assert_eq!(round(&space, &req, 1)?, 16);
         assert_eq!(round(&space, &req, 16)?, 16);
         assert_eq!(space.counters().alloc_tree, 16);
-        // Four were needed, the others have lain idle.
+        // Four were needed: the twelve idle ones are trimmed.
         assert_eq!(round(&space, &req, 4)?, 4);
         assert_eq!(space.counters().give_back, 12);
         assert_eq!(round(&space, &req, 4)?, 4);
@@ -296,8 +296,8 @@ mod spaces {
     }
 
     #[test]
-    fn only_ranges_that_requests_can_use_are_cached() -> Result {
-        // As large as cached ranges can be, and a page larger.
+    fn ranges_that_are_too_large_or_outside_home_are_not_cached() -> Result {
+        // Pages in the largest range that the cache keeps.
         const LARGEST: usize = 8192;
         let (space, mut req) = make(START, LARGEST + 1)?;
         req.size = LARGEST * PAGE_SIZE;
@@ -305,7 +305,7 @@ mod spaces {
         space.drain_for_reclaim();
         req.size += PAGE_SIZE;
         assert_eq!(round(&space, &req, 1)?, 0);
-        // Nobody asks the cache for one outside of home.
+        // Requests outside home do not use the cache.
         req.window = Span::with_size(START / 2, PAGE_SIZE).ok_or(EINVAL)?;
         req.size = PAGE_SIZE;
         assert_eq!(round(&space, &req, 1)?, 0);
@@ -315,7 +315,7 @@ mod spaces {
     }
 
     #[test]
-    fn a_cached_range_of_each_size_is_found() -> Result {
+    fn a_cached_range_of_the_exact_size_is_reused() -> Result {
         const SIZES: usize = 12;
         let (space, mut req) = make(START, SIZES * (SIZES + 1) / 2)?;
         for again in [false, true] {
@@ -339,7 +339,7 @@ mod spaces {
     }
 
     #[test]
-    fn a_purge_of_nothing_is_no_purge() -> Result {
+    fn a_purge_without_lazy_areas_is_not_counted() -> Result {
         let (space, req) = make(START, 8)?;
         assert_eq!(space.purge(None, false), 0);
         assert_eq!(space.counters().purge, 0);
@@ -353,9 +353,9 @@ mod spaces {
         Ok(())
     }
 
-    /// A request that must not sleep gives back some of what is cached, and not all: that takes too long.
+    /// Draining the whole cache would take too long in atomic context.
     #[test]
-    fn ranges_are_given_back_some_at_a_time_if_there_is_no_time() -> Result {
+    fn a_request_that_must_not_sleep_drains_a_part_of_the_cache() -> Result {
         const AREAS: usize = 300;
         let (space, mut req) = make(START, AREAS)?;
         assert_eq!(round(&space, &req, AREAS)?, AREAS);
@@ -368,7 +368,7 @@ mod spaces {
         Ok(())
     }
 
-    /// Reserves ranges of so many pages, at so many pages from a common base.
+    /// Reserves congruent areas; each member is its offset and its size in pages.
     fn congruent(space: &Space<FlushLog>, window: Span, members: [(usize, usize); 2]) -> Result {
         let members = members.map(|(page, count)| Member {
             offset: page * PAGE_SIZE,
@@ -392,7 +392,7 @@ mod spaces {
         Ok(())
     }
 
-    /// What was reserved for the first one is free again then.
+    /// The range that was reserved for the first member is free again afterwards.
     #[test]
     fn members_that_overlap_have_no_common_base() -> Result {
         let (space, req) = make(START, 8)?;
@@ -404,10 +404,10 @@ mod spaces {
     }
 
     #[test]
-    fn exact_window_and_exact_aligned_gap() -> Result {
+    fn an_aligned_gap_of_exactly_the_size_is_found() -> Result {
         let align = 16 * PAGE_SIZE;
         let (space, mut req) = make(START, 64)?;
-        // All but one aligned gap of just the size.
+        // Reserve all but one aligned gap of exactly the size.
         let mut starts = KVec::new();
         for page in 0..64 {
             if !(32..48).contains(&page) {
@@ -427,7 +427,7 @@ mod spaces {
     }
 
     #[test]
-    fn both_ends_of_the_address_space() -> Result {
+    fn the_first_and_last_pages_of_the_address_space_can_be_reserved() -> Result {
         let (space, mut req) = make(START, 1)?;
         req.window = Span::from_bounds(0, usize::MAX).ok_or(EINVAL)?;
         let low = start_of(&space, space.alloc(&req)?);
@@ -452,7 +452,7 @@ mod spaces {
     }
 
     #[test]
-    fn every_power_of_two_is_an_alignment() -> Result {
+    fn every_power_of_two_is_accepted_as_alignment() -> Result {
         let (space, mut req) = make(START, 1)?;
         req.window = Span::from_bounds(0, usize::MAX).ok_or(EINVAL)?;
         for shift in 0..usize::BITS {
@@ -480,7 +480,7 @@ mod spaces {
             let got = space.get(addr).map(|(area, _pin)| area);
             assert_eq!(got, expected);
         }
-        // A pin that is taken is not waited for.
+        // `try_get()` does not wait for a pin that is held.
         let (area, pin) = space.get(START).ok_or(EINVAL)?;
         assert_eq!(space.start_of_pinned(area, &pin), START);
         if mm::LOCKS_EXCLUDE {
@@ -488,7 +488,7 @@ mod spaces {
         }
         drop(pin);
         assert!(space.try_get(START).is_some());
-        // Only what contains the address, not what is above.
+        // `try_get()` does not return an area above the address.
         assert!(space.try_get(START - 1).is_none());
         free_all(&space, [START, START + 4 * PAGE_SIZE].into_iter());
         Ok(())
@@ -501,8 +501,8 @@ mod memory {
 
     const START: usize = 128 << 20;
 
-    /// Fills a space until the tree has several levels, with the n-th allocation of each step
-    /// failing, for every n: each step works in the end, and what fails leaves nothing behind.
+    /// Fills a space until the tree has several levels. In each step the n-th allocation fails, for
+    /// ascending n until the step succeeds; a failed step leaves nothing behind.
     #[test]
     fn every_allocation_of_alloc_fails_once() -> Result {
         const AREAS: usize = 600;
@@ -518,7 +518,7 @@ mod memory {
                 let left = mm::fail_nth(0);
                 match result {
                     Ok(area) if left > 0 || !mm::CAN_FAIL => break area,
-                    // An allocation failed, and the request was served all the same.
+                    // The request was served although an allocation failed: undo it and go on.
                     Ok(area) => {
                         let start = start_of(&space, area);
                         if let Some(area) = space.unlink(start) {
@@ -548,12 +548,13 @@ mod memory {
         Ok(())
     }
 
-    /// As above for areas at a common base, where what was stored before the failure is undone.
+    /// The n-th allocation of a request for congruent areas fails, for every n. Entries stored before the
+    /// failure are removed.
     #[test]
     fn every_allocation_of_alloc_congruent_fails_once() -> Result {
         const AREAS: usize = 200;
         let (space, mut req) = make(START, 2 * AREAS)?;
-        // Every second page is taken, so that there is something to split.
+        // Every second page is reserved, so that new entries split tree nodes.
         for index in 0..AREAS {
             req.window = Span::with_size(START + 2 * index * PAGE_SIZE, PAGE_SIZE).ok_or(EINVAL)?;
             space.alloc(&req)?;
@@ -608,19 +609,19 @@ mod memory {
         Ok(())
     }
 
-    /// Cached ranges are given back for a request that needs them, with the n-th allocation failing, for
-    /// every n: one that stays cached is room for the next request.
+    /// A request needs the cached ranges to be drained, and the n-th allocation fails, for every n. A range
+    /// that remains cached is drained by the next request.
     #[test]
     fn every_allocation_of_a_drain_fails_once() -> Result {
         let sleeping = drain_without_memory(Gfp::KERNEL)?;
         let other = drain_without_memory(Gfp::NOWAIT)?;
         pr_info!("{sleeping} drains that may sleep, {other} that must not, without memory\n");
-        // The kernel lets only what must not sleep fail.
+        // The kernel fails only allocations that must not sleep.
         assert!(!mm::CAN_FAIL || other > 0);
         Ok(())
     }
 
-    /// Returns how many of the allocations there were to fail.
+    /// Returns the number of allocations, each of which was made to fail once.
     fn drain_without_memory(gfp: Gfp) -> Result<u32> {
         const AREAS: usize = 8;
         for nth in 1..40 {
@@ -657,12 +658,12 @@ mod memory {
         Err(EINVAL)
     }
 
-    /// A range outside home that could not be given back is not handed out for home.
+    /// The range remains cached because there is no memory to return it to the tree.
     #[test]
-    fn cached_range_of_another_window_stays_there() -> Result {
+    fn a_cached_range_outside_home_is_not_used_for_home() -> Result {
         let (space, mut req) = make(START, 16)?;
         let away = START / 2;
-        // Three in a row, of which the first one needs a node to be merged with the gap below.
+        // Three neighbours: freeing the first needs a tree node, to merge it with the gap below.
         req.window = Span::with_size(away, 3 * PAGE_SIZE).ok_or(EINVAL)?;
         for _ in 0..3 {
             space.alloc(&req)?;
@@ -689,13 +690,12 @@ mod memory {
         Ok(())
     }
 
-    /// When there is no memory from some allocation on, requests fail cleanly. Only on the host: the
-    /// kernel can let one allocation fail, and the next attempt gets memory then.
+    /// All allocations from the n-th on fail. Only on the build host: the kernel can make only one
+    /// allocation fail, and the next attempt succeeds.
     #[test]
-    fn running_out_of_memory_leaves_nothing() -> Result {
+    fn requests_without_memory_leave_nothing_behind() -> Result {
         let (space, mut req) = make(START, 64)?;
         req.gfp = Gfp::NOWAIT;
-        // A purge is not what is tested here: nothing is lazy.
         let objects = mm::live_objects();
         let members = [0, 4, 9].map(|page| Member {
             offset: page * PAGE_SIZE,
@@ -736,13 +736,13 @@ mod memory {
             assert_eq!(census.busy + census.unlinked + census.cached, 0);
             assert_eq!(mm::live_objects(), objects);
         }
-        // Object and node of the one; three objects and three nodes of the others.
+        // One area needs an object and a node, three congruent ones need three of each.
         assert_eq!(failed, 2 + 6);
         Ok(())
     }
 
-    /// Frees areas while every allocation fails: nothing fails, nothing is lost, and all of it is
-    /// room again when there is memory.
+    /// Frees areas while each allocation fails. No free fails, no range leaks, and all ranges are usable
+    /// again once there is memory.
     #[test]
     fn freeing_needs_no_memory() -> Result {
         const AREAS: usize = 400;
@@ -751,7 +751,7 @@ mod memory {
             space.alloc(&req)?;
         }
         let mut kept = 0;
-        // Every third first: holes, each of which needs a node in RCU mode.
+        // Every third area first: each hole needs a tree node in RCU mode.
         for first in 0..3 {
             for index in (first..AREAS).step_by(3) {
                 let Some(area) = space.unlink(START + index * PAGE_SIZE) else {
@@ -768,7 +768,7 @@ mod memory {
         }
         pr_info!("{kept} of {AREAS} areas freed without memory\n");
         assert!(!mm::CAN_FAIL || space.counters().give_back_nomem > 0);
-        // All of it is one gap for a request that needs it all.
+        // All ranges merge into one gap for a request that needs all of it.
         req.size = AREAS * PAGE_SIZE;
         assert_eq!(start_of(&space, space.alloc(&req)?), START);
         free_all(&space, [START].into_iter());
@@ -776,7 +776,7 @@ mod memory {
     }
 }
 
-/// Counts the lines that are written, and the words of the shortest.
+/// Counts the lines and words that are written.
 #[derive(Default)]
 struct Written {
     lines: usize,
@@ -801,14 +801,15 @@ mod blocks {
         SIZE, //
     };
 
-    /// Not at the start of a block.
+    /// Start of the space, not aligned to a block.
     const START: usize = 31 * SIZE + PAGE_SIZE;
-    /// Where the first block is.
+    /// First address of the first block.
     const FIRST: usize = 32 * SIZE;
     /// Pages in a block.
     const PAGES: usize = SIZE / PAGE_SIZE;
 
-    /// A space for `blocks` blocks, in which there are at most `limit`, and a request for two pages.
+    /// Creates a space with room for `blocks` blocks, which may have `limit` at most, and a request for two
+    /// pages.
     fn make_blocks(blocks: usize, limit: usize) -> Result<(Space<FlushLog>, Request)> {
         mm::stay_on_this_cpu()?;
         let window = Span::from_bounds(START, FIRST + blocks * SIZE).ok_or(EINVAL)?;
@@ -824,7 +825,7 @@ mod blocks {
         Ok((space, request))
     }
 
-    /// Allocates `count` areas, and says where they are.
+    /// Allocates `count` areas. Returns their first addresses.
     fn fill(space: &Space<FlushLog>, req: &Request, count: usize) -> Result<KVec<usize>> {
         let mut starts = KVec::new();
         for _ in 0..count {
@@ -835,25 +836,25 @@ mod blocks {
         Ok(starts)
     }
 
-    /// Frees the area at `start`, without a purge.
+    /// Frees the area at `start` without a purge.
     fn retire(space: &Space<FlushLog>, start: usize) -> Result {
         space.retire(space.unlink(start).ok_or(EINVAL)?);
         Ok(())
     }
 
     #[test]
-    fn each_counter_has_a_line_that_says_what_it_is() -> Result {
+    fn each_counter_has_a_line_with_its_meaning() -> Result {
         let (space, _) = make_blocks(8, 8)?;
         let mut written = Written::default();
         assert!(space.counters().write(&mut written).is_ok());
         assert!(written.lines > 15);
-        // A name, a number and at least two words on each.
+        // On average at least a name, a number and two words per line.
         assert!(written.words >= 4 * written.lines);
         Ok(())
     }
 
     #[test]
-    fn lowest_pages_of_the_lowest_block_first() -> Result {
+    fn areas_get_the_lowest_pages_of_the_lowest_block() -> Result {
         let (space, req) = make_blocks(8, 8)?;
         let starts = fill(&space, &req, PAGES)?;
         for (index, &start) in starts.iter().enumerate() {
@@ -876,7 +877,7 @@ mod blocks {
         let freed = starts[7];
         retire(&space, freed)?;
         assert_eq!(space.lazy_pages(), 2);
-        // The block has nothing, and there is no other one: the tree serves it.
+        // The block is full, and there is no other: the tree serves the request.
         let other = fill(&space, &req, 1)?;
         assert!(other[0] < FIRST || other[0] >= FIRST + SIZE);
         assert_eq!(space.tlb().take(), None);
@@ -884,7 +885,7 @@ mod blocks {
         let flushed = Span::with_size(freed, 2 * PAGE_SIZE);
         assert_eq!(space.tlb().take(), flushed.map(|span| (span, 1)));
         assert_eq!(space.lazy_pages(), 0);
-        // One page that is alive does not pin the rest.
+        // The freed pages are reused although other areas of the block are busy.
         assert_eq!(fill(&space, &req, 1)?[0], freed);
         let all = Iterator::chain(starts.iter(), &*other);
         assert_eq!(free_all(&space, all.copied()), PAGES / 2 + 1);
@@ -916,13 +917,13 @@ mod blocks {
     }
 
     #[test]
-    fn every_address_of_an_area_finds_it_and_none_else() -> Result {
+    fn every_address_of_an_area_finds_it_and_no_other() -> Result {
         let (space, req) = make_blocks(32, 32)?;
         find_everywhere(&space, req, 1..=MAX_UNITS)
     }
 
     #[test]
-    fn the_same_in_coarse_blocks() -> Result {
+    fn every_address_of_a_coarse_area_finds_it_and_no_other() -> Result {
         let Some((space, req)) = make_coarse() else {
             return no_coarse();
         };
@@ -930,7 +931,7 @@ mod blocks {
         find_everywhere(&space, req, (MAX_UNITS + 1..=largest).step_by(29))
     }
 
-    /// Areas of each of the sizes, in pages; all of them from blocks.
+    /// Allocates an area of each size in pages, all from blocks, and looks up every page of them.
     fn find_everywhere(
         space: &Space<FlushLog>,
         mut req: Request,
@@ -954,7 +955,7 @@ mod blocks {
             assert!(space.find(start - 1) != Some(area));
             assert!(space.find(start + pages * PAGE_SIZE) != Some(area));
         }
-        // In order of address, all of them.
+        // `get()` returns all of them in ascending order.
         let mut addr = 0;
         for _ in 0..all.len() {
             let Some((area, _pin)) = space.get(addr) else {
@@ -972,7 +973,7 @@ mod blocks {
         Ok(())
     }
 
-    /// A space in which there are coarse blocks, and a request for two pages.
+    /// Creates a space with coarse blocks, and a request for two pages. [`None`] on 32-bit machines.
     fn make_coarse() -> Option<(Space<FlushLog>, Request)> {
         let window = Span::with_size(START, COARSE_SIZE.checked_mul(66)?)?;
         let space = Space::with_blocks(window, FlushLog::new().ok()?, None).ok()?;
@@ -981,19 +982,19 @@ mod blocks {
         Some((space, req))
     }
 
-    /// The address space of 32-bit machines is too small for coarse blocks, and of no others.
+    /// Checks that only 32-bit machines, whose address space is too small, have no coarse blocks.
     fn no_coarse() -> Result {
         assert_eq!(usize::BITS, 32);
         Ok(())
     }
 
     #[test]
-    fn large_areas_take_whole_units() -> Result {
+    fn large_areas_reserve_whole_units() -> Result {
         let Some((space, mut req)) = make_coarse() else {
             return no_coarse();
         };
         let unit = COARSE_PAGES * PAGE_SIZE;
-        // Two units, and one page of the next one.
+        // Two units and one page.
         req.size = 2 * unit + PAGE_SIZE;
         let starts = fill(&space, &req, 3)?;
         assert_eq!(starts[0] % COARSE_SIZE, 0);
@@ -1009,7 +1010,7 @@ mod blocks {
         assert_eq!(space.purge(None, false), 1);
         let (flushed, _) = space.tlb().take().ok_or(EINVAL)?;
         assert!(span.is_some_and(|span| flushed.covers(span)));
-        // One page at a large alignment takes two units.
+        // One page with a large alignment reserves two units.
         req.size = PAGE_SIZE;
         req.align = 2 * MAX_UNITS * PAGE_SIZE;
         let other = fill(&space, &req, 1)?[0];
@@ -1020,10 +1021,9 @@ mod blocks {
         Ok(())
     }
 
-    /// A coarse block is where fine ones were and the other way round: entries of the one are none of the
-    /// other.
+    /// Directory entries of one kind of block must not be used for the other.
     #[test]
-    fn blocks_of_one_kind_follow_those_of_the_other() -> Result {
+    fn a_coarse_block_replaces_fine_ones_and_fine_ones_replace_it() -> Result {
         let Some((space, mut req)) = make_coarse() else {
             return no_coarse();
         };
@@ -1051,7 +1051,7 @@ mod blocks {
         let (space, req) = make_blocks(8, 8)?;
         let starts = fill(&space, &req, PAGES + PAGES / 2)?;
         assert_eq!(space.counters().block_new, 3);
-        // Of each block, one area is freed; the last block is the current one.
+        // Free one area of each block; the last block is the current one.
         let freed = [1, PAGES / 2 + 1, PAGES + 1].map(|index| starts[index]);
         for start in freed.into_iter().rev() {
             retire(&space, start)?;
@@ -1072,7 +1072,7 @@ mod blocks {
         assert_eq!(starts[0], FIRST);
         assert_eq!(free_all(&space, starts.iter().copied()), 1);
         assert_eq!(space.blocks().live, 0);
-        // A large area where the block was.
+        // A large area replaces the block.
         req.size = SIZE;
         req.align = SIZE;
         let area = space.alloc(&req)?;
@@ -1081,7 +1081,7 @@ mod blocks {
         }
         assert!(space.get(0).is_some_and(|(found, _pin)| found == area));
         assert_eq!(free_all(&space, [FIRST].into_iter()), 1);
-        // And a block again.
+        // A block replaces the area.
         req.size = 2 * PAGE_SIZE;
         req.align = 1;
         let starts = fill(&space, &req, 1)?;
@@ -1091,14 +1091,14 @@ mod blocks {
     }
 
     #[test]
-    fn room_in_other_blocks_is_used_before_a_request_fails() -> Result {
-        // One block for all, no room elsewhere.
+    fn a_request_steals_from_other_blocks_before_it_fails() -> Result {
+        // The only block serves all bands, and there is no room outside it.
         let (space, mut req) = make_blocks(1, 1)?;
         let small = fill(&space, &req, 1)?;
         req.window = Span::from_bounds(START, FIRST).ok_or(EINVAL)?;
         req.size = FIRST - START;
         fill(&space, &req, 1)?;
-        // Of a higher band: does not get a block of its own any more.
+        // A request of a higher band gets no block of its own.
         req.size = MAX_UNITS * PAGE_SIZE;
         req.window = space.home();
         let large = fill(&space, &req, 3)?;
@@ -1108,7 +1108,7 @@ mod blocks {
         let all = Iterator::chain(small.iter(), &*large);
         assert_eq!(free_all(&space, all.copied()), 4);
         assert_eq!(space.validate()?.busy, 1);
-        // What is cached or empty gives way to a large request.
+        // An empty block and cached ranges make room for a large request.
         let again = fill(&space, &req, 4)?;
         for &start in again.iter() {
             retire(&space, start)?;
@@ -1155,11 +1155,10 @@ mod blocks {
         Ok(())
     }
 
-    /// Also for a request that must not sleep.
     #[test]
-    fn an_empty_block_gives_way_to_one_of_a_lower_band() -> Result {
+    fn an_empty_block_is_freed_for_a_block_of_a_lower_band() -> Result {
         for gfp in [Gfp::KERNEL, Gfp::NOWAIT] {
-            // One block for all, no room elsewhere.
+            // The only block serves all bands, and there is no room outside it.
             let (space, mut req) = make_blocks(1, 1)?;
             req.window = Span::from_bounds(START, FIRST).ok_or(EINVAL)?;
             req.size = FIRST - START;
@@ -1215,7 +1214,7 @@ mod blocks {
     }
 
     #[test]
-    fn empty_blocks_are_kept_as_long_as_they_are_needed() -> Result {
+    fn purges_keep_empty_blocks_that_were_needed_and_trim_idle_ones() -> Result {
         let (space, req) = make_blocks(16, 16)?;
         for _ in 0..3 {
             let starts = fill(&space, &req, 3 * PAGES)?;
@@ -1224,15 +1223,15 @@ mod blocks {
             }
             assert_eq!(space.purge(None, false), 3 * PAGES);
         }
-        // Six in each round: the second and third round took none from the tree.
+        // Each round uses six blocks: the second and the third round took none from the tree.
         assert_eq!(space.counters().block_new, 6);
         assert_eq!(space.counters().block_freed, 0);
-        // A purge of one area says nothing about the others.
+        // A purge of one area is not representative.
         let starts = fill(&space, &req, 1)?;
         retire(&space, starts[0])?;
         space.purge(None, false);
         assert_eq!(space.blocks().live, 6);
-        // Without need, they go with the purges that follow.
+        // Idle blocks are trimmed by the next representative purges.
         for _ in 0..4 {
             let starts = fill(&space, &req, PAGES / 2)?;
             for &start in starts.iter() {
@@ -1247,8 +1246,8 @@ mod blocks {
         Ok(())
     }
 
-    /// With the n-th allocation failing, for every n, requests are served or say that there is no memory,
-    /// and nothing is left behind.
+    /// The n-th allocation fails, for every n. The request is served or fails with `ENOMEM`, and leaves
+    /// nothing behind.
     #[test]
     fn every_allocation_for_a_block_fails_once() -> Result {
         let (space, mut req) = make_blocks(8, 8)?;
@@ -1272,7 +1271,7 @@ mod blocks {
                 break;
             }
         }
-        // No memory at all to give the block back: it stays, and goes later.
+        // Without any memory the block stays, and a later purge returns it to the tree.
         let starts = fill(&space, &req, 1)?;
         if mm::fail_from(1) {
             retire(&space, starts[0])?;
@@ -1290,9 +1289,9 @@ mod blocks {
         Ok(())
     }
 
-    /// When there is no memory from some allocation on, there is no block, or a whole one.
+    /// All allocations from the n-th on fail, for every n.
     #[test]
-    fn running_out_of_memory_leaves_no_block() -> Result {
+    fn requests_without_memory_leave_no_block_behind() -> Result {
         let (space, mut req) = make_blocks(8, 8)?;
         req.gfp = Gfp::NOWAIT;
         let objects = mm::live_objects();
@@ -1321,7 +1320,7 @@ mod blocks {
         Ok(())
     }
 
-    /// An empty block makes room for a request that needs it, with the n-th allocation failing.
+    /// A request needs an empty block to be drained, and the n-th allocation fails, for every n.
     #[test]
     fn every_allocation_of_a_drain_of_blocks_fails_once() -> Result {
         let sleeping = drain_without_memory(Gfp::KERNEL)?;
@@ -1331,7 +1330,7 @@ mod blocks {
         Ok(())
     }
 
-    /// Returns how many of the allocations there were to fail.
+    /// Returns the number of allocations, each of which was made to fail once.
     fn drain_without_memory(gfp: Gfp) -> Result<u32> {
         for nth in 1..40 {
             let (space, mut req) = make_blocks(1, 1)?;
@@ -1363,18 +1362,19 @@ mod blocks {
     /// Ways to free areas.
     #[derive(Clone, Copy, Debug)]
     enum Free {
-        /// They were never mapped.
+        /// Release areas that were never mapped.
         Release,
+        /// Retire areas and purge.
         Purge,
-        /// A purge that gives back all that is kept.
+        /// Retire areas and purge with a drain of all cached ranges and empty blocks.
         Drain,
     }
 
-    /// Frees areas of fine or coarse blocks, or with entries of their own, with the n-th allocation failing,
-    /// for every n. Returns how many there were to fail.
+    /// Frees areas of `pages` pages while the n-th allocation fails, for every n. Returns the number of
+    /// allocations, each of which was made to fail once.
     fn free_without_memory(pages: usize, how: Free) -> Result<u32> {
         mm::stay_on_this_cpu()?;
-        // Without coarse blocks where addresses have 32 bits.
+        // 32-bit machines have no coarse blocks.
         let bytes = COARSE_SIZE.checked_mul(66).unwrap_or(64 * SIZE);
         let window = Span::with_size(START, bytes).ok_or(EINVAL)?;
         for nth in 1..200 {
@@ -1390,7 +1390,7 @@ mod blocks {
             };
             let starts = fill(&space, &req, 5)?;
             mm::fail_nth(nth);
-            // Holes first, which are closed then.
+            // Holes first, then the areas between them.
             for index in [1, 3, 0, 4, 2] {
                 let area = space.unlink(starts[index]).ok_or(EINVAL)?;
                 match how {
@@ -1414,7 +1414,7 @@ mod blocks {
         Err(EINVAL)
     }
 
-    /// Freeing never fails, and what there is no memory to give back is room later.
+    /// Freeing never fails. Ranges that could not be returned to the tree are returned later.
     #[test]
     fn every_allocation_of_freeing_fails_once() -> Result {
         let mut failed = 0;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Random traces: the allocator and the model get the same requests, and have to agree.
+//! Random traces: the allocator and the model get the same requests and must agree.
 //!
-//! Runs in the kernel, over the maple tree, and on the host, over a stand-in of it.
+//! Traces run in the kernel on the maple tree, and on the build host on a stand-in of it.
 
 use crate::{
     area::Attributes,
@@ -37,46 +37,46 @@ use kernel::{
     static_lock_class, //
 };
 
-/// How many flushed ranges are noted; [`crate::flush`] makes fewer.
-const MAX_NOTED: usize = 16;
+/// Maximum number of flushed ranges that are recorded; [`crate::flush`] produces fewer.
+const MAX_RANGES: usize = 16;
 
-/// What was flushed.
+/// The flushed ranges since the last [`FlushLog::take`].
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Noted {
-    ranges: [Option<Span>; MAX_NOTED],
+pub(crate) struct Flushes {
+    ranges: [Option<Span>; MAX_RANGES],
     len: usize,
     areas: usize,
 }
 
-impl Noted {
-    /// Was all of `span` flushed at once?
+impl Flushes {
+    /// Returns whether one flushed range covers `span`.
     fn covers(&self, span: Span) -> bool {
         let mut ranges = self.ranges.iter().flatten();
         ranges.any(|range| range.covers(span))
     }
 }
 
-/// A TLB that only notes what it was asked to flush.
+/// A TLB that only records its flushes.
 pub(crate) struct FlushLog {
-    noted: Locked<Noted>,
+    flushes: Locked<Flushes>,
     is_randomized: bool,
 }
 
 impl FlushLog {
-    /// Nothing was flushed yet.
+    /// Creates an empty log.
     pub(crate) fn new() -> Result<Self> {
-        let noted = Locked::new(
-            Noted::default(),
+        let flushes = Locked::new(
+            Flushes::default(),
             c"vmap_rust flush log",
             static_lock_class!(),
         )?;
         Ok(Self {
-            noted,
+            flushes,
             is_randomized: false,
         })
     }
 
-    /// The same for areas that are randomized by chance.
+    /// Creates an empty log for a space with randomised placement.
     fn randomized() -> Result<Self> {
         Ok(Self {
             is_randomized: true,
@@ -84,21 +84,21 @@ impl FlushLog {
         })
     }
 
-    /// What was flushed since the last call: what covers it, and the number of areas.
+    /// Returns the smallest span that covers all ranges flushed since the last call, and the number of areas.
     pub(crate) fn take(&self) -> Option<(Span, usize)> {
-        let noted = self.note();
-        let ranges = noted.ranges.into_iter().flatten();
-        Some((ranges.reduce(Span::join)?, noted.areas))
+        let flushes = self.take_all();
+        let ranges = flushes.ranges.into_iter().flatten();
+        Some((ranges.reduce(Span::join)?, flushes.areas))
     }
 
     /// Returns the number of flushes since the last call.
     pub(crate) fn flushes(&self) -> usize {
-        self.note().len
+        self.take_all().len
     }
 
-    /// The same, range by range.
-    fn note(&self) -> Noted {
-        core::mem::take(&mut *self.noted.lock())
+    /// Returns all ranges flushed since the last call.
+    fn take_all(&self) -> Flushes {
+        core::mem::take(&mut *self.flushes.lock())
     }
 }
 
@@ -112,13 +112,13 @@ impl Tlb for FlushLog {
     }
 
     fn flush(&self, span: Span, areas: usize) {
-        let mut noted = self.noted.lock();
-        let len = noted.len;
-        if let Some(range) = noted.ranges.get_mut(len) {
+        let mut flushes = self.flushes.lock();
+        let len = flushes.len;
+        if let Some(range) = flushes.ranges.get_mut(len) {
             *range = Some(span);
         }
-        noted.len = len.saturating_add(1);
-        noted.areas = noted.areas.saturating_add(areas);
+        flushes.len = len.saturating_add(1);
+        flushes.areas = flushes.areas.saturating_add(areas);
     }
 
     fn is_randomized(&self) -> bool {
@@ -130,13 +130,13 @@ impl Tlb for FlushLog {
     fn flush_shadow(&self, _: Span) {}
 }
 
-/// Why a trace stopped.
+/// The first disagreement of a trace, at which it stopped.
 pub(crate) struct Difference {
-    /// Which step it was.
+    /// Number of the step.
     pub(crate) step: usize,
-    /// What was wrong.
+    /// What differed.
     pub(crate) what: &'static str,
-    /// Addresses that tell more.
+    /// Addresses and sizes, depending on `what`.
     pub(crate) detail: [usize; 3],
 }
 
@@ -146,24 +146,24 @@ impl kernel::fmt::Display for Difference {
     }
 }
 
-/// Where traces take place: no address that the kernel maps, since nothing is mapped. Room for nine
-/// blocks of 4 KiB pages, and none of them at the start.
+/// The space of a trace. Nothing is mapped, so any addresses will do. With 4 KiB pages it has room for nine
+/// blocks, none of them at its start.
 const HOME: (usize, usize) = (15 << 20, (15 << 20) + (20 << 20));
 
-/// The same with room for coarse blocks as well: as many as there have to be before there is one. The
-/// address space of 32-bit machines is too small for that.
+/// The space of a trace with coarse blocks: the smallest in which the allocator uses them. 32-bit machines
+/// have too few addresses for it.
 const LARGE_HOME: (usize, usize) = match COARSE_SIZE.checked_mul(66) {
     Some(size) => (HOME.0, HOME.0 + size),
     None => HOME,
 };
 
-/// A smaller home, without blocks.
+/// The space of a trace without blocks.
 const SMALL_HOME: (usize, usize) = (16 << 20, (16 << 20) + (8 << 20));
 
-/// The largest alignment in a trace, in bytes.
+/// The largest alignment in a trace, as a power of two of bytes.
 const MAX_ALIGN_SHIFT: usize = 20;
 
-/// Which kinds of blocks there are in a trace.
+/// The kinds of blocks in a trace.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kinds {
     None,
@@ -171,17 +171,18 @@ enum Kinds {
     All,
 }
 
-/// All that is left to chance in one step, in the order in which it is asked for; what is missing is 0.
+/// The random numbers of one step, in the order of use; missing ones are 0.
 pub(crate) type Chances = [u16; 10];
 
-/// Where chance comes from.
+/// The source of random numbers.
 enum Source<'a> {
     Random(Random),
-    /// So that a trace can be made smaller step by step.
+    /// Given numbers, so that a failing trace can be shrunk step by step.
     Given {
         steps: &'a [Chances],
-        /// The step, and how many of its numbers were asked for.
+        /// The current step.
         at: usize,
+        /// How many of its numbers were used.
         used: usize,
     },
 }
@@ -194,7 +195,7 @@ impl Source<'_> {
         }
     }
 
-    /// A number below `bound`, which is not 0.
+    /// Returns a number below `bound`, which is not 0.
     fn below(&mut self, bound: usize) -> usize {
         match self {
             Source::Random(random) => random.below(bound),
@@ -202,7 +203,7 @@ impl Source<'_> {
                 let number = steps.get(*at).and_then(|step| step.get(*used));
                 let number = usize::from(number.copied().unwrap_or(0));
                 *used += 1;
-                // That part of the bound, without a product that is too large.
+                // `bound * number >> 16`, without overflow of the product.
                 (bound >> 16) * number + (((bound & 0xffff) * number) >> 16)
             }
         }
@@ -230,7 +231,7 @@ impl Trace<'_> {
         })
     }
 
-    /// One of the ranges the model knows in `state`.
+    /// Returns a random range of the model in `state`.
     fn any(&mut self, state: State) -> Option<Span> {
         let count = self.model.count(state);
         if count == 0 {
@@ -241,7 +242,7 @@ impl Trace<'_> {
         ranges.nth(nth).map(|range| range.0)
     }
 
-    /// The window of a request: home mostly, or some part of it.
+    /// Returns the window of a request: in three of four cases all of home, otherwise a part of it.
     fn window(&mut self) -> Span {
         if self.random.below(4) != 0 {
             return self.home;
@@ -257,13 +258,13 @@ impl Trace<'_> {
         let window = self.window();
         let pages = match (self.random.below(8), self.kinds) {
             (0, _) => 1 + self.random.below(300),
-            // Fills blocks.
+            // Large sizes fill blocks.
             (1, Kinds::Fine) => 1 + self.random.below(128),
             (1, Kinds::All) => 1 + self.random.below(1200),
             (1, Kinds::None) => 5,
             _ => 1 + self.random.below(8),
         };
-        // Now and then exactly as large as the window.
+        // One request in 16 is exactly as large as the window.
         let size = if self.random.below(16) == 0 {
             window.size()
         } else {
@@ -284,7 +285,7 @@ impl Trace<'_> {
         let expected = self.model.lowest_fit(window, size, align);
         let Ok(area) = result else {
             return match expected {
-                // What is free in a block is not room for all.
+                // The model also counts free units of blocks, which cannot serve every request.
                 Some(_) if self.space.blocks().live > 0 => Ok(()),
                 Some(span) => self.fail("no room, but there is", [span.first(), size, align]),
                 None => Ok(()),
@@ -297,7 +298,7 @@ impl Trace<'_> {
         };
         let detail = [span.first(), span.size(), align];
         if span.size() != size || !window.covers(span) || !is_aligned(span.first(), align) {
-            return self.fail("not what was asked for", detail);
+            return self.fail("wrong size, window or alignment", detail);
         }
         if expected.is_none() {
             return self.fail("room, but there is none", detail);
@@ -334,7 +335,7 @@ impl Trace<'_> {
             (Err(_), Some(_)) if self.space.blocks().live > 0 => return Ok(()),
             (Err(_), Some(base)) => return self.fail("no common base, but there is", [base, 0, 0]),
             (Ok(()), None) => return self.fail("a common base, but there is none", [0; 3]),
-            // Cached ranges may push the base down: any base that is free will do.
+            // Cached ranges may push the base down: any free base is right.
             (Ok(()), Some(_)) => {}
         }
         let mut base = None;
@@ -421,9 +422,9 @@ impl Trace<'_> {
     fn purge(&mut self) -> Outcome {
         let drain = self.random.below(3) == 0;
         let purged = self.space.purge(None, drain);
-        let noted = self.log.note();
+        let flushes = self.log.take_all();
         for (span, state) in self.model.ranges() {
-            if *state == State::Lazy && !noted.covers(*span) {
+            if *state == State::Lazy && !flushes.covers(*span) {
                 return self.fail(
                     "not flushed before it is free",
                     [span.first(), span.size(), 0],
@@ -431,8 +432,8 @@ impl Trace<'_> {
             }
         }
         let (expected, _) = self.model.purge();
-        if purged != expected || noted.areas != expected {
-            return self.fail("number of areas purged", [purged, expected, noted.areas]);
+        if purged != expected || flushes.areas != expected {
+            return self.fail("number of areas purged", [purged, expected, flushes.areas]);
         }
         if drain && self.space.cached() != 0 {
             return self.fail("cached after drain", [self.space.cached(), 0, 0]);
@@ -455,7 +456,7 @@ impl Trace<'_> {
             .iter()
             .filter(|range| range.1 == State::Lazy);
         let pages = pages.map(|range| range.0.size() / PAGE_SIZE);
-        // What an area takes at least and at most: two units of a block.
+        // An area reserves between its own pages and that many rounded up to whole units, at least two.
         let (least, most) = pages.fold((0, 0), |(least, most), pages| {
             let reserved = match self.kinds {
                 Kinds::None => pages,
@@ -486,7 +487,7 @@ impl Trace<'_> {
             }
         }
 
-        // The end of every trace: nothing is left, and all of home is one gap again.
+        // Free everything: all of home must be one gap again.
         while let Some(span) = self.any(State::Busy) {
             if let Some(area) = self.space.unlink(span.first()) {
                 self.space.retire(area);
@@ -504,21 +505,21 @@ impl Trace<'_> {
     }
 }
 
-/// Runs a trace of `steps` steps with numbers from `seed`, on a space of its own. Sleepable context.
-/// With `blocks`, small requests are served from blocks as large as that many fine ones; from coarse ones
-/// as well if there is room for one.
+/// Runs a trace of `steps` steps with numbers from `seed` in a space of its own. Sleepable context.
+///
+/// `blocks` limits the total size of blocks, in fine blocks. Coarse blocks are used if one fits.
 pub(crate) fn run(seed: u64, steps: usize, blocks: usize) -> Result<Outcome> {
     let source = Source::Random(Random::new(seed));
     run_from(source, steps, blocks, FlushLog::new()?)
 }
 
-/// The same with areas randomized within their blocks.
+/// Runs a trace as [`run`] does, with randomised placement.
 pub(crate) fn run_randomized(seed: u64, steps: usize, blocks: usize) -> Result<Outcome> {
     let source = Source::Random(Random::new(seed));
     run_from(source, steps, blocks, FlushLog::randomized()?)
 }
 
-/// The same with given numbers, a step for each set of them.
+/// Runs a trace as [`run`] does, with one step for each entry of `steps`, which gives its numbers.
 pub(crate) fn replay(steps: &[Chances], blocks: usize) -> Result<Outcome> {
     let source = Source::Given {
         steps,
@@ -547,7 +548,7 @@ fn run_from(source: Source<'_>, steps: usize, blocks: usize, log: FlushLog) -> R
     };
     let outcome = trace.run(steps);
     if outcome.is_err() {
-        // Give back what is left, so that only the first report is one.
+        // Free the remaining areas, so that the first difference is the only report.
         while let Some((area, pin)) = space.get(0) {
             drop(pin);
             match space
