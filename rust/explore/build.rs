@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The crate next to this one, with other CPUs and locks.
+//! Builds the crate rust/host with the CPUs and locks of a scheduler.
 
 fn main() {
     println!("cargo:rustc-cfg=CONFIG_VMAP_RUST_KUNIT_TEST");

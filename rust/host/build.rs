@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The tests of the allocator are what this crate is for.
+//! Enables the tests of the allocator's modules.
 
 fn main() {
     println!("cargo:rustc-cfg=CONFIG_VMAP_RUST_KUNIT_TEST");

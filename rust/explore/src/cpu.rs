@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! CPUs and locks: those of the scheduler.
+//! CPUs and locks of the scheduler.
 
 use shuttle::rand::Rng;
 pub(crate) use shuttle::sync::{
@@ -8,10 +8,10 @@ pub(crate) use shuttle::sync::{
     MutexGuard, //
 };
 
-/// Any access to an atomic is a place where others may run; there are enough of them.
+/// Does nothing: accesses to atomics are enough points to switch threads.
 pub(crate) fn cond_resched() {}
 
-/// Threads move to another CPU all the time.
+/// Returns a random CPU: threads migrate all the time.
 pub(crate) fn cpu_hint() -> usize {
     shuttle::rand::thread_rng().gen_range(0..cpu_count())
 }
@@ -20,8 +20,8 @@ pub(crate) fn cpu_count() -> usize {
     2
 }
 
-/// Lets the scheduler choose who goes on, at every fourth access or so: an access to an atomic of its own
-/// does. A thread that is stopped at each access hardly ever waits for long between two of them.
+/// Lets the scheduler choose the next thread, at one access in four. Choices at every access would make long
+/// delays between two accesses of a thread unlikely.
 pub(crate) fn schedule() {
     if !shuttle::rand::thread_rng().gen_ratio(1, 4) {
         return;

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A few threads do a few things, under a scheduler that chooses at each access to an atomic and at each
-//! lock who goes on: thousands of schedules of each, that threads of the host would hardly meet. Every
-//! time the CPU number is asked for, the thread is on another CPU.
+//! Runs a few threads under thousands of schedules. A scheduler (shuttle) chooses the next thread at
+//! accesses to atomics and at locks, and each query of the CPU number returns another CPU.
 //!
-//! Shuttle is sequentially consistent: which barriers are needed is for the litmus tests (docs/litmus).
-//! `VMAP_RUST_SCHEDULES` says how many schedules of each kind, 300 by default.
+//! Shuttle is sequentially consistent; the litmus tests (docs/litmus) cover barriers.
+//! `VMAP_RUST_SCHEDULES` is the number of schedules of each kind, 300 by default.
 
 use crate::{
     area::Attributes,
@@ -30,23 +29,23 @@ use shuttle::{
 };
 use std::sync::Arc;
 
-/// Where the space starts; no block starts there.
+/// Start of the space, not aligned to a block.
 const START: usize = 31 * block::SIZE + PAGE_SIZE;
-/// Pages in a space that has room for two blocks.
+/// Pages in a space with room for two fine blocks.
 const SMALL: usize = 3 * block::SIZE / PAGE_SIZE - 1;
-/// Pages in a space that has room for coarse blocks as well.
+/// Pages in a space with room for coarse blocks.
 const LARGE: usize = 66 * block::COARSE_SIZE / PAGE_SIZE;
 
-/// What is known of an area.
+/// An area as the test knows it.
 struct Known {
     span: Span,
-    /// Unmapped, and not flushed since.
+    /// Unmapped and not flushed since.
     stale: bool,
-    /// How many read it who have pinned it.
+    /// Number of readers that have it pinned.
     readers: usize,
 }
 
-/// All areas there are, and the TLB. The lock is no place where others may run: it is the test's.
+/// All areas, and the TLB. The scheduler does not switch threads at this lock.
 struct Areas(std::sync::Mutex<Vec<Known>>);
 
 impl Areas {
@@ -54,7 +53,7 @@ impl Areas {
         what(&mut self.0.lock().unwrap_or_else(|err| err.into_inner()))
     }
 
-    /// Does something with what is known of the area at `start`, if anything is.
+    /// Calls `what` with the area at `start`, if it is known.
     fn at<T>(&self, start: usize, what: impl FnOnce(&mut Known) -> T) -> Option<T> {
         self.with(|all| {
             all.iter_mut()
@@ -75,16 +74,16 @@ impl Tlb for Arc<Areas> {
     fn flush_shadow(&self, _: Span) {}
 }
 
-/// What the threads share.
+/// The state that the threads share.
 struct Shared {
     space: Space<Arc<Areas>>,
     areas: Arc<Areas>,
-    /// `vmap_purge_lock`.
+    /// Stands for `vmap_purge_lock`.
     purging: Mutex<()>,
 }
 
 impl Shared {
-    /// A space with blocks as large as so many fine ones.
+    /// Creates a space of `pages` pages, in which blocks are at most as large as `blocks` fine ones.
     fn new(pages: usize, blocks: usize) -> Arc<Self> {
         let window = Span::with_size(START, pages * PAGE_SIZE).expect("not empty");
         let areas = Arc::new(Areas(std::sync::Mutex::new(Vec::new())));
@@ -128,7 +127,7 @@ impl Shared {
         Some(span)
     }
 
-    /// Takes an area out of use, and gives it back; never mapped if `release`.
+    /// Unlinks an area, and retires it, or releases it as never mapped if `release`.
     fn free(&self, span: Span, release: bool) {
         let area = self.space.unlink(span.last()).expect("mine to unlink");
         let known = self.areas.at(span.first(), |known| {
@@ -150,7 +149,7 @@ impl Shared {
         self.space.purge(None, drain);
     }
 
-    /// Pins what is at `addr` or above, and looks at it.
+    /// Pins the area at `addr` or above, and checks that it does not change.
     fn read(&self, addr: usize, try_only: bool) {
         let got = match try_only {
             true => self.space.try_get(addr),
@@ -160,9 +159,9 @@ impl Shared {
             return;
         };
         let start = self.space.start_of_pinned(area, &pin);
-        // Its owner may not have said yet that it has it.
+        // The owner may not have recorded a new area yet.
         let known = self.areas.at(start, |known| known.readers += 1);
-        // Somewhere in here the owner may want it.
+        // The owner may try to unlink the area during this call.
         self.space.find(addr);
         assert_eq!(self.space.start_of_pinned(area, &pin), start);
         if known.is_some() {
@@ -171,7 +170,7 @@ impl Shared {
         drop(pin);
     }
 
-    /// After all threads: nothing is left, and nothing was forgotten.
+    /// Checks after all threads that no area is left and that all were flushed.
     fn end(&self) {
         self.purge(false);
         assert_eq!(self.space.lazy_pages(), 0);
@@ -184,7 +183,8 @@ impl Shared {
     }
 }
 
-/// Runs `threads` on a space of that size, with blocks as large as so many fine ones, under many schedules.
+/// Runs `threads` under many schedules, in a space of `pages` pages with blocks at most as large as `blocks`
+/// fine ones.
 fn explore(pages: usize, blocks: usize, threads: &'static [fn(&Shared)]) {
     let schedules = std::env::var("VMAP_RUST_SCHEDULES").map_or(300, |number| {
         number.parse().expect("VMAP_RUST_SCHEDULES is a number")
@@ -205,16 +205,16 @@ fn explore(pages: usize, blocks: usize, threads: &'static [fn(&Shared)]) {
         shared.end();
     };
     shuttle::check_random(run, schedules);
-    // Three places where the order of threads matters, chosen at random.
+    // PCT with depth 3 finds bugs that need three ordered points.
     shuttle::check_pct(run, schedules, 3);
 }
 
-/// Areas of a few sizes, one after the other and two at a time.
+/// Allocates and frees areas of several sizes.
 fn churn(shared: &Shared) {
     churn_of(shared, [1, 2, 5, 32]);
 }
 
-/// The same for fine and coarse blocks, several of the fine ones.
+/// Allocates and frees areas of several fine bands and of coarse blocks.
 fn churn_all(shared: &Shared) {
     churn_of(shared, [1, 9, 20, 600]);
 }
@@ -233,7 +233,7 @@ fn churn_of(shared: &Shared, sizes: [usize; 4]) {
     }
 }
 
-/// Areas that fill a block: with others, there is not room for all.
+/// Allocates areas that fill a block: two such threads run out of room.
 fn fill(shared: &Shared) {
     let spans: Vec<_> = (0..9).filter_map(|_| shared.alloc(32)).collect();
     for span in spans {
@@ -241,7 +241,7 @@ fn fill(shared: &Shared) {
     }
 }
 
-/// Areas of three fine blocks, all of which become empty.
+/// Allocates areas in three fine blocks, and empties all of them.
 fn three_blocks(shared: &Shared) {
     let spans = [1, 9, 20].map(|pages| shared.alloc(pages));
     for (index, span) in spans.into_iter().flatten().enumerate() {
@@ -249,7 +249,7 @@ fn three_blocks(shared: &Shared) {
     }
 }
 
-/// Two areas of a coarse block, each with addresses in two entries of the directory.
+/// Allocates areas of a coarse block that span two entries of the directory.
 fn large(shared: &Shared) {
     for _ in 0..2 {
         if let Some(span) = shared.alloc(600) {
@@ -258,8 +258,8 @@ fn large(shared: &Shared) {
     }
 }
 
-/// Large areas where blocks of others just were.
-fn take_their_place(shared: &Shared) {
+/// Drains empty blocks, and allocates large areas in their place.
+fn replace_blocks(shared: &Shared) {
     for _ in 0..2 {
         shared.space.drain_for_reclaim();
         if let Some(span) = shared.alloc(600) {
@@ -295,39 +295,39 @@ fn retire_and_purge() {
     explore(SMALL, 2, &[churn, churn, purge]);
 }
 
-/// Blocks are taken, filled, taken over by others, given back and taken again.
+/// Blocks are filled, stolen from, drained and reserved again.
 #[test]
 fn refill_and_drain() {
     explore(SMALL, 1, &[fill, fill, drain]);
 }
 
-/// An empty block is about to be given back while somebody still allocates from it.
+/// An empty block is drained while another CPU still allocates from it.
 #[test]
-fn drain_of_what_others_use() {
+fn drain_and_allocate() {
     explore(SMALL, 2, &[churn, churn, drain, purge]);
 }
 
-/// What is pinned stays, and is not found half made or half gone.
+/// A pinned area does not change, and no reader finds an area half prepared or half unlinked.
 #[test]
 fn pin_and_unlink() {
     explore(SMALL, 2, &[churn, churn, read]);
 }
 
-/// The same without blocks.
+/// A pinned area in the tree does not change.
 #[test]
 fn pin_and_unlink_in_the_tree() {
     explore(SMALL, 0, &[churn, churn, read, purge]);
 }
 
-/// Coarse blocks come where fine ones were, while others still have the numbers of those.
+/// Coarse blocks replace fine ones while other CPUs still have stale indices of these.
 #[test]
-fn one_kind_after_the_other() {
+fn coarse_blocks_replace_fine_ones() {
     explore(LARGE, 64, &[churn_all, churn_all, drain, purge]);
-    explore(LARGE, 64, &[three_blocks, take_their_place]);
+    explore(LARGE, 64, &[three_blocks, replace_blocks]);
 }
 
-/// A coarse block comes where one just was whose number somebody still has.
+/// A coarse block replaces another while a CPU still has the stale index of that.
 #[test]
-fn one_coarse_block_after_the_other() {
-    explore(LARGE, 64, &[large, take_their_place]);
+fn a_coarse_block_replaces_another() {
+    explore(LARGE, 64, &[large, replace_blocks]);
 }

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Traces as bytes, as the fuzzer changes them: the first byte says how many blocks there are, and each
-//! 20 bytes that follow are the numbers of a step. What is missing is 0.
+//! Decodes traces from the bytes of the fuzzer. The first byte determines the blocks, and each following 20
+//! bytes are the numbers of one step. Missing bytes are 0.
 
-/// The numbers of a step.
+/// The random numbers of one step.
 pub type Step = [u16; 10];
 
-/// Steps, and as large as how many fine blocks all blocks are.
+/// Returns the steps of a trace, and the limit for the total size of blocks, in fine blocks.
 pub fn decode(input: &[u8]) -> (Vec<Step>, usize) {
     let Some((&first, numbers)) = input.split_first() else {
         return (Vec::new(), 0);
     };
     let number = usize::from(first / 3);
-    // None at all, fine ones, or coarse ones as well: a third of the inputs each.
+    // A third of the inputs each has no blocks, fine blocks, and coarse blocks as well.
     let blocks = match first % 3 {
         0 => 0,
         1 => 1 + number % 9,

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Runs the trace in a file. If it fails, makes it as small as it still fails, within half a minute, and
-//! prints it: steps and numbers are left out, and numbers and blocks lowered, as long as something of that
-//! can be done.
+//! Runs the trace in a file. If it fails, shrinks it for up to 30 s and prints the smallest trace that still
+//! fails. It drops steps, and lowers numbers and the limit of blocks.
 
 use std::{
     env,
@@ -26,7 +25,7 @@ struct Trace {
 }
 
 impl Trace {
-    /// What is wrong with it, if anything is.
+    /// Runs the trace. Returns the difference or the panic message if it fails.
     fn difference(&self) -> Option<String> {
         let replay = || vmap_rust_host::replay(&self.steps, self.blocks).err();
         panic::catch_unwind(AssertUnwindSafe(replay)).unwrap_or_else(|panic| {
@@ -36,7 +35,7 @@ impl Trace {
         })
     }
 
-    /// Becomes `smaller` if that fails as well.
+    /// Replaces the trace by `smaller` if that fails, too. Returns whether it did.
     fn accept(&mut self, smaller: Trace) -> bool {
         let fails = smaller.difference().is_some();
         if fails {
@@ -45,7 +44,7 @@ impl Trace {
         fails
     }
 
-    /// Leaves out as many steps in a row as possible; did it leave out any?
+    /// Drops runs of steps, long ones first. Returns whether it dropped any.
     fn drop_steps(&mut self, until: Instant) -> bool {
         let before = self.steps.len();
         let mut count = before;
@@ -64,7 +63,7 @@ impl Trace {
         self.steps.len() < before
     }
 
-    /// Lowers one number of one step after the other; did it lower any?
+    /// Lowers the numbers of all steps one by one. Returns whether it lowered any.
     fn lower_numbers(&mut self, until: Instant) -> bool {
         let mut lowered = false;
         for step in 0..self.steps.len() {
@@ -101,7 +100,7 @@ fn main() -> ExitCode {
     let file = env::args_os().nth(1).expect("a file");
     let (steps, blocks) = vmap_rust_fuzz::decode(&fs::read(file).expect("the file can be read"));
     let mut trace = Trace { steps, blocks };
-    // What panics on the way to the smallest trace does not matter.
+    // Do not print the panics of traces on the way to the smallest one.
     panic::set_hook(Box::new(|_| {}));
     if trace.difference().is_none() {
         println!("passes: {} steps, {} blocks", trace.steps.len(), blocks);

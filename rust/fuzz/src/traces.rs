@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What libFuzzer calls with each input: a trace that makes the allocator differ from the model is a
-//! crash, and so is a panic.
+//! The fuzz target: libFuzzer calls it with each input. A trace on which allocator and model disagree panics,
+//! which libFuzzer records as a crash.
 
 #![no_main]
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Bitmaps against vectors of booleans, place by place: too much for a kernel that is emulated.
+//! Compares bitmaps with vectors of booleans bit by bit, which takes too long in an emulated kernel.
 
 use crate::bits::{
     self,
@@ -14,7 +14,7 @@ use kernel::sync::atomic::{
     Relaxed, //
 };
 
-/// Alignments, as powers of two, that are looked for within a word, and one that is not.
+/// Alignments, as powers of two: all that fit in a word, and one that does not.
 const ALIGNS: core::ops::RangeInclusive<u32> = 0..=BITS.ilog2() + 1;
 
 fn map_of(plain: &[bool]) -> Map {
@@ -35,7 +35,7 @@ fn plain_of(map: &Map) -> Vec<bool> {
     (0..UNITS).map(|bit| map.has(bit)).collect()
 }
 
-/// Some maps: nothing, everything, single bits, long and short runs.
+/// Returns maps with no bits, all bits, single bits, and short and long runs.
 fn examples() -> Vec<Vec<bool>> {
     let mut all = vec![vec![false; UNITS], vec![true; UNITS]];
     for period in [2, 3, 5, 7, 31, 63, 64, 65, 130, 200] {
@@ -52,7 +52,7 @@ fn examples() -> Vec<Vec<bool>> {
     all
 }
 
-/// The first bit of the lowest run of set ones that fits, of those with `is_wanted`.
+/// Returns the first bit of the lowest aligned run of `len` set bits that `is_wanted` accepts.
 pub(super) fn lowest(
     plain: &[bool],
     len: usize,
@@ -65,7 +65,7 @@ pub(super) fn lowest(
 }
 
 #[test]
-fn each_place_is_a_bit_of_its_own() {
+fn each_bit_is_set_found_and_cleared_alone() {
     for bit in 0..UNITS {
         let mut plain = vec![false; UNITS];
         plain[bit] = true;
@@ -83,9 +83,9 @@ fn each_place_is_a_bit_of_its_own() {
     }
 }
 
-/// Without `claim()`, which looks at everything again when it finds nothing in a word.
+/// Uses `claim_near()`, because `claim()` also searches across words if it finds no run within one.
 #[test]
-fn each_aligned_place_of_a_word_is_found() {
+fn each_aligned_bit_of_a_word_is_claimed() {
     for align in ALIGNS {
         for bit in 0..UNITS {
             let map = Map::new(false);
@@ -102,7 +102,7 @@ fn each_aligned_place_of_a_word_is_found() {
 }
 
 #[test]
-fn bits_and_runs_are_those_of_the_map() {
+fn iterators_return_the_bits_and_runs_of_the_map() {
     for plain in examples() {
         let words = words_of(&plain);
         let set: Vec<usize> = (0..UNITS).filter(|&bit| plain[bit]).collect();
@@ -130,7 +130,7 @@ fn the_lowest_run_is_claimed() {
             for align in 0..=9 {
                 let anywhere = lowest(&plain, len, align, |_| true);
                 assert_eq!(bits::find_run(&words_of(&plain), len, align), anywhere);
-                // What fits in a word comes first.
+                // A run within one word comes first.
                 let in_word = lowest(&plain, len, align, |first| first % BITS + len <= BITS);
                 let in_word = in_word.filter(|_| align <= BITS.ilog2());
                 let map = map_of(&plain);
@@ -152,7 +152,7 @@ fn the_lowest_run_is_claimed() {
 }
 
 #[test]
-fn what_cannot_be_claimed_whole_stays() {
+fn a_claim_of_a_run_that_is_not_all_set_changes_nothing() {
     for plain in examples() {
         for len in [1, 63, 64, 65, 100, 200] {
             for first in (0..=UNITS - len).step_by(37) {
@@ -169,10 +169,10 @@ fn what_cannot_be_claimed_whole_stays() {
     }
 }
 
-/// From the wanted bit on within its word; then the rest of that word; then the words after it, and around,
-/// in each of them the same.
+/// The search starts at the word of the bit and wraps around. In each word, runs at or above the position of
+/// the bit come first.
 #[test]
-fn a_run_near_a_bit_is_claimed() {
+fn the_nearest_run_is_claimed() {
     for plain in examples() {
         for (len, align) in [(1, 0), (2, 1), (3, 0), (17, 2), (32, 5), (64, 6)] {
             for near in (0..UNITS).step_by(13) {
@@ -188,12 +188,11 @@ fn a_run_near_a_bit_is_claimed() {
     }
 }
 
-/// The hint passes words that have not even `least` bits in a row, and no others.
 #[test]
-fn the_hint_moves_on_from_what_is_full() {
+fn the_hint_advances_past_words_without_a_run_of_least_bits() {
     for least in [1, 2, 4] {
         let mut plain = vec![false; UNITS];
-        // Three in a row in word 2, one in word 1.
+        // A run of one bit in word 1, of three bits in word 2.
         plain[BITS + 5] = true;
         plain[2 * BITS + 9..2 * BITS + 12].fill(true);
         plain[7 * BITS..].fill(true);

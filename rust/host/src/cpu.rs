@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! CPUs and locks: those of the host.
+//! CPUs and locks of the build host.
 
 pub(crate) use std::sync::{
     Mutex,
     MutexGuard, //
 };
 
-/// Lets others run, so that threads meet in more places.
+/// Yields, so that threads interleave in more places.
 pub(crate) fn cond_resched() {
     std::thread::yield_now();
 }
 
-/// Each thread is a CPU; if there are more, they share them.
+/// Returns the CPU of this thread: threads are spread over all CPUs in turn.
 pub(crate) fn cpu_hint() -> usize {
     use std::sync::atomic::{
         AtomicUsize,

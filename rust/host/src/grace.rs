@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Stand-in of `grace`: a box, freed when there are no readers.
+//! Stand-in of `grace`: a box that is freed when there are no readers.
 
 pub(crate) use kernel::sync::rcu::Guard;
 use kernel::{
@@ -25,24 +25,24 @@ impl<T: Send + Sync + 'static> GraceBox<T> {
 
     /// # Safety
     ///
-    /// As in the kernel.
+    /// Those of the kernel's function.
     pub(crate) unsafe fn from_raw(raw: *mut c_void) -> Self {
-        // SAFETY: By the safety requirements.
+        // SAFETY: By the safety requirements, `raw` came from `into_raw()`.
         Self(unsafe { KBox::from_raw(raw.cast()) })
     }
 
     /// # Safety
     ///
-    /// As in the kernel.
+    /// Those of the kernel's function.
     pub(crate) unsafe fn peek<'a>(raw: *mut c_void) -> &'a T {
-        // SAFETY: By the safety requirements.
+        // SAFETY: By the safety requirements, the box is not freed while the reference is used.
         unsafe { &*raw.cast() }
     }
 
     pub(crate) fn free_after_readers(self) {
         let raw = self.into_raw().expose_provenance();
         kernel::sync::rcu::call(move || {
-            // SAFETY: It was a box just before.
+            // SAFETY: `into_raw()` above turned a box into this pointer.
             drop(unsafe { Self::from_raw(core::ptr::with_exposed_provenance_mut(raw)) });
         });
     }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Every byte is counted, in a process of its own: whichever allocation fails in whatever is done, nothing is
-//! left when the space is gone.
+//! Counts every byte in a process of its own: whichever allocation fails, dropping a space frees all memory.
 
 use crate::{
     area::Attributes,
@@ -39,53 +38,53 @@ use std::{
     },
 };
 
-/// Counts what the process has.
+/// Counts the allocated bytes of the process.
 struct Counting;
 
-/// Bytes that were allocated and not freed.
+/// Bytes allocated and not freed.
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-// SAFETY: The system's allocator does all of it.
+// SAFETY: All calls are passed on to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         LIVE.fetch_add(layout.size(), Relaxed);
-        // SAFETY: As the caller says.
+        // SAFETY: By the safety requirements of this function, which are the same.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
         LIVE.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: As the caller says.
+        // SAFETY: By the safety requirements of this function, which are the same.
         unsafe { System.dealloc(ptr, layout) }
     }
 }
 
-/// What is done while memory fails.
+/// The operation during which allocations fail.
 #[derive(Clone, Copy, Debug)]
-enum Deed {
-    /// The first area of its size: with a new block, if blocks serve it.
+enum Operation {
+    /// Allocate the first area of its size, which needs a new block if blocks serve it.
     Alloc,
     Congruent,
     Release,
     Retire,
     Purge,
-    /// A purge that gives back all that is kept.
+    /// A purge that drains all cached ranges and empty blocks.
     Drain,
-    /// A request for all there is, for which the rest has to be given back.
+    /// A request for the whole space, which drains all cached ranges and empty blocks.
     Room,
 }
 
-const DEEDS: [Deed; 7] = [
-    Deed::Alloc,
-    Deed::Congruent,
-    Deed::Release,
-    Deed::Retire,
-    Deed::Purge,
-    Deed::Drain,
-    Deed::Room,
+const OPERATIONS: [Operation; 7] = [
+    Operation::Alloc,
+    Operation::Congruent,
+    Operation::Release,
+    Operation::Retire,
+    Operation::Purge,
+    Operation::Drain,
+    Operation::Room,
 ];
 
 /// Which allocations fail.
@@ -93,13 +92,13 @@ const DEEDS: [Deed; 7] = [
 enum Fails {
     /// The n-th one.
     Only(u32),
-    /// The n-th one and all that follow.
+    /// The n-th one and all later ones.
     From(u32),
 }
 
-/// Does `deed` in a new space with areas of `pages` pages, frees all and drops the space. Returns whether an
-/// allocation failed.
-fn done_without_memory(deed: Deed, pages: usize, gfp: Gfp, fails: Fails) -> bool {
+/// Runs `operation` in a new space with areas of `pages` pages, frees all areas and drops the space. Returns
+/// whether an allocation failed.
+fn run_without_memory(operation: Operation, pages: usize, gfp: Gfp, fails: Fails) -> bool {
     let home = Span::with_size(31 * block::SIZE + PAGE_SIZE, 66 * COARSE_SIZE).expect("not empty");
     let log = FlushLog::new().expect("memory");
     let space = Space::with_blocks(home, log, Some(2 * COARSE_PAGES)).expect("memory");
@@ -112,22 +111,25 @@ fn done_without_memory(deed: Deed, pages: usize, gfp: Gfp, fails: Fails) -> bool
         node: -1,
     };
     let mut areas = Vec::new();
-    if !matches!(deed, Deed::Alloc | Deed::Congruent) {
+    if !matches!(operation, Operation::Alloc | Operation::Congruent) {
         for _ in 0..5 {
             let area = space.alloc(&request).expect("room");
             let start = space.start_of_busy(area).expect("busy");
             areas.push(space.unlink(start).expect("busy"));
         }
-        // Holes first, which are closed then.
+        // Holes first, then the areas between them.
         areas.swap(0, 1);
         areas.swap(2, 3);
     }
-    if matches!(deed, Deed::Purge | Deed::Drain | Deed::Room) {
+    if matches!(
+        operation,
+        Operation::Purge | Operation::Drain | Operation::Room
+    ) {
         areas.drain(..).for_each(|area| {
             space.retire(area);
         });
     }
-    if matches!(deed, Deed::Room) {
+    if matches!(operation, Operation::Room) {
         space.purge(None, false);
     }
     match fails {
@@ -136,11 +138,11 @@ fn done_without_memory(deed: Deed, pages: usize, gfp: Gfp, fails: Fails) -> bool
         }
         Fails::From(nth) => assert!(mm::fail_from(nth)),
     }
-    match deed {
-        Deed::Alloc => {
+    match operation {
+        Operation::Alloc => {
             let _ = space.alloc(&request);
         }
-        Deed::Congruent => {
+        Operation::Congruent => {
             let members = [0, 40, 99].map(|page| Member {
                 offset: page * pages * PAGE_SIZE,
                 size: pages * PAGE_SIZE,
@@ -148,24 +150,24 @@ fn done_without_memory(deed: Deed, pages: usize, gfp: Gfp, fails: Fails) -> bool
             let members = members.into_iter();
             let _ = space.alloc_congruent(home, members, PAGE_SIZE, gfp, |_, _| ());
         }
-        Deed::Release => areas.drain(..).for_each(|area| space.release(area)),
-        Deed::Retire => areas.drain(..).for_each(|area| {
+        Operation::Release => areas.drain(..).for_each(|area| space.release(area)),
+        Operation::Retire => areas.drain(..).for_each(|area| {
             space.retire(area);
         }),
-        Deed::Purge => {
+        Operation::Purge => {
             space.purge(None, false);
         }
-        Deed::Drain => {
+        Operation::Drain => {
             space.purge(None, true);
         }
-        Deed::Room => {
+        Operation::Room => {
             let size = home.size();
             let _ = space.alloc(&Request { size, ..request });
         }
     }
     let has_failed = match fails {
         Fails::Only(_) => mm::fail_nth(0) == 0,
-        Fails::From(_) => has_reached(),
+        Fails::From(_) => has_reached_failures(),
     };
     mm::fail_from(0);
     while let Some((area, pin)) = space.get(0) {
@@ -178,48 +180,51 @@ fn done_without_memory(deed: Deed, pages: usize, gfp: Gfp, fails: Fails) -> bool
     has_failed
 }
 
-/// Do all allocations fail by now, that is, was one asked for?
-fn has_reached() -> bool {
+/// Returns whether all allocations fail by now, so that at least one has failed.
+fn has_reached_failures() -> bool {
     kernel::fault::FROM.with(|from| from.get()) == 1
 }
 
-/// The variable that tells the process which runs this test alone.
+/// The environment variable of the process that runs only this test.
 const ALONE: &str = "VMAP_RUST_ALONE";
 
 #[test]
-fn no_byte_is_lost_without_memory() {
+fn failed_allocations_leak_no_byte() {
     if std::env::var_os(ALONE).is_some() {
         return count_alone();
     }
     let tests = std::env::current_exe().expect("the tests");
     let mut alone = std::process::Command::new(tests);
-    alone.args(["--exact", "leaks::no_byte_is_lost_without_memory"]);
+    alone.args(["--exact", "leaks::failed_allocations_leak_no_byte"]);
     alone
         .args(["--test-threads=1", "--nocapture"])
         .env(ALONE, "1");
     let output = alone.output().expect("it runs");
-    let said = String::from_utf8_lossy(&output.stdout);
+    let output_text = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}{errors}");
-    assert!(said.contains("times without memory"), "{said}");
-    print!("{said}");
+    assert!(output.status.success(), "{output_text}{errors}");
+    assert!(output_text.contains("allocations failed"), "{output_text}");
+    print!("{output_text}");
 }
 
-/// With nobody else in the process.
+/// The test itself, in a process without other tests.
 fn count_alone() {
     let mut failed = 0;
-    for deed in DEEDS {
+    for operation in OPERATIONS {
         for pages in [1, 8 * COARSE_PAGES, (MAX_UNITS + 1) * COARSE_PAGES] {
             for gfp in [Gfp::KERNEL, Gfp::NOWAIT] {
                 for fails in [Fails::Only as fn(u32) -> Fails, Fails::From] {
-                    // What the first one allocates for good is not a leak.
-                    done_without_memory(deed, pages, gfp, fails(1000));
+                    // The first run makes permanent allocations of the libraries, which are not leaks.
+                    run_without_memory(operation, pages, gfp, fails(1000));
                     for nth in 1..1000 {
                         let fails = fails(nth);
                         let before = LIVE.load(Relaxed);
-                        let has_failed = done_without_memory(deed, pages, gfp, fails);
+                        let has_failed = run_without_memory(operation, pages, gfp, fails);
                         let after = LIVE.load(Relaxed);
-                        assert_eq!(after, before, "bytes: {deed:?}, {pages} pages, {fails:?}");
+                        assert_eq!(
+                            after, before,
+                            "bytes: {operation:?}, {pages} pages, {fails:?}"
+                        );
                         if !has_failed {
                             break;
                         }
@@ -229,6 +234,6 @@ fn count_alone() {
             }
         }
     }
-    println!("{failed} times without memory");
+    println!("{failed} allocations failed");
     assert!(failed > 200);
 }

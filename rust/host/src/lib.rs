@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The allocator on the host: its own modules as they are in the kernel, over stand-ins of the
-//! bindings. The same tests as in the kernel run here in a second.
+//! The allocator on the build host: the unchanged modules of the kernel on stand-ins of the bindings. The
+//! KUnit tests of these modules run here in a second.
 //!
-//! Stand-ins are [`maple`], [`lock`], [`mm`] and [`cpu`] here, and the `kernel` crate next to this one.
-//! The crate in rust/explore is this one with `cfg(explore)`: CPUs and locks, and tests, of its own.
+//! The stand-ins are [`maple`], [`grace`], [`lock`], [`mm`] and [`cpu`] here, and the stand-in kernel crate.
+//! rust/explore builds this crate with `cfg(explore)`, and has CPUs, locks and tests of its own.
 
-#![allow(dead_code, reason = "what only C calls has no caller here")]
+#![allow(dead_code, reason = "functions for C have no caller here")]
 
 #[path = "../../area.rs"]
 mod area;
@@ -83,8 +83,9 @@ mod pool;
 #[cfg(all(test, not(explore)))]
 mod threads;
 
-/// Runs a trace whose steps are given, with blocks as large as so many fine ones, and compares the allocator
-/// with the model: what is wrong, if anything is.
+/// Runs a trace of the given steps on the allocator and the model. Returns the first difference as an error.
+///
+/// `blocks` limits the total size of blocks, in fine blocks.
 pub fn replay(steps: &[[u16; 10]], blocks: usize) -> Result<(), String> {
     match trace::replay(steps, blocks) {
         Ok(Ok(())) => Ok(()),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Stand-in of `maple`: a sorted map under a mutex, with the same rules as the maple tree. Storing
-//! and erasing need memory, which may fail; replacing an entry in place does not.
+//! Stand-in of `maple`: a sorted map under a mutex, with the rules of the maple tree. Stores and erases
+//! allocate, and may fail.
 
 use crate::{
     cpu::{
@@ -25,12 +25,12 @@ use std::collections::BTreeMap;
 
 /// # Safety
 ///
-/// As in the kernel.
+/// Those of the kernel's trait.
 pub(crate) unsafe trait Entry: Copy + PartialEq {
     fn into_raw(self) -> *mut c_void;
     /// # Safety
     ///
-    /// As in the kernel.
+    /// Those of the kernel's trait.
     unsafe fn from_raw(raw: *mut c_void) -> Self;
 }
 
@@ -41,10 +41,10 @@ pub(crate) enum StoreError {
 }
 
 struct Raw(*mut c_void);
-// SAFETY: A value; the code under test says what may be done with it.
+// SAFETY: It is only a value; the code under test guards what it points to.
 unsafe impl Send for Raw {}
 
-/// First address to last address and entry.
+/// Maps a first address to the last address and the entry.
 type Map = BTreeMap<usize, (usize, Raw)>;
 
 pub(crate) struct Tree<E: Entry> {
@@ -94,7 +94,7 @@ impl<E: Entry> Tree<E> {
         let _rcu = rcu::Guard::new();
         let guard = self.lock();
         let found = at_or_above(&guard.inner, addr)
-            // SAFETY: Only what `into_raw()` returned is stored.
+            // SAFETY: The map stores only values that `into_raw()` returned.
             .find_map(|(span, raw)| wanted(span, unsafe { E::from_raw(raw) }));
         found
     }
@@ -103,7 +103,7 @@ impl<E: Entry> Tree<E> {
 pub(crate) struct Guard<'tree, E: Entry> {
     inner: MutexGuard<'tree, Map>,
     gap: Option<Span>,
-    /// There is memory for one store that needs it.
+    /// `nomem()` has allocated for one store.
     memory: bool,
     /// The last store had no memory.
     nomem: bool,
@@ -118,7 +118,7 @@ impl<E: Entry> Guard<'_, E> {
 
     pub(crate) fn entry_from(&mut self, addr: usize) -> Option<(Span, E)> {
         let (span, raw) = at_or_above(&self.inner, addr).next()?;
-        // SAFETY: Only what `into_raw()` returned is stored.
+        // SAFETY: The map stores only values that `into_raw()` returned.
         Some((span, unsafe { E::from_raw(raw) }))
     }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Stand-in of `mm`: memory fails when it is told to, and a report is a panic.
+//! Stand-in of `mm`: allocations fail on demand, and a report is a panic.
 
 pub(crate) use crate::cpu::{
     cond_resched,
@@ -46,7 +46,7 @@ pub(crate) trait Tlb {
     fn flush_shadow(&self, span: Span);
 }
 
-/// A number that is another one each time.
+/// Returns another number at each call.
 pub(crate) fn random() -> usize {
     use std::sync::atomic::{
         AtomicU64,
@@ -64,7 +64,7 @@ macro_rules! refuse {
 pub(crate) use refuse;
 
 pub(crate) fn refused(what: core::fmt::Arguments<'_>) {
-    // What a failed test drops is reported, but is not what failed.
+    // A failed test drops areas while it unwinds: a second panic would abort.
     if std::thread::panicking() {
         eprintln!("refused: {what}");
     } else {
@@ -78,7 +78,7 @@ pub(crate) fn fail_nth(nth: u32) -> u32 {
     fault::NTH.with(|cell| cell.replace(nth))
 }
 
-/// Nothing to do: each thread is a CPU.
+/// Does nothing: each thread stays on its CPU.
 #[cfg(not(explore))]
 pub(crate) fn stay_on_this_cpu() -> kernel::error::Result {
     Ok(())
@@ -94,7 +94,7 @@ pub(crate) fn live_objects() -> Option<usize> {
     Some(bindings::LIVE_AREAS.with(|live| live.get()))
 }
 
-/// `VMAP_RUST_SEED`, decimal or with 0x, or a number that is another one each time.
+/// Returns `VMAP_RUST_SEED`, decimal or hexadecimal with 0x, or without it a new number at each call.
 pub(crate) fn random_seed() -> u64 {
     use std::hash::BuildHasher;
     let Ok(seed) = std::env::var("VMAP_RUST_SEED") else {

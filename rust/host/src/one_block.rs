@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! One block by itself against a plain list of its areas, asked at every unit: too much for a kernel that
-//! is emulated.
+//! Compares one block with a plain list of its areas at every unit, which takes too long in an emulated
+//! kernel.
 
 use crate::{
     area::Attributes,
@@ -34,15 +34,15 @@ use std::panic::{
 
 const START: usize = 7 * COARSE_SIZE;
 
-/// Bands of a kind of blocks.
+/// Bands of one kind of blocks, fine or coarse.
 const STEPS: usize = BANDS / 2;
 
 #[derive(Clone, Copy, PartialEq)]
 enum State {
     Busy,
-    /// Freed, and not taken over by a purge.
+    /// Freed and not yet taken by a purge.
     Lazy,
-    /// Taken over by a purge, and not flushed.
+    /// Taken by a purge and not yet flushed.
     Taken,
 }
 
@@ -58,7 +58,7 @@ struct Pair {
     pins: Pins,
 }
 
-/// Bytes in a unit of a block of that band.
+/// Returns the size in bytes of a unit of a block of `band`.
 fn unit(band: usize) -> usize {
     if band < STEPS {
         SIZE / UNITS
@@ -67,7 +67,7 @@ fn unit(band: usize) -> usize {
     }
 }
 
-/// All requests that there are for whole pages, without alignment.
+/// Iterates over requests without alignment: all sizes for fine blocks, every seventh for coarse ones.
 fn requests() -> impl Iterator<Item = Small> {
     let sizes = (1..=MAX_UNITS).chain((MAX_UNITS + 1..=MAX_UNITS * COARSE_PAGES).step_by(7));
     sizes.filter_map(|pages| Small::new(pages * PAGE_SIZE, 1, true))
@@ -92,19 +92,19 @@ impl Pair {
         first..first + area.span.size().div_ceil(unit(self.band)).max(2)
     }
 
-    /// How many areas are in that state.
+    /// Returns the number of areas in `state`.
     fn count(&self, state: State) -> usize {
         let areas = self.areas.iter();
         areas.filter(|area| area.state == state).count()
     }
 
-    /// Units of no area.
+    /// Returns a flag for each unit that is part of no area.
     fn free_units(&self) -> Vec<bool> {
         let taken = self.units_in(&[State::Busy, State::Lazy, State::Taken]);
         taken.iter().map(|&taken| !taken).collect()
     }
 
-    /// Units of areas in one of `states`.
+    /// Returns a flag for each unit of areas in `states`.
     fn units_in(&self, states: &[State]) -> Vec<bool> {
         let mut units = vec![false; UNITS];
         for area in self
@@ -119,7 +119,7 @@ impl Pair {
         units
     }
 
-    /// Allocates for a request, which must fail only if no run is long enough.
+    /// Allocates for a request, which may fail only if no run is long enough.
     fn alloc(&mut self, small: Small, bytes: usize) {
         let free = self.free_units();
         let len = bytes.div_ceil(unit(self.band)).max(2);
@@ -137,7 +137,7 @@ impl Pair {
             .find(|&span| !known(span));
         let span = new.expect("the new area is found");
         assert_eq!(span.size(), bytes);
-        // What fits in a word comes first, and the lowest of that, whatever was freed meanwhile.
+        // The lowest run within one word comes first, then the lowest run of all.
         let first = (span.first() - START) / unit(self.band);
         assert_eq!(Some(first), in_word.or(anywhere));
         self.areas.push(Known {
@@ -146,7 +146,7 @@ impl Pair {
         });
     }
 
-    /// Frees busy area `index`, or takes it over as one that was never mapped.
+    /// Retires busy area `index` if `was_mapped`, otherwise releases it.
     fn free(&mut self, index: usize, was_mapped: bool) {
         let span = self.areas[index].span;
         let leaving = self.block.unlink(span.last()).expect("busy");
@@ -161,7 +161,7 @@ impl Pair {
         }
     }
 
-    /// Begins a purge, once the one before has ended.
+    /// Ends the last purge, and begins a new one.
     fn snapshot(&mut self) {
         if self.areas.iter().any(|area| area.state == State::Taken) {
             self.flushed();
@@ -194,7 +194,7 @@ impl Pair {
         self.areas.retain(|area| area.state != State::Taken);
     }
 
-    /// Asks the block all there is to ask, at each unit and in between.
+    /// Compares all queries of the block with the list, twice in each unit.
     fn compare(&self) {
         let waiting = self.units_in(&[State::Lazy, State::Taken]);
         let grain = 2 << (self.band % STEPS);
@@ -242,9 +242,9 @@ fn a_block_serves_its_band_and_higher_ones_of_its_kind() {
     }
 }
 
-/// With areas at places by chance, the first one is at the first place once in 256 times.
+/// With randomised placement, about one in 256 first areas is at the start of the block.
 #[test]
-fn randomized_areas_are_not_at_the_lowest_place() {
+fn randomized_areas_are_rarely_at_the_lowest_address() {
     let small = Small::new(PAGE_SIZE, 1, true).expect("small");
     let first_place = |is_randomized: bool| {
         let mut block = Block::new(0, is_randomized, GFP_KERNEL).expect("memory");
@@ -259,7 +259,7 @@ fn randomized_areas_are_not_at_the_lowest_place() {
 }
 
 #[test]
-fn a_block_is_what_a_list_of_its_areas_says() {
+fn a_block_agrees_with_a_list_of_its_areas() {
     for band in 0..BANDS {
         let mut random = Random::new(1 + band as u64);
         let mut pair = Pair::new(band);
@@ -268,7 +268,7 @@ fn a_block_is_what_a_list_of_its_areas_says() {
             let busy: Vec<usize> = (0..pair.areas.len())
                 .filter(|&index| pair.areas[index].state == State::Busy)
                 .collect();
-            // Fills up first, and then comes and goes.
+            // The first 300 steps fill the block; after them, areas come and go.
             match random.below(if step < 300 { 20 } else { 10 }) {
                 0 | 1 if !busy.is_empty() => pair.free(busy[random.below(busy.len())], true),
                 2 if !busy.is_empty() => pair.free(busy[random.below(busy.len())], false),
@@ -304,7 +304,7 @@ fn a_block_is_what_a_list_of_its_areas_says() {
     }
 }
 
-/// An open block, and one at the same place that areas of the wrong block come from.
+/// Creates two open blocks at one address, so that areas of one can be passed to the other.
 fn two_blocks() -> [Block; 2] {
     [(), ()].map(|()| {
         let mut block = Block::new(0, false, GFP_KERNEL).expect("memory");
@@ -314,7 +314,7 @@ fn two_blocks() -> [Block; 2] {
     })
 }
 
-/// Has `block` take over the next area of `other`, as if it were one of its own.
+/// Retires the highest area of `other` to `block`, as if it were its own.
 fn retire_foreign(block: &Block, other: &Block, pins: &Pins) {
     let small = Small::new(2 * PAGE_SIZE, 1, true).expect("small");
     other.alloc(small, &Attributes::NONE).expect("room");
@@ -326,32 +326,32 @@ fn retire_foreign(block: &Block, other: &Block, pins: &Pins) {
     block.retire(pins.wait_for_readers(leaving));
 }
 
-/// Each rule by itself: where only that one is broken, the block is refused.
+/// Breaks one rule at a time, and each time the block is refused.
 #[test]
 fn a_block_with_a_unit_in_two_states_is_refused() {
     let small = Small::new(2 * PAGE_SIZE, 1, true).expect("small");
     let pins = Pins::new().expect("memory");
-    // Here a refusal is a panic.
+    // On the build host a refusal is a panic.
     let is_sound = |block: &Block, quiet: bool| {
         let validate = || block.validate(quiet).is_ok();
         catch_unwind(AssertUnwindSafe(validate)).unwrap_or(false)
     };
 
-    // Free, and of an area.
+    // Units that are free and part of an area.
     let [block, _] = two_blocks();
     block.alloc(small, &Attributes::NONE).expect("room");
     assert!(is_sound(&block, false) && is_sound(&block, true));
     block.open();
     assert!(!is_sound(&block, false));
 
-    // Free and lazy, and then free and about to be flushed.
+    // Units that are free and lazy, and then free and taken by a purge.
     let [block, other] = two_blocks();
     retire_foreign(&block, &other, &pins);
     assert!(!is_sound(&block, false));
     block.snapshot().expect("lazy units");
     assert!(!is_sound(&block, false));
 
-    // Lazy and about to be flushed: the same units twice.
+    // Units that are lazy and taken by a purge.
     let [block, other] = two_blocks();
     assert!(block.close());
     retire_foreign(&block, &other, &pins);
@@ -361,7 +361,7 @@ fn a_block_with_a_unit_in_two_states_is_refused() {
     retire_foreign(&block, &other, &pins);
     assert!(!is_sound(&block, false));
 
-    // What is wrong is not forgotten because the areas are right.
+    // Right start bits do not hide wrong units.
     let [block, other] = two_blocks();
     block.alloc(small, &Attributes::NONE).expect("room");
     other.alloc(small, &Attributes::NONE).expect("room");

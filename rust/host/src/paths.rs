@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests that need what only the host has: searches in all small spaces there are, a TLB with shadow
-//! memory, and memory that fails while a space is made.
+//! Tests that are possible only on the build host: searches in all small spaces, a TLB with KASAN shadow, and
+//! allocations that fail while a space is created.
 
 use crate::{
     area::Attributes,
@@ -33,11 +33,11 @@ use crate::{
 use kernel::prelude::*;
 use std::sync::Mutex;
 
-/// Pages of a small space, and the number of the first one: no multiple of what is aligned to.
+/// Number of pages of a small space, and the page number of the first one, which is not aligned.
 const PAGES: usize = 8;
 const FIRST: usize = 11;
 
-/// A small space: which of its pages are taken. All others are.
+/// A small space: a bit for each page that is reserved. All other addresses are reserved.
 struct Small(u8);
 
 fn pages(first: usize, count: usize) -> Span {
@@ -51,7 +51,7 @@ impl Small {
             .all(|page| (FIRST..FIRST + PAGES).contains(&page) && self.0 >> (page - FIRST) & 1 == 0)
     }
 
-    /// All gaps, from the lowest to the highest.
+    /// Returns all gaps in ascending order.
     fn gaps(&self) -> Vec<Span> {
         let all = (FIRST..FIRST + PAGES).flat_map(|first| {
             let counts = 1..=FIRST + PAGES - first;
@@ -62,7 +62,7 @@ impl Small {
         free.iter().filter(largest).copied().collect()
     }
 
-    /// Those with room for `bytes` bytes in `window`.
+    /// Returns the parts of gaps in `window` that have at least `bytes` bytes, in ascending order.
     fn with_room(&self, window: Span, bytes: usize) -> Vec<Span> {
         let gaps = self.gaps().into_iter();
         let parts = gaps.filter_map(|gap| gap.clip(window));
@@ -86,7 +86,7 @@ impl Gaps for Small {
     }
 }
 
-/// Calls `check` with each small space, each window in it and each of the alignments.
+/// Calls `check` with each small space, each window in it and each alignment.
 fn in_small_spaces(check: impl Fn(Small, Span, usize)) {
     for taken in 0..=u8::MAX {
         for first in FIRST..FIRST + PAGES {
@@ -99,7 +99,8 @@ fn in_small_spaces(check: impl Fn(Small, Span, usize)) {
     }
 }
 
-/// Places of `size` bytes in `window` at multiples of `align`, upwards.
+/// Iterates over all spans of `size` bytes in `window` that start at a multiple of `align`, in ascending
+/// order.
 fn places(window: Span, size: usize, align: usize) -> impl DoubleEndedIterator<Item = Span> {
     let firsts = (window.first()..window.end()).step_by(PAGE_SIZE);
     firsts.filter_map(move |first| {
@@ -108,10 +109,10 @@ fn places(window: Span, size: usize, align: usize) -> impl DoubleEndedIterator<I
     })
 }
 
-/// The lowest place in the lowest gap that has room for it wherever that begins; if there is no such gap, the
-/// lowest place of all.
+/// The expected result is the lowest fit in the lowest gap that is large enough for any start of the gap, or
+/// without such a gap the lowest fit of all gaps.
 #[test]
-fn lowest_place_of_all_small_spaces() {
+fn lowest_fit_is_right_in_all_small_spaces() {
     in_small_spaces(|mut small, window, align| {
         for size in (1..5).map(|count| count * PAGE_SIZE) {
             let padded = small.with_room(window, size + align - PAGE_SIZE);
@@ -120,7 +121,7 @@ fn lowest_place_of_all_small_spaces() {
                 None => places(window, size, align).find(|&span| small.is_free(span)),
             };
             assert_eq!(lowest_fit(&mut small, window, size, align), best);
-            // Only in the lowest gap that is as large.
+            // `lowest_gap_fit()` tries only the lowest gap of at least the size.
             let gap = small.with_room(window, size).first().copied();
             let best = gap.and_then(|gap| places(gap, size, align).next());
             assert_eq!(lowest_gap_fit(&mut small, window, size, align), best);
@@ -129,7 +130,7 @@ fn lowest_place_of_all_small_spaces() {
 }
 
 #[test]
-fn highest_base_of_all_small_spaces() {
+fn highest_base_is_right_in_all_small_spaces() {
     let sets: [&[(usize, usize)]; 6] = [
         &[(0, 1)],
         &[(0, 2), (3, 1)],
@@ -158,7 +159,7 @@ fn highest_base_of_all_small_spaces() {
 }
 
 #[test]
-fn members_that_are_nowhere() {
+fn members_without_size_or_outside_the_address_space_have_no_base() {
     let window = pages(FIRST, PAGES);
     let base = |offset, size| {
         let members = [Member { offset, size }].into_iter();
@@ -177,7 +178,7 @@ fn members_that_are_nowhere() {
     );
 }
 
-/// A space in which there is room for so many blocks, and for nothing else that is as large as a block.
+/// Returns a home with room for `blocks` fine blocks, and for no other aligned range as large as a block.
 fn home_of(blocks: usize) -> Span {
     let start = 31 * block::SIZE + PAGE_SIZE;
     Span::from_bounds(start, (32 + blocks) * block::SIZE).expect("not empty")
@@ -194,7 +195,7 @@ fn request(space: &Space<impl Tlb>, size: usize) -> Request {
     }
 }
 
-/// What was done to the shadow and the TLB, in order.
+/// An operation on the KASAN shadow or the TLB.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Done {
     Flush(Span),
@@ -202,7 +203,7 @@ enum Done {
     FlushShadow(Span),
 }
 
-/// A TLB, and shadow of areas, if there is any.
+/// A TLB that records all operations in order, with or without KASAN shadow.
 struct ShadowLog {
     has_shadow: bool,
     done: Mutex<Vec<Done>>,
@@ -243,7 +244,7 @@ impl Tlb for ShadowLog {
     }
 }
 
-/// Allocates areas of each of the sizes, and retires all but the last one. Where they are.
+/// Allocates an area of each size, and retires all but the last. Returns their spans.
 fn retire_some<const N: usize>(space: &Space<ShadowLog>, sizes: [usize; N]) -> [Span; N] {
     let spans = sizes.map(|size| {
         let area = space.alloc(&request(space, size)).expect("room");
@@ -261,10 +262,9 @@ impl Space<ShadowLog> {
     }
 }
 
-/// The shadow of each area is released after the TLB is flushed and before the range can be had again:
-/// of those in blocks and others, and of none that is in use.
+/// This holds for areas in blocks and in the tree. The KASAN shadow of busy areas is kept.
 #[test]
-fn shadow_goes_with_the_areas() {
+fn kasan_shadow_is_released_between_tlb_flush_and_reuse() {
     let home = home_of(19);
     for has_shadow in [false, true] {
         let log = ShadowLog::new(has_shadow);
@@ -280,7 +280,7 @@ fn shadow_goes_with_the_areas() {
         if !has_shadow {
             assert_eq!(first_shadow, None);
         } else {
-            // All flushes, then all releases, then one flush of what covers them.
+            // First all TLB flushes, then all releases, then one flush of the shadow that covers them.
             let (flushes, rest) = done.split_at(first_shadow.expect("shadow is released"));
             assert!(flushes.iter().all(flushed) && !rest.iter().any(flushed));
             let (last, releases) = rest.split_last().expect("not empty");
@@ -299,7 +299,7 @@ fn shadow_goes_with_the_areas() {
             }
         }
         space.retire(space.unlink(high.first()).expect("busy"));
-        // Blocks that go take along what areas had together.
+        // Removing a block releases the shadow of pages shared by its areas.
         space.purge(None, true);
         let released =
             |what: &Done| matches!(what, Done::Release(span) if span.size() >= block::SIZE);
@@ -308,7 +308,7 @@ fn shadow_goes_with_the_areas() {
     }
 }
 
-/// Allocates areas of each of the sizes for each CPU, and retires them there.
+/// Allocates an area of each size for each CPU, and retires them on that CPU.
 fn retire_everywhere<const N: usize>(space: &Space<ShadowLog>, sizes: [usize; N]) {
     for cpu in 0..mm::cpu_count() {
         let mut left = Some(sizes.map(|size| {
@@ -316,7 +316,7 @@ fn retire_everywhere<const N: usize>(space: &Space<ShadowLog>, sizes: [usize; N]
             let start = space.start_of_busy(area).expect("busy");
             space.unlink(start).expect("busy")
         }));
-        // Each thread is on another CPU than the one before.
+        // Each new thread is on the next CPU.
         while let Some(areas) = left.take() {
             let retire = move || {
                 if mm::cpu_hint() != cpu {
@@ -332,15 +332,14 @@ fn retire_everywhere<const N: usize>(space: &Space<ShadowLog>, sizes: [usize; N]
     }
 }
 
-/// Ranges that were freed on other CPUs are cached there, and found from here.
 #[test]
-fn a_range_that_another_cpu_keeps_is_found() {
+fn a_range_cached_by_another_cpu_is_reused() {
     let cpus = mm::cpu_count();
-    // Among them those of the first and the last list of a CPU.
+    // They include sizes of the first and the last list of a CPU.
     let sizes = [1, 31, 32].map(|pages| pages * PAGE_SIZE);
     let count = sizes.len() * cpus;
     let home = Span::with_size(64 << 20, sizes.iter().sum::<usize>() * cpus).expect("not empty");
-    // With shadow, the CPU that purges keeps all.
+    // With KASAN shadow, the purging CPU would cache all ranges.
     let space = Space::new(home, ShadowLog::new(false)).expect("memory");
     retire_everywhere(&space, sizes);
     assert_eq!(space.purge(None, false), count);
@@ -356,9 +355,9 @@ fn a_range_that_another_cpu_keeps_is_found() {
     free_everything(&space);
 }
 
-/// All that the CPUs keep is given back when there is no room: of the last list of each, and of the first.
+/// A request without room drains all lists of all CPUs, from the first to the last.
 #[test]
-fn what_other_cpus_keep_is_room() {
+fn ranges_cached_by_other_cpus_are_drained_for_a_request() {
     let cpus = mm::cpu_count();
     let sizes = [31, 32, 32].map(|pages| pages * PAGE_SIZE);
     let home = Span::with_size(64 << 20, sizes.iter().sum::<usize>() * cpus).expect("not empty");
@@ -371,9 +370,8 @@ fn what_other_cpus_keep_is_room() {
     free_everything(&space);
 }
 
-/// Ranges of other sizes are not in the way of one that is cached.
 #[test]
-fn cached_ranges_of_many_sizes_are_found() {
+fn a_cached_range_is_found_among_those_of_other_sizes() {
     const SIZES: usize = 10;
     let home = Span::with_size(64 << 20, 64 * PAGE_SIZE).expect("not empty");
     let space = Space::new(home, FlushLog::new().expect("memory")).expect("memory");
@@ -384,7 +382,7 @@ fn cached_ranges_of_many_sizes_are_found() {
     }
     space.purge(None, false);
     assert_eq!(space.cached(), SIZES);
-    // One in the middle first.
+    // Start with a size in the middle.
     for pages in (SIZES / 2..=SIZES).chain(1..SIZES / 2) {
         assert!(space.alloc(&request(&space, pages * PAGE_SIZE)).is_ok());
     }
@@ -392,10 +390,9 @@ fn cached_ranges_of_many_sizes_are_found() {
     free_everything(&space);
 }
 
-/// Who comes to a CPU where nobody was before starts a block there, though others have room: so a test
-/// that counts blocks has to stay where it is.
+/// So a test that counts blocks must stay on one CPU.
 #[test]
-fn a_cpu_where_nobody_was_starts_a_block() {
+fn a_cpu_without_a_block_starts_one_although_others_have_room() {
     let home = Span::with_size(32 * block::SIZE, 16 * block::SIZE).expect("not empty");
     let space = Space::with_blocks(home, FlushLog::new().expect("memory"), Some(16));
     let space = space.expect("memory");
@@ -414,7 +411,7 @@ fn a_cpu_where_nobody_was_starts_a_block() {
     free_everything(&space);
 }
 
-/// A space is made or not: with the n-th allocation failing there is none, and nothing is left.
+/// Each failure leaves no space, and is noticed.
 #[test]
 fn every_allocation_of_a_new_space_fails_once() {
     let home = Span::with_size(block::SIZE, 20 * block::SIZE).expect("not empty");
@@ -433,16 +430,16 @@ fn every_allocation_of_a_new_space_fails_once() {
         }
         failed += 1;
     }
-    // Those of the CPUs at least.
+    // Each CPU needs at least one allocation.
     assert!(failed > mm::cpu_count());
 }
 
-/// A request that may sleep is served though there is no memory under a lock: it is got without the lock.
+/// A request that may sleep drops the lock and allocates again, so it is served.
 #[test]
-fn memory_that_is_missing_under_a_lock_is_got_without_it() {
+fn a_failed_allocation_under_a_lock_is_repeated_without_it() {
     let home = Span::with_size(64 << 20, 64 * PAGE_SIZE).expect("not empty");
     let space = Space::new(home, FlushLog::new().expect("memory")).expect("memory");
-    // The object is the first one, the entry the second one.
+    // The first allocation is the object, the second one the tree entry.
     mm::fail_nth(2);
     assert!(space.alloc(&request(&space, PAGE_SIZE)).is_ok());
     assert_eq!(mm::fail_nth(0), 0);
@@ -460,7 +457,7 @@ fn memory_that_is_missing_under_a_lock_is_got_without_it() {
     assert_eq!(space.validate().expect("sound").busy, 10);
     free_everything(&space);
 
-    // For a block: its memory, parts of the directory, and then its entry, after which it is there.
+    // A block allocates its memory, parts of the directory, and last its tree entry.
     let home = home_of(19);
     let mut blocks = Vec::new();
     for nth in 1.. {
@@ -476,17 +473,16 @@ fn memory_that_is_missing_under_a_lock_is_got_without_it() {
             break;
         }
     }
-    // None while what it consists of fails; one with its entry failing, and with nothing.
+    // No block if its memory or directory fails; a block if only its entry fails, or nothing.
     assert!(blocks.len() > 3);
     let (without, with) = blocks.split_at(blocks.len() - 2);
     assert!(without.iter().all(|&live| live == 0));
     assert_eq!(with, [1, 1]);
 }
 
-/// The same for what makes room: all that was cached is given back, but for the range whose entry was the one
-/// there was no memory for.
+/// The drain returns all cached ranges to the tree, except the one whose erase has no memory.
 #[test]
-fn a_drain_goes_on_after_a_range_without_memory() {
+fn a_drain_continues_after_a_range_without_memory() {
     const AREAS: usize = 8;
     let home = Span::with_size(64 << 20, AREAS * PAGE_SIZE).expect("not empty");
     for nth in 2..2 + AREAS as u32 {
@@ -510,9 +506,9 @@ fn a_drain_goes_on_after_a_range_without_memory() {
     }
 }
 
-/// The same for an empty block; without sleeping, nobody waits for memory, and the block stays.
+/// A request that must not sleep does not try again, and the block stays.
 #[test]
-fn an_empty_block_without_memory_is_tried_once_more_if_there_is_time() {
+fn a_request_that_may_sleep_retries_to_free_an_empty_block() {
     let home = home_of(1);
     for gfp in [Gfp::KERNEL, Gfp::NOWAIT] {
         let log = FlushLog::new().expect("memory");
@@ -524,7 +520,7 @@ fn an_empty_block_without_memory_is_tried_once_more_if_there_is_time() {
         assert_eq!(space.blocks().live, 1);
         let mut req = request(&space, block::SIZE);
         req.gfp = gfp;
-        // The object of the area is the first one, the entry of the block the second one.
+        // The first allocation is the object of the area, the second one erases the entry of the block.
         mm::fail_nth(2);
         let result = space.alloc(&req);
         assert_eq!(mm::fail_nth(0), 0);
@@ -537,9 +533,8 @@ fn an_empty_block_without_memory_is_tried_once_more_if_there_is_time() {
     }
 }
 
-/// A request that must not sleep makes room by giving back 256 ranges or blocks, and leaves the others.
 #[test]
-fn what_must_not_sleep_gives_back_256() {
+fn a_request_that_must_not_sleep_drains_256_ranges_or_blocks() {
     const MOST: usize = 256;
     const PLACES: usize = MOST + 40;
     let pages = Span::with_size(block::SIZE, PLACES * PAGE_SIZE).expect("not empty");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The pool of blocks by itself: what it counts, which block is taken next, and how many empty ones stay.
+//! Tests of the pool of blocks alone: its counts, the choice of the next block, and how many empty blocks a
+//! purge keeps.
 
 use crate::{
     area::{
@@ -47,10 +48,10 @@ use std::panic::{
     AssertUnwindSafe, //
 };
 
-/// Room for coarse blocks, and for more blocks than one part of the directory has.
+/// Fine blocks that fit: enough for coarse blocks, and for more than one part of the directory.
 const BLOCKS: usize = 2 * 64 * (COARSE_SIZE / SIZE);
 
-/// Units of a block in areas of one page.
+/// Areas of one page that fit in a fine block; each reserves two units.
 const AREAS: usize = SIZE / PAGE_SIZE / 2;
 
 struct Pool {
@@ -60,7 +61,7 @@ struct Pool {
 }
 
 impl Pool {
-    /// At most as many blocks as `limit` fine ones.
+    /// Creates a pool whose blocks are at most as large as `limit` fine ones.
     fn new(limit: usize) -> Self {
         let home = Span::with_size(COARSE_SIZE, BLOCKS * SIZE).expect("not empty");
         Self {
@@ -79,12 +80,12 @@ impl Pool {
         self.cpus.iter().next().expect("a CPU")
     }
 
-    /// Where block `index` is.
+    /// Returns the first address of block `index`.
     fn start_of(&self, index: usize) -> usize {
         self.blocks.window().expect("a range").first() + index * SIZE
     }
 
-    /// Makes block `index` the current one of a CPU, with an area of `pages` pages at its start.
+    /// Creates block `index` as the current block of `cpu`, with an area of `pages` pages at its start.
     fn add(&self, cpu: &Cpu, index: usize, pages: usize) {
         let small = self.small(pages);
         let start = self.start_of(index);
@@ -97,7 +98,7 @@ impl Pool {
         assert!(matches!(area, Ok(Some(_))));
     }
 
-    /// Blocks `indices`, each full but for the area of a page at its end, in the pool.
+    /// Creates blocks `indices` in the pool, each with room for only one area of one page, at its end.
     fn add_almost_full(&self, indices: core::ops::Range<usize>) {
         for index in indices {
             self.add(self.here(), index, 1);
@@ -134,7 +135,7 @@ impl Pool {
         self.pins.wait_for_readers(area)
     }
 
-    /// Frees the area at `addr`. About how many pages are lazy then.
+    /// Retires the area at `addr`. Returns the approximate number of lazy pages.
     fn retire(&self, addr: usize) -> usize {
         self.blocks.retire(self.here(), self.unlink(addr))
     }
@@ -144,7 +145,7 @@ impl Pool {
         self.blocks.next_busy(block, block.first()).is_some()
     }
 
-    /// Frees what is in blocks `indices` and lets no CPU have a current one.
+    /// Puts all current blocks into the pool, and frees all areas in blocks `indices`.
     fn empty_all(&self, indices: core::ops::Range<usize>) {
         self.blocks.put_current(&self.cpus);
         for index in indices {
@@ -156,7 +157,7 @@ impl Pool {
         }
     }
 
-    /// What a purge takes out, from the first on.
+    /// Returns the empty blocks that a purge removes, in the order of removal.
     fn take_empty(&self, all: bool) -> Vec<usize> {
         let taken = core::iter::from_fn(|| {
             let removed = self.blocks.take_empty(all)?;
@@ -175,16 +176,17 @@ impl Pool {
         (live, partial, empty)
     }
 
-    /// Here a refusal is a panic.
+    /// Returns whether `validate()` finds no error. On the build host an error is a panic.
     fn is_sound(&self, cpus: &Cpus, quiet: bool) -> bool {
         let validate = || self.blocks.validate(cpus, quiet).is_ok();
         catch_unwind(AssertUnwindSafe(validate)).unwrap_or(false)
     }
 }
 
-/// Fine and coarse blocks have so many bytes in all, coarse ones half of these, or one block.
+/// All blocks have at most `limit` times the size of a fine one. Coarse blocks have at most half of that, or
+/// are only one.
 #[test]
-fn what_is_reserved_is_limited() {
+fn the_size_of_all_blocks_is_limited() {
     for limit in [1, 40, 64, 65, 150, 500] {
         let pool = Pool::new(limit);
         let mut random = Random::new(limit as u64);
@@ -210,17 +212,17 @@ fn what_is_reserved_is_limited() {
     }
 }
 
-/// Blocks without enough room are looked at eight at a time, and each time the next ones; once one has
-/// room, the lowest come first again.
+/// A refill tries at most eight blocks, and the next refill continues behind them. After a success, the
+/// lowest block comes first again.
 #[test]
-fn a_search_for_room_goes_on_where_it_was() {
+fn a_refill_continues_where_the_last_one_stopped() {
     const ALMOST_FULL: usize = 20;
     let pool = Pool::new(100);
     pool.add_almost_full(0..ALMOST_FULL);
     pool.add(pool.here(), 700, 1);
     pool.blocks.put_current(&pool.cpus);
     assert_eq!(pool.census(), (ALMOST_FULL + 1, ALMOST_FULL + 1, 0));
-    // Of the same band, but larger than the room in each.
+    // An area of the same band, but larger than the room in each block.
     assert!(!pool.alloc(3));
     assert!(!pool.refill(3));
     assert!(!pool.refill(3));
@@ -228,7 +230,7 @@ fn a_search_for_room_goes_on_where_it_was() {
     assert_eq!(pool.census(), (ALMOST_FULL + 1, ALMOST_FULL, 0));
     pool.blocks.put_current(&pool.cpus);
     pool.blocks.release(pool.unlink(pool.start_of(0)));
-    // The area there is the lowest one of the lowest block.
+    // The freed area is the lowest of the lowest block, so it is used first.
     assert!(pool.refill(1));
     assert!(pool.has_busy(0));
     let block = Span::with_size(pool.start_of(0), SIZE).expect("not empty");
@@ -237,9 +239,8 @@ fn a_search_for_room_goes_on_where_it_was() {
     pool.empty_all(0..701);
 }
 
-/// When there can be no new block, all are looked at.
 #[test]
-fn who_steals_looks_at_all_blocks() {
+fn a_steal_tries_all_blocks() {
     const ALMOST_FULL: usize = 20;
     let pool = Pool::new(100);
     pool.add_almost_full(0..ALMOST_FULL);
@@ -252,9 +253,8 @@ fn who_steals_looks_at_all_blocks() {
     pool.empty_all(0..ALMOST_FULL + 1);
 }
 
-/// A block is in the pool when no CPU has it; it has room for its band or not, and is empty or not.
 #[test]
-fn the_pool_knows_what_room_there_is() {
+fn the_pool_counts_blocks_that_are_no_cpus_current_block() {
     for pages in [1, 2, 9, MAX_UNITS, COARSE_PAGES * 4] {
         let pool = Pool::new(100);
         pool.add(pool.here(), 0, pages);
@@ -274,7 +274,7 @@ fn the_pool_knows_what_room_there_is() {
         assert!(pool.refill(pages));
         assert_eq!(pool.census(), (1, 0, 0));
         pool.empty_all(0..1);
-        // What is taken out can come back, and is there as before.
+        // A removed block can be restored.
         let removed = pool.blocks.take_empty(true).expect("an empty block");
         assert_eq!(pool.census(), (0, 0, 0));
         pool.blocks.restore(removed);
@@ -285,10 +285,11 @@ fn the_pool_knows_what_room_there_is() {
     }
 }
 
-/// A purge leaves as many empty blocks of a band as were taken since the last one, a quarter more, and
-/// two, or half of what it left then; the highest go first. One that is not telling leaves as many as before.
+/// A purge keeps, per band, as many empty blocks as were taken since the last one, plus a quarter, plus two,
+/// but at least half of those kept before. It removes the highest first. A purge that is not representative
+/// changes nothing.
 #[test]
-fn so_many_empty_blocks_stay() {
+fn a_purge_keeps_the_empty_blocks_that_were_needed() {
     const TAKEN: usize = 12;
     let pool = Pool::new(100);
     for index in 0..TAKEN {
@@ -312,10 +313,10 @@ fn so_many_empty_blocks_stay() {
     assert!(pool.is_sound(&pool.cpus, true));
 }
 
-/// A CPU counts 64 lazy pages for itself, fewer if there are so many CPUs that 8 MiB would not be counted,
-/// before it adds them to the count of all. Block by block each unit is counted.
+/// A CPU counts up to 64 lazy pages in its own counter before it adds them to the common one; fewer if all
+/// CPUs together could hide 8 MiB. `lazy_pages()` adds up the blocks and is exact.
 #[test]
-fn lazy_pages_are_counted_in_batches() {
+fn lazy_pages_are_added_to_the_common_count_in_batches() {
     let batch = ((8 << 20) / PAGE_SIZE / mm::cpu_count()).min(64);
     assert!(batch > 1);
     let pool = Pool::new(100);
@@ -346,10 +347,10 @@ fn lazy_pages_are_counted_in_batches() {
     pool.empty_all(0..1);
 }
 
-/// Each number that the pool has is compared with what is there.
 #[test]
-fn a_pool_that_counts_wrong_is_refused() {
-    // Whether `validate()` finds nothing after `what` was done, while others may take blocks in or not.
+fn a_pool_with_a_wrong_count_is_refused() {
+    // Returns whether `validate()` finds no error after `what`. If not `quiet`, a block may be between
+    // reservation and insertion.
     let is_sound = |quiet: bool, what: &dyn Fn(&Pool, &Cpus)| {
         let pool = Pool::new(100);
         let others = Cpus::new().expect("memory");
@@ -357,28 +358,28 @@ fn a_pool_that_counts_wrong_is_refused() {
         assert!(pool.blocks.validate(&pool.cpus, quiet).is_ok());
         what(&pool, &others);
         let is_sound = pool.is_sound(&pool.cpus, quiet);
-        // After a panic the lock is of no use.
+        // A panic has poisoned the lock.
         core::mem::forget(pool);
         is_sound
     };
-    // A block more in the counts than there are; somebody may be about to take it in.
+    // One block more is reserved than there are: right only while another CPU may be about to insert it.
     let one_more = |pool: &Pool, _: &Cpus| assert!(pool.blocks.reserve(SIZE));
     assert!(is_sound(false, &one_more));
     assert!(!is_sound(true, &one_more));
-    // As many, but of another size.
+    // The number of blocks is right, but not their size.
     let larger = |pool: &Pool, _: &Cpus| {
         pool.blocks.unreserve(SIZE);
         assert!(pool.blocks.reserve(COARSE_SIZE));
     };
     assert!(!is_sound(true, &larger));
-    // Held, and the current one of none of these CPUs.
+    // A block is marked held, but no CPU has it as its current block.
     let held = |pool: &Pool, others: &Cpus| pool.add(others.here(), 1, 1);
     assert!(!is_sound(true, &held));
     assert!(!is_sound(false, &held));
-    // The current one of a CPU, and not held.
+    // A block is the current block of a CPU, but not marked held.
     let current = |pool: &Pool, others: &Cpus| {
         pool.here().current.iter().for_each(|current| {
-            // Relaxed: there is one thread.
+            // Relaxed: there is only one thread.
             if current.load(Relaxed) != 0 {
                 let other = others.here().current.first().expect("a band");
                 other.store(current.load(Relaxed), Relaxed);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Threads that allocate, free, look up and purge at the same time.
+//! Tests with threads that allocate, free, look up and purge concurrently.
 
 use crate::{
     area::{
@@ -34,19 +34,20 @@ use std::sync::{
 
 const THREADS: u64 = 4;
 
-/// What threads do to a space, and what they know of it.
+/// A space that threads share, and the owners of its pages.
 struct Load {
     space: Space<FlushLog>,
     /// Largest size, in pages.
     most_pages: usize,
-    /// Is the page part of a busy area? One for each page of the space.
+    /// For each page of the space, whether it is part of a busy area.
     owned: Vec<AtomicBool>,
     /// Stands for `vmap_purge_lock`.
     purging: Mutex<()>,
 }
 
 impl Load {
-    /// With at most so many blocks, from `start` on, which need not be where a block can be.
+    /// Creates a space of `pages` pages at `start`, in which blocks are at most as large as `blocks` fine
+    /// ones. Areas have at most `most_pages` pages.
     fn new(start: usize, pages: usize, blocks: usize, most_pages: usize) -> Self {
         let window = Span::with_size(start, pages * PAGE_SIZE).expect("not empty");
         let log = FlushLog::new().expect("memory");
@@ -69,7 +70,7 @@ impl Load {
         }
     }
 
-    /// The flags of the pages of `span`.
+    /// Returns the flags of the pages of `span`.
     fn pages(&self, span: Span) -> &[AtomicBool] {
         let first = (span.first() - self.space.home().first()) / PAGE_SIZE;
         &self.owned[first..first + span.size() / PAGE_SIZE]
@@ -80,12 +81,12 @@ impl Load {
         self.space.purge(None, drain)
     }
 
-    /// Runs `steps` random steps in each of [`THREADS`] threads; nothing is left in the end.
+    /// Runs `steps` random steps in each of [`THREADS`] threads, and checks that no area is left.
     fn run(&self, seed: u64, steps: usize) {
         self.run_threads(THREADS, seed, steps);
     }
 
-    /// The same in so many threads.
+    /// Runs `steps` random steps in each of `threads` threads, and checks that no area is left.
     fn run_threads(&self, threads: u64, seed: u64, steps: usize) {
         std::thread::scope(|scope| {
             for thread in 0..threads {
@@ -107,7 +108,7 @@ struct Worker<'a> {
     seed: u64,
     random: Random,
     mine: Vec<(Span, AreaPtr)>,
-    /// How many areas it has at most for a while.
+    /// Maximum number of areas, which changes every 128 steps.
     most: usize,
 }
 
@@ -125,7 +126,7 @@ impl<'a> Worker<'a> {
     fn run(&mut self, steps: usize) {
         for step in 0..steps {
             if step % 128 == 0 {
-                // Now and then almost none, so that there are empty blocks.
+                // Small maxima produce empty blocks.
                 self.most = self.random.below(48) / (1 + self.random.below(8));
             }
             match self.random.below(8) {
@@ -145,7 +146,7 @@ impl<'a> Worker<'a> {
         let size = (1 + random.below(self.load.most_pages)) * PAGE_SIZE;
         let mut request = self.load.request(size, PAGE_SIZE << random.below(4));
         if random.below(16) == 0 {
-            // Not served from blocks.
+            // Blocks do not serve requests for a part of home.
             let home = self.load.space.home();
             let middle = home.first() + home.size() / PAGE_SIZE / 2 * PAGE_SIZE;
             request.window = Span::from_bounds(middle, home.end()).expect("not empty");
@@ -190,7 +191,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Looks for areas that are not its own.
+    /// Looks up areas of other threads.
     fn look(&mut self) {
         let space = &self.load.space;
         let addr = space.home().first() + self.random.below(space.home().size());
@@ -215,25 +216,25 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// No page belongs to two areas at any time, and in the end none belongs to any.
+/// In the tree, without blocks.
 #[test]
 fn no_page_has_two_owners() {
     Load::new(32 << 20, 512, 0, 6).run(1, 3000);
 }
 
-/// The same with blocks: of all sizes, and so few that they are given back and taken again all the time.
+/// With blocks of all bands, and so few that they are freed and reserved again all the time.
 #[test]
 fn no_page_of_a_block_has_two_owners() {
     run_rounds(8, 17 * block::SIZE, 16, 40);
 }
 
-/// The same with coarse blocks, one of which is as large as 32 fine ones.
+/// With coarse blocks, each as large as 32 fine ones.
 #[test]
 fn no_unit_of_a_coarse_block_has_two_owners() {
     run_rounds(4, 66 * block::COARSE_SIZE, 200, 1200);
 }
 
-/// The same with more threads than CPUs, some of which have the same current blocks and parts of lists.
+/// Threads on one CPU share its current blocks and its lists.
 #[test]
 fn no_page_has_two_owners_with_several_threads_on_a_cpu() {
     let start = 31 * block::SIZE + 5 * PAGE_SIZE;
@@ -241,7 +242,8 @@ fn no_page_has_two_owners_with_several_threads_on_a_cpu() {
     load.run_threads(4 * THREADS, mm::random_seed(), 1000);
 }
 
-/// Runs the load that often, with another seed each time, in a space that ends after so many bytes of blocks.
+/// Runs the load `rounds` times, each time with another seed, in a space of `bytes` bytes that does not start
+/// at a block.
 fn run_rounds(rounds: u64, bytes: usize, blocks: usize, most_pages: usize) {
     let seed = mm::random_seed();
     println!("seed {seed:#x}");
@@ -252,8 +254,8 @@ fn run_rounds(rounds: u64, bytes: usize, blocks: usize, most_pages: usize) {
     }
 }
 
-/// A page that is retired while a purge is at work is taken by this purge or by the next one. Nobody
-/// retires more of the same blocks before that is looked at, which would help forgotten pages.
+/// A page that is retired during a purge is taken by this purge or by the next one. The check comes before
+/// any later retire in the same blocks, which would make a purge find forgotten pages.
 #[test]
 fn no_lazy_page_is_forgotten() {
     const ROUNDS: u64 = 400;
@@ -264,7 +266,7 @@ fn no_lazy_page_is_forgotten() {
         let mut random = Random::new(seed);
         let mut starts = Vec::new();
         for _ in 0..AREAS {
-            // Of several bands, so that there are several blocks.
+            // Sizes of several bands, so that there are several blocks.
             let request = load.request((2 << random.below(5)) * PAGE_SIZE, PAGE_SIZE);
             let area = load.space.alloc(&request).expect("room");
             let start = load.space.start_of_busy(area);

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Traces as proptest makes them: it finds those that make the allocator differ from the model, and then
-//! leaves out steps and lowers numbers as long as they still do.
+//! Property tests: proptest searches for traces on which allocator and model disagree, and shrinks them.
 //!
-//! `VMAP_RUST_TRACES` says how many of each kind, 500 by default.
+//! `VMAP_RUST_TRACES` is the number of traces of each kind, 500 by default.
 
 #[cfg(test)]
 mod tests {
@@ -14,7 +13,7 @@ mod tests {
         test_runner::TestRunner, //
     };
 
-    /// Traces of up to so many steps, with that many blocks; fails with the smallest trace that does.
+    /// Runs traces of up to `steps` steps with `blocks` blocks. Panics with the smallest trace that fails.
     fn traces(steps: usize, blocks: impl Strategy<Value = usize>) {
         let number = std::env::var("VMAP_RUST_TRACES").map_or(500, |number| {
             number.parse().expect("VMAP_RUST_TRACES is a number")
@@ -35,17 +34,17 @@ mod tests {
     }
 
     #[test]
-    fn without_blocks() {
+    fn traces_without_blocks_agree_with_the_model() {
         traces(300, Just(0));
     }
 
     #[test]
-    fn with_fine_blocks() {
+    fn traces_with_fine_blocks_agree_with_the_model() {
         traces(300, 1..10_usize);
     }
 
     #[test]
-    fn with_coarse_blocks() {
+    fn traces_with_coarse_blocks_agree_with_the_model() {
         traces(300, 32..200_usize);
     }
 }

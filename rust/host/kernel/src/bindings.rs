@@ -40,7 +40,7 @@ pub struct vmap_area {
 }
 
 std::thread_local! {
-    /// Area objects that this thread has allocated and not freed.
+    /// Number of area objects that this thread has allocated and not freed.
     pub static LIVE_AREAS: core::cell::Cell<usize> = const { core::cell::Cell::new(0) };
 }
 
@@ -68,12 +68,12 @@ pub unsafe fn vmap_area_cache_alloc(_: gfp_t, _: i32) -> *mut vmap_area {
 
 /// # Safety
 ///
-/// `va` came from [`vmap_area_cache_alloc`] and is not used any more, but for readers that began before.
+/// `va` came from [`vmap_area_cache_alloc`], and only earlier readers still use it.
 pub unsafe fn vmap_area_cache_free(va: *mut vmap_area) {
     LIVE_AREAS.with(|live| live.set(live.get().wrapping_sub(1)));
     let va = va.expose_provenance();
     crate::sync::rcu::call(move || {
-        // SAFETY: By the safety requirements, and there are no readers any more.
+        // SAFETY: By the safety requirements, `va` came from a box. There are no readers any more.
         drop(unsafe { Box::from_raw(core::ptr::with_exposed_provenance_mut::<vmap_area>(va)) });
     });
 }

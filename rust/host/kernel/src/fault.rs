@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory that fails on demand: the `fail_nth` of this thread.
+//! Allocations that fail on demand, per thread, like `/proc/self/fail-nth`.
 
 use std::cell::Cell;
 
@@ -14,7 +14,7 @@ std::thread_local! {
     pub static FROM: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Is this an allocation that fails?
+/// Counts an allocation, and returns whether it fails.
 pub fn strikes() -> bool {
     let one = NTH.with(|nth| {
         let left = nth.get();
@@ -22,7 +22,7 @@ pub fn strikes() -> bool {
         left == 1
     });
     let all = FROM.with(|from| {
-        // One that has been reached stays.
+        // Once the count is down to 1, all allocations fail.
         let left = from.get();
         from.set(if left > 1 { left - 1 } else { left });
         left == 1

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `kernel::alloc`: memory that can fail, see [`crate::fault`].
+//! `kernel::alloc`: allocations that can fail, see [`crate::fault`].
 
 use crate::{
     error::{code::ENOMEM, Error, Result},
@@ -11,13 +11,13 @@ use core::{
     pin::Pin,
 };
 
-/// How to allocate.
+/// Allocation flags, which have no effect here.
 #[derive(Clone, Copy)]
 pub struct Flags;
 
-/// May sleep.
+/// The caller may sleep.
 pub const GFP_KERNEL: Flags = Flags;
-/// May not.
+/// The caller must not sleep.
 pub const GFP_NOWAIT: Flags = Flags;
 
 fn memory() -> Result {
@@ -32,16 +32,16 @@ fn memory() -> Result {
 pub struct KVec<T>(Vec<T>);
 
 impl<T> KVec<T> {
-    /// Without elements.
+    /// Creates an empty vector.
     pub const fn new() -> Self {
         Self(Vec::new())
     }
-    /// With room.
+    /// Creates an empty vector with room for `capacity` elements.
     pub fn with_capacity(capacity: usize, _: Flags) -> Result<Self> {
         memory()?;
         Ok(Self(Vec::with_capacity(capacity)))
     }
-    /// Adds an element.
+    /// Appends an element.
     pub fn push(&mut self, value: T, _: Flags) -> Result {
         if self.0.len() == self.0.capacity() {
             memory()?;
@@ -49,21 +49,21 @@ impl<T> KVec<T> {
         self.0.push(value);
         Ok(())
     }
-    /// Its parts.
+    /// Splits the vector into pointer, length and capacity.
     pub fn into_raw_parts(self) -> (*mut T, usize, usize) {
         let mut parts = core::mem::ManuallyDrop::new(self.0);
         (parts.as_mut_ptr(), parts.len(), parts.capacity())
     }
-    /// Back from its parts.
+    /// Puts a vector together from its parts.
     ///
     /// # Safety
     ///
-    /// As `Vec::from_raw_parts`.
+    /// Those of `Vec::from_raw_parts`.
     pub unsafe fn from_raw_parts(ptr: *mut T, len: usize, capacity: usize) -> Self {
-        // SAFETY: By the safety requirements.
+        // SAFETY: By the safety requirements, which are those of this call.
         Self(unsafe { Vec::from_raw_parts(ptr, len, capacity) })
     }
-    /// Keeps what `keep` says.
+    /// Keeps the elements for which `keep` returns true.
     pub fn retain(&mut self, mut keep: impl FnMut(&mut T) -> bool) {
         self.0.retain_mut(|value| keep(value));
     }
@@ -88,11 +88,11 @@ impl<T> DerefMut for KVec<T> {
     }
 }
 
-/// A box. There is no pinned initialization here: what a constructor made is moved in.
+/// A box. Instead of pinned initialization it moves the value in.
 pub struct KBox<T>(Box<T>);
 
 impl<T> KBox<T> {
-    /// Puts what a constructor made into a box.
+    /// Puts the value of a constructor into a pinned box.
     pub fn pin_init(value: Result<T, Error>, _: Flags) -> Result<Pin<KBox<T>>> {
         memory()?;
         let boxed = KBox(Box::new(value?));
@@ -107,17 +107,17 @@ impl<T> KBox<T> {
         memory()?;
         Ok(KBox(Box::new(value)))
     }
-    /// Gives up the box for a pointer.
+    /// Turns the box into a pointer.
     pub fn into_raw(boxed: Self) -> *mut T {
         Box::into_raw(boxed.0)
     }
-    /// Back from the pointer.
+    /// Turns a pointer back into the box.
     ///
     /// # Safety
     ///
-    /// As `Box::from_raw`.
+    /// Those of `Box::from_raw`.
     pub unsafe fn from_raw(ptr: *mut T) -> Self {
-        // SAFETY: By the safety requirements.
+        // SAFETY: By the safety requirements, which are those of this call.
         KBox(unsafe { Box::from_raw(ptr) })
     }
 }

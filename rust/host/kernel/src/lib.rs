@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A thin stand-in of the kernel crate, for tests on the host.
+//! The stand-in kernel crate, for tests on the build host.
 
 pub mod bindings;
 pub mod fault;
@@ -34,33 +34,33 @@ pub mod error {
         }
     }
 
-    /// What can fail.
+    /// The result of a function that can fail.
     pub type Result<T = (), E = Error> = core::result::Result<T, E>;
 
     /// Error numbers.
     pub mod code {
         use super::Error;
-        /// No memory.
+        /// Out of memory.
         pub const ENOMEM: Error = Error(-12);
-        /// No room.
+        /// No free range.
         pub const EBUSY: Error = Error(-16);
-        /// No sense.
+        /// Invalid argument.
         pub const EINVAL: Error = Error(-22);
     }
 }
 
 /// `kernel::sync`.
 pub mod sync {
-    /// A class of locks, which mean nothing here.
+    /// A lock class, which has no effect here.
     pub struct LockClassKey;
 
     pub mod atomic;
     pub mod rcu;
 
-    /// What is called before each access to an atomic: a place where another thread may go on.
+    /// Called before each access to an atomic, where a scheduler may switch to another thread.
     static SCHEDULE: std::sync::OnceLock<fn()> = std::sync::OnceLock::new();
 
-    /// Has `what` called from now on, before each access to an atomic.
+    /// Installs `what`, to be called before each access to an atomic.
     pub fn schedule_with(what: fn()) {
         SCHEDULE.get_or_init(|| what);
     }
@@ -73,10 +73,10 @@ pub mod sync {
 
     /// `kernel::sync::barrier`.
     pub mod barrier {
-        /// Between loads.
+        /// Orders loads.
         pub struct Read;
 
-        /// A barrier; all are full here.
+        /// A barrier. All barriers are full here.
         pub fn smp_mb(_: Read) {
             std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst)
         }

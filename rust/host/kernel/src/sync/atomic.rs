@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `kernel::sync::atomic`, over the atomics of the standard library.
+//! `kernel::sync::atomic` on the atomics of the standard library.
 
 use core::cell::UnsafeCell;
 pub use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst as Full};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What can be atomic: what is as large as a `usize`.
+/// A type of the size of a `usize` that can be atomic.
 ///
 /// # Safety
 ///
 /// The type has the size and alignment of a `usize`, and the functions do not change the bits.
 pub unsafe trait AtomicType: Copy {
-    /// As a number.
+    /// Converts the value to a number.
     fn into_bits(self) -> usize;
-    /// Back from the number.
+    /// Converts a number back to the value.
     fn from_bits(bits: usize) -> Self;
 }
 
-// SAFETY: The same type.
+// SAFETY: The type is `usize`.
 unsafe impl AtomicType for usize {
     fn into_bits(self) -> usize {
         self
@@ -28,7 +28,7 @@ unsafe impl AtomicType for usize {
     }
 }
 
-// SAFETY: A thin pointer.
+// SAFETY: A thin pointer has the size and alignment of a `usize`.
 unsafe impl<T> AtomicType for *mut T {
     fn into_bits(self) -> usize {
         self.expose_provenance()
@@ -42,12 +42,12 @@ unsafe impl<T> AtomicType for *mut T {
 #[repr(transparent)]
 pub struct Atomic<T: AtomicType>(UnsafeCell<T>);
 
-// SAFETY: It is accessed atomically only.
+// SAFETY: All accesses to the value are atomic.
 unsafe impl<T: AtomicType> Sync for Atomic<T> {}
-// SAFETY: As above.
+// SAFETY: All accesses to the value are atomic.
 unsafe impl<T: AtomicType> Send for Atomic<T> {}
 
-/// The order of a failed exchange.
+/// Returns the ordering of a failed exchange.
 fn failed(order: Ordering) -> Ordering {
     match order {
         Ordering::Release => Ordering::Relaxed,
@@ -56,37 +56,37 @@ fn failed(order: Ordering) -> Ordering {
 }
 
 impl<T: AtomicType> Atomic<T> {
-    /// Starts with `value`.
+    /// Creates an atomic with `value`.
     pub const fn new(value: T) -> Self {
         Self(UnsafeCell::new(value))
     }
-    /// The atomic at `ptr`.
+    /// Returns the atomic at `ptr`.
     ///
     /// # Safety
     ///
-    /// As `AtomicUsize::from_ptr`.
+    /// Those of `AtomicUsize::from_ptr`.
     pub unsafe fn from_ptr<'a>(ptr: *mut T) -> &'a Self {
-        // SAFETY: Both are one `T` (transparent); the rest is the caller's.
+        // SAFETY: `Self` is a transparent `T`; the safety requirements are those of this cast.
         unsafe { &*ptr.cast::<Self>() }
     }
     fn bits(&self) -> &AtomicUsize {
         super::schedule();
-        // SAFETY: By the safety of `AtomicType`, the value is as a `usize`.
+        // SAFETY: By the safety requirements of `AtomicType`, the value has the layout of a `usize`.
         unsafe { AtomicUsize::from_ptr(self.0.get().cast()) }
     }
-    /// Sets the value.
+    /// Stores the value.
     pub fn store(&self, value: T, order: Ordering) {
         self.bits().store(value.into_bits(), order)
     }
-    /// The value.
+    /// Loads the value.
     pub fn load(&self, order: Ordering) -> T {
         T::from_bits(self.bits().load(order))
     }
-    /// Sets the value, and returns what was there.
+    /// Stores `value`, and returns the old value.
     pub fn xchg(&self, value: T, order: Ordering) -> T {
         T::from_bits(self.bits().swap(value.into_bits(), order))
     }
-    /// Sets the value if it is `old`; what is there otherwise.
+    /// Stores `new` if the value is `old`. Returns the old value, as an error if nothing was stored.
     pub fn cmpxchg(&self, old: T, new: T, order: Ordering) -> Result<T, T> {
         self.bits()
             .compare_exchange(old.into_bits(), new.into_bits(), order, failed(order))
@@ -96,15 +96,15 @@ impl<T: AtomicType> Atomic<T> {
 }
 
 impl Atomic<usize> {
-    /// Adds.
+    /// Adds `value`.
     pub fn add(&self, value: usize, order: Ordering) {
         self.bits().fetch_add(value, order);
     }
-    /// Adds, and returns what was there.
+    /// Adds `value`, and returns the old value.
     pub fn fetch_add(&self, value: usize, order: Ordering) -> usize {
         self.bits().fetch_add(value, order)
     }
-    /// Subtracts, and returns what was there.
+    /// Subtracts `value`, and returns the old value.
     pub fn fetch_sub(&self, value: usize, order: Ordering) -> usize {
         self.bits().fetch_sub(value, order)
     }

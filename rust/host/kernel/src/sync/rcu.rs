@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `kernel::sync::rcu`: what is to be done after a grace period waits until there are no readers.
+//! `kernel::sync::rcu`: callbacks run when there are no readers at all.
 
 use std::sync::Mutex;
 
@@ -24,7 +24,7 @@ fn with<T>(what: impl FnOnce(&mut State) -> T) -> T {
 pub struct Guard(core::marker::PhantomData<*mut ()>);
 
 impl Guard {
-    /// Begins to read.
+    /// Begins a read-side critical section.
     #[allow(clippy::new_without_default, reason = "as in the kernel")]
     pub fn new() -> Self {
         with(|state| state.readers += 1);
@@ -47,7 +47,7 @@ impl Drop for Guard {
     }
 }
 
-/// Calls `callback` when all readers of now are done.
+/// Calls `callback` when there are no readers.
 pub fn call(callback: impl FnOnce() + Send + 'static) {
     let guard = Guard::new();
     with(|state| state.waiting.push(Box::new(callback)));
