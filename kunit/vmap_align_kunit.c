@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * KUnit suite "vmap_area": alignment and size, honoured and refused.
+ * KUnit suite "vmap_area": accepted and refused alignments and sizes.
  */
 #include "vmap_area_kunit.h"
 
 /*
- * Every power of two up to 1 GiB, or as far as there is room, below the page
- * size too, is honoured, with several areas of each alive at once.
+ * Every power of two up to 1 GiB, or 16 MiB on small machines, is accepted as
+ * alignment, also below the page size, with several areas of each at a time.
  */
 void vmap_align_powers(struct kunit *test)
 {
@@ -33,8 +33,8 @@ void vmap_align_powers(struct kunit *test)
 }
 
 /*
- * In a window with one page taken at its start, the aligned addresses behind
- * it are all that is left: exactly those can be had, each once.
+ * In a window whose first page is reserved, each aligned address after it is
+ * handed out once, and then the next request fails.
  */
 void vmap_align_window(struct kunit *test)
 {
@@ -48,7 +48,7 @@ void vmap_align_window(struct kunit *test)
 		first = vmap_area_get(&win, PAGE_SIZE, 1, VM_NO_GUARD, VMAP_GFP);
 		KUNIT_ASSERT_NOT_NULL(test, first);
 
-		/* One page each: there is padding around every one of them. */
+		/* One page each, so that there is padding around every area. */
 		for (nr = 0; nr < max; nr++) {
 			vm[nr] = vmap_area_get(&win, PAGE_SIZE, align,
 					       VM_NO_GUARD, VMAP_GFP);
@@ -72,7 +72,7 @@ void vmap_align_window(struct kunit *test)
 	}
 }
 
-/* Mapped memory with alignment 1 to 4 MiB keeps its contents. */
+/* Memory mapped with an alignment of 1 to 4 MiB keeps its contents. */
 void vmap_align_mapped(struct kunit *test)
 {
 	void *mem[3][4];
@@ -111,7 +111,7 @@ void vmap_align_mapped(struct kunit *test)
 	}
 }
 
-/* Expect a quiet NULL for @size and @align in the whole vmalloc space. */
+/* Expects NULL without a message for @size and @align in the vmalloc space. */
 static void expect_refused(struct kunit *test, unsigned long size,
 			   unsigned long align, gfp_t gfp)
 {
@@ -126,8 +126,8 @@ static void expect_refused(struct kunit *test, unsigned long size,
 }
 
 /*
- * No alignment that is not a power of two, and none that no address of the
- * vmalloc space has; the next request works as before.
+ * Alignments that are not a power of two, and those that no address of the
+ * vmalloc space has, are refused. The next request is not affected.
  */
 void vmap_align_refused(struct kunit *test)
 {
@@ -146,7 +146,7 @@ void vmap_align_refused(struct kunit *test)
 	vmap_win_expect_free(test, &win);
 }
 
-/* Neither nothing, nor more than there is, nor sizes that wrap around. */
+/* Sizes of 0, above the vmalloc space, and overflowing ones are refused. */
 void vmap_size_refused(struct kunit *test)
 {
 	const struct vmap_win win = vmap_win_get(test, SZ_1M);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * KUnit suite "vmap_area": what callers of mm/vmalloc.c may rely on.
+ * KUnit suite "vmap_area": guarantees to callers of mm/vmalloc.c.
  *
- * One list of cases for every vmap area allocator. Boot the same image with
- * another allocator and run the list again to compare the two.
+ * All cases run with every vmap area allocator. To compare two allocators,
+ * boot one image with each of them.
  *
- * Reading order: vmap_area_kunit.h, vmap_help_kunit.c, then any file; each
- * comment above a case says what the case proves.
+ * Reading order: vmap_area_kunit.h, vmap_help_kunit.c, then any file. The
+ * comment above each case says what it checks.
  */
 #include <linux/moduleparam.h>
 #include <linux/random.h>
@@ -18,11 +18,11 @@ module_param_named(seed, seed_param, ullong, 0444);
 MODULE_PARM_DESC(seed, "seed of the random cases, 0: choose one and print it");
 
 /**
- * vmap_seed() - start a random case
+ * vmap_seed() - seed the generator of a random case
  * @test: the running case
  * @rnd: generator to seed
  *
- * Prints how to get the same numbers again.
+ * Prints the parameter that repeats the random numbers.
  *
  * Return: the seed, never 0.
  */
@@ -111,7 +111,7 @@ static struct kunit_case vmap_area_cases[] = {
 	{}
 };
 
-/* Whatever a case did, all invariants hold after it. */
+/* After each case all invariants of the allocator hold. */
 static void vmap_area_exit(struct kunit *test)
 {
 	KUNIT_EXPECT_TRUE_MSG(test, vmap_rust_validate(), "see the kernel log");

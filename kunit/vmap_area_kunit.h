@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Shared by the files of the KUnit suite "vmap_area".
+ * Declarations shared by the files of the KUnit suite "vmap_area".
  *
- * The suite speaks to the kernel only through the interface of mm/vmalloc.c,
- * so every case holds for whichever vmap area allocator the kernel was booted
- * with. Cases that need a piece of address space for themselves take a
- * "window": a hole far above the addresses that ordinary requests are given
- * and below the ones that percpu chunks are given.
+ * The suite uses only the interface of mm/vmalloc.c, so each case runs with
+ * any vmap area allocator. A case that needs a range of addresses for itself
+ * uses a "window": a free range far above the addresses of ordinary requests
+ * and below those of percpu chunks.
  */
 #ifndef _VMAP_AREA_KUNIT_H
 #define _VMAP_AREA_KUNIT_H
@@ -19,28 +18,28 @@
 #include <linux/vmalloc.h>
 #include "vmalloc.h"
 
-/* How windows are aligned, so that alignment tests know what fits. */
+/* Alignment of windows: alignment tests depend on it. */
 #define VMAP_WIN_ALIGN	SZ_4M
 
-/* As many pages as @size bytes have with pages of 4 KiB. */
+/* Size of as many pages as @size bytes have with 4 KiB pages. */
 #define VMAP_PAGES_OF(size)	((size) / SZ_4K * PAGE_SIZE)
 
-/* Is there room for a few hundred MiB only, as on 32-bit machines? */
+/* The vmalloc space has only a few hundred MiB, as on 32-bit machines. */
 #define VMAP_IS_SMALL	(VMALLOC_TOTAL < SZ_1G)
 
-/* A request that may sleep, purge and retry, but fails without a message. */
+/* For requests that may sleep, purge and retry, and fail without a message. */
 #define VMAP_GFP	(GFP_KERNEL | __GFP_NOWARN)
 
 /*
- * A request that must not sleep, and whose allocations can be made to fail:
- * what may reclaim never does, see should_failslab() in mm/failslab.c.
+ * For requests that must not sleep. Fault injection fails only allocations
+ * that may not reclaim, see should_failslab() in mm/failslab.c.
  */
 #define VMAP_GFP_FAILING	(GFP_NOWAIT | __GFP_NOWARN)
 
 /**
  * struct vmap_win - a range of addresses that only the running case uses
  * @start: first address, aligned to VMAP_WIN_ALIGN
- * @end: first address behind it
+ * @end: first address after it
  */
 struct vmap_win {
 	unsigned long start;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * KUnit suite "vmap_area": callers that do what nobody may do. The allocator
- * says so with the numbers, refuses, and goes on.
+ * KUnit suite "vmap_area": callers that break the rules. The allocator reports
+ * the call with its arguments, refuses it, and continues.
  */
 #include <linux/completion.h>
 #include <linux/kthread.h>
@@ -14,7 +14,7 @@
 #define NR_STORM	2000
 #define NR_RACES	300
 
-/* An address of which nothing can be freed. @win is a hole. */
+/* Returns an address at which no area can be freed. @win is free. */
 static unsigned long foreign_addr(const struct vmap_win *win,
 				  struct rnd_state *rnd, const void *object)
 {
@@ -23,11 +23,11 @@ static unsigned long foreign_addr(const struct vmap_win *win,
 	any |= (unsigned long)prandom_u32_state(rnd) << (BITS_PER_LONG / 2);
 
 	switch (prandom_u32_state(rnd) % 6) {
-	case 0: /* user space, and what is not canonical */
+	case 0: /* user space and non-canonical addresses */
 		return any % (VMALLOC_START / 2) + 1;
 	case 1: /* memory of the slab allocator */
 		return (unsigned long)object + any % SZ_1M;
-	case 2: /* the last pages there are */
+	case 2: /* the last pages of the address space */
 		return -(any % SZ_64K) - 1;
 	case 3: /* not at the start of a page */
 		return win->start + (any % (win->end - win->start) | 1);
@@ -37,8 +37,8 @@ static unsigned long foreign_addr(const struct vmap_win *win,
 }
 
 /*
- * Thousands of addresses that nobody was given are freed, in all ways there
- * are: each is refused with a warning, and a neighbour does not change.
+ * Thousands of addresses without an area are freed by all functions that free.
+ * Each call is refused with a warning, and a neighbouring area is unchanged.
  */
 void vmap_attack_foreign(struct kunit *test)
 {
@@ -62,7 +62,7 @@ void vmap_attack_foreign(struct kunit *test)
 		unsigned long addr = foreign_addr(&hole, &rnd, object);
 		unsigned int expected = 1;
 
-		/* Of which others may have something. */
+		/* Another user may have an area there. */
 		if (find_vmap_area(addr))
 			continue;
 
@@ -109,8 +109,8 @@ static int race_free(void *data)
 }
 
 /*
- * Two tasks free the same area at the same time: it is one of them that gets
- * it. Small and large ones, which are kept in different ways.
+ * Two tasks free one area concurrently: exactly one of them succeeds. Small
+ * areas are in a block, large ones in the tree.
  */
 void vmap_attack_race(struct kunit *test)
 {
@@ -149,7 +149,7 @@ void vmap_attack_race(struct kunit *test)
 
 #ifdef CONFIG_VMAP_AREA_OPS
 
-/* What @va is given back as, in no state for it, is refused. */
+/* Expects that retire and release of @va are refused in its state. */
 static void expect_refused(struct kunit *test, struct vmap_area *va)
 {
 	unsigned long start = va->va_start, end = va->va_end;
@@ -174,22 +174,22 @@ static void attack_area(struct kunit *test, unsigned int nr_pages)
 	KUNIT_ASSERT_FALSE(test, IS_ERR(va));
 	addr = va->va_start;
 
-	/* In use. */
+	/* While it is busy. */
 	expect_refused(test, va);
 	KUNIT_EXPECT_PTR_EQ(test, va, vmap_area_ops->find(addr));
 
-	/* Twice, and at an inner address. */
+	/* Unlink at an inner address, and then once more. */
 	KUNIT_EXPECT_PTR_EQ(test, va,
 			    vmap_area_ops->unlink(addr + req.size - 1));
 	KUNIT_EXPECT_NULL(test, vmap_area_ops->unlink(addr));
 	vmap_area_ops->retire(va);
 
-	/* Not flushed, so the object still is what it was. */
+	/* Not yet flushed, so the object has not been reused. */
 	expect_refused(test, va);
 	KUNIT_EXPECT_NULL(test, vmap_area_ops->find(addr));
 }
 
-/* Return: 1 if the request was served, and as it should be. */
+/* Returns 1 if the request was served; expects that the area fits it. */
 static unsigned int try_request(struct kunit *test,
 				const struct vmap_area_request *req)
 {
@@ -213,7 +213,7 @@ static unsigned int try_request(struct kunit *test,
 	return 1;
 }
 
-/* All of these with all others: a few make sense. */
+/* All combinations of these values. Few of them are valid. */
 static void attack_requests(struct kunit *test)
 {
 	static const unsigned long sizes[] = {
@@ -251,8 +251,8 @@ static void attack_requests(struct kunit *test)
 }
 
 /*
- * The operations themselves are called in the wrong order, twice, and with
- * numbers that make no sense.
+ * The operations are called in the wrong order, twice, and with invalid
+ * arguments.
  */
 void vmap_attack_ops(struct kunit *test)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * KUnit suite "vmap_area": all CPUs at once.
+ * KUnit suite "vmap_area": all CPUs concurrently.
  */
 #include <linux/cpumask.h>
 #include <linux/delay.h>
@@ -15,7 +15,7 @@
 
 enum kind { KIND_VMALLOC, KIND_VMAP, KIND_MAP_RAM, KIND_WINDOW, NR_KINDS };
 
-/* One piece of memory, written by one worker and freed by any. */
+/* An allocation, written by one worker and freed by any. */
 struct piece {
 	enum kind kind;
 	unsigned int nr_pages;
@@ -38,7 +38,7 @@ struct worker {
 	u64 id;
 	unsigned long nr_taken;
 	unsigned long nr_refused;
-	/* First thing that went wrong. */
+	/* The first failure. */
 	const char *what;
 	struct piece bad;
 	long bad_page;
@@ -91,7 +91,7 @@ static struct piece *piece_get(struct worker *w)
 	}
 
 	if (!p->mem) {
-		/* Only the window is small enough to be full. */
+		/* Only the window is so small that it may be full. */
 		if (p->kind != KIND_WINDOW)
 			fail(w, "refused", p, -1);
 		w->nr_refused++;
@@ -166,9 +166,9 @@ static int work(void *data)
 }
 
 /*
- * Threads on every CPU allocate, check and free through all interfaces for
- * about a second, each also what another one allocated: contents stay right,
- * areas are found while they live, and a window is whole again afterwards.
+ * For about a second, threads on every CPU allocate, check and free through
+ * all interfaces. They also free areas of other threads. Contents do not
+ * change, busy areas are found, and the whole window is free at the end.
  */
 void vmap_concurrent(struct kunit *test)
 {

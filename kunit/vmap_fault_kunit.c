@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * KUnit suite "vmap_area": requests that must not sleep, and requests that
+ * KUnit suite "vmap_area": requests that must not sleep and requests that
  * fail.
  */
 #include <linux/delay.h>
@@ -12,8 +12,8 @@
 #include "vmap_area_kunit.h"
 
 /*
- * With preemption off, GFP_ATOMIC and GFP_NOWAIT requests do not sleep (the
- * kernel log would say so), what they give is sound, and lookups work there.
+ * With preemption off, GFP_ATOMIC and GFP_NOWAIT requests do not sleep (or the
+ * kernel log would show it), their areas are sound, and lookups work.
  */
 void vmap_atomic_requests(struct kunit *test)
 {
@@ -63,7 +63,7 @@ void vmap_atomic_requests(struct kunit *test)
 		}
 	}
 
-	/* They may fail, but not as a rule: there is memory and space. */
+	/* Some may fail, but not most: there is memory and space. */
 	KUNIT_EXPECT_GE_MSG(test, given, wanted / 2, "given, of %u", wanted);
 	vmap_win_expect_free(test, &win);
 }
@@ -92,8 +92,8 @@ static int give_reserve(struct notifier_block *nb, unsigned long action,
 }
 
 /*
- * A request that finds no room asks the purge notifiers before it fails, and
- * uses what they give back.
+ * A request without room calls the purge notifiers before it fails, and uses
+ * the ranges that they free.
  */
 void vmap_purge_notifier(struct kunit *test)
 {
@@ -123,13 +123,13 @@ void vmap_purge_notifier(struct kunit *test)
 	vmap_win_expect_free(test, &win);
 }
 
-/* Requests that are refused, and the least an object of any kind may take. */
+/* Refused requests, and the size in bytes of the smallest object. */
 #define NR_REFUSED	40000
 #define MIN_OBJECT	32
 
 /*
- * Requests refused for lack of space leave no slab memory behind. Other users
- * of slab memory make noise, so there are many requests.
+ * Requests refused for lack of space leak no slab memory. Many requests are
+ * made because other users of slab memory add noise.
  */
 void vmap_failed_leaks_nothing(struct kunit *test)
 {
@@ -148,7 +148,7 @@ void vmap_failed_leaks_nothing(struct kunit *test)
 	rcu_barrier();
 	before = global_node_page_state_pages(NR_SLAB_UNRECLAIMABLE_B);
 	for (i = 0; i < NR_REFUSED; i++) {
-		/* A few of them purge and ask the notifiers first. */
+		/* One in 256 may sleep, so it purges and calls the notifiers. */
 		vm = vmap_area_get(&win, PAGE_SIZE, 1, VM_NO_GUARD,
 				   i % 256 ? VMAP_GFP_FAILING : VMAP_GFP);
 		if (vm) {
@@ -169,10 +169,10 @@ void vmap_failed_leaks_nothing(struct kunit *test)
 	vmap_win_expect_free(test, &win);
 }
 
-/* More allocations than any request makes. */
+/* An upper bound of the allocations of a request. */
 #define MAX_NTH		64
 
-/* Expect each of the allocations of one kind of request to fail cleanly. */
+/* Makes each allocation of a request fail once; the request must recover. */
 static void fail_each(struct kunit *test, const struct vmap_win *win,
 		      unsigned int nr_pages, unsigned long align,
 		      unsigned long flags)
@@ -209,7 +209,7 @@ static void fail_each(struct kunit *test, const struct vmap_win *win,
 			    nr_pages, align);
 }
 
-/* The same with mapped memory, which is cleaned up by a work item. */
+/* Makes each allocation of mapped memory fail once; a work item cleans up. */
 static void fail_each_mapped(struct kunit *test, const struct vmap_win *win)
 {
 	unsigned int nth;
@@ -245,7 +245,7 @@ static void fail_each_mapped(struct kunit *test, const struct vmap_win *win)
 	KUNIT_EXPECT_LE_MSG(test, nth, MAX_NTH, "allocations");
 }
 
-/* The same for percpu areas: all or nothing, and the top is free again. */
+/* Makes each allocation of percpu areas fail once; no area must be left. */
 static void fail_each_congruent(struct kunit *test)
 {
 	static const unsigned long offsets[] = { 0, SZ_1M };
@@ -263,14 +263,14 @@ static void fail_each_congruent(struct kunit *test)
 		vmap_drain(test);
 		vms = pcpu_get_vm_areas(offsets, sizes, 2, SZ_64K, VMAP_GFP);
 		KUNIT_ASSERT_NOT_NULL_MSG(test, vms, "after fault %u", nth - 1);
-		/* What a failed request keeps makes the next one start lower. */
+		/* A leaked range would make the next base lower. */
 		KUNIT_EXPECT_GE_MSG(test, vmap_start(vms[0]), base,
 				    "fault %u left something", nth - 1);
 		base = vmap_start(vms[0]);
 		pcpu_free_vm_areas(vms, 2);
 		vm_unmap_aliases();
 
-		/* The rb-tree warns and recovers when it cannot split a range. */
+		/* The rb-tree warns and recovers if it cannot split a range. */
 		kunit_warning_suppress(test) {
 			vmap_fault_arm(nth);
 			vms = pcpu_get_vm_areas(offsets, sizes, 2, SZ_64K,
@@ -291,8 +291,8 @@ static void fail_each_congruent(struct kunit *test)
 }
 
 /*
- * Each slab allocation of a request fails once: the request works or is
- * refused, and whichever it was, no page of the window is lost.
+ * Each slab allocation of a request is made to fail once. The request succeeds
+ * or is refused, and no page of the window leaks.
  */
 void vmap_fail_each_alloc(struct kunit *test)
 {
@@ -318,8 +318,8 @@ void vmap_fail_each_alloc(struct kunit *test)
 }
 
 /*
- * Freeing and purging must work without memory: whichever slab allocation
- * fails meanwhile, all of the window can be had again.
+ * Freeing and purging work without memory: whichever slab allocation fails
+ * meanwhile, all of the window is free afterwards.
  */
 void vmap_fail_each_free(struct kunit *test)
 {

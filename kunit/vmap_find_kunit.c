@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * KUnit suite "vmap_area": looking areas up and taking them back.
+ * KUnit suite "vmap_area": lookups and frees.
  */
 #include <linux/slab.h>
 
 #include "vmap_area_kunit.h"
 
-/* get_vm_area() fills in the vm_struct, free_vm_area() gives it back. */
+/* get_vm_area() fills in the vm_struct, and free_vm_area() frees the area. */
 void vmap_get_vm_area(struct kunit *test)
 {
 	static const unsigned int nr[] = { 1, 2, 17, 64, 256, 1024 };
@@ -29,7 +29,7 @@ void vmap_get_vm_area(struct kunit *test)
 	for (i = 0; i < ARRAY_SIZE(nr); i++)
 		free_vm_area(vm[i]);
 
-	/* An ioremap area is aligned to its size, rounded up. */
+	/* An ioremap area is aligned to its size, rounded up to a power of two. */
 	vm[0] = get_vm_area(SZ_128K, VM_IOREMAP);
 	KUNIT_ASSERT_NOT_NULL(test, vm[0]);
 	vmap_area_is_sound(test, vm[0], &std, SZ_128K);
@@ -37,8 +37,8 @@ void vmap_get_vm_area(struct kunit *test)
 }
 
 /*
- * A lookup hits from the first byte to the last one of the guard page, and
- * misses one byte to either side.
+ * A lookup finds an area from its first byte to the last byte of its guard
+ * page, and does not find it one byte before or after.
  */
 void vmap_find_bounds(struct kunit *test)
 {
@@ -59,7 +59,7 @@ void vmap_find_bounds(struct kunit *test)
 			vmap_area_is_sound(test, vm[j], &win, 1);
 		}
 
-		/* Whatever lies around the middle one, it is not the middle one. */
+		/* Lookups just outside the middle area do not find it. */
 		addr = vmap_start(vm[1]);
 		KUNIT_EXPECT_PTR_NE_MSG(test, vm[1],
 					find_vm_area((void *)(addr - 1)),
@@ -92,7 +92,7 @@ void vmap_find_bounds(struct kunit *test)
 	vmap_win_expect_free(test, &win);
 }
 
-/* Every page of a large area finds it, wherever lookups are split by address. */
+/* A lookup finds a large area at every page, across all parts of the index. */
 void vmap_find_large(struct kunit *test)
 {
 	const struct vmap_win win = vmap_win_get(test, SZ_32M);
@@ -114,7 +114,7 @@ void vmap_find_large(struct kunit *test)
 	vmap_win_expect_free(test, &win);
 }
 
-/* A freed address is not found any more, neither before nor after a purge. */
+/* A freed area is not found, neither before nor after a purge. */
 void vmap_find_after_free(struct kunit *test)
 {
 	const struct vmap_win win = vmap_win_get(test, VMAP_PAGES_OF(SZ_1M));
@@ -148,7 +148,7 @@ void vmap_find_after_free(struct kunit *test)
 }
 
 /*
- * Freeing by a page-aligned address inside the area frees all of it: the
+ * A free at any page-aligned address of an area frees all of it, because the
  * lookup is by containment.
  */
 void vmap_free_interior(struct kunit *test)
@@ -178,7 +178,7 @@ void vmap_free_interior(struct kunit *test)
 	}
 	vmap_win_expect_free(test, &win);
 
-	/* The same with something mapped. */
+	/* A mapped area can be freed at an inner page, too. */
 	mem = vmap(pages, 4, VM_MAP, PAGE_KERNEL);
 	KUNIT_ASSERT_NOT_NULL(test, mem);
 	vunmap(mem + 2 * PAGE_SIZE);
@@ -187,8 +187,8 @@ void vmap_free_interior(struct kunit *test)
 }
 
 /*
- * Freeing twice is noticed with a warning and does no harm: neighbours stay,
- * and nothing is given out twice afterwards.
+ * A double free causes a warning and no damage: neighbours are unchanged, and
+ * no range is handed out twice afterwards.
  */
 void vmap_free_twice(struct kunit *test)
 {
@@ -210,7 +210,7 @@ void vmap_free_twice(struct kunit *test)
 	KUNIT_ASSERT_NOT_NULL(test, right);
 	vfree(mem);
 
-	/* Once while the range waits for the purge, once after it. */
+	/* Once before the purge of the range, and once after it. */
 	for (i = 0; i < 2; i++) {
 		kunit_warning_suppress(test) {
 			KUNIT_EXPECT_NULL_MSG(test, remove_vm_area(mem),
@@ -243,8 +243,8 @@ void vmap_free_twice(struct kunit *test)
 }
 
 /*
- * Freeing what was never given out warns once and changes nothing. Lookups
- * of such addresses are quiet.
+ * A free of an address without an area warns and changes nothing. A lookup of
+ * such an address does not warn.
  */
 void vmap_free_unknown(struct kunit *test)
 {
@@ -269,7 +269,7 @@ void vmap_free_unknown(struct kunit *test)
 				    "vunmap() of %#lx: no warning",
 				    (unsigned long)inside);
 	}
-	/* With KASAN, vm_unmap_ram() writes to the shadow before it looks. */
+	/* With KASAN, vm_unmap_ram() writes KASAN shadow before the lookup. */
 	if (!IS_ENABLED(CONFIG_KASAN_VMALLOC)) {
 		kunit_warning_suppress(test) {
 			vm_unmap_ram(inside, BITS_PER_LONG + 1);
@@ -280,7 +280,7 @@ void vmap_free_unknown(struct kunit *test)
 		}
 	}
 
-	/* An address that is not page-aligned is refused even for a live area. */
+	/* An address that is not page-aligned is refused even in a busy area. */
 	vm = vmap_area_get(&win, 4 * PAGE_SIZE, 1, 0, VMAP_GFP);
 	KUNIT_ASSERT_NOT_NULL(test, vm);
 	kunit_warning_suppress(test) {

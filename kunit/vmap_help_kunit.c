@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Windows, areas and contents for the KUnit suite "vmap_area".
+ * Helpers of the KUnit suite "vmap_area": windows, areas, contents and faults.
  */
 #include <linux/slab.h>
 
@@ -16,7 +16,7 @@ unsigned long vmap_start(const struct vm_struct *vm)
 }
 
 /**
- * vmap_end() - first address behind an area and its guard page
+ * vmap_end() - first address after an area and its guard page
  * @vm: the area
  */
 unsigned long vmap_end(const struct vm_struct *vm)
@@ -25,10 +25,10 @@ unsigned long vmap_end(const struct vm_struct *vm)
 }
 
 /**
- * vmap_std_win() - the range that vmalloc() and vmap() ask for
+ * vmap_std_win() - the range that vmalloc() and vmap() request
  *
- * Requests for exactly this range may be served from caches, so cases run
- * both here and in a window.
+ * Requests for exactly this range may be served from blocks and caches, so
+ * cases run both here and in a window.
  */
 struct vmap_win vmap_std_win(void)
 {
@@ -36,11 +36,11 @@ struct vmap_win vmap_std_win(void)
 }
 
 /**
- * vmap_drain() - make the allocator give back what it keeps for reuse
+ * vmap_drain() - make the allocator drain its cached ranges and empty blocks
  * @test: the running case
  *
- * Freed ranges may be kept for requests of the same size. A request that
- * cannot be met makes them ordinary free space again.
+ * The allocator may keep freed ranges for requests of the same size. A request
+ * that cannot be served drains them.
  */
 void vmap_drain(struct kunit *test)
 {
@@ -53,13 +53,13 @@ void vmap_drain(struct kunit *test)
 }
 
 /**
- * vmap_win_get() - find a hole of @size bytes that nobody else uses
- * @test: the running case; it fails here if there is no such hole
+ * vmap_win_get() - find a free range of @size bytes that nobody else uses
+ * @test: the running case, which fails here if there is no such range
  * @size: bytes, a multiple of PAGE_SIZE
  *
- * The hole is found by reserving and giving back. It starts in the last
- * quarter of the vmalloc space: ordinary requests get the lowest addresses,
- * percpu chunks the highest ones.
+ * Reserves the range and frees it again. It is in the last quarter of the
+ * vmalloc space: ordinary requests get the lowest addresses, percpu chunks the
+ * highest ones.
  */
 struct vmap_win vmap_win_get(struct kunit *test, unsigned long size)
 {
@@ -82,11 +82,11 @@ struct vmap_win vmap_win_get(struct kunit *test, unsigned long size)
 }
 
 /**
- * vmap_win_expect_free() - nothing of the window is lost
+ * vmap_win_expect_free() - expect that the whole window is free
  * @test: the running case
  * @win: a window in which all areas were freed
  *
- * One request that needs every page of it is the proof.
+ * Makes one request that needs every page of the window.
  */
 void vmap_win_expect_free(struct kunit *test, const struct vmap_win *win)
 {
@@ -107,11 +107,11 @@ void vmap_win_expect_free(struct kunit *test, const struct vmap_win *win)
 
 /**
  * vmap_area_get() - reserve addresses in a window without mapping anything
- * @win: where
+ * @win: the window
  * @size: bytes without the guard page
  * @align: bytes, a power of two
  * @flags: VM_NO_GUARD for areas without a guard page, else 0
- * @gfp: context of the request
+ * @gfp: allocation flags
  *
  * Return: the area, or NULL.
  */
@@ -129,7 +129,7 @@ struct vm_struct *vmap_area_get(const struct vmap_win *win, unsigned long size,
  * @test: the running case
  * @vm: the area
  *
- * free_vm_area() would BUG() when the area cannot be found.
+ * Unlike free_vm_area() this does not BUG() if the area is not found.
  */
 void vmap_area_put(struct kunit *test, struct vm_struct *vm)
 {
@@ -144,13 +144,13 @@ void vmap_area_put(struct kunit *test, struct vm_struct *vm)
 }
 
 /**
- * vmap_area_is_sound() - the area lies where it was asked for and can be found
+ * vmap_area_is_sound() - expect that an area fits its request and is found
  * @test: the running case
  * @vm: the area
- * @win: the range that was asked for
- * @align: the alignment that was asked for
+ * @win: the requested range
+ * @align: the requested alignment
  *
- * Return: false after the first thing that is wrong, so that loops can stop.
+ * Return: false after the first failure, so that loops can stop.
  */
 bool vmap_area_is_sound(struct kunit *test, const struct vm_struct *vm,
 			const struct vmap_win *win, unsigned long align)
@@ -202,7 +202,7 @@ bool vmap_area_is_sound(struct kunit *test, const struct vm_struct *vm,
 	return true;
 }
 
-/* What is written at word @word of page @page. */
+/* Returns the pattern of word @word of page @page. */
 static u64 vmap_stamp(u64 seed, unsigned long page, unsigned int word)
 {
 	return (seed ^ (page << 10) ^ word) * 0x9e3779b97f4a7c15ULL;
@@ -213,8 +213,8 @@ static u64 vmap_stamp(u64 seed, unsigned long page, unsigned int word)
 /**
  * vmap_page_fill() - write a pattern to both ends of one page
  * @p: the page
- * @index: which page of the memory it is
- * @seed: makes the pattern of this memory different from others
+ * @index: number of the page within the allocation
+ * @seed: distinguishes the patterns of allocations
  */
 void vmap_page_fill(void *p, unsigned long index, u64 seed)
 {
@@ -239,10 +239,10 @@ void vmap_pages_fill(void *p, unsigned long nr_pages, u64 seed)
 }
 
 /**
- * vmap_pages_bad() - compare memory with what vmap_pages_fill() wrote
+ * vmap_pages_bad() - check the pattern of vmap_pages_fill()
  * @p: mapped memory
  * @nr_pages: its length
- * @seed: the one that was given to vmap_pages_fill()
+ * @seed: the seed of vmap_pages_fill()
  *
  * Return: index of the first wrong page, or -1.
  */
@@ -278,9 +278,9 @@ static void vmap_pages_put(void *data)
 }
 
 /**
- * vmap_pages_get() - single pages that live until the case ends
- * @test: the running case; it fails here without memory
- * @nr_pages: how many
+ * vmap_pages_get() - allocate single pages, freed at the end of the case
+ * @test: the running case, which fails here without memory
+ * @nr_pages: number of pages
  */
 struct page **vmap_pages_get(struct kunit *test, unsigned int nr_pages)
 {
@@ -306,8 +306,7 @@ struct page **vmap_pages_get(struct kunit *test, unsigned int nr_pages)
 
 /**
  * vmap_fault_arm() - make one allocation of this task fail
- * @nth: number of the allocation from now on, of slab and page allocations
- *	together; 0: none
+ * @nth: the n-th slab or page allocation from now on fails; 0: none
  *
  * See should_fail_ex() in lib/fault-inject.c.
  */
@@ -319,9 +318,10 @@ void vmap_fault_arm(unsigned int nth)
 }
 
 /**
- * vmap_fault_left() - how far off the allocation is that is to fail
+ * vmap_fault_left() - allocations until the failure
  *
- * Return: its number from now on, to go on with; 0 if it has failed.
+ * Return: the number of the failing allocation, counted from now on; 0 if it
+ * has failed.
  */
 unsigned int vmap_fault_left(void)
 {
@@ -333,9 +333,9 @@ unsigned int vmap_fault_left(void)
 }
 
 /**
- * vmap_fault_disarm() - end what vmap_fault_arm() began
+ * vmap_fault_disarm() - undo vmap_fault_arm()
  *
- * Return: true if the allocation that was to fail was reached.
+ * Return: true if the allocation has failed.
  */
 bool vmap_fault_disarm(void)
 {
@@ -350,7 +350,7 @@ bool vmap_fault_disarm(void)
 }
 
 /**
- * vmap_fault_need() - skip the running case if allocations cannot fail on demand
+ * vmap_fault_need() - skip the case if allocations cannot be made to fail
  * @test: the running case
  */
 void vmap_fault_need(struct kunit *test)

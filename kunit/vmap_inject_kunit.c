@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * KUnit suite "vmap_area": allocations that fail at random while areas of all
- * kinds come and go.
+ * kinds are allocated and freed.
  */
 #include <linux/sched.h>
 #include <linux/slab.h>
 
 #include "vmap_area_kunit.h"
 
-/* So many steps, and more until so many allocations have failed. */
+/* At least NR_STEPS, and more until MIN_HITS allocations have failed. */
 #define NR_STEPS	1500
 #define MAX_STEPS	60000
 #define MIN_HITS	5
 #define NR_SLOTS	48
 #define MAX_PAGES	8
 
-/* How what is in a slot was allocated. */
+/* The kind of allocation in a slot. */
 enum kind { NOTHING, AREA, IN_WINDOW, MEMORY, RAM, PERCPU, NR_KINDS };
 
 struct slot {
@@ -29,7 +29,7 @@ struct trial {
 	struct rnd_state rnd;
 	struct vmap_win win;
 	struct page **pages;
-	/* Allocations until the next one fails. */
+	/* Number of allocations until the next failure. */
 	unsigned int left;
 	unsigned int nr_steps;
 	unsigned int nr_hits;
@@ -87,8 +87,8 @@ static void put(struct trial *t, const struct slot *s)
 }
 
 /*
- * Fills an empty slot or empties a full one; one in so many allocations of all
- * steps fails, on average.
+ * Fills an empty slot or empties a full one. Over all steps, one in @one_in
+ * allocations fails on average.
  */
 static void step(struct trial *t, struct slot *s, unsigned int one_in)
 {
@@ -98,11 +98,11 @@ static void step(struct trial *t, struct slot *s, unsigned int one_in)
 	};
 	bool hit;
 
-	/* Without SMP there are no areas for percpu memory. */
+	/* Without SMP, percpu memory does not use areas. */
 	if (next.how == PERCPU && !IS_ENABLED(CONFIG_SMP))
 		next.how = AREA;
 
-	/* The rb-trees warn and recover when they cannot split a range. */
+	/* The rb-tree warns and recovers if it cannot split a range. */
 	kunit_warning_suppress(t->test) {
 		if (!t->left)
 			t->left = 1 + prandom_u32_state(&t->rnd) % (2 * one_in - 1);
@@ -136,8 +136,8 @@ static void step(struct trial *t, struct slot *s, unsigned int one_in)
 }
 
 /*
- * Each request works or is refused, contents stay what they are, and in the
- * end no page of the window is lost.
+ * Each request succeeds or is refused, contents do not change, and at the end
+ * the whole window is free.
  */
 static void inject(struct kunit *test, unsigned int one_in)
 {
@@ -166,25 +166,25 @@ static void inject(struct kunit *test, unsigned int one_in)
 	vmap_win_expect_free(test, &t.win);
 }
 
-/* One allocation in 2, on average, fails. */
+/* On average one allocation in 2 fails. */
 void vmap_inject_one_in_2(struct kunit *test)
 {
 	inject(test, 2);
 }
 
-/* One in 10. */
+/* On average one allocation in 10 fails. */
 void vmap_inject_one_in_10(struct kunit *test)
 {
 	inject(test, 10);
 }
 
-/* One in 100. */
+/* On average one allocation in 100 fails. */
 void vmap_inject_one_in_100(struct kunit *test)
 {
 	inject(test, 100);
 }
 
-/* One in 1000. */
+/* On average one allocation in 1,000 fails. */
 void vmap_inject_one_in_1000(struct kunit *test)
 {
 	inject(test, 1000);

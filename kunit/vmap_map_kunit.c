@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * KUnit suite "vmap_area": the calls that map memory.
+ * KUnit suite "vmap_area": functions that map memory.
  */
 #include <linux/delay.h>
 #include <linux/io.h>
@@ -14,8 +14,8 @@ static const unsigned int sizes[] = {
 };
 
 /*
- * Sizes around every power of two, up to 16 MiB with 4 KiB pages, live side by
- * side: each keeps its contents, is found, and has the right number of pages.
+ * Areas of sizes around every power of two, up to 16 MiB with 4 KiB pages,
+ * exist together. Each keeps its contents, is found, and has all its pages.
  */
 void vmap_vmalloc_sizes(struct kunit *test)
 {
@@ -55,7 +55,7 @@ void vmap_vmalloc_sizes(struct kunit *test)
 		vfree(mem[i]);
 }
 
-/* Memory that held something before comes back zeroed from vzalloc(). */
+/* vzalloc() zeroes memory that was written before. */
 void vmap_vzalloc_zeroes(struct kunit *test)
 {
 	static const unsigned int pages[] = { 1, 3, 64, 300 };
@@ -80,8 +80,8 @@ void vmap_vzalloc_zeroes(struct kunit *test)
 }
 
 /*
- * vmap() shows exactly the pages it was given, in the given order, and two
- * mappings of one page are two windows on the same memory.
+ * vmap() maps exactly the given pages in the given order, and two mappings of
+ * one page show the same memory.
  */
 void vmap_vmap_pages(struct kunit *test)
 {
@@ -120,7 +120,7 @@ void vmap_vmap_pages(struct kunit *test)
 	KUNIT_EXPECT_PTR_EQ(test, NULL, find_vm_area(down));
 }
 
-/* With VM_MAP_PUT_PAGES vfree() drops the references and the array. */
+/* With VM_MAP_PUT_PAGES, vfree() drops the page references and the array. */
 void vmap_vmap_put_pages(struct kunit *test)
 {
 	const unsigned int nr = 8;
@@ -146,8 +146,8 @@ void vmap_vmap_put_pages(struct kunit *test)
 }
 
 /*
- * Mapping up to BITS_PER_LONG pages is served from vmap blocks: areas without
- * a vm_struct that stay while single mappings come and go.
+ * vm_map_ram() maps up to BITS_PER_LONG pages in vmap blocks: areas without a
+ * vm_struct that outlive single mappings.
  */
 void vmap_map_ram_small(struct kunit *test)
 {
@@ -184,7 +184,7 @@ void vmap_map_ram_small(struct kunit *test)
 		vm_unmap_ram(mem[i], i + 1);
 }
 
-/* Larger mappings are areas of their own; they vanish when unmapped. */
+/* Larger mappings of vm_map_ram() are areas that are freed when unmapped. */
 void vmap_map_ram_large(struct kunit *test)
 {
 	static const unsigned int nr[] = { BITS_PER_LONG + 1, 100, 256, 700 };
@@ -219,8 +219,8 @@ void vmap_map_ram_large(struct kunit *test)
 }
 
 /*
- * Blocks fill up, are retired and replaced while others are in use, with
- * purges in between: contents stay right all the time.
+ * vmap blocks fill up and are freed and replaced while others are in use, with
+ * purges in between. Contents do not change.
  */
 void vmap_map_ram_churn(struct kunit *test)
 {
@@ -269,7 +269,7 @@ void vmap_map_ram_churn(struct kunit *test)
 	vm_unmap_aliases();
 }
 
-/* vrealloc() keeps contents, and the area agrees about the pages it has. */
+/* vrealloc() keeps contents, and the area has the right number of pages. */
 void vmap_vrealloc(struct kunit *test)
 {
 	static const unsigned int nr[] = { 2, 7, 64, 20, 3, 1, 1, 5, 130, 12 };
@@ -307,7 +307,7 @@ void vmap_vrealloc(struct kunit *test)
 	KUNIT_EXPECT_PTR_EQ(test, NULL, vrealloc(mem, 0, GFP_KERNEL));
 }
 
-/* Huge mappings are aligned for it, or fall back; contents are right. */
+/* Huge mappings are aligned or fall back to small pages; contents are right. */
 void vmap_vmalloc_huge(struct kunit *test)
 {
 	unsigned long nr = SZ_4M / PAGE_SIZE;
@@ -334,7 +334,7 @@ void vmap_vmalloc_huge(struct kunit *test)
 		vfree(mem[i]);
 }
 
-/* vfree_atomic() with interrupts off frees soon after; nothing is lost. */
+/* vfree_atomic() with interrupts off frees soon afterwards, without a leak. */
 void vmap_vfree_atomic(struct kunit *test)
 {
 	const struct vmap_win win = vmap_win_get(test, 64 * PAGE_SIZE);

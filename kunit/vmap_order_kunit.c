@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * KUnit suite "vmap_area": the order of free, purge and reuse, as seen by the
- * tracepoints of mm/vmalloc.c.
+ * KUnit suite "vmap_area": the order of free, purge and reuse, as the
+ * tracepoints of mm/vmalloc.c report it.
  */
 #include <linux/sched.h>
 #include <linux/slab.h>
@@ -15,7 +15,7 @@
 
 #ifdef CONFIG_TRACEPOINTS
 
-/* Areas alive at once, remembered ranges, alloc and free calls. */
+/* Maximum number of areas, of recorded ranges, and number of steps. */
 #define NR_LIVE		128
 #define NR_TRACKED	512
 #define NR_STEPS	4000
@@ -29,15 +29,15 @@ struct seen {
 	enum state state;
 };
 
-/* What the probes share with the case. */
+/* State that the probes share with the case. */
 struct watch {
-	/* Of @seen; taken in probes, so nothing is called while it is held. */
+	/* Protects @seen. Probes take it, so nothing is called under it. */
 	spinlock_t lock;
 	const struct task_struct *task;
-	/* Purges of the case do not count, see is_still_lazy(). */
+	/* Ignore purges of the case itself, see is_still_lazy(). */
 	bool ignore_own_purge;
 	struct seen seen[NR_TRACKED];
-	/* The last events of the case, and how many there were. */
+	/* The last events of the case, and their numbers. */
 	unsigned long alloc_addr;
 	unsigned long free_addr;
 	unsigned long nr_alloc;
@@ -125,9 +125,9 @@ static void set_state(struct watch *w, struct seen *r, enum state state)
 }
 
 /*
- * A freed range came back although no purge was seen. The event of a purge
- * comes after the ranges were given back, so another task may be between the
- * two: wait for it by a purge of our own, which does not count.
+ * A lazy range was reused although no purge event was seen. A purge frees its
+ * ranges before its event, so another task may be between the two: wait for it
+ * with a purge of our own, whose event is ignored.
  */
 static bool is_still_lazy(struct watch *w, const struct seen *r)
 {
@@ -197,7 +197,7 @@ static bool drop(struct kunit *test, struct watch *w, struct seen *r)
 {
 	unsigned long nr_free = w->nr_free;
 
-	/* Before the call: a purge may come as soon as the range is lazy. */
+	/* Before the call: once the range is lazy, a purge may free it. */
 	set_state(w, r, LAZY);
 	vmap_area_put(test, r->vm);
 	r->vm = NULL;
@@ -210,7 +210,7 @@ static bool drop(struct kunit *test, struct watch *w, struct seen *r)
 	return false;
 }
 
-/* A place to remember a new range; freed ranges stay until they are purged. */
+/* Returns a free record. Records of freed ranges are in use until a purge. */
 static struct seen *unused_range(struct watch *w)
 {
 	unsigned int i;
@@ -268,9 +268,9 @@ static void random_order(struct kunit *test, const struct vmap_win *win)
 #endif /* CONFIG_TRACEPOINTS */
 
 /*
- * Random requests in a window that is nearly full, so addresses are reused
- * all the time: each only after a purge whose range covers it. Every area
- * has one alloc and one free event with its address.
+ * Random requests in a nearly full window reuse addresses all the time. Each
+ * reuse comes after a purge whose range covers the address, and every area has
+ * one alloc and one free event with its address.
  */
 void vmap_order_window(struct kunit *test)
 {
@@ -284,7 +284,7 @@ void vmap_order_window(struct kunit *test)
 #endif
 }
 
-/* The same where requests may be served from caches. */
+/* The same order holds where requests are served from blocks and caches. */
 void vmap_order_std(struct kunit *test)
 {
 #ifdef CONFIG_TRACEPOINTS

@@ -10,9 +10,9 @@
 #define OBJECT_SIZE	SZ_16K
 
 /*
- * More percpu objects than the first chunk has room for, so chunks come from
- * pcpu_get_vm_areas(): every CPU has its own copy of each object, and every
- * copy lies in an area.
+ * More percpu objects than fit in the first chunk, so that pcpu_get_vm_areas()
+ * allocates chunks. Every CPU has its own copy of each object, and every copy
+ * is in one area.
  */
 void vmap_percpu_objects(struct kunit *test)
 {
@@ -69,14 +69,14 @@ void vmap_percpu_objects(struct kunit *test)
 			   NR_OBJECTS);
 }
 
-/* One group of areas: pieces of different sizes at fixed distances. */
+/* A group of congruent areas of different sizes at fixed offsets. */
 static const unsigned long offsets[] = { SZ_1M, 0, SZ_4M, SZ_2M + SZ_512K };
 static const size_t group_sizes[] = { SZ_256K, SZ_128K, SZ_64K, SZ_1M };
 
 #define NR_PIECES	ARRAY_SIZE(offsets)
 #define NR_GROUPS	12
 
-/* Pieces of the group lie at their offsets, in bounds, and are found. */
+/* Expects that all areas of a group have their offsets and are sound. */
 static bool group_is_sound(struct kunit *test, struct vm_struct **vms,
 			   unsigned int group, size_t align)
 {
@@ -100,7 +100,7 @@ static bool group_is_sound(struct kunit *test, struct vm_struct **vms,
 	return true;
 }
 
-/* First two overlapping pieces of all groups, false if there are none. */
+/* Reports the first two areas that overlap; returns false if none do. */
 static bool groups_overlap(struct kunit *test, struct vm_struct ***vms)
 {
 	unsigned int i, j;
@@ -130,8 +130,8 @@ static bool groups_overlap(struct kunit *test, struct vm_struct ***vms)
 }
 
 /*
- * Groups of areas at fixed distances do not overlap each other, are taken
- * from the top of the space, and their holes can be used again.
+ * Groups of congruent areas do not overlap, are allocated from the top of the
+ * space, and freed ones leave room for new ones.
  */
 void vmap_percpu_congruent(struct kunit *test)
 {

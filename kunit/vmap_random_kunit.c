@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * KUnit suite "vmap_area": random requests, and many of them.
+ * KUnit suite "vmap_area": many random requests.
  */
 #include <linux/slab.h>
 #include <linux/sort.h>
 
 #include "vmap_area_kunit.h"
 
-/* An area and what it is remembered by after it was freed. */
+/* An area, with its bounds for the checks after its free. */
 struct track {
 	struct vm_struct *vm;
 	unsigned long start;
@@ -36,7 +36,7 @@ static bool take(struct kunit *test, struct rnd_state *rnd,
 	unsigned long pages = 1 + prandom_u32_state(rnd) % 64;
 	unsigned long flags = prandom_u32_state(rnd) % 4 ? 0 : VM_NO_GUARD;
 
-	/* Mostly small alignments, some up to 4 MiB. */
+	/* Three in four areas have page alignment, the others up to 4 MiB. */
 	t->align = PAGE_SIZE;
 	if (prandom_u32_state(rnd) % 4 == 0)
 		t->align = 1UL << (prandom_u32_state(rnd) % 23);
@@ -52,7 +52,7 @@ static bool take(struct kunit *test, struct rnd_state *rnd,
 	return true;
 }
 
-/* Sorts @t and finds no two areas that share a byte. */
+/* Sorts @t and expects that no two areas overlap. */
 static bool are_disjoint(struct kunit *test, struct track *t, unsigned int nr)
 {
 	unsigned int i;
@@ -81,7 +81,7 @@ static bool all_sound(struct kunit *test, const struct vmap_win *win,
 	return true;
 }
 
-/* Frees t[from..to) and keeps the addresses. */
+/* Frees the areas of t[from..to) and keeps their bounds. */
 static void drop(struct kunit *test, struct track *t, unsigned int from,
 		 unsigned int to)
 {
@@ -92,9 +92,9 @@ static void drop(struct kunit *test, struct track *t, unsigned int from,
 }
 
 /*
- * Many areas of random size and alignment: no two overlap, all are found,
- * half of them is replaced in random order several times, and in the end none
- * of the old addresses is found.
+ * Many areas of random size and alignment do not overlap and are all found.
+ * Half of them are replaced in random order several times, and at the end no
+ * freed address is found.
  */
 static void random_areas(struct kunit *test, const struct vmap_win *win,
 			 unsigned int nr, bool alone)
@@ -133,7 +133,7 @@ static void random_areas(struct kunit *test, const struct vmap_win *win,
 		nr_old += !!find_vmap_area(t[i].start);
 		nr_old += !!find_vmap_area(t[i].end - 1);
 	}
-	/* Ordinary addresses may have been given to somebody else by now. */
+	/* Other users may have areas at ordinary addresses by now. */
 	KUNIT_EXPECT_LE_MSG(test, nr_old, alone ? 0 : 8,
 			    "of %u freed areas are found", nr);
 	vm_unmap_aliases();
@@ -144,7 +144,7 @@ out:
 	kvfree(t);
 }
 
-/* Random areas where everybody allocates. */
+/* Random areas in the whole vmalloc space. */
 void vmap_random_disjoint(struct kunit *test)
 {
 	const struct vmap_win std = vmap_std_win();
@@ -152,7 +152,7 @@ void vmap_random_disjoint(struct kunit *test)
 	random_areas(test, &std, VMAP_IS_SMALL ? 100 : 2000, false);
 }
 
-/* Random areas in a window, all of which can be had again. */
+/* Random areas in a window, all of which is free afterwards. */
 void vmap_random_window(struct kunit *test)
 {
 	const unsigned long size = VMAP_IS_SMALL ? SZ_32M : SZ_1G / 4;
@@ -162,13 +162,13 @@ void vmap_random_window(struct kunit *test)
 	vmap_win_expect_free(test, &win);
 }
 
-/* Loops in vmap_leak_rounds(), and the pages of each. */
+/* Rounds of vmap_leak_rounds(), and pages of each allocation. */
 #define LEAK_ROUNDS	300
 #define LEAK_PAGES	32
 
 /*
- * After many rounds through every kind of call, with purges in between, there
- * are not more pages in use than before, and a window can be had as a whole.
+ * After many rounds of all kinds of calls, with purges in between, no more
+ * pages are in use than before, and the whole window is free.
  */
 void vmap_leak_rounds(struct kunit *test)
 {
@@ -202,7 +202,7 @@ void vmap_leak_rounds(struct kunit *test)
 	}
 	after = global_node_page_state(NR_VMALLOC);
 
-	/* A quarter of what would be left if each round left its pages. */
+	/* A quarter of the pages that a leak in each round would leave. */
 	KUNIT_EXPECT_LE_MSG(test, after - before, LEAK_ROUNDS * LEAK_PAGES / 4,
 			    "pages in vmalloc areas: %ld before, %ld after %u rounds",
 			    before, after, LEAK_ROUNDS);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * KUnit suite "vmap_area": many areas at once, so that whatever serves them
- * has to be filled again, at bad moments.
+ * KUnit suite "vmap_area": many areas at a time, so that per-CPU blocks are
+ * refilled, also without memory, during migration and across CPU hotplug.
  */
 #include <linux/cpu.h>
 #include <linux/cpumask.h>
@@ -12,15 +12,15 @@
 
 #include "vmap_area_kunit.h"
 
-/* Enough areas of one page to go through more than two blocks. */
+/* Enough areas of one page to fill more than two blocks. */
 #define NR_AREAS	600
 #define NR_ROUNDS	6
 #define MAX_WORKERS	8
 
-/* Without reclaim, and without the reserves. */
+/* Allocates without reclaim and without the reserves. */
 #define POOR_GFP	(__GFP_NOWARN | __GFP_NORETRY | __GFP_NOMEMALLOC)
 
-/* Pages of an area, guard page included: sizes of all kinds. */
+/* Sizes of areas in pages, guard page included. */
 static const unsigned int sizes[] = { 2, 2, 2, 2, 5, 9, 20, 32, 40, 101, 300 };
 
 struct batch {
@@ -31,11 +31,11 @@ static unsigned int size_of(unsigned int i)
 {
 	unsigned int size = sizes[i % ARRAY_SIZE(sizes)];
 
-	/* 32-bit machines have room for small ones only, with many threads. */
+	/* With many threads, 32-bit machines have room only for small areas. */
 	return VMAP_IS_SMALL ? min(size, 9U) : size;
 }
 
-/* Returns the number of areas that there was none for. */
+/* Returns the number of failed requests. */
 static unsigned int batch_get(struct batch *batch, unsigned int from,
 			      unsigned int step)
 {
@@ -48,7 +48,7 @@ static unsigned int batch_get(struct batch *batch, unsigned int from,
 	return missing;
 }
 
-/* Returns the number of areas that were not found, or not as they were. */
+/* Returns the number of areas that were not found or have wrong sizes. */
 static unsigned int batch_put(struct batch *batch, unsigned int from,
 			      unsigned int step)
 {
@@ -80,9 +80,9 @@ static void free_held(struct list_head *held, unsigned int order)
 }
 
 /*
- * All free memory is in single pages without free neighbours: metadata must
- * not need more than that. The page lists of CPUs may have a few larger ones,
- * which are held as well.
+ * All free memory is in single pages without free neighbours, and allocations
+ * of metadata succeed. The test also holds the few larger pages that are left
+ * in the page lists of CPUs.
  */
 void vmap_refill_fragmented(struct kunit *test)
 {
@@ -118,8 +118,8 @@ void vmap_refill_fragmented(struct kunit *test)
 	vm_unmap_aliases();
 	missing += batch_get(batch, 0, 2);
 	/*
-	 * Also for who must not wait for memory. The list of pages of larger
-	 * ones, with KASAN, needs two pages in a row itself.
+	 * Requests that must not wait succeed, too. Areas above 128 pages are
+	 * left out: with KASAN their list of pages needs two adjacent pages.
 	 */
 	for (i = 0; i < 64; i++) {
 		mem = __vmalloc(min(size_of(i), 128U) * PAGE_SIZE,
@@ -166,8 +166,8 @@ static int fill_and_empty(void *data)
 }
 
 /*
- * Tasks are moved from CPU to CPU while they take what belongs to a CPU, and
- * while they fill it again.
+ * Tasks migrate between CPUs while they allocate from the current blocks of
+ * these CPUs, and while they refill them.
  */
 void vmap_refill_migrating(struct kunit *test)
 {
@@ -232,21 +232,21 @@ static int fill(void *data)
 	return 0;
 }
 
-/* Fill the batch on @cpu. */
+/* Fills the batch on @cpu. */
 static void fill_on_cpu(struct kunit *test, struct hopper *h, unsigned int cpu)
 {
 	h->task = kthread_run_on_cpu(fill, h, cpu, "vmap_fill/%u");
 	KUNIT_EXPECT_FALSE(test, IS_ERR(h->task));
 	if (!IS_ERR(h->task)) {
-		/* If it is stopped before it runs at all, it does nothing. */
+		/* A thread that is stopped before it runs does nothing. */
 		msleep(100);
 		kthread_stop(h->task);
 	}
 }
 
 /*
- * A CPU goes offline that has areas, and room for more: those are found and
- * freed by others, and when it is back, it is as good as before.
+ * A CPU with areas and a current block goes offline. Other CPUs find and free
+ * its areas, and it allocates again once it is back online.
  */
 void vmap_refill_offline(struct kunit *test)
 {

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * KUnit suite "vmap_area": no CPU sees an old mapping.
+ * KUnit suite "vmap_area": no CPU uses a stale mapping.
  *
- * After an area was freed its addresses may still be in the TLB of a CPU that
- * read them. Before they are given out again, the TLB must have been flushed.
- * So the cases read an address on every CPU, free it, purge, and try to read
- * it again on every CPU; then they map another page there and read that.
- * A skipped flush shows: an emulated arm64 or x86 CPU keeps the translation,
- * and UML keeps the mapping of its host.
+ * After a free, a TLB may still hold the addresses of an area. It must be
+ * flushed before they are reused. So the cases read an address on every CPU,
+ * free it, purge, and try to read it again on every CPU. Then they map another
+ * page there and read that. A missing flush is visible, because emulated arm64
+ * and x86 CPUs keep the translation, and UML keeps the mapping of its process.
  */
 #include <linux/cpumask.h>
 #include <linux/sched.h>
@@ -27,13 +26,13 @@ static void run_on(struct kunit *test, int cpu)
 			    "moving to CPU %d", cpu);
 }
 
-/* Back to where the round started. */
+/* Moves the case back to the CPU on which the round started. */
 static void run_home(struct kunit *test)
 {
 	run_on(test, cpumask_first(cpu_online_mask));
 }
 
-/* Every CPU must read @want at @addr. */
+/* Expects that every CPU reads @want at @addr. */
 static bool all_cpus_read(struct kunit *test, unsigned long addr, u64 want,
 			  unsigned int round)
 {
@@ -57,7 +56,7 @@ static bool all_cpus_read(struct kunit *test, unsigned long addr, u64 want,
 	return good;
 }
 
-/* No CPU may read the old contents at @addr, nothing is mapped there. */
+/* Expects that no CPU reads the old page at @addr, where none is mapped. */
 static bool no_cpu_reads_old(struct kunit *test, unsigned long addr,
 			     unsigned int round)
 {
@@ -81,7 +80,7 @@ static bool no_cpu_reads_old(struct kunit *test, unsigned long addr,
 	return good;
 }
 
-/* Two pages that say which of them is read. */
+/* Allocates two pages with different stamps. */
 static struct page **old_and_new(struct kunit *test)
 {
 	struct page **pages = vmap_pages_get(test, 2);
@@ -112,9 +111,9 @@ static struct vm_struct *map_window(struct kunit *test,
 }
 
 /*
- * A window has room for one area, so its address is reused at once: first
- * after a purge, where no CPU may reach the old page any more, then by a
- * request that has to purge by itself.
+ * The window has room for one area, so its address is reused at once. In odd
+ * rounds the case purges, and no CPU may reach the old page; in even rounds
+ * the next request must purge.
  */
 void vmap_tlb_window(struct kunit *test)
 {
@@ -143,8 +142,8 @@ void vmap_tlb_window(struct kunit *test)
 }
 
 /*
- * The same with vmap() where everybody allocates: freed addresses cannot be
- * read, and when one of them is given out again, it shows the new page.
+ * With vmap() in the whole vmalloc space, freed addresses cannot be read, and
+ * a reused one shows the new page.
  */
 void vmap_tlb_vmap(struct kunit *test)
 {
@@ -157,7 +156,7 @@ void vmap_tlb_vmap(struct kunit *test)
 		unsigned int nr = 0;
 		void *mem[96];
 
-		/* Empty the caches; they are per CPU, so stay on one. */
+		/* The caches are per CPU: empty them and stay on one CPU. */
 		vmap_drain(test);
 		run_home(test);
 		mem[0] = vmap(&pages[0], 1, VM_MAP, PAGE_KERNEL);
@@ -166,7 +165,7 @@ void vmap_tlb_vmap(struct kunit *test)
 		good &= all_cpus_read(test, old, OLD_STAMP, round);
 		vunmap(mem[0]);
 		vm_unmap_aliases();
-		/* UML retries a fault at such an address for ever. */
+		/* UML retries a fault at such an address forever. */
 		if (!IS_ENABLED(CONFIG_UML))
 			good &= no_cpu_reads_old(test, old, round);
 
@@ -190,8 +189,8 @@ void vmap_tlb_vmap(struct kunit *test)
 }
 
 /*
- * Parts of vmap blocks are flushed by vm_unmap_aliases() too, while the block
- * stays an area.
+ * vm_unmap_aliases() also flushes freed parts of vmap blocks, while the area
+ * of the block stays busy.
  */
 void vmap_tlb_map_ram(struct kunit *test)
 {

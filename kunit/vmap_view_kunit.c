@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * KUnit suite "vmap_area": what others see of the areas: /proc/vmallocinfo,
- * /proc/kcore and mem_dump_obj().
+ * KUnit suite "vmap_area": areas in /proc/vmallocinfo, /proc/kcore and
+ * mem_dump_obj().
  */
 #include <linux/fs.h>
 #include <linux/fs_context.h>
@@ -11,7 +11,7 @@
 
 #include "vmap_area_kunit.h"
 
-/* /proc/vmallocinfo as a string; /proc need not be mounted. */
+/* Returns /proc/vmallocinfo as a string; /proc need not be mounted. */
 static char *read_vmallocinfo(struct kunit *test)
 {
 	struct file_system_type *type = get_fs_type("proc");
@@ -50,8 +50,8 @@ static char *read_vmallocinfo(struct kunit *test)
 }
 
 /*
- * How many lines of @text have @size in the second column and @word behind
- * it. Addresses are hashed, so areas are recognized by an odd size.
+ * Returns the number of lines of @text with @size in the second column and
+ * @word after it. Addresses are hashed, so unusual sizes identify areas.
  */
 static unsigned int count_lines(const char *text, unsigned long size,
 				const char *word)
@@ -72,8 +72,9 @@ static unsigned int count_lines(const char *text, unsigned long size,
 }
 
 /*
- * Every live area has exactly one line with its size and kind, a vm_map_ram
- * area too; freed ones have none, or one as unpurged until the purge.
+ * Every busy area has exactly one line with its size and kind, also one of
+ * vm_map_ram(). A freed area has at most one line as unpurged before the purge,
+ * and none after it.
  */
 void vmap_view_vmallocinfo(struct kunit *test)
 {
@@ -147,8 +148,8 @@ static long vread(void *to, unsigned long from, size_t len)
 }
 
 /*
- * What /proc/kcore reads: contents of areas in the order of their addresses,
- * zeroes for guard pages, holes, freed and unmapped areas, from any start.
+ * /proc/kcore reads, from any address, the contents of areas in ascending
+ * order, and zeroes for guard pages, free ranges, and freed or unmapped areas.
  */
 void vmap_view_vread(struct kunit *test)
 {
@@ -204,7 +205,7 @@ void vmap_view_vread(struct kunit *test)
 	vmap_win_expect_free(test, &win);
 }
 
-/* mem_dump_obj() knows a live area by its start, and forgets a freed one. */
+/* mem_dump_obj() reports a busy area by its start, and no freed area. */
 void vmap_view_dump_obj(struct kunit *test)
 {
 	const struct vmap_win win = vmap_win_get(test, SZ_1M);
@@ -220,7 +221,7 @@ void vmap_view_dump_obj(struct kunit *test)
 				   __func__);
 	KUNIT_ASSERT_NOT_NULL(test, mem);
 
-	/* It does not wait for locks, so it may miss. */
+	/* It does not wait for locks, so it may miss the area. */
 	while (!known && --tries) {
 		pr_info("vmap_area:");
 		known = vmalloc_dump_obj(mem);

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * KUnit suite "vmap_area": requests that name a window of addresses.
+ * KUnit suite "vmap_area": requests for a window of addresses.
  */
 #include <linux/slab.h>
 
 #include "vmap_area_kunit.h"
 
-/* First @size bytes of a window. */
+/* Returns the first @size bytes of a window. */
 static struct vmap_win first_bytes(struct vmap_win win, unsigned long size)
 {
 	return (struct vmap_win){ win.start, win.start + size };
 }
 
-/* A window of exactly the requested size is enough, with any alignment it has. */
+/* A window of exactly the requested size is enough at any alignment it has. */
 void vmap_window_exact(struct kunit *test)
 {
 	static const unsigned int nr[] = {
@@ -44,8 +44,8 @@ void vmap_window_exact(struct kunit *test)
 }
 
 /*
- * One page less than needed is refused, with and without guard page, with the
- * alignment out of reach, and a refused request leaves nothing behind.
+ * A window that is one page too small, with or without guard page, or that has
+ * no aligned start, refuses the request. The request leaves nothing behind.
  */
 void vmap_window_too_small(struct kunit *test)
 {
@@ -70,14 +70,14 @@ void vmap_window_too_small(struct kunit *test)
 				      nr[i], less.start, less.end);
 	}
 
-	/* Large enough, but no aligned address has enough room behind it. */
+	/* Large enough, but no aligned address has enough room after it. */
 	odd.start = win.start + PAGE_SIZE;
 	odd.end = win.start + SZ_2M - PAGE_SIZE;
 	vm = vmap_area_get(&odd, SZ_1M, SZ_1M, VM_NO_GUARD, VMAP_GFP);
 	KUNIT_EXPECT_NULL_MSG(test, vm, "1 MiB aligned to 1 MiB in %#lx-%#lx",
 			      odd.start, odd.end);
 
-	/* Empty, inverted, and at the very end of the address space. */
+	/* Empty, inverted, and at the end of the address space. */
 	odd = first_bytes(win, 0);
 	KUNIT_EXPECT_NULL(test, vmap_area_get(&odd, PAGE_SIZE, 1, VM_NO_GUARD,
 					      VMAP_GFP));
@@ -92,7 +92,7 @@ void vmap_window_too_small(struct kunit *test)
 	vmap_win_expect_free(test, &win);
 }
 
-/* Whatever the window, the area lies inside it. */
+/* Areas are inside random windows. */
 void vmap_window_inside(struct kunit *test)
 {
 	const struct vmap_win win = vmap_win_get(test, SZ_16M);
@@ -123,7 +123,7 @@ void vmap_window_inside(struct kunit *test)
 			continue;
 		}
 
-		/* All of it is free, so only the alignment can be in the way. */
+		/* All of it is free, so only the alignment can prevent a fit. */
 		KUNIT_EXPECT_GT_MSG(test,
 				    ALIGN(sub.start, align) + pages * PAGE_SIZE,
 				    sub.end,
@@ -134,7 +134,7 @@ void vmap_window_inside(struct kunit *test)
 	vmap_win_expect_free(test, &win);
 }
 
-/* Take single pages until there are none; each must be new. Return how many. */
+/* Reserves single pages until none is left. Returns their number. */
 static unsigned int fill(struct kunit *test, const struct vmap_win *win,
 			 struct vm_struct **vm, unsigned int max)
 {
@@ -150,8 +150,8 @@ static unsigned int fill(struct kunit *test, const struct vmap_win *win,
 }
 
 /*
- * The first and the last pages of the vmalloc space can be used like all
- * others: what no area holds is given out, up to the last page.
+ * The first and the last pages of the vmalloc space are used like all others:
+ * every free page is handed out.
  */
 void vmap_window_ends(struct kunit *test)
 {
@@ -167,7 +167,7 @@ void vmap_window_ends(struct kunit *test)
 		unsigned int got = 0, tries = 5, left;
 		unsigned long addr, hole = 0;
 
-		/* Others may free something here meanwhile: try again. */
+		/* Other users may free pages here meanwhile: try again. */
 		do {
 			got += fill(test, &ends[i], vm + got, 64 - got);
 			for (left = 0, addr = ends[i].start; addr < ends[i].end;
@@ -191,8 +191,8 @@ void vmap_window_ends(struct kunit *test)
 }
 
 /*
- * A window outside the vmalloc space is served from that window, and what is
- * freed there does not come back from a request for the vmalloc space.
+ * Requests for a window outside the vmalloc space are served from it, and its
+ * freed ranges are not used for requests for the vmalloc space.
  */
 void vmap_window_foreign(struct kunit *test)
 {
@@ -228,9 +228,9 @@ void vmap_window_foreign(struct kunit *test)
 }
 
 /*
- * A window that is full refuses, gives every freed page out again (found by
- * the request itself, without a purge by the case), refuses what fits only in
- * total, and is whole again at the end.
+ * A full window refuses requests. Every freed page is handed out again, to a
+ * request that purges by itself. A request that fits only into the sum of all
+ * free pages is refused. At the end the whole window is free.
  */
 void vmap_window_exhaust(struct kunit *test)
 {
@@ -271,7 +271,7 @@ void vmap_window_exhaust(struct kunit *test)
 	}
 }
 
-/* The same with mapped memory and guard pages: 32 areas fit into 64 pages. */
+/* With mapped memory and guard pages, 32 areas of a page fit into 64 pages. */
 void vmap_window_exhaust_mapped(struct kunit *test)
 {
 	const struct vmap_win win = vmap_win_get(test, 64 * PAGE_SIZE);
@@ -303,8 +303,8 @@ void vmap_window_exhaust_mapped(struct kunit *test)
 }
 
 /*
- * A window whose pages all wait for the purge is as good as a free one for a
- * request that may sleep: it purges by itself, for any size.
+ * A request that may sleep is served from a window whose pages are all lazy:
+ * it purges by itself, for any size.
  */
 void vmap_window_reuse_lazy(struct kunit *test)
 {
