@@ -108,10 +108,13 @@ extern const struct bench_case bench_burst_cases[];
 extern const struct bench_case bench_cross_cases[];
 extern const struct bench_case bench_lookup_cases[];
 extern const struct bench_case bench_purge_cases[];
+extern const struct bench_case bench_aliases_cases[];
 extern const struct bench_case bench_latency_cases[];
 extern const struct bench_case bench_memory_cases[];
 
 /* run.c */
+void bench_mark_begin(const char *name, const char *part, u32 ops);
+void bench_mark_end(void);
 int bench_run_case(struct bench_run *run);
 bool bench_get_areas(struct vm_struct **vms, unsigned long n, unsigned long pages);
 void bench_free_areas(struct vm_struct **vms, unsigned long n);

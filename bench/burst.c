@@ -15,7 +15,9 @@ struct burst {
 	struct vm_struct **vms;
 };
 
-enum burst_order { IN_ORDER, REVERSE, RANDOM };
+enum burst_order { IN_ORDER, REVERSE, RANDOM, LARGE };
+/* Pages of an area of the burst of large ones, which no allocator serves from a block. */
+#define LARGE_PAGES 2048
 
 static void burst_teardown(struct bench_worker *w)
 {
@@ -62,6 +64,7 @@ static int burst_setup(struct bench_worker *w)
 static int burst_phase(struct bench_worker *w, unsigned int phase)
 {
 	struct burst *burst = w->data;
+	unsigned long size = (w->run->c->arg == LARGE ? LARGE_PAGES : 1) * PAGE_SIZE;
 	u32 i;
 
 	for (i = 0; i < w->ops; i++) {
@@ -69,7 +72,7 @@ static int burst_phase(struct bench_worker *w, unsigned int phase)
 			free_vm_area(burst->vms[burst->order[i]]);
 			burst->vms[burst->order[i]] = NULL;
 		} else {
-			burst->vms[i] = get_vm_area(PAGE_SIZE, VM_ALLOC);
+			burst->vms[i] = get_vm_area(size, VM_ALLOC);
 			if (!burst->vms[i])
 				return -ENOMEM;
 		}
@@ -169,8 +172,8 @@ static int mixed_phase(struct bench_worker *w, unsigned int phase)
 	return 0;
 }
 
-#define BURST(label, o) \
-	{ .name = "burst_" label, .ops = 3000, .arg = o, .phases = { "alloc", "free" }, \
+#define BURST(label, o, n) \
+	{ .name = label, .ops = n, .arg = o, .phases = { "alloc", "free" }, \
 	  .worker_setup = burst_setup, .worker_teardown = burst_teardown, \
 	  .phase = burst_phase, .untimed = purge }
 #define FRAGMENTED(pages) \
@@ -178,9 +181,10 @@ static int mixed_phase(struct bench_worker *w, unsigned int phase)
 	  .teardown = holes_teardown, .phase = bench_area_pairs }
 
 const struct bench_case bench_burst_cases[] = {
-	BURST("order", IN_ORDER),
-	BURST("reverse", REVERSE),
-	BURST("random", RANDOM),
+	BURST("burst_order", IN_ORDER, 3000),
+	BURST("burst_reverse", REVERSE, 3000),
+	BURST("burst_random", RANDOM, 3000),
+	BURST("large_burst", LARGE, 300),
 	FRAGMENTED(1),
 	FRAGMENTED(4),
 	{ .name = "mixed", .ops = 8000, .worker_setup = mixed_setup,

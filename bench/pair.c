@@ -3,11 +3,13 @@
  * Get one and give it back: areas, vmalloc(), vmap(), vm_map_ram(), and
  * kmalloc() as a floor.
  */
+#include <linux/atomic.h>
 #include <linux/gfp.h>
 #include <linux/mm.h>
 #include <linux/sched.h>
 #include <linux/sizes.h>
 #include <linux/slab.h>
+#include <linux/spinlock.h>
 
 #include "bench.h"
 
@@ -61,6 +63,20 @@ static __always_inline bool align_pair(const struct bench_case *c, struct bench_
 	return aligned_pair(PAGE_SIZE, c->arg);
 }
 
+/* Two ranges with a fixed distance, as the percpu allocator gets them for two nodes. */
+static __always_inline bool percpu_pair(const struct bench_case *c, struct bench_worker *w)
+{
+	static const unsigned long offsets[] = { 0, SZ_16M };
+	static const size_t sizes[] = { SZ_256K, SZ_256K };
+	struct vm_struct **vms = pcpu_get_vm_areas(offsets, sizes, 2, SZ_64K,
+						   GFP_KERNEL);
+
+	if (!vms)
+		return false;
+	pcpu_free_vm_areas(vms, 2);
+	return true;
+}
+
 /* A kernel stack as kernel/fork.c gets it: on arm64 four pages and a guard page at 32 KiB. */
 static __always_inline bool stack_pair(const struct bench_case *c, struct bench_worker *w)
 {
@@ -77,6 +93,27 @@ static __always_inline bool kmalloc_pair(const struct bench_case *c, struct benc
 	/* Keep the compiler from removing the pair. */
 	barrier_data(p);
 	kfree(p);
+	return true;
+}
+
+static DEFINE_SPINLOCK(known_lock);
+static atomic_t known_atomic;
+static int known_word;
+
+/* What scripts/bench-test knows the counts of: see known() there. */
+static __always_inline bool known_pair(const struct bench_case *c, struct bench_worker *w)
+{
+	spin_lock(&known_lock);
+	asm volatile(".rept 500\n\tnop\n\t.endr");
+	spin_unlock(&known_lock);
+	atomic_inc(&known_atomic);
+	atomic_inc(&known_atomic);
+	atomic_inc(&known_atomic);
+	smp_mb();
+	smp_mb();
+	smp_store_release(&known_word, 1);
+	smp_store_release(&known_word, 2);
+	smp_store_release(&known_word, 3);
 	return true;
 }
 
@@ -150,12 +187,14 @@ static int pair##_phase(struct bench_worker *w, unsigned int nr) \
 	return 0; \
 }
 
+PAIR_PHASE(known_pair)
 PAIR_PHASE(kmalloc_pair)
 PAIR_PHASE(area_pair)
 PAIR_PHASE(vmalloc_pair)
 PAIR_PHASE(stack_pair)
 PAIR_PHASE(align_pair)
 PAIR_PHASE(ioremap_pair)
+PAIR_PHASE(percpu_pair)
 PAIR_PHASE(vmap_pair)
 PAIR_PHASE(map_ram_pair)
 
@@ -175,6 +214,7 @@ int bench_area_pairs(struct bench_worker *w, unsigned int nr)
 	  .phase = ioremap_pair_phase }
 
 const struct bench_case bench_pair_cases[] = {
+	{ .name = "known", .ops = 2000, .phase = known_pair_phase },
 	{ .name = "kmalloc_pair", .ops = 20000, .phase = kmalloc_pair_phase },
 	/* Enough for several purges in each pass: 4096 pairs are 8192 lazy pages. */
 	{ .name = "area_pair", .ops = 20000, .arg = 1, .phase = area_pair_phase },
@@ -197,6 +237,7 @@ const struct bench_case bench_pair_cases[] = {
 	{ .name = "stack", .ops = 4000, .phase = stack_pair_phase },
 	{ .name = "align_64k", .ops = 5000, .arg = SZ_64K, .phase = align_pair_phase },
 	{ .name = "align_2m", .ops = 2000, .arg = SZ_2M, .phase = align_pair_phase },
+	{ .name = "percpu", .ops = 1000, .phase = percpu_pair_phase },
 	IOREMAP("4k", SZ_4K, 8000),
 	IOREMAP("64k", SZ_64K, 4000),
 	IOREMAP("1m", SZ_1M, 1000),

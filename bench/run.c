@@ -26,6 +26,8 @@ struct bench_step {
 	struct completion done;
 	atomic_t running;
 	unsigned int phase;
+	/* The first pass does not count. */
+	unsigned int pass;
 	bool stop;
 };
 
@@ -43,11 +45,37 @@ static u32 scaled(const struct bench_run *run, u32 ops)
 	return max_t(u64, 1, div_u64((u64)ops * run->scale, 100));
 }
 
-static void worker_phase(struct bench_worker *w, unsigned int phase)
+/**
+ * bench_mark_begin() - what this CPU runs from now on is measured
+ * @name: of the case
+ * @part: of the case: a phase, or a metric; empty if it has only one
+ * @ops: operations up to bench_mark_end()
+ *
+ * Does nothing. The plugin of scripts/profile reads the arguments, so they must
+ * be in their registers, and the functions must stay functions.
+ */
+noinline void bench_mark_begin(const char *name, const char *part, u32 ops)
 {
+	asm volatile("" : : "r" (name), "r" (part), "r" (ops) : "memory");
+}
+
+/* What this CPU runs from now on is not measured any more. */
+noinline void bench_mark_end(void)
+{
+	asm volatile("" : : : "memory");
+}
+
+static void worker_phase(struct bench_worker *w, const struct bench_step *step)
+{
+	const struct bench_case *c = w->run->c;
+
+	if (step->pass)
+		bench_mark_begin(c->name, c->phases[step->phase] ?: "", w->ops);
 	w->start = ktime_get_ns();
-	w->err = w->run->c->phase(w, phase);
+	w->err = c->phase(w, step->phase);
 	w->end = ktime_get_ns();
+	if (step->pass)
+		bench_mark_end();
 }
 
 static int worker_thread(void *arg)
@@ -60,7 +88,7 @@ static int worker_thread(void *arg)
 		if (step->stop)
 			return 0;
 		if (!thread->w->err)
-			worker_phase(thread->w, step->phase);
+			worker_phase(thread->w, step);
 		if (atomic_dec_and_test(&step->running))
 			complete(&step->done);
 	}
@@ -111,6 +139,7 @@ static int run_passes(struct bench_run *run, struct bench_thread *threads,
 	unsigned int pass, phase;
 
 	for (pass = 0; pass <= BENCH_PASSES; pass++) {
+		step->pass = pass;
 		for (phase = 0; phase < phases; phase++) {
 			u64 ns = run_phase(run, threads, step, phase);
 

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0
 """One boot of a plan: through qemu/run, to a record of the stored result."""
 
+import functools
 import os
 import re
 import subprocess
 import time
 
+import counts
 from lines import Broken, Guest
 from plan import INSTRUMENTS
 
@@ -19,6 +21,9 @@ def arguments(plan, allocator, seed, kernel, initramfs, log):
     """Return the command line of one boot."""
     # Other tests that a kernel may have built in stay out of the way.
     append = ["kunit.enable=0", "test_vmalloc.run_test_mask=0"]
+    if INSTRUMENTS[plan.instrument].counted:
+        # Functions are where the symbols of vmlinux are.
+        append.append("nokaslr")
     if plan.run:
         append += [f"vmap_bench.run={plan.run}", f"vmap_bench.threads={','.join(map(str, plan.threads))}",
                    f"vmap_bench.scale={plan.scale}", f"vmap_bench.seed={seed}"]
@@ -29,13 +34,27 @@ def arguments(plan, allocator, seed, kernel, initramfs, log):
         append.append("bench_sweep=" + ",".join(f"{threads}:{mask:#x}:{loops}" for threads, mask, loops in plan.sweep))
         append += [f"bench_page_tables={int(plan.page_tables)}", f"bench_warm_up={int(plan.warm_up)}"]
     command = [os.path.join(REPO, "qemu/run"), kernel, "--allocator", allocator, "--cpus", str(plan.cpus), "--mem", str(plan.mem),
-               "--timeout", str(plan.timeout), "--log", log, "--append", " ".join(append), *INSTRUMENTS[plan.instrument].options]
+               "--timeout", str(plan.timeout), "--log", log, "--append", " ".join(append),
+               *(INSTRUMENTS[plan.instrument].options if plan.options is None else plan.options)]
     if kernel.startswith("uml"):
         return command
     command += ["--seed", str(seed)]
+    if INSTRUMENTS[plan.instrument].counted:
+        command += ["--plugin", counts.specification(symbols_of(kernel), counts_of(log))]
     if needs_initramfs(plan):
         command += ["--initramfs", initramfs, "--end-marker", "vmap_bench: guest end"]
     return command
+
+
+@functools.cache
+def symbols_of(kernel):
+    """Return the functions of a kernel."""
+    return counts.Symbols(kernel)
+
+
+def counts_of(log):
+    """Return the file that the plugin of QEMU writes beside a console log."""
+    return log + ".counts"
 
 
 def end_all():

@@ -34,6 +34,7 @@ class Plan:
     warm_up: bool = False  # a short run before each of them, so that an emulator has translated the code
     mem: int = 2048  # MiB of the guest
     timeout: int = 300  # seconds
+    options: tuple | None = None  # of qemu/run, instead of those of the instrument
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,6 +47,7 @@ class Instrument:
     absolute: bool  # figures of two days can be compared as they are
     options: tuple  # of qemu/run
     parallel: bool = False  # boots do not disturb each other
+    counted: bool = False  # by a plugin of QEMU, see counts.py
 
 
 # Built and weighed, not booted: the image without the allocator.
@@ -56,6 +58,8 @@ INSTRUMENTS = {
                          "CPUs take turns on one host thread", "instructions", True, ("--icount",), True),
     "lockstat": Instrument("arm64-lockstat", "as icount, in a kernel with CONFIG_LOCK_STAT: the longest hold of any lock, counted by "
                            "the kernel, lockdep's own work included", "instructions", True, ("--icount",), True),
+    "holds": Instrument("arm64-bench", "as icount: instructions under a spinlock of the allocators, counted by a plugin of QEMU",
+                        "instructions", True, ("--icount",), True, True),
     "wall": Instrument("arm64-bench", "QEMU cortex-a72, -accel tcg,thread=multi: wall clock of emulation, sides in turns",
                        "nanoseconds", False, ("--accel", "threads", "--prealloc")),
     "overcommit": Instrument("arm64-bench", "as wall, with more guest CPUs than the host has", "nanoseconds", False, ("--accel", "threads", "--prealloc")),

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What bench/plugin/count.c, a plugin of QEMU, counts in the measured parts of a case."""
+
+import bisect
+import os
+import re
+import subprocess
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+CACHE = os.environ.get("VMAP_RUST_CACHE", "")
+PLUGIN = os.path.join(CACHE, "build/plugin/count.so")
+# Functions whose calls are counted, as far as a kernel has them: the flush of the TLBs of all CPUs, and on x86 the interrupts by which
+# one CPU has others run a function. On arm64 the flush is inline and sends no interrupt: its TLBI instructions are counted.
+FLUSH = "flush_tlb_kernel_range"
+INTERRUPTS = ("asm_sysvec_call_function", "asm_sysvec_call_function_single")
+LOCKS = ("_raw_spin_lock", "_raw_spin_lock_irqsave", "_raw_spin_lock_irq", "_raw_spin_lock_bh", "_raw_spin_trylock")
+UNLOCKS = ("_raw_spin_unlock", "_raw_spin_unlock_irqrestore", "_raw_spin_unlock_irq", "_raw_spin_unlock_bh")
+# Parts of a kernel, and the objects that their functions are in.
+PARTS = {"allocator": ("mm/vmap_rust/rust/vmap_rust.o", "mm/vmap_rust/vmap_rust.o"), "mm/vmalloc.c": ("mm/vmalloc.o",),
+         "maple tree": ("lib/maple_tree.o",), "benchmark": ("mm/vmap_rust/bench/vmap_bench.o",)}
+REST = "rest of the kernel"
+
+
+class Bad(Exception):
+    """Counts that cannot be used; the message is one line."""
+
+
+def _functions(path):
+    """(address, name) of each function of a program or an object, in the order of addresses."""
+    done = subprocess.run(["llvm-nm", "--demangle", "--numeric-sort", "--defined-only", path], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Bad(f"cannot read the symbols of {path}: {done.stderr.strip() or 'llvm-nm failed'}")
+    return [(int(addr, 16), name) for addr, name in re.findall(r"^([0-9a-f]+) [tTwW] (.*)$", done.stdout, re.M)]
+
+
+class Symbols:
+    """The functions of a kernel that was built."""
+
+    def __init__(self, kernel):
+        """kernel: a configuration."""
+        folder = os.path.join(CACHE, "build", kernel)
+        functions = _functions(os.path.join(folder, "vmlinux"))
+        self._starts = [addr for addr, _ in functions]
+        self._names = [name for _, name in functions]
+        self._addresses = {name: addr for addr, name in reversed(functions)}
+        self._parts = {name: part for part, objects in PARTS.items() for path in objects
+                       if os.path.exists(os.path.join(folder, path)) for _, name in _functions(os.path.join(folder, path))}
+
+    def address(self, name):
+        """Return where a function begins, or None."""
+        return self._addresses.get(name)
+
+    def name(self, addr):
+        """Return the function that an address is in. What was inlined belongs to the function around it."""
+        at = bisect.bisect_right(self._starts, addr) - 1
+        return self._names[at] if at >= 0 else f"{addr:#x}"
+
+    def part(self, name):
+        """Return the part of the kernel that a function belongs to."""
+        return self._parts.get(name, REST)
+
+
+def specification(symbols, out):
+    """Return what qemu/run --plugin takes, for counts that go to the file out."""
+    words = [PLUGIN, f"out={out}"]
+    # A kernel for arm64 may have a copy of the inline function that most callers do not use.
+    calls = [FLUSH, *INTERRUPTS] if symbols.address(INTERRUPTS[0]) else []
+    for kind, names, must in (("begin", ["bench_mark_begin"], True), ("end", ["bench_mark_end"], True),
+                              ("call", calls, False), ("lock", LOCKS, False), ("unlock", UNLOCKS, False)):
+        for name in names:
+            addr = symbols.address(name)
+            if addr:
+                words.append(f"{kind}={addr:x}")
+            elif must:
+                raise Bad(f"the kernel has no {name}(): it was built without CONFIG_VMAP_RUST_BENCH, or with an older bench/")
+    return ",".join(words)
+
+
+@dataclass
+class Cost:
+    """What was executed."""
+
+    insns: int = 0
+    rmw: int = 0
+    barriers: int = 0
+    ordered: int = 0
+    tlbi: int = 0
+    times: int = 0
+
+    def add(self, insns, rmw, barriers, ordered, tlbi, times):
+        """Add a block of code that ran so many times."""
+        self.insns += insns * times
+        self.rmw += rmw * times
+        self.barriers += barriers * times
+        self.ordered += ordered * times
+        self.tlbi += tlbi * times
+        self.times += times
+
+
+@dataclass
+class Window:
+    """One part of a case."""
+
+    case: str
+    part: str
+    ops: int
+    passes: int
+    cpus: dict = field(default_factory=dict)  # CPU -> (instructions in its parts, instructions while any part was open)
+    functions: dict = field(default_factory=lambda: defaultdict(Cost))
+    calls: dict = field(default_factory=lambda: defaultdict(int))
+    holds: dict = field(default_factory=dict)  # (lock, function that took it) -> (times, instructions, longest)
+
+    @property
+    def total(self):
+        """The sum of all functions."""
+        total = Cost()
+        for cost in self.functions.values():
+            for name in ("insns", "rmw", "barriers", "ordered", "tlbi"):
+                setattr(total, name, getattr(total, name) + getattr(cost, name))
+        return total
+
+
+def read(path, symbols):
+    """Return the windows of a file of the plugin. Raises Bad if it is not complete."""
+    try:
+        with open(path, encoding="ascii") as file:
+            lines = file.read().split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise Bad(f"{path}: the plugin wrote nothing: {error}") from None
+    if lines[-2:] != ["end", ""]:
+        raise Bad(f"{path}: is cut off")
+    windows = []
+    try:
+        for line in lines[:-2]:
+            kind, number, *words = line.split(" ")
+            if kind == "window":
+                windows.append(Window(words[0], words[1], int(words[2]), int(words[3])))
+                continue
+            window = windows[int(number)]
+            if kind == "cpu":
+                window.cpus[int(words[0])] = (int(words[1]), int(words[2]))
+            elif kind == "block":
+                window.functions[symbols.name(int(words[0], 16))].add(*map(int, words[1:]))
+            elif kind == "call":
+                window.calls[symbols.name(int(words[0], 16))] += int(words[1])
+            elif kind == "hold":
+                key = (int(words[0], 16), symbols.name(int(words[1], 16)))
+                times, insns, longest = window.holds.get(key, (0, 0, 0))
+                window.holds[key] = (times + int(words[2]), insns + int(words[3]), max(longest, int(words[4])))
+            else:
+                raise ValueError(kind)
+    except (ValueError, IndexError, TypeError) as error:
+        raise Bad(f"{path}: cannot read the line: {line}") from error
+    return windows

@@ -1,0 +1,510 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Plugin of QEMU: counts what a guest kernel executes in the measured parts of
+ * the benchmark.
+ *
+ * A part is what runs on a virtual CPU between bench_mark_begin() and
+ * bench_mark_end() of bench/run.c. Arguments, addresses in hexadecimal:
+ *
+ *   out=FILE      where the counts go when the guest ends
+ *   begin=ADDR    bench_mark_begin(case, part, ops); end=ADDR: bench_mark_end()
+ *   call=ADDR     a function whose calls are counted, on any CPU while a part
+ *                 is open; may be given often
+ *   lock=ADDR     a function that takes a spinlock, its first argument
+ *   unlock=ADDR   a function that releases one
+ *
+ * Lines of the file, a window being a case and a part of it:
+ *
+ *   window N CASE PART OPS PASSES
+ *   cpu N CPU OWN ALL               instructions in its part, and in any part
+ *   block N ADDR INSNS RMW BARRIERS ORDERED TLBI TIMES
+ *   call N ADDR TIMES
+ *   hold N LOCK CALLER TIMES INSNS LONGEST
+ *   end
+ *
+ * All virtual CPUs must take turns on one host thread, as with -icount.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "qemu-plugin.h"
+
+QEMU_PLUGIN_EXPORT int qemu_plugin_version = QEMU_PLUGIN_VERSION;
+
+#define MAX_WINDOWS 128
+#define MAX_CPUS 64
+#define MAX_HOOKS 64
+#define MAX_DEPTH 16
+#define BUCKETS (1 << 16)
+#define HOLD_BUCKETS (1 << 12)
+
+/* What one instruction is. */
+struct kinds {
+	uint32_t rmw;
+	uint32_t barriers;
+	uint32_t ordered;
+	uint32_t tlbi;
+};
+
+/* A block of code that QEMU translates as one. */
+struct block {
+	struct block *next;
+	uint64_t addr;
+	uint32_t insns;
+	struct kinds kinds;
+	/* How often it ran, for each window; NULL before the first time. */
+	uint64_t *times;
+};
+
+struct window {
+	char name[64];
+	char part[32];
+	uint64_t ops;
+	uint64_t passes;
+	uint64_t own[MAX_CPUS];
+	uint64_t all[MAX_CPUS];
+	uint64_t calls[MAX_HOOKS];
+};
+
+/* All holds of a lock that one caller took. */
+struct holds {
+	struct holds *next;
+	int window;
+	uint64_t lock;
+	uint64_t caller;
+	uint64_t times;
+	uint64_t insns;
+	uint64_t longest;
+};
+
+struct held {
+	uint64_t lock;
+	uint64_t caller;
+	uint64_t start;
+	bool is_waiting;
+};
+
+struct cpu {
+	/* Instructions since the guest began. */
+	uint64_t insns;
+	/* 0 if no part is open here, else the window's number and 1. */
+	int window;
+	struct qemu_plugin_register *args[3];
+	struct qemu_plugin_register *link;
+	struct held held[MAX_DEPTH];
+	int depth;
+};
+
+enum hook_kind { HOOK_BEGIN, HOOK_END, HOOK_CALL, HOOK_LOCK, HOOK_UNLOCK };
+
+struct hook {
+	enum hook_kind kind;
+	uint64_t addr;
+};
+
+static struct block *blocks[BUCKETS];
+static struct holds *all_holds[HOLD_BUCKETS];
+static struct window windows[MAX_WINDOWS];
+static int n_windows, open_parts, last_window;
+static struct cpu cpus[MAX_CPUS];
+static struct hook hooks[MAX_HOOKS];
+static int n_hooks;
+static const char *out_path;
+static bool is_arm64;
+static GByteArray *buffer;
+
+static void fail(const char *why)
+{
+	fprintf(stderr, "count: error: %s\n", why);
+	exit(1);
+}
+
+static void *zalloc(size_t size)
+{
+	void *p = calloc(1, size);
+
+	if (!p)
+		fail("no memory");
+	return p;
+}
+
+/*
+ * An exclusive pair counts once for each store-exclusive: for each attempt to
+ * store. Acquire and release loads and stores are "ordered"; where an RMW has
+ * that too, it is only an RMW.
+ */
+static void classify_arm64(uint32_t insn, struct kinds *k)
+{
+	/* DSB, DMB, ISB. */
+	if ((insn & 0xfffff0ff) == 0xd503309f || (insn & 0xfffff0ff) == 0xd50330bf ||
+	    (insn & 0xfffff0ff) == 0xd50330df)
+		k->barriers++;
+	else if ((insn & 0xfff8f000) == 0xd5088000)
+		k->tlbi++;
+	else if ((insn & 0x3f000000) == 0x08000000) {
+		bool o2 = insn >> 23 & 1, load = insn >> 22 & 1, o1 = insn >> 21 & 1;
+
+		if (o2 && o1)
+			k->rmw++; /* CAS */
+		else if (o2)
+			k->ordered++; /* LDAR, STLR and their limited kind */
+		else if (o1 && !(insn >> 31))
+			k->rmw++; /* CASP */
+		else if (!load)
+			k->rmw++; /* STXR, STXP */
+	} else if ((insn & 0x3f200c00) == 0x38200000) {
+		uint32_t opc = insn >> 12 & 15;
+
+		if (opc == 12)
+			k->ordered++; /* LDAPR */
+		else if (opc <= 8)
+			k->rmw++; /* LDADD ... LDUMIN, SWP */
+	} else if ((insn & 0x3f200c00) == 0x19000000) {
+		k->ordered++; /* LDAPUR, STLUR */
+	}
+}
+
+static void classify_x86(const uint8_t *code, size_t length, struct kinds *k)
+{
+	bool is_locked = false;
+	size_t i;
+
+	for (i = 0; i < length; i++) {
+		uint8_t byte = code[i];
+
+		if (byte == 0xf0)
+			is_locked = true;
+		else if (byte != 0x66 && byte != 0x67 && byte != 0xf2 && byte != 0xf3 &&
+			 byte != 0x2e && byte != 0x3e && byte != 0x26 && byte != 0x36 &&
+			 byte != 0x64 && byte != 0x65 && (byte & 0xf0) != 0x40)
+			break;
+	}
+	if (is_locked)
+		k->rmw++;
+	else if (i + 1 < length && (code[i] & 0xfe) == 0x86 && code[i + 1] < 0xc0)
+		k->rmw++; /* XCHG with memory */
+	else if (i + 2 < length && code[i] == 0x0f && code[i + 1] == 0xae && code[i + 2] >= 0xe8)
+		k->barriers++; /* LFENCE, MFENCE, SFENCE */
+}
+
+/* Called for each block that runs. */
+static void block_runs(unsigned int number, void *data)
+{
+	struct block *block = data;
+	struct cpu *cpu = &cpus[number];
+	struct held *held = &cpu->held[cpu->depth ? cpu->depth - 1 : 0];
+
+	/* Back from the function that takes the lock: it is taken. */
+	if (cpu->depth && held->is_waiting && held->caller == block->addr) {
+		held->is_waiting = false;
+		held->start = cpu->insns;
+	}
+	cpu->insns += block->insns;
+	if (!open_parts)
+		return;
+	windows[last_window].all[number] += block->insns;
+	if (!cpu->window)
+		return;
+	windows[cpu->window - 1].own[number] += block->insns;
+	if (!block->times)
+		block->times = zalloc(MAX_WINDOWS * sizeof(*block->times));
+	block->times[cpu->window - 1]++;
+}
+
+static uint64_t read_register(struct qemu_plugin_register *handle)
+{
+	uint64_t value = 0;
+
+	g_byte_array_set_size(buffer, 0);
+	if (!handle || qemu_plugin_read_register(handle, buffer) < 8)
+		fail("cannot read a register of the guest");
+	memcpy(&value, buffer->data, sizeof(value));
+	return value;
+}
+
+/* A string of the guest, made one word. */
+static void read_string(uint64_t addr, char *to, size_t size)
+{
+	size_t i;
+
+	for (i = 0; i < size - 1; i++) {
+		if (!qemu_plugin_read_memory_vaddr(addr + i, buffer, 1))
+			fail("cannot read the name of a case");
+		to[i] = buffer->data[0];
+		if (!to[i])
+			break;
+		if (to[i] <= ' ' || to[i] > '~')
+			to[i] = '_';
+	}
+	to[i] = 0;
+}
+
+static void part_begins(struct cpu *cpu)
+{
+	char name[sizeof(windows[0].name)], part[sizeof(windows[0].part)];
+	int i;
+
+	if (cpu->window)
+		fail("a part begins in another");
+	read_string(read_register(cpu->args[0]), name, sizeof(name));
+	read_string(read_register(cpu->args[1]), part, sizeof(part));
+	for (i = 0; i < n_windows; i++) {
+		if (!strcmp(windows[i].name, name) && !strcmp(windows[i].part, part))
+			break;
+	}
+	if (i == MAX_WINDOWS)
+		fail("too many cases");
+	if (i == n_windows) {
+		strcpy(windows[i].name, name);
+		strcpy(windows[i].part, part);
+		n_windows++;
+	}
+	windows[i].ops += read_register(cpu->args[2]) & 0xffffffff;
+	windows[i].passes++;
+	cpu->window = i + 1;
+	last_window = i;
+	open_parts++;
+}
+
+static void lock_released(struct cpu *cpu, uint64_t lock)
+{
+	struct holds *h, **bucket;
+	struct held held;
+	uint64_t insns;
+	int i;
+
+	for (i = cpu->depth; i-- > 0;) {
+		if (cpu->held[i].lock == lock)
+			break;
+	}
+	if (i < 0)
+		return;
+	held = cpu->held[i];
+	memmove(&cpu->held[i], &cpu->held[i + 1], (cpu->depth - i - 1) * sizeof(held));
+	cpu->depth--;
+	if (!cpu->window)
+		return;
+	insns = cpu->insns - held.start;
+	bucket = &all_holds[(held.lock / 8 * 31 + held.caller / 4 * 17 + cpu->window) % HOLD_BUCKETS];
+	for (h = *bucket; h; h = h->next) {
+		if (h->lock == lock && h->caller == held.caller && h->window == cpu->window - 1)
+			break;
+	}
+	if (!h) {
+		h = zalloc(sizeof(*h));
+		h->next = *bucket;
+		h->window = cpu->window - 1;
+		h->lock = lock;
+		h->caller = held.caller;
+		*bucket = h;
+	}
+	h->times++;
+	h->insns += insns;
+	if (insns > h->longest)
+		h->longest = insns;
+}
+
+/* Called when the first instruction of a hooked function runs. */
+static void hook_runs(unsigned int number, void *data)
+{
+	struct hook *hook = data;
+	struct cpu *cpu = &cpus[number];
+
+	switch (hook->kind) {
+	case HOOK_BEGIN:
+		part_begins(cpu);
+		break;
+	case HOOK_END:
+		if (!cpu->window)
+			fail("a part ends that has not begun");
+		cpu->window = 0;
+		open_parts--;
+		break;
+	case HOOK_CALL:
+		if (open_parts)
+			windows[last_window].calls[hook - hooks]++;
+		break;
+	case HOOK_LOCK:
+		if (cpu->depth == MAX_DEPTH) {
+			/* Locks that were taken elsewhere than they were released. */
+			memmove(cpu->held, cpu->held + 1, (MAX_DEPTH - 1) * sizeof(cpu->held[0]));
+			cpu->depth--;
+		}
+		cpu->held[cpu->depth++] = (struct held) {
+			.lock = read_register(cpu->args[0]), .caller = read_register(cpu->link),
+			.start = cpu->insns, .is_waiting = true,
+		};
+		break;
+	case HOOK_UNLOCK:
+		lock_released(cpu, read_register(cpu->args[0]));
+		break;
+	}
+}
+
+/* The block of this address and length; blocks are translated again and again. */
+static struct block *find_block(uint64_t addr, uint32_t insns)
+{
+	struct block **bucket = &blocks[(addr / 4 * 31 + insns) % BUCKETS], *block;
+
+	for (block = *bucket; block; block = block->next) {
+		if (block->addr == addr && block->insns == insns)
+			return block;
+	}
+	block = zalloc(sizeof(*block));
+	block->next = *bucket;
+	block->addr = addr;
+	block->insns = insns;
+	*bucket = block;
+	return block;
+}
+
+static void translated(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
+{
+	size_t n = qemu_plugin_tb_n_insns(tb), i, size;
+	struct kinds kinds = {};
+	struct block *block;
+	uint8_t code[16];
+	int h;
+
+	for (i = 0; i < n; i++) {
+		struct qemu_plugin_insn *insn = qemu_plugin_tb_get_insn(tb, i);
+		uint64_t addr = qemu_plugin_insn_vaddr(insn);
+		uint32_t word;
+
+		size = qemu_plugin_insn_data(insn, code, sizeof(code));
+		if (is_arm64 && size == 4) {
+			memcpy(&word, code, 4);
+			classify_arm64(word, &kinds);
+		} else if (!is_arm64) {
+			classify_x86(code, size, &kinds);
+		}
+		for (h = 0; h < n_hooks; h++) {
+			if (hooks[h].addr == addr)
+				qemu_plugin_register_vcpu_insn_exec_cb(insn, hook_runs,
+								       QEMU_PLUGIN_CB_R_REGS,
+								       &hooks[h]);
+		}
+	}
+	block = find_block(qemu_plugin_tb_vaddr(tb), n);
+	/* The kernel changes its code while it boots, not in a measured part. */
+	block->kinds = kinds;
+	qemu_plugin_register_vcpu_tb_exec_cb(tb, block_runs, QEMU_PLUGIN_CB_NO_REGS, block);
+}
+
+static void cpu_begins(qemu_plugin_id_t id, unsigned int number)
+{
+	static const char *const arm64[] = { "x0", "x1", "x2", "x30" };
+	static const char *const x86[] = { "rdi", "rsi", "rdx", "rip" };
+	const char *const *names = is_arm64 ? arm64 : x86;
+	qemu_plugin_reg_descriptor *descriptors;
+	GArray *registers;
+	struct cpu *cpu;
+	unsigned int i;
+	int r;
+
+	if (number >= MAX_CPUS)
+		fail("more than 64 CPUs");
+	cpu = &cpus[number];
+	registers = qemu_plugin_get_registers();
+	descriptors = (qemu_plugin_reg_descriptor *)registers->data;
+	for (i = 0; i < registers->len; i++) {
+		for (r = 0; r < 4; r++) {
+			if (!strcmp(descriptors[i].name, names[r]))
+				*(r < 3 ? &cpu->args[r] : &cpu->link) = descriptors[i].handle;
+		}
+	}
+	g_array_free(registers, 1);
+}
+
+static void write_counts(qemu_plugin_id_t id, void *data)
+{
+	FILE *out = fopen(out_path, "w");
+	struct block *block;
+	struct holds *h;
+	int i, w;
+
+	if (!out)
+		fail("cannot write the file of out=");
+	for (w = 0; w < n_windows; w++) {
+		struct window *win = &windows[w];
+
+		fprintf(out, "window %d %s %s %" PRIu64 " %" PRIu64 "\n", w, win->name,
+			*win->part ? win->part : "cost", win->ops, win->passes);
+		for (i = 0; i < MAX_CPUS; i++) {
+			if (win->all[i])
+				fprintf(out, "cpu %d %d %" PRIu64 " %" PRIu64 "\n", w, i,
+					win->own[i], win->all[i]);
+		}
+		for (i = 0; i < n_hooks; i++) {
+			if (hooks[i].kind == HOOK_CALL)
+				fprintf(out, "call %d %" PRIx64 " %" PRIu64 "\n", w,
+					hooks[i].addr, win->calls[i]);
+		}
+	}
+	for (i = 0; i < BUCKETS; i++) {
+		for (block = blocks[i]; block; block = block->next) {
+			for (w = 0; block->times && w < n_windows; w++) {
+				if (!block->times[w])
+					continue;
+				fprintf(out, "block %d %" PRIx64 " %u %u %u %u %u %" PRIu64 "\n", w,
+					block->addr, block->insns, block->kinds.rmw,
+					block->kinds.barriers, block->kinds.ordered,
+					block->kinds.tlbi, block->times[w]);
+			}
+		}
+	}
+	for (i = 0; i < HOLD_BUCKETS; i++) {
+		for (h = all_holds[i]; h; h = h->next)
+			fprintf(out, "hold %d %" PRIx64 " %" PRIx64 " %" PRIu64 " %" PRIu64 " %" PRIu64 "\n",
+				h->window, h->lock, h->caller, h->times, h->insns, h->longest);
+	}
+	fprintf(out, "end\n");
+	if (fclose(out))
+		fail("cannot write the file of out=");
+}
+
+static int add_hook(enum hook_kind kind, const char *text)
+{
+	char *rest;
+
+	if (n_hooks == MAX_HOOKS)
+		return -1;
+	hooks[n_hooks].kind = kind;
+	hooks[n_hooks].addr = strtoull(text, &rest, 16);
+	return *rest || !hooks[n_hooks++].addr ? -1 : 0;
+}
+
+QEMU_PLUGIN_EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info,
+					   int argc, char **argv)
+{
+	static const char *const kinds[] = { "begin=", "end=", "call=", "lock=", "unlock=" };
+	int i, k, bad = 0;
+
+	is_arm64 = !strcmp(info->target_name, "aarch64");
+	if (!is_arm64 && strcmp(info->target_name, "x86_64")) {
+		fprintf(stderr, "count: error: knows aarch64 and x86_64, not %s\n", info->target_name);
+		return -1;
+	}
+	for (i = 0; i < argc; i++) {
+		if (!strncmp(argv[i], "out=", 4)) {
+			out_path = strdup(argv[i] + 4);
+			continue;
+		}
+		for (k = 0; k < 5; k++) {
+			if (!strncmp(argv[i], kinds[k], strlen(kinds[k])))
+				break;
+		}
+		bad |= k == 5 || add_hook(k, argv[i] + strlen(kinds[k]));
+	}
+	if (bad || !out_path) {
+		fprintf(stderr, "count: error: wrong arguments; see bench/plugin/count.c\n");
+		return -1;
+	}
+	buffer = g_byte_array_new();
+	qemu_plugin_register_vcpu_init_cb(id, cpu_begins);
+	qemu_plugin_register_vcpu_tb_trans_cb(id, translated);
+	qemu_plugin_register_atexit_cb(id, write_counts, NULL);
+	return 0;
+}
