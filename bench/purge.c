@@ -163,6 +163,31 @@ static int drain_measure(struct bench_run *run)
 	return err;
 }
 
+/* Areas that are given back, of two sizes in turns: what was cached of one is of no use to the other. */
+#define GIVEN_BACK 64
+
+static int give_back_measure(struct bench_run *run)
+{
+	u64 values[BENCH_PASSES];
+	struct drain drain = {};
+	int pass, err;
+
+	err = drain_alloc(&drain, run, GIVEN_BACK, run->c->arg);
+	for (pass = 0; !err && pass <= BENCH_PASSES; pass++) {
+		drain.counts = pass;
+		drain.pages = run->c->arg + pass % 2;
+		err = fill(&drain) ?: bench_on_cpu(0, free_and_purge, &drain, true);
+		if (!err && pass)
+			values[pass - 1] = per_page(&drain);
+	}
+	if (!err)
+		bench_report(run, "per_page", "mns", values, BENCH_PASSES,
+			     drain.areas * (drain.pages + 1));
+	bench_free_areas(drain.vms, drain.areas);
+	kvfree(drain.vms);
+	return err;
+}
+
 static u64 drain_need(const struct bench_case *c, unsigned int threads)
 {
 	return c->arg * 512ULL;
@@ -172,6 +197,7 @@ const struct bench_case bench_purge_cases[] = {
 	{ .name = "purge_1", .arg = 1, .max_threads = 1, .measure = purge_measure },
 	{ .name = "purge_16", .arg = 16, .max_threads = 1, .measure = purge_measure },
 	{ .name = "purge_512", .arg = 512, .max_threads = 1, .measure = purge_measure },
+	{ .name = "give_back", .arg = 2048, .max_threads = 1, .measure = give_back_measure },
 	{ .name = "drain_100k_areas", .arg = DRAIN_AREAS, .max_threads = 1, .need = drain_need,
 	  .measure = drain_measure },
 	{ .name = "drain_1m_pages", .arg = 2048, .max_threads = 1, .need = drain_need,

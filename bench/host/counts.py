@@ -16,9 +16,11 @@ FLUSH = "flush_tlb_kernel_range"
 INTERRUPTS = ("asm_sysvec_call_function", "asm_sysvec_call_function_single")
 LOCKS = ("_raw_spin_lock", "_raw_spin_lock_irqsave", "_raw_spin_lock_irq", "_raw_spin_lock_bh", "_raw_spin_trylock")
 UNLOCKS = ("_raw_spin_unlock", "_raw_spin_unlock_irqrestore", "_raw_spin_unlock_irq", "_raw_spin_unlock_bh")
+# Where an interrupt of an arm64 kernel begins, and where it returns.
+IRQ, RET = "el1h_64_irq", "ret_to_kernel"
 # Parts of a kernel, and the objects that their functions are in.
 PARTS = {"allocator": ("mm/vmap_rust/rust/vmap_rust.o", "mm/vmap_rust/vmap_rust.o"), "mm/vmalloc.c": ("mm/vmalloc.o",),
-         "maple tree": ("lib/maple_tree.o",), "benchmark": ("mm/vmap_rust/bench/vmap_bench.o",)}
+         "maple tree": ("lib/maple_tree.o",), "benchmark": ("mm/vmap_rust/bench/pair.o",)}
 REST = "rest of the kernel"
 
 
@@ -56,6 +58,10 @@ class Symbols:
         at = bisect.bisect_right(self._starts, addr) - 1
         return self._names[at] if at >= 0 else f"{addr:#x}"
 
+    def functions(self, part):
+        """Return the functions of a part of the kernel."""
+        return [name for name, of in self._parts.items() if of == part]
+
     def part(self, name):
         """Return the part of the kernel that a function belongs to."""
         return self._parts.get(name, REST)
@@ -66,8 +72,10 @@ def specification(symbols, out):
     words = [PLUGIN, f"out={out}"]
     # A kernel for arm64 may have a copy of the inline function that most callers do not use.
     calls = [FLUSH, *INTERRUPTS] if symbols.address(INTERRUPTS[0]) else []
+    trees = [name for name in symbols.functions("maple tree") if name.startswith("mas_")]
     for kind, names, must in (("begin", ["bench_mark_begin"], True), ("end", ["bench_mark_end"], True),
-                              ("call", calls, False), ("lock", LOCKS, False), ("unlock", UNLOCKS, False)):
+                              ("call", calls, False), ("lock", LOCKS, False), ("unlock", UNLOCKS, False),
+                              ("tree", trees, False), ("irq", [IRQ], False), ("ret", [RET], False)):
         for name in names:
             addr = symbols.address(name)
             if addr:
@@ -99,6 +107,23 @@ class Cost:
 
 
 @dataclass
+class Hold:
+    """How often and how long one function held a lock; interrupts do not count."""
+
+    times: int = 0
+    insns: int = 0
+    longest: int = 0
+    tree: int = 0  # how often the maple tree was worked on meanwhile
+
+    def add(self, times, insns, longest, tree):
+        """Add holds that were counted together."""
+        self.times += times
+        self.insns += insns
+        self.longest = max(self.longest, longest)
+        self.tree += tree
+
+
+@dataclass
 class Window:
     """One part of a case."""
 
@@ -109,7 +134,8 @@ class Window:
     cpus: dict = field(default_factory=dict)  # CPU -> (instructions in its parts, instructions while any part was open)
     functions: dict = field(default_factory=lambda: defaultdict(Cost))
     calls: dict = field(default_factory=lambda: defaultdict(int))
-    holds: dict = field(default_factory=dict)  # (lock, function that took it) -> (times, instructions, longest)
+    holds: dict = field(default_factory=lambda: defaultdict(Hold))  # (lock, function that took it) ->
+    flushes: int = 0  # of the TLBs by TLBI instructions, each up to a DSB
 
     @property
     def total(self):
@@ -145,11 +171,41 @@ def read(path, symbols):
             elif kind == "call":
                 window.calls[symbols.name(int(words[0], 16))] += int(words[1])
             elif kind == "hold":
-                key = (int(words[0], 16), symbols.name(int(words[1], 16)))
-                times, insns, longest = window.holds.get(key, (0, 0, 0))
-                window.holds[key] = (times + int(words[2]), insns + int(words[3]), max(longest, int(words[4])))
+                # The first instruction after the call, so one before it is in the function for sure.
+                window.holds[int(words[0], 16), symbols.name(int(words[1], 16) - 1)].add(*map(int, words[2:]))
+            elif kind == "flush":
+                window.flushes = int(words[0])
             else:
                 raise ValueError(kind)
     except (ValueError, IndexError, TypeError) as error:
         raise Bad(f"{path}: cannot read the line: {line}") from error
     return windows
+
+
+def locks_of(window, symbols):
+    """Return the holds of the spinlocks of the allocators: (the tree's lock?, lock, function that took it, Hold), longest first."""
+    ours = [(lock, name, hold) for (lock, name), hold in window.holds.items() if symbols.part(name) in ("allocator", "mm/vmalloc.c", "benchmark")]
+    trees = {lock for lock, _, hold in ours if hold.tree}
+    return sorted(((lock in trees, lock, name, hold) for lock, name, hold in ours), key=lambda one: -one[3].longest)
+
+
+def results(windows, instrument, symbols, threads):
+    """Return what an instrument reports of a boot, as results of the benchmark."""
+    made = []
+    for window in windows:
+        figures = []
+        if instrument == "holds":
+            locks = locks_of(window, symbols)
+            figures = [(name, "instr", max(hold.longest for is_tree, _, _, hold in locks if is_tree in which))
+                       for name, which in (("longest_hold", (True, False)), ("tree_hold", (True,)))
+                       if any(is_tree in which for is_tree, *_ in locks)]
+        else:
+            calls = sum(window.calls[name] for name in INTERRUPTS)
+            x86 = FLUSH in window.calls
+            figures = [("flushes", "per 1,000", (window.calls[FLUSH] if x86 else window.flushes) * 1000 / window.ops),
+                       ("interrupts", "per 1,000", calls * 1000 / window.ops) if x86 else
+                       ("tlbi", "per 1,000", window.total.tlbi * 1000 / window.ops)]
+        prefix = "" if window.part == "cost" else f"{window.part}_"
+        made += [{"case": window.case, "metric": prefix + metric, "unit": unit, "threads": threads, "value": value, "ops": window.ops}
+                 for metric, unit, value in figures]
+    return made

@@ -12,6 +12,9 @@
  *                 is open; may be given often
  *   lock=ADDR     a function that takes a spinlock, its first argument
  *   unlock=ADDR   a function that releases one
+ *   tree=ADDR     a function that works on a tree with the lock held
+ *   irq=ADDR      where an interrupt of the kernel begins; ret=ADDR: where it
+ *                 returns. It does not count as part of a hold.
  *
  * Lines of the file, a window being a case and a part of it:
  *
@@ -19,7 +22,8 @@
  *   cpu N CPU OWN ALL               instructions in its part, and in any part
  *   block N ADDR INSNS RMW BARRIERS ORDERED TLBI TIMES
  *   call N ADDR TIMES
- *   hold N LOCK CALLER TIMES INSNS LONGEST
+ *   flush N TIMES                   runs of TLBI instructions up to a DSB
+ *   hold N LOCK CALLER TIMES INSNS LONGEST TREE
  *   end
  *
  * All virtual CPUs must take turns on one host thread, as with -icount.
@@ -35,7 +39,7 @@ QEMU_PLUGIN_EXPORT int qemu_plugin_version = QEMU_PLUGIN_VERSION;
 
 #define MAX_WINDOWS 128
 #define MAX_CPUS 64
-#define MAX_HOOKS 64
+#define MAX_HOOKS 256
 #define MAX_DEPTH 16
 #define BUCKETS (1 << 16)
 #define HOLD_BUCKETS (1 << 12)
@@ -66,6 +70,7 @@ struct window {
 	uint64_t own[MAX_CPUS];
 	uint64_t all[MAX_CPUS];
 	uint64_t calls[MAX_HOOKS];
+	uint64_t flushes;
 };
 
 /* All holds of a lock that one caller took. */
@@ -77,18 +82,26 @@ struct holds {
 	uint64_t times;
 	uint64_t insns;
 	uint64_t longest;
+	uint64_t tree;
 };
 
 struct held {
 	uint64_t lock;
 	uint64_t caller;
 	uint64_t start;
+	uint64_t irq_insns;
 	bool is_waiting;
+	bool is_tree;
 };
 
 struct cpu {
 	/* Instructions since the guest began. */
 	uint64_t insns;
+	/* Those of interrupts while a lock was held. */
+	uint64_t irq_insns;
+	uint64_t irq_start;
+	bool in_irq;
+	bool in_flush;
 	/* 0 if no part is open here, else the window's number and 1. */
 	int window;
 	struct qemu_plugin_register *args[3];
@@ -97,7 +110,9 @@ struct cpu {
 	int depth;
 };
 
-enum hook_kind { HOOK_BEGIN, HOOK_END, HOOK_CALL, HOOK_LOCK, HOOK_UNLOCK };
+enum hook_kind {
+	HOOK_BEGIN, HOOK_END, HOOK_CALL, HOOK_LOCK, HOOK_UNLOCK, HOOK_TREE, HOOK_IRQ, HOOK_RET,
+};
 
 struct hook {
 	enum hook_kind kind;
@@ -130,6 +145,16 @@ static void *zalloc(size_t size)
 	return p;
 }
 
+static bool is_dsb(uint32_t insn)
+{
+	return (insn & 0xfffff0ff) == 0xd503309f;
+}
+
+static bool is_tlbi(uint32_t insn)
+{
+	return (insn & 0xfff8f000) == 0xd5088000;
+}
+
 /*
  * An exclusive pair counts once for each store-exclusive: for each attempt to
  * store. Acquire and release loads and stores are "ordered"; where an RMW has
@@ -138,10 +163,10 @@ static void *zalloc(size_t size)
 static void classify_arm64(uint32_t insn, struct kinds *k)
 {
 	/* DSB, DMB, ISB. */
-	if ((insn & 0xfffff0ff) == 0xd503309f || (insn & 0xfffff0ff) == 0xd50330bf ||
+	if (is_dsb(insn) || (insn & 0xfffff0ff) == 0xd50330bf ||
 	    (insn & 0xfffff0ff) == 0xd50330df)
 		k->barriers++;
-	else if ((insn & 0xfff8f000) == 0xd5088000)
+	else if (is_tlbi(insn))
 		k->tlbi++;
 	else if ((insn & 0x3f000000) == 0x08000000) {
 		bool o2 = insn >> 23 & 1, load = insn >> 22 & 1, o1 = insn >> 21 & 1;
@@ -200,6 +225,7 @@ static void block_runs(unsigned int number, void *data)
 	if (cpu->depth && held->is_waiting && held->caller == block->addr) {
 		held->is_waiting = false;
 		held->start = cpu->insns;
+		held->irq_insns = cpu->irq_insns;
 	}
 	cpu->insns += block->insns;
 	if (!open_parts)
@@ -272,7 +298,7 @@ static void lock_released(struct cpu *cpu, uint64_t lock)
 {
 	struct holds *h, **bucket;
 	struct held held;
-	uint64_t insns;
+	uint64_t insns, irq;
 	int i;
 
 	for (i = cpu->depth; i-- > 0;) {
@@ -287,6 +313,8 @@ static void lock_released(struct cpu *cpu, uint64_t lock)
 	if (!cpu->window)
 		return;
 	insns = cpu->insns - held.start;
+	irq = cpu->irq_insns - held.irq_insns;
+	insns -= irq < insns ? irq : insns;
 	bucket = &all_holds[(held.lock / 8 * 31 + held.caller / 4 * 17 + cpu->window) % HOLD_BUCKETS];
 	for (h = *bucket; h; h = h->next) {
 		if (h->lock == lock && h->caller == held.caller && h->window == cpu->window - 1)
@@ -302,6 +330,7 @@ static void lock_released(struct cpu *cpu, uint64_t lock)
 	}
 	h->times++;
 	h->insns += insns;
+	h->tree += held.is_tree;
 	if (insns > h->longest)
 		h->longest = insns;
 }
@@ -334,13 +363,42 @@ static void hook_runs(unsigned int number, void *data)
 		}
 		cpu->held[cpu->depth++] = (struct held) {
 			.lock = read_register(cpu->args[0]), .caller = read_register(cpu->link),
-			.start = cpu->insns, .is_waiting = true,
+			.start = cpu->insns, .irq_insns = cpu->irq_insns,
+			.is_waiting = true,
 		};
 		break;
 	case HOOK_UNLOCK:
 		lock_released(cpu, read_register(cpu->args[0]));
 		break;
+	case HOOK_TREE:
+		if (cpu->depth)
+			cpu->held[cpu->depth - 1].is_tree = true;
+		break;
+	case HOOK_IRQ:
+		/* With a lock held, the same task goes on afterwards. */
+		if (cpu->depth && !cpu->in_irq) {
+			cpu->in_irq = true;
+			cpu->irq_start = cpu->insns;
+		}
+		break;
+	case HOOK_RET:
+		if (cpu->in_irq)
+			cpu->irq_insns += cpu->insns - cpu->irq_start;
+		cpu->in_irq = false;
+		break;
 	}
+}
+
+static void tlbi_runs(unsigned int number, void *data)
+{
+	if (open_parts && !cpus[number].in_flush)
+		windows[last_window].flushes++;
+	cpus[number].in_flush = true;
+}
+
+static void dsb_runs(unsigned int number, void *data)
+{
+	cpus[number].in_flush = false;
 }
 
 /* The block of this address and length; blocks are translated again and again. */
@@ -377,6 +435,10 @@ static void translated(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
 		if (is_arm64 && size == 4) {
 			memcpy(&word, code, 4);
 			classify_arm64(word, &kinds);
+			if (is_dsb(word) || is_tlbi(word))
+				qemu_plugin_register_vcpu_insn_exec_cb(insn,
+								       is_dsb(word) ? dsb_runs : tlbi_runs,
+								       QEMU_PLUGIN_CB_NO_REGS, NULL);
 		} else if (!is_arm64) {
 			classify_x86(code, size, &kinds);
 		}
@@ -437,6 +499,7 @@ static void write_counts(qemu_plugin_id_t id, void *data)
 				fprintf(out, "cpu %d %d %" PRIu64 " %" PRIu64 "\n", w, i,
 					win->own[i], win->all[i]);
 		}
+		fprintf(out, "flush %d %" PRIu64 "\n", w, win->flushes);
 		for (i = 0; i < n_hooks; i++) {
 			if (hooks[i].kind == HOOK_CALL)
 				fprintf(out, "call %d %" PRIx64 " %" PRIu64 "\n", w,
@@ -457,8 +520,8 @@ static void write_counts(qemu_plugin_id_t id, void *data)
 	}
 	for (i = 0; i < HOLD_BUCKETS; i++) {
 		for (h = all_holds[i]; h; h = h->next)
-			fprintf(out, "hold %d %" PRIx64 " %" PRIx64 " %" PRIu64 " %" PRIu64 " %" PRIu64 "\n",
-				h->window, h->lock, h->caller, h->times, h->insns, h->longest);
+			fprintf(out, "hold %d %" PRIx64 " %" PRIx64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 "\n",
+				h->window, h->lock, h->caller, h->times, h->insns, h->longest, h->tree);
 	}
 	fprintf(out, "end\n");
 	if (fclose(out))
@@ -479,7 +542,10 @@ static int add_hook(enum hook_kind kind, const char *text)
 QEMU_PLUGIN_EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info,
 					   int argc, char **argv)
 {
-	static const char *const kinds[] = { "begin=", "end=", "call=", "lock=", "unlock=" };
+	static const char *const kinds[] = {
+		"begin=", "end=", "call=", "lock=", "unlock=", "tree=", "irq=", "ret=",
+	};
+	enum { N_KINDS = sizeof(kinds) / sizeof(kinds[0]) };
 	int i, k, bad = 0;
 
 	is_arm64 = !strcmp(info->target_name, "aarch64");
@@ -492,11 +558,11 @@ QEMU_PLUGIN_EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_
 			out_path = strdup(argv[i] + 4);
 			continue;
 		}
-		for (k = 0; k < 5; k++) {
+		for (k = 0; k < N_KINDS; k++) {
 			if (!strncmp(argv[i], kinds[k], strlen(kinds[k])))
 				break;
 		}
-		bad |= k == 5 || add_hook(k, argv[i] + strlen(kinds[k]));
+		bad |= k == N_KINDS || add_hook(k, argv[i] + strlen(kinds[k]));
 	}
 	if (bad || !out_path) {
 		fprintf(stderr, "count: error: wrong arguments; see bench/plugin/count.c\n");
