@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # Checks of the patch series: git am and patch agree, each patch builds with the option on and off. Sourced by
-# scripts/check. Uses $CACHE/check: one tree that walks through the series, and one build folder per configuration.
+# scripts/check. Uses $CACHE/check: one tree that walks through the series, and one build folder each for "on" and "off".
 
 . "$REPO/scripts/lib/series.sh"
 
@@ -59,69 +59,137 @@ series_tree() {
 	done < <(series_files "$PATCHES")
 }
 
-# series_key STATE NAME: prints what identifies the build of STATE with the configuration of kernel NAME.
+# series_key NUMBER NAME: prints what identifies the build of that state with the configuration of kernel NAME.
 series_key() {
 	{
 		cat "$SRC_DIR.stamp" "$CACHE/build/$2/.config" "$REPO/scripts/lib/check-series.sh"
 		in_root sh -c 'rustc --version; bindgen --version; clang-22 --version' 2>/dev/null || :
-		(cd "$1" && find . -type f -print0 | sort -z | xargs -0 sha256sum)
+		# What is built depends on what the patch changes.
+		(cd "$CACHE/check/state" && find "$(($1 - 1))" "$1" -type f -print0 | sort -z | xargs -0 sha256sum)
 		# From the patch on that wires it up, the repository takes part.
-		if grep -q vmap_rust "$1/mm/Makefile" 2>/dev/null; then
+		if grep -q vmap_rust "$CACHE/check/state/$1/mm/Makefile" 2>/dev/null; then
 			sources rust kunit Kconfig Kbuild | xargs -r -d '\n' sha256sum
 		fi
 	} | sha256sum | cut -c 1-24
 }
 
-# series_targets STATE: prints what to build: all of mm/, and the object of each touched C file elsewhere.
-series_targets() {
-	echo mm/
-	(cd "$1" && find . -name '*.c' ! -path './mm/*' | sed 's,^\./,,; s,\.c$,.o,') | sort
+# series_changed NUMBER: prints the files that this patch changes.
+series_changed() {
+	(cd "$CACHE/check/state" && diff -rqN "$(($1 - 1))" "$1" || :) | sed -n 's,^Files [0-9]*/\(.*\) and .* differ$,\1,p'
 }
 
-# series_build TREE STATE NAME: builds what STATE touches with the configuration of kernel NAME.
+# series_targets NUMBER on|off DIR: prints what to build after that patch, nothing when it changes nothing that is compiled: the
+# objects of all C files of the series, of which make compiles those that the patch affects; for a header also what includes it
+# in mm/, as far as kernel DIR has it (the rest of the kernel sees it in the last state, which is built whole); for a Makefile
+# its folder; for a file of rust/, and for headers, which Rust reads too, the Rust code, which make prepares before anything else.
+series_targets() {
+	local changed file name
+	changed=$(series_changed "$1" | grep -E '\.[chS]$|\.rs$|(^|/)(Makefile|Kbuild|Kconfig)[^/]*$' || :)
+	[ "$2" = on ] || changed=$(grep -v '^rust/' <<<"$changed" || :)
+	[ -n "$changed" ] || return 0
+	{
+		echo prepare
+		(cd "$CACHE/check/state/$1" && find . -name '*.c' ! -path './rust/*') | sed 's,^\./,,; s,\.c$,.o,'
+		while read -r file; do
+			name=$(basename "$file")
+			case $file in
+			rust/*) ;;
+			*.h) (cd "$CACHE/check/tree" && grep -lE "^#include [<\"]([a-z_]+/)*${name}[>\"]" mm/*.c) | sed 's,\.c$,.o,' |
+				while read -r name; do [ ! -e "$3/$name" ] || echo "$name"; done ;;
+			*/Makefile|*/Kbuild) echo "$(dirname "$file")/" ;;
+			esac
+		done <<<"$changed"
+	} | sort -u
+}
+
+# series_folder on|off NAME: makes $CACHE/check/on or off, a copy of the build folder of kernel NAME, unless it is there. Make then
+# compiles only what differs in a state.
+series_folder() {
+	local dir=$CACHE/check/$1
+	[ ! -e "$dir" ] || return 0
+	rm -rf "$dir.new"
+	cp -a --reflink=auto "$CACHE/build/$2" "$dir.new" || return 1
+	rm -f "$dir.new"/vmlinux*
+	mv "$dir.new" "$dir"
+}
+
+# series_config on|off NAME: gives $CACHE/check/on or off the configuration of kernel NAME; with "on" the hook can be switched on
+# without the allocator, which the last patch brings. Each time, since an earlier state may have lacked an option.
+series_config() {
+	{
+		grep -vwE 'CONFIG_(COMPILE_TEST|WERROR|VMAP_AREA_OPS)' "$CACHE/build/$2/.config"
+		[ "$1" = off ] || printf '%s\n' CONFIG_COMPILE_TEST=y '# CONFIG_WERROR is not set' CONFIG_VMAP_AREA_OPS=y
+	} >"$CACHE/check/$1/.config"
+}
+
+# series_make NAME ARG...: make on the tree that walks through the series, in the copy of the build folder of NAME. Both are seen
+# under the paths of the originals, or every command would be another and everything be built again.
+series_make() {
+	local name=$1 dir=$CACHE/check/off
+	shift
+	[ "$name" = arm64-off ] || dir=$CACHE/check/on
+	# shellcheck disable=SC2034 # read by in_root
+	ENTER_BINDS=(--bind "$CACHE/check/tree" "$TREE" --bind "$dir" "$CACHE/build/$name")
+	in_root make ARCH=arm64 "O=$CACHE/build/$name" "${MAKE_OPTS[@]}" KBUILD_BUILD_TIMESTAMP=2026-01-01 KBUILD_BUILD_USER=vmap \
+		KBUILD_BUILD_HOST=rust "$@"
+}
+
+# series_build NUMBER on|off NAME TARGET...: builds the targets in that state with the configuration of kernel NAME.
 series_build() {
-	local tree=$1 state=$2 name=$3 dir=$CACHE/check/build-$3 targets target
+	local state=$CACHE/check/state/$1 tree=$CACHE/check/tree dir=$CACHE/check/$2 option=$2 name=$3 target
+	shift 3
 	# More than one command runs here, so in_root must not replace this shell.
 	# shellcheck disable=SC2034 # read by in_root
 	STEP_EXEC=0
 	series_tree "$tree" "$state"
-	mkdir -p "$dir"
-	cp "$CACHE/build/$name/.config" "$dir/.config.new"
-	cmp -s "$dir/.config.new" "$dir/.config.wanted" || { cp "$dir/.config.new" "$dir/.config"; mv "$dir/.config.new" "$dir/.config.wanted"; }
-	mapfile -t targets < <(series_targets "$state")
-	cd "$tree" || return 1
-	in_root make ARCH=arm64 "O=$dir" "${MAKE_OPTS[@]}" KBUILD_BUILD_TIMESTAMP=2026-01-01 olddefconfig || return 1
-	in_root make ARCH=arm64 "O=$dir" "${MAKE_OPTS[@]}" KBUILD_BUILD_TIMESTAMP=2026-01-01 "--jobs=${JOBS:-$(nproc)}" "${targets[@]}" || return 1
+	series_folder "$option" "$name" || return 1
+	series_config "$option" "$name"
+	cd "$TREE" || return 1
+	series_make "$name" olddefconfig || return 1
+	if [ "$option" = on ] && grep -q '^config VMAP_AREA_OPS' "$state/mm/Kconfig" && ! grep -qx CONFIG_VMAP_AREA_OPS=y "$dir/.config"; then
+		echo "error: CONFIG_VMAP_AREA_OPS cannot be switched on"
+		return 1
+	fi
+	series_make "$name" "--jobs=${JOBS:-$(nproc)}" "$@" || return 1
 	# Make must really have built this state.
-	for target in mm/vmalloc.o mm/built-in.a "${targets[@]}"; do
+	for target in "$@"; do
 		case $target in
 		*.o) [ "$dir/$target" -nt "$tree/${target%.o}.c" ] || { echo "error: $target was not built"; return 1; } ;;
-		*.a) [ -s "$dir/$target" ] || { echo "error: $target was not built"; return 1; } ;;
+		*/) [ -s "$dir/${target}built-in.a" ] || { echo "error: $target was not built"; return 1; } ;;
 		esac
 	done
 }
 
 # series_step NUMBER PATCH on|off NAME: one build, or its remembered success.
 series_step() {
-	local state=$CACHE/check/state/$1 log=$LOGS/series-$1-$3.log memory
-	memory=$CACHE/check/built/$(series_key "$state" "$4")
+	local log=$LOGS/series-$1-$3.log memory targets
+	mapfile -t targets < <(series_targets "$1" "$3" "$CACHE/build/$4")
+	if [ ${#targets[@]} = 0 ]; then
+		echo "it changes nothing that is compiled"
+		return
+	fi
+	memory=$CACHE/check/built/$(series_key "$1" "$4")
 	if [ "$FRESH" = 0 ] && [ -e "$memory" ]; then
 		echo "unchanged since it built on $(cat "$memory")"
 		return
 	fi
-	step "patch $2, option $3" "$log" series_build "$CACHE/check/tree" "$state" "$4" || return 1
+	step "patch $2, option $3" "$log" series_build "$1" "$3" "$4" "${targets[@]}" || return 1
 	# A patch must not bring a warning either.
 	! grep -E '(^|[^a-z])warning: ' "$log" || return 1
 	mkdir -p "$CACHE/check/built"
 	date +%F >"$memory"
 }
 
-# series_scratch: makes the tree that walks through the series, if there is none of this source.
+# series_scratch: makes the tree that walks through the series, if there is none of this source. Its files of the series are newer
+# than all objects, which are copied from kernels with the patches.
 series_scratch() {
-	local tree=$CACHE/check/tree
+	local tree=$CACHE/check/tree file
 	if [ "$(cat "$tree.source" 2>/dev/null)" != "$(cat "$SRC_DIR.stamp")" ]; then
-		rm -rf "$tree" "$tree.source"
+		rm -rf "$tree" "$tree.source" "$CACHE/check/on" "$CACHE/check/off"
 		cp -al "$SRC_DIR" "$tree"
+		while read -r file; do
+			[ ! -e "$tree/$file" ] || { rm "$tree/$file" && cp "$SRC_DIR/$file" "$tree/$file"; }
+		done < <(series_files "$PATCHES")
 		cat "$SRC_DIR.stamp" >"$tree.source"
 	fi
 	ln -sfnT "$REPO" "$tree/mm/vmap_rust"
