@@ -48,6 +48,7 @@ check "TOOLCHAIN=host names each missing tool" sh -c 'PATH=$1 TOOLCHAIN=host LLV
 
 # A plain user on a machine that gives nobody subordinate ids: one line names the packages, and nothing else starts.
 mkdir "$WORK/plain-user"
+# shellcheck disable=SC2016 # $1 is for the new script
 printf '#!/bin/sh\n[ "$1" = -u ] && echo 54321 || echo plain-user\n' >"$WORK/plain-user/id"
 printf '#!/bin/sh\necho "apt-get must not start"\n' >"$WORK/plain-user/apt-get"
 chmod +x "$WORK/plain-user/id" "$WORK/plain-user/apt-get"
