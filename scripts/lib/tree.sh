@@ -79,3 +79,21 @@ prepare_tree() {
 	fi
 	tree_linked "$TREE" || ln -sfnT "$REPO" "$TREE/mm/vmap_rust"
 }
+
+# pristine_tree: makes $TREE-pristine from the source of $TREE: no patches, but this repository wired up, for its benchmark.
+pristine_tree() {
+	local source new=$TREE-pristine.new
+	source=$CACHE/src/$(cut -d ' ' -f 1 "$TREE.stamp")
+	if [ "$(cat "$TREE-pristine.stamp" 2>/dev/null)" != "$(cat "$source.stamp")" ]; then
+		rm -rf "$new" "$TREE-pristine" "$TREE-pristine.stamp"
+		cp -al "$source" "$new"
+		# Files of a copy by hard links are replaced, never written to.
+		sed '/^source "mm\/damon\/Kconfig"/i source "mm/vmap_rust/Kconfig"' "$source/mm/Kconfig" >"$new/mm/Kconfig.new"
+		mv "$new/mm/Kconfig.new" "$new/mm/Kconfig"
+		{ cat "$source/mm/Makefile"; echo 'obj-y += vmap_rust/'; } >"$new/mm/Makefile.new"
+		mv "$new/mm/Makefile.new" "$new/mm/Makefile"
+		mv "$new" "$TREE-pristine"
+		cp "$source.stamp" "$TREE-pristine.stamp"
+	fi
+	ln -sfnT "$REPO" "$TREE-pristine/mm/vmap_rust"
+}
