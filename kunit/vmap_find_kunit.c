@@ -232,7 +232,7 @@ void vmap_free_twice(struct kunit *test)
 	KUNIT_ASSERT_NOT_NULL(test, again[0]);
 	KUNIT_ASSERT_NOT_NULL(test, again[1]);
 	KUNIT_EXPECT_NE_MSG(test, vmap_start(again[0]), vmap_start(again[1]),
-			    "given out twice after two frees");
+			    "handed out twice after two frees");
 	for (i = 0; i < 2; i++) {
 		vmap_area_is_sound(test, again[i], &win, 1);
 		vmap_area_put(test, again[i]);

@@ -48,7 +48,7 @@ void vmap_drain(struct kunit *test)
 	struct vm_struct *vm;
 
 	vm = vmap_area_get(&std, VMALLOC_TOTAL, 1, 0, VMAP_GFP);
-	KUNIT_ASSERT_NULL_MSG(test, vm, "all %#lx bytes were given out",
+	KUNIT_ASSERT_NULL_MSG(test, vm, "all %#lx bytes were handed out",
 			      VMALLOC_TOTAL);
 }
 

@@ -184,7 +184,7 @@ static bool take(struct kunit *test, struct watch *w, struct rnd_state *rnd,
 		}
 		if (READ_ONCE(old->state) == LAZY && is_still_lazy(w, old)) {
 			KUNIT_FAIL(test,
-				   "%#lx-%#lx was given out, but %#lx-%#lx was freed and not purged",
+				   "%#lx-%#lx was handed out, but %#lx-%#lx was freed and not purged",
 				   new->start, new->end, old->start, old->end);
 			return false;
 		}

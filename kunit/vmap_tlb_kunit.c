@@ -184,7 +184,7 @@ void vmap_tlb_vmap(struct kunit *test)
 			vunmap(mem[nr]);
 	}
 
-	kunit_info(test, "%u of %u addresses were given out again soon\n",
+	kunit_info(test, "%u of %u addresses were reused soon\n",
 		   reused, round);
 }
 

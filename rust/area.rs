@@ -451,7 +451,7 @@ impl<S: Idle> Area<S> {
     /// Gives the area the bounds and attributes of its next user.
     pub(crate) fn prepare(self, span: Span, attributes: &Attributes) -> Area<Ready> {
         let fields = self.fields();
-        // Relaxed: `Area::busy()` publishes them; for readers of the former user see `look()`.
+        // Relaxed: `Area::busy()` publishes them; for readers of the previous user see `look()`.
         fields.start.store(span.first(), Relaxed);
         fields.end.store(span.end(), Relaxed);
         let kept = fields.flags.load(Relaxed) & !(C_MASK | STATE_MASK);

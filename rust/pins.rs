@@ -15,8 +15,8 @@
 //! sees the other: the reader finds the area not busy, or the unlinking CPU waits
 //! (`docs/litmus/pin.litmus`).
 //!
-//! While an area is pinned, which lasts for one printed line or one copied page, areas with the same pin
-//! cannot be unlinked. Allocations and lookups do not wait.
+//! While an area is pinned, which lasts for one printed line or one copied page, the unlink of an area with
+//! the same pin waits. Allocations and lookups do not wait.
 
 use crate::{
     area::{
@@ -144,8 +144,9 @@ impl Pins {
                 drop(pin.lock.lock());
             }
         }
-        // SAFETY: A reader that saw the area busy with the pin held was counted before. The load above
-        // saw that count, and the lock was free after it. Later readers see the area not busy.
+        // SAFETY: A reader that saw the area busy with the pin held was counted before that. Either it has
+        // unpinned the area, or the load above saw its count and the lock was taken after it. Later readers
+        // see the area not busy.
         unsafe { area.left() }
     }
 }

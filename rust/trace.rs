@@ -172,14 +172,14 @@ enum Kinds {
 }
 
 /// The random numbers of one step, in the order of use; missing ones are 0.
-pub(crate) type Chances = [u16; 10];
+pub(crate) type StepNumbers = [u16; 10];
 
 /// The source of random numbers.
 enum Source<'a> {
     Random(Random),
     /// Given numbers, so that a failing trace can be shrunk step by step.
     Given {
-        steps: &'a [Chances],
+        steps: &'a [StepNumbers],
         /// The current step.
         at: usize,
         /// How many of its numbers were used.
@@ -520,7 +520,7 @@ pub(crate) fn run_randomized(seed: u64, steps: usize, blocks: usize) -> Result<O
 }
 
 /// Runs a trace as [`run`] does, with one step for each entry of `steps`, which gives its numbers.
-pub(crate) fn replay(steps: &[Chances], blocks: usize) -> Result<Outcome> {
+pub(crate) fn replay(steps: &[StepNumbers], blocks: usize) -> Result<Outcome> {
     let source = Source::Given {
         steps,
         at: 0,

@@ -51,13 +51,13 @@ static ALLOCATOR: Counting = Counting;
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         LIVE.fetch_add(layout.size(), Relaxed);
-        // SAFETY: By the safety requirements of this function, which are the same.
+        // SAFETY: By the safety requirements of this function, which are those of this call.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
         LIVE.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: By the safety requirements of this function, which are the same.
+        // SAFETY: By the safety requirements of this function, which are those of this call.
         unsafe { System.dealloc(ptr, layout) }
     }
 }
