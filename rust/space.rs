@@ -78,10 +78,6 @@ use kernel::{
     static_lock_class, //
 };
 
-/// How many ranges are given back under one hold of the lock of the tree: a store takes some 500
-/// instructions, and many times that when nodes are split and there is no memory for new ones at hand.
-const STORES: usize = 4;
-
 /// How many entries are looked at under one hold of the lock of the tree: each is a walk from the root.
 const LOOKS: usize = 16;
 
@@ -631,12 +627,9 @@ impl<T: Tlb> Space<T> {
                 }
             }
             self.lazy.freed(pages);
-            while !large.is_empty() {
-                let mut table = self.table.lock();
-                for area in (0..STORES).map_while(|_| large.pop()) {
-                    self.put_back(&mut table, area);
-                }
-                drop(table);
+            while let Some(area) = large.pop() {
+                // One store for each hold of the lock: it can take thousands of instructions.
+                self.put_back(&mut self.table.lock(), area);
                 mm::cond_resched();
             }
             mm::cond_resched();
@@ -711,32 +704,28 @@ impl<T: Tlb> Space<T> {
             .wrapping_add(self.free_blocks(true, gfp, most))
     }
 
-    /// Gives back cached ranges, [`STORES`] under one hold of the lock. What there is no memory for, as
+    /// Gives back cached ranges, each under a hold of the lock of its own. What there is no memory for, as
     /// `gfp` allows, stays cached. Looks at `most` ranges; if that is all of them, lets others run
     /// between. Returns how many were given back.
     fn sweep(&self, gfp: Gfp, most: usize) -> usize {
         let mut sweep = Sweep::default();
         let mut given_back = 0_usize;
-        let mut seen = 0;
-        while seen < most {
+        for _ in 0..most {
             let mut table = self.table.lock();
-            for _ in 0..STORES {
-                // One by one, so that no range is out of sight when the lock is dropped.
-                let Some(area) = self.cache.sweep(&mut sweep) else {
-                    return given_back;
-                };
-                match self.give_back(&mut table, area) {
-                    Ok(()) => given_back = given_back.wrapping_add(1),
-                    Err(area) => {
-                        self.cache.put(area, None);
-                        if gfp.may_block() && !table.nomem(gfp) {
-                            return given_back;
-                        }
+            // With the lock held, so that no range is out of sight when it is dropped.
+            let Some(area) = self.cache.sweep(&mut sweep) else {
+                break;
+            };
+            match self.give_back(&mut table, area) {
+                Ok(()) => given_back = given_back.wrapping_add(1),
+                Err(area) => {
+                    self.cache.put(area, None);
+                    if gfp.may_block() && !table.nomem(gfp) {
+                        break;
                     }
                 }
             }
             drop(table);
-            seen = seen.saturating_add(STORES);
             if most == usize::MAX {
                 mm::cond_resched();
             }
