@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The directory of blocks: from an address to the block that it is in, without a lock.
+//! The directory of blocks: finds the block at an address without a lock.
 //!
-//! Two levels, with an entry for each [`SIZE`] bytes: a few loads, whatever the number of blocks and of
-//! CPUs. The number of a block is that of its first entry; a coarse one has several. Each part of the
-//! directory has bitmaps as well, with a bit for each of its entries, for [`crate::blocks`].
+//! It has two levels, and an entry for each [`SIZE`] bytes, so a lookup takes a few loads with any number
+//! of blocks and CPUs. The index of a block is that of its first entry; a coarse block has several
+//! entries. Each part of the directory also has bitmaps with a bit for each entry, for [`crate::blocks`].
 //!
-//! A block that is removed from the directory is freed after a grace period of RCU, and only if none
-//! of its area objects is in use.
+//! A block that was removed from the directory is freed after an RCU grace period, and only if none of its
+//! area objects is in use.
 
 use crate::{
     bits::Map,
@@ -43,34 +43,34 @@ use kernel::{
 /// Entries of a part.
 const FANOUT: usize = crate::bits::UNITS;
 
-/// Parts at most.
+/// Maximum number of parts.
 const MAX_PARTS: usize = 512;
 
-/// So many bytes at the start of the space are in no block: room for requests that want to be there.
+/// Bytes at the start of the space without blocks, for requests with a window there.
 const HEADROOM: usize = 64 * PAGE_SIZE;
 
-/// A space with room for fewer coarse blocks has none.
+/// A space with room for fewer coarse blocks has no coarse blocks.
 const MIN_COARSE: usize = 64;
 
-/// The lower level.
+/// The lower level of the directory.
 struct Part {
-    /// [`FANOUT`] times null or a block, of which the directory owns the box.
+    /// [`FANOUT`] entries, each null or a block that the directory owns.
     entries: KVec<Atomic<*mut c_void>>,
     maps: Maps,
 }
 
-/// What else is known of the blocks of a part.
+/// Bitmaps with a bit for each entry of a part. The bit of a block is that of its first entry.
 pub(crate) struct Maps {
-    /// Some pages are lazy.
+    /// Blocks with lazy pages that no purge has taken.
     pub(crate) dirty: Map,
-    /// A purge is at work on it.
+    /// Blocks with pages that the current purge has taken.
     pub(crate) flushing: Map,
-    /// A CPU allocates from it, or it is about to be removed. This and the maps below change under the
-    /// lock of the pool.
+    /// Blocks that a CPU allocates from, or that are about to be removed. This map and those below change
+    /// under the pool lock.
     pub(crate) held: Map,
-    /// Not held, and has room for the band.
+    /// Blocks in the pool with room for an area of the band.
     pub(crate) partial: [Map; BANDS],
-    /// Not held, and all is free.
+    /// Blocks in the pool with all units free.
     pub(crate) empty: Map,
 }
 
@@ -78,35 +78,37 @@ pub(crate) struct Maps {
 ///
 /// # Invariants
 ///
-/// What `parts` point to lives as long as the directory. An entry of a part is null or came from
-/// [`GraceBox::into_raw`] of a [`Block`] that covers its place, which is freed, after a grace period, only
-/// when all its entries have been taken out. The one with its number owns the box.
+/// - A pointer in `parts` is null or points to a part that lives as long as the directory.
+/// - An entry of a part is null or came from [`GraceBox::into_raw`] of a [`Block`] at the address of the
+///   entry.
+/// - The first entry of a block owns its box. The block is freed only when it is in no entry, after a
+///   grace period.
 pub(crate) struct Directory {
-    /// Where block 0 starts, in units of [`SIZE`]: as an address it would be a reference to the first area
-    /// for kmemleak.
+    /// Where block 0 starts, in units of [`SIZE`]: kmemleak would take an address for a reference to the
+    /// first area.
     first: usize,
     /// Number of entries.
     capacity: usize,
-    /// Can there be coarse blocks?
+    /// Whether there can be coarse blocks.
     coarse: bool,
     parts: KVec<Atomic<*mut Part>>,
-    /// Parts from this one on were never made: walks over all parts end here. It only rises.
-    mark: Atomic<usize>,
+    /// All parts that exist are below this one: walks over all parts end here. It only rises.
+    parts_end: Atomic<usize>,
 }
 
-/// A block that was taken out of the directory, and its number. When it is dropped, the memory is freed
-/// as soon as readers are done with it; any context.
+/// A block that was removed from the directory, and its index. Dropping it frees the memory after an RCU
+/// grace period; any context.
 pub(crate) struct Removed {
-    /// Always there, until it is given up.
+    /// [`None`] only after the block was moved out.
     block: Option<GraceBox<Block>>,
     index: usize,
 }
 
 impl Directory {
-    /// A directory without blocks, for those that lie in `home`.
+    /// Creates a directory without blocks, for blocks in `home`.
     pub(crate) fn new(home: Span) -> Result<Self> {
         let coarse = home.size() / COARSE_SIZE >= MIN_COARSE;
-        // No coarse block has its entries in two parts.
+        // With this alignment, no coarse block has entries in two parts.
         let align = if coarse { COARSE_SIZE } else { SIZE };
         let start = home.first().checked_add(HEADROOM);
         let start = start
@@ -123,17 +125,17 @@ impl Directory {
         for _ in 0..count {
             parts.push(Atomic::new(ptr::null_mut()), GFP_NOWAIT)?;
         }
-        // INVARIANT: There is nothing in it.
+        // INVARIANT: All pointers in `parts` are null.
         Ok(Self {
             first: start / SIZE,
             capacity,
             coarse,
             parts,
-            mark: Atomic::new(0),
+            parts_end: Atomic::new(0),
         })
     }
 
-    /// Returns all addresses that blocks can be at.
+    /// Returns all addresses at which blocks can be.
     pub(crate) fn window(&self) -> Option<Span> {
         Span::with_size(
             self.first.checked_mul(SIZE)?,
@@ -141,17 +143,17 @@ impl Directory {
         )
     }
 
-    /// Number of fine blocks that there can be.
+    /// Returns the number of entries, which is the maximum number of fine blocks.
     pub(crate) fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// Can there be coarse blocks?
+    /// Returns whether there can be coarse blocks.
     pub(crate) fn has_coarse(&self) -> bool {
         self.coarse
     }
 
-    /// The number of the entry for `addr`.
+    /// Returns the index of the entry for `addr`.
     pub(crate) fn index_of(&self, addr: usize) -> Option<usize> {
         (addr / SIZE).checked_sub(self.first)
     }
@@ -166,66 +168,66 @@ impl Directory {
             return Ok(());
         }
         let new = KBox::into_raw(KBox::new(Part::new(flags)?, flags)?);
-        self.raise_mark((index / FANOUT).wrapping_add(1));
-        // INVARIANT: All entries are null. Full, of which release is needed: who sees the part sees it
-        // initialized.
+        self.raise_parts_end((index / FANOUT).wrapping_add(1));
+        // INVARIANT: All entries of the part are null, and it is never freed before the directory.
+        // Full: a release is needed, so that a CPU that finds the part finds it initialized.
         if part.cmpxchg(ptr::null_mut(), new, Full).is_err() {
-            // SAFETY: Somebody else was faster; ours is not in use.
+            // SAFETY: The exchange failed, so nobody else has the pointer.
             drop(unsafe { KBox::from_raw(new) });
         }
         Ok(())
     }
 
-    /// Makes walks over all parts go as far as `count` parts.
+    /// Lets walks over all parts include the first `count` parts.
     ///
-    /// Comes before a part is published, with a full barrier between: a purge that begins after an area
-    /// of the part was retired sees the mark, since inserting the block is a full barrier as well.
-    fn raise_mark(&self, count: usize) {
-        let mut old = self.mark.load(Relaxed);
+    /// The caller publishes a part afterwards, with a full barrier between, and inserting a block is a
+    /// full barrier too. So a purge that begins after an area of the part was retired walks over the part.
+    fn raise_parts_end(&self, count: usize) {
+        let mut old = self.parts_end.load(Relaxed);
         while old < count {
-            // Full: before the part is published.
-            match self.mark.cmpxchg(old, count, Full) {
+            // Full: orders it before the part is published.
+            match self.parts_end.cmpxchg(old, count, Full) {
                 Ok(_) => return,
                 Err(now) => old = now,
             }
         }
     }
 
-    /// Is there a part for block `index`?
+    /// Returns whether there is a part for block `index`.
     pub(crate) fn is_prepared(&self, index: usize) -> bool {
         self.part(index).is_some()
     }
 
     #[inline(always)]
     fn part(&self, index: usize) -> Option<&Part> {
-        // Relaxed: what is read of the part depends on the address, see `prepare()`.
+        // Relaxed: all reads of the part depend on the address, see `prepare()`.
         let part = self.parts.get(index / FANOUT)?.load(Relaxed);
-        // SAFETY: By the type invariants, it is null or lives as long as we do.
+        // SAFETY: By the type invariants, the pointer is null or valid as long as `self` is.
         unsafe { part.as_ref() }
     }
 
-    /// The bitmaps for block `index`, and its bit in them.
+    /// Returns the bitmaps for block `index`, and its bit in them.
     pub(crate) fn maps(&self, index: usize) -> Option<(&Maps, usize)> {
         Some((&self.part(index)?.maps, index % FANOUT))
     }
 
-    /// Returns all bitmaps there are, with the number of the block of their bit 0.
+    /// Returns the bitmaps of all parts, with the block index of their bit 0.
     pub(crate) fn all_maps(&self) -> impl DoubleEndedIterator<Item = (usize, &Maps)> {
-        // Relaxed: see `raise_mark()`.
-        (0..self.mark.load(Relaxed)).filter_map(|part| {
+        // Relaxed: see `raise_parts_end()`.
+        (0..self.parts_end.load(Relaxed)).filter_map(|part| {
             let first = part.checked_mul(FANOUT)?;
             Some((first, self.maps(first)?.0))
         })
     }
 
-    /// The block at entry `index`, as long as `rcu` is held. Any context in which RCU is watching.
+    /// Returns the block at entry `index`, as long as `rcu` is held. Any context in which RCU is watching.
     ///
-    /// That is block `index`, or a coarse one with a lower number.
+    /// The block has index `index`, or is a coarse block with a lower index.
     #[inline(always)]
     pub(crate) fn block_in<'a>(&'a self, index: usize, rcu: &'a Guard) -> Option<&'a Block> {
-        // Relaxed: what is read of the block depends on the address, see `insert()`.
+        // Relaxed: all reads of the block depend on the address, see `insert()`.
         let raw = self.entry(index)?.load(Relaxed);
-        // SAFETY: It was in the entry after the RCU read lock was taken.
+        // SAFETY: `raw` was in an entry after the RCU read lock was taken, which `rcu` shows.
         unsafe { Self::peek(raw, rcu) }
     }
 
@@ -233,7 +235,7 @@ impl Directory {
         self.part(index)?.entries.get(index % FANOUT)
     }
 
-    /// The block that `raw` is, if it is not null.
+    /// Returns the block at `raw` unless that is null.
     ///
     /// # Safety
     ///
@@ -243,33 +245,33 @@ impl Directory {
         if raw.is_null() {
             return None;
         }
-        // SAFETY: By the type invariants, the block is freed a grace period after the last entry has
-        // been taken out.
+        // SAFETY: By the safety requirements and the type invariants, the grace period before the block is
+        // freed cannot end while the RCU read lock is held.
         Some(unsafe { GraceBox::<Block>::peek(raw) })
     }
 
-    /// The block at `addr`.
+    /// Returns the block at `addr`.
     #[inline(always)]
     pub(crate) fn block_at<'a>(&'a self, addr: usize, rcu: &'a Guard) -> Option<&'a Block> {
         self.block_in(self.index_of(addr)?, rcu)
     }
 
-    /// Block `index`. None if that is a place within a coarse block: who knows the number from a former
-    /// block has nothing to do with that one.
+    /// Returns the block with index `index`, or [`None`] for an entry inside a coarse block: there,
+    /// `index` is a stale index of a freed block.
     pub(crate) fn block<'a>(&'a self, index: usize, rcu: &'a Guard) -> Option<&'a Block> {
         let block = self.block_in(index, rcu)?;
         (self.index_of(block.start()) == Some(index)).then_some(block)
     }
 
-    /// The entries of a block at `span`, the first of which has number `index`, if all of them are in
-    /// one part.
+    /// Returns the entries of block `index`, which is at `span`, if they are all in one part.
     fn entries(&self, index: usize, span: Span) -> Option<&[Atomic<*mut c_void>]> {
         let first = index % FANOUT;
         let end = first.checked_add(span.size() / SIZE)?;
         self.part(index)?.entries.get(first..end)
     }
 
-    /// Puts in a block, at the place it says it is at. Comes back if there is one already, or no part.
+    /// Inserts a block at its address. Returns its index, or the block if the place is taken or has no
+    /// part.
     pub(crate) fn insert(&self, block: GraceBox<Block>) -> Result<usize, GraceBox<Block>> {
         let span = block.span();
         let index = span.and_then(|span| self.index_of(span.first()));
@@ -280,14 +282,15 @@ impl Directory {
             return Err(block);
         };
         let raw = block.into_raw();
-        // INVARIANT: It just became a pointer. Full, of which release is needed, here and below: who sees
-        // the block sees it initialized.
+        // INVARIANT: The pointer came from `into_raw()`, and this entry owns the box.
+        // Full: a release is needed, here and below, so that a CPU that finds the block finds it
+        // initialized.
         if first.cmpxchg(ptr::null_mut(), raw, Full).is_err() {
-            // SAFETY: Just made, and not handed over.
+            // SAFETY: `raw` came from `into_raw()` above, and the exchange failed, so nobody else has it.
             return Err(unsafe { GraceBox::from_raw(raw) });
         }
         for entry in others {
-            // INVARIANT: As above, and it does not own the box.
+            // INVARIANT: The pointer came from `into_raw()`, and the first entry owns the box.
             if entry.cmpxchg(ptr::null_mut(), raw, Full).is_err() {
                 mm::refuse!("there is a block in block {}", index);
             }
@@ -295,25 +298,26 @@ impl Directory {
         Ok(index)
     }
 
-    /// Takes out block `index`.
+    /// Removes block `index` from all its entries.
     pub(crate) fn remove(&self, index: usize) -> Option<Removed> {
         let rcu = Guard::new();
         let raw = self.entry(index)?.load(Relaxed);
-        // SAFETY: It was in the entry after the RCU read lock was taken.
+        // SAFETY: `raw` was in an entry after the RCU read lock was taken, which `rcu` shows.
         let span = unsafe { Self::peek(raw, &rcu) }?.span()?;
         if self.index_of(span.first()) != Some(index) {
             return None;
         }
         let (first, others) = self.entries(index, span)?.split_first()?;
-        // Nobody else has freed it and put another one there meanwhile: the RCU read lock is held.
+        // If it is still `raw`, it is still this block: the RCU read lock keeps the memory from being
+        // reused.
         first.cmpxchg(raw, ptr::null_mut(), Release).ok()?;
         drop(rcu);
         for entry in others {
-            // One that is not ours is left alone.
+            // An entry that holds another block stays as it is.
             let _ = entry.cmpxchg(raw, ptr::null_mut(), Release);
         }
-        // SAFETY: By the type invariants: the first entry has owned the box, the exchange gives it to us
-        // only, and the other entries are gone.
+        // SAFETY: By the type invariants, the first entry owned the box. Only one exchange can take it
+        // from there, and no entry holds it any more.
         let block = unsafe { GraceBox::from_raw(raw) };
         Some(Removed {
             block: Some(block),
@@ -321,13 +325,13 @@ impl Directory {
         })
     }
 
-    /// Puts a block back where it was. Returns its number.
+    /// Inserts a removed block at its old place. Returns its index.
     pub(crate) fn put_back(&self, mut removed: Removed) -> Option<usize> {
         match self.insert(removed.block.take()?) {
             Ok(index) => Some(index),
             Err(block) => {
                 mm::refuse!("there are two blocks at {:?}", block.span());
-                // Safe, but lost: it may still have readers.
+                // Leak it: readers may still have it.
                 let _ = block.into_raw();
                 None
             }
@@ -343,7 +347,7 @@ impl Drop for Directory {
         for part in self.parts.iter() {
             let part = part.load(Relaxed);
             if !part.is_null() {
-                // SAFETY: By the type invariants; it was a box.
+                // SAFETY: By the type invariants, the part is valid, and it came from `KBox::into_raw()`.
                 drop(unsafe { KBox::from_raw(part) });
             }
         }
@@ -351,7 +355,7 @@ impl Drop for Directory {
 }
 
 impl Removed {
-    /// The addresses of the block.
+    /// Returns the addresses of the block.
     pub(crate) fn span(&self) -> Option<Span> {
         self.block.as_ref()?.span()
     }
@@ -365,14 +369,14 @@ impl Drop for Removed {
         if block.is_vacant() {
             block.free_after_readers();
         } else {
-            // Safe, but lost.
+            // Leak it: freeing would free area objects in use.
             mm::refuse!("block {} is freed with areas in it", self.index);
             let _ = block.into_raw();
         }
     }
 }
 
-/// All CPUs share a directory, which only has addresses of parts and blocks.
+/// All CPUs share a directory, so parts and blocks must be `Send` and `Sync`.
 const _: () = {
     const fn is_shared<T: Send + Sync>() {}
     is_shared::<Part>();

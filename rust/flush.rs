@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a purge flushes from the TLBs, and the proof that it did.
+//! What a purge flushes from the TLBs, and the proof that it was flushed.
 //!
-//! A purge collects what it wants to make free in a [`Plan`], and gets a [`Flush`] for it, without
-//! which nothing lazily freed becomes free.
+//! A purge collects in a [`Plan`] all ranges that it wants to free. [`Plan::run`] flushes them and returns
+//! a [`Flush`], and without a [`Flush`] no lazily freed range becomes free.
 //!
-//! The plan is flushed as one range that covers everything, as `__purge_vmap_area_lazy()` in
-//! mm/vmalloc.c does. Several smaller ranges would cost more: without TLB instructions that reach all
-//! CPUs, each flush is a round of interrupts (`flush_tlb_kernel_range()` in arch/x86/mm/tlb.c), which
-//! isolated CPUs pay for as well.
+//! The plan is flushed as one range that covers everything, as `__purge_vmap_area_lazy()` in mm/vmalloc.c
+//! does. Several smaller ranges would cost more: without TLB instructions that reach all CPUs, each flush
+//! is a round of interrupts (`flush_tlb_kernel_range()` in arch/x86/mm/tlb.c), which isolated CPUs pay for
+//! as well.
 
 use crate::{
     mm::Tlb,
     range::Span, //
 };
 
-/// What is to be flushed.
+/// The ranges to flush.
 pub(crate) struct Plan {
     cover: Option<Span>,
     areas: usize,
 }
 
-/// Shows that everything that was planned was flushed.
+/// Proof that all ranges of a plan were flushed.
 pub(crate) struct Flush {
     cover: Option<Span>,
 }
@@ -42,13 +42,13 @@ impl Plan {
         }
     }
 
-    /// Plans to flush `span`, which has `areas` lazily freed areas in it.
+    /// Adds `span`, which contains `areas` lazily freed areas.
     pub(crate) fn add(&mut self, span: Span, areas: usize) {
         self.areas = self.areas.wrapping_add(areas);
         self.cover = Some(self.cover.map_or(span, |cover| cover.join(span)));
     }
 
-    /// Is there nothing to flush?
+    /// Returns whether there is nothing to flush.
     pub(crate) fn is_empty(&self) -> bool {
         self.cover.is_none()
     }
@@ -58,7 +58,7 @@ impl Plan {
         self.areas
     }
 
-    /// Flushes what was planned, at once. Sleepable context, with `vmap_purge_lock` held.
+    /// Flushes all ranges of the plan with one call. Sleepable context, with `vmap_purge_lock` held.
     pub(crate) fn run(self, tlb: &impl Tlb) -> Flush {
         if let Some(cover) = self.cover {
             tlb.flush(cover, self.areas);

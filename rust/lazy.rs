@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Areas with an entry of their own that are unmapped but may still be in a TLB.
+//! Lazy areas with an entry of their own: unmapped, but perhaps still in a TLB.
 //!
-//! Flushing the TLBs of all CPUs is expensive, so freed areas are collected, and flushed all at once.
-//! [`LazySet::snapshot`] sets apart what is there, and only what was set apart and flushed can be taken
-//! out again, to be made free.
+//! Flushing the TLBs of all CPUs is expensive, so lazy areas are collected and flushed together.
+//! [`LazySet::snapshot`] selects the areas of a purge, and only areas that were selected and then flushed
+//! can be taken out and freed.
 //!
-//! The set is split by CPU, so that CPUs that free areas do not meet here, and so that a range is free
-//! again where it was used. The CPU number is a hint only: a task that moves between reading it and
-//! taking the lock uses the part of another CPU.
+//! The set has a part for each CPU, so that CPUs that free areas do not contend, and a freed range is
+//! cached for the CPU that used it. The CPU number is only a hint: a task that moves after reading it uses
+//! the part of another CPU.
 
 use crate::{
     area::{
@@ -34,20 +34,20 @@ use kernel::{
     },
 };
 
-/// Areas that wait for a flush, and what covers them.
+/// The lazy areas of one CPU, and a span that covers them.
 struct Lists {
     areas: AreaList<Lazy>,
-    /// In pages: an address would be a reference to the next area there for kmemleak.
+    /// In pages: kmemleak would take an address for a reference to the area that starts there.
     cover: Option<Span>,
-    /// Set apart by the purge that is at work.
+    /// Areas that the current purge has selected.
     flushing: AreaList<Lazy>,
 }
 
 /// The areas that one CPU has freed.
 struct Part {
     lists: Locked<Lists>,
-    /// Number of areas in the lists. Changes under their lock; a purge reads it without, so that it does
-    /// not take the lock of a CPU that has freed nothing.
+    /// Number of areas in the lists, written under their lock. A purge reads it without the lock, to skip
+    /// CPUs that have freed nothing.
     len: Atomic<usize>,
 }
 
@@ -64,16 +64,15 @@ impl Part {
         })
     }
 
-    /// Is there no area? An area that was retired before the caller began is seen: whoever knows of that
-    /// is ordered after it.
+    /// Returns whether there are no areas. The caller sees areas that were retired before it began.
     fn is_empty(&self) -> bool {
-        // Relaxed: by the order that the caller has.
+        // Relaxed: the order between a retire and a later purge comes from their callers.
         self.len.load(Relaxed) == 0
     }
 
     fn add(&self, area: Area<Lazy>, span: Span) {
         let mut lists = self.lists.lock();
-        // Relaxed, here and in `take_flushed()`: it only changes under the lock.
+        // Relaxed, here and in `take_flushed()`: it is written only under the lock.
         let len = self.len.load(Relaxed).wrapping_add(1);
         self.len.store(len, Relaxed);
         let pages = span.in_pages();
@@ -90,27 +89,27 @@ impl Part {
     }
 }
 
-/// All areas that wait for a flush.
+/// All lazy areas with an entry of their own.
 pub(crate) struct LazySet {
     parts: KVec<Part>,
     pages: Atomic<usize>,
 }
 
-/// Areas that were set apart to be flushed.
-#[must_use = "the areas are lost if they are not freed"]
+/// Proof that a purge has selected its areas.
+#[must_use = "areas that are not freed leak"]
 pub(crate) struct Snapshot {
     areas: usize,
 }
 
 impl Snapshot {
-    /// Number of areas.
+    /// Returns the number of areas.
     pub(crate) fn areas(&self) -> usize {
         self.areas
     }
 }
 
 impl LazySet {
-    /// An empty set.
+    /// Creates an empty set.
     pub(crate) fn new() -> Result<Self> {
         let count = mm::cpu_count();
         let mut parts = KVec::with_capacity(count, GFP_NOWAIT)?;
@@ -123,30 +122,30 @@ impl LazySet {
         })
     }
 
-    /// Number of pages that wait, of which some may just have been taken out.
+    /// Returns the number of lazy pages. It may include pages that were just freed.
     pub(crate) fn pages(&self) -> usize {
-        // Relaxed: a count that says when it is time to purge, and orders nothing.
+        // Relaxed: the count says when to purge, and orders nothing.
         self.pages.load(Relaxed)
     }
 
-    /// Adds an area. Returns how many pages wait now.
+    /// Adds an area. Returns the number of lazy pages.
     pub(crate) fn add(&self, area: Area<Lazy>) -> usize {
         let pages = area.pages();
         let part = self.parts.get(mm::cpu_hint()).or(self.parts.first());
         let (Some(span), Some(part)) = (area.span(), part) else {
-            // Both are there: a span is never empty, nor is the vector.
+            // Cannot happen: neither a span nor the vector is empty.
             return self.pages();
         };
 
-        // First count, then add: who takes the area out subtracts it, and must not be early.
-        // Relaxed: as in `pages()`.
+        // Count the pages before adding the area: a purge subtracts them when it takes the area out.
+        // Relaxed: the count orders nothing.
         let before = self.pages.fetch_add(pages, Relaxed);
         part.add(area, span);
         before.wrapping_add(pages)
     }
 
-    /// Sets all areas apart that were added before the call, and plans to flush them. Only one purge at
-    /// a time.
+    /// Selects all areas that were added before the call, and adds them to `plan`. Only one purge at a
+    /// time.
     pub(crate) fn snapshot(&self, plan: &mut Plan) -> Snapshot {
         let mut areas = 0_usize;
         for part in self.parts.iter().filter(|part| !part.is_empty()) {
@@ -162,12 +161,12 @@ impl LazySet {
         Snapshot { areas }
     }
 
-    /// Number of parts.
+    /// Returns the number of parts.
     pub(crate) fn parts(&self) -> usize {
         self.parts.len()
     }
 
-    /// Takes the areas of one part out that were set apart and then flushed.
+    /// Takes the areas of one part that were selected and then flushed.
     pub(crate) fn take_flushed(
         &self,
         part: usize,
@@ -180,9 +179,9 @@ impl LazySet {
         }
     }
 
-    /// Says that `pages` pages that were taken out are free.
+    /// Subtracts `pages` pages that were taken out and are no longer lazy.
     pub(crate) fn freed(&self, pages: usize) {
-        // Relaxed: as in `pages()`.
+        // Relaxed: the count orders nothing.
         self.pages.fetch_sub(pages, Relaxed);
     }
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What each CPU has for itself.
+//! State of each CPU.
 //!
-//! The number of the CPU is a hint: a task that moves to another one between asking for the number and
-//! using it uses what belongs to another CPU. Everything here stands that, so there is no need to switch
-//! preemption off, and a CPU that goes offline takes nothing with it.
+//! A task may move to another CPU after it has asked for the CPU number, and then uses the state of the
+//! old CPU. All users here tolerate that, so preemption stays enabled, and a CPU that goes offline needs
+//! no cleanup.
 
 use crate::{
     block::BANDS,
@@ -20,11 +20,11 @@ use kernel::{
     sync::atomic::Atomic, //
 };
 
-/// What a CPU has.
+/// The state of one CPU.
 pub(crate) struct Cpu {
-    /// For each band, the number of the block that it allocates from, plus one; 0 if there is none.
+    /// For each band, the index of the current block plus one; 0 if there is none.
     pub(crate) current: [Atomic<usize>; BANDS],
-    /// About how many lazy pages are not yet in the count of all CPUs.
+    /// Estimate of the lazy pages that this CPU has not yet added to the total of all CPUs.
     pub(crate) lazy: Atomic<usize>,
     pub(crate) counters: Counters,
 }
@@ -42,14 +42,14 @@ impl Cpu {
     }
 }
 
-/// All CPUs.
+/// The state of all CPUs.
 pub(crate) struct Cpus {
     first: KBox<Cpu>,
     others: KVec<KBox<Cpu>>,
 }
 
 impl Cpus {
-    /// One for each CPU that there can be.
+    /// Creates the state of each possible CPU.
     pub(crate) fn new() -> Result<Self> {
         let count = mm::cpu_count().saturating_sub(1);
         let mut others = KVec::with_capacity(count, GFP_NOWAIT)?;
@@ -62,7 +62,7 @@ impl Cpus {
         })
     }
 
-    /// That of the CPU this runs on, or did until just now.
+    /// Returns the state of the CPU on which this runs, or ran a moment ago.
     pub(crate) fn here(&self) -> &Cpu {
         let other = mm::cpu_hint().checked_sub(1);
         other
@@ -70,14 +70,14 @@ impl Cpus {
             .unwrap_or(&self.first)
     }
 
-    /// All of them.
+    /// Returns the states of all CPUs.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Cpu> {
         let mut next = Some(&*self.first);
         let mut others = self.others.iter();
         core::iter::from_fn(move || next.take().or_else(|| others.next().map(|cpu| &**cpu)))
     }
 
-    /// What all of them have counted.
+    /// Returns the sums of the counters of all CPUs.
     pub(crate) fn totals(&self) -> Totals {
         let mut totals = Totals::default();
         for cpu in self.iter() {
