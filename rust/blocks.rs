@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! All blocks: which CPU allocates from which, where there is room, and what a purge does with them.
+//! All blocks: which CPU allocates from which block, which blocks have room, and what a purge does with
+//! them.
 //!
 //! Each CPU has a current block for each band of sizes. Allocating from it and freeing to it takes no
-//! lock. When it has no room, the CPU takes another block of the band out of the pool, the lowest first,
-//! and puts the old one in; only that takes a lock, once for the many areas of a block.
+//! lock. When it has no room, the CPU takes the lowest block with room of the band out of the pool, and
+//! puts the old one in. Only this takes the pool lock, once for the many areas of a block.
 //!
-//! That a block is the current one of a CPU means that no other CPU takes it out of the pool, and nothing
-//! else: a task that was moved to another CPU may still allocate from it, which is harmless.
+//! A current block is not in the pool, so no other CPU takes it. A task that has moved to another CPU may
+//! still allocate from the block of its old CPU, which is harmless.
 
 use crate::{
     area::{
@@ -64,55 +65,55 @@ use kernel::{
     }, //
 };
 
-/// A space with fewer blocks has none: a few would leave no room for large areas.
+/// A space with room for fewer blocks has no blocks: a few would leave no room for large areas.
 const MIN_BLOCKS: usize = 64;
 
-/// At most one in this many parts of the space is for blocks.
+/// Blocks take at most 1/`SHARE` of the space.
 const SHARE: usize = 4;
 
-/// How many blocks without enough room are looked at, for one that has it, before a new one is taken.
-const TRIES: usize = 8;
+/// Maximum number of partial blocks that a refill tries before it makes a new block.
+const MAX_REFILL_TRIES: usize = 8;
 
-/// The same before a request fails.
-const MANY_TRIES: usize = 256;
+/// Maximum number of partial blocks per band that a steal tries before the request fails.
+const MAX_STEAL_TRIES: usize = 256;
 
-/// So many lazy bytes all CPUs together count for themselves at most, before they add them to the count
-/// of all: a quarter of what C allows one CPU, `lazy_max_pages()` in mm/vmalloc.c.
+/// Upper bound of the error of `lazy`, in bytes still in per-CPU counts: a quarter of what C allows one
+/// CPU, `lazy_max_pages()` in mm/vmalloc.c.
 const LAZY_UNCOUNTED: usize = 8 << 20;
 
-/// Most lazy pages that a CPU counts for itself.
+/// Maximum number of lazy pages in a per-CPU count.
 const LAZY_BATCH: usize = 64;
 
-/// Blocks that are kept when all is quiet.
+/// Minimum number of empty blocks of a band that a purge keeps.
 const MIN_KEEP: usize = 2;
 
-/// What the lock of the pool protects besides the maps `held`, `partial` and `empty` of the directory.
+/// What the pool lock protects, besides the maps `held`, `partial` and `empty` of the directory.
 struct Pool {
-    /// For each band, the number of the block to look at first.
+    /// For each band, the index of the block at which the next search starts.
     cursor: [usize; BANDS],
-    /// Blocks there are, or are about to be.
+    /// Number of blocks that exist or are being made.
     live: usize,
-    /// Bytes of all blocks, and of the coarse ones among them.
+    /// Bytes of all blocks, and of the coarse blocks among them.
     bytes: usize,
     coarse_bytes: usize,
-    /// For each band, the number of blocks in the map `partial`: without any, nothing is searched.
+    /// For each band, the number of blocks in the map `partial`; if it is 0, there is no search.
     partial: [usize; BANDS],
-    /// For each band, blocks that are empty and not held.
+    /// For each band, the number of blocks in the map `empty`.
     empty: [usize; BANDS],
-    /// For each band, blocks that were taken out of the pool since the last purge.
+    /// For each band, the number of blocks taken into use since the last representative purge.
     taken: [usize; BANDS],
-    /// How many empty ones of each band a purge leaves.
+    /// For each band, the number of empty blocks that a purge keeps.
     keep: [usize; BANDS],
 }
 
-/// Adds one to the count of a band.
-fn count_up(counts: &mut [usize; BANDS], band: usize) {
+/// Increments the count of a band.
+fn increment(counts: &mut [usize; BANDS], band: usize) {
     if let Some(count) = counts.get_mut(band) {
         *count = count.saturating_add(1);
     }
 }
 
-/// What of a block of `bytes` bytes counts as that of a coarse one.
+/// Returns how many bytes a block of `bytes` bytes adds to the count of coarse blocks.
 fn coarse_part(bytes: usize) -> usize {
     if bytes > SIZE {
         bytes
@@ -129,15 +130,15 @@ impl Pool {
         self.coarse_bytes = self.coarse_bytes.saturating_add(coarse_part(bytes));
     }
 
-    /// Does not count one any more.
+    /// Stops counting a block of `bytes` bytes.
     fn subtract(&mut self, bytes: usize) {
         self.live = self.live.saturating_sub(1);
         self.bytes = self.bytes.saturating_sub(bytes);
         self.coarse_bytes = self.coarse_bytes.saturating_sub(coarse_part(bytes));
     }
 
-    /// The search for room in a block of `band` goes on at block `from`.
-    fn go_on_at(&mut self, band: usize, from: usize) {
+    /// Lets the next search for room in a block of `band` start at block `from`.
+    fn set_cursor(&mut self, band: usize, from: usize) {
         if let Some(cursor) = self.cursor.get_mut(band) {
             *cursor = from;
         }
@@ -148,40 +149,40 @@ impl Pool {
 pub(crate) struct Blocks {
     dir: Directory,
     pool: Locked<Pool>,
-    /// Most bytes that blocks may have.
+    /// Maximum number of bytes of all blocks.
     limit: usize,
-    /// About how many pages became lazy since the last purge began, but for those that CPUs count for
-    /// themselves.
+    /// Estimate of the pages that became lazy since the last purge began, without those in per-CPU counts.
     lazy: Atomic<usize>,
-    /// So many pages a CPU counts for itself.
+    /// A CPU adds its count to `lazy` when it reaches this many pages.
     lazy_batch: usize,
 }
 
-/// What a purge has taken over.
-#[must_use = "the pages are lost if they are not freed"]
+/// Proof that a purge has taken its lazy pages.
+#[must_use = "pages that are not freed leak"]
 pub(crate) struct Snapshot {
     units: usize,
 }
 
 impl Snapshot {
-    /// Is it enough to tell what is needed? A purge of less than a block comes too soon after the last one.
-    pub(crate) fn is_telling(&self) -> bool {
+    /// Returns whether the purge is large enough to estimate demand: it frees at least the units of a
+    /// block.
+    pub(crate) fn is_representative(&self) -> bool {
         self.units >= UNITS
     }
 }
 
-/// How many blocks there are.
+/// Numbers of blocks by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BlockCensus {
     pub(crate) live: usize,
-    /// Not held, with room.
+    /// Blocks in the pool with room.
     pub(crate) partial: usize,
     pub(crate) empty: usize,
 }
 
 impl Blocks {
-    /// No blocks, for a space of which `home` is served from blocks.
-    /// There are at most as many as `limit` fine ones, or what is reasonable for the size of `home`.
+    /// Creates an empty set of blocks in `home`. Their bytes are limited to those of `limit` fine blocks,
+    /// by default to a share of `home`.
     pub(crate) fn new(home: Span, limit: Option<usize>) -> Result<Self> {
         let dir = Directory::new(home)?;
         let limit = limit.unwrap_or(match dir.capacity() {
@@ -208,7 +209,7 @@ impl Blocks {
         })
     }
 
-    /// A request for `size` bytes at a multiple of `align`, if blocks serve such ones.
+    /// Returns the request for `size` bytes at a multiple of `align`, if blocks serve such requests.
     #[inline(always)]
     pub(crate) fn small(&self, size: usize, align: usize) -> Option<Small> {
         if self.limit == 0 {
@@ -217,12 +218,12 @@ impl Blocks {
         Small::new(size, align, self.dir.has_coarse())
     }
 
-    /// Where blocks can be.
+    /// Returns the addresses at which blocks can be.
     pub(crate) fn window(&self) -> Option<Span> {
         self.dir.window()
     }
 
-    /// Makes an area in the current block of this CPU. No lock.
+    /// Allocates an area from the current block of this CPU. Takes no lock.
     #[inline]
     pub(crate) fn alloc(
         &self,
@@ -231,17 +232,17 @@ impl Blocks {
         attributes: &Attributes,
     ) -> Option<AreaPtr> {
         let rcu = Guard::new();
-        // Relaxed: a hint of which block to ask.
+        // Relaxed: the index is only a hint of which block to ask.
         let current = cpu.current.get(small.band())?.load(Relaxed);
         let block = self.dir.block_in(current.checked_sub(1)?, &rcu)?;
-        // The block there may be another one by now, also one with another number.
+        // The entry may hold another block by now, even one with another index.
         if !block.serves(small) {
             return None;
         }
         block.alloc(small, attributes)
     }
 
-    /// Makes an area in another block of the band, which becomes the current one. Spins.
+    /// Allocates an area from a block in the pool, which becomes the current block of the band. Spins.
     pub(crate) fn refill(
         &self,
         cpu: &Cpu,
@@ -249,30 +250,31 @@ impl Blocks {
         attributes: &Attributes,
     ) -> Option<AreaPtr> {
         let mut pool = self.pool.lock();
-        // Has somebody else on this CPU done it meanwhile?
+        // Another task on this CPU may have refilled it meanwhile.
         if let Some(area) = self.alloc(cpu, small, attributes) {
             return Some(area);
         }
-        let (index, area) = self.take_partial(&mut pool, small.band(), small, attributes, TRIES)?;
+        let (index, area) =
+            self.take_partial(&mut pool, small.band(), small, attributes, MAX_REFILL_TRIES)?;
         self.make_current(&mut pool, cpu, small.band(), index);
         cpu.counters.refill.one();
         Some(area)
     }
 
-    /// As [`Blocks::refill`], from all blocks that can serve it, those of other CPUs and of lower bands
-    /// of the same kind as well: for when there is no room for a new one.
+    /// Allocates an area from any block that can serve the request, also from blocks of other CPUs and of
+    /// lower bands of the same kind: for lack of room for a new block. Spins.
     pub(crate) fn steal(
         &self,
         cpus: &Cpus,
         small: Small,
         attributes: &Attributes,
     ) -> Option<AreaPtr> {
-        self.put_current(cpus);
+        self.return_current(cpus);
         let cpu = cpus.here();
         let mut pool = self.pool.lock();
         for band in small.bands().rev() {
-            pool.go_on_at(band, 0);
-            let found = self.take_partial(&mut pool, band, small, attributes, MANY_TRIES);
+            pool.set_cursor(band, 0);
+            let found = self.take_partial(&mut pool, band, small, attributes, MAX_STEAL_TRIES);
             if let Some((index, area)) = found {
                 self.make_current(&mut pool, cpu, band, index);
                 cpu.counters.steal.one();
@@ -282,7 +284,7 @@ impl Blocks {
         None
     }
 
-    /// Takes a block of the band that has room out of the pool, and makes the area in it.
+    /// Takes a block of `band` with room out of the pool, and allocates the area from it.
     fn take_partial(
         &self,
         pool: &mut Pool,
@@ -292,7 +294,7 @@ impl Blocks {
         tries: usize,
     ) -> Option<(usize, AreaPtr)> {
         if pool.partial.get(band).copied()? == 0 {
-            pool.go_on_at(band, 0);
+            pool.set_cursor(band, 0);
             return None;
         }
         let rcu = Guard::new();
@@ -308,18 +310,18 @@ impl Blocks {
                 continue;
             };
             if let Some(area) = block.alloc(small, attributes) {
-                self.hold(pool, index);
-                count_up(&mut pool.taken, band);
-                pool.go_on_at(band, 0);
+                self.mark_held(pool, index);
+                increment(&mut pool.taken, band);
+                pool.set_cursor(band, 0);
                 return Some((index, area));
             }
         }
-        // The next one goes on here, so that all are looked at in the end.
-        pool.go_on_at(band, from);
+        // The next search continues here, so that searches reach all blocks in the end.
+        pool.set_cursor(band, from);
         None
     }
 
-    /// The lowest block of the pool from `from` on that has room for the band.
+    /// Returns the index of the lowest block in the pool, from `from` on, with room for the band.
     fn next_partial(&self, band: usize, from: usize) -> Option<usize> {
         for (first, maps) in self.dir.all_maps() {
             let start = match from.checked_sub(first) {
@@ -335,8 +337,8 @@ impl Blocks {
         None
     }
 
-    /// Takes a block out of the pool, if it is in it.
-    fn hold(&self, pool: &mut Pool, index: usize) {
+    /// Marks a block held, which takes it out of the pool.
+    fn mark_held(&self, pool: &mut Pool, index: usize) {
         let Some((maps, bit)) = self.dir.maps(index) else {
             return;
         };
@@ -349,7 +351,7 @@ impl Blocks {
             if map.has(bit) {
                 map.clear_bit(bit);
                 *partial_count = partial_count.saturating_sub(1);
-                // What is empty is partial as well.
+                // An empty block is also partial.
                 *empty_count = empty_count.saturating_sub(usize::from(empty));
             }
         }
@@ -358,8 +360,8 @@ impl Blocks {
         }
     }
 
-    /// Puts a block into the pool that a CPU is done with.
-    fn put(&self, pool: &mut Pool, index: usize) {
+    /// Returns a held block to the pool.
+    fn return_to_pool(&self, pool: &mut Pool, index: usize) {
         if let Some((maps, bit)) = self.dir.maps(index) {
             if maps.held.has(bit) {
                 maps.held.clear_bit(bit);
@@ -368,7 +370,7 @@ impl Blocks {
         self.update(pool, index);
     }
 
-    /// Says what room there is in a block, if it is in the pool.
+    /// Marks a block partial or empty, if it is in the pool and has the room.
     fn update(&self, pool: &mut Pool, index: usize) {
         let rcu = Guard::new();
         let (Some((maps, bit)), Some(block)) = (self.dir.maps(index), self.dir.block(index, &rcu))
@@ -381,46 +383,46 @@ impl Blocks {
         if let Some(partial) = maps.partial.get(block.band()) {
             if !partial.has(bit) && block.is_useful() {
                 partial.set_bit(bit);
-                count_up(&mut pool.partial, block.band());
+                increment(&mut pool.partial, block.band());
             }
         }
         if !maps.empty.has(bit) && block.is_empty() {
             maps.empty.set_bit(bit);
-            count_up(&mut pool.empty, block.band());
+            increment(&mut pool.empty, block.band());
         }
     }
 
-    /// Makes a held block the current one, and puts the one before it into the pool.
+    /// Makes a held block the current block, and returns the previous one to the pool.
     fn make_current(&self, pool: &mut Pool, cpu: &Cpu, band: usize, index: usize) {
         let Some(current) = cpu.current.get(band) else {
             return;
         };
-        // Relaxed: as in `alloc()`. It changes only with the lock held.
+        // Relaxed: readers use it as a hint. It is written only under the pool lock.
         let before = current.xchg(index.wrapping_add(1), Relaxed);
         if let Some(before) = before.checked_sub(1) {
-            self.put(pool, before);
+            self.return_to_pool(pool, before);
         }
     }
 
-    /// Puts the current blocks of all CPUs into the pool, also of those that are offline.
-    pub(crate) fn put_current(&self, cpus: &Cpus) {
+    /// Returns the current blocks of all CPUs to the pool, including CPUs that are offline.
+    pub(crate) fn return_current(&self, cpus: &Cpus) {
         for cpu in cpus.iter() {
             let mut pool = self.pool.lock();
             for current in &cpu.current {
-                // Relaxed: as in `make_current()`.
+                // Relaxed: readers use it as a hint. It is written only under the pool lock.
                 if let Some(index) = current.xchg(0, Relaxed).checked_sub(1) {
-                    self.put(&mut pool, index);
+                    self.return_to_pool(&mut pool, index);
                 }
             }
         }
     }
 
-    /// May there be one more block of `bytes` bytes? If so it counts from now on.
+    /// Counts one more block of `bytes` bytes, if the limits allow it. Returns whether they do.
     pub(crate) fn reserve(&self, bytes: usize) -> bool {
         let mut pool = self.pool.lock();
         let coarse_bytes = pool.coarse_bytes.saturating_add(coarse_part(bytes));
         let ok = pool.bytes.saturating_add(bytes) <= self.limit
-            // Coarse ones leave room for fine ones.
+            // Coarse blocks leave room for fine ones.
             && coarse_bytes <= (self.limit / 2).max(COARSE_SIZE);
         if ok {
             pool.add(bytes);
@@ -433,21 +435,21 @@ impl Blocks {
         self.pool.lock().subtract(bytes);
     }
 
-    /// Is there a part of the directory for a block at `addr`?
+    /// Returns whether there is a part of the directory for a block at `addr`.
     pub(crate) fn is_prepared(&self, addr: usize) -> bool {
         self.dir
             .index_of(addr)
             .is_some_and(|index| self.dir.is_prepared(index))
     }
 
-    /// Makes a part of the directory for a block at `addr`. Sleeps if `flags` allow it.
+    /// Creates a part of the directory for a block at `addr`. Sleeps if `flags` allow it.
     pub(crate) fn prepare(&self, addr: usize, flags: Flags) -> Result {
         self.dir
             .prepare(self.dir.index_of(addr).ok_or(EINVAL)?, flags)
     }
 
-    /// Takes in a new block, whose range is reserved for it, as the current one, and makes an area in
-    /// it.
+    /// Inserts a new block, whose range is reserved, makes it the current block, and allocates an area
+    /// from it. Returns the block if its place is taken.
     pub(crate) fn adopt(
         &self,
         cpu: &Cpu,
@@ -455,17 +457,17 @@ impl Blocks {
         small: Small,
         attributes: &Attributes,
     ) -> Result<Option<AreaPtr>, GraceBox<Block>> {
-        // Held from the first moment on: nobody takes it out of the pool, who still had something to do
-        // with the former block of that number. And closed until all of its entries are there: who still
-        // has that number for its current block could allocate what cannot be found.
+        // Mark it held before publishing it: a CPU with a stale index must not take it from the pool. It
+        // stays closed until all its entries are set: areas in it must be found at each of their
+        // addresses.
         let mut pool = self.pool.lock();
         let index = self.dir.insert(block)?;
-        self.hold(&mut pool, index);
-        count_up(&mut pool.taken, small.band());
+        self.mark_held(&mut pool, index);
+        increment(&mut pool.taken, small.band());
         let rcu = Guard::new();
         let area = self.dir.block(index, &rcu).and_then(|block| {
             block.open();
-            // Hardly anybody else allocates from the block yet, so there is room.
+            // Few others can have allocated from the block yet, so there is room.
             block.alloc(small, attributes)
         });
         self.make_current(&mut pool, cpu, small.band(), index);
@@ -474,7 +476,7 @@ impl Blocks {
         Ok(area)
     }
 
-    /// The busy area in a block that contains `addr`: `Err` if there is no block. No lock.
+    /// Returns the busy area in a block that contains `addr`; `Err` if no block is there. Takes no lock.
     #[inline(always)]
     pub(crate) fn find(
         &self,
@@ -485,7 +487,7 @@ impl Blocks {
         Ok(block.find(addr))
     }
 
-    /// As [`Blocks::find`], and the area is not found any more.
+    /// Unlinks the busy area in a block that contains `addr`; `Err` if no block is there. Takes no lock.
     pub(crate) fn unlink(
         &self,
         addr: usize,
@@ -495,44 +497,45 @@ impl Blocks {
         Ok(block.unlink(addr))
     }
 
-    /// The lowest busy area that ends above `addr`, in the block at `addr`.
+    /// Returns the lowest busy area that ends above `addr` in the block at `block`.
     pub(crate) fn next_busy(&self, block: Span, addr: usize) -> Option<(AreaPtr, Seen)> {
         let rcu = Guard::new();
         let found = self.dir.block_at(block.first(), &rcu)?;
         found.next_busy(addr)
     }
 
-    /// The lowest area that ends above `addr` and is neither busy nor free, in a block.
+    /// Returns the lowest area that ends above `addr` and is neither busy nor free in the block at
+    /// `block`.
     pub(crate) fn next_lazy(&self, block: Span, addr: usize) -> Option<Span> {
         let rcu = Guard::new();
         let found = self.dir.block_at(block.first(), &rcu)?;
         found.next_lazy(addr)
     }
 
-    /// A block with its number.
-    fn numbered<'a>(&self, block: &'a Block) -> Option<(usize, &'a Block)> {
+    /// Returns a block with its index.
+    fn with_index<'a>(&self, block: &'a Block) -> Option<(usize, &'a Block)> {
         Some((self.dir.index_of(block.start())?, block))
     }
 
-    /// Takes over an unmapped area of a block. Returns about how many pages are lazy now. Any context.
+    /// Makes an unmapped area of a block lazy. Returns about how many pages are lazy. Any context.
     pub(crate) fn retire(&self, cpu: &Cpu, area: Area<Unlinked>) -> usize {
         let rcu = Guard::new();
         let addr = area.span().map_or(0, Span::first);
         let found = self.dir.block_at(addr, &rcu);
-        let Some((index, block)) = found.and_then(|block| self.numbered(block)) else {
-            // Cannot be: a block with an area in it stays. The token says what is lost.
+        let Some((index, block)) = found.and_then(|block| self.with_index(block)) else {
+            // Cannot happen: a block with an area in it stays. The drop of the area reports the leak.
             return self.lazy.load(Relaxed);
         };
         let pages = block.retire(area);
-        // After the full barrier in `Block::retire()`: either this sees that the purge, which clears the
-        // bit and then takes the lazy pages, has cleared it, or the purge takes the pages.
+        // `Block::retire()` ends with a full barrier. A purge clears the dirty bit and then takes the lazy
+        // pages, so either this sees the bit clear, or the purge takes the pages.
         if let Some((maps, bit)) = self.dir.maps(index) {
             maps.dirty.insert(bit);
         }
         cpu.counters.retire_block.one();
 
-        // Relaxed, and no exchange: numbers that say when it is time to purge. What a task that is preempted
-        // here gets wrong is gone with the next purge.
+        // Relaxed: the count says when to purge, and orders nothing. A load and a store are enough: the
+        // next purge corrects what a preempted task gets wrong.
         let here = cpu.lazy.load(Relaxed).saturating_add(pages);
         if here < self.lazy_batch {
             cpu.lazy.store(here, Relaxed);
@@ -543,13 +546,13 @@ impl Blocks {
         }
     }
 
-    /// Returns about how many pages of blocks are lazy, without those that CPUs count for themselves.
+    /// Returns an estimate of the lazy pages in blocks, without those in per-CPU counts.
     pub(crate) fn lazy_estimate(&self) -> usize {
-        // Relaxed: a number that says when it is time to purge.
+        // Relaxed: the count says when to purge, and orders nothing.
         self.lazy.load(Relaxed)
     }
 
-    /// Lazy pages of all blocks, block by block.
+    /// Returns the number of lazy pages, summed over all blocks.
     pub(crate) fn lazy_pages(&self) -> usize {
         let rcu = Guard::new();
         let mut pages = 0_usize;
@@ -562,12 +565,12 @@ impl Blocks {
         pages
     }
 
-    /// Takes over an area of a block that was never mapped. Spins.
+    /// Frees an area of a block that was never mapped. Spins.
     pub(crate) fn release(&self, area: Area<Unlinked>) {
         let rcu = Guard::new();
         let addr = area.span().map_or(0, Span::first);
         let found = self.dir.block_at(addr, &rcu);
-        let Some((index, block)) = found.and_then(|block| self.numbered(block)) else {
+        let Some((index, block)) = found.and_then(|block| self.with_index(block)) else {
             return;
         };
         block.release(area);
@@ -575,10 +578,10 @@ impl Blocks {
         self.update(&mut self.pool.lock(), index);
     }
 
-    /// Takes over all that was retired before the call, and plans to flush it. Sleepable context, and
+    /// Takes all pages that were retired before the call, and adds them to `plan`. Sleepable context, and
     /// only one purge at a time.
     pub(crate) fn snapshot(&self, plan: &mut Plan) -> Snapshot {
-        // Relaxed: as in `retire()`.
+        // Relaxed: the count orders nothing.
         self.lazy.store(0, Relaxed);
         let mut units = 0_usize;
         for (first, maps) in self.dir.all_maps() {
@@ -601,7 +604,7 @@ impl Blocks {
         Snapshot { units }
     }
 
-    /// Releases what else goes with the pages of a snapshot, before they become free. Sleepable context.
+    /// Releases the KASAN shadow of the pages of a snapshot, before they become free. Sleepable context.
     pub(crate) fn release_shadow(&self, _snapshot: &Snapshot, _flush: &Flush, tlb: &impl Tlb) {
         self.each_flushing(false, |_, block| {
             for (first, pages) in bits::runs(&block.flushing()) {
@@ -612,7 +615,7 @@ impl Blocks {
         });
     }
 
-    /// Makes exactly the pages of a snapshot free. Sleepable context.
+    /// Frees exactly the pages of a snapshot. Sleepable context.
     pub(crate) fn free(&self, _snapshot: Snapshot, _flush: &Flush) {
         self.each_flushing(true, |index, block| {
             block.free_flushed();
@@ -620,7 +623,8 @@ impl Blocks {
         });
     }
 
-    /// Calls `what` for each block that a purge is at work on; for the last time if `done`.
+    /// Calls `what` for each block with pages that the current purge has taken. If `done`, also ends their
+    /// purge.
     fn each_flushing(&self, done: bool, what: impl Fn(usize, &Block)) {
         for (first, maps) in self.dir.all_maps() {
             let flushing = if done {
@@ -640,12 +644,13 @@ impl Blocks {
         }
     }
 
-    /// Ends a purge: as many empty blocks may stay as were taken out of the pool since the last one, and
-    /// some more, or half of what was allowed then; if that purge `is_telling`.
-    pub(crate) fn end_purge(&self, is_telling: bool) {
+    /// Ends a purge. If it `is_representative`, each band may keep as many empty blocks as were taken into
+    /// use since the last such purge, plus a quarter, plus [`MIN_KEEP`]; but at least half of what it
+    /// could keep before.
+    pub(crate) fn end_purge(&self, is_representative: bool) {
         let mut pool = self.pool.lock();
         pool.cursor = [0; BANDS];
-        if is_telling {
+        if is_representative {
             let taken = core::mem::take(&mut pool.taken);
             for (keep, taken) in pool.keep.iter_mut().zip(taken) {
                 let needed = taken.saturating_add(taken / 4);
@@ -654,8 +659,8 @@ impl Blocks {
         }
     }
 
-    /// Takes out an empty block, the highest first, if there are more than may stay, or any if `all`.
-    /// Its range is still reserved.
+    /// Takes out the highest empty block of a band with more than it may keep, or of any band if `all`.
+    /// The range of the block stays reserved.
     pub(crate) fn take_empty(&self, all: bool) -> Option<Removed> {
         let mut pool = self.pool.lock();
         let counts = pool.empty.iter().zip(&pool.keep);
@@ -668,30 +673,31 @@ impl Blocks {
                 continue;
             };
             let index = first.wrapping_add(bit);
-            self.hold(&mut pool, index);
+            self.mark_held(&mut pool, index);
             let rcu = Guard::new();
             let block = self.dir.block(index, &rcu);
             let Some(block) = block.filter(|block| block.close()) else {
-                // A task that was moved to another CPU has allocated from it.
-                self.put(&mut pool, index);
+                // A task that moved to another CPU has allocated from it.
+                self.return_to_pool(&mut pool, index);
                 return None;
             };
             pool.subtract(block.size());
             let removed = self.dir.remove(index);
-            // Before there can be another block of that number.
+            // Clear it before another block can have this index.
             maps.held.clear_bit(bit);
             return removed;
         }
         None
     }
 
-    /// Puts a block back that [`Blocks::take_empty`] has taken out.
+    /// Inserts a block again that [`Blocks::take_empty`] has taken out.
     pub(crate) fn restore(&self, removed: Removed) {
         let Some(index) = self.dir.put_back(removed) else {
             return;
         };
         let rcu = Guard::new();
-        // Only now: who still knows the block may allocate from it, and the areas must be found.
+        // Open it only after inserting it: a CPU that found the block earlier may allocate from it, and
+        // its areas must be found.
         let block = self.dir.block(index, &rcu);
         if let Some(block) = block {
             block.open();
@@ -701,12 +707,12 @@ impl Blocks {
         self.update(&mut pool, index);
     }
 
-    /// Number of empty blocks.
+    /// Returns the number of empty blocks.
     pub(crate) fn empty(&self) -> usize {
         self.pool.lock().empty.iter().sum()
     }
 
-    /// How many blocks there are of which kind.
+    /// Returns how many blocks exist, are partial, and are empty.
     pub(crate) fn census(&self) -> BlockCensus {
         let pool = self.pool.lock();
         BlockCensus {
@@ -716,7 +722,7 @@ impl Blocks {
         }
     }
 
-    /// Checks a block, and tells what is in it; [`None`] if there is none at `addr`.
+    /// Checks the block at `addr` and returns its contents; [`None`] if no block is there.
     pub(crate) fn validate_block(
         &self,
         addr: usize,
@@ -726,8 +732,8 @@ impl Blocks {
         Some(self.dir.block_at(addr, &rcu)?.validate(quiet))
     }
 
-    /// Checks what the pool knows of the blocks. Holds its lock all the time: for tests and debugging. If
-    /// `quiet`, nobody is about to take a block in or out.
+    /// Checks the pool against the blocks. Holds the pool lock during the whole walk: for tests and
+    /// debugging. `quiet` means that nobody is inserting or removing a block.
     pub(crate) fn validate(&self, cpus: &Cpus, quiet: bool) -> Result {
         let pool = self.pool.lock();
         let rcu = Guard::new();
@@ -746,7 +752,7 @@ impl Blocks {
                 let block = self.dir.block(index, &rcu);
                 live = live.wrapping_add(usize::from(block.is_some()));
                 bytes = bytes.wrapping_add(block.map_or(0, Block::size));
-                // Also if there is one with another number.
+                // An entry inside a coarse block must have no bits set either.
                 if known && block.is_none() {
                     mm::refuse!("the pool knows block {}, which is not there", index);
                     return Err(EINVAL);
@@ -794,5 +800,5 @@ impl Blocks {
     }
 }
 
-/// There is no block at an address.
+/// Error: no block is at an address.
 pub(crate) struct NoBlock;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The allocator: which part serves a request, and what becomes of a range that is freed.
+//! The allocator: decides which part serves a request, and what becomes of a freed range.
 
 use crate::{
     area::{
@@ -78,42 +78,42 @@ use kernel::{
     static_lock_class, //
 };
 
-/// How many entries are looked at under one hold of the lock of the tree: each is a walk from the root.
+/// Entries read while the tree lock is held once. Each is a walk from the root.
 const LOOKS: usize = 16;
 
-/// How many freed areas are sorted between two chances for others to run.
+/// Freed areas handled between two calls of `cond_resched()`.
 const BATCH: usize = 32;
 
-/// How many cached ranges a request that must not sleep gives back to make room.
+/// Maximum number of cached ranges that a request without sleeping drains to make room.
 const MAX_ATOMIC: usize = 256;
 
-/// A purge of less than one in this many of the cached ranges says nothing about demand.
+/// A purge of fewer large areas than 1/8 of the cached ranges says nothing about demand.
 const TRIM_MIN_FRACTION: usize = 8;
 
-/// The largest ranges that are cached: 32 MiB with 4 KiB pages.
+/// Maximum size of a cached range in pages: 32 MiB with 4 KiB pages.
 const MAX_CACHED: usize = 8192;
 
-/// How often the search is done again after memory was got without the lock. Each time, others may
-/// have changed the tree such that more memory is needed; this many times in a row is no bad luck.
+/// Maximum number of searches for one request. A search is repeated after memory was allocated without the
+/// lock, because others may have changed the tree meanwhile.
 const MAX_RETRIES: u32 = 16;
 
-/// What an area has to be like.
+/// A request for an area.
 pub(crate) struct Request {
-    /// Where it may be.
+    /// The addresses where the area may be.
     pub(crate) window: Span,
     /// Size in bytes, a multiple of [`PAGE_SIZE`].
     pub(crate) size: usize,
-    /// A power of two.
+    /// Alignment in bytes, a power of two.
     pub(crate) align: usize,
-    /// What C wants to have in the area.
+    /// The fields of the area that C sets.
     pub(crate) attributes: Attributes,
-    /// How to allocate metadata.
+    /// The gfp flags for metadata.
     pub(crate) gfp: Gfp,
-    /// NUMA node of the metadata, or -1.
+    /// NUMA node of the metadata, or -1 for any node.
     pub(crate) node: i32,
 }
 
-/// A space of addresses and all areas in it.
+/// An address space and all areas in it.
 pub(crate) struct Space<T: Tlb> {
     table: Table,
     blocks: Blocks,
@@ -122,24 +122,25 @@ pub(crate) struct Space<T: Tlb> {
     tlb: T,
     lazy: LazySet,
     pins: Pins,
-    /// Blocks and cached ranges serve requests for exactly this window.
+    /// Blocks and cached ranges serve only requests for exactly this window.
     home: Span,
 }
 
-/// Why a search or a store under the lock did not give an area.
+/// Why a search and store under the lock failed.
 enum Miss {
     NoRoom,
     NoMemory,
 }
 
 impl<T: Tlb> Space<T> {
-    /// An empty space. Requests for `home` are served from blocks, if it is large enough for them, and
-    /// from cached ranges.
+    /// Creates an empty space. Blocks, if `home` is large enough for them, and cached ranges serve
+    /// requests for `home`.
     pub(crate) fn new(home: Span, tlb: T) -> Result<Self> {
         Self::with_blocks(home, tlb, None)
     }
 
-    /// As [`Space::new`], with at most so many blocks.
+    /// Creates an empty space whose blocks together are at most as large as `limit` fine blocks. [`None`]
+    /// means the default limit for the size of `home`.
     pub(crate) fn with_blocks(home: Span, tlb: T, limit: Option<usize>) -> Result<Self> {
         Ok(Self {
             table: Table::new(c"vmap_rust index", static_lock_class!())?,
@@ -153,10 +154,11 @@ impl<T: Tlb> Space<T> {
         })
     }
 
-    /// Reserves a range and makes it a busy area. `ENOMEM` without memory for metadata, `EBUSY`
-    /// without room. Sleeps only if the request's flags allow it.
+    /// Reserves a range and makes it a busy area. Fails with `ENOMEM` without memory for metadata, with
+    /// `EBUSY` without room. Sleeps only if the request's flags allow it.
     pub(crate) fn alloc(&self, req: &Request) -> Result<AreaPtr> {
-        // Only such requests: a range that others might not get must not be taken from them.
+        // Blocks lie anywhere in `home`: a request with a window of its own must not get a range outside
+        // it.
         let small = match req.window == self.home {
             true => self.blocks.small(req.size, req.align),
             false => None,
@@ -190,7 +192,7 @@ impl<T: Tlb> Space<T> {
             },
         };
 
-        // Room in the blocks of others takes neither a gap nor memory.
+        // Room in the blocks of other CPUs needs neither a gap nor memory.
         if let Some(small) = small {
             if let Some(area) = self.blocks.steal(&self.cpus, small, &req.attributes) {
                 return Ok(area);
@@ -200,7 +202,7 @@ impl<T: Tlb> Space<T> {
             counters.no_memory.one();
             return Err(ENOMEM);
         };
-        // Cached ranges and empty blocks are room as well.
+        // Draining cached ranges and empty blocks makes room.
         if self.drain(req.gfp) > 0 {
             if let Some(area) = small.and_then(|small| self.alloc_refilled(req, small)) {
                 return Ok(area);
@@ -213,7 +215,7 @@ impl<T: Tlb> Space<T> {
         Err(EBUSY)
     }
 
-    /// Serves a request from another block than the current one, if need be from a new one.
+    /// Serves a request from a block in the pool, or from a new block, which becomes the current one.
     #[inline(never)]
     fn alloc_refilled(&self, req: &Request, small: Small) -> Option<AreaPtr> {
         let cpu = self.cpus.here();
@@ -231,7 +233,7 @@ impl<T: Tlb> Space<T> {
         match self.blocks.adopt(cpu, block, small, &req.attributes) {
             Ok(area) => area,
             Err(block) => {
-                // The range stays reserved: safe, but lost.
+                // Leak the range: it stays reserved, and reuse would not be safe.
                 mm::refuse!("there are two blocks at {:?}", block.span());
                 self.blocks.unreserve(small.block_size());
                 None
@@ -239,10 +241,10 @@ impl<T: Tlb> Space<T> {
         }
     }
 
-    /// Makes a block for such requests, and reserves the lowest range for it that there is. Sleeps if
-    /// `gfp` allows it.
+    /// Creates a block for requests like `small`, and reserves the lowest free range of its size. Sleeps
+    /// if `gfp` allows it.
     fn new_block(&self, small: Small, gfp: Gfp) -> Option<GraceBox<Block>> {
-        // Memory first, without a lock.
+        // Allocate memory before the lock is taken.
         let flags = gfp.flags();
         let mut block = GraceBox::new(
             Block::new(small.band(), self.tlb.is_randomized(), flags).ok()?,
@@ -252,13 +254,13 @@ impl<T: Tlb> Space<T> {
         let (window, size) = (self.blocks.window()?, small.block_size());
         let mut table = self.table.lock();
         for _ in 0..MAX_RETRIES {
-            // The place of a former block is exactly as large as one.
+            // Try the lowest gap first: the gap that a freed block leaves has exactly this size.
             let span = match lowest_gap_fit(&mut table, window, size, size) {
                 Some(span) => span,
                 None => lowest_fit(&mut table, window, size, size)?,
             };
             if !self.blocks.is_prepared(span.first()) {
-                // Memory is not allocated under the lock. What is free has to be searched again.
+                // Allocate memory without the lock. The gap may be taken meanwhile, so search again.
                 drop(table);
                 self.blocks.prepare(span.first(), flags).ok()?;
                 table = self.table.lock();
@@ -287,7 +289,7 @@ impl<T: Tlb> Space<T> {
             return None;
         }
         let (area, place) = self.cache.take(req.size / PAGE_SIZE, |area| {
-            // One that could not be given back may be anywhere.
+            // The cache may hold ranges outside `home` that could not be freed.
             area.span()
                 .is_some_and(|span| self.home.covers(span) && is_aligned(span.first(), req.align))
         })?;
@@ -297,7 +299,7 @@ impl<T: Tlb> Space<T> {
         if let Place::Elsewhere = place {
             counters.cached_elsewhere.one();
         }
-        // Its entry is still there.
+        // The entry of a cached range is still in the tree.
         Some(area.prepare(span, &req.attributes).busy())
     }
 
@@ -331,8 +333,8 @@ impl<T: Tlb> Space<T> {
         Err((area, Miss::NoMemory))
     }
 
-    /// Reserves a range for each of `members` at the highest common base in `window` and hands the
-    /// areas to `sink`, in order; all or nothing. Sleeps if `gfp` allows it.
+    /// Reserves a range for each of `members` at the highest common base in `window`, and passes the areas
+    /// to `sink` in order. Reserves all or none. Sleeps if `gfp` allows it.
     pub(crate) fn alloc_congruent(
         &self,
         window: Span,
@@ -343,7 +345,7 @@ impl<T: Tlb> Space<T> {
     ) -> Result {
         let mut drained = false;
         for _ in 0..MAX_RETRIES {
-            // Objects first: there is no going back to the allocator of objects with the lock held.
+            // Allocate the area objects before the lock is taken.
             let mut areas = AreaList::new();
             for _ in members.clone() {
                 areas.push(Area::alloc(gfp, -1).ok_or(ENOMEM)?);
@@ -361,14 +363,14 @@ impl<T: Tlb> Space<T> {
             match self.publish_all(&mut table, base, members.clone(), areas, gfp, &mut sink) {
                 Ok(()) => return Ok(()),
                 Err(Miss::NoMemory) => return Err(ENOMEM),
-                // Somebody else was faster while there was no memory.
+                // The lock was dropped for lack of memory, and the gap was taken meanwhile.
                 Err(Miss::NoRoom) => {}
             }
         }
         Err(ENOMEM)
     }
 
-    /// Publishes `members` at `base`. If that fails, nothing is published.
+    /// Publishes `members` at `base`, all or none.
     fn publish_all(
         &self,
         table: &mut TableGuard<'_>,
@@ -388,8 +390,8 @@ impl<T: Tlb> Space<T> {
                 Err(miss) => {
                     for member in members.take(index) {
                         if let Some(area) = table.unlink(base.wrapping_add(member.offset)) {
-                            // Readers without the lock may have found it. They never want the lock
-                            // while they have a pin, so waiting for them here cannot deadlock.
+                            // Lockless readers may have found it. Waiting for them here cannot deadlock:
+                            // no reader takes the tree lock while it holds a pin.
                             let area = self.pins.wait_for_readers(area);
                             self.put_back(table, area.never_mapped());
                         }
@@ -403,7 +405,7 @@ impl<T: Tlb> Space<T> {
         Ok(())
     }
 
-    /// Publishes `area` at `span`, if that is free.
+    /// Publishes `area` at `span` if that is free.
     fn publish_at(
         table: &mut TableGuard<'_>,
         span: Span,
@@ -411,7 +413,7 @@ impl<T: Tlb> Space<T> {
         gfp: Gfp,
     ) -> Result<AreaPtr, Miss> {
         for _ in 0..MAX_RETRIES {
-            // A store follows a search, under the same hold of the lock.
+            // A store must follow a search without dropping the lock between.
             if !table
                 .gap_around(span.first())
                 .is_some_and(|gap| gap.covers(span))
@@ -429,7 +431,7 @@ impl<T: Tlb> Space<T> {
         Err(Miss::NoMemory)
     }
 
-    /// The busy area that contains `addr`, and what it is.
+    /// Returns the busy area that contains `addr`, with its bounds and flags.
     #[inline(always)]
     fn look(&self, addr: usize, rcu: &Guard) -> Option<(AreaPtr, Seen)> {
         match self.blocks.find(addr, rcu) {
@@ -438,13 +440,13 @@ impl<T: Tlb> Space<T> {
         }
     }
 
-    /// The busy area that contains `addr`. No lock; any context in which RCU is watching.
+    /// Returns the busy area that contains `addr`. Takes no lock; any context in which RCU is watching.
     pub(crate) fn find(&self, addr: usize) -> Option<AreaPtr> {
         Some(self.look(addr, &Guard::new())?.0)
     }
 
-    /// Takes the busy area that contains `addr` out of use. Never allocates, sleeps or fails. No lock,
-    /// unless somebody has pinned it.
+    /// Unlinks the busy area that contains `addr`. Never allocates, sleeps or fails. Takes a lock only if
+    /// a reader has pinned the area.
     pub(crate) fn unlink(&self, addr: usize) -> Option<Area<Unlinked>> {
         let rcu = Guard::new();
         let area = match self.blocks.unlink(addr, &rcu) {
@@ -461,30 +463,29 @@ impl<T: Tlb> Space<T> {
             let found = self.next_busy(addr)?;
             let start = found.1.span().first();
             let pin = self.pins.pin(start)?;
-            // Was it unlinked before we had the pin? Its address may have a new area by now, so
-            // compare all that was seen.
+            // The area may have been unlinked before the lock of the pin was taken, and a new area may be
+            // at its address. So compare everything that was seen.
             if self.look(start, &Guard::new()) == Some(found) {
                 return Some((found.0, pin));
             }
         }
     }
 
-    /// Pins the busy area that contains `addr`, unless that means waiting. Any context.
+    /// Pins the busy area that contains `addr` unless that means waiting. Any context.
     pub(crate) fn try_get(&self, addr: usize) -> Option<(AreaPtr, PinGuard<'_>)> {
         let rcu = Guard::new();
         let found = self.look(addr, &rcu)?;
         let pin = self.pins.try_pin(found.1.span().first())?;
-        // As in `get()`.
+        // The area may have been unlinked before the lock of the pin was taken.
         (self.look(addr, &rcu) == Some(found)).then_some((found.0, pin))
     }
 
-    /// The lowest busy area that ends above `addr`. Task context.
+    /// Returns the lowest busy area that ends above `addr`. Task context.
     fn next_busy(&self, addr: usize) -> Option<(AreaPtr, Seen)> {
         let mut addr = addr;
         loop {
-            // With PREEMPT_RT, a task that walks the tree without the lock may have preempted the one
-            // that changes it, and would wait for it for ever if its priority is higher. The lock lends
-            // it.
+            // With PREEMPT_RT, a lockless walk would spin behind a writer that it has preempted. Taking
+            // the lock gives priority inheritance.
             let next = if cfg!(CONFIG_PREEMPT_RT) {
                 self.table.lock().next(addr)
             } else {
@@ -502,13 +503,13 @@ impl<T: Tlb> Space<T> {
         }
     }
 
-    /// Access to the pins, to let go of what [`Space::get`] has pinned.
+    /// Returns the pins, for unpinning what [`Space::get`] has pinned.
     pub(crate) fn pins(&self) -> &Pins {
         &self.pins
     }
 
-    /// Takes over an area that was unmapped, but not flushed. Returns about how many pages wait for a
-    /// purge now. No lock for an area of a block.
+    /// Makes an unmapped area lazy. Returns about how many pages are lazy. Takes no lock for an area of a
+    /// block.
     pub(crate) fn retire(&self, area: Area<Unlinked>) -> usize {
         let cpu = self.cpus.here();
         if area.is_in_block() {
@@ -528,7 +529,7 @@ impl<T: Tlb> Space<T> {
             .wrapping_add(self.blocks.lazy_estimate())
     }
 
-    /// Takes over an area that was never mapped.
+    /// Frees an area that was never mapped.
     pub(crate) fn release(&self, area: Area<Unlinked>) {
         self.cpus.here().counters.release.one();
         if area.is_in_block() {
@@ -538,26 +539,27 @@ impl<T: Tlb> Space<T> {
         }
     }
 
-    /// Flushes everything retired before the call, and `also`, and makes it free. Gives back cached
-    /// ranges and empty blocks too if `drain`. Returns how many areas were flushed; nothing was, if 0.
+    /// Flushes all areas retired before the call, and `also`, and frees these areas. Drains cached ranges
+    /// and empty blocks too if `drain`. Returns how many areas were flushed; if 0, nothing was flushed.
     /// Sleepable context, with `vmap_purge_lock` held.
     pub(crate) fn purge(&self, also: Option<Span>, drain: bool) -> usize {
         let mut plan = Plan::new();
         let pages = self.blocks.snapshot(&mut plan);
         let areas = self.lazy.snapshot(&mut plan);
         if plan.is_empty() {
-            // vm_unmap_aliases() comes with every change of page attributes, mostly to find nothing.
+            // Flush nothing: vm_unmap_aliases() comes with every change of page attributes, and mostly
+            // finds nothing to flush.
             if drain {
                 self.give_back_all(Gfp::NOWAIT, usize::MAX);
             }
             return 0;
         }
         let purged = plan.areas();
-        let is_telling = pages.is_telling();
+        let blocks_representative = pages.is_representative();
         // Trim cached ranges that nobody used since the last purge.
-        let much = areas.areas() > 0
+        let cache_representative = areas.areas() > 0
             && areas.areas().saturating_mul(TRIM_MIN_FRACTION) >= self.cache.len();
-        if !drain && (much || is_telling) {
+        if !drain && (cache_representative || blocks_representative) {
             self.sweep(Gfp::NOWAIT, usize::MAX);
         }
         if let (Some(also), true) = (also, purged > 0) {
@@ -570,7 +572,7 @@ impl<T: Tlb> Space<T> {
             counters.purge_areas.add(purged);
         }
         self.free_flushed(&areas, pages, &flush, drain);
-        self.blocks.end_purge(is_telling);
+        self.blocks.end_purge(blocks_representative);
         if drain {
             self.give_back_all(Gfp::NOWAIT, usize::MAX);
         } else {
@@ -579,7 +581,7 @@ impl<T: Tlb> Space<T> {
         purged
     }
 
-    /// Makes what a purge has set apart and flushed free or cached.
+    /// Frees or caches what a purge has taken and flushed.
     fn free_flushed(
         &self,
         areas: &lazy::Snapshot,
@@ -610,7 +612,7 @@ impl<T: Tlb> Space<T> {
         }
     }
 
-    /// Makes areas free, or keeps their ranges at part `part` of the cache, or here.
+    /// Frees areas, or caches their ranges at CPU `part`, by default at this one.
     fn free_areas(&self, mut areas: AreaList<Flushed>, part: Option<usize>, drain: bool) {
         while !areas.is_empty() {
             let mut pages = 0_usize;
@@ -636,25 +638,25 @@ impl<T: Tlb> Space<T> {
         }
     }
 
-    /// Is the range of `area` one that requests for all of `home` could use?
+    /// Returns whether requests for all of `home` could use the range of `area`.
     fn is_cacheable(&self, area: &Area<Flushed>) -> bool {
         area.pages() <= MAX_CACHED && area.span().is_some_and(|span| self.home.covers(span))
     }
 
-    /// Keeps the range of a flushed area.
+    /// Caches the range of a flushed area.
     fn keep(&self, area: Area<Flushed>, part: Option<usize>) {
         self.cache.put(area.cached(), part);
         self.cpus.here().counters.cache_put.one();
     }
 
-    /// Makes the range of a flushed area free, or keeps it if there is no memory for that now.
+    /// Frees the range of a flushed area, or caches it if there is no memory for freeing it.
     fn put_back(&self, table: &mut TableGuard<'_>, area: Area<Flushed>) {
         if let Err(area) = self.give_back(table, area) {
             self.keep(area, None);
         }
     }
 
-    /// Makes the range of an area free.
+    /// Frees the range of an area. Returns the area if there is no memory for that.
     fn give_back<S: Spare>(
         &self,
         table: &mut TableGuard<'_>,
@@ -673,15 +675,15 @@ impl<T: Tlb> Space<T> {
             }
             Err((area, StoreError::Mismatch)) => {
                 mm::refuse!("{:?} is not in the index", area.span());
-                // Nobody may get a range that is not known to be reserved; that it is lost is said.
+                // Leak it: a range without an entry must not be reused. The drop reports the leak.
                 drop(area);
                 Ok(())
             }
         }
     }
 
-    /// Gives back cached ranges and empty blocks, for a request with `gfp` that had no room. Returns how
-    /// many.
+    /// Drains cached ranges and empty blocks for a request with `gfp` that found no room. Returns how many
+    /// were freed.
     fn drain(&self, gfp: Gfp) -> usize {
         let most = if gfp.may_block() {
             usize::MAX
@@ -691,28 +693,28 @@ impl<T: Tlb> Space<T> {
         self.give_back_all(gfp, most)
     }
 
-    /// Gives back all cached ranges and empty blocks, from memory reclaim: sleepable, but without
-    /// waiting for memory.
+    /// Drains all cached ranges and empty blocks during memory reclaim. Sleepable context, but does not
+    /// wait for memory.
     pub(crate) fn drain_for_reclaim(&self) {
         self.give_back_all(Gfp::NOWAIT, usize::MAX);
     }
 
-    /// Gives back cached ranges and empty blocks, about `most` of each. Returns how many.
+    /// Frees about `most` cached ranges and `most` empty blocks. Returns how many of both.
     fn give_back_all(&self, gfp: Gfp, most: usize) -> usize {
-        self.blocks.put_current(&self.cpus);
+        self.blocks.return_current(&self.cpus);
         self.sweep(gfp, most)
             .wrapping_add(self.free_blocks(true, gfp, most))
     }
 
-    /// Gives back cached ranges, each under a hold of the lock of its own. What there is no memory for, as
-    /// `gfp` allows, stays cached. Looks at `most` ranges; if that is all of them, lets others run
-    /// between. Returns how many were given back.
+    /// Frees cached ranges, one each time it takes the lock, until `most` were looked at. Ranges that need
+    /// more memory than `gfp` allows stay cached. If `most` is `usize::MAX`, only in sleepable context.
+    /// Returns how many were freed.
     fn sweep(&self, gfp: Gfp, most: usize) -> usize {
         let mut sweep = Sweep::default();
         let mut given_back = 0_usize;
         for _ in 0..most {
             let mut table = self.table.lock();
-            // With the lock held, so that no range is out of sight when it is dropped.
+            // Under the lock: the index and the cache change together.
             let Some(area) = self.cache.sweep(&mut sweep) else {
                 break;
             };
@@ -733,8 +735,8 @@ impl<T: Tlb> Space<T> {
         given_back
     }
 
-    /// Gives empty blocks back to the tree, `most` at most: those that are not needed, or all of them.
-    /// Returns how many.
+    /// Frees at most `most` empty blocks: all of them if `all`, else those above the number to keep. If
+    /// `most` is `usize::MAX`, only in sleepable context. Returns how many were freed.
     fn free_blocks(&self, all: bool, gfp: Gfp, most: usize) -> usize {
         let mut freed = 0_usize;
         while freed < most {
@@ -745,7 +747,7 @@ impl<T: Tlb> Space<T> {
                 break;
             };
             if most == usize::MAX && self.tlb.has_shadow() {
-                // What several areas had together, and could not be released with any one of them.
+                // KASAN shadow that several areas shared could not be released with one of them.
                 self.tlb.release_shadow(span);
                 self.tlb.flush_shadow(span);
             }
@@ -771,8 +773,8 @@ impl<T: Tlb> Space<T> {
         freed
     }
 
-    /// The lowest range that ends above `addr` and is reserved, but neither busy nor cached nor the free
-    /// rest of a block. Sleepable context.
+    /// Returns the lowest range that ends above `addr` and is reserved, but neither busy, nor cached, nor
+    /// free space in a block. Sleepable context.
     pub(crate) fn next_lazy(&self, addr: usize) -> Option<Span> {
         let mut addr = addr;
         loop {
@@ -800,38 +802,38 @@ impl<T: Tlb> Space<T> {
         }
     }
 
-    /// Number of cached ranges.
+    /// Returns the number of cached ranges.
     pub(crate) fn cached(&self) -> usize {
         self.cache.len()
     }
 
-    /// Number of cached ranges and empty blocks: what reclaim can get back.
+    /// Returns the number of cached ranges and empty blocks, which reclaim can free.
     pub(crate) fn reclaimable(&self) -> usize {
         self.cache.len().wrapping_add(self.blocks.empty())
     }
 
-    /// Number of pages that wait for a purge.
+    /// Returns the number of lazy pages.
     pub(crate) fn lazy_pages(&self) -> usize {
         self.blocks.lazy_pages().wrapping_add(self.lazy.pages())
     }
 
-    /// How many blocks there are.
+    /// Returns how many blocks exist, are partial, and are empty.
     pub(crate) fn blocks(&self) -> BlockCensus {
         self.blocks.census()
     }
 
-    /// What all CPUs have counted.
+    /// Returns the sums of the counters of all CPUs.
     pub(crate) fn counters(&self) -> Totals {
         self.cpus.totals()
     }
 
-    /// What it flushes.
+    /// Returns the TLB of the space.
     #[inline(always)]
     pub(crate) fn tlb(&self) -> &T {
         &self.tlb
     }
 
-    /// The range for which the index holds `area` as busy. Walks all areas.
+    /// Returns the range for which the index holds `area` as busy. Walks all areas.
     #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
     pub(crate) fn table_entry(&self, area: AreaPtr) -> Option<Span> {
         let mut addr = 0;
@@ -844,7 +846,7 @@ impl<T: Tlb> Space<T> {
         }
     }
 
-    /// The addresses of an area that is busy and the caller's, if that is what the index says.
+    /// Returns the addresses of an area that the caller owns, if the index holds it as busy.
     pub(crate) fn span_of_busy(&self, area: AreaPtr) -> Option<Span> {
         let rcu = Guard::new();
         let start = self.table.start_of(area, &rcu)?;
@@ -852,32 +854,32 @@ impl<T: Tlb> Space<T> {
         (found == area && seen.span().first() == start).then_some(seen.span())
     }
 
-    /// Where it starts.
+    /// Returns the start of an area that the caller owns, if the index holds it as busy.
     #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
     pub(crate) fn start_of_busy(&self, area: AreaPtr) -> Option<usize> {
         self.span_of_busy(area).map(Span::first)
     }
 
-    /// Where an area starts that is pinned.
+    /// Returns the start of a pinned area.
     #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
     pub(crate) fn start_of_pinned(&self, area: AreaPtr, _pin: &PinGuard<'_>) -> usize {
         self.table.start_of(area, &Guard::new()).unwrap_or(0)
     }
 
-    /// The window that blocks and cached ranges serve.
+    /// Returns the window that blocks and cached ranges serve.
     #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
     pub(crate) fn home(&self) -> Span {
         self.home
     }
 
-    /// Walks the whole index and checks it against everything else that is known: entries do not
-    /// overlap, are whole pages, blocks are sound, and the cached ranges are as many as the cache holds.
+    /// Checks the index against blocks and cache: entries are whole pages and do not overlap, blocks are
+    /// sound, and there are as many cached entries as the cache counts.
     ///
-    /// Holds the lock all the time: for tests and debugging.
+    /// Holds the tree lock during the whole walk: for tests and debugging.
     pub(crate) fn validate(&self) -> Result<Census> {
         self.blocks.validate(&self.cpus, self.is_quiet())?;
-        // Ranges become cached and busy without the lock of the tree: the numbers are compared if they
-        // were the same before and after.
+        // Ranges enter and leave the cache without the tree lock, so compare the numbers only if the cache
+        // did not change meanwhile.
         let before = self.cache.validate()?;
         let mut table = self.table.lock();
         let mut census = Census::default();
@@ -896,7 +898,7 @@ impl<T: Tlb> Space<T> {
                 Entry::Area(_, Use::Cached) => census.cached += 1,
                 Entry::Block => {
                     census.blocks += 1;
-                    // One that is just being taken in or out may not be there.
+                    // A block that is being inserted or removed may be missing.
                     if let Some(contents) =
                         self.blocks.validate_block(span.first(), self.is_quiet())
                     {
@@ -921,13 +923,13 @@ impl<T: Tlb> Space<T> {
         Ok(census)
     }
 
-    /// Does nobody else use the space? Only in tests, on spaces of their own.
+    /// Returns whether nobody else uses the space, as in tests with a space of their own.
     fn is_quiet(&self) -> bool {
         self.tlb.is_test()
     }
 }
 
-/// How many areas are in which state, and blocks.
+/// Numbers of areas by state, and of blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Census {
     pub(crate) busy: usize,

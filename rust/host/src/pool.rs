@@ -108,7 +108,7 @@ impl Pool {
             let last = self.start_of(index + 1) - 2 * PAGE_SIZE;
             self.blocks.release(self.unlink(last));
         }
-        self.blocks.put_current(&self.cpus);
+        self.blocks.return_current(&self.cpus);
     }
 
     /// Allocates from the current block.
@@ -147,7 +147,7 @@ impl Pool {
 
     /// Puts all current blocks into the pool, and frees all areas in blocks `indices`.
     fn empty_all(&self, indices: core::ops::Range<usize>) {
-        self.blocks.put_current(&self.cpus);
+        self.blocks.return_current(&self.cpus);
         for index in indices {
             while self.has_busy(index) {
                 let block = Span::with_size(self.start_of(index), SIZE).expect("not empty");
@@ -220,7 +220,7 @@ fn a_refill_continues_where_the_last_one_stopped() {
     let pool = Pool::new(100);
     pool.add_almost_full(0..ALMOST_FULL);
     pool.add(pool.here(), 700, 1);
-    pool.blocks.put_current(&pool.cpus);
+    pool.blocks.return_current(&pool.cpus);
     assert_eq!(pool.census(), (ALMOST_FULL + 1, ALMOST_FULL + 1, 0));
     // An area of the same band, but larger than the room in each block.
     assert!(!pool.alloc(3));
@@ -228,7 +228,7 @@ fn a_refill_continues_where_the_last_one_stopped() {
     assert!(!pool.refill(3));
     assert!(pool.refill(3));
     assert_eq!(pool.census(), (ALMOST_FULL + 1, ALMOST_FULL, 0));
-    pool.blocks.put_current(&pool.cpus);
+    pool.blocks.return_current(&pool.cpus);
     pool.blocks.release(pool.unlink(pool.start_of(0)));
     // The freed area is the lowest of the lowest block, so it is used first.
     assert!(pool.refill(1));
@@ -259,12 +259,12 @@ fn the_pool_counts_blocks_that_are_no_cpus_current_block() {
         let pool = Pool::new(100);
         pool.add(pool.here(), 0, pages);
         assert_eq!(pool.census(), (1, 0, 0));
-        pool.blocks.put_current(&pool.cpus);
+        pool.blocks.return_current(&pool.cpus);
         assert_eq!(pool.census(), (1, 1, 0));
         assert!(pool.refill(pages));
         assert_eq!(pool.census(), (1, 0, 0));
         while pool.alloc(pages) {}
-        pool.blocks.put_current(&pool.cpus);
+        pool.blocks.return_current(&pool.cpus);
         assert_eq!(pool.census(), (1, 0, 0));
         assert!(!pool.refill(pages));
         pool.blocks.release(pool.unlink(pool.start_of(0)));
@@ -337,7 +337,7 @@ fn lazy_pages_are_added_to_the_common_count_in_batches() {
     let mut plan = Plan::new();
     let snapshot = pool.blocks.snapshot(&mut plan);
     assert_eq!(plan.areas(), 2 * batch);
-    assert_eq!(snapshot.is_telling(), 4 * batch >= SIZE / PAGE_SIZE);
+    assert_eq!(snapshot.is_representative(), 4 * batch >= SIZE / PAGE_SIZE);
     assert_eq!(pool.blocks.lazy_pages(), 4 * batch);
     assert_eq!(retire(2 * batch), 0);
     assert_eq!(pool.blocks.lazy_pages(), 4 * batch + 2);
@@ -385,7 +385,7 @@ fn a_pool_with_a_wrong_count_is_refused() {
                 other.store(current.load(Relaxed), Relaxed);
             }
         });
-        pool.blocks.put_current(others);
+        pool.blocks.return_current(others);
     };
     assert!(!is_sound(true, &current));
 }
