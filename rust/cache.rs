@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Ranges that are kept for the next request of exactly their size.
+//! Cached ranges: each is kept for the next request of exactly its size.
 //!
-//! Giving a range back to the tree and searching for one again are the expensive steps. A range that is
-//! kept needs none of them: its entry stays, and its object becomes busy again. A range that could not be
-//! given back for want of memory is kept as well, so that nothing is lost and freeing never fails.
+//! Freeing a range in the tree and searching for one are the expensive steps. A cached range needs
+//! neither: its entry stays, and its object becomes busy again. A range that could not be freed for lack
+//! of memory is cached as well, so freeing never fails.
 //!
-//! Each CPU has ranges of its own; only if it has none of the right size, those of others are asked for.
+//! Each CPU has cached ranges of its own. Those of other CPUs are used only if it has none of the right
+//! size.
 //!
-//! How many are worth keeping is what was needed lately: each purge first gives back those that are
-//! still here from the purge before, and then puts its own in. The depot of Solaris' slab allocator
-//! trims itself in a similar way.
+//! The cache holds about as many ranges as were needed lately: each purge first frees those that are left
+//! from the purge before, and then adds its own. The depot of the Solaris slab allocator is trimmed in a
+//! similar way.
 
 use crate::{
     area::{
@@ -30,13 +31,13 @@ use kernel::{
     },
 };
 
-/// Number of lists of a CPU; sizes share them.
+/// Number of lists of a CPU. Several sizes share a list.
 const LISTS: usize = 32;
 
-/// How many ranges of a list are looked at for one of the right size and alignment.
+/// Maximum number of ranges of a list to try for one request.
 const MAX_TRIES: usize = 4;
 
-/// Ranges of sizes that have the same list.
+/// Cached ranges of all sizes of one list.
 type List = AreaList<Cached>;
 
 /// Takes a range that `fits` out of a list, if one of the first few does.
@@ -46,23 +47,24 @@ fn take_from(list: &mut List, fits: &impl Fn(&Area<Cached>) -> bool) -> Option<A
         if fits(&area) {
             return Some(area);
         }
-        // Another one comes to the front for the next request.
+        // The next request sees another range first.
         list.push(area);
     }
     None
 }
 
-/// What one CPU keeps.
+/// The cached ranges of one CPU.
 struct Part {
     lists: Locked<[List; LISTS]>,
-    /// How many ranges, or more, for who thinks of looking for one here. Rises with the lock held.
+    /// Number of ranges in the lists, perhaps too high: a range is counted until after it was taken. If it
+    /// is 0, a request does not take the lock.
     len: Atomic<usize>,
 }
 
-/// The ranges that are kept.
+/// All cached ranges.
 pub(crate) struct RangeCache(KVec<Part>);
 
-/// The list for a size.
+/// Returns the number of the list for a size.
 fn list_of(pages: usize) -> usize {
     pages % LISTS
 }
@@ -77,7 +79,7 @@ impl Part {
     }
 
     fn take(&self, pages: usize, fits: &impl Fn(&Area<Cached>) -> bool) -> Option<Area<Cached>> {
-        // Relaxed: what is missed is searched for in the tree.
+        // Relaxed: a range that is missed here only costs a search in the tree.
         if self.len.load(Relaxed) == 0 {
             return None;
         }
@@ -87,14 +89,14 @@ impl Part {
     }
 }
 
-/// Where a range was found.
+/// The CPU in whose lists a range was found.
 pub(crate) enum Place {
     Here,
     Elsewhere,
 }
 
 impl RangeCache {
-    /// An empty cache.
+    /// Creates an empty cache.
     pub(crate) fn new() -> Result<Self> {
         let count = mm::cpu_count();
         let mut parts = KVec::with_capacity(count, GFP_NOWAIT)?;
@@ -104,18 +106,18 @@ impl RangeCache {
         Ok(Self(parts))
     }
 
-    /// Number of ranges.
+    /// Returns the number of ranges.
     pub(crate) fn len(&self) -> usize {
         self.0.iter().map(|part| part.len.load(Relaxed)).sum()
     }
 
-    /// Checks the counts, and returns the number of ranges.
+    /// Checks the counts. Returns the number of ranges.
     pub(crate) fn validate(&self) -> Result<usize> {
         let mut total = 0_usize;
         for part in self.0.iter() {
             let lists = part.lists.lock();
             let here: usize = lists.iter().map(List::len).sum();
-            // Who takes one out counts it until after that.
+            // The count may be higher: it is decremented after the range was taken.
             let counted = part.len.load(Relaxed);
             if counted < here {
                 mm::refuse!("{} cached ranges, {} counted", here, counted);
@@ -126,7 +128,7 @@ impl RangeCache {
         Ok(total)
     }
 
-    /// Keeps a range at part `part`, or here.
+    /// Adds a range to the lists of CPU `part`, by default of this one.
     pub(crate) fn put(&self, area: Area<Cached>, part: Option<usize>) {
         let part = self
             .0
@@ -137,7 +139,7 @@ impl RangeCache {
         };
         let index = list_of(area.pages());
         if let Some(list) = part.lists.lock().get_mut(index) {
-            // Relaxed: as in `Part::take()`.
+            // Relaxed: a missed range only costs a search in the tree.
             part.len.fetch_add(1, Relaxed);
             list.push(area);
         }
@@ -165,7 +167,7 @@ impl RangeCache {
     /// Takes out the next range of a sweep.
     pub(crate) fn sweep(&self, sweep: &mut Sweep) -> Option<Area<Cached>> {
         while let Some(part) = self.0.get(sweep.done / LISTS) {
-            // Relaxed: as in `Part::take()`.
+            // Relaxed: a missed range stays until the next sweep.
             if part.len.load(Relaxed) == 0 && sweep.left.is_none() {
                 sweep.done = (sweep.done / LISTS).wrapping_add(1).wrapping_mul(LISTS);
                 continue;
@@ -191,12 +193,12 @@ impl RangeCache {
     }
 }
 
-/// How far a sweep over all lists has come. It ends also if what it takes out is put back: it looks
-/// at as many ranges of a list as that had when the sweep came to it.
+/// The position of a sweep over all lists. It takes at most as many ranges of a list as the list had when
+/// the sweep reached it, so it ends even if all of them are added again.
 #[derive(Default)]
 pub(crate) struct Sweep {
-    /// Lists that it is through with.
+    /// Number of lists that are done.
     done: usize,
-    /// How many of the list are still to come.
+    /// Number of ranges of the current list still to take.
     left: Option<usize>,
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The operations as mm/vmalloc.c calls them: C types to Rust types and back, nothing else.
+//! The operations that mm/vmalloc.c calls: convert C types to Rust types and back, and do nothing else.
 //!
-//! What each operation does, and in which context, is in the C header. Whatever C passes, there is
-//! no panic: what makes no sense is refused with an error or a report.
+//! The C header describes each operation and its context. No input from C causes a panic: invalid input is
+//! refused with an error or a report.
 //!
 //! C header: [`include/linux/vmap_area_ops.h`](srctree/include/linux/vmap_area_ops.h)
 
@@ -34,37 +34,37 @@ use kernel::{
     }, //
 };
 
-/// The space, once [`init`] has made it: null, or what is never freed.
+/// The space of the kernel: null until [`init`] sets it, and never freed.
 static SPACE: Atomic<*mut KernelSpace> = Atomic::new(ptr::null_mut());
 
-/// All CPUs share it.
+/// All CPUs share the space, so it must be `Send` and `Sync`.
 const _: () = {
     const fn is_shared<T: Send + Sync>() {}
     is_shared::<KernelSpace>();
 };
 
-/// The space, if there is one.
+/// Returns the space if it exists.
 #[inline(always)]
 pub(crate) fn space() -> Option<&'static KernelSpace> {
-    // Relaxed: what is read of the space depends on the address, see `init()`. `SetOnce` would be an
-    // acquire for each operation.
-    // SAFETY: It is null or was never freed, and from then on nobody has changed it but through references.
+    // Relaxed: all reads of the space depend on the address, see `init()`. `SetOnce` would add an acquire
+    // to each operation.
+    // SAFETY: It is null, or a space that is never freed and only used through shared references.
     unsafe { SPACE.load(Relaxed).as_ref() }
 }
 
-/// The same, if it is the one that C uses: there may be one that is not, if starting failed half way.
+/// Returns the space if C uses it. C does not use a space whose start failed halfway.
 pub(crate) fn running() -> Option<&'static KernelSpace> {
     space().filter(|_| crate::is_running())
 }
 
-/// The table of operations.
+/// The table of operations, as a type that statics can have.
 #[repr(transparent)]
 pub(crate) struct Ops(bindings::vmap_area_ops);
 
-// SAFETY: The table is never written, and its strings are static.
+// SAFETY: Nobody writes the table, and its strings are static.
 unsafe impl Sync for Ops {}
 
-/// What mm/vmalloc.c knows of this allocator.
+/// The table through which mm/vmalloc.c finds this allocator.
 #[export_name = "vmap_rust_ops"]
 pub(crate) static OPS: Ops = Ops(bindings::vmap_area_ops {
     name: as_char_ptr_in_const_context(c"rust"),
@@ -105,9 +105,9 @@ unsafe extern "C" fn init(vstart: usize, vend: usize) -> c_int {
             KernelSpace::new(home, is_checked, is_randomized)?,
             GFP_NOWAIT,
         )?);
-        // Full, of which release is needed: who sees it sees it initialized.
+        // Full: a release is needed, so that a CPU that finds the space finds it initialized.
         if SPACE.cmpxchg(ptr::null_mut(), space, Full).is_err() {
-            // SAFETY: Just made, and not handed over.
+            // SAFETY: It came from `KBox::into_raw()`, and the exchange failed, so nobody else has it.
             drop(unsafe { KBox::from_raw(space) });
             return Err(EBUSY);
         }
@@ -120,10 +120,10 @@ unsafe extern "C" fn init(vstart: usize, vend: usize) -> c_int {
 ///
 /// # Safety
 ///
-/// - `req` is valid. Its `vm` is null, or valid and not known to others.
-/// - The context is one that `req.gfp` fits.
+/// - `req` is valid. Its `vm` is null, or valid and not yet shared.
+/// - The context allows `req.gfp`.
 unsafe extern "C" fn alloc(req: *const bindings::vmap_area_request) -> *mut bindings::vmap_area {
-    // SAFETY: C passes a valid request.
+    // SAFETY: By the safety requirements, the request is valid.
     let req = unsafe { &*req };
     let serve = || -> Result<AreaPtr> {
         if req.size == 0 || !req.align.is_power_of_two() {
@@ -133,7 +133,7 @@ unsafe extern "C" fn alloc(req: *const bindings::vmap_area_request) -> *mut bind
             window: Span::from_bounds(req.vstart, req.vend).ok_or(EBUSY)?,
             size: req.size,
             align: req.align,
-            // SAFETY: C passes a `vm_struct` that nobody else knows of yet, or null.
+            // SAFETY: By the safety requirements, `vm` is null, or valid and not yet shared.
             attributes: unsafe { Attributes::new(req.va_flags, req.vm) },
             gfp: Gfp::from_raw(req.gfp),
             node: req.node,
@@ -142,28 +142,30 @@ unsafe extern "C" fn alloc(req: *const bindings::vmap_area_request) -> *mut bind
     serve().map_or_else(Error::to_ptr, AreaPtr::as_raw)
 }
 
-/// Serves a request for areas at a common base.
+/// Serves a request for several areas at a common base.
 ///
 /// # Safety
 ///
 /// - `req` is valid, and its arrays have `req.nr` elements that do not change during the call.
-/// - `vas` has as many elements, which nobody else uses during the call.
+/// - `vas` has `req.nr` elements, which nobody else uses during the call.
 unsafe extern "C" fn alloc_congruent(
     req: *const bindings::vmap_congruent_request,
     vas: *mut *mut bindings::vmap_area,
 ) -> c_int {
-    // SAFETY: C passes a valid request.
+    // SAFETY: By the safety requirements, the request is valid.
     let req = unsafe { &*req };
     let serve = || -> Result {
         let nr = usize::try_from(req.nr)?;
         if nr == 0 || !req.align.is_power_of_two() {
             return Err(EINVAL);
         }
-        // SAFETY: C passes arrays of `nr` elements, which do not change during the call.
+        // SAFETY: By the safety requirements, the array has `nr` elements and does not change during the
+        // call.
         let offsets = unsafe { core::slice::from_raw_parts(req.offsets, nr) };
-        // SAFETY: As above.
+        // SAFETY: By the safety requirements, the array has `nr` elements and does not change during the
+        // call.
         let sizes = unsafe { core::slice::from_raw_parts(req.sizes, nr) };
-        // SAFETY: As above, and nobody else uses this one during the call.
+        // SAFETY: By the safety requirements, the array has `nr` elements, which nobody else uses.
         let vas = unsafe { core::slice::from_raw_parts_mut(vas, nr) };
         let members = offsets
             .iter()
@@ -185,7 +187,7 @@ unsafe extern "C" fn alloc_congruent(
     serve().map_or_else(Error::to_errno, |()| 0)
 }
 
-/// Finds a busy area.
+/// Finds the busy area that contains `addr`.
 ///
 /// # Safety
 ///
@@ -194,7 +196,7 @@ unsafe extern "C" fn find(addr: usize) -> *mut bindings::vmap_area {
     null_or(space().and_then(|space| space.find(addr)))
 }
 
-/// Takes an area out of use.
+/// Unlinks the busy area that contains `addr`.
 ///
 /// # Safety
 ///
@@ -203,11 +205,12 @@ unsafe extern "C" fn unlink(addr: usize) -> *mut bindings::vmap_area {
     null_or(space().and_then(|space| Some(space.unlink(addr)?.into_ptr())))
 }
 
-/// Pins an area.
+/// Pins the lowest busy area that ends above `addr`; if `try_`, only the one that contains `addr`, without
+/// waiting.
 ///
 /// # Safety
 ///
-/// - The caller holds no other pin, and calls [`put`] for what it gets.
+/// - The caller holds no other pin, and calls [`put`] for the area that it gets.
 /// - Task context, unless `try_`.
 unsafe extern "C" fn get(addr: usize, try_: bool) -> *mut bindings::vmap_area {
     let got = space().and_then(|space| {
@@ -225,33 +228,33 @@ unsafe extern "C" fn get(addr: usize, try_: bool) -> *mut bindings::vmap_area {
     area.as_raw()
 }
 
-/// Lets go of an area.
+/// Unpins an area.
 ///
 /// # Safety
 ///
-/// `va` came from [`get`], by the same task, and was not put yet; or is null.
+/// `va` is null, or came from [`get`] in the same task and is still pinned.
 unsafe extern "C" fn put(va: *mut bindings::vmap_area) {
     let (Some(space), false) = (space(), va.is_null()) else {
         return;
     };
-    // SAFETY: `get()` has returned the area, and it is busy and does not change until unpinned.
+    // SAFETY: By the safety requirements, the area is pinned, so it is valid and does not change.
     let start = unsafe { (*va).va_start };
-    // SAFETY: `get()` has pinned the area that starts there, and forgotten the guard.
+    // SAFETY: `get()` has pinned the area that starts there in this task, and forgotten the guard.
     unsafe { space.space().pins().unpin(start) };
 }
 
-/// Takes back an area from C, or reports that it cannot be.
+/// Takes an unlinked area back from C. Reports any other area and returns [`None`].
 ///
 /// # Safety
 ///
-/// As [`Area::from_c`], but `va` may be null.
+/// `va` is null, or meets the safety requirements of [`Area::from_c`].
 #[inline(always)]
 unsafe fn take_back(
     va: *mut bindings::vmap_area,
 ) -> Option<(&'static KernelSpace, Area<crate::area::Unlinked>)> {
     let space = space()?;
     let ptr = AreaPtr::new(va)?;
-    // SAFETY: By the safety requirements.
+    // SAFETY: By the safety requirements, which are those of `Area::from_c()`.
     let area = unsafe { Area::from_c(ptr) };
     if area.is_none() {
         // SAFETY: By the safety requirements, the object is valid.
@@ -261,32 +264,32 @@ unsafe fn take_back(
     Some((space, area?))
 }
 
-/// Takes over an unmapped area.
+/// Makes an unmapped area lazy.
 ///
 /// # Safety
 ///
-/// `va` came from [`unlink`], and C does not use it any more; or is null.
+/// `va` is null, or came from [`unlink`] and C no longer uses it.
 unsafe extern "C" fn retire(va: *mut bindings::vmap_area) -> usize {
-    // SAFETY: C passes an area that it has unlinked and does not use any more.
+    // SAFETY: By the safety requirements, C has unlinked the area and no longer uses it.
     match unsafe { take_back(va) } {
         Some((space, area)) => space.retire(area),
         None => 0,
     }
 }
 
-/// Takes over an area that was never mapped.
+/// Frees an area that was never mapped.
 ///
 /// # Safety
 ///
-/// As for [`retire`].
+/// `va` is null, or came from [`unlink`] and C no longer uses it.
 unsafe extern "C" fn release(va: *mut bindings::vmap_area) {
-    // SAFETY: C passes an area that it has unlinked and does not use any more.
+    // SAFETY: By the safety requirements, C has unlinked the area and no longer uses it.
     if let Some((space, area)) = unsafe { take_back(va) } {
         space.release(area);
     }
 }
 
-/// Purges.
+/// Flushes and frees all areas that were retired before the call; flushes `start` to `end` with them.
 ///
 /// # Safety
 ///
@@ -295,19 +298,20 @@ unsafe extern "C" fn purge(start: usize, end: usize, drain: bool) -> usize {
     space().map_or(0, |space| space.purge(Span::from_bounds(start, end), drain))
 }
 
-/// Tells the next range that is neither busy nor free.
+/// Finds the lowest range that ends above `*start` and is reserved, but neither busy nor cached. Stores
+/// its bounds.
 ///
 /// # Safety
 ///
-/// Sleepable context, and the caller holds no pin. `start` and `end` are valid, and nobody else uses them
-/// during the call.
+/// - Sleepable context, and the caller holds no pin.
+/// - `start` and `end` are valid, and nobody else uses them during the call.
 unsafe extern "C" fn next_lazy(start: *mut usize, end: *mut usize) -> bool {
-    // SAFETY: C passes valid pointers.
+    // SAFETY: By the safety requirements, the pointer is valid.
     let addr = unsafe { *start };
     let Some(span) = space().and_then(|space| space.space().next_lazy(addr)) else {
         return false;
     };
-    // SAFETY: As above.
+    // SAFETY: By the safety requirements, both pointers are valid and nobody else uses them.
     unsafe {
         *start = span.first();
         *end = span.end();
@@ -315,16 +319,16 @@ unsafe extern "C" fn next_lazy(start: *mut usize, end: *mut usize) -> bool {
     true
 }
 
-/// Number of cached ranges and empty blocks.
+/// Returns the number of cached ranges and empty blocks.
 ///
 /// # Safety
 ///
-/// None: it has to be unsafe for its type in the table.
+/// None: the type of the table requires an unsafe function.
 unsafe extern "C" fn count() -> usize {
     space().map_or(0, |space| space.space().reclaimable())
 }
 
-/// Gives back cached ranges.
+/// Drains cached ranges and empty blocks.
 ///
 /// # Safety
 ///
@@ -335,13 +339,14 @@ unsafe extern "C" fn drain() {
     }
 }
 
-/// Do all invariants hold? What does not is reported. True if this allocator is not in use.
+/// Returns whether all invariants hold, and reports those that do not. True if this allocator is not in
+/// use.
 ///
 /// Sleepable context. For KUnit: C header kunit/vmap_area_kunit.h.
 ///
 /// # Safety
 ///
-/// None: it has to be unsafe as the others.
+/// None: it is unsafe because all functions for C are.
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
 #[export_name = "vmap_rust_validate"]
 pub(crate) unsafe extern "C" fn validate() -> bool {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the allocator needs of the rest of mm.
+//! Bindings to the rest of mm.
 //!
 //! C header: [`include/linux/vmap_area_ops.h`](srctree/include/linux/vmap_area_ops.h)
 
@@ -14,68 +14,68 @@ use kernel::{
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
 use kernel::prelude::*;
 
-/// Allocation flags that came from C.
+/// Allocation flags from C.
 #[derive(Clone, Copy)]
 pub(crate) struct Gfp(bindings::gfp_t);
 
 impl Gfp {
-    /// Do not wait for memory, and do not complain.
+    /// Neither wait for memory nor warn.
     pub(crate) const NOWAIT: Self = Self(bindings::GFP_NOWAIT);
 
-    /// May sleep.
+    /// Allow sleeping.
     #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
     pub(crate) const KERNEL: Self = Self(bindings::GFP_KERNEL);
 
-    /// Takes flags as C passes them.
+    /// Wraps flags from C.
     pub(crate) fn from_raw(raw: bindings::gfp_t) -> Self {
         Self(raw)
     }
 
-    /// The flags as C wants them.
+    /// Returns the flags for C.
     pub(crate) fn as_raw(self) -> bindings::gfp_t {
         self.0
     }
 
-    /// Returns the flags for metadata that Rust allocates: those of the request, so that its
-    /// restrictions hold (`GFP_NOFS`, `__GFP_NORETRY`), but it may fail, without a warning: a request can
-    /// be served without that memory.
+    /// Returns the flags for metadata that Rust allocates. They keep the restrictions of the request
+    /// (`GFP_NOFS`, `__GFP_NORETRY`), but let the allocation fail without a warning: the request can be
+    /// served without it.
     pub(crate) fn flags(self) -> alloc::Flags {
         const NOFAIL: bindings::gfp_t = 1 << bindings::___GFP_NOFAIL_BIT;
         alloc::Flags::from_raw(self.0 & !NOFAIL) | alloc::flags::__GFP_NOWARN
     }
 
-    /// May an allocation with these flags sleep?
+    /// Returns whether an allocation with these flags may sleep.
     pub(crate) fn may_block(self) -> bool {
         self.0 & (1 << bindings::___GFP_DIRECT_RECLAIM_BIT) != 0
     }
 }
 
-/// What makes a freed range safe to be reused. All in sleepable context.
+/// Makes freed ranges safe to reuse. All functions run in sleepable context.
 pub(crate) trait Tlb {
-    /// Flushes the TLB of all CPUs for `span`, in which are `areas` lazily freed areas.
+    /// Flushes `span`, which contains `areas` lazily freed areas, from the TLBs of all CPUs.
     fn flush(&self, span: Span, areas: usize);
 
-    /// Is there anything that goes with areas, besides the TLB?
+    /// Returns whether areas have KASAN shadow.
     fn has_shadow(&self) -> bool;
 
-    /// Is this not the kernel's own space, so that only the test that made it uses it?
+    /// Returns whether only the test that created the space uses it. False for the space of the kernel.
     fn is_test(&self) -> bool {
         false
     }
 
-    /// Are areas to be at places by chance, where that is cheap?
+    /// Returns whether the placement of areas is randomised.
     fn is_randomized(&self) -> bool {
         false
     }
 
-    /// Releases what else goes with an area that was flushed and is about to become free.
+    /// Releases the KASAN shadow of a flushed range that is about to become free.
     fn release_shadow(&self, span: Span);
 
-    /// Ends the release for all areas in `span`.
+    /// Flushes the TLBs for the released KASAN shadow of all ranges in `span`.
     fn flush_shadow(&self, span: Span);
 }
 
-/// The TLB and the KASAN shadow of the kernel. `vmap_purge_lock` is held for the TLB.
+/// The TLB and the KASAN shadow of the kernel. Flushing the TLB needs `vmap_purge_lock`.
 pub(crate) struct KernelTlb;
 
 impl Tlb for KernelTlb {
@@ -90,8 +90,7 @@ impl Tlb for KernelTlb {
 
     fn release_shadow(&self, span: Span) {
         if cfg!(CONFIG_KASAN_VMALLOC) {
-            // SAFETY: The range of an area that nobody uses any more is page aligned and has
-            // shadow of its own, or none.
+            // SAFETY: `span` is page aligned, and nobody uses it. It may have no shadow.
             unsafe { bindings::vmap_area_release_shadow(span.first(), span.end()) };
         }
     }
@@ -104,36 +103,36 @@ impl Tlb for KernelTlb {
     }
 }
 
-/// Lets others run, between two steps of long work; sleepable context.
+/// Lets other tasks run between two steps of long work. Sleepable context.
 pub(crate) fn cond_resched() {
-    // SAFETY: No locks of ours are held by callers, which are in sleepable context.
+    // SAFETY: The caller is in sleepable context and holds no spinlock.
     unsafe { bindings::vmap_area_cond_resched() };
 }
 
-/// Name of the allocator that C has put in charge; [`None`] if that is the rb-trees.
+/// Returns the name of the allocator that C uses; [`None`] for the rb-trees.
 pub(crate) fn ops_name() -> Option<&'static kernel::str::CStr> {
-    // SAFETY: The pointer is written once, in `vmalloc_init()`, before there are other CPUs.
+    // SAFETY: C writes the pointer once, in `vmalloc_init()`, before other CPUs run.
     let ops = unsafe { bindings::vmap_area_ops };
-    // SAFETY: It is null or points to a table that is never freed or changed.
+    // SAFETY: It is null, or points to a table that nobody frees or writes.
     let ops = unsafe { ops.as_ref() }?;
     // SAFETY: The name is a static string.
     Some(unsafe { kernel::str::CStr::from_char_ptr(ops.name) })
 }
 
-/// A number that tells CPUs apart: a hint, since the task may move to another one at once.
+/// Returns the CPU number: a hint, since the task may move to another CPU at once.
 pub(crate) fn cpu_hint() -> usize {
     // CAST: A `u32` fits in a `usize` on all platforms of Linux.
     kernel::cpu::CpuId::current().as_u32() as usize
 }
 
-/// Number of CPUs that there can be, one at least.
+/// Returns the number of possible CPUs, at least one.
 pub(crate) fn cpu_count() -> usize {
-    // CAST: As above.
+    // CAST: A `u32` fits in a `usize` on all platforms of Linux.
     (kernel::cpu::nr_cpu_ids() as usize).max(1)
 }
 
-/// Reports a request or a state that must not be: all the numbers each time, a warning with a
-/// backtrace once. The caller refuses and goes on.
+/// Reports an invalid request or state: each time with its values, once with a backtrace. The caller
+/// refuses it and continues.
 macro_rules! refuse {
     ($($arg:tt)*) => {
         $crate::mm::cold(|| {
@@ -144,8 +143,7 @@ macro_rules! refuse {
 }
 pub(crate) use refuse;
 
-/// Calls `what`, out of the way of code that has to be fast: its stack and registers are not part of the
-/// caller's.
+/// Calls `what` out of line, so that its stack and registers do not burden a fast caller.
 #[cold]
 #[inline(never)]
 pub(crate) fn cold(what: impl FnOnce()) {
@@ -161,14 +159,14 @@ pub(crate) fn warn_once() {
 
     static WARNED: Atomic<u32> = Atomic::new(0);
 
-    // Relaxed: nothing else is published through it.
+    // Relaxed: the flag orders nothing.
     if WARNED.xchg(1, Relaxed) == 0 {
         kernel::warn_on!(true);
     }
 }
 
-/// Makes the `nth` allocation of this task from now on fail, of those that may fail; 0 ends it.
-/// Returns what was left of the count. [`CAN_FAIL`] says whether the kernel can do that.
+/// Makes the `nth` allocation of this task from now on fail, counting only those that may fail; 0 ends it.
+/// Returns what remains of the previous count. Works only if [`CAN_FAIL`].
 ///
 /// See `should_fail_ex()` in lib/fault-inject.c.
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
@@ -188,43 +186,41 @@ pub(crate) fn fail_nth(nth: u32) -> u32 {
     }
 }
 
-/// Makes all allocations from the `nth` on fail; 0 ends it. False if that cannot be done: only on
-/// the host.
+/// Makes the `nth` allocation and all later ones fail; 0 ends it. Returns whether that works: only on the
+/// build host.
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
 pub(crate) fn fail_from(_nth: u32) -> bool {
     false
 }
 
-/// Number of area objects that were allocated and not freed, where that is known: on the host.
+/// Returns the number of live area objects. Known only on the build host.
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
 pub(crate) fn live_objects() -> Option<usize> {
     None
 }
 
-/// A number that nobody can guess. Any context.
+/// Returns an unpredictable number. Any context.
 pub(crate) fn random() -> usize {
     // SAFETY: No requirements.
     // CAST: A `u32` fits in a `usize` on all platforms of Linux.
     unsafe { bindings::get_random_u32() as usize }
 }
 
-/// A number that is another one on each boot.
+/// Returns a seed that differs on each boot.
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
 pub(crate) fn random_seed() -> u64 {
     // SAFETY: No requirements.
     unsafe { bindings::get_random_u64() }
 }
 
-/// Is a spinlock that is held not to be had? Without SMP it only keeps others from running.
+/// Whether a held spinlock keeps others out. Without SMP, it only disables preemption.
 ///
 /// See include/linux/spinlock_api_up.h.
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
 pub(crate) const LOCKS_EXCLUDE: bool = cfg!(any(CONFIG_SMP, CONFIG_DEBUG_SPINLOCK));
 
-/// Keeps a test on the CPU it runs on, to its end: KUnit has a thread for each, see
-/// `kunit_try_catch_run()` in lib/kunit/try-catch.c. Sleepable context.
-///
-/// What a space does for a request depends on the CPU: one that is new to it starts a block.
+/// Binds a test to its current CPU: on another CPU, the space would start another block. Each KUnit test
+/// has a thread of its own, see `kunit_try_catch_run()` in lib/kunit/try-catch.c. Sleepable context.
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
 pub(crate) fn stay_on_this_cpu() -> Result {
     #[cfg(CONFIG_SMP)]
@@ -239,7 +235,7 @@ pub(crate) fn stay_on_this_cpu() -> Result {
     Ok(())
 }
 
-/// Does [`fail_nth`] work?
+/// Whether [`fail_nth`] works.
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
 pub(crate) const CAN_FAIL: bool = cfg!(all(CONFIG_FAULT_INJECTION, CONFIG_FAILSLAB));
 
