@@ -3,62 +3,70 @@
 //! An allocator of vmap areas: ranges of kernel virtual addresses for vmalloc(), vmap(), ioremap(),
 //! vm_map_ram(), the percpu allocator, modules and BPF.
 //!
-//! # What it is asked
+//! # Interface
 //!
-//! mm/vmalloc.c reserves a range (an *area*), finds the area that contains an address, and takes an
-//! area back. It maps and unmaps pages itself; the allocator only knows addresses.
+//! mm/vmalloc.c asks the allocator to reserve a range (an *area*), to find the area that contains an
+//! address, and to take an area back. C code maps and unmaps the pages; the allocator manages only
+//! addresses.
 //!
 //! # Terms
 //!
-//! - *area*: a reserved range of whole pages, with its guard page; `struct vmap_area` in C.
-//! - *busy*: in use, can be found.
-//! - *unlinked*: out of use, can no longer be found, still reserved.
-//! - *lazy*: unlinked and unmapped, but perhaps still in a TLB.
-//! - *purge*: flush the TLBs for all lazy areas, then make their ranges free.
-//! - *block*: a piece of the space whose *units* are handed out by bitmap: pages if it is a *fine* block,
-//!   32 pages if it is a *coarse* one.
-//! - *band*: sizes that are served from the same blocks.
-//! - *current block*: the one a CPU allocates from, one for each band.
-//! - *pool*: the blocks that are nobody's current one. *Partial*: with room. *Empty*: all free.
-//! - *cached*: free for a request of exactly its size, not merged with its neighbours.
-//! - *gap*: addresses that are not reserved.
-//! - *pin*: what keeps an area busy while somebody looks at it who does not own it.
+//! - *area*: a reserved range of whole pages, guard page included; `struct vmap_area` in C.
+//! - *busy*: in use; lookups find it.
+//! - *unlinked*: out of use; lookups no longer find it, but its range is still reserved.
+//! - *lazy*: unlinked and unmapped, but perhaps still in a TLB. *Retiring* an unlinked area makes it lazy.
+//! - *purge*: flush the TLBs for all lazy areas, then free their ranges.
+//! - *index*: the maple tree of all reserved ranges. *Gap*: a range that is not reserved.
+//! - *block*: a range whose *units* are allocated by a bitmap. A unit is one page in a *fine* block, and
+//!   32 pages in a *coarse* one.
+//! - *band*: the sizes that are served from the same blocks.
+//! - *current block*: the block from which a CPU allocates; each CPU has one for each band.
+//! - *held*: a block that is current or about to be removed.
+//! - *pool*: the blocks that are not held. A *partial* block has room; an *empty* one has only free units.
+//! - *cached* range: a range with an entry of its own, free for requests of exactly its size.
+//! - *pin*: a reader pins an area of another owner, so that the area stays unchanged while the reader
+//!   looks at it.
 //!
 //! # How it works
 //!
-//! One maple tree holds what is reserved in the whole address space: modules, vmalloc, KASAN shadow,
-//! percpu. Gaps of the tree are the free space; there is no second tree.
+//! One maple tree holds the reserved ranges of the whole address space: modules, vmalloc, KASAN shadow,
+//! percpu. Its gaps are the free space; there is no second tree.
 //!
-//! A small request for all of vmalloc space is served from the current block of the CPU: bits of a
-//! bitmap are claimed, and an area object that is part of the block becomes busy. No lock, no
-//! allocation, no change of the tree. Others are served from a cached range of their size, or else from
-//! the lowest gap that fits.
+//! A request for up to 1,024 pages anywhere in vmalloc space is served from the current block of the CPU.
+//! It claims bits of a bitmap and makes an area object of the block busy. This takes no lock, allocates no
+//! memory and does not change the tree. Any other request takes a cached range of its size, or else the
+//! lowest gap that fits.
 //!
-//! Finding an area takes no lock: from the address to the block by a few loads, to the start of the area
-//! by a bitmap; and through the tree, which is in RCU mode, for what is not in a block. The state of an
-//! area is in its object, so taking it out of use is one exchange there: unlinking cannot fail. Giving a
-//! range back to the tree may need memory, and if there is none, it stays as a cached range or an empty
-//! block: freeing cannot fail either.
+//! Finding an area takes no lock. A few loads lead from the address to its block, and a bitmap of the
+//! block leads to the start of the area. If the address is in no block, the lookup walks the tree, which
+//! is in RCU mode.
+//!
+//! The area object stores the state of the area, so unlinking is one atomic exchange and cannot fail.
+//! Freeing a range in the tree may need memory. Without memory, the range stays cached or its block stays
+//! empty, so freeing cannot fail either.
 //!
 //! # Modules, from the outside in
 //!
 //! | module | does | unsafe |
 //! |---|---|---|
-//! | `ffi` | the operations as C calls them | yes |
-//! | `debugfs` | what users can read | no |
-//! | `checked`, `checker` | for debugging: an independent record of all areas that every answer is compared with | no |
-//! | `space` | the allocator: who serves a request, what becomes of a freed range | no |
-//! | `blocks` | which CPU allocates from which block, where there is room, purge of blocks | no |
-//! | `block`, `bits` | one block; bitmaps that several CPUs change at once | no |
-//! | `lazy`, `cache`, `fit`, `flush` | lazy areas, cached ranges, searches, what to flush | no |
-//! | `percpu`, `stats` | what each CPU has for itself; counters | no |
-//! | `range` | address arithmetic | no |
-//! | `dir`, `objects` | from an address to its block; area objects of blocks | yes |
-//! | `table`, `area`, `pins` | states of areas as types, kept true with the index | yes |
-//! | `maple`, `grace`, `lock`, `mm` | bindings: maple tree, RCU, spinlock, the rest of mm | yes |
-//! | `tests`, `trace`, `model` | KUnit, random traces, and what they are compared with | no |
+//! | `tests`, `trace`, `model` | KUnit cases, random traces, and the model to compare answers with | no |
+//! | `debugfs` | files for users: the active allocator, counters, checks | no |
+//! | `ffi` | the operations that C calls | yes |
+//! | `checked`, `checker` | debugging: compare every answer with an independent record of all areas | no |
+//! | `space` | decides which part serves a request, and what becomes of a freed range | no |
+//! | `blocks` | all blocks: which CPU has which, which have room, what a purge does with them | no |
+//! | `dir` | finds the block at an address | yes |
+//! | `percpu` | state of each CPU | no |
+//! | `block` | one block | no |
+//! | `lazy`, `cache` | lazy areas and cached ranges that have an entry of their own | no |
+//! | `objects`, `table`, `pins` | area objects of a block, the index, pins | yes |
+//! | `area` | the area object, and its states as types | yes |
+//! | `flush` | what a purge flushes, and the proof that it was flushed | no |
+//! | `maple`, `mm` | bindings: maple tree, the rest of mm | yes |
+//! | `grace`, `lock` | bindings: RCU, spinlock | yes |
+//! | `bits`, `fit`, `range`, `stats` | shared bitmaps, searches for gaps, addresses, counters | no |
 //!
-//! A module only uses those below it, or next to it in its row.
+//! A module uses only modules below it or in its row.
 //!
 //! # Lock order
 //!
@@ -71,9 +79,11 @@
 //! pin -> vb->lock (C, for /proc/kcore)
 //! ```
 //!
-//! Nothing is taken with the lock of the pool, of a lazy part or of a cache part held, and who holds a
-//! pin never takes the tree lock. What takes no lock at all is argued in `docs/lock-free.md`, and
-//! `docs/design.md` has the reasons.
+//! A lazy part and a cache part are the lists of one CPU in `lazy` and `cache`. While the lock of a part
+//! or of the pool is held, no other lock is taken. A task that holds a pin never takes the tree lock.
+//!
+//! `docs/lock-free.md` shows why the code without locks is correct, and `docs/design.md` has the reasons
+//! for the design.
 
 mod area;
 #[forbid(unsafe_code)]
@@ -84,6 +94,10 @@ mod block;
 mod blocks;
 #[forbid(unsafe_code)]
 mod cache;
+#[forbid(unsafe_code)]
+mod checked;
+#[forbid(unsafe_code)]
+mod checker;
 #[forbid(unsafe_code)]
 mod debugfs;
 mod dir;
@@ -108,8 +122,6 @@ mod pins;
 #[forbid(unsafe_code)]
 mod range;
 #[forbid(unsafe_code)]
-mod checker;
-#[forbid(unsafe_code)]
 mod space;
 #[forbid(unsafe_code)]
 mod stats;
@@ -119,17 +131,15 @@ mod tests;
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
 #[forbid(unsafe_code)]
 mod trace;
-#[forbid(unsafe_code)]
-mod checked;
 
 use kernel::prelude::*;
 
-/// Is this allocator the one that C uses?
+/// Returns whether C uses this allocator.
 pub(crate) fn is_running() -> bool {
     mm::ops_name() == Some(c"rust")
 }
 
-/// Only what can wait until initcalls: areas are served from `vmalloc_init()` on, see [`ffi`].
+/// The parts that can wait for the initcalls. Areas are served from `vmalloc_init()` on, see [`ffi`].
 struct VmapRust {
     _debugfs: debugfs::DebugFs,
 }
@@ -143,7 +153,7 @@ module! {
     params: {
         fail_init: bool {
             default: false,
-            description: "Fail to start, as without memory (CONFIG_VMAP_RUST_DEBUG only)",
+            description: "Fail to start, as if there were no memory (CONFIG_VMAP_RUST_DEBUG only)",
         },
         randomize: bool {
             default: false,
