@@ -57,7 +57,7 @@ pub(crate) fn running() -> Option<&'static KernelSpace> {
     space().filter(|_| crate::is_running())
 }
 
-/// The table of operations, as a type that statics can have.
+/// The table of operations, as a type that a `static` can have.
 #[repr(transparent)]
 pub(crate) struct Ops(bindings::vmap_area_ops);
 
