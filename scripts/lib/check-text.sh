@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Checks that only read text: shell, spelling, licence, words, checkpatch. Sourced by scripts/check; each function calls
-# "result" once per test, in the repository.
+# Checks that only read text: shell, spelling, words, docs, licence, paths, checkpatch. Sourced by scripts/check, in the
+# repository. Each function calls "result" once per test.
 
 # shell_files: prints the shell scripts of the repository.
 shell_files() {
@@ -45,8 +45,33 @@ without_licence() {
 # check_licence: each file names its licence.
 check_licence() { result "SPDX line in each file" without_licence; }
 
-# forbidden_words: prints lines with paths of one machine, or hosts of package registries; fails if there are any.
-forbidden_words() {
+# banned_words: prints each use of a word of scripts/lib/banned-words, with what to use instead; fails if there are any.
+banned_words() {
+	sources ':!LICENSE*' ':!*.lock' ':!*.svg' ':!scripts/lib/banned-words' | in_root "$REPO/scripts/lib/find-words"
+}
+
+# check_words: texts and comments keep to the vocabulary.
+check_words() { result "one word for each idea" banned_words; }
+
+# readme_length: fails if README.md has 150 lines or more.
+readme_length() {
+	local lines
+	lines=$(wc -l <README.md)
+	echo "$lines lines"
+	[ "$lines" -lt 150 ] || { echo "README.md must have fewer than 150; move what users rarely need to docs/"; return 1; }
+}
+
+# dead_links: prints the links and file names in Markdown files that lead nowhere; fails if there are any.
+dead_links() { sources | in_root "$REPO/scripts/lib/check-links"; }
+
+# check_docs: the README is short, and the documents find each other.
+check_docs() {
+	result "README.md is short" readme_length
+	result "links between documents" dead_links
+}
+
+# machine_paths: prints lines with paths of one machine, or host names of package registries; fails if there are any.
+machine_paths() {
 	local files
 	mapfile -t files < <(sources)
 	grep -nHE "(^|[[:space:]\"'\`=:(])/(wor[k]|roo[t]|hom[e]/[a-z]+|tm[p]/(boo[t]|pla[n]))(/|\$)" "${files[@]}" && return 1
@@ -55,8 +80,8 @@ forbidden_words() {
 	return 0
 }
 
-# check_words: nothing here depends on the machine it was written on.
-check_words() { result "no path or host of one machine" forbidden_words; }
+# check_paths: nothing here depends on the machine it was written on.
+check_paths() { result "no path of one machine, no registry's host name" machine_paths; }
 
 # dictionary: prints the path of codespell's dictionary without our words, for checkpatch.
 dictionary() {
