@@ -101,8 +101,8 @@ invariants_check() {
 }
 checker_value() { awk -v name="$1" '$1 == name { print $2 }' /tmp/checker; }
 
-# print_checked: the lines of validate and of checker, with the file's name before each, if the allocator in Rust serves.
-print_checked() {
+# print_validation: the lines of validate and of checker, with the file's name before each, if the allocator in Rust serves.
+print_validation() {
 	local file
 	[ "$(cat $DEBUGFS/allocator 2>/dev/null)" = rust ] || return 0
 	for file in validate checker; do

@@ -6,7 +6,7 @@
 
 # shellcheck source-path=SCRIPTDIR source=../lib.sh
 . "$(dirname "$0")/../lib.sh"
-for part in root source series tree host user-root; do
+for part in root source series tree host guest-image; do
 	# shellcheck disable=SC1090 # each of them is checked on its own
 	. "$REPO/scripts/lib/$part.sh"
 done

@@ -6,7 +6,7 @@
 # kernel survives. scripts/peers compares two boots.
 
 # shellcheck source-path=SCRIPTDIR source=../functions.sh
-. /user/functions.sh
+. /guest/functions.sh
 
 CASES="USERCOPY_SLAB_SIZE_TO USERCOPY_SLAB_SIZE_FROM USERCOPY_SLAB_WHITELIST_TO USERCOPY_SLAB_WHITELIST_FROM
 	USERCOPY_STACK_FRAME_TO USERCOPY_STACK_FRAME_FROM USERCOPY_STACK_BEYOND USERCOPY_VMALLOC USERCOPY_FOLIO USERCOPY_KERNEL
@@ -39,7 +39,7 @@ modprobe lkdtm || { echo "lkdtm: no module"; exit; }
 for name in $CASES; do
 	if grep -qx "$name" "$DIRECT"; then provoke "$name"; else echo "lkdtm: $name| not in this kernel"; fi
 done
-print_checked
+print_validation
 echo "lkdtm: done"
 # The guard page below the stack ends this guest.
 dmesg -n 8

@@ -6,9 +6,9 @@
 # From the kernel command line: STRESS_SECONDS.
 
 # shellcheck source-path=SCRIPTDIR source=common.sh
-. /user/common.sh
+. /guest/common.sh
 # shellcheck source-path=SCRIPTDIR source=phases.sh
-. /user/phases.sh
+. /guest/phases.sh
 
 STRESS_SECONDS=${STRESS_SECONDS:-1800}
 PHASE=5

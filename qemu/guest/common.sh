@@ -4,7 +4,7 @@
 # What stress.sh and soak.sh share: the loads that are not stress-ng's own, and readers that never pause.
 
 # shellcheck source-path=SCRIPTDIR source=../functions.sh
-. /user/functions.sh
+. /guest/functions.sh
 
 report() { echo "stress: $*"; }
 

@@ -5,7 +5,7 @@
 # "peers: NAME RESULT" per test, for scripts/peers to compare with another boot, and "peers: done" at the end.
 
 # shellcheck source-path=SCRIPTDIR source=../functions.sh
-. /user/functions.sh
+. /guest/functions.sh
 
 MODULES=/usr/lib/modules/$(uname -r)/kernel
 
@@ -98,5 +98,5 @@ vmalloc_script
 # Those behind number 860 try all magnitudes of all operands, for half an hour in an emulator.
 module test_bpf 'test_bpf: .*Summary: .*' test_suite=test_bpf test_range=0,860
 module test_maple_tree 'maple_tree: [0-9]+ of [0-9]+ tests passed'
-print_checked
+print_validation
 echo "peers: done"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# First process of the guests with the Debian user space: mounts what the scripts need, runs the one that USER_RUN (from
+# First process of the guests with the Debian user space: mounts what the scripts need, runs the one that GUEST_RUN (from
 # the kernel command line) names, ends the guest.
 
 export PATH=/usr/sbin:/usr/bin:/opt/bin:/opt/busybox HOME=/tmp
@@ -23,6 +23,6 @@ echo 1 >/proc/sys/kernel/kptr_restrict
 pid=$(pgrep -x khugepaged) && renice 0 -p "$pid" >/dev/null
 # A stall tells where the tasks are at level 6.
 dmesg -n 7
-cd /tmp && bash "/user/${USER_RUN:-stress}.sh"
+cd /tmp && bash "/guest/${GUEST_RUN:-stress}.sh"
 # The emulator runs with -no-reboot, so this ends it.
 busybox reboot -f

@@ -6,9 +6,9 @@
 # From the kernel command line: STRESS_SECONDS, of all phases together.
 
 # shellcheck source-path=SCRIPTDIR source=common.sh
-. /user/common.sh
+. /guest/common.sh
 # shellcheck source-path=SCRIPTDIR source=phases.sh
-. /user/phases.sh
+. /guest/phases.sh
 
 STRESS_SECONDS=${STRESS_SECONDS:-180}
 # 13 phases, two of them in two halves, and what starting and stopping takes.
