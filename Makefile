@@ -7,13 +7,13 @@ help:
 	@echo '             CPUS=4 THREADS=4 LOOPS=1000 MASK=0x1fff ARCH=arm64|x86_64'
 	@echo 'make test    all test suites; last line "N passed, N failed"'
 	@echo '             SUITES="kunit-* host" runs some; scripts/test --list prints them'
-	@echo '             FULL=1 runs all of the kernel configurations as well, or CONFIGS="arm64-rt arm", for hours if need be;'
+	@echo '             FULL=1 runs the suites on every kernel configuration, which takes hours, or on CONFIGS="arm64-rt arm";'
 	@echo '             what has passed is not run again (scripts/matrix --help)'
 	@echo 'make bench   measure both allocators, print the table, write the HTML page (FULL=1: all of it)'
-	@echo 'make check   format, lints, style, and each patch builds with the option on and off'
+	@echo 'make check   format, lints, style, words, links, and each patch builds with the option on and off'
 	@echo ''
 	@echo 'Everything else is a script with --help: scripts/build, scripts/kunit, scripts/vmalloc-sweep,'
-	@echo 'scripts/user-load, scripts/install-into, qemu/run. Root folder, kernel source, builds and logs are in'
+	@echo 'scripts/user-load, scripts/install-into, qemu/run. Toolchain root, kernel source, builds and logs are in'
 	@echo '$${VMAP_RUST_CACHE:-$${XDG_CACHE_HOME:-~/.cache}/vmap-rust}: remove that folder to start from nothing.'
 
 demo:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Command lines of the Python tools here: wrong use is one line and exit code 1."""
+"""Command lines of the Python programs in this folder: wrong use prints one line and exits with 1."""
 
 import argparse
 import sys

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=busybox
 #
-# What the scripts of the guests share, busybox' shell and bash: checks, loops that read /proc/vmallocinfo and /proc/kcore,
-# and what the allocator says of itself. Sourced by load.sh, inject.sh and user/common.sh, each of which has a report(),
-# and by user/peers.sh and user/lkdtm.sh.
+# Functions for scripts in guests, for bash and the shell of busybox: checks, loops that read /proc/vmallocinfo and
+# /proc/kcore, and reports from the allocator's debugfs files. Sourced by load.sh, inject.sh and guest/common.sh, each of
+# which has a report(), and by guest/peers.sh and guest/lkdtm.sh.
 
 DEBUGFS=/sys/kernel/debug/vmap_rust
 LINE='^0x([0-9a-f]{8}|[0-9a-f]{16})-0x([0-9a-f]{8}|[0-9a-f]{16}) +[0-9]+'
@@ -11,7 +11,7 @@ SYMBOL='( ([A-Za-z0-9_.$]+\+0x[0-9a-f]+/0x[0-9a-f]+( \[[a-z0-9_]+\])?|0x[0-9a-f]
 DETAIL='( pages=[0-9]+)?( phys=0x[0-9a-f]+)?( ioremap)?( sparse)?( vmalloc)?( vmap)?( user)?( dma-coherent)?( vpages)?( N[0-9]+=[0-9]+)*'
 SHAPE="$LINE($SYMBOL$DETAIL| vm_map_ram| unpurged vm_area)\$"
 
-# check NAME CONDITION DETAIL: one report line; CONDITION is a test expression.
+# check NAME CONDITION DETAIL: reports "ok NAME DETAIL" if the test expression CONDITION holds, else "FAIL NAME DETAIL".
 check() {
 	local name=$1 condition=$2
 	shift 2
@@ -19,11 +19,11 @@ check() {
 	if [ $condition ]; then report "ok $name $*"; else report "FAIL $name $*"; fi
 }
 
-# add FILE N: adds N to the counter in FILE. Each counter has one writer.
+# add FILE N: adds N to the counter in /tmp/FILE. Each counter has one writer. count FILE: prints the counter.
 add() { echo $(($(cat "/tmp/$1" 2>/dev/null || echo 0) + $2)) >"/tmp/$1"; }
 count() { cat "/tmp/$1" 2>/dev/null || echo 0; }
 
-# info_loop: reads /proc/vmallocinfo until /tmp/stop exists and keeps every line of an unknown shape.
+# info_loop: reads /proc/vmallocinfo until /tmp/stop exists; appends lines of an unknown shape to /tmp/info.bad.
 info_loop() {
 	while [ ! -e /tmp/stop ]; do
 		cat /proc/vmallocinfo >/tmp/info.read
@@ -33,8 +33,8 @@ info_loop() {
 	done
 }
 
-# kcore_map: writes "START END OFFSET" (16 hex digits each) per loadable segment of /proc/kcore to /tmp/kcore.map. Only
-# kernels of 64 bits have that file with vmalloc space in it.
+# kcore_map: writes "START END OFFSET" (16 hex digits each) of each loadable segment of /proc/kcore to /tmp/kcore.map. Only on
+# 64-bit kernels does this file contain vmalloc space.
 kcore_map() {
 	local phoff phnum type offset vaddr memsz
 	dd if=/proc/kcore of=/tmp/kcore.head bs=65536 count=1 2>/dev/null
@@ -64,9 +64,9 @@ kcore_read() {
 	dd if=/proc/kcore of=/tmp/kcore.data bs=4096 skip=$((offset / 4096)) count=$(($2 / 4096)) 2>/dev/null
 }
 
-# kcore_loop: reads areas that have pages. A task's stack starts with a magic number, so its content is known. Not those with a
-# tag of KASAN's in the first byte of their address: KASAN reports the read of what was not asked for in their last page,
-# with the rb-trees as well.
+# kcore_loop: reads areas that have pages. The content of task stacks is known: they start with a magic number. Skips areas
+# with a KASAN tag in the first byte of their address: KASAN reports a read of the unused part of their last page, with the
+# rb-trees as well.
 kcore_loop() {
 	local area bytes caller
 	while [ ! -e /tmp/stop ]; do
@@ -84,11 +84,12 @@ kcore_loop() {
 	done
 }
 
-# live_areas: number of areas in use.
+# live_areas: prints the number of areas in use.
 live_areas() { grep -vc 'unpurged vm_area$' /proc/vmallocinfo; }
 
-# invariants_check LEAST [SUFFIX]: with CONFIG_VMAP_RUST_DEBUG, all invariants hold, and the checker has found no wrong answer, if
-# there is one, of LEAST or more. Checks "validate" and "checker", with SUFFIX.
+# invariants_check LEAST [SUFFIX]: does nothing unless the allocator in Rust is active with CONFIG_VMAP_RUST_DEBUG. Check
+# "validate": all invariants hold. Check "checker", with vmap_rust.check=1: it has compared at least LEAST answers, and none
+# was wrong. SUFFIX is appended to these names.
 invariants_check() {
 	local state least=$1 suffix=${2:-}
 	[ "$(cat $DEBUGFS/allocator 2>/dev/null)" = rust ] && [ -e $DEBUGFS/validate ] || return 0
@@ -101,7 +102,7 @@ invariants_check() {
 }
 checker_value() { awk -v name="$1" '$1 == name { print $2 }' /tmp/checker; }
 
-# print_validation: the lines of validate and of checker, with the file's name before each, if the allocator in Rust serves.
+# print_validation: prints the lines of validate and checker, each after the file's name, if the allocator in Rust is active.
 print_validation() {
 	local file
 	[ "$(cat $DEBUGFS/allocator 2>/dev/null)" = rust ] || return 0
@@ -110,7 +111,7 @@ print_validation() {
 	done
 }
 
-# kmemleak_scan: two scans, since a young object is only reported by the second one; the report is in /tmp/kmemleak.
+# kmemleak_scan: scans twice, because the first scan skips young objects. The report is in /tmp/kmemleak.
 kmemleak_scan() {
 	echo scan >/sys/kernel/debug/kmemleak
 	sleep 6

@@ -1,7 +1,7 @@
 #!/bin/busybox sh
 # SPDX-License-Identifier: GPL-2.0
 #
-# First process of the test guest: mounts what the load needs, runs it, ends the guest.
+# First process of the busybox guests: mounts file systems, runs LOAD_SCRIPT (default /load.sh), ends the guest.
 
 /bin/busybox --install -s /bin
 export PATH=/bin
@@ -12,7 +12,7 @@ mount -t debugfs debugfs /sys/kernel/debug
 # Root reads true addresses in /proc/vmallocinfo: 0 would hash them.
 echo 1 >/proc/sys/kernel/kptr_restrict
 sh "${LOAD_SCRIPT:-/load.sh}"
-# User-mode Linux starts again when it is asked to.
+# User-mode Linux would start again after a reboot.
 ! grep -q 'User Mode Linux' /proc/cpuinfo || poweroff -f
 # The emulator runs with -no-reboot, so this ends it on every architecture.
 reboot -f

@@ -1,11 +1,11 @@
 #!/bin/busybox sh
 # SPDX-License-Identifier: GPL-2.0
 #
-# Allocations of the kernel fail on purpose, slab and pages, one in N, while areas come and go; run by init.sh in the
-# guest instead of the load. First only for tasks that ask for it (module loads, forks, readers), then for everybody, last
-# while lib/test_vmalloc.c runs, if it is a module: its cases fail then, but nothing else may.
+# Makes one in N slab and page allocations of the kernel fail while areas are allocated and freed. init.sh runs it in the
+# guest instead of the load. Faults first hit only marked tasks (module loads, forks, readers), then all tasks, last all
+# tasks while lib/test_vmalloc.c runs, if it is a module: its cases may fail then, but nothing else.
 #
-# This script and what it waits for must not fail: it forks nothing while everybody's allocations fail.
+# This script must not fail itself, so it forks nothing while the allocations of all tasks fail.
 #
 # Prints "inject: ok NAME DETAIL" or "inject: FAIL NAME DETAIL" per check, and "inject: done" at the end. From the kernel
 # command line: INJECT_SECONDS for each rate (default 8); LOAD_ALLOCATOR, rbtree or rust.
@@ -18,8 +18,8 @@ MANY=1000000000
 
 report() { echo "inject: $*"; }
 
-# set_faults N WHOM: lets one allocation in N fail, of marked tasks (Y) or of all (N); 0 ends it. Forks nothing. What is opened
-# while everybody's allocations fail is tried until it works, without opening anything else for that.
+# set_faults N WHOM: makes one allocation in N fail, in marked tasks (WHOM is Y) or in all (N); N of 0 ends it. Forks nothing.
+# Opening a file may fail while faults hit all tasks, so it is repeated until it works; its errors go to file 3, which is open.
 set_faults() {
 	local kind dir
 	for kind in failslab fail_page_alloc; do
@@ -51,16 +51,17 @@ injected() {
 	done
 }
 
-# pause SECONDS: waits without forking; nothing ever comes out of the pipe.
+# pause SECONDS: waits without forking: it reads from a pipe to which nothing is written.
 # shellcheck disable=SC3045 # busybox has read -t
 pause() { read -r -t "$1" _ <&4; }
 
-# marked COMMAND...: runs it as a task whose allocations may fail.
+# marked COMMAND...: runs COMMAND as a marked task.
 # shellcheck disable=SC2016 # $$ of that shell
 marked() { (echo 1 >/proc/self/make-it-fail 2>/dev/null; exec "$@") >/dev/null 2>&1; }
 
-# try_loop FILE WHAT COMMAND...: runs COMMAND until /tmp/stop exists; /tmp/FILE says how often it was tried and how often it
-# worked. A fork that fails ends a shell, unless "command" runs what forks; the child must not fork then, or it would go on here.
+# try_loop FILE WHAT COMMAND...: repeats COMMAND until /tmp/stop exists; writes to /tmp/FILE how often it was tried and how often
+# it worked. A failed fork ends a shell, unless "command" runs the function that forks. The child must not fork in turn:
+# after a failure it would continue this loop.
 try_loop() {
 	local file=$1 what=$2 tried=0 worked=0
 	shift 2
@@ -72,13 +73,13 @@ try_loop() {
 	done
 }
 
-# load_module, forks, read_info: what is tried, as tasks whose allocations may fail.
+# load_module, forks, read_info: the commands of the loops, run as marked tasks.
 load_module() { marked insmod /test_module.ko && rmmod test_module; }
-# The forks are those of a shell of its own, which ends at the first that fails.
+# A separate shell forks, which ends at the first fork that fails.
 forks() { marked /bin/busybox sh -c 'for i in 1 2 3 4 5 6 7 8; do (:) & done; wait'; }
 read_info() { marked cat /proc/vmallocinfo; }
 
-# rate N WHOM NAME: all loops at that rate.
+# rate N WHOM NAME: runs all loops while one allocation in N fails (see set_faults), and reports check NAME.
 rate() {
 	rm -f /tmp/stop /tmp/modules /tmp/forks /tmp/reads
 	touch /tmp/modules /tmp/forks /tmp/reads
@@ -88,7 +89,7 @@ rate() {
 	set_faults "$1" "$2"
 	tries=0
 	INJECTED=0
-	# A slow kernel needs longer until one in a thousand has failed.
+	# On a slow kernel it takes longer until one allocation in a thousand has failed.
 	while [ $INJECTED = 0 ] && [ $tries -lt 10 ]; do
 		pause "$INJECT_SECONDS"
 		injected
@@ -102,14 +103,14 @@ rate() {
 	invariants_check 0 "-$3"
 }
 
-# vmalloc_tests N: lib/test_vmalloc.c while one allocation in N fails for everybody: its threads cannot be marked. With one
-# in 2, this shell gets no memory either. Without vm_map_ram_test (mask 0x400), which writes to what it got without looking.
+# vmalloc_tests N: runs lib/test_vmalloc.c while one allocation in N fails in all tasks, since its threads cannot be marked. N of
+# 2 would leave no memory for this shell. Omits vm_map_ram_test (mask 0x400), which does not check for NULL.
 vmalloc_tests() {
 	local cases least=0 runs=4 passed failed
 	dmesg -c >/dev/null
 	insmod /test_vmalloc.ko.gz sequential_test_order=1 run_test_mask=$((0x1fff & ~0x400)) test_loop_count=20 test_repeat_count=$runs \
 		nr_pcpu_objects=200 2>/dev/null &
-	# Its thread is there, so that nothing but the cases fails from now on. The second of them takes seconds.
+	# Faults start when the test's thread exists, so that they only hit its cases. The second case takes seconds.
 	until grep -qs '^vmalloc_test' /proc/[0-9]*/comm || ! kill -0 $! 2>/dev/null; do pause 0.05; done
 	set_faults "$1" N
 	# Until it has ended, without forking.
@@ -119,7 +120,7 @@ vmalloc_tests() {
 	cases=$(dmesg | grep -c 'Summary: ')
 	passed=$(dmesg | sed -nE 's/.*Summary: .* passed: ([0-9]+) .*/\1/p' | awk '{ n += $1 } END { print n + 0 }')
 	failed=$((cases * runs - passed))
-	# At the other rates it is by chance.
+	# At lower rates the number of failed runs is random.
 	[ "$1" -gt 100 ] || least=12
 	check "vmalloc-$1" "$INJECTED -gt 0 -a $cases -eq 12 -a $failed -ge $least" \
 		"$INJECTED faults, $cases cases, of whose $((cases * runs)) runs $failed failed"
@@ -143,7 +144,7 @@ while [ $i -lt 20 ]; do
 done
 check modules-after "$bad -eq 0" "$bad of $i module loads failed without a fault"
 most=$((before + 16 + 4 * $(nproc))) tries=0
-# What is freed with kvfree_rcu() takes five seconds.
+# kvfree_rcu() frees areas after up to five seconds.
 while after=$(live_areas) && [ "$after" -gt $most ] && [ $tries -lt 15 ]; do
 	sleep 1
 	tries=$((tries + 1))

@@ -1,7 +1,7 @@
 #!/bin/busybox sh
 # SPDX-License-Identifier: GPL-2.0
 #
-# User-space load on the vmap area allocator, run by init.sh in the guest: loads and unloads a module while other
+# User-space load on the vmap area allocator, which init.sh runs in the guest: loads and unloads a module while other
 # processes fork, read /proc/vmallocinfo and read vmalloc memory through /proc/kcore.
 #
 # Prints "user load: ok NAME DETAIL" or "user load: FAIL NAME DETAIL" per check, snapshots of /proc/vmallocinfo
@@ -16,7 +16,8 @@ LOAD_ALLOCATOR=${LOAD_ALLOCATOR:-none}
 
 report() { echo "user load: $*"; }
 
-# fork_loop: bursts of processes, more than the kernel keeps stacks for, so that each burst allocates and frees areas.
+# fork_loop: forks 40 processes at a time until /tmp/stop exists. The kernel caches fewer stacks, so each burst allocates and
+# frees areas.
 fork_loop() {
 	local i
 	while [ ! -e /tmp/stop ]; do
@@ -37,7 +38,7 @@ module_loop() {
 	[ $bad = 0 ] && report "ok modules $i loads and unloads" || report "FAIL modules $bad of $i failed"
 }
 
-# debugfs_check WHEN: the debugfs files name the allocator of this boot and have counters.
+# debugfs_check WHEN: checks that the debugfs files name the allocator of this boot and have counters.
 debugfs_check() {
 	local name
 	if [ "$LOAD_ALLOCATOR" = none ]; then
@@ -51,19 +52,19 @@ debugfs_check() {
 	[ "$LOAD_ALLOCATOR" = rbtree ] || check "stats-$1" "$(grep -c '[1-9]' /tmp/stats) -gt 0" "$(wc -l </tmp/stats) lines"
 }
 
-# snapshot WHEN: prints /proc/vmallocinfo, and the number of tasks, each of which must have a stack in it.
+# snapshot WHEN: prints /proc/vmallocinfo and the number of tasks, each of which must have a stack there.
 snapshot() {
 	local when=$1
 	set -- /proc/[0-9]*/task/*
 	cat /proc/vmallocinfo >/tmp/info.rest
 	echo "vmallocinfo: begin $when tasks $# cpus $(nproc)"
-	# The mark at the end tells a line from one that a message of the kernel has broken off.
+	# A kernel message may break a line; the mark at the end shows that the line is complete.
 	sed 's/^/vmi| /; s/$/ |/' /tmp/info.rest
 	echo "vmallocinfo: end $when"
 }
 
-# banner_check: arm64 maps the kernel image as areas that exist before the allocator does; finds the kernel's own
-# banner in one of them.
+# banner_check: checks that one of the areas of the kernel image contains the kernel's banner. Only arm64 maps the image as
+# areas; they exist before the allocator does.
 banner_check() {
 	local area bytes found=0
 	grep 'declare_kernel_vmas' /proc/vmallocinfo >/tmp/image.areas || return 0
@@ -100,7 +101,7 @@ snapshot before
 info_loop & INFO=$!
 fork_loop & FORK=$!
 KCORE=''
-# 32-bit arm has none.
+# 32-bit arm has no /proc/kcore.
 [ ! -e /proc/kcore ] || { kcore_map; kcore_loop & KCORE=$!; }
 module_loop
 while [ -n "$KCORE" ] && [ "$(count kcore.rounds)" -lt 5 ]; do usleep 100000; done
@@ -118,7 +119,7 @@ if [ -n "$KCORE" ]; then
 fi
 check forks "$(count forks) -gt 0" "$(count forks) processes"
 sleep 1
-# Each CPU keeps two stacks; a range that is never given back shows as hundreds.
+# Each CPU caches two stacks; a leak would show as hundreds of areas.
 after=$(live_areas)
 check areas "$after -le $((before + 16 + 4 * $(nproc)))" "$before live areas before the load, $after after it"
 debugfs_check after

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The lines that lib/test_vmalloc.c prints."""
+"""Reader of the lines that lib/test_vmalloc.c prints."""
 
 import re
 
@@ -12,7 +12,7 @@ SUMMARY = re.compile(r"Summary: (\w+)_test passed: (\d+) failed: (\d+) xfailed: 
 
 
 def read_results(lines):
-    """Per case the list of its workers' results, and the number of workers that reported their end."""
+    """Return the results of each case's workers, by case, and the number of workers that reported their end."""
     workers, done = {}, 0
     for line in lines:
         found = SUMMARY.search(line)

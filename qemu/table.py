@@ -23,6 +23,6 @@ def print_table(title, columns, rows, styles=()):
     for number, row in enumerate(rows):
         table.add_row(*map(Text, row), style=styles[number] if styles else "")
     console = Console(highlight=False)
-    # Into a file or a pipe the full width, never wrapped cells.
+    # A file or a pipe gets full lines without wrapped cells.
     console.width = max(console.width, 120) if not console.is_terminal else console.width
     console.print(table)

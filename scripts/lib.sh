@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Shared by all scripts, sourced as:  . "$(dirname "$0")/lib.sh"
+# Settings and functions of all scripts, sourced as:  . "$(dirname "$0")/lib.sh"
 #
 # Sets REPO, CACHE, KVER_SERIES, KVER_TESTED, SRC_DIR, TREE, PATCHES, TOOLCHAIN, MAKE_OPTS and the functions below.
 #
@@ -15,10 +15,10 @@ REPO=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 CACHE=${VMAP_RUST_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/vmap-rust}
 TOOLCHAIN=${TOOLCHAIN:-root}
 
-# say MSG...: one line for the user.
+# say MSG...: prints one line for the user.
 say() { printf '%s\n' "$*" >&2; }
 
-# die MSG...: one line for the user, then exit 1.
+# die MSG...: prints one line for the user and exits with 1.
 die() { printf '%s: error: %s\n' "${0##*/}" "$*" >&2; exit 1; }
 
 # make_cache: creates the cache folder.
@@ -27,7 +27,7 @@ make_cache() {
 	[ -w "$CACHE" ] || die "cannot write to the cache folder $CACHE; set VMAP_RUST_CACHE to a writable folder"
 }
 
-# check_settings: makes CACHE absolute and refuses settings that cannot work.
+# check_settings: makes CACHE absolute; dies if kbuild cannot work with a path, or TOOLCHAIN is unknown.
 check_settings() {
 	case $CACHE in /*) ;; *) CACHE=$PWD/$CACHE ;; esac
 	case $CACHE$REPO in
@@ -60,7 +60,7 @@ need_tool() {
 	command -v "$1" >/dev/null 2>&1 || die "$1 is missing; install it (Debian package ${2:-$1})"
 }
 
-# need_space MIB WHAT [DIR]: dies unless the disk of DIR (the cache folder) has MIB mebibytes free. WHAT says what they are for.
+# need_space MIB WHAT [DIR]: dies unless the disk of DIR (default: the cache folder) has MIB mebibytes free for WHAT.
 need_space() {
 	local free dir=${3:-$CACHE} hint=
 	free=$(df -Pm "$dir" | awk 'NR == 2 { print $4 }')
@@ -68,8 +68,8 @@ need_space() {
 	[ "$free" -ge "$1" ] || die "$2 needs $1 MiB of disk, $dir has $free MiB free; free some$hint"
 }
 
-# with_lock CMD...: runs CMD while holding the cache's lock; says so once when it has to wait. Re-entrant, also
-# in scripts started by CMD. The lock goes with the last process that inherited it, however that one ends.
+# with_lock CMD...: runs CMD while holding the cache's lock; prints one line when it must wait. CMD, and the scripts that it
+# starts, may call with_lock again. The kernel releases the lock when the last process that inherited it ends.
 with_lock() {
 	local rc
 	if [ "${VMAP_RUST_LOCKED:-}" = "$CACHE" ]; then
@@ -106,7 +106,7 @@ else
 fi
 export TOOLCHAIN VMAP_RUST_CACHE=$CACHE
 
-# "${PART[@]}" FUNCTION ARG...: a function of scripts/lib/ as a process of its own, for step.
+# "${PART[@]}" FUNCTION ARG...: runs a function of scripts/lib/ as a separate process, for step.
 PART=(bash "$REPO/scripts/lib/part.sh")
 
 # shellcheck source-path=SCRIPTDIR source=lib/step.sh

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Loads BPF programs of many sizes and frees them again: bpf-load SECONDS. Prints how many. */
+/* bpf-load SECONDS: loads and frees BPF programs of many sizes for that time, and prints how many. */
 #include <errno.h>
 #include <linux/bpf.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 
 static struct bpf_insn insns[MAX_INSNS];
 
-/* fill: @count instructions that return 0. */
+/* fill: writes a program of @count instructions that returns 0 to insns. */
 static void fill(unsigned int count)
 {
 	unsigned int i;
@@ -24,7 +24,7 @@ static void fill(unsigned int count)
 	insns[i] = (struct bpf_insn){ .code = BPF_JMP | BPF_EXIT };
 }
 
-/* load: a file descriptor of a socket filter of @count instructions, or -1. */
+/* load: loads a socket filter of @count instructions; returns its file descriptor, or -1. */
 static int load(unsigned int count)
 {
 	union bpf_attr attr;
@@ -51,7 +51,7 @@ int main(int argc, char **argv)
 	memset(fds, -1, sizeof(fds));
 	end = time(NULL) + atoi(argv[1]);
 	while (time(NULL) < end) {
-		/* A few stay, so that the range around a freed one is in use. */
+		/* Some programs stay loaded, so that the ranges beside a freed one are in use. */
 		slot = rand() % KEPT;
 		if (fds[slot] >= 0)
 			close(fds[slot]);

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# What stress.sh and soak.sh share: the loads that are not stress-ng's own, and readers that never pause.
+# Functions of stress.sh and soak.sh: loads other than those of stress-ng, and readers that never pause.
 
 # shellcheck source-path=SCRIPTDIR source=../functions.sh
 . /guest/functions.sh
@@ -15,10 +15,10 @@ SMALL=/sys/fs/cgroup/small
 # has_module NAME: true when the kernel was built with this module.
 has_module() { [ -f "$MODULES/$1.ko" ]; }
 
-# going: true until a loop has to stop.
+# going NAME: true until loop NAME must stop.
 going() { [ ! -e /tmp/stop ] && [ ! -e "/tmp/stop.$1" ]; }
 
-# debugfs_loop: reads each file of the allocator, validate among them, until /tmp/stop exists.
+# debugfs_loop: reads all debugfs files of the allocator, validate included, until /tmp/stop exists.
 debugfs_loop() {
 	local file
 	while going debugfs; do
@@ -30,7 +30,7 @@ debugfs_loop() {
 	done
 }
 
-# hotplug_loop: takes CPU 1 away and back until /tmp/stop or /tmp/stop.hotplug exists.
+# hotplug_loop: takes CPU 1 offline and online until /tmp/stop or /tmp/stop.hotplug exists.
 hotplug_loop() {
 	[ -e "$CPU1" ] || return 0
 	while going hotplug; do
@@ -41,7 +41,7 @@ hotplug_loop() {
 	done
 }
 
-# loads NAME END [ARG...]: loads and unloads a module until the second END; prints how often, fails when one failed.
+# loads NAME END [ARG...]: loads and unloads a module until SECONDS reaches END; prints how often, fails when a load failed.
 loads() {
 	local name=$1 end=$2 n=0
 	shift 2
@@ -53,7 +53,8 @@ loads() {
 	echo "$n loads and unloads"
 }
 
-# bpf_tests END: loads test_bpf, which makes and frees a program per test, until the second END. It is refused when told so.
+# bpf_tests END: loads test_bpf, which makes and frees a program per test, until SECONDS reaches END. Prints how often, or the
+# error when a load failed.
 bpf_tests() {
 	local end=$1 n=0 first
 	while [ "$SECONDS" -lt "$end" ]; do
@@ -67,7 +68,7 @@ bpf_tests() {
 	echo "$n loads of 10 tests"
 }
 
-# vmalloc_tests MASK LOOPS: runs test_vmalloc once, which always refuses to stay; fails when one of its tests failed.
+# vmalloc_tests MASK LOOPS: runs test_vmalloc once, which always ends with a load error; fails when one of its tests failed.
 vmalloc_tests() {
 	dmesg -c >/dev/null
 	insmod "$MODULES/test_vmalloc.ko" "run_test_mask=$1" "test_loop_count=$2" nr_pcpu_objects=100 2>/dev/null
@@ -75,7 +76,7 @@ vmalloc_tests() {
 	grep -q 'Summary:' /tmp/vmalloc.log && ! grep 'Summary:.*failed: [1-9]' /tmp/vmalloc.log
 }
 
-# memcg_oom: lets a group with little memory run out of it; prints the kills, fails when there was none.
+# memcg_oom: makes a memory group run out of memory; prints how many tasks were killed, fails when none was.
 memcg_oom() {
 	local kills
 	mkdir -p "$SMALL" && echo 16M >"$SMALL/memory.max" || return 1
@@ -88,17 +89,17 @@ memcg_oom() {
 	[ "${kills:-0}" -gt 0 ]
 }
 
-# memcg_setup: lets groups below the root have a memory limit; fails when the kernel cannot.
+# memcg_setup: enables memory limits of groups; fails when the kernel has no memory controller.
 memcg_setup() { echo +memory 2>/dev/null >/sys/fs/cgroup/cgroup.subtree_control; }
 
-# start_readers: starts everything that goes on while the rest is run.
+# start_readers: starts the loops that run during all loads: readers and CPU hotplug.
 start_readers() {
 	rm -f /tmp/stop /tmp/stop.*
 	kcore_map
 	info_loop & kcore_loop & debugfs_loop & hotplug_loop &
 }
 
-# stop_readers: ends what start_readers started and checks what it saw.
+# stop_readers: ends the loops of start_readers and reports their checks.
 stop_readers() {
 	local bad
 	touch /tmp/stop
@@ -114,13 +115,13 @@ stop_readers() {
 		check debugfs "$(count debugfs.bad) -eq 0" "$(count debugfs.reads) reads, $(count debugfs.bad) wrong"
 	fi
 	if [ ! -e "$CPU1" ]; then
-		report "skip hotplug CPU 1 cannot be taken away"
+		report "skip hotplug CPU 1 cannot be taken offline"
 	else
 		check hotplug "$(count hotplug.off) -gt 0" "$(count hotplug.off) times off and on, $(count hotplug.refused) refused"
 	fi
 }
 
-# allocator_checks: what the allocator says of itself at the end.
+# allocator_checks: prints the allocator's counters and reports validate and checker.
 allocator_checks() {
 	[ -d "$DEBUGFS" ] || { report "skip validate no debugfs folder"; return; }
 	[ -e "$DEBUGFS/validate" ] || report "skip validate the kernel has no CONFIG_VMAP_RUST_DEBUG"

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# First process of the guests with the Debian user space: mounts what the scripts need, runs the one that GUEST_RUN (from
-# the kernel command line) names, ends the guest.
+# First process of the guest image: mounts file systems, runs the script that GUEST_RUN on the kernel command line names, ends
+# the guest.
 
 export PATH=/usr/sbin:/usr/bin:/opt/bin:/opt/busybox HOME=/tmp
 mount -t proc proc /proc
@@ -19,9 +19,9 @@ mkdir -p /opt/busybox && /usr/bin/busybox --install -s /opt/busybox
 ldconfig
 # Root reads true addresses in /proc/vmallocinfo: 0 would hash them.
 echo 1 >/proc/sys/kernel/kptr_restrict
-# At its priority 19 it gets no turn for half a minute when everything is busy, and RCU waits for it.
+# At its priority of 19, khugepaged would not run for 30 s under load, and RCU waits for it.
 pid=$(pgrep -x khugepaged) && renice 0 -p "$pid" >/dev/null
-# A stall tells where the tasks are at level 6.
+# Reports of stalls print the backtraces of tasks at level 6.
 dmesg -n 7
 cd /tmp && bash "/guest/${GUEST_RUN:-stress}.sh"
 # The emulator runs with -no-reboot, so this ends it.

@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Misuse of stacks and of copies from and to user space, that the kernel has to notice (lkdtm). Prints, per case, what the
-# kernel said without numbers that differ from boot to boot: "lkdtm: CASE| TEXT", and "lkdtm: done" before the case that no
-# kernel survives. scripts/peers compares two boots.
+# Misuses stacks and copies from and to user space with lkdtm, which the kernel must notice. Prints the kernel's messages of
+# each case as "lkdtm: CASE| TEXT", without numbers that differ from boot to boot, and "lkdtm: done" before the last case,
+# which no kernel survives. scripts/peers compares two boots.
 
 # shellcheck source-path=SCRIPTDIR source=../functions.sh
 . /guest/functions.sh
@@ -14,21 +14,21 @@ CASES="USERCOPY_SLAB_SIZE_TO USERCOPY_SLAB_SIZE_FROM USERCOPY_SLAB_WHITELIST_TO 
 	EXEC_STACK EXEC_VMALLOC"
 DIRECT=/sys/kernel/debug/provoke-crash/DIRECT
 
-# said: prints the lines of the kernel log that tell what happened, without addresses, CPUs and times.
-said() {
+# messages: prints the lines of the kernel log that report a misuse, without addresses, CPUs and times.
+messages() {
 	dmesg | sed -E 's/^\[ *[0-9.]+\] //' |
 		grep -v 'Performing direct entry' | grep -E 'lkdtm: |usercopy: |BUG: |kernel BUG at|WARNING: |Oops|guard page|unable to handle|^RIP: 0010|#PF: |stack overflow|KASAN' |
 		sed -E 's/0x[0-9a-f]+/H/g; s/\b[0-9a-f]{12,16}\b/H/g; s/\[#[0-9]+\]/[#N]/; s/(CPU|PID|pid)(: | )[0-9]+/\1 N/g' |
 		uniq
 }
 
-# provoke CASE: runs one case in a process of its own, which the kernel may kill.
+# provoke CASE: runs one case in a separate process, which the kernel may kill.
 provoke() {
 	dmesg -C
 	# shellcheck disable=SC2016 # the inner shell expands it
 	timeout -k 2 60 bash -c 'echo "$1" | cat >"$2"' sh "$1" "$DIRECT" >/dev/null 2>&1
 	sleep 0.2
-	said | sed "s/^/lkdtm: $1| /"
+	messages | sed "s/^/lkdtm: $1| /"
 	echo "lkdtm: $1| end"
 }
 

@@ -1,15 +1,16 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Tests that others have written, one after the other: selftests/mm, test_vmalloc.sh, test_maple_tree, test_bpf. Prints
-# "peers: NAME RESULT" per test, for scripts/peers to compare with another boot, and "peers: done" at the end.
+# Runs tests of the kernel, one after the other: selftests/mm, test_vmalloc.sh, test_maple_tree, test_bpf. Prints
+# "peers: NAME RESULT" per test, which scripts/peers compares with another boot, and "peers: done" at the end.
 
 # shellcheck source-path=SCRIPTDIR source=../functions.sh
 . /guest/functions.sh
 
 MODULES=/usr/lib/modules/$(uname -r)/kernel
 
-# result NAME RC FILE: one line for a test that ended with RC: pass, fail, skip or timeout, and the counts of its TAP lines.
+# result NAME RC FILE: prints one line for a test with exit code RC: pass, fail, skip or timeout, and the counts of the TAP lines
+# in its output FILE.
 result() {
 	local name=$1 rc=$2 file=$3 word
 	case $rc in
@@ -22,7 +23,7 @@ result() {
 	echo "peers: $name $word, ok $(grep -cE '^ok ' "$file"), not ok $(grep -cE '^not ok ' "$file"), skip $(grep -ciE '^ok .*# skip' "$file")"
 }
 
-# selftest NAME PROGRAM ARG...: runs a program of selftests/mm, if it could be built, for up to LIMIT seconds.
+# selftest NAME PROGRAM ARG...: runs a program of selftests/mm for up to LIMIT seconds (default 300); skips it if it was not built.
 selftest() {
 	local name=$1 program=./$2 rc=0
 	shift 2
@@ -31,10 +32,11 @@ selftest() {
 	result "$name" "$rc" /tmp/selftest.out
 }
 
-# no_test NAME REASON: a test that this kernel cannot run.
+# no_test NAME REASON: reports a test that this kernel cannot run.
 no_test() { echo "peers: $1 skip, $2"; }
 
-# module NAME RE ARG...: loads a module that tests when it is loaded; the result is what matches RE in the kernel log.
+# module NAME RE ARG...: loads a module that runs its tests while it is loaded. The result is the text of the kernel log that
+# matches RE.
 module() {
 	local name=$1 re=$2 text
 	shift 2
@@ -46,7 +48,7 @@ module() {
 	echo "peers: $name ${text:-fail, no result: $(tail -n 1 /tmp/insmod.out)}"
 }
 
-# vmalloc_script: test_vmalloc.sh with fewer loops than its "smoke" has: those take hours in an emulator.
+# vmalloc_script: runs test_vmalloc.sh with fewer loops than its "smoke" test, which takes hours in an emulator.
 vmalloc_script() {
 	[ -f "$MODULES/test_vmalloc.ko" ] || { no_test test_vmalloc.sh "no module test_vmalloc"; return; }
 	dmesg -C
@@ -57,7 +59,7 @@ vmalloc_script() {
 		"expected failures: $(grep -v 'xfailed: 0' /tmp/vmalloc.sum | awk '{ print $3 }' | paste -sd' ')"
 }
 
-# page_frag: the driver of its test allocates and frees fragments on two CPUs.
+# page_frag: runs the test of page_frag, whose module allocates and frees fragments on two CPUs.
 page_frag() {
 	local rc=0
 	[ -f /peers/mm/page_frag/page_frag_test.ko ] || { no_test page_frag "its module was not built"; return; }
@@ -66,7 +68,7 @@ page_frag() {
 	result page_frag "$rc" /tmp/selftest.out
 }
 
-# poison: tests that mark memory as broken on purpose.
+# poison: runs tests that mark memory as broken.
 poison() {
 	if [ -e /proc/sys/vm/memory_failure_recovery ]; then
 		selftest hugetlb-read-hwpoison hugetlb-read-hwpoison
@@ -86,7 +88,7 @@ for name in hugetlb-mmap hugetlb-shm hugetlb-mremap hugetlb-madvise hugetlb_dio 
 	guard-regions mdwe_test droppable mlock2-tests merge gup_longterm cow; do
 	selftest $name $name
 done
-# Ten thousand threads take longer than anybody waits.
+# Its ten thousand threads need too much time in an emulator.
 LIMIT=60 selftest hugetlb_fault_after_madv hugetlb_fault_after_madv
 selftest gup_test-u gup_test -u -n 1
 selftest gup_test-a gup_test -a -n 1
@@ -95,7 +97,7 @@ poison
 echo 0 >/proc/sys/vm/nr_hugepages
 page_frag
 vmalloc_script
-# Those behind number 860 try all magnitudes of all operands, for half an hour in an emulator.
+# The tests after number 860 try all magnitudes of all operands, which takes half an hour in an emulator.
 module test_bpf 'test_bpf: .*Summary: .*' test_suite=test_bpf test_range=0,860
 module test_maple_tree 'maple_tree: [0-9]+ of [0-9]+ tests passed'
 print_validation

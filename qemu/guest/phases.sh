@@ -3,9 +3,9 @@
 #
 # The kinds of load of stress.sh and soak.sh, each PHASE seconds long. Sourced by them, after common.sh.
 #
-# Each prints what it has done as its last line and returns 0, 77 when the kernel has no such thing, else failed.
+# The last line that each load prints is its detail. It returns 0 if it passed, 77 if the kernel lacks the feature, else it failed.
 
-# verdict NAME RC DETAIL: one line for a phase that ended with RC; 77 is a phase that could not be run.
+# verdict NAME RC DETAIL: reports a phase with exit code RC; 77 is a phase that could not run.
 verdict() {
 	local name=$1 rc=$2
 	shift 2
@@ -16,7 +16,7 @@ verdict() {
 	esac
 }
 
-# phase NAME CMD...: runs CMD, whose last line of output is the detail.
+# phase NAME CMD...: runs CMD and reports it; its last line of output is the detail.
 phase() {
 	local name=$1 rc=0
 	shift
@@ -25,22 +25,22 @@ phase() {
 	verdict "$name" "$rc" "$(tail -n 1 "/tmp/phase.$name")"
 }
 
-# ng ARG...: stress-ng for one phase; its last line says how much it has done.
+# ng ARG...: runs stress-ng for one phase; its last line has the number of operations.
 ng() {
 	local rc=0
 	timeout -k 5 $((PHASE + 90)) stress-ng --timeout "${PHASE}s" --metrics-brief --temp-path /tmp "$@" >/tmp/ng.log 2>&1 || rc=$?
 	cat /tmp/ng.log
 	awk '/metrc/ && $5 ~ /^[0-9]+$/ { printf "%s%s %s", n++ ? ", " : "", $4, $5 }
 		END { print n ? " operations" : "nothing measured" }' /tmp/ng.log
-	# No resources or not implemented.
+	# 3: no resources; 4: not implemented.
 	case $rc in 3|4) return 77 ;; esac
 	return $rc
 }
 
-# modules: one module, loaded and unloaded by us.
+# modules: loads and unloads one module.
 modules() { has_module test_module || { echo "no module test_module"; return 77; }; loads test_module $((SECONDS + PHASE)) 2>&1; }
 
-# bpf: programs of many sizes; then the kernel's own tests of the interpreter and the compiler.
+# bpf: loads programs of many sizes, then runs the kernel's tests of the interpreter and the JIT compiler.
 bpf() {
 	bpf-load "$PHASE" >/tmp/bpf.log || { cat /tmp/bpf.log; grep -q 'not implemented' /tmp/bpf.log && return 77; return 1; }
 	if has_module test_bpf; then
@@ -49,7 +49,7 @@ bpf() {
 	paste -sd, /tmp/bpf.log
 }
 
-# vmalloc: the kernel's own test of vmalloc, but for the case that is there to fail (mask 0x40).
+# vmalloc: runs the kernel's tests of vmalloc, except the case whose failure is expected (mask 0x40).
 vmalloc() {
 	local end=$((SECONDS + PHASE)) n=0
 	has_module test_vmalloc || { echo "no module test_vmalloc"; return 77; }
@@ -60,14 +60,14 @@ vmalloc() {
 	echo "$n rounds of 12 tests"
 }
 
-# memcg: a group runs out of its memory again and again, while the rest goes on.
+# memcg: makes a memory group run out of memory repeatedly.
 memcg() {
 	local end=$((SECONDS + PHASE))
 	memcg_setup || { echo "no memory controller"; return 77; }
 	while [ "$SECONDS" -lt "$end" ]; do memcg_oom || return 1; done
 }
 
-# suspend: as far as it goes: each stage of a suspend to idle that can be tested, then a real one with the clock to wake it.
+# suspend: runs the stages of a suspend to idle that pm_test offers, then a full suspend if the clock can wake the guest.
 suspend() {
 	local stage stages='0 stages' n=0 rc=0 end=$((SECONDS + PHASE))
 	[ -e /sys/power/state ] && grep -q freeze /sys/power/state || { echo "no suspend to idle"; return 77; }
@@ -85,7 +85,7 @@ suspend() {
 		echo none >/sys/power/pm_test
 		stages="$n stages (freezer, devices, platform)"
 	fi
-	# Without ACPI there is a clock, but it wakes nobody.
+	# Without ACPI the clock cannot wake the guest.
 	if [ -e /sys/class/rtc/rtc0/device/power/wakeup ]; then
 		rtcwake -m freeze -s 3 || { echo "the clock did not wake it"; return 1; }
 		stages="$stages, one suspend woken by the clock"

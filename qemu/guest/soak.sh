@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# The load of stress.sh, all of it at once, for a long time, while every 10 s a line "soak: t=S NAME=VALUE..." says what
-# memory and the allocator look like. qemu/soak reads these lines. Prints "stress: done" at the end.
+# Runs the loads of stress.sh at the same time, for long. Every 10 s it prints a line "soak: t=S NAME=VALUE..." with figures of
+# memory and of the allocator, which qemu/soak reads. Prints "stress: done" at the end.
 # From the kernel command line: STRESS_SECONDS.
 
 # shellcheck source-path=SCRIPTDIR source=common.sh
@@ -12,14 +12,14 @@
 
 STRESS_SECONDS=${STRESS_SECONDS:-1800}
 PHASE=5
-# Each time everything else stands still.
+# Each hotplug stops all other load for a while, so there are few of them.
 HOTPLUG_PAUSE=5
 
-# sample: one line of values, in kB, pages or pieces.
+# sample: prints one line of values, in kB, pages or pieces.
 sample() {
 	local values
 	values=$(awk -F '[: ]+' '$1 ~ /^(PageTables|VmallocUsed|SUnreclaim|Slab|MemFree)$/ { printf " %s=%s", $1, $2 }' /proc/meminfo)
-	# Those that wait for a purge are in lazy_pages.
+	# Without areas that wait for a purge, which lazy_pages counts.
 	values="$values areas=$(grep -vc 'unpurged vm_area$' /proc/vmallocinfo)"
 	if [ "$(cat "$DEBUGFS/allocator" 2>/dev/null)" = rust ]; then
 		values="$values$(awk '$1 ~ /^(cached|lazy_pages|blocks|blocks_partial|blocks_empty)$/ { printf " %s=%s", $1, $2 }' "$DEBUGFS/stats")"
@@ -27,7 +27,7 @@ sample() {
 	echo "soak: t=$SECONDS$values"
 }
 
-# sample_loop: a sample every 10 s until /tmp/stop exists.
+# sample_loop: prints a sample every 10 s until /tmp/stop exists.
 sample_loop() {
 	local next=10
 	while going sample; do
@@ -35,7 +35,7 @@ sample_loop() {
 	done
 }
 
-# round NAME: runs one kind of load; its first failure is reported at once.
+# round NAME: runs one kind of load and counts the result; prints the output of its first failure.
 round() {
 	local rc=0
 	"$1" >"/tmp/round.$1" 2>&1 || rc=$?

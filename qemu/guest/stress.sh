@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Load from user space, one kind after the other and then all at once, while readers of /proc and debugfs never pause and
-# CPU 1 comes and goes. Prints "stress: ok|FAIL|skip NAME DETAIL" per phase and "stress: done" at the end.
-# From the kernel command line: STRESS_SECONDS, of all phases together.
+# Runs loads from user space, one kind after the other and then all at the same time, while readers of /proc and debugfs never
+# pause and CPU 1 goes offline and online. Prints "stress: ok|FAIL|skip NAME DETAIL" per phase and "stress: done" at the end.
+# From the kernel command line: STRESS_SECONDS, the time of all phases together.
 
 # shellcheck source-path=SCRIPTDIR source=common.sh
 . /guest/common.sh
@@ -11,11 +11,11 @@
 . /guest/phases.sh
 
 STRESS_SECONDS=${STRESS_SECONDS:-180}
-# 13 phases, two of them in two halves, and what starting and stopping takes.
+# 13 phases, two of which run twice PHASE seconds. The start and the end take additional time.
 PHASE=$((STRESS_SECONDS / 15))
 [ "$PHASE" -ge 4 ] || PHASE=4
 
-# all: everything together.
+# all: runs the loads at the same time.
 all() {
 	local rc=0 pids=() pid
 	bpf >/tmp/all.bpf 2>&1 & pids+=($!)

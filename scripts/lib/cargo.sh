@@ -1,14 +1,15 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# What scripts that run cargo have in common: copies of the crates, and what cargo test printed. Sourced by them.
+# Functions for scripts that run cargo: they copy and fetch crates, and count the tests. Sourced by these scripts.
 
-# Modules without unsafe code, which say what is done; the others bind them to the kernel, or are stand-ins on the host.
+# Modules with the policy of the allocator, without unsafe code. The others bind them to the kernel, or, on the build host, to
+# the stand-in kernel crate.
 # shellcheck disable=SC2034 # for the scripts that source this file
 POLICY="bits block blocks cache fit flush lazy percpu range space stats"
 
-# count_tests LOG RC: sets passed, failed and skipped by the log of a cargo test that ended with RC, and prints what failed. An exit
-# code that no test explains, and a log without a test, count as a failure.
+# count_tests LOG RC: sets passed, failed and skipped from the log of a cargo test that ended with exit code RC, and prints the
+# failed tests. An exit code that no failed test explains is a failure; so is a log without a test.
 # shellcheck disable=SC2034 # skipped is for the script that sources this file
 count_tests() {
 	grep -E '^test .* FAILED$|panicked at|^error|minimal failing input' "$1" || :
@@ -17,22 +18,22 @@ count_tests() {
 	if [ "$((passed + failed))" = 0 ]; then failed=1; say "no test ran; see $1"; fi
 }
 
-# copy_crates COPY: copies rust/ into the folder COPY, if it is not there as it is: cargo writes beside it which versions of crates it
-# has chosen, and the repository stays clean.
+# copy_crates COPY: copies rust/ to the folder COPY unless the copy is up to date. cargo writes Cargo.lock beside the sources,
+# so the scripts build the copy and the repository stays clean.
 copy_crates() {
 	local stamp
 	stamp=$(cd "$REPO/rust" && find . -name target -prune -o -type f -print0 | sort -z | xargs -0 sha256sum | sha256sum)
 	if [ "$(cat "$1/stamp" 2>/dev/null)" != "$stamp" ]; then
 		mkdir -p "$1"
-		# What was removed here must not be left there; the choice of versions may.
+		# Files that the repository no longer has must go; cargo's choice of versions stays.
 		find "$1" -type f ! -name Cargo.lock -delete
-		# With new times: cargo compares them with those of what it has built.
+		# With new modification times (-m): cargo compares them with those of its builds.
 		(cd "$REPO" && tar -c --exclude=target rust) | tar -x -m -C "$1"
 		printf '%s\n' "$stamp" >"$1/stamp"
 	fi
 }
 
-# fetch_crates DIR: gets the crates that the one in DIR needs and that are not there yet.
+# fetch_crates DIR: downloads the dependencies of the crate in DIR that are missing.
 fetch_crates() {
 	cd "$1" || exit
 	# More than one command runs here, so in_root must not replace this shell.

@@ -3,10 +3,10 @@
 #
 # Checks of the Rust code: unsafe, rustfmt, clippy. Sourced by scripts/check.
 
-# Modules that bind C, or hold what C may see: the only ones with unsafe code.
+# Modules that bind C, or own memory that C may see: only they have unsafe code.
 UNSAFE_MODULES="area dir ffi grace lock maple mm objects pins table"
 
-# unsafe_elsewhere: prints modules that may use unsafe code and are not on the list; fails if there are any.
+# unsafe_elsewhere: prints the unsafe code of modules that are not in UNSAFE_MODULES; fails if there is any.
 unsafe_elsewhere() {
 	local file module bad=0
 	for file in rust/*.rs; do
@@ -14,7 +14,7 @@ unsafe_elsewhere() {
 		[ "$module" != vmap_rust ] || continue
 		case " $UNSAFE_MODULES " in *" $module "*) continue ;; esac
 		if grep -nHw unsafe "$file" | grep -vE '^[^:]*:[0-9]*:[[:space:]]*//'; then bad=1; fi
-		# The attribute makes the compiler refuse it; tests only exist in kernels for tests.
+		# With this attribute the compiler refuses unsafe code. The module tests is only in kernels that run KUnit.
 		if ! grep -B 1 -E "^(pub(\(crate\))? )?mod $module;" rust/vmap_rust.rs | grep -q 'forbid(unsafe_code)' && [ "$module" != tests ]; then
 			echo "rust/vmap_rust.rs: mod $module lacks #[forbid(unsafe_code)]"
 			bad=1
@@ -26,14 +26,14 @@ unsafe_elsewhere() {
 # check_unsafe: policy modules have no unsafe code.
 check_unsafe() { result "unsafe code in $(wc -w <<<"$UNSAFE_MODULES") binding modules only" unsafe_elsewhere; }
 
-# check_rustfmt: the files are formatted by the kernel's rules. The kernel's own target does not follow the link to us.
+# check_rustfmt: the files follow the kernel's format. The kernel's make target does not follow the link mm/vmap_rust.
 check_rustfmt() {
 	local files
 	mapfile -t files < <(sources '*.rs')
 	result "rustfmt, ${#files[@]} files" in_root rustfmt --check --color never --edition 2021 --config-path "$TREE/.rustfmt.toml" -- "${files[@]}"
 }
 
-# clippy_crate NAME: runs clippy on the crate as the kernel NAME was compiled: the command that compiled it, with the other driver.
+# clippy_crate NAME: runs clippy on the crate: the command that compiled it for kernel NAME, with clippy-driver for rustc.
 clippy_crate() {
 	local dir=$CACHE/build/$1 cmd out
 	# shellcheck disable=SC2016 # make's variables
@@ -52,7 +52,7 @@ clippy_crate() {
 	echo "no warning"
 }
 
-# check_clippy: clippy is silent, with the flags the kernel sets for make CLIPPY=1.
+# check_clippy: clippy prints no warning with the flags that the kernel sets for make CLIPPY=1.
 check_clippy() {
 	result "kernel arm64 builds, option on" "$REPO/scripts/build" arm64
 	result "clippy, arm64" clippy_crate arm64

@@ -16,17 +16,17 @@ shell_files() {
 	done
 }
 
-# check_shell: shellcheck has nothing to say above the level "style".
+# check_shell: shellcheck reports nothing above the level "style".
 check_shell() {
 	local files
 	mapfile -t files < <(shell_files)
 	result "shellcheck, ${#files[@]} scripts" in_root shellcheck -S info -- "${files[@]}"
 }
 
-# Words that codespell takes for mistakes: "vas" is the kernel's plural of vmap_area.
+# Correct words that codespell reports: "vas" is the kernel's plural of vmap_area.
 OUR_WORDS="vas"
 
-# check_spelling: codespell finds nothing in our own words. Patches are checked by checkpatch.
+# check_spelling: codespell finds nothing. checkpatch checks the patches.
 check_spelling() {
 	local files
 	mapfile -t files < <(sources ':!LICENSE*' ':!*.patch')
@@ -80,10 +80,10 @@ machine_paths() {
 	return 0
 }
 
-# check_paths: nothing here depends on the machine it was written on.
+# check_paths: no file depends on the machine on which it was written.
 check_paths() { result "no path of one machine, no registry's host name" machine_paths; }
 
-# dictionary: prints the path of codespell's dictionary without our words, for checkpatch.
+# dictionary: writes codespell's dictionary without OUR_WORDS for checkpatch, and prints its path.
 dictionary() {
 	mkdir -p "$CACHE/check"
 	in_root python3 -c 'import codespell_lib, os; print(open(os.path.dirname(codespell_lib.__file__) + "/data/dictionary.txt").read())' |
@@ -101,7 +101,7 @@ check_checkpatch() {
 	local file files
 	DICTIONARY=$(dictionary)
 	mapfile -t files < <(sources "${PATCHES#"$REPO"/}/*.patch" | grep -v '/0000-')
-	# No patch is no series: that must not look like a series without faults.
+	# A folder without patches must not look like a series without faults.
 	[ ${#files[@]} -gt 0 ] || result "checkpatch, patches" false
 	for file in "${files[@]}"; do
 		result "checkpatch ${file##*/}" checkpatch "$REPO/$file"

@@ -1,23 +1,24 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# The Debian user space of the guests that run stress-ng and the kernel's own tests. Sourced by qemu/guest-image.
+# Makes the guest image: the Debian user space of the guests that run stress-ng and the kernel's own tests. Sourced by
+# qemu/guest-image.
 #
-# The packages are fetched by root_apt of lib/root.sh and only unpacked: no script of a package runs, nothing is installed.
-# $CACHE/guest-image.new becomes $CACHE/guest-image, and $CACHE/guest-image.cpio.zst its archive, when all is in place.
+# root_apt of lib/root.sh downloads the packages, and they are only unpacked: no script of a package runs. The tree is made in
+# $CACHE/guest-image.new and renamed to $CACHE/guest-image when it and its archive $CACHE/guest-image.cpio.zst are complete.
 
 IMAGE_TREE=$CACHE/guest-image
 IMAGE_PACKAGES=(
-	# what scripts in the guest use
+	# programs that scripts in the guest run
 	base-files bash coreutils util-linux mount kmod procps grep sed gawk findutils gzip libc-bin busybox-static
 	stress-ng
-	# what the kernel's selftests link with; headers stay out of the guest
+	# libraries that the kernel's selftests link with; their headers stay out of the guest
 	libcap-dev libnuma-dev liburing-dev
 )
-# Dependencies that only a graphics stressor would load.
+# Dependencies that only graphics stressors load.
 IMAGE_WITHOUT='^(libllvm|mesa-|libz3|libxml2|libegl-mesa|libx11|libxcb|libxau|libxdmcp|libxshmfence|libwayland|libsensors|libdrm-'
 IMAGE_WITHOUT+='|libpciaccess|openssl-provider|debconf|libedit|libpam-runtime|init-system)'
-# Parts of packages that no guest reads.
+# Folders of packages that no guest reads.
 IMAGE_UNREAD=(usr/share/doc usr/share/man usr/share/locale usr/share/info usr/share/i18n usr/share/common-licenses usr/share/lintian
 	usr/share/bash-completion usr/share/zoneinfo usr/lib/x86_64-linux-gnu/gconv usr/lib/x86_64-linux-gnu/perl-base)
 
@@ -30,7 +31,7 @@ image_hash() {
 # image_ready: true when the tree of this recipe and its archive are complete.
 image_ready() { [ "$(cat "$IMAGE_TREE/.stamp" 2>/dev/null)" = "$(image_hash)" ] && [ -s "$IMAGE_TREE.cpio.zst" ]; }
 
-# image_download: fetches the packages and what they depend on into $IMAGE_TREE.debs.
+# image_download: downloads the packages and their dependencies to $IMAGE_TREE.debs.
 image_download() {
 	local packages debs=$IMAGE_TREE.debs
 	ls "$CACHE"/apt/amd64/state/lists/*Packages* >/dev/null 2>&1 || { root_apt_setup && root_apt amd64 update; }
@@ -44,7 +45,7 @@ image_download() {
 	root_apt amd64 download "${packages[@]}"
 }
 
-# image_unpack: makes $IMAGE_TREE.new from the packages, without what nobody reads, and adds the helpers of qemu/guest.
+# image_unpack: makes $IMAGE_TREE.new from the packages, without IMAGE_UNREAD, and adds the programs of qemu/guest.
 image_unpack() {
 	local new=$IMAGE_TREE.new deb file
 	rm -rf --one-file-system "$new"
@@ -53,7 +54,7 @@ image_unpack() {
 		dpkg-deb -x "$deb" "$new"
 	done
 	(cd "$new" && rm -rf "${IMAGE_UNREAD[@]}" && mkdir -p dev proc sys tmp run root mnt opt/bin)
-	# What dpkg would have made.
+	# Files that the scripts of the packages would have made.
 	[ -e "$new/etc/passwd" ] || echo 'root:x:0:0:root:/root:/bin/bash' >"$new/etc/passwd"
 	[ -e "$new/etc/group" ] || echo 'root:x:0:' >"$new/etc/group"
 	[ -e "$new/usr/bin/sh" ] || ln -s bash "$new/usr/bin/sh"
@@ -72,18 +73,18 @@ image_pack() {
 		cpio --quiet -o -0 -H newc -R 0:0 | zstd -q -T0 -9 -f -o "$2"' sh "$new" "$IMAGE_TREE.cpio.zst.new"
 }
 
-# prepare_guest_image: makes tree and archive unless they are ready.
+# prepare_guest_image: makes the tree and its archive unless they are ready.
 prepare_guest_image() {
 	image_ready && return 0
-	[ "$(uname -m)" = x86_64 ] || die "this user space has programs built for x86_64; it needs an x86_64 machine"
+	[ "$(uname -m)" = x86_64 ] || die "the guest image has programs for x86_64; use an x86_64 build host"
 	[ -f "$CACHE/root/.vmap-rust-stamp" ] || die "the toolchain is not ready; run scripts/prepare"
 	need_tool apt-get apt
-	need_space 600 "the user space of the guest"
+	need_space 600 "the guest image"
 	mkdir -p "$CACHE/log"
-	step "user space: download" "$CACHE/log/guest-image-download.log" "${PART[@]}" image_download ||
-		die "packages of the user space could not be fetched; see $CACHE/log/guest-image-download.log"
-	step "user space: unpack" "$CACHE/log/guest-image-unpack.log" "${PART[@]}" image_unpack || die "the user space could not be unpacked"
-	step "user space: pack" "$CACHE/log/guest-image-pack.log" "${PART[@]}" image_pack || die "the user space could not be packed"
+	step "guest image: download" "$CACHE/log/guest-image-download.log" "${PART[@]}" image_download ||
+		die "packages of the guest image could not be downloaded; see $CACHE/log/guest-image-download.log"
+	step "guest image: unpack" "$CACHE/log/guest-image-unpack.log" "${PART[@]}" image_unpack || die "the guest image could not be unpacked"
+	step "guest image: pack" "$CACHE/log/guest-image-pack.log" "${PART[@]}" image_pack || die "the guest image could not be packed"
 	rm -rf --one-file-system "$IMAGE_TREE" "$IMAGE_TREE.cpio.zst"
 	mv "$IMAGE_TREE.cpio.zst.new" "$IMAGE_TREE.cpio.zst"
 	image_hash >"$IMAGE_TREE.new/.stamp"

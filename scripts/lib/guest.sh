@@ -1,17 +1,17 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# What the scripts share that boot a guest whose checks are lines on its console. Sourced by scripts/user-load, inject,
-# stress and peers, which have the totals passed, failed and skipped.
+# Functions for guests that report each check as a line on the console. Sourced by scripts/user-load, inject, stress and
+# peers, which have the totals passed, failed and skipped.
 
-# What a check may say; who has checks that not every guest can do adds "skip".
+# The words with which a check may begin its line. A script with checks that some guests cannot do adds "skip".
 VERDICTS='ok|FAIL'
 
 # has_option NAME OPTION: true if the kernel that was built for configuration NAME has CONFIG_OPTION=y.
 has_option() { grep -q "^CONFIG_$2=y" "$CACHE/build/$1/.config"; }
 
-# count_checks ALLOCATOR PREFIX LOG CHECK...: prints the line "PREFIX: VERDICT CHECK DETAIL" of each check in the log of a
-# boot, and counts it; one that was not reported is a failure.
+# count_checks ALLOCATOR PREFIX LOG CHECK...: prints and counts the line "PREFIX: VERDICT CHECK DETAIL" of each CHECK in the log
+# of a boot. A check without a line is a failure.
 count_checks() {
 	local allocator=$1 prefix=$2 log=$3 check line
 	shift 3
@@ -26,8 +26,8 @@ count_checks() {
 	done
 }
 
-# add_table TEXT: prints what a judge of the logs said and adds its last line, "N passed, N failed", to the totals; a judge that
-# did not come to an end is a failure.
+# add_table TEXT: prints the output of a program that judged the logs, and adds its last line, "N passed, N failed", to the
+# totals. Output without that line is a failure.
 add_table() {
 	local P F S
 	if read_counts /dev/stdin <<<"$1"; then

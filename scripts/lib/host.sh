@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# TOOLCHAIN=host: checks this machine's own tools. Sourced by scripts/prepare.
+# TOOLCHAIN=host: checks the tools of the build host. Sourced by scripts/prepare.
 
-# host_check: names each missing tool with its Debian package, then fails if there was one.
+# host_check: prints each missing tool with its Debian package, then dies if there was one.
 host_check() {
 	local tool package suffix='' missing=0
 	case ${MAKE_OPTS[0]#LLVM=} in -*) suffix=${MAKE_OPTS[0]#LLVM=} ;; esac
@@ -29,11 +29,11 @@ host_check() {
 		qemu-system-aarch64 qemu-system-arm
 		qemu-system-x86_64 qemu-system-x86
 	LIST
-	[ "$missing" -eq 0 ] || die "TOOLCHAIN=host: $missing tools are missing; install them, or leave TOOLCHAIN unset to use the root folder"
+	[ "$missing" -eq 0 ] || die "TOOLCHAIN=host: $missing tools are missing; install them, or leave TOOLCHAIN unset to use the toolchain root"
 	command -v pahole >/dev/null || say "note: pahole is missing; kernels are built without BTF"
 }
 
-# host_check_rust: asks the kernel whether it can use these rustc and bindgen.
+# host_check_rust: dies unless the kernel's make rustavailable accepts these rustc and bindgen.
 host_check_rust() {
 	local out
 	out=$(make -s -C "$TREE" O="$CACHE/build/.rustavailable" "${MAKE_OPTS[@]}" rustavailable 2>&1) || {

@@ -1,14 +1,14 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# A kernel tree that is a git tree: the patches become commits on a branch. Sourced by install-into.
+# Installs into a kernel tree that is a git tree: the patches become commits on a branch. Sourced by install-into.
 #
-# The state has in addition: FORMER (branch, or commit with a detached HEAD), BASE and TIP (first and last commit).
-# The record has: exclude (git's info/exclude as it was; absent when there was none).
+# The state also has: FORMER (the branch before, or the commit if HEAD was detached), BASE and TIP (the commits before and
+# after the patches). The record also has: exclude (a copy of git's info/exclude; absent when there was none).
 
 GIT_BRANCH=vmap-rust
 
-# kgit ARG...: git in KDIR, without the user's hooks and signing, with an identity when there is none.
+# kgit ARG...: runs git in KDIR, without the user's hooks and signing, with an identity when there is none.
 kgit() {
 	local id=()
 	git -C "$KDIR" var GIT_COMMITTER_IDENT >/dev/null 2>&1 ||
@@ -19,7 +19,7 @@ kgit() {
 # git_path NAME: prints the absolute path of a file of the git folder.
 git_path() { git -C "$KDIR" rev-parse --path-format=absolute --git-path "$1"; }
 
-# git_idle: true when no merge, rebase or am is going on.
+# git_idle: true when no merge, rebase, am or bisect is in progress.
 git_idle() {
 	local name
 	for name in rebase-apply rebase-merge MERGE_HEAD CHERRY_PICK_HEAD REVERT_HEAD BISECT_LOG; do
@@ -30,14 +30,14 @@ git_idle() {
 # git_clean: true when no tracked file differs from HEAD.
 git_clean() { [ -z "$(kgit status --porcelain --untracked-files=no)" ]; }
 
-# git_check: dies when the tree is not ready for a new branch.
+# git_check: dies unless the tree is ready for a new branch.
 git_check() {
 	git_idle || die "$KDIR is in the middle of a merge, rebase, am or bisect; finish it first"
 	git_clean || die "$KDIR has changes that are not committed; commit or stash them first"
 	! git_has_branch || die "$KDIR has a branch $GIT_BRANCH already; rename or delete it first"
 }
 
-# git_install: branch, git am, link, exclude.
+# git_install: makes the branch, runs git am, makes the link and adds it to exclude.
 git_install() {
 	local files former base exclude patches=()
 	# shellcheck disable=SC2153 # PATCHES is set by lib.sh
@@ -67,7 +67,7 @@ git_install() {
 	state_write KIND=git PHASE=installed "FORMER=$former" "BASE=$base" "TIP=$(kgit rev-parse "$GIT_BRANCH")"
 }
 
-# git_exclude_restore: puts info/exclude back; lines that somebody added since stay.
+# git_exclude_restore: removes our lines from info/exclude; lines that the user added since stay.
 git_exclude_restore() {
 	local exclude
 	exclude=$(git_path info/exclude)
@@ -80,7 +80,7 @@ git_exclude_restore() {
 	fi
 }
 
-# git_unlock: removes the locks that a killed git left. Only with the record's lock held: then no git of ours is running.
+# git_unlock: removes the locks that a killed git left. Needs the record's lock, so that no git of ours is running.
 git_unlock() {
 	local name
 	for name in index HEAD packed-refs "refs/heads/$GIT_BRANCH"; do
@@ -94,7 +94,7 @@ git_on_branch() { [ "$(kgit symbolic-ref -q --short HEAD || :)" = "$GIT_BRANCH" 
 # git_has_branch: true when our branch exists.
 git_has_branch() { kgit rev-parse -q --verify "refs/heads/$GIT_BRANCH" >/dev/null; }
 
-# git_abort: takes back the commits of an installation that was interrupted. The tree had no changes when it began.
+# git_abort: removes the commits of an interrupted installation. The tree had no changes when the installation began.
 git_abort() {
 	git_on_branch || return 0
 	[ ! -d "$(git_path rebase-apply)" ] || kgit am --quit
@@ -104,14 +104,14 @@ git_abort() {
 	done
 }
 
-# git_leave: checks out what was checked out before; when that branch is gone, its commit.
+# git_leave: checks out the branch that was checked out before; its commit when that branch is gone.
 git_leave() {
 	local former file
 	former=$(state_get FORMER)
 	kgit rev-parse -q --verify "refs/heads/$former" >/dev/null || former=$(state_get BASE)
 	git_idle || die "$KDIR is in the middle of a merge, rebase, am or bisect; finish it first"
 	while IFS= read -r file; do
-		# Half a checkout by a call that was killed: the file is already the one that we go back to.
+		# A killed call may have done half of the checkout: then the file is already that of the former branch.
 		[ "$(state_get PHASE)" = removing ] &&
 			[ "$(kgit rev-parse -q --verify "$former:$file" || :)" = "$(kgit hash-object "$KDIR/$file" 2>/dev/null || :)" ] ||
 			die "$KDIR has changes that are not committed; commit or stash them first"
@@ -124,7 +124,7 @@ git_leave() {
 	fi
 }
 
-# git_remove: back to the former branch; deletes ours when nothing was added to it.
+# git_remove: checks out the former branch and deletes ours; dies if the user has added commits to ours.
 git_remove() {
 	local tip added
 	link_check

@@ -1,12 +1,12 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# mm/vmap_rust of a tree that install-into works on: a link to this repository, or a copy of it. Sourced by install-into.
+# Makes and removes mm/vmap_rust of a kernel tree: a link to this repository, or a copy of it. Sourced by install-into.
 
-# What a build in the tree itself leaves behind; it is removed with a copy.
+# Files that a build in the tree leaves; they are removed together with a copy.
 LINK_BUILT='\.(o|a|ko|cmd|d|mod|mod\.c|rmeta|so|rsi|s|ll)$|(^|/)(modules\.order|built-in\.a)$'
 
-# link_files: prints the repository's files that a copy consists of, each ended by a zero byte.
+# link_files: prints the names of the repository's files that belong to a copy, each ended by a zero byte.
 link_files() {
 	if git -C "$REPO" rev-parse --git-dir >/dev/null 2>&1; then
 		git -C "$REPO" ls-files -coz --exclude-standard
@@ -17,7 +17,7 @@ link_files() {
 	done
 }
 
-# link_install: makes mm/vmap_rust; in the case of a copy, remembers its content in the record.
+# link_install: makes mm/vmap_rust. For a copy, writes the sums of its files to the record.
 link_install() {
 	local dir=$KDIR/mm/vmap_rust
 	if [ "$COPY" = 0 ]; then
@@ -30,7 +30,7 @@ link_install() {
 	mv "$REC/copy" "$dir"
 }
 
-# link_check: dies when mm/vmap_rust holds something that removing it would lose.
+# link_check: dies when removing mm/vmap_rust would lose changes of the user.
 link_check() {
 	local dir=$KDIR/mm/vmap_rust changed
 	if [ -L "$dir" ] || [ ! -e "$dir" ]; then
@@ -42,7 +42,7 @@ link_check() {
 	[ -z "$changed" ] || die "$dir was changed since it was installed: $(echo "$changed" | paste -sd' '); move your changes away"
 }
 
-# link_remove: removes mm/vmap_rust. After link_check.
+# link_remove: removes mm/vmap_rust. Call link_check first.
 link_remove() {
 	if [ -L "$KDIR/mm/vmap_rust" ]; then rm "$KDIR/mm/vmap_rust"; else rm -rf "$KDIR/mm/vmap_rust"; fi
 }

@@ -1,13 +1,12 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# A kernel tree that is not the top of a git tree. Sourced by install-into.
+# Installs into a kernel tree that is not the top of a git tree. Sourced by install-into.
 #
-# The record has in addition: files (the touched files), orig/ (the originals), added (files that were not there), dirs
-# (folders that were not there), sums (sha256 of the new files). All of it is there before PHASE=installing is written,
-# which comes before the first change.
+# The record also has: files (the touched files), orig/ (the originals), added (new files), dirs (new folders), sums (sha256
+# of the patched files). All of them are complete before PHASE=installing is written, and that before the first change.
 
-# plain_new_dirs: prints those folders of the files named on stdin that are not there, the deepest first.
+# plain_new_dirs: prints the folders that the files named on stdin need and the tree lacks, the deepest first.
 plain_new_dirs() {
 	local file dir
 	while read -r file; do
@@ -19,7 +18,7 @@ plain_new_dirs() {
 	done | sort -ru
 }
 
-# plain_install: applies the patches to copies, keeps the originals, then puts the new files in place.
+# plain_install: applies the patches to copies, saves the originals, then moves the patched files into the tree.
 plain_install() {
 	local files file
 	files=$(series_files "$PATCHES")
@@ -57,13 +56,13 @@ plain_install() {
 	state_phase installed
 }
 
-# plain_changed: prints the touched files that hold something that putting the original back would lose.
+# plain_changed: prints the touched files that the user has changed: restoring the original would lose these changes.
 plain_changed() {
 	local file sum
 	while read -r file; do
 		[ -e "$KDIR/$file" ] || continue
 		if ! grep -qxF -- "$file" "$REC/added"; then
-			# Without an original in the record it is back in its place already.
+			# Without an original in the record, the file is already restored.
 			[ -e "$REC/orig/$file" ] || continue
 			! cmp -s "$REC/orig/$file" "$KDIR/$file" || continue
 		fi
@@ -72,7 +71,7 @@ plain_changed() {
 	done <"$REC/files"
 }
 
-# plain_remove: puts the originals back.
+# plain_remove: restores the originals; dies if the user has changed a touched file.
 plain_remove() {
 	local changed file dir
 	changed=$(plain_changed | paste -sd' ')
@@ -82,7 +81,7 @@ plain_remove() {
 	link_remove
 	while read -r file; do
 		if [ -e "$REC/orig/$file" ]; then
-			# A new time: objects that were built from the patched file must not look up to date.
+			# With a new modification time: objects that were built from the patched file must not look up to date.
 			touch "$REC/orig/$file"
 			mv -f "$REC/orig/$file" "$KDIR/$file"
 		elif grep -qxF -- "$file" "$REC/added"; then

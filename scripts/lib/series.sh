@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# A folder of numbered patches (0001-...patch; 0000 is the cover letter). Sourced by scripts/prepare and install-into.
+# Functions for a folder of numbered patches (0001-...patch; 0000 is the cover letter). Sourced by scripts/prepare and
+# install-into.
 
 # series_list DIR: prints the paths of the patches in order; nothing when there are none.
 series_list() {
@@ -15,8 +16,8 @@ series_files() {
 		-e 's,^rename from ,,p' -e 's,^rename to ,,p' | sort -u
 }
 
-# series_apply_copy DIR TREE SCRATCH FILES [ARG]: applies the patches to copies of FILES (one per line) of TREE in the new
-# folder SCRATCH. TREE is only read. ARG goes to patch: -F0 is as strict as git am. When a patch does not apply, prints one
+# series_apply_copy DIR TREE SCRATCH FILES [ARG]: copies FILES (one per line) of TREE to the new folder SCRATCH and applies the
+# patches there. Only reads TREE. Passes ARG to patch: -F0 is as strict as git am. When a patch does not apply, prints one
 # line that names it and returns 1.
 series_apply_copy() {
 	local dir=$1 tree=$2 scratch=$3 strict=${5:-} file patch out

@@ -1,10 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# The pristine kernel source in the cache. Sourced by scripts/prepare.
+# Unpacks the pristine kernel source into the cache. Sourced by scripts/prepare.
 #
-# $CACHE/src/linux-VERSION is complete when $CACHE/src/linux-VERSION.stamp exists. Nothing ever writes into it: builds use
-# their own folder, and $TREE replaces files instead of changing them.
+# $CACHE/src/linux-VERSION is complete when $CACHE/src/linux-VERSION.stamp exists. No script writes to it after that: each build
+# has a separate folder, and $TREE replaces files instead of changing them.
 
 # source_tarball: prints the path of the kernel source archive.
 source_tarball() {
@@ -21,13 +21,13 @@ source_tarball() {
 	printf '%s\n' "$file"
 }
 
-# source_sum DIR: prints a hash of the files that the patches and every build depend on, to notice a damaged source.
+# source_sum DIR: prints a hash of some files that the patches and every build need, to detect a damaged source.
 source_sum() {
 	(cd "$1" && { cat Makefile Kbuild Kconfig mm/Makefile mm/Kconfig mm/vmalloc.c lib/maple_tree.c rust/Makefile \
 		scripts/Makefile.build tools/testing/kunit/kunit.py && ls . mm; }) 2>/dev/null | sha256sum | cut -c 1-16
 }
 
-# source_ready: sets SRC_DIR and is true when a complete source is there, from the archive that would be used now.
+# source_ready: sets SRC_DIR and is true when there is a complete source from the archive that would be used now.
 source_ready() {
 	local stamp tarball
 	for stamp in "$CACHE"/src/linux-*.stamp; do
@@ -48,8 +48,8 @@ source_ready() {
 	return 1
 }
 
-# source_unpack TARBALL DIR: unpacks TARBALL; the archive's own checksums are verified on the way. Runs in the root folder: a
-# bare host has no xz.
+# source_unpack TARBALL DIR: unpacks TARBALL, whose own checksums detect damage. Runs in the toolchain root: a minimal build host
+# has no xz.
 source_unpack() {
 	rm -rf "$2"
 	mkdir -p "$2"
@@ -84,7 +84,7 @@ prepare_source() {
 			"give KERNEL_TARBALL=/path/to/linux-$KVER_TESTED.tar.xz" ;;
 	esac
 	SRC_DIR=$CACHE/src/linux-$version
-	# A tree shares its files with the source that goes away.
+	# A tree shares its files with the source that is removed here.
 	rm -f "$CACHE"/src/linux-*.stamp "$CACHE"/tree/*.source "$CACHE"/tree/*.stamp
 	rm -rf "$SRC_DIR"
 	mv "$new" "$SRC_DIR"

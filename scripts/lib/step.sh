@@ -1,18 +1,18 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# step: a long command with a progress line and a log. Sourced by lib.sh.
+# step: runs a long command with a progress line and a log. Sourced by lib.sh.
 
-# step_show TEXT: draws TEXT over the current line of the terminal.
+# step_show TEXT: replaces the current line of the terminal by TEXT.
 step_show() { printf '\r\033[K%.*s' "$((${COLUMNS:-$(tput cols 2>/dev/null || echo 80)} - 1))" "$1" >&2; }
 
-# step_last LOG: the last line of LOG worth showing, without control characters.
+# step_last LOG: prints the last line of LOG that is not blank, without control characters.
 step_last() {
 	tail -c 2000 "$1" 2>/dev/null | tr '\r' '\n' | grep -v '^[[:space:]]*$' | tail -n 1 |
 		tr -s '[:space:]' ' ' | tr -cd '[:print:]' || :
 }
 
-# step_stop PID: ends the command of a step and everything it started, then this script.
+# step_stop PID: ends the command of a step, all that it started, and then this script.
 step_stop() {
 	kill -TERM -- "-$1" 2>/dev/null || :
 	wait "$1" 2>/dev/null || :
@@ -20,7 +20,7 @@ step_stop() {
 	exit 130
 }
 
-# step_why LOG: prints why a command failed: the lines that name an error, else the last lines, and the log's path.
+# step_why LOG: prints the lines of LOG that name an error, or its last lines if there are none, and the log's path.
 step_why() {
 	local free
 	grep -E -A 6 '(^|[^a-z_])(error|Error|ERROR|E)(\[E[0-9]+\])?: |undefined reference|No space left' "$1" | head -n 30 >&2 ||
@@ -31,7 +31,7 @@ step_why() {
 }
 
 # step WHAT LOG CMD...: runs CMD with its output in LOG and shows WHAT, the seconds and the log's last line. Returns CMD's
-# exit code; when that is not 0, prints the reason. CMD may be a function; it runs in a subshell and a process group of its own.
+# exit code; when that is not 0, prints the reason. CMD may be a function; it runs in a subshell and a new process group.
 step() {
 	local what=$1 log=$2 start=$SECONDS shown=$SECONDS pid rc=0 traps pause=0.1
 	shift 2
@@ -65,7 +65,7 @@ step() {
 	say "$what: done, $((SECONDS - start)) s"
 }
 
-# step_exec CMD...: becomes CMD, which then ends when this script is killed; a function just runs.
+# step_exec CMD...: replaces this process by CMD, which then ends when this script is killed; a function runs in this process.
 step_exec() {
 	if [ "$(type -t "$1")" = function ]; then
 		"$@"

@@ -3,9 +3,9 @@
 #
 # The last line of every suite: "N passed, N failed", with ", N skipped" if there are any. Sourced by scripts/lib.sh.
 #
-# shellcheck disable=SC2034 # P, F and S are for who calls
+# shellcheck disable=SC2034 # P, F and S are for the caller
 
-# read_counts LOG: sets P, F and S, what passed, failed and was skipped, from the last such line; exit code 1 without one.
+# read_counts LOG: sets P (passed), F (failed) and S (skipped) from the last such line; returns 1 if there is none.
 read_counts() {
 	local counts
 	P=0 F=0 S=0
@@ -14,7 +14,7 @@ read_counts() {
 	read -r P F S <<<"$(awk '{ print $1, $3, $5 + 0 }' <<<"$counts")"
 }
 
-# print_totals PASSED FAILED [SKIPPED]: prints that line; exit code 1 if anything failed.
+# print_totals PASSED FAILED [SKIPPED]: prints that line; returns 1 if anything failed.
 print_totals() {
 	printf '%s passed, %s failed%s\n' "$1" "$2" "$([ "${3:-0}" = 0 ] || printf ', %s skipped' "$3")"
 	[ "$2" = 0 ]

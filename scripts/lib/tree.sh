@@ -1,18 +1,18 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# $TREE: the kernel source with the patches and a link to this repository. Sourced by scripts/prepare.
+# Makes $TREE: the kernel source with the patches and a link to this repository. Sourced by scripts/prepare.
 #
 # The tree is a hard-link copy of the pristine source in which patched files are replaced, never written to. When the
 # patches change, only files whose content differs are replaced, so that the builds stay incremental.
 
-# tree_hash: prints what identifies the tree's content: the source and the patches.
+# tree_hash: prints a hash of the source and the patches, which identifies the tree's content.
 tree_hash() {
 	{ basename "$SRC_DIR"; cat "$SRC_DIR.stamp"; series_list "$PATCHES" | xargs -r -d '\n' cat; } | sha256sum | cut -c 1-16
 }
 
-# tree_patch TREE: makes the content of TREE the source with the patches. TREE.files lists the files that may differ
-# from the source; it is written before the first of them is replaced, so a killed run can be repeated.
+# tree_patch TREE: makes TREE the source with the patches. TREE.files lists the files that may differ from the source; it is
+# written before the first of them is replaced, so a killed run can be repeated.
 tree_patch() {
 	local tree=$1 scratch=$1.scratch file files
 	files=$({ cat "$tree.files" 2>/dev/null || :; series_files "$PATCHES"; } | sort -u)
@@ -36,7 +36,7 @@ tree_patch() {
 	mv "$tree.files.new" "$tree.files"
 }
 
-# tree_copy SOURCE NEW: hard-link copy of the source.
+# tree_copy SOURCE NEW: makes a hard-link copy of the source.
 tree_copy() {
 	rm -rf "$2" "$2.files"
 	mkdir -p "$(dirname "$2")"
@@ -50,7 +50,7 @@ tree_linked() { [ "$(readlink "$1/mm/vmap_rust" 2>/dev/null)" = "$REPO" ]; }
 # tree_ready: true when $TREE is the source with the patches. Needs SRC_DIR.
 tree_ready() { [ -e "$TREE/Makefile" ] && [ "$(cat "$TREE.stamp" 2>/dev/null)" = "$(basename "$SRC_DIR") $(tree_hash)" ]; }
 
-# prepare_tree: makes or updates $TREE. Needs SRC_DIR. When a patch does not apply, the tree stays as it was.
+# prepare_tree: makes or updates $TREE. Needs SRC_DIR. When a patch does not apply, it dies and the tree does not change.
 prepare_tree() {
 	local hash new
 	# shellcheck disable=SC2153 # TREE is set by lib.sh
