@@ -90,7 +90,7 @@ impl Tlb for KernelTlb {
 
     fn release_shadow(&self, span: Span) {
         if cfg!(CONFIG_KASAN_VMALLOC) {
-            // SAFETY: `span` is page aligned, and nobody uses it. It may have no shadow.
+            // SAFETY: `span` is page aligned, and nobody uses it. It may have no KASAN shadow.
             unsafe { bindings::vmap_area_release_shadow(span.first(), span.end()) };
         }
     }

@@ -6,7 +6,7 @@
 
 . "$REPO/scripts/lib/series.sh"
 
-# series_states DIR: makes DIR/0, DIR/1 ...: the touched files of the pristine source after so many patches. One line on failure.
+# series_states DIR: makes DIR/0, DIR/1 ...: the touched files of the pristine source after 0, 1 ... patches. One line on failure.
 series_states() {
 	local dir=$1 number=0 patch file source=$2
 	rm -rf "$dir"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# in_root: runs a command with the toolchain, in the root folder or on the host. Sourced by lib.sh.
+# in_root: runs a command with the toolchain, in the toolchain root or on the host. Sourced by lib.sh.
 
 # bwrap_tool: prints the bubblewrap to use: the system's, or the one that scripts/prepare put into the cache.
 bwrap_tool() {
@@ -71,7 +71,7 @@ root_binds() {
 # Further bwrap arguments, for scripts that need one more folder.
 ENTER_BINDS=()
 
-# in_root_at ROOT CMD...: runs CMD in the root folder ROOT; the current folder, REPO and CACHE are visible, / is read-only.
+# in_root_at ROOT CMD...: runs CMD in the toolchain root ROOT; the current folder, REPO and CACHE are visible, / is read-only.
 in_root_at() {
 	local root=$1 bwrap ENTER=() ENTER_CWD ENTER_RO=(--remount-ro /)
 	shift
@@ -87,7 +87,7 @@ in_root_at() {
 	"$bwrap" "${ENTER[@]}" "$@"
 }
 
-# in_root CMD...: runs CMD with the toolchain: in the root folder, directly with TOOLCHAIN=host or when already inside.
+# in_root CMD...: runs CMD with the toolchain: in the toolchain root, directly with TOOLCHAIN=host or when already inside.
 in_root() {
 	if [ "${VMAP_RUST_IN_ROOT:-0}" = 1 ]; then
 		"$@"

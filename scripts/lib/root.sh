@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# The Debian 13 root folder with the toolchain. Sourced by scripts/prepare.
+# The Debian 13 toolchain root with the toolchain. Sourced by scripts/prepare.
 #
 # The packages are downloaded first, by the host's apt with a configuration of its own, into $CACHE/apt-archives, so that
 # a run that was killed does not download twice. mmdebstrap then makes $CACHE/root.new from them, which becomes
@@ -216,24 +216,24 @@ root_ready() {
 		[ -x "$CACHE/root/opt/cargo/bin/bindgen" ]
 }
 
-# prepare_root: makes the root folder unless it is ready.
+# prepare_root: makes the toolchain root unless it is ready.
 prepare_root() {
 	local new=$CACHE/root.new
 	if root_ready; then
 		return 0
 	fi
-	[ ! -e "$CACHE/root/.vmap-rust-stamp" ] || say "the root folder is damaged or of an older recipe: making it again"
+	[ ! -e "$CACHE/root/.vmap-rust-stamp" ] || say "the toolchain root is damaged or of an older recipe: making it again"
 	# What only an administrator can add is asked for before anything is downloaded.
 	[ "$(id -u)" = 0 ] || root_mode >/dev/null
 	root_host_tools
 	root_check_bwrap
-	need_space 4500 "the root folder"
-	[ "$(id -u)" = 0 ] || need_space 3500 "the root folder, while it is made," /var/tmp
+	need_space 4500 "the toolchain root"
+	[ "$(id -u)" = 0 ] || need_space 3500 "the toolchain root, while it is made," /var/tmp
 	root_apt_setup
-	step "root folder: download" "$CACHE/log/root-download.log" "${PART[@]}" root_download ||
+	step "toolchain root: download" "$CACHE/log/root-download.log" "${PART[@]}" root_download ||
 		die "packages could not be downloaded; the next run goes on where this one stopped"
-	step "root folder: unpack" "$CACHE/log/root-unpack.log" "${PART[@]}" root_unpack || die "the root folder could not be made"
-	step "root folder: bindgen $BINDGEN_VERSION" "$CACHE/log/root-bindgen.log" "${PART[@]}" root_bindgen ||
+	step "toolchain root: unpack" "$CACHE/log/root-unpack.log" "${PART[@]}" root_unpack || die "the toolchain root could not be made"
+	step "toolchain root: bindgen $BINDGEN_VERSION" "$CACHE/log/root-bindgen.log" "${PART[@]}" root_bindgen ||
 		die "bindgen could not be built; the next run goes on where this one stopped"
 	root_hash >"$new/.vmap-rust-stamp"
 	rm -rf --one-file-system "$CACHE/root.old"

@@ -22,7 +22,7 @@ refuses "in-root without a root" "not ready; run scripts/prepare" env VMAP_RUST_
 check "in-root keeps the folder" sh -c "cd '$WORK/linux' && [ \"\$('$S/in-root' pwd)\" = '$WORK/linux' ]"
 check "in-root passes arguments" sh -c "[ \"\$('$S/in-root' printf '%s.' 'a  b' '\$c')\" = 'a  b.\$c.' ]"
 check "in-root passes the exit code" sh -c "'$S/in-root' sh -c 'exit 7'; [ \$? = 7 ]"
-check "in-root protects the root folder" sh -c "! '$S/in-root' touch /etc/selftest"
+check "in-root protects the toolchain root" sh -c "! '$S/in-root' touch /etc/selftest"
 check "in-root has the toolchain" "$S/in-root" sh -c 'clang-22 --version && ld.lld-22 --version && rustc --version &&
 	bindgen --version && qemu-system-aarch64 --version && test -x /opt/busybox-arm64/bin/busybox'
 
@@ -30,7 +30,7 @@ check "in-root has the toolchain" "$S/in-root" sh -c 'clang-22 --version && ld.l
 no_space() {
 	"$(bwrap_tool)" --dev-bind / / --size 67108864 --tmpfs /mnt --setenv VMAP_RUST_CACHE /mnt/cache "$@"
 }
-refuses "no disk space for the root folder" "needs [0-9]+ MiB of disk, .* has 6[0-9] MiB free;.*VMAP_RUST_CACHE" \
+refuses "no disk space for the toolchain root" "needs [0-9]+ MiB of disk, .* has 6[0-9] MiB free;.*VMAP_RUST_CACHE" \
 	no_space "$S/prepare" root
 
 # A machine with coreutils and the like, but no tool to build a kernel.

@@ -39,7 +39,7 @@ refuses "a file that was changed since" "changed since they were installed: mm/v
 sed -i '$d' "$K/mm/vmalloc.c"
 touch -d '1 minute ago' "$WORK/before"
 check "--remove" "$I" "$K" --remove
-same "it is as before, bit by bit" "$plain" "$K"
+same "it is as before, byte for byte" "$plain" "$K"
 check "make sees the restored files as new" test "$K/mm/vmalloc.c" -nt "$WORK/before"
 check "--copy" "$I" "$K" --copy
 check "the copy is a folder with the files" sh -c "[ ! -L '$K/mm/vmap_rust' ] && cmp '$S/build' '$K/mm/vmap_rust/scripts/build'"
@@ -48,7 +48,7 @@ refuses "a copy with a file of the user" "mine.c" "$I" "$K" --remove
 rm "$K/mm/vmap_rust/mine.c"
 touch "$K/mm/vmap_rust/built.o"
 check "--remove of a copy with objects" "$I" "$K" --remove
-same "it is as before, bit by bit" "$plain" "$K"
+same "it is as before, byte for byte" "$plain" "$K"
 mkdir "$K/mm/vmap_rust"
 refuses "mm/vmap_rust of somebody else" "not from this script" "$I" "$K"
 rmdir "$K/mm/vmap_rust"
@@ -70,7 +70,7 @@ echo >>"$G/mm/vmalloc.c"
 refuses "changes that are not committed" "changes that are not committed" "$I" "$G" --remove
 kg checkout -q mm/vmalloc.c
 check "--remove" "$I" "$G" --remove
-same "it is as before, bit by bit" "$plain" "$G"
+same "it is as before, byte for byte" "$plain" "$G"
 check "git is as before" test "$(kg branch -a)$(kg status --porcelain --ignored)$(cat "$G/.git/info/exclude")" = \
 	"* master$status$exclude"
 echo >>"$G/mm/vmalloc.c"

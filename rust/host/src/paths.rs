@@ -280,8 +280,8 @@ fn kasan_shadow_is_released_between_tlb_flush_and_reuse() {
         if !has_shadow {
             assert_eq!(first_shadow, None);
         } else {
-            // First all TLB flushes, then all releases, then one flush of the shadow that covers them.
-            let (flushes, rest) = done.split_at(first_shadow.expect("shadow is released"));
+            // First all TLB flushes, then all releases, then one flush of the KASAN shadow that covers them.
+            let (flushes, rest) = done.split_at(first_shadow.expect("KASAN shadow is released"));
             assert!(flushes.iter().all(flushed) && !rest.iter().any(flushed));
             let (last, releases) = rest.split_last().expect("not empty");
             let covers = |what: &Done, span: Span| match *what {
@@ -299,7 +299,7 @@ fn kasan_shadow_is_released_between_tlb_flush_and_reuse() {
             }
         }
         space.retire(space.unlink(high.first()).expect("busy"));
-        // Removing a block releases the shadow of pages shared by its areas.
+        // Removing a block releases the KASAN shadow of pages shared by its areas.
         space.purge(None, true);
         let released =
             |what: &Done| matches!(what, Done::Release(span) if span.size() >= block::SIZE);
