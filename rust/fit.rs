@@ -21,6 +21,9 @@ pub(crate) trait Gaps {
 
     /// Returns the whole gap around `addr`; [`None`] if `addr` is reserved.
     fn gap_around(&mut self, addr: usize) -> Option<Span>;
+
+    /// Lets others change the set between two steps of a long search. Gaps found before may be gone.
+    fn pause(&mut self) {}
 }
 
 /// Finds a free run of `bytes` addresses in `window` that starts at a multiple of `align`, a power of two.
@@ -63,6 +66,7 @@ pub(crate) fn lowest_fit(
         if let Some(fit) = aligned_in(gap, bytes, align) {
             return Some(fit);
         }
+        gaps.pause();
         rest = Span::new(gap.last().checked_add(1)?, window.last())?;
     }
 }
@@ -137,6 +141,8 @@ pub(crate) fn highest_congruent(
             }
             let gap = gaps.highest_gap(below, member.size)?;
             if gap != want {
+                // All members are tried again, so what others change now is seen.
+                gaps.pause();
                 base = align_down(gap.first().checked_sub(member.offset)?, align);
                 continue 'lower;
             }

@@ -151,6 +151,7 @@ impl<E: Entry> Tree<E> {
             tree: self,
             state: new_state(self.tree.get(), 0, 0),
             gap: None,
+            steps: 0,
             _not_send: NotThreadSafe,
         }
     }
@@ -205,8 +206,13 @@ pub(crate) struct Guard<'tree, E: Entry> {
     tree: &'tree Tree<E>,
     state: bindings::ma_state,
     gap: Option<Span>,
+    /// Steps of a search since the lock was taken.
+    steps: u32,
     _not_send: NotThreadSafe,
 }
+
+/// Steps of a search for which the lock is held. Each is a walk from the root or two.
+const MAX_STEPS: u32 = 6;
 
 impl<E: Entry> Drop for Guard<'_, E> {
     fn drop(&mut self) {
@@ -333,5 +339,18 @@ impl<E: Entry> Gaps for Guard<'_, E> {
             .then(|| Span::new(self.state.index, self.state.last))
             .flatten();
         self.gap
+    }
+    fn pause(&mut self) {
+        self.steps = self.steps.wrapping_add(1);
+        if self.steps < MAX_STEPS {
+            return;
+        }
+        self.steps = 0;
+        self.gap = None;
+        // SAFETY: By the type invariants, the lock is held.
+        unsafe { bindings::spin_unlock(self.tree.lock_ptr()) };
+        // INVARIANT: The lock is held again. Each use of the state starts at the root, and no gap is known.
+        // SAFETY: `lock_ptr()` is a valid, initialized spinlock.
+        unsafe { bindings::spin_lock(self.tree.lock_ptr()) };
     }
 }

@@ -121,6 +121,10 @@ impl Gaps for TableGuard<'_> {
     fn gap_around(&mut self, addr: usize) -> Option<Span> {
         self.0.gap_around(addr)
     }
+
+    fn pause(&mut self) {
+        self.0.pause();
+    }
 }
 
 impl TableGuard<'_> {

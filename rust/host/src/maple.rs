@@ -202,4 +202,7 @@ impl<E: Entry> Gaps for Guard<'_, E> {
             .find(|gap| gap.first() <= addr && addr <= gap.last());
         self.gap
     }
+    fn pause(&mut self) {
+        self.gap = None;
+    }
 }

@@ -158,6 +158,67 @@ fn highest_base_is_right_in_all_small_spaces() {
     });
 }
 
+/// A small space in which others reserve pages at each pause of a search.
+struct Busy {
+    small: Small,
+    reserved_at_pause: Vec<u8>,
+    pauses: usize,
+}
+
+impl Gaps for Busy {
+    fn lowest_gap(&mut self, window: Span, bytes: usize) -> Option<Span> {
+        self.small.lowest_gap(window, bytes)
+    }
+
+    fn highest_gap(&mut self, window: Span, bytes: usize) -> Option<Span> {
+        self.small.highest_gap(window, bytes)
+    }
+
+    fn gap_around(&mut self, addr: usize) -> Option<Span> {
+        self.small.gap_around(addr)
+    }
+
+    fn pause(&mut self) {
+        self.pauses += 1;
+        self.small.0 |= self.reserved_at_pause.pop().unwrap_or(0);
+    }
+}
+
+/// Searches pause after each gap that does not fit, and what they return is free although others reserve
+/// pages meanwhile.
+#[test]
+fn long_searches_pause_and_see_what_changed() {
+    let mut pauses = 0;
+    for reserved in 0..=u8::MAX {
+        let at_pause = (0..PAGES).map(|page| vec![1 << page]);
+        for reserved_at_pause in at_pause.chain([vec![], vec![0b1000_0001, 0b0011_0000]]) {
+            let window = pages(FIRST, PAGES);
+            let members = [(0, 2), (3, 1)].map(|(offset, size)| Member {
+                offset: offset * PAGE_SIZE,
+                size: size * PAGE_SIZE,
+            });
+            let busy = || Busy {
+                small: Small(reserved),
+                reserved_at_pause: reserved_at_pause.clone(),
+                pauses: 0,
+            };
+            let mut set = busy();
+            if let Some(span) = lowest_fit(&mut set, window, 2 * PAGE_SIZE, 4 * PAGE_SIZE) {
+                assert!(set.small.is_free(span));
+            }
+            pauses += set.pauses;
+            let mut set = busy();
+            let base = highest_congruent(&mut set, window, members.into_iter(), PAGE_SIZE);
+            if let Some(base) = base {
+                let spans = members.map(|member| member.at(base).expect("no overflow"));
+                assert!(spans.into_iter().all(|span| set.small.is_free(span)));
+            }
+            pauses += set.pauses;
+        }
+    }
+    assert!(pauses > 1000);
+}
+
 #[test]
 fn members_without_size_or_outside_the_address_space_have_no_base() {
     let window = pages(FIRST, PAGES);
