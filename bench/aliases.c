@@ -13,7 +13,10 @@
 
 #include "bench.h"
 
-/* Live areas, all of one page, and how far apart those are that are freed. */
+/*
+ * Live areas, all of one page, and how far apart those are that are freed. Each
+ * is freed once only: those that take their place may be neighbours.
+ */
 #define LIVE 4096
 #define APART 700
 /* Calls of vm_unmap_aliases() in one pass. */
@@ -107,7 +110,7 @@ static int measure(struct bench_run *run, int (*prepare)(struct bench_run *run, 
 		for (call = 0; call < CALLS; call++) {
 			u64 start;
 
-			err = prepare(run, call);
+			err = prepare(run, pass * CALLS + call);
 			if (err)
 				return err;
 			/* Nobody else's turn comes in between. */

@@ -3,7 +3,7 @@
 #
 # First process of a benchmark guest: runs test_vmalloc as often as bench_sweep= of the kernel command line says, which
 # the kernel hands on as a variable: points THREADS:MASK:LOOPS, separated by commas. Prints the page tables there are
-# before the first and after each of them, and the locks that were held longest. With bench_warm_up=1, a run of a few loops
+# before the first and after each of them. With bench_warm_up=1, a run of a few loops
 # comes before each of them and does not count.
 
 /bin/busybox --install -s /bin
@@ -51,8 +51,5 @@ if [ -n "$bench_sweep" ]; then
 		sweep "$@"
 	done
 fi
-# Class, and the longest hold in us: the tenth figure behind the colon.
-[ ! -r /proc/lock_stat ] || sed -n 's/^ *\([^ ].*\): \(  *[0-9.]*\)\{9\}  *\([0-9.]*\) .*/hold \3 us: \1/p' /proc/lock_stat |
-	while read -r line; do tell "$line"; done
 tell "guest end"
 reboot -f

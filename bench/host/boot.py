@@ -17,8 +17,9 @@ RUNNING = set()
 REPO = os.path.realpath(os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", ".."))
 
 
-def arguments(plan, allocator, seed, kernel, initramfs, log):
-    """Return the command line of one boot."""
+def arguments(plan, allocator, seed, kernel, initramfs, log, specify=None):
+    """Return the command line of one boot. specify: returns what qemu/run --plugin takes, for a kernel and the file of the counts."""
+    specify = specify or (lambda name, out: counts.specification(symbols_of(name), out))
     # Other tests that a kernel may have built in stay out of the way.
     append = ["kunit.enable=0", "test_vmalloc.run_test_mask=0"]
     if INSTRUMENTS[plan.instrument].counted:
@@ -40,7 +41,7 @@ def arguments(plan, allocator, seed, kernel, initramfs, log):
         return command
     command += ["--seed", str(seed)]
     if INSTRUMENTS[plan.instrument].counted:
-        command += ["--plugin", counts.specification(symbols_of(kernel), counts_of(log))]
+        command += ["--plugin", specify(kernel, counts_of(log))]
     if needs_initramfs(plan):
         command += ["--initramfs", initramfs, "--end-marker", "vmap_bench: guest end"]
     return command
@@ -65,7 +66,7 @@ def end_all():
 
 def needs_initramfs(plan):
     """Tell whether the guest has work for user space."""
-    return bool(plan.sweep) or plan.instrument == "lockstat"
+    return bool(plan.sweep)
 
 
 def status_of(plan, code, output, guest):
@@ -103,10 +104,13 @@ def boot(plan, side, allocator, repetition, seed, kernel, initramfs, log):
         return {**record, "status": "died: " + (output.strip().split("\n") or [""])[-1], "results": [], "skips": [], "hists": []}
     except Broken as error:
         return {**record, "status": f"died: {error}", "results": [], "skips": [], "hists": []}
-    if plan.instrument == "lockstat":
-        # What else that kernel measures is lockdep.
-        guest.results = [r for r in guest.results if r["case"] == "lock_hold"]
     status = status_of(plan, child.returncode, output, guest)
+    if INSTRUMENTS[plan.instrument].counted and plan.options is None and status == "ok":
+        symbols = symbols_of(kernel)
+        try:
+            guest.results = counts.results(counts.read(counts_of(log), symbols), plan.instrument, symbols, max(plan.threads))
+        except counts.Bad as error:
+            status = f"died: {error}"
     return {**record, "status": status, "results": guest.results, "skips": guest.skips + guest.errors, "hists": guest.hists}
 
 
@@ -115,6 +119,8 @@ def shown(command):
     words = []
     for word in command:
         word = word.replace(REPO + "/", "")
+        if word.startswith(counts.PLUGIN):
+            word = os.path.basename(counts.PLUGIN)
         if os.path.isabs(word):
             word = os.path.basename(word)
         words.append(f'"{word}"' if " " in word else word)

@@ -197,7 +197,7 @@ def results(windows, instrument, symbols, threads):
         if instrument == "holds":
             locks = locks_of(window, symbols)
             figures = [(name, "instr", max(hold.longest for is_tree, _, _, hold in locks if is_tree in which))
-                       for name, which in (("longest_hold", (True, False)), ("tree_hold", (True,)))
+                       for name, which in (("longest_hold", (True, False)), ("tree_hold", (True,)), ("other_hold", (False,)))
                        if any(is_tree in which for is_tree, *_ in locks)]
         else:
             calls = sum(window.calls[name] for name in INTERRUPTS)

@@ -81,6 +81,12 @@ GOALS = [
     Goal("lookup of an inner address, 64 MiB, 8 readers", "icount", "lookup_inner_64m", "8x8", "as one reader", near_one_cpu(1.1, "8x1")),
     Goal("purge, per page", "icount", "purge_1 per_page", "1x1", "10 times fewer", times(10)),
     Goal("longest section without preemption, drain of 1M pages", "icount", "drain_1m_pages preempt_off", "1x1", f"{BOUND:,} or fewer", at_most(BOUND)),
+    Goal("longest hold of the tree's lock", "holds", "*tree_hold", "*", "5,000 or fewer", at_most(5000), "all"),
+    Goal("longest hold of the pool's lock, area pair", "holds", "area_pair other_hold", "1x1", "500 or fewer", at_most(500)),
+    Goal("vm_unmap_aliases(), nothing freed, 1 CPU", "icount", "aliases_0", "1x1", "1,000 or fewer", at_most(1000)),
+    Goal("vm_unmap_aliases(), one area freed, 1 CPU", "icount", "aliases_1", "1x1", "2,000 or fewer", at_most(2000)),
+    Goal("TLB flushes, arm64", "flushes", "*", "*", "no more", not_slower, "all"),
+    Goal("TLB flushes and interrupts, x86_64", "interrupts", "*", "*", "no more", not_slower, "all"),
     Goal("metadata per one-page area, 16k areas", "icount", "memory slabs_16000", "1x1", "fewer", times(1.0)),
     Goal("page tables after mask 7, repeated", "icount", "page_tables cycle_4", "4x8", "fewer, and flat", flat),
 ]

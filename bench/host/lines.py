@@ -12,8 +12,6 @@ from sweep_log import CASES, EXPECTED_TO_FAIL, read_results
 FORMAT = "1"
 # Units that are thousandths of another.
 THOUSANDTHS = {"mns": "ns", "mbytes": "bytes"}
-# Locks that may be held while others wait for them without sleeping: what lock_stat calls them.
-SLEEPING = re.compile(r"mutex|_sem\b|rwsem|_lock:\s*$|vmap_purge_lock|work|hotplug")
 
 
 class Broken(Exception):
@@ -61,7 +59,6 @@ class Guest:
         self.refused = None  # why the guest did nothing
         self.ended = self.guest_ended = False
         self.last = None  # the last case that came to its end
-        self._holds = {}
         sweep, sweep_lines = None, []
         for line in whole_lines(text):
             found = re.search(r"vmap_bench: ([\w-]+)(:? ?)(.*)", line)
@@ -79,7 +76,6 @@ class Guest:
                 self._line(kind, rest)
             except (KeyError, ValueError) as error:
                 raise Broken(f"cannot read this line of the guest: {found[0]}") from error
-        self.results += self._longest_holds()
 
     def _line(self, kind, rest):
         """One line of the benchmark."""
@@ -99,9 +95,6 @@ class Guest:
             self.errors.append({"case": f["case"], "threads": int(f["threads"].rstrip(":")), "reason": "failed: " + words[-1]})
         elif kind == "error":
             self.refused = rest
-        elif kind == "hold":
-            usec, name = rest.split(" us: ", 1)
-            self._holds[name] = max(float(usec), self._holds.get(name, 0))
         elif kind == "end":
             self.ended = True
         elif kind == "guest":
@@ -140,16 +133,3 @@ class Guest:
                 continue
             value = sum(r["usec"] for r in results) / len(results) * 1000
             self.results.append({**key, "metric": f"loops_{loops}", "unit": "ns", "value": value, "ops": loops})
-
-    def _longest_holds(self):
-        """Return the longest hold of the locks of the allocators, in ns, as results."""
-        ours = {name: usec for name, usec in self._holds.items() if is_allocators(name)}
-        if not ours:
-            return []
-        rows = [("longest", max(ours.values()))] + sorted(ours.items())
-        return [{"case": "lock_hold", "metric": name, "unit": "ns", "threads": 1, "value": usec * 1000} for name, usec in rows]
-
-
-def is_allocators(name):
-    """Tell whether this class of lock_stat is a spinning lock of an allocator of areas."""
-    return bool(re.search(r"vmap|&vn->|vmalloc|maple|vb->lock|vbq->lock", name)) and not SLEEPING.search(name)

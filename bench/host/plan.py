@@ -9,9 +9,11 @@ PAIRS = ("kmalloc_pair,area_*,vmalloc_*,stack,align_64k,align_2m,ioremap_4k,iore
          "vm_map_ram_128,burst_*,fragmented_1,fragmented_4,mixed")
 LOOKUPS = "lookup_start_10,lookup_inner_10,lookup_start_1k,lookup_inner_1k,lookup_inner_64m"
 LARGE_LOOKUPS = "lookup_start_100k,lookup_inner_100k"
-PURGES = "purge_1,purge_16,purge_512"
+PURGES = "purge_1,purge_16,purge_512,aliases_0,aliases_1"
 DRAINS = "drain_100k_areas,drain_1m_pages"
 MANY = "kmalloc_pair,area_pair,vmalloc_pair,stack,ioremap_64k,mixed,cross_cpu,lookup_start_1k,lookup_inner_1k,lookup_inner_64m"
+HOLDS = "area_pair,area_4096,mixed,burst_order,large_burst,give_back,percpu," + DRAINS
+FLUSHES = "area_pair,vmalloc_pair,vm_map_ram_16,aliases_*"
 AREAS = "kmalloc_pair,area_*,ioremap_*,burst_*,fragmented_*,mixed"
 ALL_TESTS = 0x1fff
 # What the maple tree series of June 2026 reported on: full_fit_alloc and long_busy_list_alloc, and fix_size_alloc.
@@ -56,10 +58,12 @@ WITHOUT = {"arm64-bench": "arm64-bench-off"}
 INSTRUMENTS = {
     "icount": Instrument("arm64-bench", "QEMU cortex-a72, -icount shift=0,sleep=off: a guest nanosecond is an instruction; "
                          "CPUs take turns on one host thread", "instructions", True, ("--icount",), True),
-    "lockstat": Instrument("arm64-lockstat", "as icount, in a kernel with CONFIG_LOCK_STAT: the longest hold of any lock, counted by "
-                           "the kernel, lockdep's own work included", "instructions", True, ("--icount",), True),
-    "holds": Instrument("arm64-bench", "as icount: instructions under a spinlock of the allocators, counted by a plugin of QEMU",
+    "holds": Instrument("arm64-bench", "as icount: how long the allocators hold a spinlock, interrupts left out, counted by a plugin of QEMU",
                         "instructions", True, ("--icount",), True, True),
+    "flushes": Instrument("arm64-bench", "as icount: TLB flushes and TLBI instructions for 1,000 operations, counted by a plugin of QEMU",
+                          "flushes", True, ("--icount",), True, True),
+    "interrupts": Instrument("x86_64-bench", "QEMU x86_64, -icount: calls of flush_tlb_kernel_range() and interrupts by which a CPU has others run a "
+                             "function, for 1,000 operations, counted by a plugin of QEMU", "flushes", True, ("--icount",), True, True),
     "wall": Instrument("arm64-bench", "QEMU cortex-a72, -accel tcg,thread=multi: wall clock of emulation, sides in turns",
                        "nanoseconds", False, ("--accel", "threads", "--prealloc")),
     "overcommit": Instrument("arm64-bench", "as wall, with more guest CPUs than the host has", "nanoseconds", False, ("--accel", "threads", "--prealloc")),
@@ -88,6 +92,7 @@ def quick(cpus):
         Plan("eight-cpus", "icount", 8, 5, f"{MANY},purge_latency", (1, 8), 25),
         Plan("tests-1", "icount", 1, 5, sweep=((1, ALL_TESTS, 1000),)),
         Plan("tests-4x4", "icount", 4, 5, sweep=one_by_one(4, THREE_TESTS, 1000), mem=memory_for(4, 4)),
+        Plan("flushes", "flushes", 4, 5, FLUSHES, scale=50),
         Plan("page-tables", "icount", 2, 5, sweep=((4, THREE_TESTS, 1),) * 2, page_tables=True, mem=memory_for(2, 4)),
         Plan("cpus", "wall", two, 15, f"{MANY},area_512,burst_random,fragmented_1,purge_latency", tuple(range(1, two + 1)), 25),
         Plan("native", "uml", two, 15, f"{AREAS},{LOOKUPS}", tuple(range(1, two + 1)), 50, mem=1024),
@@ -103,7 +108,9 @@ def full(cpus):
         Plan("memory", "icount", 1, 7, "memory"),
         Plan("sixteen-cpus", "icount", 16, 5, f"{MANY},{LARGE_LOOKUPS},purge_latency", (1, 2, 4, 8, 16), 50, timeout=900),
         Plan("page-tables", "icount", 4, 5, sweep=((8, THREE_TESTS, 1),) * 6, page_tables=True, mem=memory_for(4, 8), timeout=1200),
-        Plan("holds", "lockstat", 1, 5, f"area_pair,mixed,{PURGES},{DRAINS}", scale=50, timeout=600),
+        Plan("holds", "holds", 1, 5, HOLDS, scale=50, timeout=600),
+        Plan("flushes", "flushes", 4, 5, FLUSHES),
+        Plan("interrupts", "interrupts", 4, 5, FLUSHES, timeout=600),
         Plan("cpus", "wall", two, 21, f"{PAIRS},cross_cpu,{LOOKUPS},{LARGE_LOOKUPS},{PURGES},purge_latency",
              tuple(range(1, two + 1)), 50, sweep=((1, ALL_TESTS, 50), *one_by_one(two, ALL_TESTS, 50)), warm_up=True),
         Plan("native", "uml", two, 21, f"{PAIRS},cross_cpu,{LOOKUPS},{LARGE_LOOKUPS}", tuple(range(1, two + 1)), mem=2048),
@@ -124,7 +131,10 @@ def goals(cpus):
     """Return the plans of what the project set itself as goals, see goals.py: about ten minutes."""
     two = min(cpus, 2)
     plans = [
-        Plan("one-cpu", "icount", 1, 5, "kmalloc_pair,area_pair,vmalloc_pair,lookup_inner_64m,purge_1,drain_1m_pages"),
+        Plan("one-cpu", "icount", 1, 5, "kmalloc_pair,area_pair,vmalloc_pair,lookup_inner_64m,purge_1,drain_1m_pages,aliases_0,aliases_1"),
+        Plan("holds", "holds", 1, 5, HOLDS, scale=50, timeout=600),
+        Plan("flushes", "flushes", 4, 5, FLUSHES, scale=50),
+        Plan("interrupts", "interrupts", 4, 5, FLUSHES, scale=50, timeout=600),
         Plan("memory", "icount", 1, 5, "memory"),
         Plan("eight-cpus", "icount", 8, 5, "area_pair,lookup_inner_64m", (1, 8), 25),
         Plan("tests-1", "icount", 1, 5, sweep=((1, ALL_TESTS, 1000),)),
@@ -143,4 +153,4 @@ def selected(plans, instruments, cases):
     if cases is None:
         return plans
     return [dataclasses.replace(p, run=cases, sweep=(), page_tables=False) for p in plans
-            if p.run and (p.run == "memory") == fnmatch.fnmatch("memory", cases) and p.instrument != "lockstat"]
+            if p.run and (p.run == "memory") == fnmatch.fnmatch("memory", cases)]

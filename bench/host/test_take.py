@@ -3,9 +3,11 @@
 """Tests of what reads guests and plans boots. The last line is "N passed, N failed"; exit code 0 when none failed."""
 
 import sys
+import tempfile
 import unittest
 
 import boot
+import counts
 import lines
 import plan as plans
 
@@ -93,13 +95,62 @@ class Lines(unittest.TestCase):
         self.assertEqual([r["value"] for r in guest.results], [10000] * 4)
         self.assertEqual(guest.errors, [])
 
-    def test_longest_hold(self):
-        """Only spinning locks of an allocator count."""
-        guest = lines.Guest("".join(f"vmap_bench: hold {usec} us: {name}\n" for usec, name in
-                                    ((12.5, "&vn->busy.lock"), (3.25, "vmap_rust index"), (900.0, "vmap_purge_lock"),
-                                     (800.0, "&rq->__lock"), (700.0, "cpu_hotplug_lock-R"))))
-        self.assertEqual([(r["metric"], r["value"]) for r in guest.results],
-                         [("longest", 12500), ("&vn->busy.lock", 12500), ("vmap_rust index", 3250)])
+
+class Functions:
+    """Symbols of a kernel that nobody has built."""
+
+    PARTS = {"space": "allocator", "pool": "allocator"}
+
+    def name(self, addr):
+        """One function for each 256 bytes."""
+        return ("space", "pool", "other", "flush_tlb_kernel_range", "asm_sysvec_call_function")[addr // 256]
+
+    def part(self, name):
+        """The part of the kernel."""
+        return self.PARTS.get(name, counts.REST)
+
+
+class Counts(unittest.TestCase):
+    """What the plugin of QEMU writes."""
+
+    TEXT = ("window 0 area_pair cost 100 5\ncpu 0 0 1500 1500\nflush 0 3\nblock 0 10 5 1 0 2 0 200\nblock 0 20 2 0 1 0 0 100\n"
+            "block 0 210 3 0 0 0 1 100\nhold 0 ff00 24 10 900 400 0\nhold 0 ff00 148 1 500 500 1\nhold 0 aa00 148 1 70 70 0\n"
+            "hold 0 bb00 224 1 9000 9000 0\nend\n")
+
+    def read(self, text):
+        """The windows of a file with that text."""
+        with tempfile.NamedTemporaryFile("w") as file:
+            file.write(text)
+            file.flush()
+            return counts.read(file.name, Functions())
+
+    def test_sums(self):
+        """Blocks are summed up by function."""
+        window, = self.read(self.TEXT)
+        self.assertEqual((window.case, window.part, window.ops, window.passes), ("area_pair", "cost", 100, 5))
+        space = window.functions["space"]
+        self.assertEqual((space.insns, space.rmw, space.barriers, space.ordered), (1200, 200, 100, 400))
+        self.assertEqual((window.total.insns, window.total.tlbi), (1500, 100))
+
+    def test_holds(self):
+        """A lock under which the maple tree was worked on is its lock, whoever takes it; locks of others do not count."""
+        found = counts.results(self.read(self.TEXT), "holds", Functions(), 1)
+        self.assertEqual({r["metric"]: r["value"] for r in found}, {"longest_hold": 500, "tree_hold": 500, "other_hold": 70})
+
+    def test_flushes(self):
+        """On arm64 runs of TLBI instructions, on x86_64 calls and interrupts, for 1,000 operations."""
+        found = counts.results(self.read(self.TEXT), "flushes", Functions(), 1)
+        self.assertEqual({r["metric"]: r["value"] for r in found}, {"flushes": 30, "tlbi": 1000})
+        text = self.TEXT.replace("flush 0 3\n", "flush 0 0\ncall 0 300 2\ncall 0 400 6\n")
+        found = counts.results(self.read(text), "interrupts", Functions(), 1)
+        self.assertEqual({r["metric"]: r["value"] for r in found}, {"flushes": 20, "interrupts": 60})
+
+    def test_broken(self):
+        """A file that is cut off or has another form is refused, not guessed at."""
+        for text in ("", self.TEXT[:-4], self.TEXT.replace("block 0 10 5", "block 0 10 x"), self.TEXT.replace("cpu 0", "cpu 1"),
+                     self.TEXT.replace("hold", "held")):
+            with self.subTest(text), self.assertRaises(counts.Bad):
+                self.read(text)
 
 
 class Boots(unittest.TestCase):
@@ -125,7 +176,8 @@ class Boots(unittest.TestCase):
     def test_command_has_no_folder(self):
         """What is stored names no folder of this machine."""
         for one in plans.quick(2) + plans.full(2) + plans.goals(2):
-            shown = boot.shown(boot.arguments(one, "rust", 1, plans.INSTRUMENTS[one.instrument].kernel, "/cache/x/initramfs.cpio", "/cache/log/a.log"))
+            shown = boot.shown(boot.arguments(one, "rust", 1, plans.INSTRUMENTS[one.instrument].kernel, "/cache/x/initramfs.cpio", "/cache/log/a.log",
+                                              lambda _, out: f"{counts.PLUGIN},out={out}"))
             self.assertNotRegex(shown, r"(^|[\s\"=])/")
             self.assertTrue(shown.startswith("qemu/run "))
 

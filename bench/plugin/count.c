@@ -95,6 +95,8 @@ struct held {
 };
 
 struct cpu {
+	/* What the register that identifies a CPU has on this one. */
+	uint64_t identity;
 	/* Instructions since the guest began. */
 	uint64_t insns;
 	/* Those of interrupts while a lock was held. */
@@ -104,8 +106,6 @@ struct cpu {
 	bool in_flush;
 	/* 0 if no part is open here, else the window's number and 1. */
 	int window;
-	struct qemu_plugin_register *args[3];
-	struct qemu_plugin_register *link;
 	struct held held[MAX_DEPTH];
 	int depth;
 };
@@ -124,6 +124,9 @@ static struct holds *all_holds[HOLD_BUCKETS];
 static struct window windows[MAX_WINDOWS];
 static int n_windows, open_parts, last_window;
 static struct cpu cpus[MAX_CPUS];
+static int n_cpus, n_known_cpus;
+/* All CPUs have the same handles. */
+static struct qemu_plugin_register *args[3], *link_register, *identity_register;
 static struct hook hooks[MAX_HOOKS];
 static int n_hooks;
 static const char *out_path;
@@ -214,31 +217,6 @@ static void classify_x86(const uint8_t *code, size_t length, struct kinds *k)
 		k->barriers++; /* LFENCE, MFENCE, SFENCE */
 }
 
-/* Called for each block that runs. */
-static void block_runs(unsigned int number, void *data)
-{
-	struct block *block = data;
-	struct cpu *cpu = &cpus[number];
-	struct held *held = &cpu->held[cpu->depth ? cpu->depth - 1 : 0];
-
-	/* Back from the function that takes the lock: it is taken. */
-	if (cpu->depth && held->is_waiting && held->caller == block->addr) {
-		held->is_waiting = false;
-		held->start = cpu->insns;
-		held->irq_insns = cpu->irq_insns;
-	}
-	cpu->insns += block->insns;
-	if (!open_parts)
-		return;
-	windows[last_window].all[number] += block->insns;
-	if (!cpu->window)
-		return;
-	windows[cpu->window - 1].own[number] += block->insns;
-	if (!block->times)
-		block->times = zalloc(MAX_WINDOWS * sizeof(*block->times));
-	block->times[cpu->window - 1]++;
-}
-
 static uint64_t read_register(struct qemu_plugin_register *handle)
 {
 	uint64_t value = 0;
@@ -248,6 +226,59 @@ static uint64_t read_register(struct qemu_plugin_register *handle)
 		fail("cannot read a register of the guest");
 	memcpy(&value, buffer->data, sizeof(value));
 	return value;
+}
+
+/*
+ * The CPU that runs. The number that QEMU 10.0 hands to callbacks is that of the
+ * CPU for which the block was translated, if CPUs take turns. The kernel has the
+ * address of its own data for the CPU in a register.
+ */
+static struct cpu *this_cpu(void)
+{
+	static struct cpu *last = &cpus[0];
+	uint64_t identity;
+	int i;
+
+	if (n_cpus == 1)
+		return last;
+	identity = read_register(identity_register);
+	if (last->identity == identity && n_known_cpus)
+		return last;
+	for (i = 0; i < n_known_cpus && cpus[i].identity != identity; i++)
+		;
+	if (i == MAX_CPUS)
+		fail("more CPUs than there can be");
+	if (i == n_known_cpus)
+		cpus[n_known_cpus++].identity = identity;
+	last = &cpus[i];
+	return last;
+}
+
+/* Called for each block that runs. */
+static void block_runs(unsigned int number, void *data)
+{
+	struct block *block = data;
+	struct cpu *cpu;
+	struct held *held;
+
+	if (!open_parts)
+		return;
+	cpu = this_cpu();
+	held = &cpu->held[cpu->depth ? cpu->depth - 1 : 0];
+	/* Back from the function that takes the lock: it is taken. */
+	if (cpu->depth && held->is_waiting && held->caller == block->addr) {
+		held->is_waiting = false;
+		held->start = cpu->insns;
+		held->irq_insns = cpu->irq_insns;
+	}
+	cpu->insns += block->insns;
+	windows[last_window].all[cpu - cpus] += block->insns;
+	if (!cpu->window)
+		return;
+	windows[cpu->window - 1].own[cpu - cpus] += block->insns;
+	if (!block->times)
+		block->times = zalloc(MAX_WINDOWS * sizeof(*block->times));
+	block->times[cpu->window - 1]++;
 }
 
 /* A string of the guest, made one word. */
@@ -274,8 +305,8 @@ static void part_begins(struct cpu *cpu)
 
 	if (cpu->window)
 		fail("a part begins in another");
-	read_string(read_register(cpu->args[0]), name, sizeof(name));
-	read_string(read_register(cpu->args[1]), part, sizeof(part));
+	read_string(read_register(args[0]), name, sizeof(name));
+	read_string(read_register(args[1]), part, sizeof(part));
 	for (i = 0; i < n_windows; i++) {
 		if (!strcmp(windows[i].name, name) && !strcmp(windows[i].part, part))
 			break;
@@ -287,7 +318,7 @@ static void part_begins(struct cpu *cpu)
 		strcpy(windows[i].part, part);
 		n_windows++;
 	}
-	windows[i].ops += read_register(cpu->args[2]) & 0xffffffff;
+	windows[i].ops += read_register(args[2]) & 0xffffffff;
 	windows[i].passes++;
 	cpu->window = i + 1;
 	last_window = i;
@@ -335,12 +366,27 @@ static void lock_released(struct cpu *cpu, uint64_t lock)
 		h->longest = insns;
 }
 
+/* From now on nothing is seen: locks may be released. */
+static void forget_locks(void)
+{
+	int i;
+
+	for (i = 0; i < MAX_CPUS; i++) {
+		cpus[i].depth = 0;
+		cpus[i].in_irq = false;
+	}
+}
+
 /* Called when the first instruction of a hooked function runs. */
 static void hook_runs(unsigned int number, void *data)
 {
 	struct hook *hook = data;
-	struct cpu *cpu = &cpus[number];
+	struct cpu *cpu;
 
+	/* What was locked before a part began does not count. */
+	if (!open_parts && hook->kind != HOOK_BEGIN)
+		return;
+	cpu = this_cpu();
 	switch (hook->kind) {
 	case HOOK_BEGIN:
 		part_begins(cpu);
@@ -349,11 +395,11 @@ static void hook_runs(unsigned int number, void *data)
 		if (!cpu->window)
 			fail("a part ends that has not begun");
 		cpu->window = 0;
-		open_parts--;
+		if (!--open_parts)
+			forget_locks();
 		break;
 	case HOOK_CALL:
-		if (open_parts)
-			windows[last_window].calls[hook - hooks]++;
+		windows[last_window].calls[hook - hooks]++;
 		break;
 	case HOOK_LOCK:
 		if (cpu->depth == MAX_DEPTH) {
@@ -362,13 +408,13 @@ static void hook_runs(unsigned int number, void *data)
 			cpu->depth--;
 		}
 		cpu->held[cpu->depth++] = (struct held) {
-			.lock = read_register(cpu->args[0]), .caller = read_register(cpu->link),
+			.lock = read_register(args[0]), .caller = read_register(link_register),
 			.start = cpu->insns, .irq_insns = cpu->irq_insns,
 			.is_waiting = true,
 		};
 		break;
 	case HOOK_UNLOCK:
-		lock_released(cpu, read_register(cpu->args[0]));
+		lock_released(cpu, read_register(args[0]));
 		break;
 	case HOOK_TREE:
 		if (cpu->depth)
@@ -391,14 +437,20 @@ static void hook_runs(unsigned int number, void *data)
 
 static void tlbi_runs(unsigned int number, void *data)
 {
-	if (open_parts && !cpus[number].in_flush)
+	struct cpu *cpu;
+
+	if (!open_parts)
+		return;
+	cpu = this_cpu();
+	if (!cpu->in_flush)
 		windows[last_window].flushes++;
-	cpus[number].in_flush = true;
+	cpu->in_flush = true;
 }
 
 static void dsb_runs(unsigned int number, void *data)
 {
-	cpus[number].in_flush = false;
+	if (open_parts)
+		this_cpu()->in_flush = false;
 }
 
 /* The block of this address and length; blocks are translated again and again. */
@@ -457,24 +509,20 @@ static void translated(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
 
 static void cpu_begins(qemu_plugin_id_t id, unsigned int number)
 {
-	static const char *const arm64[] = { "x0", "x1", "x2", "x30" };
-	static const char *const x86[] = { "rdi", "rsi", "rdx", "rip" };
-	const char *const *names = is_arm64 ? arm64 : x86;
-	qemu_plugin_reg_descriptor *descriptors;
-	GArray *registers;
-	struct cpu *cpu;
+	static const char *const arm64[] = { "x0", "x1", "x2", "x30", "TPIDR_EL1" };
+	static const char *const x86[] = { "rdi", "rsi", "rdx", "rip", "gs_base" };
+	struct qemu_plugin_register **wanted[] = {
+		&args[0], &args[1], &args[2], &link_register, &identity_register,
+	};
+	GArray *registers = qemu_plugin_get_registers();
+	qemu_plugin_reg_descriptor *descriptors = (qemu_plugin_reg_descriptor *)registers->data;
 	unsigned int i;
 	int r;
 
-	if (number >= MAX_CPUS)
-		fail("more than 64 CPUs");
-	cpu = &cpus[number];
-	registers = qemu_plugin_get_registers();
-	descriptors = (qemu_plugin_reg_descriptor *)registers->data;
 	for (i = 0; i < registers->len; i++) {
-		for (r = 0; r < 4; r++) {
-			if (!strcmp(descriptors[i].name, names[r]))
-				*(r < 3 ? &cpu->args[r] : &cpu->link) = descriptors[i].handle;
+		for (r = 0; r < 5; r++) {
+			if (!strcmp(descriptors[i].name, is_arm64 ? arm64[r] : x86[r]))
+				*wanted[r] = descriptors[i].handle;
 		}
 	}
 	g_array_free(registers, 1);
@@ -553,6 +601,7 @@ QEMU_PLUGIN_EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_
 		fprintf(stderr, "count: error: knows aarch64 and x86_64, not %s\n", info->target_name);
 		return -1;
 	}
+	n_cpus = info->system.max_vcpus;
 	for (i = 0; i < argc; i++) {
 		if (!strncmp(argv[i], "out=", 4)) {
 			out_path = strdup(argv[i] + 4);
