@@ -107,7 +107,7 @@ def lines(result):
         if not rows:
             made.append([goal.text, "-", "-", "-", goal.goal, "not measured"])
             continue
-        worst = max(rows, key=lambda row: (not goal.reached(row, every), row.ratio or 0))
+        worst = max(rows, key=lambda row: (not goal.reached(row, every), row.ratio or 0, row.median_b))
         missed = sum(not goal.reached(row, every) for row in rows)
         said = "yes" if not missed else "**no**" if len(rows) == 1 else f"**no**: {missed} of {len(rows)}"
         name = goal.text if goal.others == "one" else f"{goal.text}; worst of {len(rows)}: {worst.name}"
