@@ -85,9 +85,9 @@ def status_of(plan, code, output, guest):
     return f"died: {why}{after}" if "emulator" in why or not guest.ended else f"failed: {why}"
 
 
-def boot(plan, side, allocator, repetition, seed, kernel, initramfs, log):
-    """Boot once; returns the record. kernel: a configuration; log: where the console log is kept."""
-    command = arguments(plan, allocator, seed, kernel, initramfs, log)
+def boot(plan, side, allocator, repetition, seed, kernel, initramfs, log, specify=None):
+    """Boot once; returns the record. kernel: a configuration; log: where the console log is kept; specify: as of arguments()."""
+    command = arguments(plan, allocator, seed, kernel, initramfs, log, specify)
     start = time.monotonic()
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as child:
         RUNNING.add(child)

@@ -67,19 +67,22 @@ class Symbols:
         return self._parts.get(name, REST)
 
 
-def specification(symbols, out):
-    """Return what qemu/run --plugin takes, for counts that go to the file out."""
+def specification(symbols, out, timed=()):
+    """Return what qemu/run --plugin takes, for counts that go to the file out. timed: functions whose calls are timed."""
     words = [PLUGIN, f"out={out}"]
     # A kernel for arm64 may have a copy of the inline function that most callers do not use.
     calls = [FLUSH, *INTERRUPTS] if symbols.address(INTERRUPTS[0]) else []
     trees = [name for name in symbols.functions("maple tree") if name.startswith("mas_")]
     for kind, names, must in (("begin", ["bench_mark_begin"], True), ("end", ["bench_mark_end"], True),
                               ("call", calls, False), ("lock", LOCKS, False), ("unlock", UNLOCKS, False),
-                              ("tree", trees, False), ("irq", [IRQ], False), ("ret", [RET], False)):
+                              ("tree", trees, False), ("irq", [IRQ], False), ("ret", [RET], False),
+                              ("time", timed, True)):
         for name in names:
             addr = symbols.address(name)
             if addr:
                 words.append(f"{kind}={addr:x}")
+            elif kind == "time":
+                raise Bad(f"the kernel has no function {name}() that is not inline")
             elif must:
                 raise Bad(f"the kernel has no {name}(): it was built without CONFIG_VMAP_RUST_BENCH, or with an older bench/")
     return ",".join(words)
@@ -135,6 +138,8 @@ class Window:
     functions: dict = field(default_factory=lambda: defaultdict(Cost))
     calls: dict = field(default_factory=lambda: defaultdict(int))
     holds: dict = field(default_factory=lambda: defaultdict(Hold))  # (lock, function that took it) ->
+    turns: dict = field(default_factory=dict)  # CPU -> (how many, instructions of the longest)
+    timed: dict = field(default_factory=lambda: defaultdict(list))  # function -> [(instructions, calls)], shortest first
     flushes: int = 0  # of the TLBs by TLBI instructions, each up to a DSB
 
     @property
@@ -173,6 +178,10 @@ def read(path, symbols):
             elif kind == "hold":
                 # The first instruction after the call, so one before it is in the function for sure.
                 window.holds[int(words[0], 16), symbols.name(int(words[1], 16) - 1)].add(*map(int, words[2:]))
+            elif kind == "turn":
+                window.turns[int(words[0])] = (int(words[1]), int(words[2]))
+            elif kind == "time":
+                window.timed[symbols.name(int(words[0], 16))].append((int(words[1]), int(words[2])))
             elif kind == "flush":
                 window.flushes = int(words[0])
             else:
@@ -180,6 +189,16 @@ def read(path, symbols):
     except (ValueError, IndexError, TypeError) as error:
         raise Bad(f"{path}: cannot read the line: {line}") from error
     return windows
+
+
+def percentile(buckets, share):
+    """Return the value that this share of the calls in [(value, calls)] is not above."""
+    left = share * sum(times for _, times in buckets)
+    for value, times in buckets:
+        left -= times
+        if left <= 0:
+            return value
+    return 0
 
 
 def locks_of(window, symbols):
