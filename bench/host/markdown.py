@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Tables of a result for documents: all of it, or a short one for the README; losing rows first."""
+"""The table of a result for documents; losing rows first."""
 
 import stats
 
@@ -33,33 +33,4 @@ def markdown(result):
         cases.setdefault((row.name, row.size), {})[row.instrument] = row
     lines = [["case", "CPUs x threads", *instruments], ["---", "---"] + ["---:"] * len(instruments)]
     lines += [[name, size, *(cell(by.get(i)) for i in instruments)] for (name, size), by in cases.items()]
-    return table_text(head_text(result), lines)
-
-
-def short(result):
-    """Every case once: with one worker and with most of them, as far as an instrument has that.
-
-    A case that has neither, like the page tables, is in the column of its instrument's one worker, with its size.
-    """
-    every = stats.rows(result)
-    columns, taken, cases = [], set(), {}
-    for instrument in stats.used(result):
-        mine = [row for row in every if row.instrument == instrument]
-        if not mine:
-            continue
-        most = max((row for row in mine if row.cpus == row.threads), key=lambda row: row.threads, default=None)
-        sizes = dict.fromkeys(["1x1"] * any(row.size == "1x1" for row in mine) + [most.size] * (most is not None))
-        columns += [(instrument, size) for size in sizes]
-        for row in mine:
-            if row.size in sizes:
-                cases.setdefault(row.name, {})[instrument, row.size] = row
-                taken.add((instrument, row.name))
-    for row in every:
-        if (row.instrument, row.name) not in taken:
-            taken.add((row.instrument, row.name))
-            column = next(column for column in columns if column[0] == row.instrument)
-            cases.setdefault(f"{row.name} {row.size}", {})[column] = row
-    worst = {name: min(map(stats.losing_first, by.values())) for name, by in cases.items()}
-    lines = [["case", *(f"{instrument} {size}" for instrument, size in columns)], ["---"] + ["---:"] * len(columns)]
-    lines += [[name, *(cell(cases[name].get(column)) for column in columns)] for name in sorted(cases, key=worst.get)]
     return table_text(head_text(result), lines)

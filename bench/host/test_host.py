@@ -392,19 +392,6 @@ class Texts(unittest.TestCase):
         self.assertIn("timeout: 60 s", page.page(result))
         self.assertIn("| case |", markdown.markdown(result))
 
-    def test_short(self):
-        """Every case and metric once, losing ones first; the columns are one worker and most of them."""
-        result = full_result()
-        lines = markdown.short(result).splitlines()[2:]
-        self.assertEqual(lines[0].split(" | ")[0], "| case")
-        self.assertIn("icount 1x1", lines[0])
-        names = [line.split(" | ")[0].lstrip("| ") for line in lines[2:]]
-        self.assertEqual(len(names), len(set(names)))
-        for row in stats.rows(result):
-            self.assertTrue(row.name in names or f"{row.name} {row.size}" in names
-                            or any(name.startswith(f"{row.name} ") for name in names), row.name)
-        self.assertEqual({line.count("|") for line in lines}, {lines[0].count("|")})
-
     def test_markdown(self):
         """A column per instrument, every line as wide, marks, losing rows first, bars escaped."""
         result = full_result()
