@@ -20,9 +20,9 @@
 #define CHURN		500
 
 /* What qemu/load.sh compares the reports with. */
-static unsigned int page_size = PAGE_SIZE;
-module_param(page_size, uint, 0444);
-MODULE_PARM_DESC(page_size, "Bytes in a page");
+static unsigned int page_bytes = PAGE_SIZE;
+module_param(page_bytes, uint, 0444);
+MODULE_PARM_DESC(page_bytes, "Bytes in a page");
 static unsigned int lost_areas = LOST_AREAS;
 module_param(lost_areas, uint, 0444);
 MODULE_PARM_DESC(lost_areas, "Areas that kmemleak has to report");
@@ -86,7 +86,9 @@ static int __init vmap_leak_init(void)
 			err = -ENOMEM;
 	}
 	err = err ?: lose(1, LOST_SMALL) ?: lose(64, LOST_MEDIUM) ?:
-	      lose(1500, LOST_LARGE) ?: lose_mappings(LOST_VMAP);
+	      lose(1500, LOST_LARGE) ?: lose_mappings(LOST_VMAP) ?:
+	      /* Overwrite pointers to lost areas that are left in caches. */
+	      churn(1, CHURN) ?: churn(64, CHURN / 20);
 	pr_info("%d small, %d medium, %d large areas and %d mappings lost: %d\n",
 		LOST_SMALL, LOST_MEDIUM, LOST_LARGE, LOST_VMAP, err);
 	return err;
