@@ -59,7 +59,7 @@ def key_text(key):
 
 
 def is_beyond(row):
-    """Tell whether a row is a change to act on: with hundreds of rows one in a hundred differs at random.
+    """Tell whether a row is a change to act on: with hundreds of rows one in a hundred differs without a cause.
 
     Then not only the ratio but its whole interval has to be outside of what counts as no difference.
     """

@@ -100,7 +100,7 @@ class Cost:
     times: int = 0
 
     def add(self, insns, rmw, barriers, ordered, tlbi, times):
-        """Add a block of code that ran `times` times."""
+        """Add a block of code that ran that often."""
         self.insns += insns * times
         self.rmw += rmw * times
         self.barriers += barriers * times

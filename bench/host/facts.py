@@ -9,7 +9,7 @@ import subprocess
 
 CACHE = os.environ.get("VMAP_RUST_CACHE", "")
 # Options that change what an area costs.
-RELEVANT = re.compile(r"CONFIG_(PREEMPT|PREEMPT_LAZY|PREEMPT_RT|HZ|NR_CPUS|SMP|NUMA|ARM64_4K_PAGES|ARM64_VA_BITS|VMAP_\w+|KASAN|KFENCE|LOCKDEP|"
+COSTLY = re.compile(r"CONFIG_(PREEMPT|PREEMPT_LAZY|PREEMPT_RT|HZ|NR_CPUS|SMP|NUMA|ARM64_4K_PAGES|ARM64_VA_BITS|VMAP_\w+|KASAN|KFENCE|LOCKDEP|"
                      r"LOCK_STAT|DEBUG_VM|SLUB_\w+|SLAB_\w+|MEMCG|RUST_INLINE_HELPERS|HARDENED_USERCOPY|INIT_ON_\w+|FTRACE|KUNIT|CFI)")
 
 
@@ -51,7 +51,7 @@ def kernel(name):
     text, data, bss = (int(x) for x in sizes[1].split()[:3]) if len(sizes) > 1 else (0, 0, 0)
     options = dict(re.findall(r"^(CONFIG_\w+)=(.*)$", config, re.M))
     return {"version": version, "config_hash": hashlib.sha256(config.encode()).hexdigest()[:16], "compiler": "; ".join(compiler),
-            "options": {k: v for k, v in options.items() if RELEVANT.fullmatch(k)}, "text": text, "data": data, "bss": bss}
+            "options": {k: v for k, v in options.items() if COSTLY.fullmatch(k)}, "text": text, "data": data, "bss": bss}
 
 
 def kvm_kernel():

@@ -37,7 +37,7 @@ def not_slower(row, _):
 
 
 def near_one_cpu(factor, size):
-    """Reached when side B needs at most that factor of its own figure with `size`."""
+    """Reached when side B takes no more than that factor of its value with `size`."""
     def reached(row, every):
         base = [r for r in every if (r.instrument, r.name, r.size) == (row.instrument, row.name, size)]
         return bool(base) and row.median_b <= factor * base[0].median_b
@@ -45,7 +45,7 @@ def near_one_cpu(factor, size):
 
 
 def share_of_host(factor, size):
-    """Reached when a worker takes no longer than with `size`, after its smaller share of the build host's CPUs and that factor are allowed for."""
+    """Reached when a worker takes at most that factor longer than with `size`, after correction for its smaller share of the host's CPUs."""
     base_workers = int(size.split("x")[1])
 
     def reached(row, every):

@@ -111,7 +111,7 @@ class Guest:
         self.hists.append({**key, "buckets": buckets})
 
     def _sweep(self, point, text):
-        """The results of one run of test_vmalloc: the time of a worker for all loops of a test, setup included.
+        """The results of one run of test_vmalloc: the time of one worker for all loops of a test, preparation included.
 
         Two of the tests fill the space before they loop, so the time of one loop would depend on their number.
         """

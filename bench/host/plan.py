@@ -128,7 +128,7 @@ def full(cpus):
 
 
 def goals(cpus):
-    """Return the plans that the goals in goals.py need: about ten minutes."""
+    """Return the plans of the figures that have goals (goals.py): about ten minutes."""
     two = min(cpus, 2)
     plans = [
         Plan("one-cpu", "icount", 1, 5, "kmalloc_pair,area_pair,vmalloc_pair,lookup_inner_64m,purge_1,drain_1m_pages,aliases_0,aliases_1"),

@@ -15,7 +15,7 @@ ALPHA = 0.01  # p below this is a difference...
 FLOOR = 0.02  # ...when the ratio is also this far from 1.
 FEW = 5  # Fewer values than this on a side are no base for a verdict.
 LEVEL = 0.95  # of the interval
-TIES = 60  # Number of values in all up to which p is exact although some are equal.
+TIES = 60  # Up to this number of values in all, p is exact also when some of them are equal.
 
 # In the order in which rows are shown.
 VERDICTS = ["slower", "too few", "one side", "no difference", "faster"]
@@ -23,7 +23,7 @@ VERDICTS = ["slower", "too few", "one side", "no difference", "faster"]
 
 @dataclass
 class Row:
-    """One case and metric on one instrument, with one number of CPUs and threads: side B against side A."""
+    """One case and metric on one instrument, with its CPUs and threads: side B against side A."""
 
     instrument: str
     cpus: int

@@ -133,7 +133,7 @@ class Counts(unittest.TestCase):
         self.assertEqual((window.total.insns, window.total.tlbi), (1500, 100))
 
     def test_holds(self):
-        """A lock under which the maple tree was worked on is its lock, whichever function takes it; locks of others do not count."""
+        """A lock under which the maple tree was worked on is its lock, in all functions that take it; locks of others do not count."""
         found = counts.results(self.read(self.TEXT), "holds", Functions(), 1)
         self.assertEqual({r["metric"]: r["value"] for r in found}, {"longest_hold": 500, "tree_hold": 500, "other_hold": 70})
 
