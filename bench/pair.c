@@ -109,11 +109,11 @@ static __always_inline bool known_pair(const struct bench_case *c, struct bench_
 	atomic_inc(&known_atomic);
 	atomic_inc(&known_atomic);
 	atomic_inc(&known_atomic);
-	smp_mb();
-	smp_mb();
-	smp_store_release(&known_word, 1);
-	smp_store_release(&known_word, 2);
-	smp_store_release(&known_word, 3);
+	smp_mb(); /* two barriers to be counted, which order nothing */
+	smp_mb(); /* the second one */
+	smp_store_release(&known_word, 1); /* three releases to be counted */
+	smp_store_release(&known_word, 2); /* the second one */
+	smp_store_release(&known_word, 3); /* the third one */
 	return true;
 }
 

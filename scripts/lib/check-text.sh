@@ -106,6 +106,7 @@ check_checkpatch() {
 	for file in "${files[@]}"; do
 		result "checkpatch ${file##*/}" checkpatch "$REPO/$file"
 	done
-	mapfile -t files < <(sources '*.c' '*.h')
+	# The plugin of QEMU is no kernel code.
+	mapfile -t files < <(sources '*.c' '*.h' ':!bench/plugin')
 	[ ${#files[@]} = 0 ] || result "checkpatch, ${#files[@]} C files" checkpatch -f "${files[@]/#/mm/vmap_rust/}"
 }
