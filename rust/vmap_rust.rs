@@ -23,9 +23,10 @@
 //! - *current block*: the block from which a CPU allocates; each CPU has one for each band.
 //! - *held*: a block that is current or about to be removed.
 //! - *pool*: the blocks that are not held. A *partial* block has room; an *empty* one has only free units.
-//! - *cached* range: a range with an entry of its own, free for requests of exactly its size.
-//! - *pin*: a reader pins an area of another owner, so that the area stays unchanged while the reader
-//!   looks at it.
+//! - *cached* range: a range with its own entry in the index, not part of a block, and free for
+//!   requests of exactly its size.
+//! - *pin*: a reader pins an area of another owner, so that the area stays unchanged while the
+//!   reader looks at it. The owner's unlink waits until then, so a pin counts as a lock.
 //!
 //! # How it works
 //!
