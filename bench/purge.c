@@ -45,7 +45,8 @@ static int free_and_purge(void *arg)
 
 	bench_free_areas(drain->vms, drain->areas);
 	if (drain->counts)
-		bench_mark_begin(drain->run->c->name, "per_page", drain->areas * (drain->pages + 1));
+		bench_mark_begin(drain->run->c->name, "per_page",
+				 drain->areas * (drain->pages + 1));
 	start = ktime_get_ns();
 	vm_unmap_aliases();
 	drain->ns = ktime_get_ns() - start;
@@ -163,7 +164,10 @@ static int drain_measure(struct bench_run *run)
 	return err;
 }
 
-/* Areas that are given back, of two sizes in turns: what was cached of one is of no use to the other. */
+/*
+ * Areas that are given back, of two sizes in turns: ranges cached of one size do
+ * not serve the other.
+ */
 #define GIVEN_BACK 64
 
 static int give_back_measure(struct bench_run *run)

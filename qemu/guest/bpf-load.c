@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-/* bpf-load SECONDS: loads and frees BPF programs of many sizes for that time, and prints how many. */
+/*
+ * bpf-load SECONDS: loads and frees BPF programs of many sizes for that time, and
+ * prints how many.
+ */
 #include <errno.h>
 #include <linux/bpf.h>
 #include <stdio.h>
