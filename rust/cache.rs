@@ -20,7 +20,8 @@ use crate::{
         Cached, //
     },
     lock::Locked,
-    mm, //
+    mm,
+    per_cpu::PerCpu, //
 };
 use kernel::{
     prelude::*,
@@ -62,7 +63,7 @@ struct Part {
 }
 
 /// All cached ranges.
-pub(crate) struct RangeCache(KVec<Part>);
+pub(crate) struct RangeCache(PerCpu<Part>);
 
 /// Returns the number of the list for a size.
 fn list_of(pages: usize) -> usize {
@@ -98,12 +99,7 @@ pub(crate) enum Place {
 impl RangeCache {
     /// Creates an empty cache.
     pub(crate) fn new() -> Result<Self> {
-        let count = mm::cpu_count();
-        let mut parts = KVec::with_capacity(count, GFP_NOWAIT)?;
-        for _ in 0..count {
-            parts.push(Part::new()?, GFP_NOWAIT)?;
-        }
-        Ok(Self(parts))
+        Ok(Self(PerCpu::new(Part::new)?))
     }
 
     /// Returns the number of ranges.
@@ -130,13 +126,7 @@ impl RangeCache {
 
     /// Adds a range to the lists of CPU `part`, by default of this one.
     pub(crate) fn put(&self, area: Area<Cached>, part: Option<usize>) {
-        let part = self
-            .0
-            .get(part.unwrap_or_else(mm::cpu_hint))
-            .or(self.0.first());
-        let Some(part) = part else {
-            return;
-        };
+        let part = self.0.get(part.unwrap_or_else(mm::cpu_hint));
         let index = list_of(area.pages());
         if let Some(list) = part.lists.lock().get_mut(index) {
             // Relaxed: a missed range only costs a search in the tree.
@@ -153,7 +143,7 @@ impl RangeCache {
     ) -> Option<(Area<Cached>, Place)> {
         let fits = |area: &Area<Cached>| area.pages() == pages && fits(area);
         let here = mm::cpu_hint();
-        if let Some(area) = self.0.get(here).and_then(|part| part.take(pages, &fits)) {
+        if let Some(area) = self.0.get(here).take(pages, &fits) {
             return Some((area, Place::Here));
         }
         let mut others = self
@@ -166,7 +156,8 @@ impl RangeCache {
 
     /// Takes out the next range of a sweep.
     pub(crate) fn sweep(&self, sweep: &mut Sweep) -> Option<Area<Cached>> {
-        while let Some(part) = self.0.get(sweep.done / LISTS) {
+        while sweep.done / LISTS < self.0.len() {
+            let part = self.0.get(sweep.done / LISTS);
             // Relaxed: a missed range stays until the next sweep.
             if part.len.load(Relaxed) == 0 && sweep.left.is_none() {
                 sweep.done = (sweep.done / LISTS).wrapping_add(1).wrapping_mul(LISTS);

@@ -7,8 +7,7 @@
 //! can be taken out and freed.
 //!
 //! The set has a part for each CPU, so that CPUs that free areas do not contend, and a freed range is
-//! cached for the CPU that used it. The CPU number is only a hint: a task that moves after reading it uses
-//! the part of another CPU.
+//! cached for the CPU that used it.
 
 use crate::{
     area::{
@@ -22,7 +21,7 @@ use crate::{
         Plan, //
     },
     lock::Locked,
-    mm,
+    per_cpu::PerCpu,
     range::Span,
 };
 use kernel::{
@@ -91,7 +90,7 @@ impl Part {
 
 /// All lazy areas with an entry of their own.
 pub(crate) struct LazySet {
-    parts: KVec<Part>,
+    parts: PerCpu<Part>,
     pages: Atomic<usize>,
 }
 
@@ -111,13 +110,8 @@ impl Snapshot {
 impl LazySet {
     /// Creates an empty set.
     pub(crate) fn new() -> Result<Self> {
-        let count = mm::cpu_count();
-        let mut parts = KVec::with_capacity(count, GFP_NOWAIT)?;
-        for _ in 0..count {
-            parts.push(Part::new()?, GFP_NOWAIT)?;
-        }
         Ok(Self {
-            parts,
+            parts: PerCpu::new(Part::new)?,
             pages: Atomic::new(0),
         })
     }
@@ -131,16 +125,15 @@ impl LazySet {
     /// Adds an area. Returns the number of lazy pages.
     pub(crate) fn add(&self, area: Area<Lazy>) -> usize {
         let pages = area.pages();
-        let part = self.parts.get(mm::cpu_hint()).or(self.parts.first());
-        let (Some(span), Some(part)) = (area.span(), part) else {
-            // Cannot happen: neither a span nor the vector is empty.
+        let Some(span) = area.span() else {
+            // Cannot happen: a span is not empty.
             return self.pages();
         };
 
         // Count the pages before adding the area: a purge subtracts them when it takes the area out.
         // Relaxed: the count orders nothing.
         let before = self.pages.fetch_add(pages, Relaxed);
-        part.add(area, span);
+        self.parts.here().add(area, span);
         before.wrapping_add(pages)
     }
 
@@ -173,10 +166,11 @@ impl LazySet {
         _snapshot: &Snapshot,
         flush: &Flush,
     ) -> AreaList<Flushed> {
-        match self.parts.get(part) {
-            Some(part) if !part.is_empty() => part.take_flushed(flush),
-            _ => AreaList::new(),
+        let part = self.parts.get(part);
+        if part.is_empty() {
+            return AreaList::new();
         }
+        part.take_flushed(flush)
     }
 
     /// Subtracts `pages` pages that were taken out and are no longer lazy.

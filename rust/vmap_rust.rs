@@ -66,6 +66,7 @@
 //! | `maple`, `mm` | bindings: maple tree, the rest of mm | yes |
 //! | `grace`, `lock` | bindings: RCU, spinlock | yes |
 //! | `bits`, `fit`, `range`, `stats` | shared bitmaps, searches for gaps, addresses, counters | no |
+//! | `per_cpu` | a value for each CPU, on cache lines of its own | no |
 //!
 //! A module uses only modules below it or in its row.
 //!
@@ -117,6 +118,8 @@ mod mm;
 #[forbid(unsafe_code)]
 mod model;
 mod objects;
+#[forbid(unsafe_code)]
+mod per_cpu;
 #[forbid(unsafe_code)]
 mod percpu;
 mod pins;

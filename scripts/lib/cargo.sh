@@ -6,7 +6,7 @@
 # Modules with the policy of the allocator, without unsafe code. The others bind them to the kernel, or, on the build host, to
 # the stand-in kernel crate.
 # shellcheck disable=SC2034 # for the scripts that source this file
-POLICY="bits block blocks cache fit flush lazy percpu range space stats"
+POLICY="bits block blocks cache fit flush lazy per_cpu percpu range space stats"
 
 # count_tests LOG RC: sets passed, failed and skipped from the log of a cargo test that ended with exit code RC, and prints the
 # failed tests. An exit code that no failed test explains is a failure; so is a log without a test.

@@ -45,6 +45,9 @@ mod model;
 #[path = "../../objects.rs"]
 mod objects;
 #[forbid(unsafe_code)]
+#[path = "../../per_cpu.rs"]
+mod per_cpu;
+#[forbid(unsafe_code)]
 #[path = "../../percpu.rs"]
 mod percpu;
 #[path = "../../pins.rs"]

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A value for each CPU, on cache lines of its own.
+//!
+//! The CPU number is only a hint: a task that moves to another CPU after reading it uses the value of the
+//! old CPU. All users tolerate that, so preemption stays enabled, and a CPU that goes offline needs no
+//! cleanup.
+//!
+//! The kernel's per-CPU allocator cannot serve these values: it takes its memory from this allocator.
+
+use crate::mm;
+use core::ops::Deref;
+use kernel::prelude::*;
+
+/// A value that shares no cache line with other data.
+///
+/// The alignment is at least `L1_CACHE_BYTES` of the architecture.
+#[cfg_attr(CONFIG_S390, repr(align(256)))]
+#[cfg_attr(
+    any(
+        CONFIG_ARM_L1_CACHE_SHIFT = "7",
+        CONFIG_L1_CACHE_SHIFT = "7",
+        CONFIG_X86_L1_CACHE_SHIFT = "7"
+    ),
+    repr(align(128))
+)]
+#[cfg_attr(
+    not(any(
+        CONFIG_S390,
+        CONFIG_ARM_L1_CACHE_SHIFT = "7",
+        CONFIG_L1_CACHE_SHIFT = "7",
+        CONFIG_X86_L1_CACHE_SHIFT = "7"
+    )),
+    repr(align(64))
+)]
+pub(crate) struct CacheAligned<T>(T);
+
+impl<T> CacheAligned<T> {
+    /// Wraps `value`.
+    pub(crate) const fn new(value: T) -> Self {
+        Self(value)
+    }
+}
+
+impl<T> Deref for CacheAligned<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+/// One `T` for each possible CPU.
+///
+/// With fewer values than CPUs, a CPU uses the value of its number modulo the number of values.
+pub(crate) struct PerCpu<T> {
+    /// The first value is apart, so that there always is one.
+    first: KBox<CacheAligned<T>>,
+    others: KVec<KBox<CacheAligned<T>>>,
+}
+
+impl<T> PerCpu<T> {
+    /// Creates a value for each possible CPU.
+    pub(crate) fn new(make: impl FnMut() -> Result<T>) -> Result<Self> {
+        Self::with_len(mm::cpu_count(), make)
+    }
+
+    /// Creates `len` values, but at least one.
+    pub(crate) fn with_len(len: usize, mut make: impl FnMut() -> Result<T>) -> Result<Self> {
+        let count = len.saturating_sub(1);
+        let mut slot = || -> Result<_> { Ok(KBox::new(CacheAligned::new(make()?), GFP_NOWAIT)?) };
+        let first = slot()?;
+        let mut others = KVec::with_capacity(count, GFP_NOWAIT)?;
+        for _ in 0..count {
+            others.push(slot()?, GFP_NOWAIT)?;
+        }
+        Ok(Self { first, others })
+    }
+
+    /// Returns the number of values.
+    pub(crate) fn len(&self) -> usize {
+        self.others.len().wrapping_add(1)
+    }
+
+    /// Returns the value of the CPU on which this runs, or ran a moment ago.
+    pub(crate) fn here(&self) -> &T {
+        self.get(mm::cpu_hint())
+    }
+
+    /// Returns the value of CPU `cpu`.
+    pub(crate) fn get(&self, cpu: usize) -> &T {
+        // Divide only if the CPU shares its value: most callers are on a fast path.
+        self.slot(cpu)
+            .or_else(|| self.slot(cpu % self.len()))
+            .unwrap_or(&self.first)
+    }
+
+    /// Returns the value with number `index`. The first one has none here.
+    fn slot(&self, index: usize) -> Option<&T> {
+        self.others.get(index.checked_sub(1)?).map(|slot| &***slot)
+    }
+
+    /// Returns all values, in the order of the CPUs.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        core::iter::once(&self.first)
+            .chain(self.others.iter())
+            .map(|slot| &***slot)
+    }
+}
+
+#[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+#[kernel::prelude::kunit_tests(vmap_rust_per_cpu)]
+mod tests {
+    use super::*;
+
+    /// Returns `len` values that are their own numbers.
+    fn numbers(len: usize) -> Result<PerCpu<usize>> {
+        let mut next = 0;
+        PerCpu::with_len(len, || {
+            next += 1;
+            Ok(next - 1)
+        })
+    }
+
+    #[test]
+    fn each_cpu_has_a_value_on_lines_of_its_own() -> Result {
+        let values = numbers(5)?;
+        assert_eq!(values.len(), 5);
+        assert!(values.iter().copied().eq(0..5));
+        let align = align_of::<CacheAligned<usize>>();
+        assert!(align >= 64);
+        assert_eq!(size_of::<CacheAligned<usize>>(), align);
+        for cpu in 0..5 {
+            assert_eq!(*values.get(cpu), cpu);
+            assert_eq!(core::ptr::from_ref(values.get(cpu)).addr() % align, 0);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn cpus_share_if_there_are_fewer_values() -> Result {
+        let values = numbers(3)?;
+        for cpu in 0..20 {
+            assert_eq!(*values.get(cpu), cpu % 3);
+        }
+        assert_eq!(*values.get(usize::MAX), usize::MAX % 3);
+        // There is always one.
+        let one = numbers(0)?;
+        assert_eq!(
+            (one.len(), *one.get(0), *one.get(7), *one.here()),
+            (1, 0, 0, 0)
+        );
+        Ok(())
+    }
+
+    #[test]
+    fn this_cpu_has_a_value() -> Result {
+        let values = PerCpu::new(|| Ok(1_usize))?;
+        assert_eq!(values.len(), mm::cpu_count());
+        assert_eq!(values.iter().sum::<usize>(), mm::cpu_count());
+        assert_eq!(*values.here(), 1);
+        Ok(())
+    }
+}
