@@ -194,6 +194,22 @@ impl AreaPtr {
         code_of(unsafe { self.fields() }.flags.load(Relaxed)) == VACANT_CODE
     }
 
+    /// Returns the bounds of an object of a block that is not busy, and whether its area is unlinked. If it
+    /// is not, nobody uses the object, and the bounds are those of its last user.
+    ///
+    /// # Safety
+    ///
+    /// As [`AreaPtr::look`].
+    pub(crate) unsafe fn not_busy(self) -> Option<(Span, bool)> {
+        // SAFETY: By the safety requirements.
+        let (code, bounds) = unsafe { (code_of(self.flags()), self.bounds()?) };
+        match code {
+            BUSY_CODE => None,
+            Unlinked::CODE | LEAKED_CODE => Some((bounds, true)),
+            _ => Some((bounds, false)),
+        }
+    }
+
     /// Returns the bounds of the area in any state. The two bounds may be those of two users.
     ///
     /// # Safety

@@ -152,6 +152,11 @@ pub(crate) fn next_set(words: &Words, from: usize) -> Option<usize> {
     }
 }
 
+/// Returns whether bit `bit` is set.
+pub(crate) fn has(words: &Words, bit: usize) -> bool {
+    words.get(bit / BITS).is_some_and(|word| word >> (bit % BITS) & 1 == 1)
+}
+
 /// Returns the highest set bit.
 pub(crate) fn last_set(words: &Words) -> Option<usize> {
     let index = words.iter().rposition(|&word| word != 0)?;
@@ -206,7 +211,8 @@ pub(crate) fn weight(words: &Words) -> usize {
     words.iter().map(|word| word.count_ones() as usize).sum()
 }
 
-/// A bitmap of [`UNITS`] bits.
+/// A bitmap of [`UNITS`] bits, on a cache line of its own.
+#[repr(align(64))]
 pub(crate) struct Map([Atomic<usize>; WORDS]);
 
 impl Map {
@@ -383,6 +389,22 @@ impl Map {
         }
     }
 
+    /// Clears one bit, which other CPUs may set concurrently; a full barrier.
+    pub(crate) fn remove_and_fence(&self, bit: usize) {
+        let Some(word) = self.0.get(bit / BITS) else {
+            return;
+        };
+        let mask = 1 << (bit % BITS);
+        let mut old = word.load(Relaxed);
+        loop {
+            // A failed exchange orders nothing, so exchange also if the bit is clear already.
+            match word.cmpxchg(old, old & !mask, Full) {
+                Ok(_) => return,
+                Err(now) => old = now,
+            }
+        }
+    }
+
     /// Clears all bits and returns those that were set.
     pub(crate) fn take(&self) -> Words {
         core::array::from_fn(|index| {
@@ -412,32 +434,6 @@ impl Map {
                 // Release: the caller's use of the pages comes before the next claim of the bits.
                 word.fetch_add(bits, Release);
             }
-        }
-    }
-
-    /// Clears the bits of `words`, which are set and owned by the caller.
-    pub(crate) fn clear_words(&self, words: &Words) {
-        for (word, &bits) in self.0.iter().zip(words) {
-            if bits != 0 {
-                // Relaxed: a later `set_words()` of the free bits is the release.
-                word.fetch_sub(bits, Relaxed);
-            }
-        }
-    }
-
-    /// Returns the highest set bit at or below `bit`.
-    pub(crate) fn at_or_below(&self, bit: usize) -> Option<usize> {
-        // CAST: Below the number of bits.
-        let mut mask = usize::MAX.wrapping_shr((BITS - 1).wrapping_sub(bit % BITS) as u32);
-        let mut index = bit / BITS;
-        loop {
-            // Relaxed: enough for a bit that the caller knows to be set, see `Block::find()`.
-            let set = self.0.get(index)?.load(Relaxed) & mask;
-            if set != 0 {
-                return Some(highest(index, set));
-            }
-            index = index.checked_sub(1)?;
-            mask = usize::MAX;
         }
     }
 }
@@ -531,9 +527,6 @@ mod tests {
         assert_eq!(weight(&map.words()), 0);
         map.set(60, 10);
         assert_eq!(runs(&map.words()).next(), Some((60, 10)));
-        assert_eq!(map.at_or_below(UNITS - 1), Some(69));
-        assert_eq!(map.at_or_below(64), Some(64));
-        assert_eq!(map.at_or_below(59), None);
         assert_eq!(map.words(), run_at(60, 10));
         assert_eq!(last_set(&map.words()), Some(69));
         assert_eq!(last_set(&[0; WORDS]), None);
@@ -545,7 +538,7 @@ mod tests {
         assert_eq!(weight(&taken), 10);
         assert_eq!(weight(&map.words()), 0);
         map.set_words(&taken);
-        map.clear_words(&taken);
-        assert_eq!(weight(&map.words()), 0);
+        assert_eq!(map.words(), taken);
+        assert!(has(&taken, 60) && !has(&taken, 59) && !has(&taken, UNITS));
     }
 }

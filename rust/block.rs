@@ -13,9 +13,16 @@
 //! | taken by a purge, about to be TLB-flushed | 0 | 0 | 1 |
 //!
 //! A unit has one owner while it changes state: the CPU that claimed it, the CPU that unlinked its area, or
-//! the purge that took it out of `lazy`. `starts` has a bit for the first unit of each area that is not
-//! free. The area objects are part of the block ([`crate::objects`]): one for every group of units of the
-//! size of the band's smallest area, so no two areas share an object.
+//! the purge that took it out of `lazy`.
+//!
+//! The area objects are part of the block ([`crate::objects`]). Its units are in *groups* of the size of
+//! the band's smallest area, and each group has one object. The object of an area is that of the group of
+//! its first unit, so no two areas share an object. A lookup looks at the object of the group of the
+//! address, and then at those before it, as far back as the largest area of the block reaches: one to
+//! three objects, unless a request of a higher band was served from the block.
+//!
+//! What a CPU writes when it allocates, what another writes when it frees, and what lookups read, are on
+//! different cache lines.
 
 use crate::{
     area::{
@@ -34,6 +41,7 @@ use crate::{
     },
     mm,
     objects::Objects,
+    per_cpu::CacheAligned,
     range::{
         Span,
         PAGE_SIZE, //
@@ -63,7 +71,7 @@ pub(crate) const COARSE_SIZE: usize = SIZE << COARSE_SHIFT;
 pub(crate) const MAX_UNITS: usize = UNITS / 16;
 
 /// Bands of fine blocks, and of coarse ones: areas of 2 or 3 units, 4 to 7, 8 to 15, 16 to 31, and 32.
-const STEPS: usize = 5;
+pub(crate) const STEPS: usize = 5;
 
 /// All bands: first those of fine blocks, then those of coarse ones.
 pub(crate) const BANDS: usize = 2 * STEPS;
@@ -122,6 +130,12 @@ impl Small {
         self.band
     }
 
+    /// Returns whether the request is for a coarse block.
+    #[inline(always)]
+    pub(crate) fn is_coarse(self) -> bool {
+        self.band >= STEPS
+    }
+
     /// Returns all bands whose blocks can serve the request.
     pub(crate) fn bands(self) -> core::ops::RangeInclusive<usize> {
         self.band.wrapping_sub(self.step)..=self.band
@@ -154,8 +168,6 @@ pub(crate) struct Taken {
     pub(crate) cover: Span,
     /// Number of units.
     pub(crate) units: usize,
-    /// Number of areas.
-    pub(crate) areas: usize,
 }
 
 /// A block.
@@ -166,17 +178,18 @@ pub(crate) struct Block {
     band: usize,
     /// Bytes in a unit, as a power of two.
     unit_shift: u32,
-    /// Units in the smallest area of its band, as a power of two.
+    /// Units in a group, which is the smallest area of its band, as a power of two.
     grain_shift: u32,
     /// Whether areas are placed at random instead of at the lowest address.
     is_randomized: bool,
+    /// Units of the largest area that was ever in the block, at least those of the largest of its band.
+    reach: Atomic<usize>,
+    objects: Objects,
     /// The first word of `free` that may have free units.
-    hint: Atomic<usize>,
+    hint: CacheAligned<Atomic<usize>>,
     free: Map,
-    starts: Map,
     lazy: Map,
     flushing: Map,
-    objects: Objects,
 }
 
 impl Block {
@@ -191,12 +204,12 @@ impl Block {
             unit_shift: (size_of_band(band) / UNITS).trailing_zeros(),
             grain_shift,
             is_randomized,
-            hint: Atomic::new(0),
+            reach: Atomic::new((2_usize.wrapping_shl(grain_shift) - 1).min(MAX_UNITS)),
+            objects: Objects::new(UNITS.wrapping_shr(grain_shift), flags)?,
+            hint: CacheAligned::new(Atomic::new(0)),
             free: Map::new(false),
-            starts: Map::new(false),
             lazy: Map::new(false),
             flushing: Map::new(false),
-            objects: Objects::new(UNITS.wrapping_shr(grain_shift), flags)?,
         })
     }
 
@@ -298,9 +311,32 @@ impl Block {
             return None;
         };
         let area = area.prepare(span, attributes);
-        // Set before the area is busy: every lookup of a busy area finds its start.
-        self.starts.set_bit(first);
+        if small.band() != self.band {
+            // Before the area is busy: every lookup of a busy area looks that far back.
+            self.reach_at_least(small.units);
+        }
         Some(area.busy())
+    }
+
+    /// Makes lookups look at the objects of areas of up to `units` units.
+    #[cold]
+    #[inline(never)]
+    fn reach_at_least(&self, units: usize) {
+        // Relaxed, here and in readers: whoever knows that the area is busy knows what was written before.
+        let mut old = self.reach.load(Relaxed);
+        while old < units {
+            match self.reach.cmpxchg(old, units, Relaxed) {
+                Ok(_) => return,
+                Err(now) => old = now,
+            }
+        }
+    }
+
+    /// Returns the objects, by number, of the areas that may contain `unit`.
+    #[inline(always)]
+    fn objects_around(&self, unit: usize) -> core::ops::RangeInclusive<usize> {
+        let back = self.reach.load(Relaxed).wrapping_sub(1);
+        self.object_of(unit.saturating_sub(back))..=self.object_of(unit)
     }
 
     /// Claims free units near a random unit.
@@ -312,52 +348,86 @@ impl Block {
     }
 
     /// Returns the busy area that contains `addr`. The caller keeps the block from being freed.
-    ///
-    /// The owner of the area sees its start bits as they were when it became busy, or newer. They do not
-    /// change within the area while it is busy.
     #[inline(always)]
     pub(crate) fn find(&self, addr: usize) -> Option<(AreaPtr, Seen)> {
-        let first = self.starts.at_or_below(self.unit_of(addr)?)?;
-        let (area, seen) = self.objects.look(self.object_of(first))?;
-        seen.contains(addr).then_some((area, seen))
+        let (_, area, seen) = self.object_with(addr)?;
+        Some((area, seen))
+    }
+
+    /// Returns the busy area that contains `addr`, with the number of its object.
+    #[inline(always)]
+    fn object_with(&self, addr: usize) -> Option<(usize, AreaPtr, Seen)> {
+        for object in self.objects_around(self.unit_of(addr)?).rev() {
+            match self.objects.look(object) {
+                Some((area, seen)) if seen.contains(addr) => return Some((object, area, seen)),
+                _ => {}
+            }
+        }
+        None
     }
 
     /// Unlinks the busy area that contains `addr`.
     pub(crate) fn unlink(&self, addr: usize) -> Option<Area<Leaving>> {
-        let first = self.starts.at_or_below(self.unit_of(addr)?)?;
-        self.objects.leave(self.object_of(first), addr)
+        let (object, _, seen) = self.object_with(addr)?;
+        self.objects.leave(object, seen)
     }
 
-    /// Calls `what` with the object and the first address of each area that is not free, from the one at
-    /// `addr` on. Returns its first [`Some`].
-    fn next_start<T>(&self, addr: usize, what: impl Fn(usize, usize) -> Option<T>) -> Option<T> {
+    /// Returns the objects, by number, of all areas that end above `addr`, and perhaps others before them.
+    fn objects_from(&self, addr: usize) -> Option<core::ops::Range<usize>> {
         let unit = self.unit_of(addr.max(self.start()))?;
-        let mut from = self.starts.at_or_below(unit).unwrap_or(unit);
-        let starts = self.starts.words();
-        loop {
-            let first = bits::next_set(&starts, from)?;
-            if let Some(found) = what(self.object_of(first), self.address_of(first)) {
-                return Some(found);
-            }
-            from = first.saturating_add(1);
-        }
+        Some(*self.objects_around(unit).start()..self.objects.len())
     }
 
     /// Returns the lowest busy area that ends above `addr`.
     pub(crate) fn next_busy(&self, addr: usize) -> Option<(AreaPtr, Seen)> {
-        self.next_start(addr, |object, start| {
-            let (area, seen) = self.objects.look(object)?;
-            (seen.span().first() == start && seen.span().last() >= addr).then_some((area, seen))
-        })
+        self.objects_from(addr)?
+            .filter_map(|object| self.objects.look(object))
+            .find(|(_, seen)| seen.span().last() >= addr)
     }
 
     /// Returns the lowest area that ends above `addr` and is neither busy nor free.
     pub(crate) fn next_lazy(&self, addr: usize) -> Option<Span> {
-        self.next_start(addr, |object, start| {
-            let span = self.objects.not_busy(object)?;
-            let inside = self.span().is_some_and(|block| block.covers(span));
-            (inside && span.first() == start && span.last() >= addr).then_some(span)
+        let waiting = self.waiting();
+        let mut end = self.start();
+        // Begin with the first object: `end` must be known.
+        for object in 0..self.objects.len() {
+            if let Some(span) = self.not_busy(object, &waiting, end) {
+                if span.last() >= addr {
+                    return Some(span);
+                }
+                end = self.end_of(span);
+            }
+        }
+        None
+    }
+
+    /// Returns the end of the units of an area.
+    fn end_of(&self, span: Span) -> usize {
+        let units = self.units_for(span.size());
+        span.first()
+            .wrapping_add(units.wrapping_shl(self.unit_shift))
+    }
+
+    /// Returns the units that wait for a TLB flush.
+    fn waiting(&self) -> Words {
+        let (lazy, flushing) = (self.lazy.words(), self.flushing.words());
+        core::array::from_fn(|index| {
+            let of = |words: &Words| words.get(index).copied().unwrap_or(0);
+            of(&lazy) | of(&flushing)
         })
+    }
+
+    /// Returns the area of an object if it is neither busy nor free. `waiting` are the units that wait for
+    /// a flush; `end` is the end of the units of the last such area before it.
+    ///
+    /// Objects keep their bounds after their units became free, and the first unit may then wait for a flush
+    /// as a part of another area. That one starts before it, or it would have this object: so `end` tells.
+    fn not_busy(&self, object: usize, waiting: &Words, end: usize) -> Option<Span> {
+        let (span, is_unlinked) = self.objects.not_busy(object)?;
+        let unit = self.unit_of(span.first())?;
+        let inside = self.span().is_some_and(|block| block.covers(span));
+        let is_lazy = bits::has(waiting, unit) && span.first() >= end;
+        (inside && self.object_of(unit) == object && (is_unlinked || is_lazy)).then_some(span)
     }
 
     /// Returns the first unit of an area of this block and the number of units reserved for it.
@@ -390,9 +460,6 @@ impl Block {
 
     /// Makes units free that the caller owns.
     fn make_free(&self, words: &Words) {
-        let starts = bits::and(&self.starts.words(), words);
-        // The caller owns the units, so nobody else changes their start bits.
-        self.starts.clear_words(&starts);
         self.free.set_words(words);
         // Relaxed: only a hint; a claim that fails from there searches all words.
         let first = words.iter().position(|&word| word != 0).unwrap_or(0);
@@ -410,7 +477,6 @@ impl Block {
         Some(Taken {
             cover: Span::from_bounds(self.address_of(first), self.address_of(end))?,
             units: bits::weight(&words),
-            areas: bits::weight(&bits::and(&words, &self.starts.words())),
         })
     }
 
@@ -452,8 +518,8 @@ impl Block {
         self.objects.are_vacant()
     }
 
-    fn all_words(&self) -> [Words; 4] {
-        [&self.flushing, &self.lazy, &self.free, &self.starts].map(Map::words)
+    fn all_words(&self) -> [Words; 3] {
+        [&self.flushing, &self.lazy, &self.free].map(Map::words)
     }
 
     /// Checks the invariants and counts the areas. `quiet` says that nobody else changes the block.
@@ -478,46 +544,51 @@ impl Block {
         Ok(Contents::default())
     }
 
-    fn check(&self, words: &[Words; 4], quiet: bool) -> (Contents, bool) {
-        let [flushing, lazy, free, starts] = words;
+    fn check(&self, words: &[Words; 3], quiet: bool) -> (Contents, bool) {
+        let [flushing, lazy, free] = words;
         let mut contents = Contents::default();
         let mut sane = true;
-        for (index, &free) in free.iter().enumerate() {
+        let mut waiting = [0; bits::WORDS];
+        for (index, (&free, waiting)) in free.iter().zip(&mut waiting).enumerate() {
             let of = |words: &Words| words.get(index).copied().unwrap_or(0);
-            sane &= of(lazy) & free == 0;
-            sane &= of(flushing) & free == 0;
             sane &= of(lazy) & of(flushing) == 0;
-            sane &= of(starts) & free == 0;
+            *waiting = of(lazy) | of(flushing);
+            sane &= *waiting & free == 0;
         }
         let mut covered = 0_usize;
-        let mut end = 0;
-        let mut from = 0;
-        while let Some(first) = bits::next_set(starts, from) {
-            from = first.saturating_add(1);
-            let object = self.object_of(first);
+        let mut end = self.start();
+        for object in 0..self.objects.len() {
             let span = match self.objects.look(object) {
                 Some((_, seen)) => {
                     contents.busy = contents.busy.wrapping_add(1);
-                    Some(seen.span())
+                    // Only if quiet: the area may have become busy after the words were read.
+                    if quiet {
+                        let unit = self.unit_of(seen.span().first());
+                        sane &= unit.is_some_and(|unit| {
+                            self.object_of(unit) == object
+                                && !bits::has(free, unit)
+                                && !bits::has(&waiting, unit)
+                        });
+                    }
+                    seen.span()
                 }
                 None => {
+                    let Some(span) = self.not_busy(object, &waiting, end) else {
+                        continue;
+                    };
                     contents.unlinked = contents.unlinked.wrapping_add(1);
-                    self.objects.not_busy(object)
+                    span
                 }
             };
-            let units = self.units_for(span.map_or(0, Span::size));
-            // An area that is just becoming busy may still have the bounds of the object's last user.
             if quiet {
-                sane &= first >= end;
-                sane &= span.is_some_and(|span| span.first() == self.address_of(first));
+                sane &= span.first() >= end;
             }
-            end = first.saturating_add(units);
-            covered = covered.wrapping_add(units);
+            end = self.end_of(span);
+            covered = covered.wrapping_add(self.units_for(span.size()));
         }
         if quiet {
-            sane &= end <= UNITS;
-            // Only if quiet: a purge that has taken one word of an area and not yet the next leaves lazy
-            // units without a start.
+            let size = end.wrapping_sub(self.start());
+            sane &= size <= self.size();
             sane &= covered.wrapping_add(bits::weight(free)) == UNITS;
         }
         (contents, sane)

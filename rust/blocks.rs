@@ -9,6 +9,10 @@
 //!
 //! A current block is not in the pool, so no other CPU takes it. A task that has moved to another CPU may
 //! still allocate from the block of its old CPU, which is harmless.
+//!
+//! Blocks take at most a part of the space, and each CPU needs several. If there are too many CPUs for
+//! that, a group of CPUs shares its current blocks: those of the first CPU of the group. When the limit is
+//! reached all the same, blocks that have been current for long without a refill go back to the pool.
 
 use crate::{
     area::{
@@ -27,7 +31,8 @@ use crate::{
         Small,
         BANDS,
         COARSE_SIZE,
-        SIZE, //
+        SIZE,
+        STEPS, //
     },
     dir::{
         Directory,
@@ -46,15 +51,18 @@ use crate::{
         self,
         Tlb, //
     },
+    per_cpu::CacheAligned,
     percpu::{
         Cpu,
-        Cpus, //
+        Cpus,
+        Current, //
     },
     range::{
         Span,
         PAGE_SIZE, //
     }, //
 };
+use core::cmp::Ordering;
 use kernel::{
     alloc::Flags,
     prelude::*,
@@ -65,8 +73,9 @@ use kernel::{
     }, //
 };
 
-/// A space with room for fewer blocks has no blocks: a few would leave no room for large areas.
-const MIN_BLOCKS: usize = 64;
+/// A space with room for fewer blocks has no blocks: a few would leave no room for large areas. 128 MiB
+/// have room for 63.
+const MIN_BLOCKS: usize = 48;
 
 /// Blocks take at most 1/`SHARE` of the space.
 const SHARE: usize = 4;
@@ -75,22 +84,44 @@ const SHARE: usize = 4;
 const MAX_REFILL_TRIES: usize = 8;
 
 /// Maximum number of partial blocks per band that a steal tries before the request fails.
-const MAX_STEAL_TRIES: usize = 256;
+const MAX_STEAL_TRIES: usize = 32;
 
-/// Upper bound of the error of `lazy`, in bytes still in per-CPU counts: a quarter of what C allows one
-/// CPU, `lazy_max_pages()` in mm/vmalloc.c.
+/// A block that became current this many epochs ago or more is idle. An epoch ends with a representative
+/// purge.
+const IDLE_EPOCHS: usize = 2;
+
+/// Bytes that `lazy` may miss because they are still in per-CPU counts, for each power of two of the number
+/// of CPUs: a quarter of what C allows, `lazy_max_pages()` in mm/vmalloc.c.
 const LAZY_UNCOUNTED: usize = 8 << 20;
 
-/// Maximum number of lazy pages in a per-CPU count.
-const LAZY_BATCH: usize = 64;
+/// Minimum and maximum of the number of lazy pages in a per-CPU count. With more, CPUs add to the common
+/// count so rarely that its cache line hardly ever moves.
+const LAZY_BATCH: core::ops::RangeInclusive<usize> = 4..=64;
+
+/// Returns the number of lazy pages that each of `cpus` CPUs may have in its own count.
+fn lazy_batch(cpus: usize) -> usize {
+    // CAST: A small number.
+    let steps = cpus.max(1).ilog2() as usize + 1;
+    (LAZY_UNCOUNTED / PAGE_SIZE * steps / cpus.max(1)).clamp(*LAZY_BATCH.start(), *LAZY_BATCH.end())
+}
+
+/// Returns how many CPUs, as a power of two, share current blocks, so that the current blocks of all CPUs
+/// are at most half of the `blocks` blocks that there can be.
+fn group_shift(cpus: usize, blocks: usize) -> u32 {
+    let groups = (blocks / (2 * STEPS)).max(1);
+    cpus.max(1)
+        .div_ceil(groups)
+        .next_power_of_two()
+        .trailing_zeros()
+}
 
 /// Minimum number of empty blocks of a band that a purge keeps.
 const MIN_KEEP: usize = 2;
 
 /// What the pool lock protects, besides the maps `held`, `partial` and `empty` of the directory.
 struct Pool {
-    /// For each band, the index of the block at which the next search starts.
-    cursor: [usize; BANDS],
+    /// For each band, where in the directory the next search starts.
+    cursor: [Position; BANDS],
     /// Number of blocks that exist or are being made.
     live: usize,
     /// Bytes of all blocks, and of the coarse blocks among them.
@@ -104,7 +135,14 @@ struct Pool {
     taken: [usize; BANDS],
     /// For each band, the number of empty blocks that a purge keeps.
     keep: [usize; BANDS],
+    /// Number of representative purges.
+    epoch: usize,
+    /// The epoch in which idle current blocks were last taken back.
+    idle_taken: usize,
 }
+
+/// A place in a walk over the bitmaps of the directory: slot of the part, and bit.
+type Position = (usize, usize);
 
 /// Increments the count of a band.
 fn increment(counts: &mut [usize; BANDS], band: usize) {
@@ -137,8 +175,8 @@ impl Pool {
         self.coarse_bytes = self.coarse_bytes.saturating_sub(coarse_part(bytes));
     }
 
-    /// Lets the next search for room in a block of `band` start at block `from`.
-    fn set_cursor(&mut self, band: usize, from: usize) {
+    /// Lets the next search for room in a block of `band` start at `from`.
+    fn set_cursor(&mut self, band: usize, from: Position) {
         if let Some(cursor) = self.cursor.get_mut(band) {
             *cursor = from;
         }
@@ -152,10 +190,24 @@ pub(crate) struct Blocks {
     /// Maximum number of bytes of all blocks.
     limit: usize,
     /// Estimate of the pages that became lazy since the last purge began, without those in per-CPU counts.
-    lazy: Atomic<usize>,
+    lazy: CacheAligned<Atomic<usize>>,
+    /// Number of areas that all CPUs had retired when the last purge began.
+    retired: CacheAligned<Atomic<usize>>,
     /// A CPU adds its count to `lazy` when it reaches this many pages.
     lazy_batch: usize,
+    /// Each `1 << shift` CPUs share their current fine blocks, and their current coarse ones.
+    group_shifts: [u32; 2],
+    /// Counts what may have made room for a block, or in a block.
+    room: CacheAligned<Atomic<usize>>,
+    /// For fine and for coarse blocks, the value of `room` plus one when a request found neither a block
+    /// with room nor room for a new one.
+    no_room: [Atomic<usize>; 2],
+    /// Number of empty blocks in the pool, changed under its lock.
+    empty: CacheAligned<Atomic<usize>>,
 }
+
+/// A moment at which there may have been room for a block or in a block.
+pub(crate) struct Room(usize);
 
 /// Proof that a purge has taken its lazy pages.
 #[must_use = "pages that are not freed leak"]
@@ -191,7 +243,7 @@ impl Blocks {
         });
         let limit = limit.saturating_mul(SIZE);
         let pool = Pool {
-            cursor: [0; BANDS],
+            cursor: [(0, 0); BANDS],
             live: 0,
             bytes: 0,
             coarse_bytes: 0,
@@ -199,13 +251,26 @@ impl Blocks {
             empty: [0; BANDS],
             taken: [0; BANDS],
             keep: [MIN_KEEP; BANDS],
+            epoch: IDLE_EPOCHS,
+            idle_taken: 0,
         };
+        let cpus = mm::cpu_count();
+        let coarse = if dir.has_coarse() { limit / 2 } else { 0 };
+        let group_shifts = [
+            group_shift(cpus, (limit - coarse) / SIZE),
+            group_shift(cpus, coarse / COARSE_SIZE),
+        ];
         Ok(Self {
             dir,
             pool: Locked::new(pool, c"vmap_rust pool", static_lock_class!())?,
             limit,
-            lazy: Atomic::new(0),
-            lazy_batch: (LAZY_UNCOUNTED / PAGE_SIZE / mm::cpu_count()).min(LAZY_BATCH),
+            lazy: CacheAligned::new(Atomic::new(0)),
+            retired: CacheAligned::new(Atomic::new(0)),
+            lazy_batch: lazy_batch(cpus),
+            group_shifts,
+            room: CacheAligned::new(Atomic::new(0)),
+            no_room: [const { Atomic::new(0) }; 2],
+            empty: CacheAligned::new(Atomic::new(0)),
         })
     }
 
@@ -223,17 +288,28 @@ impl Blocks {
         self.dir.window()
     }
 
-    /// Allocates an area from the current block of this CPU. Takes no lock.
+    /// Returns the CPU whose current blocks CPU `cpu`, on which this runs, uses for `small`.
+    #[inline(always)]
+    fn seat<'a>(&self, cpus: &'a Cpus, cpu: &'a Cpu, small: Small) -> &'a Cpu {
+        match self.group_shifts.get(usize::from(small.is_coarse())) {
+            None | Some(0) => cpu,
+            Some(&shift) => cpus.first_of_group(shift),
+        }
+    }
+
+    /// Allocates an area from the current block of CPU `cpu`, on which this runs. Takes no lock.
     #[inline]
     pub(crate) fn alloc(
         &self,
+        cpus: &Cpus,
         cpu: &Cpu,
         small: Small,
         attributes: &Attributes,
     ) -> Option<AreaPtr> {
+        let seat = self.seat(cpus, cpu, small);
         let rcu = Guard::new();
         // Relaxed: the index is only a hint of which block to ask.
-        let current = cpu.current.get(small.band())?.load(Relaxed);
+        let current = seat.current.get(small.band())?.index.load(Relaxed);
         let block = self.dir.block_in(current.checked_sub(1)?, &rcu)?;
         // The entry may hold another block by now, even one with another index.
         if !block.serves(small) {
@@ -242,21 +318,46 @@ impl Blocks {
         block.alloc(small, attributes)
     }
 
+    /// Notes that there may be room for a block, or in a block, where there was none.
+    pub(crate) fn note_room(&self) {
+        // Relaxed: a request that does not see it yet is served without a block.
+        self.room.add(1, Relaxed);
+    }
+
+    /// Returns whether there may be room for `small` in the pool, or for a new block, as a proof of when
+    /// this was asked. [`None`] if there was none and nothing has changed since.
+    pub(crate) fn may_have_room(&self, small: Small) -> Option<Room> {
+        let now = self.room.load(Relaxed).wrapping_add(1);
+        let none = self.no_room.get(usize::from(small.is_coarse()))?;
+        (none.load(Relaxed) != now).then_some(Room(now))
+    }
+
+    /// Notes that there is no room for `small`: not in the pool, and not for a new block.
+    #[cold]
+    pub(crate) fn note_no_room(&self, small: Small, room: Room) {
+        if let Some(none) = self.no_room.get(usize::from(small.is_coarse())) {
+            // Relaxed: what made room after `room` was asked for has changed the count, or will.
+            none.store(room.0, Relaxed);
+        }
+    }
+
     /// Allocates an area from a block in the pool, which becomes the current block of the band. Spins.
     pub(crate) fn refill(
         &self,
-        cpu: &Cpu,
+        cpus: &Cpus,
         small: Small,
         attributes: &Attributes,
     ) -> Option<AreaPtr> {
+        let cpu = cpus.here();
         let mut pool = self.pool.lock();
         // Another task on this CPU may have refilled it meanwhile.
-        if let Some(area) = self.alloc(cpu, small, attributes) {
+        if let Some(area) = self.alloc(cpus, cpu, small, attributes) {
             return Some(area);
         }
         let (index, area) =
             self.take_partial(&mut pool, small.band(), small, attributes, MAX_REFILL_TRIES)?;
-        self.make_current(&mut pool, cpu, small.band(), index);
+        let seat = self.seat(cpus, cpu, small);
+        self.make_current(&mut pool, seat, small.band(), index);
         cpu.counters.refill.one();
         Some(area)
     }
@@ -271,12 +372,13 @@ impl Blocks {
     ) -> Option<AreaPtr> {
         self.return_current(cpus);
         let cpu = cpus.here();
-        let mut pool = self.pool.lock();
         for band in small.bands().rev() {
-            pool.set_cursor(band, 0);
+            let mut pool = self.pool.lock();
+            pool.set_cursor(band, (0, 0));
             let found = self.take_partial(&mut pool, band, small, attributes, MAX_STEAL_TRIES);
             if let Some((index, area)) = found {
-                self.make_current(&mut pool, cpu, band, index);
+                let seat = self.seat(cpus, cpu, small);
+                self.make_current(&mut pool, seat, band, index);
                 cpu.counters.steal.one();
                 return Some(area);
             }
@@ -294,17 +396,17 @@ impl Blocks {
         tries: usize,
     ) -> Option<(usize, AreaPtr)> {
         if pool.partial.get(band).copied()? == 0 {
-            pool.set_cursor(band, 0);
+            pool.set_cursor(band, (0, 0));
             return None;
         }
         let rcu = Guard::new();
         let mut from = pool.cursor.get(band).copied()?;
         for _ in 0..tries {
-            let Some(index) = self.next_partial(band, from) else {
-                from = 0;
+            let Some(((slot, bit), index)) = self.next_partial(band, from) else {
+                from = (0, 0);
                 break;
             };
-            from = index.saturating_add(1);
+            from = (slot, bit.saturating_add(1));
             let block = self.dir.block(index, &rcu);
             let Some(block) = block.filter(|block| block.serves(small)) else {
                 continue;
@@ -312,7 +414,7 @@ impl Blocks {
             if let Some(area) = block.alloc(small, attributes) {
                 self.mark_held(pool, index);
                 increment(&mut pool.taken, band);
-                pool.set_cursor(band, 0);
+                pool.set_cursor(band, (0, 0));
                 return Some((index, area));
             }
         }
@@ -321,17 +423,18 @@ impl Blocks {
         None
     }
 
-    /// Returns the index of the lowest block in the pool, from `from` on, with room for the band.
-    fn next_partial(&self, band: usize, from: usize) -> Option<usize> {
-        for (first, maps) in self.dir.all_maps() {
-            let start = match from.checked_sub(first) {
-                Some(bit) if bit >= UNITS => continue,
-                Some(bit) => bit,
-                None => 0,
+    /// Returns the place and the index of the first block in the pool, from `from` on, with room for the
+    /// band.
+    fn next_partial(&self, band: usize, from: Position) -> Option<(Position, usize)> {
+        for (slot, first, maps) in self.dir.all_maps() {
+            let start = match slot.cmp(&from.0) {
+                Ordering::Less => continue,
+                Ordering::Equal => from.1,
+                Ordering::Greater => 0,
             };
             let found = bits::next_set(&maps.partial.get(band)?.words(), start);
             if let Some(bit) = found {
-                return first.checked_add(bit);
+                return Some(((slot, bit), first.checked_add(bit)?));
             }
         }
         None
@@ -352,7 +455,10 @@ impl Blocks {
                 map.clear_bit(bit);
                 *partial_count = partial_count.saturating_sub(1);
                 // An empty block is also partial.
-                *empty_count = empty_count.saturating_sub(usize::from(empty));
+                if empty {
+                    *empty_count = empty_count.saturating_sub(1);
+                    self.empty.fetch_sub(1, Relaxed);
+                }
             }
         }
         if !maps.held.has(bit) {
@@ -384,21 +490,25 @@ impl Blocks {
             if !partial.has(bit) && block.is_useful() {
                 partial.set_bit(bit);
                 increment(&mut pool.partial, block.band());
+                self.note_room();
             }
         }
         if !maps.empty.has(bit) && block.is_empty() {
             maps.empty.set_bit(bit);
             increment(&mut pool.empty, block.band());
+            self.empty.add(1, Relaxed);
+            self.note_room();
         }
     }
 
-    /// Makes a held block the current block, and returns the previous one to the pool.
-    fn make_current(&self, pool: &mut Pool, cpu: &Cpu, band: usize, index: usize) {
-        let Some(current) = cpu.current.get(band) else {
+    /// Makes a held block the current block of `seat`, and returns the previous one to the pool.
+    fn make_current(&self, pool: &mut Pool, seat: &Cpu, band: usize, index: usize) {
+        let Some(current) = seat.current.get(band) else {
             return;
         };
-        // Relaxed: readers use it as a hint. It is written only under the pool lock.
-        let before = current.xchg(index.wrapping_add(1), Relaxed);
+        // Relaxed, here and below: readers use it as a hint. It is written only under the pool lock.
+        current.since.store(pool.epoch, Relaxed);
+        let before = current.index.xchg(index.wrapping_add(1), Relaxed);
         if let Some(before) = before.checked_sub(1) {
             self.return_to_pool(pool, before);
         }
@@ -406,11 +516,33 @@ impl Blocks {
 
     /// Returns the current blocks of all CPUs to the pool, including CPUs that are offline.
     pub(crate) fn return_current(&self, cpus: &Cpus) {
+        self.return_if(cpus, |_| true);
+    }
+
+    /// Returns current blocks that are idle to the pool, at most once in an epoch.
+    pub(crate) fn return_idle(&self, cpus: &Cpus) {
+        let mut pool = self.pool.lock();
+        let epoch = pool.epoch;
+        if core::mem::replace(&mut pool.idle_taken, epoch) != epoch {
+            drop(pool);
+            // A CPU that still uses its block takes it again with the next refill.
+            self.return_if(cpus, |current| {
+                epoch.wrapping_sub(current.since.load(Relaxed)) >= IDLE_EPOCHS
+            });
+        }
+    }
+
+    /// Returns the current blocks for which `which` is true to the pool.
+    fn return_if(&self, cpus: &Cpus, which: impl Fn(&Current) -> bool) {
         for cpu in cpus.iter() {
+            let is_meant = |current: &&Current| current.index.load(Relaxed) != 0 && which(current);
+            // Most CPUs have none: do not take the lock for them.
+            if !cpu.current.iter().any(|current| is_meant(&current)) {
+                continue;
+            }
             let mut pool = self.pool.lock();
-            for current in &cpu.current {
-                // Relaxed: readers use it as a hint. It is written only under the pool lock.
-                if let Some(index) = current.xchg(0, Relaxed).checked_sub(1) {
+            for current in cpu.current.iter().filter(is_meant) {
+                if let Some(index) = current.index.xchg(0, Relaxed).checked_sub(1) {
                     self.return_to_pool(&mut pool, index);
                 }
             }
@@ -442,17 +574,24 @@ impl Blocks {
             .is_some_and(|index| self.dir.is_prepared(index))
     }
 
-    /// Creates a part of the directory for a block at `addr`. Sleeps if `flags` allow it.
+    /// Creates a part of the directory for a block at `addr`. Fails with `EBUSY` if there can be none. Sleeps
+    /// if `flags` allow it.
     pub(crate) fn prepare(&self, addr: usize, flags: Flags) -> Result {
         self.dir
             .prepare(self.dir.index_of(addr).ok_or(EINVAL)?, flags)
+    }
+
+    /// Returns the lowest address above `addr` at which there can be blocks when [`Blocks::prepare`] has
+    /// failed with `EBUSY` for `addr`.
+    pub(crate) fn next_usable(&self, addr: usize) -> Option<usize> {
+        self.dir.next_usable(addr)
     }
 
     /// Inserts a new block, whose range is reserved, makes it the current block, and allocates an area
     /// from it. Returns the block if its place is taken.
     pub(crate) fn adopt(
         &self,
-        cpu: &Cpu,
+        cpus: &Cpus,
         block: GraceBox<Block>,
         small: Small,
         attributes: &Attributes,
@@ -470,7 +609,9 @@ impl Blocks {
             // Few others can have allocated from the block yet, so there is room.
             block.alloc(small, attributes)
         });
-        self.make_current(&mut pool, cpu, small.band(), index);
+        let cpu = cpus.here();
+        let seat = self.seat(cpus, cpu, small);
+        self.make_current(&mut pool, seat, small.band(), index);
         cpu.counters.block_new.one();
         cpu.counters.refill.one();
         Ok(area)
@@ -512,34 +653,28 @@ impl Blocks {
         found.next_lazy(addr)
     }
 
-    /// Returns a block with its index.
-    fn with_index<'a>(&self, block: &'a Block) -> Option<(usize, &'a Block)> {
-        Some((self.dir.index_of(block.start())?, block))
-    }
-
-    /// Makes an unmapped area of a block lazy. Returns about how many pages are lazy. Any context.
+    /// Makes an unmapped area of a block lazy. Returns about how many pages are lazy, or 0 if that is not to
+    /// be asked now. Any context.
     pub(crate) fn retire(&self, cpu: &Cpu, area: Area<Unlinked>) -> usize {
         let rcu = Guard::new();
         let addr = area.span().map_or(0, Span::first);
-        let found = self.dir.block_at(addr, &rcu);
-        let Some((index, block)) = found.and_then(|block| self.with_index(block)) else {
+        let Some((block, maps, bit)) = self.dir.block_and_maps(addr, &rcu) else {
             // Cannot happen: a block with an area in it stays. The drop of the area reports the leak.
-            return self.lazy.load(Relaxed);
+            return 0;
         };
         let pages = block.retire(area);
-        // `Block::retire()` ends with a full barrier. A purge clears the dirty bit and then takes the lazy
-        // pages, so either this sees the bit clear, or the purge takes the pages.
-        if let Some((maps, bit)) = self.dir.maps(index) {
-            maps.dirty.insert(bit);
-        }
+        // `Block::retire()` ends with a full barrier. A purge that clears the dirty bit takes the lazy pages
+        // afterwards, so either this sees the bit clear, or the purge takes the pages.
+        maps.dirty.insert(bit);
         cpu.counters.retire_block.one();
 
         // Relaxed: the count says when to purge, and orders nothing. A load and a store are enough: the
         // next purge corrects what a preempted task gets wrong.
         let here = cpu.lazy.load(Relaxed).saturating_add(pages);
         if here < self.lazy_batch {
+            // The common count is not even read: its cache line would move.
             cpu.lazy.store(here, Relaxed);
-            self.lazy.load(Relaxed)
+            0
         } else {
             cpu.lazy.store(0, Relaxed);
             self.lazy.fetch_add(here, Relaxed).saturating_add(here)
@@ -556,7 +691,7 @@ impl Blocks {
     pub(crate) fn lazy_pages(&self) -> usize {
         let rcu = Guard::new();
         let mut pages = 0_usize;
-        for (first, maps) in self.dir.all_maps() {
+        for (_, first, maps) in self.dir.all_maps() {
             for bit in (0..UNITS).filter(|&bit| maps.dirty.has(bit) || maps.flushing.has(bit)) {
                 let block = self.dir.block(first.wrapping_add(bit), &rcu);
                 pages = pages.wrapping_add(block.map_or(0, Block::lazy_pages));
@@ -569,37 +704,49 @@ impl Blocks {
     pub(crate) fn release(&self, area: Area<Unlinked>) {
         let rcu = Guard::new();
         let addr = area.span().map_or(0, Span::first);
-        let found = self.dir.block_at(addr, &rcu);
-        let Some((index, block)) = found.and_then(|block| self.with_index(block)) else {
+        let Some(block) = self.dir.block_at(addr, &rcu) else {
             return;
         };
+        let index = self.dir.index_of(block.start());
         block.release(area);
         drop(rcu);
-        self.update(&mut self.pool.lock(), index);
+        if let Some(index) = index {
+            self.update(&mut self.pool.lock(), index);
+        }
     }
 
     /// Takes all pages that were retired before the call, and adds them to `plan`. Sleepable context, and
     /// only one purge at a time.
-    pub(crate) fn snapshot(&self, plan: &mut Plan) -> Snapshot {
+    pub(crate) fn snapshot(&self, cpus: &Cpus, plan: &mut Plan) -> Snapshot {
         // Relaxed: the count orders nothing.
         self.lazy.store(0, Relaxed);
         let mut units = 0_usize;
-        for (first, maps) in self.dir.all_maps() {
-            let dirty = maps.dirty.take();
-            for bit in bits::set_bits(&dirty) {
+        for (_, first, maps) in self.dir.all_maps() {
+            for bit in bits::set_bits(&maps.dirty.words()) {
                 let rcu = Guard::new();
-                let taken = self
-                    .dir
-                    .block(first.wrapping_add(bit), &rcu)
-                    .and_then(Block::snapshot);
+                let block = self.dir.block(first.wrapping_add(bit), &rcu);
+                let mut taken = block.and_then(Block::snapshot);
+                if taken.is_none() {
+                    // It was not used since the last purge, or is gone. A full barrier is between clearing
+                    // the bit and looking again, see `Blocks::retire()`. The bit of a block in use stays set:
+                    // CPUs that retire areas have its cache line and need not fetch it again.
+                    maps.dirty.remove_and_fence(bit);
+                    taken = block.and_then(Block::snapshot);
+                }
                 drop(rcu);
                 if let Some(taken) = taken {
                     maps.flushing.set_bit(bit);
-                    plan.add(taken.cover, taken.areas);
+                    plan.add(taken.cover);
                     units = units.wrapping_add(taken.units);
                 }
                 mm::cond_resched();
             }
+        }
+        if units > 0 {
+            // About: an area is counted after it was retired.
+            let retired = cpus.retired();
+            let before = self.retired.xchg(retired, Relaxed);
+            plan.count(retired.wrapping_sub(before).max(1));
         }
         Snapshot { units }
     }
@@ -626,7 +773,7 @@ impl Blocks {
     /// Calls `what` for each block with pages that the current purge has taken. If `done`, also ends their
     /// purge.
     fn each_flushing(&self, done: bool, what: impl Fn(usize, &Block)) {
-        for (first, maps) in self.dir.all_maps() {
+        for (_, first, maps) in self.dir.all_maps() {
             let flushing = if done {
                 maps.flushing.take()
             } else {
@@ -649,8 +796,9 @@ impl Blocks {
     /// could keep before.
     pub(crate) fn end_purge(&self, is_representative: bool) {
         let mut pool = self.pool.lock();
-        pool.cursor = [0; BANDS];
+        pool.cursor = [(0, 0); BANDS];
         if is_representative {
+            pool.epoch = pool.epoch.wrapping_add(1);
             let taken = core::mem::take(&mut pool.taken);
             for (keep, taken) in pool.keep.iter_mut().zip(taken) {
                 let needed = taken.saturating_add(taken / 4);
@@ -666,7 +814,7 @@ impl Blocks {
         let counts = pool.empty.iter().zip(&pool.keep);
         let mut too_many = counts.map(|(&empty, &keep)| empty > if all { 0 } else { keep });
         let band = too_many.position(|too_many| too_many)?;
-        for (first, maps) in self.dir.all_maps().rev() {
+        for (_, first, maps) in self.dir.all_maps().rev() {
             let partial = maps.partial.get(band)?.words();
             let both = bits::and(&partial, &maps.empty.words());
             let Some(bit) = bits::last_set(&both) else {
@@ -682,6 +830,7 @@ impl Blocks {
                 return None;
             };
             pool.subtract(block.size());
+            self.note_room();
             let removed = self.dir.remove(index);
             // Clear it before another block can have this index.
             maps.held.clear_bit(bit);
@@ -707,9 +856,9 @@ impl Blocks {
         self.update(&mut pool, index);
     }
 
-    /// Returns the number of empty blocks.
+    /// Returns the number of empty blocks. Takes no lock.
     pub(crate) fn empty(&self) -> usize {
-        self.pool.lock().empty.iter().sum()
+        self.empty.load(Relaxed)
     }
 
     /// Returns how many blocks exist, are partial, and are empty.
@@ -741,7 +890,7 @@ impl Blocks {
         let mut held = 0_usize;
         let mut partials = [0_usize; BANDS];
         let (mut live, mut bytes) = (0_usize, 0_usize);
-        for (first, maps) in self.dir.all_maps() {
+        for (_, first, maps) in self.dir.all_maps() {
             for (count, map) in partials.iter_mut().zip(&maps.partial) {
                 *count = count.wrapping_add(bits::weight(&map.words()));
             }
@@ -767,8 +916,8 @@ impl Blocks {
         }
         let mut current = 0_usize;
         for cpu in cpus.iter() {
-            for index in &cpu.current {
-                current = current.wrapping_add(usize::from(index.load(Relaxed) != 0));
+            for index in cpu.current.iter() {
+                current = current.wrapping_add(usize::from(index.index.load(Relaxed) != 0));
             }
         }
         if quiet && (live, bytes) != (pool.live, pool.bytes) {
@@ -786,7 +935,7 @@ impl Blocks {
             return Err(EINVAL);
         }
         let counted: usize = pool.empty.iter().sum();
-        if empty != counted || held != current {
+        if empty != counted || empty != self.empty() || held != current {
             mm::refuse!(
                 "{} empty blocks, counted {}; {} held, {} current",
                 empty,

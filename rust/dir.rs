@@ -4,7 +4,12 @@
 //!
 //! It has two levels, and an entry for each [`SIZE`] bytes, so a lookup takes a few loads with any number
 //! of blocks and CPUs. The index of a block is that of its first entry; a coarse block has several
-//! entries. Each part of the directory also has bitmaps with a bit for each entry, for [`crate::blocks`].
+//! entries. The entries of 1 GiB (with pages of 4 KiB) are one *part* of the directory. Each part also has
+//! bitmaps with a bit for each entry, for [`crate::blocks`].
+//!
+//! Parts are made when a block needs them, and kept in a table of [`MAX_PARTS`] slots. The slot of a part
+//! is its number modulo the number of slots. So blocks can be anywhere in the space, wherever large areas
+//! are, but not in two parts with the same slot.
 //!
 //! A block that was removed from the directory is freed after an RCU grace period, and only if none of its
 //! area objects is in use.
@@ -43,7 +48,7 @@ use kernel::{
 /// Entries of a part.
 const FANOUT: usize = crate::bits::UNITS;
 
-/// Maximum number of parts.
+/// Maximum number of parts; a power of two.
 const MAX_PARTS: usize = 512;
 
 /// Bytes at the start of the space without blocks, for requests with a window there.
@@ -54,6 +59,8 @@ const MIN_COARSE: usize = 64;
 
 /// The lower level of the directory.
 struct Part {
+    /// The index of its first entry, divided by [`FANOUT`].
+    number: usize,
     /// [`FANOUT`] entries, each null or a block that the directory owns.
     entries: KVec<Atomic<*mut c_void>>,
     maps: Maps,
@@ -61,7 +68,8 @@ struct Part {
 
 /// Bitmaps with a bit for each entry of a part. The bit of a block is that of its first entry.
 pub(crate) struct Maps {
-    /// Blocks with lazy pages that no purge has taken.
+    /// Blocks that had lazy pages lately, all those included that have some which no purge has taken. CPUs
+    /// that retire areas read it, so it hardly ever changes.
     pub(crate) dirty: Map,
     /// Blocks with pages that the current purge has taken.
     pub(crate) flushing: Map,
@@ -81,6 +89,7 @@ pub(crate) struct Maps {
 /// - A pointer in `parts` is null or points to a part that lives as long as the directory.
 /// - An entry of a part is null or came from [`GraceBox::into_raw`] of a [`Block`] at the address of the
 ///   entry.
+/// - All entries of a block are in one part, and a part is in the slot of its number.
 /// - The first entry of a block owns its box. The block is freed only when it is in no entry, after a
 ///   grace period.
 pub(crate) struct Directory {
@@ -91,9 +100,10 @@ pub(crate) struct Directory {
     capacity: usize,
     /// Whether there can be coarse blocks.
     coarse: bool,
+    /// The slots. A part is in the slot of its number.
     parts: KVec<Atomic<*mut Part>>,
-    /// All parts that exist are below this one: walks over all parts end here. It only rises.
-    parts_end: Atomic<usize>,
+    /// All slots in use are below this one: walks over all parts end here. It only rises.
+    slots_end: Atomic<usize>,
 }
 
 /// A block that was removed from the directory, and its index. Dropping it frees the memory after an RCU
@@ -119,8 +129,8 @@ impl Directory {
             .wrapping_sub(1)
             .checked_sub(start)
             .map_or(0, |last| last.saturating_add(1));
-        let capacity = (bytes / SIZE).min(FANOUT * MAX_PARTS);
-        let count = capacity.div_ceil(FANOUT);
+        let capacity = bytes / SIZE;
+        let count = capacity.div_ceil(FANOUT).min(MAX_PARTS);
         let mut parts = KVec::with_capacity(count, GFP_NOWAIT)?;
         for _ in 0..count {
             parts.push(Atomic::new(ptr::null_mut()), GFP_NOWAIT)?;
@@ -131,7 +141,7 @@ impl Directory {
             capacity,
             coarse,
             parts,
-            parts_end: Atomic::new(0),
+            slots_end: Atomic::new(0),
         })
     }
 
@@ -143,9 +153,9 @@ impl Directory {
         )
     }
 
-    /// Returns the number of entries, which is the maximum number of fine blocks.
+    /// Returns the maximum number of fine blocks.
     pub(crate) fn capacity(&self) -> usize {
-        self.capacity
+        self.capacity.min(FANOUT * MAX_PARTS)
     }
 
     /// Returns whether there can be coarse blocks.
@@ -158,35 +168,67 @@ impl Directory {
         (addr / SIZE).checked_sub(self.first)
     }
 
-    /// Makes sure that there is a part for block `index`. Sleeps if `flags` allow it.
+    /// Returns the slot for the part of block `index`.
+    #[inline(always)]
+    fn slot(&self, index: usize) -> Option<&Atomic<*mut Part>> {
+        self.parts.get(index / FANOUT % MAX_PARTS)
+    }
+
+    /// Makes sure that there is a part for block `index`. Fails with `EBUSY` if another part has its slot.
+    /// Sleeps if `flags` allow it.
     pub(crate) fn prepare(&self, index: usize, flags: Flags) -> Result {
         if index >= self.capacity {
             return Err(EINVAL);
         }
-        let part = self.parts.get(index / FANOUT).ok_or(EINVAL)?;
         if self.is_prepared(index) {
             return Ok(());
         }
-        let new = KBox::into_raw(KBox::new(Part::new(flags)?, flags)?);
-        self.raise_parts_end((index / FANOUT).wrapping_add(1));
-        // INVARIANT: All entries of the part are null, and it is never freed before the directory.
-        // Full: a release is needed, so that a CPU that finds the part finds it initialized.
-        if part.cmpxchg(ptr::null_mut(), new, Full).is_err() {
-            // SAFETY: The exchange failed, so nobody else has the pointer.
-            drop(unsafe { KBox::from_raw(new) });
+        let number = index / FANOUT;
+        let slot = self.slot(index).ok_or(EINVAL)?;
+        // Relaxed: the exchange below decides.
+        if slot.load(Relaxed).is_null() {
+            let new = KBox::into_raw(KBox::new(Part::new(number, flags)?, flags)?);
+            self.raise_slots_end((number % MAX_PARTS).wrapping_add(1));
+            // INVARIANT: All entries of the part are null, and it is never freed before the directory.
+            // Full: a release is needed, so that a CPU that finds the part finds it initialized.
+            if slot.cmpxchg(ptr::null_mut(), new, Full).is_err() {
+                // SAFETY: The exchange failed, so nobody else has the pointer.
+                drop(unsafe { KBox::from_raw(new) });
+            }
         }
-        Ok(())
+        // Another CPU may have used the slot meanwhile.
+        if self.is_prepared(index) {
+            Ok(())
+        } else {
+            Err(EBUSY)
+        }
     }
 
-    /// Lets walks over all parts include the first `count` parts.
+    /// Returns the first address of the lowest part above that of `addr` which exists or has a free slot.
+    pub(crate) fn next_usable(&self, addr: usize) -> Option<usize> {
+        let number = self.index_of(addr)? / FANOUT;
+        for step in 1..=MAX_PARTS {
+            let index = number.checked_add(step)?.checked_mul(FANOUT)?;
+            if index >= self.capacity {
+                return None;
+            }
+            // Relaxed: `prepare()` looks again.
+            if self.is_prepared(index) || self.slot(index)?.load(Relaxed).is_null() {
+                return self.first.checked_add(index)?.checked_mul(SIZE);
+            }
+        }
+        None
+    }
+
+    /// Lets walks over all parts include the first `count` slots.
     ///
     /// The caller publishes a part afterwards, with a full barrier between, and inserting a block is a
     /// full barrier too. So a purge that begins after an area of the part was retired walks over the part.
-    fn raise_parts_end(&self, count: usize) {
-        let mut old = self.parts_end.load(Relaxed);
+    fn raise_slots_end(&self, count: usize) {
+        let mut old = self.slots_end.load(Relaxed);
         while old < count {
             // Full: orders it before the part is published.
-            match self.parts_end.cmpxchg(old, count, Full) {
+            match self.slots_end.cmpxchg(old, count, Full) {
                 Ok(_) => return,
                 Err(now) => old = now,
             }
@@ -198,12 +240,20 @@ impl Directory {
         self.part(index).is_some()
     }
 
+    /// Returns the part in slot `slot`.
     #[inline(always)]
-    fn part(&self, index: usize) -> Option<&Part> {
+    fn part_in(&self, slot: usize) -> Option<&Part> {
         // Relaxed: all reads of the part depend on the address, see `prepare()`.
-        let part = self.parts.get(index / FANOUT)?.load(Relaxed);
+        let part = self.parts.get(slot)?.load(Relaxed);
         // SAFETY: By the type invariants, the pointer is null or valid as long as `self` is.
         unsafe { part.as_ref() }
+    }
+
+    #[inline(always)]
+    fn part(&self, index: usize) -> Option<&Part> {
+        let number = index / FANOUT;
+        self.part_in(number % MAX_PARTS)
+            .filter(|part| part.number == number)
     }
 
     /// Returns the bitmaps for block `index`, and its bit in them.
@@ -211,12 +261,12 @@ impl Directory {
         Some((&self.part(index)?.maps, index % FANOUT))
     }
 
-    /// Returns the bitmaps of all parts, with the block index of their bit 0.
-    pub(crate) fn all_maps(&self) -> impl DoubleEndedIterator<Item = (usize, &Maps)> {
-        // Relaxed: see `raise_parts_end()`.
-        (0..self.parts_end.load(Relaxed)).filter_map(|part| {
-            let first = part.checked_mul(FANOUT)?;
-            Some((first, self.maps(first)?.0))
+    /// Returns the bitmaps of all parts, with the slot of the part and the block index of bit 0.
+    pub(crate) fn all_maps(&self) -> impl DoubleEndedIterator<Item = (usize, usize, &Maps)> {
+        // Relaxed: see `raise_slots_end()`.
+        (0..self.slots_end.load(Relaxed)).filter_map(|slot| {
+            let part = self.part_in(slot)?;
+            Some((slot, part.number.checked_mul(FANOUT)?, &part.maps))
         })
     }
 
@@ -248,6 +298,24 @@ impl Directory {
         // SAFETY: By the safety requirements and the type invariants, the grace period before the block is
         // freed cannot end while the RCU read lock is held.
         Some(unsafe { GraceBox::<Block>::peek(raw) })
+    }
+
+    /// Returns the block at `addr`, with the bitmaps of its part and its bit in them.
+    #[inline(always)]
+    pub(crate) fn block_and_maps<'a>(
+        &'a self,
+        addr: usize,
+        rcu: &'a Guard,
+    ) -> Option<(&'a Block, &'a Maps, usize)> {
+        let index = self.index_of(addr)?;
+        let part = self.part(index)?;
+        // Relaxed: see `block_in()`.
+        let raw = part.entries.get(index % FANOUT)?.load(Relaxed);
+        // SAFETY: `raw` was in an entry after the RCU read lock was taken, which `rcu` shows.
+        let block = unsafe { Self::peek(raw, rcu) }?;
+        // All entries of a block are in one part.
+        let bit = self.index_of(block.start())? % FANOUT;
+        Some((block, &part.maps, bit))
     }
 
     /// Returns the block at `addr`.
@@ -341,8 +409,14 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        for index in 0..self.capacity {
-            drop(self.remove(index));
+        for slot in 0..self.parts.len() {
+            let Some(number) = self.part_in(slot).map(|part| part.number) else {
+                continue;
+            };
+            let first = number.wrapping_mul(FANOUT);
+            for bit in 0..FANOUT {
+                drop(self.remove(first.wrapping_add(bit)));
+            }
         }
         for part in self.parts.iter() {
             let part = part.load(Relaxed);
@@ -384,12 +458,13 @@ const _: () = {
 };
 
 impl Part {
-    fn new(flags: Flags) -> Result<Self> {
+    fn new(number: usize, flags: Flags) -> Result<Self> {
         let mut entries = KVec::with_capacity(FANOUT, flags)?;
         for _ in 0..FANOUT {
             entries.push(Atomic::new(ptr::null_mut()), flags)?;
         }
         Ok(Self {
+            number,
             entries,
             maps: Maps::new(),
         })

@@ -328,15 +328,13 @@ unsafe extern "C" fn count() -> usize {
     space().map_or(0, |space| space.space().reclaimable())
 }
 
-/// Drains cached ranges and empty blocks.
+/// Drains about `nr` cached ranges and empty blocks. Returns how many were freed.
 ///
 /// # Safety
 ///
 /// Sleepable context.
-unsafe extern "C" fn drain() {
-    if let Some(space) = space() {
-        space.space().drain_for_reclaim();
-    }
+unsafe extern "C" fn drain(nr: usize) -> usize {
+    space().map_or(0, |space| space.space().drain_for_reclaim(nr))
 }
 
 /// Returns whether all invariants hold, and reports those that do not. True if this allocator is not in

@@ -42,9 +42,13 @@ impl Plan {
         }
     }
 
-    /// Adds `span`, which contains `areas` lazily freed areas.
-    pub(crate) fn add(&mut self, span: Span, areas: usize) {
+    /// Counts `areas` lazily freed areas.
+    pub(crate) fn count(&mut self, areas: usize) {
         self.areas = self.areas.wrapping_add(areas);
+    }
+
+    /// Adds a range to flush.
+    pub(crate) fn add(&mut self, span: Span) {
         self.cover = Some(self.cover.map_or(span, |cover| cover.join(span)));
     }
 

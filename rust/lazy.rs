@@ -147,7 +147,8 @@ impl LazySet {
                 continue;
             };
             let taken = lists.areas.take();
-            plan.add(cover, taken.len());
+            plan.add(cover);
+            plan.count(taken.len());
             areas = areas.wrapping_add(taken.len());
             lists.flushing.append(taken);
         }

@@ -152,6 +152,7 @@ impl<E: Entry> Tree<E> {
             state: new_state(self.tree.get(), 0, 0),
             gap: None,
             steps: 0,
+            spares_reserves: false,
             _not_send: NotThreadSafe,
         }
     }
@@ -208,6 +209,8 @@ pub(crate) struct Guard<'tree, E: Entry> {
     gap: Option<Span>,
     /// Steps of a search since the lock was taken.
     steps: u32,
+    /// Whether stores may take memory from the reserves, if the task may: reclaim may.
+    spares_reserves: bool,
     _not_send: NotThreadSafe,
 }
 
@@ -262,12 +265,30 @@ impl<E: Entry> Guard<'_, E> {
         Some((Span::new(self.state.index, self.state.last)?, entry))
     }
 
+    /// Lets stores of this guard fail rather than take memory from the reserves. `mas_store()` allocates with
+    /// `GFP_NOWAIT`, which may take it from there in a task that reclaims memory.
+    pub(crate) fn spare_reserves(&mut self) {
+        self.spares_reserves = true;
+    }
+
     /// Stores `raw` at all addresses of `span`.
     fn store(&mut self, span: Span, raw: *mut c_void) -> Result<(), StoreError> {
         self.gap = None;
         // Always start at the root: a store that continues at a leaf allocates too many nodes and misses
         // spanning writes of the last slot (see `mas_erase()`).
+        let spares_reserves = self.spares_reserves;
         let state = self.start_at(span.first(), span.last());
+        if spares_reserves {
+            // SAFETY: By the type invariants, the lock is held and the state is for the tree.
+            return match unsafe { bindings::mas_preallocate(state, raw, Gfp::RECLAIM.as_raw()) } {
+                0 => {
+                    // SAFETY: As above, and the state has the nodes for storing `raw`.
+                    unsafe { bindings::mas_store_prealloc(state, raw) };
+                    Ok(())
+                }
+                _ => Err(StoreError::NoMemory),
+            };
+        }
         // SAFETY: By the type invariants, the lock is held and the state is for the tree.
         unsafe { bindings::mas_store(state, raw) };
         if self.state.status == bindings::maple_status_ma_error {

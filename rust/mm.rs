@@ -22,6 +22,10 @@ impl Gfp {
     /// Neither wait for memory nor warn.
     pub(crate) const NOWAIT: Self = Self(bindings::GFP_NOWAIT);
 
+    /// Neither wait for memory nor take it from the reserves, which a task that reclaims memory may.
+    pub(crate) const RECLAIM: Self =
+        Self(bindings::GFP_NOWAIT | 1 << bindings::___GFP_NOMEMALLOC_BIT);
+
     /// Allow sleeping.
     #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
     pub(crate) const KERNEL: Self = Self(bindings::GFP_KERNEL);

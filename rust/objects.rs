@@ -11,8 +11,7 @@ use crate::area::{
     AreaPtr,
     Leaving,
     New,
-    Seen,
-    Use, //
+    Seen, //
 };
 use crate::range::Span;
 use core::{
@@ -123,31 +122,29 @@ impl Objects {
         Some((ptr, unsafe { ptr.look() }?))
     }
 
-    /// Unlinks the busy area at object `index` if it contains `addr`.
-    pub(crate) fn leave(&self, index: usize, addr: usize) -> Option<Area<Leaving>> {
-        let (ptr, seen) = self.look(index)?;
-        if !seen.contains(addr) {
-            return None;
-        }
+    /// Returns the number of objects.
+    pub(crate) fn len(&self) -> usize {
+        self.chunks.iter().map(|chunk| chunk.len()).sum()
+    }
+
+    /// Unlinks the busy area at object `index` if its user is still the one in `seen`.
+    pub(crate) fn leave(&self, index: usize, seen: Seen) -> Option<Area<Leaving>> {
+        let ptr = self.ptr(index)?;
         // SAFETY: By the type invariants, the memory is an area object, and it lives as long as `self`.
         unsafe { ptr.leave(seen) }
     }
 
-    /// Returns the bounds of the area at object `index` if it is not busy.
-    pub(crate) fn not_busy(&self, index: usize) -> Option<Span> {
+    /// Returns the bounds of the area at object `index` if it is not busy, and whether it is unlinked. If it
+    /// is not, the bounds are those of the last user.
+    pub(crate) fn not_busy(&self, index: usize) -> Option<(Span, bool)> {
         let ptr = self.ptr(index)?;
         // SAFETY: By the type invariants, the memory is an area object, and it lives as long as `self`.
-        if unsafe { ptr.what() } == Use::Busy {
-            return None;
-        }
-        // SAFETY: By the type invariants, the memory is an area object, and it lives as long as `self`.
-        unsafe { ptr.bounds() }
+        unsafe { ptr.not_busy() }
     }
 
     /// Returns whether nobody uses any object.
     pub(crate) fn are_vacant(&self) -> bool {
-        let count = self.chunks.iter().map(|chunk| chunk.len()).sum();
-        (0..count).all(|index| match self.ptr(index) {
+        (0..self.len()).all(|index| match self.ptr(index) {
             // SAFETY: By the type invariants, the memory is an area object, and it lives as long as
             // `self`.
             Some(ptr) => unsafe { ptr.is_vacant() },

@@ -95,9 +95,12 @@ impl<T> PerCpu<T> {
             .unwrap_or(&self.first)
     }
 
-    /// Returns the value with number `index`. The first one has none here.
+    /// Returns the value with number `index`.
     fn slot(&self, index: usize) -> Option<&T> {
-        self.others.get(index.checked_sub(1)?).map(|slot| &***slot)
+        match index.checked_sub(1) {
+            None => Some(&self.first),
+            Some(other) => self.others.get(other).map(|slot| &***slot),
+        }
     }
 
     /// Returns all values, in the order of the CPUs.

@@ -4,7 +4,11 @@
 
 use crate::{
     block::BANDS,
-    per_cpu::PerCpu,
+    mm,
+    per_cpu::{
+        CacheAligned,
+        PerCpu, //
+    },
     stats::{
         Counters,
         Totals, //
@@ -15,10 +19,18 @@ use kernel::{
     sync::atomic::Atomic, //
 };
 
+/// A current block.
+pub(crate) struct Current {
+    /// The index of the block plus one; 0 if there is none. Changes under the lock of the pool.
+    pub(crate) index: Atomic<usize>,
+    /// The epoch of the pool in which it became current.
+    pub(crate) since: Atomic<usize>,
+}
+
 /// The state of one CPU.
 pub(crate) struct Cpu {
-    /// For each band, the index of the current block plus one; 0 if there is none.
-    pub(crate) current: [Atomic<usize>; BANDS],
+    /// The current block for each band. Other CPUs may use them, too: see [`crate::blocks`].
+    pub(crate) current: CacheAligned<[Current; BANDS]>,
     /// Estimate of the lazy pages that this CPU has not yet added to the total of all CPUs.
     pub(crate) lazy: Atomic<usize>,
     pub(crate) counters: Counters,
@@ -27,7 +39,10 @@ pub(crate) struct Cpu {
 impl Cpu {
     fn new() -> Self {
         Self {
-            current: core::array::from_fn(|_| Atomic::new(0)),
+            current: CacheAligned::new(core::array::from_fn(|_| Current {
+                index: Atomic::new(0),
+                since: Atomic::new(0),
+            })),
             lazy: Atomic::new(0),
             counters: Counters::new(),
         }
@@ -48,9 +63,24 @@ impl Cpus {
         self.0.here()
     }
 
+    /// Returns the state of the first CPU of a group of `1 << shift` CPUs, that of the CPU on which this
+    /// runs.
+    #[cold]
+    pub(crate) fn first_of_group(&self, shift: u32) -> &Cpu {
+        self.0
+            .get(mm::cpu_hint().wrapping_shr(shift).wrapping_shl(shift))
+    }
+
     /// Returns the states of all CPUs.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Cpu> {
         self.0.iter()
+    }
+
+    /// Returns how many areas of blocks all CPUs have retired. Wraps around.
+    pub(crate) fn retired(&self) -> usize {
+        self.iter().fold(0, |sum, cpu| {
+            sum.wrapping_add(cpu.counters.retire_block.get())
+        })
     }
 
     /// Returns the sums of the counters of all CPUs.

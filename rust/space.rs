@@ -75,7 +75,11 @@ use crate::{
 };
 use kernel::{
     prelude::*,
-    static_lock_class, //
+    static_lock_class,
+    sync::atomic::{
+        Atomic,
+        Relaxed, //
+    }, //
 };
 
 /// Entries read while the tree lock is held once. Each is a walk from the root.
@@ -84,8 +88,8 @@ const LOOKS: usize = 16;
 /// Freed areas handled between two calls of `cond_resched()`.
 const BATCH: usize = 32;
 
-/// Maximum number of cached ranges that a request without sleeping drains to make room.
-const MAX_ATOMIC: usize = 256;
+/// Maximum number of cached ranges, and of empty blocks, that a request without sleeping drains to make room.
+const MAX_ATOMIC: usize = 32;
 
 /// A purge of fewer large areas than 1/8 of the cached ranges says nothing about demand.
 const TRIM_MIN_FRACTION: usize = 8;
@@ -96,6 +100,60 @@ const MAX_CACHED: usize = 8192;
 /// Maximum number of searches for one request. A search is repeated after memory was allocated without the
 /// lock, because others may have changed the tree meanwhile.
 const MAX_RETRIES: u32 = 16;
+
+/// How much to drain, and how.
+#[derive(Clone, Copy)]
+struct Budget {
+    /// Maximum number of cached ranges, and of empty blocks, to look at.
+    most: usize,
+    /// For memory to change the tree.
+    gfp: Gfp,
+    /// Whether the context is sleepable.
+    may_sleep: bool,
+    /// Whether memory is short, so that the reserves must not be used.
+    is_reclaim: bool,
+}
+
+impl Budget {
+    /// Everything, in sleepable context, without waiting for memory.
+    const ALL: Self = Self {
+        most: usize::MAX,
+        gfp: Gfp::NOWAIT,
+        may_sleep: true,
+        is_reclaim: false,
+    };
+
+    /// What a request with `gfp` may spend when it found no room.
+    fn of_request(gfp: Gfp) -> Self {
+        let may_sleep = gfp.may_block();
+        Self {
+            most: if may_sleep { usize::MAX } else { MAX_ATOMIC },
+            gfp,
+            may_sleep,
+            is_reclaim: false,
+        }
+    }
+
+    /// At most `most`, in memory reclaim.
+    fn of_reclaim(most: usize) -> Self {
+        Self {
+            most,
+            gfp: Gfp::RECLAIM,
+            may_sleep: true,
+            is_reclaim: true,
+        }
+    }
+
+    /// At most `most`, in any context.
+    const fn atomic(most: usize) -> Self {
+        Self {
+            most,
+            gfp: Gfp::NOWAIT,
+            may_sleep: false,
+            is_reclaim: false,
+        }
+    }
+}
 
 /// A request for an area.
 pub(crate) struct Request {
@@ -124,6 +182,8 @@ pub(crate) struct Space<T: Tlb> {
     pins: Pins,
     /// Blocks and cached ranges serve only requests for exactly this window.
     home: Span,
+    /// Not 0 if the cache may have ranges outside `home`, which could not be freed for lack of memory.
+    has_strays: Atomic<usize>,
 }
 
 /// Why a search and store under the lock failed.
@@ -151,6 +211,7 @@ impl<T: Tlb> Space<T> {
             lazy: LazySet::new()?,
             pins: Pins::new()?,
             home,
+            has_strays: Atomic::new(0),
         })
     }
 
@@ -165,7 +226,8 @@ impl<T: Tlb> Space<T> {
         };
         let cpu = self.cpus.here();
         if let Some(small) = small {
-            if let Some(area) = self.blocks.alloc(cpu, small, &req.attributes) {
+            let area = self.blocks.alloc(&self.cpus, cpu, small, &req.attributes);
+            if let Some(area) = area {
                 cpu.counters.hit.one();
                 return Ok(area);
             }
@@ -202,8 +264,7 @@ impl<T: Tlb> Space<T> {
             counters.no_memory.one();
             return Err(ENOMEM);
         };
-        // Draining cached ranges and empty blocks makes room.
-        if self.drain(req.gfp) > 0 {
+        if self.can_drain_help(req.window) && self.drain(req.gfp) > 0 {
             if let Some(area) = small.and_then(|small| self.alloc_refilled(req, small)) {
                 return Ok(area);
             }
@@ -218,19 +279,29 @@ impl<T: Tlb> Space<T> {
     /// Serves a request from a block in the pool, or from a new block, which becomes the current one.
     #[inline(never)]
     fn alloc_refilled(&self, req: &Request, small: Small) -> Option<AreaPtr> {
-        let cpu = self.cpus.here();
-        let area = self.blocks.refill(cpu, small, &req.attributes);
+        let room = self.blocks.may_have_room(small)?;
+        let area = self.blocks.refill(&self.cpus, small, &req.attributes);
         if area.is_some() {
             return area;
         }
-        if !self.blocks.reserve(small.block_size()) {
+        if !self.reserve_block(small) {
+            self.blocks.note_no_room(small, room);
             return None;
         }
-        let Some(block) = self.new_block(small, req.gfp) else {
-            self.blocks.unreserve(small.block_size());
-            return None;
+        let block = match self.new_block(small, req.gfp) {
+            Ok(block) => block,
+            Err(miss) => {
+                self.blocks.unreserve(small.block_size());
+                if let Miss::NoRoom = miss {
+                    self.blocks.note_no_room(small, room);
+                }
+                return None;
+            }
         };
-        match self.blocks.adopt(cpu, block, small, &req.attributes) {
+        match self
+            .blocks
+            .adopt(&self.cpus, block, small, &req.attributes)
+        {
             Ok(area) => area,
             Err(block) => {
                 // Leak the range: it stays reserved, and reuse would not be safe.
@@ -241,46 +312,66 @@ impl<T: Tlb> Space<T> {
         }
     }
 
+    /// Counts a new block for requests like `small`, if the limits allow it. At the limit, blocks of other
+    /// bands that are empty, or idle on other CPUs, make room.
+    fn reserve_block(&self, small: Small) -> bool {
+        if self.blocks.reserve(small.block_size()) {
+            return true;
+        }
+        self.blocks.return_idle(&self.cpus);
+        self.blocks.empty() > 0
+            && self.free_blocks(true, Budget::atomic(1)) > 0
+            && self.blocks.reserve(small.block_size())
+    }
+
     /// Creates a block for requests like `small`, and reserves the lowest free range of its size. Sleeps
     /// if `gfp` allows it.
-    fn new_block(&self, small: Small, gfp: Gfp) -> Option<GraceBox<Block>> {
+    fn new_block(&self, small: Small, gfp: Gfp) -> Result<GraceBox<Block>, Miss> {
         // Allocate memory before the lock is taken.
         let flags = gfp.flags();
-        let mut block = GraceBox::new(
-            Block::new(small.band(), self.tlb.is_randomized(), flags).ok()?,
-            flags,
-        )
-        .ok()?;
-        let (window, size) = (self.blocks.window()?, small.block_size());
+        let block = Block::new(small.band(), self.tlb.is_randomized(), flags);
+        let block = block.and_then(|block| GraceBox::new(block, flags));
+        let mut block = block.map_err(|_| Miss::NoMemory)?;
+        let mut window = self.blocks.window().ok_or(Miss::NoRoom)?;
+        let size = small.block_size();
         let mut table = self.table.lock();
         for _ in 0..MAX_RETRIES {
             // Try the lowest gap first: the gap that a freed block leaves has exactly this size.
-            let span = match lowest_gap_fit(&mut table, window, size, size) {
-                Some(span) => span,
-                None => lowest_fit(&mut table, window, size, size)?,
-            };
+            let span = lowest_gap_fit(&mut table, window, size, size)
+                .or_else(|| lowest_fit(&mut table, window, size, size))
+                .ok_or(Miss::NoRoom)?;
             if !self.blocks.is_prepared(span.first()) {
                 // Allocate memory without the lock. The gap may be taken meanwhile, so search again.
                 drop(table);
-                self.blocks.prepare(span.first(), flags).ok()?;
+                match self.blocks.prepare(span.first(), flags) {
+                    Ok(()) => {}
+                    Err(EBUSY) => {
+                        // There can be no block: search in parts where there can be.
+                        let next = self.blocks.next_usable(span.first());
+                        window = next
+                            .and_then(|next| Span::from_bounds(next, window.end()))
+                            .ok_or(Miss::NoRoom)?;
+                    }
+                    Err(_) => return Err(Miss::NoMemory),
+                }
                 table = self.table.lock();
                 continue;
             }
             match table.reserve_block(span) {
                 Ok(()) => {
                     block.place(span.first());
-                    return Some(block);
+                    return Ok(block);
                 }
-                Err(StoreError::Mismatch) => return None,
+                Err(StoreError::Mismatch) => return Err(Miss::NoRoom),
                 // The lock may have been dropped: search again.
                 Err(StoreError::NoMemory) => {
                     if !table.nomem(gfp) {
-                        return None;
+                        return Err(Miss::NoMemory);
                     }
                 }
             }
         }
-        None
+        Err(Miss::NoMemory)
     }
 
     /// Serves a request from a cached range of its size.
@@ -354,7 +445,7 @@ impl<T: Tlb> Space<T> {
             let mut table = self.table.lock();
             let Some(base) = highest_congruent(&mut table, window, members.clone(), align) else {
                 drop(table);
-                if drained || self.drain(gfp) == 0 {
+                if drained || !self.can_drain_help(window) || self.drain(gfp) == 0 {
                     return Err(EBUSY);
                 }
                 drained = true;
@@ -508,15 +599,15 @@ impl<T: Tlb> Space<T> {
         &self.pins
     }
 
-    /// Makes an unmapped area lazy. Returns about how many pages are lazy. Takes no lock for an area of a
-    /// block.
+    /// Makes an unmapped area lazy. Returns about how many pages are lazy; 0, so that no purge begins, if
+    /// this CPU has counted only few since it was asked last. Takes no lock for an area of a block.
     pub(crate) fn retire(&self, area: Area<Unlinked>) -> usize {
         let cpu = self.cpus.here();
         if area.is_in_block() {
-            return self
-                .blocks
-                .retire(cpu, area)
-                .wrapping_add(self.lazy.pages());
+            return match self.blocks.retire(cpu, area) {
+                0 => 0,
+                pages => pages.wrapping_add(self.lazy.pages()),
+            };
         }
         self.retire_large(area)
     }
@@ -544,13 +635,13 @@ impl<T: Tlb> Space<T> {
     /// Sleepable context, with `vmap_purge_lock` held.
     pub(crate) fn purge(&self, also: Option<Span>, drain: bool) -> usize {
         let mut plan = Plan::new();
-        let pages = self.blocks.snapshot(&mut plan);
+        let pages = self.blocks.snapshot(&self.cpus, &mut plan);
         let areas = self.lazy.snapshot(&mut plan);
         if plan.is_empty() {
             // Flush nothing: vm_unmap_aliases() comes with every change of page attributes, and mostly
             // finds nothing to flush.
             if drain {
-                self.give_back_all(Gfp::NOWAIT, usize::MAX);
+                self.give_back_all(Budget::ALL);
             }
             return 0;
         }
@@ -560,10 +651,10 @@ impl<T: Tlb> Space<T> {
         let cache_representative = areas.areas() > 0
             && areas.areas().saturating_mul(TRIM_MIN_FRACTION) >= self.cache.len();
         if !drain && (cache_representative || blocks_representative) {
-            self.sweep(Gfp::NOWAIT, usize::MAX);
+            self.sweep(Budget::ALL);
         }
         if let (Some(also), true) = (also, purged > 0) {
-            plan.add(also, 0);
+            plan.add(also);
         }
         let flush = plan.run(&self.tlb);
         if purged > 0 {
@@ -574,9 +665,9 @@ impl<T: Tlb> Space<T> {
         self.free_flushed(&areas, pages, &flush, drain);
         self.blocks.end_purge(blocks_representative);
         if drain {
-            self.give_back_all(Gfp::NOWAIT, usize::MAX);
+            self.give_back_all(Budget::ALL);
         } else {
-            self.free_blocks(false, Gfp::NOWAIT, usize::MAX);
+            self.free_blocks(false, Budget::ALL);
         }
         purged
     }
@@ -652,6 +743,9 @@ impl<T: Tlb> Space<T> {
     /// Frees the range of a flushed area, or caches it if there is no memory for freeing it.
     fn put_back(&self, table: &mut TableGuard<'_>, area: Area<Flushed>) {
         if let Err(area) = self.give_back(table, area) {
+            if !area.span().is_some_and(|span| self.home.covers(span)) {
+                self.has_strays.store(1, Relaxed);
+            }
             self.keep(area, None);
         }
     }
@@ -667,6 +761,7 @@ impl<T: Tlb> Space<T> {
             Ok(area) => {
                 drop(area);
                 counters.give_back.one();
+                self.blocks.note_room();
                 Ok(())
             }
             Err((area, StoreError::NoMemory)) => {
@@ -682,38 +777,44 @@ impl<T: Tlb> Space<T> {
         }
     }
 
+    /// Returns whether draining can make room in `window`: blocks and almost all cached ranges are in `home`.
+    fn can_drain_help(&self, window: Span) -> bool {
+        window.first() < self.home.end() && self.home.first() < window.end()
+            || self.has_strays.load(Relaxed) != 0
+    }
+
     /// Drains cached ranges and empty blocks for a request with `gfp` that found no room. Returns how many
     /// were freed.
     fn drain(&self, gfp: Gfp) -> usize {
-        let most = if gfp.may_block() {
-            usize::MAX
-        } else {
-            MAX_ATOMIC
-        };
-        self.give_back_all(gfp, most)
+        self.give_back_all(Budget::of_request(gfp))
     }
 
-    /// Drains all cached ranges and empty blocks during memory reclaim. Sleepable context, but does not
-    /// wait for memory.
-    pub(crate) fn drain_for_reclaim(&self) {
-        self.give_back_all(Gfp::NOWAIT, usize::MAX);
-    }
-
-    /// Frees about `most` cached ranges and `most` empty blocks. Returns how many of both.
-    fn give_back_all(&self, gfp: Gfp, most: usize) -> usize {
+    /// Drains about `most` cached ranges and empty blocks during memory reclaim. Neither waits for memory nor
+    /// takes it from the reserves. Sleepable context. Returns how many were freed.
+    pub(crate) fn drain_for_reclaim(&self, most: usize) -> usize {
+        let swept = self.sweep(Budget::of_reclaim(most));
+        if swept >= most {
+            return swept;
+        }
         self.blocks.return_current(&self.cpus);
-        self.sweep(gfp, most)
-            .wrapping_add(self.free_blocks(true, gfp, most))
+        let rest = Budget::of_reclaim(most.wrapping_sub(swept));
+        swept.wrapping_add(self.free_blocks(true, rest))
     }
 
-    /// Frees cached ranges, one each time it takes the lock, until `most` were looked at. Ranges that need
-    /// more memory than `gfp` allows stay cached. If `most` is `usize::MAX`, only in sleepable context.
-    /// Returns how many were freed.
-    fn sweep(&self, gfp: Gfp, most: usize) -> usize {
+    /// Frees cached ranges and empty blocks, as many of both as `budget` allows. Returns how many of both.
+    fn give_back_all(&self, budget: Budget) -> usize {
+        self.blocks.return_current(&self.cpus);
+        self.sweep(budget)
+            .wrapping_add(self.free_blocks(true, budget))
+    }
+
+    /// Frees cached ranges, one each time it takes the lock. Ends at the first range that needs more memory
+    /// than there is; that one stays cached. Returns how many were freed.
+    fn sweep(&self, budget: Budget) -> usize {
         let mut sweep = Sweep::default();
         let mut given_back = 0_usize;
-        for _ in 0..most {
-            let mut table = self.table.lock();
+        for _ in 0..budget.most {
+            let mut table = self.lock_table(budget);
             // Under the lock: the index and the cache change together.
             let Some(area) = self.cache.sweep(&mut sweep) else {
                 break;
@@ -722,38 +823,50 @@ impl<T: Tlb> Space<T> {
                 Ok(()) => given_back = given_back.wrapping_add(1),
                 Err(area) => {
                     self.cache.put(area, None);
-                    if gfp.may_block() && !table.nomem(gfp) {
+                    if !budget.gfp.may_block() || !table.nomem(budget.gfp) {
                         break;
                     }
                 }
             }
             drop(table);
-            if most == usize::MAX {
+            if budget.may_sleep {
                 mm::cond_resched();
             }
         }
         given_back
     }
 
-    /// Frees at most `most` empty blocks: all of them if `all`, else those above the number to keep. If
-    /// `most` is `usize::MAX`, only in sleepable context. Returns how many were freed.
-    fn free_blocks(&self, all: bool, gfp: Gfp, most: usize) -> usize {
+    /// Locks the index for giving ranges back.
+    fn lock_table(&self, budget: Budget) -> TableGuard<'_> {
+        let mut table = self.table.lock();
+        if budget.is_reclaim {
+            table.spare_reserves();
+        }
+        table
+    }
+
+    /// Frees empty blocks: all of them if `all`, else those above the number to keep. Returns how many were
+    /// freed.
+    fn free_blocks(&self, all: bool, budget: Budget) -> usize {
         let mut freed = 0_usize;
-        while freed < most {
+        while freed < budget.most {
             let Some(removed) = self.blocks.take_empty(all) else {
                 break;
             };
             let Some(span) = removed.span() else {
                 break;
             };
-            if most == usize::MAX && self.tlb.has_shadow() {
+            if budget.may_sleep && self.tlb.has_shadow() {
                 // KASAN shadow that several areas shared could not be released with one of them.
                 self.tlb.release_shadow(span);
                 self.tlb.flush_shadow(span);
             }
-            let mut table = self.table.lock();
+            let mut table = self.lock_table(budget);
             let mut result = table.free_block(span);
-            if result == Err(StoreError::NoMemory) && gfp.may_block() && table.nomem(gfp) {
+            if result == Err(StoreError::NoMemory)
+                && budget.gfp.may_block()
+                && table.nomem(budget.gfp)
+            {
                 result = table.free_block(span);
             }
             drop(table);
@@ -766,7 +879,8 @@ impl<T: Tlb> Space<T> {
             drop(removed);
             counters.block_freed.one();
             freed = freed.wrapping_add(1);
-            if most == usize::MAX {
+            self.blocks.note_room();
+            if budget.may_sleep {
                 mm::cond_resched();
             }
         }

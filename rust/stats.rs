@@ -112,7 +112,7 @@ impl Counter {
         self.0.store(self.get().wrapping_add(more), Relaxed);
     }
 
-    fn get(&self) -> usize {
+    pub(crate) fn get(&self) -> usize {
         // Relaxed: a statistic orders nothing.
         self.0.load(Relaxed)
     }

@@ -128,6 +128,11 @@ impl Gaps for TableGuard<'_> {
 }
 
 impl TableGuard<'_> {
+    /// Lets changes fail rather than take memory from the reserves, see [`maple::Guard::spare_reserves`].
+    pub(crate) fn spare_reserves(&mut self) {
+        self.0.spare_reserves();
+    }
+
     /// Allocates nodes after [`StoreError::NoMemory`], see [`maple::Guard::nomem`].
     pub(crate) fn nomem(&mut self, gfp: mm::Gfp) -> bool {
         self.0.nomem(gfp)

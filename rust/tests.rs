@@ -290,7 +290,7 @@ mod spaces {
         assert_eq!(space.counters().give_back, 12);
         assert!(space.validate().is_ok());
         free_all(&space, core::iter::empty());
-        space.drain_for_reclaim();
+        space.drain_for_reclaim(usize::MAX);
         assert_eq!(space.cached(), 0);
         Ok(())
     }
@@ -302,7 +302,7 @@ mod spaces {
         let (space, mut req) = make(START, LARGEST + 1)?;
         req.size = LARGEST * PAGE_SIZE;
         assert_eq!(round(&space, &req, 1)?, 1);
-        space.drain_for_reclaim();
+        space.drain_for_reclaim(usize::MAX);
         req.size += PAGE_SIZE;
         assert_eq!(round(&space, &req, 1)?, 0);
         // Requests outside home do not use the cache.
@@ -362,7 +362,7 @@ mod spaces {
         req.size = 2 * PAGE_SIZE;
         req.gfp = Gfp::NOWAIT;
         let start = start_of(&space, space.alloc(&req)?);
-        assert!((1..AREAS / 2).contains(&space.cached()));
+        assert!((AREAS / 2..AREAS - 1).contains(&space.cached()));
         free_all(&space, [start].into_iter());
         assert_eq!(space.validate()?, Default::default());
         Ok(())
@@ -1146,7 +1146,8 @@ mod blocks {
         let large = fill(&space, &req, 1)?;
         let mut lazy = 0;
         for &start in small.iter() {
-            lazy = space.retire(space.unlink(start).ok_or(EINVAL)?);
+            // 0 if this CPU has only counted the pages by itself.
+            lazy = lazy.max(space.retire(space.unlink(start).ok_or(EINVAL)?));
         }
         assert!(lazy > 0);
         let area = space.unlink(large[0]).ok_or(EINVAL)?;
@@ -1241,7 +1242,7 @@ mod blocks {
         }
         assert!(space.blocks().live <= 4);
         assert!(space.reclaimable() > 0);
-        space.drain_for_reclaim();
+        space.drain_for_reclaim(usize::MAX);
         assert_eq!(space.blocks(), Default::default());
         Ok(())
     }

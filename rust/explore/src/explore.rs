@@ -261,7 +261,7 @@ fn large(shared: &Shared) {
 /// Drains empty blocks, and allocates large areas in their place.
 fn replace_blocks(shared: &Shared) {
     for _ in 0..2 {
-        shared.space.drain_for_reclaim();
+        shared.space.drain_for_reclaim(usize::MAX);
         if let Some(span) = shared.alloc(600) {
             shared.free(span, false);
         }
@@ -277,7 +277,7 @@ fn purge(shared: &Shared) {
 
 fn drain(shared: &Shared) {
     shared.purge(true);
-    shared.space.drain_for_reclaim();
+    shared.space.drain_for_reclaim(usize::MAX);
 }
 
 fn read(shared: &Shared) {

@@ -154,6 +154,8 @@ impl<E: Entry> Guard<'_, E> {
         Ok(())
     }
 
+    pub(crate) fn spare_reserves(&mut self) {}
+
     pub(crate) fn nomem(&mut self, gfp: Gfp) -> bool {
         self.gap = None;
         let retry = self.nomem && (gfp.as_raw() == bindings::GFP_KERNEL || !fault::strikes());

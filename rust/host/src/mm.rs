@@ -18,6 +18,7 @@ pub(crate) struct Gfp(bindings::gfp_t);
 
 impl Gfp {
     pub(crate) const NOWAIT: Self = Self(bindings::GFP_NOWAIT);
+    pub(crate) const RECLAIM: Self = Self(bindings::GFP_NOWAIT);
     pub(crate) const KERNEL: Self = Self(bindings::GFP_KERNEL);
 
     pub(crate) fn as_raw(self) -> bindings::gfp_t {

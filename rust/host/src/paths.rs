@@ -454,8 +454,8 @@ fn a_cached_range_is_found_among_those_of_other_sizes() {
 /// So a test that counts blocks must stay on one CPU.
 #[test]
 fn a_cpu_without_a_block_starts_one_although_others_have_room() {
-    let home = Span::with_size(32 * block::SIZE, 16 * block::SIZE).expect("not empty");
-    let space = Space::with_blocks(home, FlushLog::new().expect("memory"), Some(16));
+    let home = Span::with_size(32 * block::SIZE, 128 * block::SIZE).expect("not empty");
+    let space = Space::with_blocks(home, FlushLog::new().expect("memory"), Some(128));
     let space = space.expect("memory");
     let here = mm::cpu_hint();
     space.alloc(&request(&space, PAGE_SIZE)).expect("room");
@@ -595,8 +595,8 @@ fn a_request_that_may_sleep_retries_to_free_an_empty_block() {
 }
 
 #[test]
-fn a_request_that_must_not_sleep_drains_256_ranges_or_blocks() {
-    const MOST: usize = 256;
+fn a_request_that_must_not_sleep_drains_32_ranges_or_blocks() {
+    const MOST: usize = 32;
     const PLACES: usize = MOST + 40;
     let pages = Span::with_size(block::SIZE, PLACES * PAGE_SIZE).expect("not empty");
     for (home, limit, unit) in [

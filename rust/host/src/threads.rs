@@ -209,7 +209,7 @@ impl<'a> Worker<'a> {
 
     fn clean(&mut self) {
         match self.random.below(8) {
-            0 => self.load.space.drain_for_reclaim(),
+            0 => drop(self.load.space.drain_for_reclaim(usize::MAX)),
             1 => drop(self.load.purge(true)),
             _ => drop(self.load.purge(false)),
         }
