@@ -21,8 +21,15 @@ use crate::{
         Plan, //
     },
     lock::Locked,
-    per_cpu::PerCpu,
-    range::Span,
+    mm,
+    per_cpu::{
+        CacheAligned,
+        PerCpu, //
+    },
+    range::{
+        Span,
+        PAGE_SIZE, //
+    },
 };
 use kernel::{
     prelude::*,
@@ -32,6 +39,20 @@ use kernel::{
         Relaxed, //
     },
 };
+
+/// Bytes that the counts of all CPUs together may hide from [`LazySet::estimate`], per power of two of the
+/// number of CPUs: a quarter of `lazy_max_pages()` in mm/vmalloc.c.
+const UNCOUNTED: usize = 8 << 20;
+
+/// Returns how many pages a CPU counts for itself before it adds them to the total.
+///
+/// `lazy_max_pages()` is proportional to `fls(online)`, which `ilog2(possible) / possible * online` does not
+/// exceed.
+fn batch(cpus: usize) -> usize {
+    // CAST: A logarithm fits in a `usize`.
+    let log = cpus.checked_ilog2().unwrap_or(0).max(1) as usize;
+    UNCOUNTED / PAGE_SIZE * log / cpus.max(1)
+}
 
 /// The lazy areas of one CPU, and a span that covers them.
 struct Lists {
@@ -48,6 +69,8 @@ struct Part {
     /// Number of areas in the lists, written under their lock. A purge reads it without the lock, to skip
     /// CPUs that have freed nothing.
     len: Atomic<usize>,
+    /// Pages that are not yet in the total of all CPUs, written under the lock.
+    uncounted: Atomic<usize>,
 }
 
 impl Part {
@@ -60,6 +83,7 @@ impl Part {
         Ok(Self {
             lists: Locked::new(lists, c"vmap_rust lazy", static_lock_class!())?,
             len: Atomic::new(0),
+            uncounted: Atomic::new(0),
         })
     }
 
@@ -69,14 +93,29 @@ impl Part {
         self.len.load(Relaxed) == 0
     }
 
-    fn add(&self, area: Area<Lazy>, span: Span) {
+    /// Adds an area. Adds what this CPU has counted to `total` once it is `batch` pages.
+    fn add(&self, area: Area<Lazy>, span: Span, batch: usize, total: &Atomic<usize>) {
         let mut lists = self.lists.lock();
-        // Relaxed, here and in `take_flushed()`: it is written only under the lock.
+        // Relaxed, here and below: both counts are written only under the lock.
         let len = self.len.load(Relaxed).wrapping_add(1);
         self.len.store(len, Relaxed);
+        let pages = span.size() / PAGE_SIZE;
+        let uncounted = self.uncounted.load(Relaxed).wrapping_add(pages);
+        self.uncounted.store(uncounted, Relaxed);
+        if uncounted >= batch {
+            self.count(total);
+        }
         let pages = span.in_pages();
         lists.cover = Some(lists.cover.map_or(pages, |cover| cover.join(pages)));
         lists.areas.push(area);
+    }
+
+    /// Adds what this CPU has counted to `total`. The caller holds the lock.
+    fn count(&self, total: &Atomic<usize>) {
+        let uncounted = self.uncounted.load(Relaxed);
+        // Relaxed: the count says when to purge, and orders nothing.
+        total.fetch_add(uncounted, Relaxed);
+        self.uncounted.store(0, Relaxed);
     }
 
     fn take_flushed(&self, flush: &Flush) -> AreaList<Flushed> {
@@ -91,7 +130,11 @@ impl Part {
 /// All lazy areas with an entry of their own.
 pub(crate) struct LazySet {
     parts: PerCpu<Part>,
-    pages: Atomic<usize>,
+    /// Maximum number of pages that a CPU counts for itself.
+    batch: usize,
+    /// Number of lazy pages, without those that CPUs count for themselves. It includes all pages that a
+    /// purge has selected, so subtracting these does not wrap.
+    total: CacheAligned<Atomic<usize>>,
 }
 
 /// Proof that a purge has selected its areas.
@@ -112,29 +155,32 @@ impl LazySet {
     pub(crate) fn new() -> Result<Self> {
         Ok(Self {
             parts: PerCpu::new(Part::new)?,
-            pages: Atomic::new(0),
+            batch: batch(mm::cpu_count()),
+            total: CacheAligned::new(Atomic::new(0)),
         })
     }
 
-    /// Returns the number of lazy pages. It may include pages that were just freed.
-    pub(crate) fn pages(&self) -> usize {
+    /// Returns about how many pages are lazy: all but those that CPUs still count for themselves.
+    pub(crate) fn estimate(&self) -> usize {
         // Relaxed: the count says when to purge, and orders nothing.
-        self.pages.load(Relaxed)
+        self.total.load(Relaxed)
     }
 
-    /// Adds an area. Returns the number of lazy pages.
-    pub(crate) fn add(&self, area: Area<Lazy>) -> usize {
-        let pages = area.pages();
-        let Some(span) = area.span() else {
-            // Cannot happen: a span is not empty.
-            return self.pages();
-        };
+    /// Returns the number of lazy pages, summed over all CPUs. Exact if nobody frees areas meanwhile.
+    pub(crate) fn pages(&self) -> usize {
+        // Relaxed: as in `estimate()`.
+        let uncounted = self.parts.iter().map(|part| part.uncounted.load(Relaxed));
+        uncounted.fold(self.estimate(), usize::wrapping_add)
+    }
 
-        // Count the pages before adding the area: a purge subtracts them when it takes the area out.
-        // Relaxed: the count orders nothing.
-        let before = self.pages.fetch_add(pages, Relaxed);
-        self.parts.here().add(area, span);
-        before.wrapping_add(pages)
+    /// Adds an area. Returns about how many pages are lazy.
+    pub(crate) fn add(&self, area: Area<Lazy>) -> usize {
+        // There always is one: a span is not empty.
+        if let Some(span) = area.span() {
+            let part = self.parts.here();
+            part.add(area, span, self.batch, &self.total);
+        }
+        self.estimate()
     }
 
     /// Selects all areas that were added before the call, and adds them to `plan`. Only one purge at a
@@ -146,6 +192,7 @@ impl LazySet {
             let Some(cover) = lists.cover.take().and_then(Span::from_pages) else {
                 continue;
             };
+            part.count(&self.total);
             let taken = lists.areas.take();
             plan.add(cover);
             plan.count(taken.len());
@@ -177,6 +224,27 @@ impl LazySet {
     /// Subtracts `pages` pages that were taken out and are no longer lazy.
     pub(crate) fn freed(&self, pages: usize) {
         // Relaxed: the count orders nothing.
-        self.pages.fetch_sub(pages, Relaxed);
+        self.total.fetch_sub(pages, Relaxed);
+    }
+}
+
+#[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+#[kernel::prelude::kunit_tests(vmap_rust_lazy)]
+mod tests {
+    use super::*;
+
+    /// With any number of possible CPUs, of which any number is online.
+    #[test]
+    fn uncounted_pages_stay_below_a_quarter_of_the_limit() {
+        for possible in 1_usize..=300 {
+            for online in 1..=possible {
+                // CAST: A logarithm fits in a `usize`.
+                let fls = online.ilog2() as usize + 1;
+                let limit = fls * ((32 << 20) / PAGE_SIZE);
+                assert!(online * batch(possible) <= limit / 4);
+            }
+        }
+        assert_eq!(batch(1), UNCOUNTED / PAGE_SIZE);
+        assert_eq!(batch(0), batch(1));
     }
 }

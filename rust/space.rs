@@ -606,7 +606,7 @@ impl<T: Tlb> Space<T> {
         if area.is_in_block() {
             return match self.blocks.retire(cpu, area) {
                 0 => 0,
-                pages => pages.wrapping_add(self.lazy.pages()),
+                pages => pages.wrapping_add(self.lazy.estimate()),
             };
         }
         self.retire_large(area)

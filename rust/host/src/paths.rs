@@ -393,6 +393,31 @@ fn retire_everywhere<const N: usize>(space: &Space<ShadowLog>, sizes: [usize; N]
     }
 }
 
+/// A CPU counts small numbers of pages for itself. The exact number includes them, and a purge counts all.
+#[test]
+fn lazy_pages_that_are_not_yet_counted_are_not_lost() {
+    let cpus = mm::cpu_count();
+    let home = Span::with_size(64 << 20, 64 << 20).expect("not empty");
+    let space = Space::with_blocks(home, ShadowLog::new(false), Some(0)).expect("memory");
+    // Below and above what a CPU counts for itself: 1,024 pages with 4 CPUs.
+    for size in [3, 1100].map(|pages| pages * PAGE_SIZE) {
+        retire_everywhere(&space, [size]);
+        assert_eq!(space.lazy_pages(), cpus * size / PAGE_SIZE);
+        let area = space.alloc(&request(&space, PAGE_SIZE)).expect("room");
+        let start = space.start_of_busy(area).expect("busy");
+        let estimate = space.retire(space.unlink(start).expect("busy"));
+        let hidden = if size == 3 * PAGE_SIZE {
+            estimate == 0
+        } else {
+            estimate >= cpus * 1100
+        };
+        assert!(hidden, "{estimate} pages");
+        assert_eq!(space.purge(None, true), cpus + 1);
+        assert_eq!(space.lazy_pages(), 0);
+    }
+    free_everything(&space);
+}
+
 #[test]
 fn a_range_cached_by_another_cpu_is_reused() {
     let cpus = mm::cpu_count();
