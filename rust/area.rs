@@ -451,14 +451,19 @@ impl Area<New> {
     pub(crate) unsafe fn occupy(ptr: AreaPtr) -> Option<Self> {
         // SAFETY: By the safety requirements.
         let flags = unsafe { ptr.fields() }.flags;
-        let old = flags.load(Relaxed);
+        // Add without a load before: the object was perhaps last written by another CPU, and its cache line
+        // moves once instead of twice.
+        // Acquire: pairs with the release in `vacate()` of the last user.
+        let old = flags.fetch_add(New::CODE << STATE_SHIFT, Acquire);
         if code_of(old) != VACANT_CODE {
+            // Two areas have the same units. Whoever uses the object may lose a change, but goes on.
+            flags.fetch_sub(New::CODE << STATE_SHIFT, Relaxed);
             return None;
         }
         let new = (old & !(GENERATION - 1)) | IN_BLOCK | (New::CODE << STATE_SHIFT);
-        // Acquire: pairs with the release in `vacate()` of the last user.
-        flags.cmpxchg(old, new, Acquire).ok()?;
-        // INVARIANT: A vacant object has no token, and only one caller's exchange succeeds.
+        // Relaxed: only the owner of the token writes, and readers use only busy areas.
+        flags.store(new, Relaxed);
+        // INVARIANT: A vacant object has no token, and only one caller's addition finds it vacant.
         Some(Self::from_ptr(ptr))
     }
 }

@@ -170,6 +170,16 @@ pub(crate) struct Taken {
     pub(crate) units: usize,
 }
 
+/// What mostly the CPU writes whose block it is.
+struct Owner {
+    /// The first word of `free` that may have free units.
+    hint: Atomic<usize>,
+    /// The CPU whose current block it is, or was last.
+    cpu: Atomic<usize>,
+    /// The epoch of the pool in which it became that.
+    since: Atomic<usize>,
+}
+
 /// A block.
 pub(crate) struct Block {
     /// Number of the first unit, counted from address 0: the address itself would be a reference to the
@@ -185,8 +195,7 @@ pub(crate) struct Block {
     /// Units of the largest area that was ever in the block, at least those of the largest of its band.
     reach: Atomic<usize>,
     objects: Objects,
-    /// The first word of `free` that may have free units.
-    hint: CacheAligned<Atomic<usize>>,
+    owner: CacheAligned<Owner>,
     free: Map,
     lazy: Map,
     flushing: Map,
@@ -206,7 +215,11 @@ impl Block {
             is_randomized,
             reach: Atomic::new((2_usize.wrapping_shl(grain_shift) - 1).min(MAX_UNITS)),
             objects: Objects::new(UNITS.wrapping_shr(grain_shift), flags)?,
-            hint: CacheAligned::new(Atomic::new(0)),
+            owner: CacheAligned::new(Owner {
+                hint: Atomic::new(0),
+                cpu: Atomic::new(0),
+                since: Atomic::new(0),
+            }),
             free: Map::new(false),
             lazy: Map::new(false),
             flushing: Map::new(false),
@@ -236,6 +249,19 @@ impl Block {
     /// Returns the band of the block.
     pub(crate) fn band(&self) -> usize {
         self.band
+    }
+
+    /// Returns the CPU whose current block it is or was last, and the epoch of the pool in which it became
+    /// that.
+    pub(crate) fn owner(&self) -> (usize, usize) {
+        // Relaxed: changed and read under the pool lock.
+        (self.owner.cpu.load(Relaxed), self.owner.since.load(Relaxed))
+    }
+
+    /// Notes that it is the current block of CPU `cpu` since `epoch`. With the pool lock held.
+    pub(crate) fn set_owner(&self, cpu: usize, epoch: usize) {
+        self.owner.cpu.store(cpu, Relaxed);
+        self.owner.since.store(epoch, Relaxed);
     }
 
     /// Returns the number of the object of the area that starts at unit `first`.
@@ -296,7 +322,7 @@ impl Block {
         };
         let first = randomized.or_else(|| {
             self.free
-                .claim(small.units, small.align, self.grain(), &self.hint)
+                .claim(small.units, small.align, self.grain(), &self.owner.hint)
         })?;
         let object = self.objects.occupy(self.object_of(first));
         let (Some(area), Some(span)) =
@@ -332,11 +358,11 @@ impl Block {
         }
     }
 
-    /// Returns the objects, by number, of the areas that may contain `unit`.
+    /// Returns the lowest object, by number, of an area that may contain `unit`.
     #[inline(always)]
-    fn objects_around(&self, unit: usize) -> core::ops::RangeInclusive<usize> {
+    fn first_object_for(&self, unit: usize) -> usize {
         let back = self.reach.load(Relaxed).wrapping_sub(1);
-        self.object_of(unit.saturating_sub(back))..=self.object_of(unit)
+        self.object_of(unit.saturating_sub(back))
     }
 
     /// Claims free units near a random unit.
@@ -357,13 +383,15 @@ impl Block {
     /// Returns the busy area that contains `addr`, with the number of its object.
     #[inline(always)]
     fn object_with(&self, addr: usize) -> Option<(usize, AreaPtr, Seen)> {
-        for object in self.objects_around(self.unit_of(addr)?).rev() {
+        let unit = self.unit_of(addr)?;
+        let mut object = self.object_of(unit);
+        loop {
             match self.objects.look(object) {
                 Some((area, seen)) if seen.contains(addr) => return Some((object, area, seen)),
-                _ => {}
+                _ if object > self.first_object_for(unit) => object = object.wrapping_sub(1),
+                _ => return None,
             }
         }
-        None
     }
 
     /// Unlinks the busy area that contains `addr`.
@@ -375,7 +403,7 @@ impl Block {
     /// Returns the objects, by number, of all areas that end above `addr`, and perhaps others before them.
     fn objects_from(&self, addr: usize) -> Option<core::ops::Range<usize>> {
         let unit = self.unit_of(addr.max(self.start()))?;
-        Some(*self.objects_around(unit).start()..self.objects.len())
+        Some(self.first_object_for(unit)..self.objects.len())
     }
 
     /// Returns the lowest busy area that ends above `addr`.
@@ -463,8 +491,8 @@ impl Block {
         self.free.set_words(words);
         // Relaxed: only a hint; a claim that fails from there searches all words.
         let first = words.iter().position(|&word| word != 0).unwrap_or(0);
-        if first < self.hint.load(Relaxed) {
-            self.hint.store(first, Relaxed);
+        if first < self.owner.hint.load(Relaxed) {
+            self.owner.hint.store(first, Relaxed);
         }
     }
 

@@ -13,6 +13,10 @@
 //! Blocks take at most a part of the space, and each CPU needs several. If there are too many CPUs for
 //! that, a group of CPUs shares its current blocks: those of the first CPU of the group. When the limit is
 //! reached all the same, blocks that have been current for long without a refill go back to the pool.
+//!
+//! A block in the pool still has an *owner*: the CPU whose current block it was. That CPU has the objects of
+//! the block in its caches, so it remembers the block and takes it again. Other CPUs take it only when the
+//! owner has not used it for a while, or when there is no room for a new block.
 
 use crate::{
     area::{
@@ -54,8 +58,7 @@ use crate::{
     per_cpu::CacheAligned,
     percpu::{
         Cpu,
-        Cpus,
-        Current, //
+        Cpus, //
     },
     range::{
         Span,
@@ -96,7 +99,7 @@ const LAZY_UNCOUNTED: usize = 8 << 20;
 
 /// Minimum and maximum of the number of lazy pages in a per-CPU count. With more, CPUs add to the common
 /// count so rarely that its cache line hardly ever moves.
-const LAZY_BATCH: core::ops::RangeInclusive<usize> = 4..=64;
+const LAZY_BATCH: core::ops::RangeInclusive<usize> = 4..=128;
 
 /// Returns the number of lazy pages that each of `cpus` CPUs may have in its own count.
 fn lazy_batch(cpus: usize) -> usize {
@@ -120,34 +123,53 @@ const MIN_KEEP: usize = 2;
 
 /// What the pool lock protects, besides the maps `held`, `partial` and `empty` of the directory.
 struct Pool {
-    /// For each band, where in the directory the next search starts.
-    cursor: [Position; BANDS],
+    bands: [Band; BANDS],
     /// Number of blocks that exist or are being made.
     live: usize,
     /// Bytes of all blocks, and of the coarse blocks among them.
     bytes: usize,
     coarse_bytes: usize,
-    /// For each band, the number of blocks in the map `partial`; if it is 0, there is no search.
-    partial: [usize; BANDS],
-    /// For each band, the number of blocks in the map `empty`.
-    empty: [usize; BANDS],
-    /// For each band, the number of blocks taken into use since the last representative purge.
-    taken: [usize; BANDS],
-    /// For each band, the number of empty blocks that a purge keeps.
-    keep: [usize; BANDS],
     /// Number of representative purges.
     epoch: usize,
     /// The epoch in which idle current blocks were last taken back.
     idle_taken: usize,
 }
 
+/// What the pool knows of the blocks of one band.
+#[derive(Clone, Copy)]
+struct Band {
+    /// Where in the directory the next search starts.
+    cursor: Position,
+    /// Number of blocks in the map `partial`; if it is 0, there is no search.
+    partial: usize,
+    /// Number of blocks in the map `empty`.
+    empty: usize,
+    /// Number of blocks taken into use since the last representative purge.
+    taken: usize,
+    /// Number of empty blocks that a purge keeps.
+    keep: usize,
+}
+
 /// A place in a walk over the bitmaps of the directory: slot of the part, and bit.
 type Position = (usize, usize);
 
-/// Increments the count of a band.
-fn increment(counts: &mut [usize; BANDS], band: usize) {
-    if let Some(count) = counts.get_mut(band) {
-        *count = count.saturating_add(1);
+/// Which blocks of the pool a search may take.
+#[derive(Clone, Copy)]
+enum Whose {
+    /// Those of CPU `.0`, and those that their owner has not used since before epoch `.1`.
+    OwnOrIdle(usize, usize),
+    Anyones,
+}
+
+impl Whose {
+    fn may_take(self, block: &Block) -> bool {
+        match self {
+            Self::Anyones => true,
+            Self::OwnOrIdle(cpu, before) => {
+                let (owner, since) = block.owner();
+                owner == cpu || since < before
+            }
+        }
     }
 }
 
@@ -175,10 +197,10 @@ impl Pool {
         self.coarse_bytes = self.coarse_bytes.saturating_sub(coarse_part(bytes));
     }
 
-    /// Lets the next search for room in a block of `band` start at `from`.
-    fn set_cursor(&mut self, band: usize, from: Position) {
-        if let Some(cursor) = self.cursor.get_mut(band) {
-            *cursor = from;
+    /// Calls `what` with the band `band`, which exists.
+    fn change(&mut self, band: usize, what: impl FnOnce(&mut Band)) {
+        if let Some(band) = self.bands.get_mut(band) {
+            what(band);
         }
     }
 }
@@ -242,15 +264,18 @@ impl Blocks {
             _ => 0,
         });
         let limit = limit.saturating_mul(SIZE);
+        let band = Band {
+            cursor: (0, 0),
+            partial: 0,
+            empty: 0,
+            taken: 0,
+            keep: MIN_KEEP,
+        };
         let pool = Pool {
-            cursor: [(0, 0); BANDS],
+            bands: [band; BANDS],
             live: 0,
             bytes: 0,
             coarse_bytes: 0,
-            partial: [0; BANDS],
-            empty: [0; BANDS],
-            taken: [0; BANDS],
-            keep: [MIN_KEEP; BANDS],
             epoch: IDLE_EPOCHS,
             idle_taken: 0,
         };
@@ -288,12 +313,14 @@ impl Blocks {
         self.dir.window()
     }
 
-    /// Returns the CPU whose current blocks CPU `cpu`, on which this runs, uses for `small`.
+    /// Returns how many CPUs share current blocks for `small`, as a power of two.
     #[inline(always)]
-    fn seat<'a>(&self, cpus: &'a Cpus, cpu: &'a Cpu, small: Small) -> &'a Cpu {
-        match self.group_shifts.get(usize::from(small.is_coarse())) {
-            None | Some(0) => cpu,
-            Some(&shift) => cpus.first_of_group(shift),
+    fn group_shift(&self, small: Small) -> u32 {
+        let [fine, coarse] = self.group_shifts;
+        if small.is_coarse() {
+            coarse
+        } else {
+            fine
         }
     }
 
@@ -306,10 +333,13 @@ impl Blocks {
         small: Small,
         attributes: &Attributes,
     ) -> Option<AreaPtr> {
-        let seat = self.seat(cpus, cpu, small);
+        let seat = match self.group_shift(small) {
+            0 => cpu,
+            shift => cpus.of(cpus.first_of_group(shift)),
+        };
         let rcu = Guard::new();
         // Relaxed: the index is only a hint of which block to ask.
-        let current = seat.current.get(small.band())?.index.load(Relaxed);
+        let current = seat.current.get(small.band())?.load(Relaxed);
         let block = self.dir.block_in(current.checked_sub(1)?, &rcu)?;
         // The entry may hold another block by now, even one with another index.
         if !block.serves(small) {
@@ -341,7 +371,8 @@ impl Blocks {
         }
     }
 
-    /// Allocates an area from a block in the pool, which becomes the current block of the band. Spins.
+    /// Allocates an area from a block in the pool that this CPU owns or that is idle. It becomes the current
+    /// block of the band. Spins.
     pub(crate) fn refill(
         &self,
         cpus: &Cpus,
@@ -354,10 +385,16 @@ impl Blocks {
         if let Some(area) = self.alloc(cpus, cpu, small, attributes) {
             return Some(area);
         }
-        let (index, area) =
-            self.take_partial(&mut pool, small.band(), small, attributes, MAX_REFILL_TRIES)?;
-        let seat = self.seat(cpus, cpu, small);
-        self.make_current(&mut pool, seat, small.band(), index);
+        let seat = cpus.first_of_group(self.group_shift(small));
+        let (index, area) = match self.take_own(&mut pool, cpus, seat, small, attributes) {
+            Some(found) => found,
+            None => {
+                let whose = Whose::OwnOrIdle(seat, pool.epoch.saturating_sub(IDLE_EPOCHS));
+                let band = small.band();
+                self.take_partial(&mut pool, band, small, attributes, MAX_REFILL_TRIES, whose)?
+            }
+        };
+        self.make_current(&mut pool, cpus, small, small.band(), index);
         cpu.counters.refill.one();
         Some(area)
     }
@@ -371,19 +408,74 @@ impl Blocks {
         attributes: &Attributes,
     ) -> Option<AreaPtr> {
         self.return_current(cpus);
-        let cpu = cpus.here();
         for band in small.bands().rev() {
             let mut pool = self.pool.lock();
-            pool.set_cursor(band, (0, 0));
-            let found = self.take_partial(&mut pool, band, small, attributes, MAX_STEAL_TRIES);
+            pool.change(band, |band| band.cursor = (0, 0));
+            let tries = MAX_STEAL_TRIES;
+            let found =
+                self.take_partial(&mut pool, band, small, attributes, tries, Whose::Anyones);
             if let Some((index, area)) = found {
-                let seat = self.seat(cpus, cpu, small);
-                self.make_current(&mut pool, seat, band, index);
-                cpu.counters.steal.one();
+                self.make_current(&mut pool, cpus, small, band, index);
+                cpus.here().counters.steal.one();
                 return Some(area);
             }
         }
         None
+    }
+
+    /// Allocates an area from a block of the band of the request in the pool, whoever owns it: for lack of
+    /// room for a new block. Spins.
+    pub(crate) fn take_anyones(
+        &self,
+        cpus: &Cpus,
+        small: Small,
+        attributes: &Attributes,
+    ) -> Option<AreaPtr> {
+        let mut pool = self.pool.lock();
+        let (band, tries) = (small.band(), MAX_STEAL_TRIES);
+        let (index, area) =
+            self.take_partial(&mut pool, band, small, attributes, tries, Whose::Anyones)?;
+        self.make_current(&mut pool, cpus, small, band, index);
+        cpus.here().counters.refill.one();
+        Some(area)
+    }
+
+    /// Takes a block with room that CPU `seat` remembers out of the pool, and allocates the area from it.
+    fn take_own(
+        &self,
+        pool: &mut Pool,
+        cpus: &Cpus,
+        seat: usize,
+        small: Small,
+        attributes: &Attributes,
+    ) -> Option<(usize, AreaPtr)> {
+        let band = small.band();
+        let former = cpus.of(seat).former.get(band)?;
+        let rcu = Guard::new();
+        let mut found = None;
+        // Blocks with room, but not for this request.
+        let mut others = [None; MAX_REFILL_TRIES];
+        for other in &mut others {
+            let Some(index) = former.pop() else {
+                break;
+            };
+            // It may have been taken by others since, or freed.
+            let is_partial = self.dir.maps(index).is_some_and(|(maps, bit)| {
+                maps.partial.get(band).is_some_and(|map| map.has(bit))
+            });
+            let Some(block) = self.dir.block(index, &rcu).filter(|_| is_partial) else {
+                continue;
+            };
+            if let Some(area) = block.alloc(small, attributes) {
+                self.mark_held(pool, index);
+                pool.change(band, |band| band.taken = band.taken.saturating_add(1));
+                found = Some((index, area));
+                break;
+            }
+            *other = Some(index);
+        }
+        others.iter().flatten().for_each(|&index| former.push(index));
+        found
     }
 
     /// Takes a block of `band` with room out of the pool, and allocates the area from it.
@@ -394,13 +486,15 @@ impl Blocks {
         small: Small,
         attributes: &Attributes,
         tries: usize,
+        whose: Whose,
     ) -> Option<(usize, AreaPtr)> {
-        if pool.partial.get(band).copied()? == 0 {
-            pool.set_cursor(band, (0, 0));
+        let Band { cursor, partial, .. } = *pool.bands.get(band)?;
+        if partial == 0 {
+            pool.change(band, |band| band.cursor = (0, 0));
             return None;
         }
         let rcu = Guard::new();
-        let mut from = pool.cursor.get(band).copied()?;
+        let mut from = cursor;
         for _ in 0..tries {
             let Some(((slot, bit), index)) = self.next_partial(band, from) else {
                 from = (0, 0);
@@ -408,18 +502,21 @@ impl Blocks {
             };
             from = (slot, bit.saturating_add(1));
             let block = self.dir.block(index, &rcu);
-            let Some(block) = block.filter(|block| block.serves(small)) else {
+            let block = block.filter(|block| block.serves(small) && whose.may_take(block));
+            let Some(block) = block else {
                 continue;
             };
             if let Some(area) = block.alloc(small, attributes) {
                 self.mark_held(pool, index);
-                increment(&mut pool.taken, band);
-                pool.set_cursor(band, (0, 0));
+                pool.change(band, |band| {
+                    band.taken = band.taken.saturating_add(1);
+                    band.cursor = (0, 0);
+                });
                 return Some((index, area));
             }
         }
         // The next search continues here, so that searches reach all blocks in the end.
-        pool.set_cursor(band, from);
+        pool.change(band, |band| band.cursor = from);
         None
     }
 
@@ -448,17 +545,15 @@ impl Blocks {
         let empty = maps.empty.has(bit);
         if empty {
             maps.empty.clear_bit(bit);
+            self.empty.fetch_sub(1, Relaxed);
         }
-        let counts = pool.partial.iter_mut().zip(&mut pool.empty);
-        for (map, (partial_count, empty_count)) in maps.partial.iter().zip(counts) {
+        for (map, band) in maps.partial.iter().zip(&mut pool.bands) {
             if map.has(bit) {
                 map.clear_bit(bit);
-                *partial_count = partial_count.saturating_sub(1);
+                band.partial = band.partial.saturating_sub(1);
                 // An empty block is also partial.
-                if empty {
-                    *empty_count = empty_count.saturating_sub(1);
-                    self.empty.fetch_sub(1, Relaxed);
-                }
+                band.empty = band.empty.saturating_sub(usize::from(empty));
+                break;
             }
         }
         if !maps.held.has(bit) {
@@ -467,17 +562,17 @@ impl Blocks {
     }
 
     /// Returns a held block to the pool.
-    fn return_to_pool(&self, pool: &mut Pool, index: usize) {
+    fn return_to_pool(&self, pool: &mut Pool, cpus: &Cpus, index: usize) {
         if let Some((maps, bit)) = self.dir.maps(index) {
             if maps.held.has(bit) {
                 maps.held.clear_bit(bit);
             }
         }
-        self.update(pool, index);
+        self.update(pool, cpus, index);
     }
 
     /// Marks a block partial or empty, if it is in the pool and has the room.
-    fn update(&self, pool: &mut Pool, index: usize) {
+    fn update(&self, pool: &mut Pool, cpus: &Cpus, index: usize) {
         let rcu = Guard::new();
         let (Some((maps, bit)), Some(block)) = (self.dir.maps(index), self.dir.block(index, &rcu))
         else {
@@ -486,37 +581,54 @@ impl Blocks {
         if maps.held.has(bit) {
             return;
         }
-        if let Some(partial) = maps.partial.get(block.band()) {
+        let band = block.band();
+        if let Some(partial) = maps.partial.get(band) {
             if !partial.has(bit) && block.is_useful() {
                 partial.set_bit(bit);
-                increment(&mut pool.partial, block.band());
+                pool.change(band, |band| band.partial = band.partial.saturating_add(1));
+                if let Some(former) = cpus.of(block.owner().0).former.get(band) {
+                    former.push(index);
+                }
                 self.note_room();
             }
         }
         if !maps.empty.has(bit) && block.is_empty() {
             maps.empty.set_bit(bit);
-            increment(&mut pool.empty, block.band());
+            pool.change(band, |band| band.empty = band.empty.saturating_add(1));
             self.empty.add(1, Relaxed);
             self.note_room();
         }
     }
 
-    /// Makes a held block the current block of `seat`, and returns the previous one to the pool.
-    fn make_current(&self, pool: &mut Pool, seat: &Cpu, band: usize, index: usize) {
-        let Some(current) = seat.current.get(band) else {
+    /// Makes a held block the current block for `band` of the CPU, or group of CPUs, on which this runs, and
+    /// returns the previous one to the pool.
+    fn make_current(
+        &self,
+        pool: &mut Pool,
+        cpus: &Cpus,
+        small: Small,
+        band: usize,
+        index: usize,
+    ) {
+        let seat = cpus.first_of_group(self.group_shift(small));
+        let Some(current) = cpus.of(seat).current.get(band) else {
             return;
         };
+        let rcu = Guard::new();
+        if let Some(block) = self.dir.block(index, &rcu) {
+            block.set_owner(seat, pool.epoch);
+        }
+        drop(rcu);
         // Relaxed, here and below: readers use it as a hint. It is written only under the pool lock.
-        current.since.store(pool.epoch, Relaxed);
-        let before = current.index.xchg(index.wrapping_add(1), Relaxed);
+        let before = current.xchg(index.wrapping_add(1), Relaxed);
         if let Some(before) = before.checked_sub(1) {
-            self.return_to_pool(pool, before);
+            self.return_to_pool(pool, cpus, before);
         }
     }
 
     /// Returns the current blocks of all CPUs to the pool, including CPUs that are offline.
     pub(crate) fn return_current(&self, cpus: &Cpus) {
-        self.return_if(cpus, |_| true);
+        self.return_if(cpus, usize::MAX);
     }
 
     /// Returns current blocks that are idle to the pool, at most once in an epoch.
@@ -526,24 +638,28 @@ impl Blocks {
         if core::mem::replace(&mut pool.idle_taken, epoch) != epoch {
             drop(pool);
             // A CPU that still uses its block takes it again with the next refill.
-            self.return_if(cpus, |current| {
-                epoch.wrapping_sub(current.since.load(Relaxed)) >= IDLE_EPOCHS
-            });
+            self.return_if(cpus, epoch.saturating_sub(IDLE_EPOCHS));
         }
     }
 
-    /// Returns the current blocks for which `which` is true to the pool.
-    fn return_if(&self, cpus: &Cpus, which: impl Fn(&Current) -> bool) {
+    /// Returns the current blocks that became that before epoch `before` to the pool.
+    fn return_if(&self, cpus: &Cpus, before: usize) {
         for cpu in cpus.iter() {
-            let is_meant = |current: &&Current| current.index.load(Relaxed) != 0 && which(current);
             // Most CPUs have none: do not take the lock for them.
-            if !cpu.current.iter().any(|current| is_meant(&current)) {
+            if cpu.current.iter().all(|current| current.load(Relaxed) == 0) {
                 continue;
             }
             let mut pool = self.pool.lock();
-            for current in cpu.current.iter().filter(is_meant) {
-                if let Some(index) = current.index.xchg(0, Relaxed).checked_sub(1) {
-                    self.return_to_pool(&mut pool, index);
+            for current in cpu.current.iter() {
+                let Some(index) = current.load(Relaxed).checked_sub(1) else {
+                    continue;
+                };
+                let rcu = Guard::new();
+                let since = self.dir.block(index, &rcu).map_or(0, |block| block.owner().1);
+                drop(rcu);
+                if since < before {
+                    current.store(0, Relaxed);
+                    self.return_to_pool(&mut pool, cpus, index);
                 }
             }
         }
@@ -602,16 +718,15 @@ impl Blocks {
         let mut pool = self.pool.lock();
         let index = self.dir.insert(block)?;
         self.mark_held(&mut pool, index);
-        increment(&mut pool.taken, small.band());
+        pool.change(small.band(), |band| band.taken = band.taken.saturating_add(1));
         let rcu = Guard::new();
         let area = self.dir.block(index, &rcu).and_then(|block| {
             block.open();
             // Few others can have allocated from the block yet, so there is room.
             block.alloc(small, attributes)
         });
+        self.make_current(&mut pool, cpus, small, small.band(), index);
         let cpu = cpus.here();
-        let seat = self.seat(cpus, cpu, small);
-        self.make_current(&mut pool, seat, small.band(), index);
         cpu.counters.block_new.one();
         cpu.counters.refill.one();
         Ok(area)
@@ -701,7 +816,7 @@ impl Blocks {
     }
 
     /// Frees an area of a block that was never mapped. Spins.
-    pub(crate) fn release(&self, area: Area<Unlinked>) {
+    pub(crate) fn release(&self, cpus: &Cpus, area: Area<Unlinked>) {
         let rcu = Guard::new();
         let addr = area.span().map_or(0, Span::first);
         let Some(block) = self.dir.block_at(addr, &rcu) else {
@@ -711,7 +826,7 @@ impl Blocks {
         block.release(area);
         drop(rcu);
         if let Some(index) = index {
-            self.update(&mut self.pool.lock(), index);
+            self.update(&mut self.pool.lock(), cpus, index);
         }
     }
 
@@ -763,10 +878,10 @@ impl Blocks {
     }
 
     /// Frees exactly the pages of a snapshot. Sleepable context.
-    pub(crate) fn free(&self, _snapshot: Snapshot, _flush: &Flush) {
+    pub(crate) fn free(&self, cpus: &Cpus, _snapshot: Snapshot, _flush: &Flush) {
         self.each_flushing(true, |index, block| {
             block.free_flushed();
-            self.update(&mut self.pool.lock(), index);
+            self.update(&mut self.pool.lock(), cpus, index);
         });
     }
 
@@ -796,24 +911,25 @@ impl Blocks {
     /// could keep before.
     pub(crate) fn end_purge(&self, is_representative: bool) {
         let mut pool = self.pool.lock();
-        pool.cursor = [(0, 0); BANDS];
         if is_representative {
             pool.epoch = pool.epoch.wrapping_add(1);
-            let taken = core::mem::take(&mut pool.taken);
-            for (keep, taken) in pool.keep.iter_mut().zip(taken) {
+        }
+        for band in &mut pool.bands {
+            band.cursor = (0, 0);
+            if is_representative {
+                let taken = core::mem::take(&mut band.taken);
                 let needed = taken.saturating_add(taken / 4);
-                *keep = needed.saturating_add(MIN_KEEP).max(*keep / 2);
+                band.keep = needed.saturating_add(MIN_KEEP).max(band.keep / 2);
             }
         }
     }
 
     /// Takes out the highest empty block of a band with more than it may keep, or of any band if `all`.
     /// The range of the block stays reserved.
-    pub(crate) fn take_empty(&self, all: bool) -> Option<Removed> {
+    pub(crate) fn take_empty(&self, cpus: &Cpus, all: bool) -> Option<Removed> {
         let mut pool = self.pool.lock();
-        let counts = pool.empty.iter().zip(&pool.keep);
-        let mut too_many = counts.map(|(&empty, &keep)| empty > if all { 0 } else { keep });
-        let band = too_many.position(|too_many| too_many)?;
+        let has_too_many = |band: &Band| band.empty > if all { 0 } else { band.keep };
+        let band = pool.bands.iter().position(has_too_many)?;
         for (_, first, maps) in self.dir.all_maps().rev() {
             let partial = maps.partial.get(band)?.words();
             let both = bits::and(&partial, &maps.empty.words());
@@ -826,7 +942,7 @@ impl Blocks {
             let block = self.dir.block(index, &rcu);
             let Some(block) = block.filter(|block| block.close()) else {
                 // A task that moved to another CPU has allocated from it.
-                self.return_to_pool(&mut pool, index);
+                self.return_to_pool(&mut pool, cpus, index);
                 return None;
             };
             pool.subtract(block.size());
@@ -840,7 +956,7 @@ impl Blocks {
     }
 
     /// Inserts a block again that [`Blocks::take_empty`] has taken out.
-    pub(crate) fn restore(&self, removed: Removed) {
+    pub(crate) fn restore(&self, cpus: &Cpus, removed: Removed) {
         let Some(index) = self.dir.put_back(removed) else {
             return;
         };
@@ -853,7 +969,7 @@ impl Blocks {
         }
         let mut pool = self.pool.lock();
         pool.add(block.map_or(0, Block::size));
-        self.update(&mut pool, index);
+        self.update(&mut pool, cpus, index);
     }
 
     /// Returns the number of empty blocks. Takes no lock.
@@ -866,8 +982,8 @@ impl Blocks {
         let pool = self.pool.lock();
         BlockCensus {
             live: pool.live,
-            partial: pool.partial.iter().sum(),
-            empty: pool.empty.iter().sum(),
+            partial: pool.bands.iter().map(|band| band.partial).sum(),
+            empty: self.empty(),
         }
     }
 
@@ -917,7 +1033,7 @@ impl Blocks {
         let mut current = 0_usize;
         for cpu in cpus.iter() {
             for index in cpu.current.iter() {
-                current = current.wrapping_add(usize::from(index.index.load(Relaxed) != 0));
+                current = current.wrapping_add(usize::from(index.load(Relaxed) != 0));
             }
         }
         if quiet && (live, bytes) != (pool.live, pool.bytes) {
@@ -930,11 +1046,12 @@ impl Blocks {
             );
             return Err(EINVAL);
         }
-        if partials != pool.partial {
-            mm::refuse!("{:?} partial blocks, counted {:?}", partials, pool.partial);
+        let counted = pool.bands.map(|band| band.partial);
+        if partials != counted {
+            mm::refuse!("{:?} partial blocks, counted {:?}", partials, counted);
             return Err(EINVAL);
         }
-        let counted: usize = pool.empty.iter().sum();
+        let counted: usize = pool.bands.iter().map(|band| band.empty).sum();
         if empty != counted || empty != self.empty() || held != current {
             mm::refuse!(
                 "{} empty blocks, counted {}; {} held, {} current",

@@ -105,9 +105,7 @@ impl<T> PerCpu<T> {
 
     /// Returns all values, in the order of the CPUs.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
-        core::iter::once(&self.first)
-            .chain(self.others.iter())
-            .map(|slot| &***slot)
+        Iterator::chain(core::iter::once(&self.first), self.others.iter()).map(|slot| &***slot)
     }
 }
 

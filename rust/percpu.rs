@@ -16,21 +16,62 @@ use crate::{
 };
 use kernel::{
     prelude::*,
-    sync::atomic::Atomic, //
+    sync::atomic::{
+        Atomic,
+        Relaxed, //
+    }, //
 };
 
-/// A current block.
-pub(crate) struct Current {
-    /// The index of the block plus one; 0 if there is none. Changes under the lock of the pool.
-    pub(crate) index: Atomic<usize>,
-    /// The epoch of the pool in which it became current.
-    pub(crate) since: Atomic<usize>,
+/// Maximum number of blocks of a band that a CPU remembers: as many fine blocks of 2 MiB as may be lazy in a
+/// system of one CPU, `lazy_max_pages()` in mm/vmalloc.c.
+const REMEMBERED: usize = 16;
+
+/// Blocks that were current blocks of a CPU and are in the pool with room, unless others have taken them
+/// since. Used under the lock of the pool.
+pub(crate) struct Former {
+    /// Indices of blocks.
+    blocks: [Atomic<usize>; REMEMBERED],
+    len: Atomic<usize>,
+}
+
+impl Former {
+    fn new() -> Self {
+        Self {
+            blocks: [const { Atomic::new(0) }; REMEMBERED],
+            len: Atomic::new(0),
+        }
+    }
+
+    /// Remembers a block, if there is room.
+    pub(crate) fn push(&self, index: usize) {
+        // Relaxed, here and below: only under the lock.
+        let len = self.len.load(Relaxed);
+        if let Some(slot) = self.blocks.get(len) {
+            slot.store(index, Relaxed);
+            self.len.store(len.wrapping_add(1), Relaxed);
+        }
+    }
+
+    /// Returns the lowest block, and forgets it.
+    pub(crate) fn pop(&self) -> Option<usize> {
+        let last = self.len.load(Relaxed).checked_sub(1)?;
+        let end = self.blocks.get(last)?;
+        let lowest = self.blocks.get(..=last)?;
+        let lowest = lowest.iter().min_by_key(|block| block.load(Relaxed))?;
+        let index = lowest.load(Relaxed);
+        lowest.store(end.load(Relaxed), Relaxed);
+        self.len.store(last, Relaxed);
+        Some(index)
+    }
 }
 
 /// The state of one CPU.
 pub(crate) struct Cpu {
-    /// The current block for each band. Other CPUs may use them, too: see [`crate::blocks`].
-    pub(crate) current: CacheAligned<[Current; BANDS]>,
+    /// For each band, the index of the current block plus one; 0 if there is none. Changes under the lock of
+    /// the pool. Other CPUs may use them, too: see [`crate::blocks`].
+    pub(crate) current: CacheAligned<[Atomic<usize>; BANDS]>,
+    /// For each band, former current blocks.
+    pub(crate) former: CacheAligned<[Former; BANDS]>,
     /// Estimate of the lazy pages that this CPU has not yet added to the total of all CPUs.
     pub(crate) lazy: Atomic<usize>,
     pub(crate) counters: Counters,
@@ -39,10 +80,8 @@ pub(crate) struct Cpu {
 impl Cpu {
     fn new() -> Self {
         Self {
-            current: CacheAligned::new(core::array::from_fn(|_| Current {
-                index: Atomic::new(0),
-                since: Atomic::new(0),
-            })),
+            current: CacheAligned::new(core::array::from_fn(|_| Atomic::new(0))),
+            former: CacheAligned::new(core::array::from_fn(|_| Former::new())),
             lazy: Atomic::new(0),
             counters: Counters::new(),
         }
@@ -63,12 +102,14 @@ impl Cpus {
         self.0.here()
     }
 
-    /// Returns the state of the first CPU of a group of `1 << shift` CPUs, that of the CPU on which this
-    /// runs.
-    #[cold]
-    pub(crate) fn first_of_group(&self, shift: u32) -> &Cpu {
-        self.0
-            .get(mm::cpu_hint().wrapping_shr(shift).wrapping_shl(shift))
+    /// Returns the first CPU of the group of `1 << shift` CPUs in which this runs.
+    pub(crate) fn first_of_group(&self, shift: u32) -> usize {
+        mm::cpu_hint().wrapping_shr(shift).wrapping_shl(shift)
+    }
+
+    /// Returns the state of CPU `cpu`.
+    pub(crate) fn of(&self, cpu: usize) -> &Cpu {
+        self.0.get(cpu)
     }
 
     /// Returns the states of all CPUs.

@@ -284,18 +284,21 @@ impl<T: Tlb> Space<T> {
         if area.is_some() {
             return area;
         }
-        if !self.reserve_block(small) {
-            self.blocks.note_no_room(small, room);
-            return None;
-        }
-        let block = match self.new_block(small, req.gfp) {
+        let block = match self.reserve_block(small) {
+            true => self.new_block(small, req.gfp).inspect_err(|_| {
+                self.blocks.unreserve(small.block_size());
+            }),
+            false => Err(Miss::NoRoom),
+        };
+        let block = match block {
             Ok(block) => block,
             Err(miss) => {
-                self.blocks.unreserve(small.block_size());
-                if let Miss::NoRoom = miss {
+                let cpus = &self.cpus;
+                let area = self.blocks.take_anyones(cpus, small, &req.attributes);
+                if let (None, Miss::NoRoom) = (area, miss) {
                     self.blocks.note_no_room(small, room);
                 }
-                return None;
+                return area;
             }
         };
         match self
@@ -624,7 +627,7 @@ impl<T: Tlb> Space<T> {
     pub(crate) fn release(&self, area: Area<Unlinked>) {
         self.cpus.here().counters.release.one();
         if area.is_in_block() {
-            self.blocks.release(area);
+            self.blocks.release(&self.cpus, area);
         } else {
             self.put_back(&mut self.table.lock(), area.never_mapped());
         }
@@ -695,7 +698,7 @@ impl<T: Tlb> Space<T> {
             }
             self.tlb.flush_shadow(cover);
         }
-        self.blocks.free(pages, flush);
+        self.blocks.free(&self.cpus, pages, flush);
         self.free_areas(clean, None, drain);
         for part in 0..self.lazy.parts() {
             let flushed = self.lazy.take_flushed(part, areas, flush);
@@ -850,7 +853,7 @@ impl<T: Tlb> Space<T> {
     fn free_blocks(&self, all: bool, budget: Budget) -> usize {
         let mut freed = 0_usize;
         while freed < budget.most {
-            let Some(removed) = self.blocks.take_empty(all) else {
+            let Some(removed) = self.blocks.take_empty(&self.cpus, all) else {
                 break;
             };
             let Some(span) = removed.span() else {
@@ -873,7 +876,7 @@ impl<T: Tlb> Space<T> {
             let counters = &self.cpus.here().counters;
             if result.is_err() {
                 counters.give_back_nomem.one();
-                self.blocks.restore(removed);
+                self.blocks.restore(&self.cpus, removed);
                 break;
             }
             drop(removed);

@@ -105,7 +105,7 @@ impl Pool {
                 assert!(self.alloc(1));
             }
             let last = self.start_of(index + 1) - 2 * PAGE_SIZE;
-            self.blocks.release(self.unlink(last));
+            self.blocks.release(&self.cpus, self.unlink(last));
         }
         self.blocks.return_current(&self.cpus);
     }
@@ -151,7 +151,7 @@ impl Pool {
             while self.has_busy(index) {
                 let block = Span::with_size(self.start_of(index), SIZE).expect("not empty");
                 let (_, seen) = self.blocks.next_busy(block, 0).expect("busy");
-                self.blocks.release(self.unlink(seen.span().first()));
+                self.blocks.release(&self.cpus, self.unlink(seen.span().first()));
             }
         }
     }
@@ -159,7 +159,7 @@ impl Pool {
     /// Returns the empty blocks that a purge removes, in the order of removal.
     fn take_empty(&self, all: bool) -> Vec<usize> {
         let taken = core::iter::from_fn(|| {
-            let removed = self.blocks.take_empty(all)?;
+            let removed = self.blocks.take_empty(&self.cpus, all)?;
             Some((removed.span().expect("a range").first() - self.start_of(0)) / SIZE)
         });
         taken.collect()
@@ -228,7 +228,7 @@ fn a_refill_continues_where_the_last_one_stopped() {
     assert!(pool.refill(3));
     assert_eq!(pool.census(), (ALMOST_FULL + 1, ALMOST_FULL, 0));
     pool.blocks.return_current(&pool.cpus);
-    pool.blocks.release(pool.unlink(pool.start_of(0)));
+    pool.blocks.release(&pool.cpus, pool.unlink(pool.start_of(0)));
     // The freed area is the lowest of the lowest block, so it is used first.
     assert!(pool.refill(1));
     assert!(pool.has_busy(0));
@@ -248,7 +248,7 @@ fn a_steal_tries_all_blocks() {
     pool.add(&pool.cpus, ALMOST_FULL, 1);
     // The current block of another CPU.
     for (here, there) in pool.here().current.iter().zip(other.current.iter()) {
-        there.index.store(here.index.xchg(0, Relaxed), Relaxed);
+        there.store(here.xchg(0, Relaxed), Relaxed);
     }
     let small = pool.small(3);
     let stolen = pool.blocks.steal(&pool.cpus, small, &Attributes::NONE);
@@ -271,7 +271,7 @@ fn the_pool_counts_blocks_that_are_no_cpus_current_block() {
         pool.blocks.return_current(&pool.cpus);
         assert_eq!(pool.census(), (1, 0, 0));
         assert!(!pool.refill(pages));
-        pool.blocks.release(pool.unlink(pool.start_of(0)));
+        pool.blocks.release(&pool.cpus, pool.unlink(pool.start_of(0)));
         assert_eq!(pool.census(), (1, 1, 0));
         pool.empty_all(0..1);
         assert_eq!(pool.census(), (1, 1, 1));
@@ -279,9 +279,9 @@ fn the_pool_counts_blocks_that_are_no_cpus_current_block() {
         assert_eq!(pool.census(), (1, 0, 0));
         pool.empty_all(0..1);
         // A removed block can be restored.
-        let removed = pool.blocks.take_empty(true).expect("an empty block");
+        let removed = pool.blocks.take_empty(&pool.cpus, true).expect("an empty block");
         assert_eq!(pool.census(), (0, 0, 0));
-        pool.blocks.restore(removed);
+        pool.blocks.restore(&pool.cpus, removed);
         assert_eq!(pool.census(), (1, 1, 1));
         assert!(pool.is_sound(&pool.cpus, true));
         assert_eq!(pool.take_empty(true), [0]);
@@ -317,12 +317,13 @@ fn a_purge_keeps_the_empty_blocks_that_were_needed() {
     assert!(pool.is_sound(&pool.cpus, true));
 }
 
-/// A CPU counts up to 64 lazy pages in its own counter before it adds them to the common one, and returns the
+/// A CPU counts up to 128 lazy pages in its own counter before it adds them to the common one, and returns the
 /// common one only then. `lazy_pages()` adds up the blocks and is exact.
 #[test]
 fn lazy_pages_are_added_to_the_common_count_in_batches() {
     // The host has pages of 4 KiB and 4 CPUs.
-    let batch = 64;
+    let batch = 128;
+    let all = batch + 50;
     let pool = Pool::new(100);
     pool.add(&pool.cpus, 0, 1);
     while pool.alloc(1) {}
@@ -331,7 +332,7 @@ fn lazy_pages_are_added_to_the_common_count_in_batches() {
         let addr = pool.start_of(0) + 2 * count * PAGE_SIZE;
         pool.retire(addr)
     };
-    for count in 0..2 * batch {
+    for count in 0..all {
         let is_told = (count + 1) % batch == 0;
         if is_told {
             known += batch;
@@ -341,13 +342,13 @@ fn lazy_pages_are_added_to_the_common_count_in_batches() {
     }
     let mut plan = Plan::new();
     let snapshot = pool.blocks.snapshot(&pool.cpus, &mut plan);
-    assert_eq!(plan.areas(), 2 * batch);
-    assert_eq!(snapshot.is_representative(), 4 * batch >= SIZE / PAGE_SIZE);
-    assert_eq!(pool.blocks.lazy_pages(), 4 * batch);
-    assert_eq!(retire(2 * batch), 0);
-    assert_eq!(pool.blocks.lazy_pages(), 4 * batch + 2);
+    assert_eq!(plan.areas(), all);
+    assert_eq!(snapshot.is_representative(), 2 * all >= SIZE / PAGE_SIZE);
+    assert_eq!(pool.blocks.lazy_pages(), 2 * all);
+    assert_eq!(retire(all), 0);
+    assert_eq!(pool.blocks.lazy_pages(), 2 * all + 2);
     let flush = plan.run(&FlushLog::new().expect("memory"));
-    pool.blocks.free(snapshot, &flush);
+    pool.blocks.free(&pool.cpus, snapshot, &flush);
     assert_eq!(pool.blocks.lazy_pages(), 2);
     pool.empty_all(0..1);
 }
@@ -385,9 +386,9 @@ fn a_pool_with_a_wrong_count_is_refused() {
     let current = |pool: &Pool, others: &Cpus| {
         pool.here().current.iter().for_each(|current| {
             // Relaxed: there is only one thread.
-            if current.index.load(Relaxed) != 0 {
+            if current.load(Relaxed) != 0 {
                 let other = others.here().current.first().expect("a band");
-                other.index.store(current.index.load(Relaxed), Relaxed);
+                other.store(current.load(Relaxed), Relaxed);
             }
         });
         pool.blocks.return_current(others);
