@@ -6,8 +6,13 @@
 //! neither: its entry stays, and its object becomes busy again. A range that could not be freed for lack
 //! of memory is cached as well, so freeing never fails.
 //!
-//! Each CPU has cached ranges of its own. Those of other CPUs are used only if it has none of the right
-//! size.
+//! Each CPU has a part with cached ranges of its own, and a part has a list for each size. A request uses
+//! the parts of other CPUs only if its own has no range of the right size. It takes the locks of those
+//! parts alone that have one: a summary word for each group of sizes has a bit for each part. So there are
+//! at most as many parts as bits in a word, and further CPUs share the parts of others.
+//!
+//! A bit changes under the lock of its part, and requests read it without the lock. If the bit they see
+//! is out of date, a request takes a lock in vain, or searches the tree although a range was just cached.
 //!
 //! The cache holds about as many ranges as were needed lately: each purge first frees those that are left
 //! from the purge before, and then adds its own. The depot of the Solaris slab allocator is trimmed in a
@@ -21,7 +26,10 @@ use crate::{
     },
     lock::Locked,
     mm,
-    per_cpu::PerCpu, //
+    per_cpu::{
+        CacheAligned,
+        PerCpu, //
+    },
 };
 use kernel::{
     prelude::*,
@@ -32,153 +40,338 @@ use kernel::{
     },
 };
 
-/// Number of lists of a CPU. Several sizes share a list.
-const LISTS: usize = 32;
+/// Maximum number of parts: a summary word has a bit for each.
+// CAST: The number of bits fits in a `usize`.
+const MAX_PARTS: usize = usize::BITS as usize;
 
-/// Maximum number of ranges of a list to try for one request.
-const MAX_TRIES: usize = 4;
+/// Number of sizes that a part keeps apart. Ranges of further sizes share a list.
+const SIZES: usize = 64;
 
-/// Cached ranges of all sizes of one list.
-type List = AreaList<Cached>;
+/// Maximum number of ranges that a request tries in vain because of their addresses, for example for lack
+/// of alignment. They cost a cache miss each, with a lock held.
+const MAX_TRIES: usize = 16;
 
-/// Takes a range that `fits` out of a list, if one of the first few does.
-fn take_from(list: &mut List, fits: &impl Fn(&Area<Cached>) -> bool) -> Option<Area<Cached>> {
-    for _ in 0..list.len().min(MAX_TRIES) {
-        let area = list.pop()?;
-        if fits(&area) {
-            return Some(area);
-        }
-        // The next request sees another range first.
-        list.push(area);
+/// Number of groups of sizes. It is prime, and 2 is a primitive root, so sizes near different powers of
+/// two are in different groups.
+const GROUPS: usize = 61;
+
+/// The size of a list of several sizes: no range has it.
+const MIXED: usize = 0;
+
+/// For each group of sizes, and then for lists of several sizes: which parts have such ranges.
+type Summary = [Atomic<usize>; GROUPS + 1];
+
+/// Returns the number of the summary word for lists of `pages` pages.
+fn group_of(pages: usize) -> usize {
+    match pages {
+        MIXED => GROUPS,
+        pages => pages % GROUPS,
     }
-    None
 }
 
-/// The cached ranges of one CPU.
+/// Cached ranges of one size, or [`MIXED`].
+struct List {
+    pages: usize,
+    ranges: AreaList<Cached>,
+}
+
+impl List {
+    /// Takes out the first range that `fits`. Each range that does not costs one of `tries`.
+    fn take(
+        &mut self,
+        tries: &mut usize,
+        fits: &impl Fn(&Area<Cached>) -> bool,
+    ) -> Option<Area<Cached>> {
+        for _ in 0..self.ranges.len().min(*tries) {
+            let area = self.ranges.pop()?;
+            if fits(&area) {
+                return Some(area);
+            }
+            // The next request sees another range first.
+            self.ranges.push(area);
+            *tries = tries.wrapping_sub(1);
+        }
+        None
+    }
+}
+
+/// The lists of a part.
+struct Lists {
+    /// [`SIZES`] lists of one size each, then the one of several sizes. An empty list keeps its size until
+    /// another size needs the list, so that a sweep finds what was added again where it was.
+    lists: KVec<List>,
+    /// The lists of one size from here on are empty.
+    used: usize,
+}
+
+impl Lists {
+    fn new() -> Result<Self> {
+        let mut lists = KVec::with_capacity(SIZES + 1, GFP_NOWAIT)?;
+        for _ in 0..=SIZES {
+            let list = List {
+                pages: MIXED,
+                ranges: AreaList::new(),
+            };
+            lists.push(list, GFP_NOWAIT)?;
+        }
+        Ok(Self { lists, used: 0 })
+    }
+
+    /// Returns the index of the list of a size.
+    fn find(&self, pages: usize) -> Option<usize> {
+        let mut lists = self.lists.iter().take(self.used);
+        lists.position(|list| list.pages == pages)
+    }
+
+    /// Returns the index of the list to which a range of `pages` pages is added.
+    fn find_or_start(&mut self, pages: usize) -> usize {
+        if let Some(index) = self.find(pages) {
+            return index;
+        }
+        let mut lists = self.lists.iter_mut().take(SIZES).enumerate();
+        match lists.find(|(_, list)| list.ranges.is_empty()) {
+            Some((index, list)) => {
+                list.pages = pages;
+                // All lists before it have ranges.
+                self.used = self.used.max(index.wrapping_add(1));
+                index
+            }
+            None => SIZES,
+        }
+    }
+
+    /// Returns whether a list of a group has ranges.
+    fn has(&self, group: usize) -> bool {
+        let single = self.lists.iter().take(self.used);
+        Iterator::chain(single, self.lists.last())
+            .any(|list| !list.ranges.is_empty() && group_of(list.pages) == group)
+    }
+}
+
+/// The cached ranges of a CPU, or of several that share them.
 struct Part {
-    lists: Locked<[List; LISTS]>,
-    /// Number of ranges in the lists, perhaps too high: a range is counted until after it was taken. If it
-    /// is 0, a request does not take the lock.
+    lists: Locked<Lists>,
+    /// Number of ranges in the lists, written under their lock.
     len: Atomic<usize>,
-}
-
-/// All cached ranges.
-pub(crate) struct RangeCache(PerCpu<Part>);
-
-/// Returns the number of the list for a size.
-fn list_of(pages: usize) -> usize {
-    pages % LISTS
+    /// The bit of this part in the words of the summary, written under the lock.
+    bit: usize,
 }
 
 impl Part {
-    fn new() -> Result<Self> {
-        let lists = [const { List::new() }; LISTS];
+    fn new(bit: usize) -> Result<Self> {
         Ok(Self {
-            lists: Locked::new(lists, c"vmap_rust cache", static_lock_class!())?,
+            lists: Locked::new(Lists::new()?, c"vmap_rust cache", static_lock_class!())?,
             len: Atomic::new(0),
+            bit,
         })
     }
 
-    fn take(&self, pages: usize, fits: &impl Fn(&Area<Cached>) -> bool) -> Option<Area<Cached>> {
-        // Relaxed: a range that is missed here only costs a search in the tree.
-        if self.len.load(Relaxed) == 0 {
+    fn len(&self) -> usize {
+        // Relaxed: callers without the lock need only an estimate.
+        self.len.load(Relaxed)
+    }
+
+    fn put(&self, area: Area<Cached>, summary: &Summary) {
+        let mut lists = self.lists.lock();
+        let index = lists.find_or_start(area.pages());
+        let Some(list) = lists.lists.get_mut(index) else {
+            // Cannot happen: all lists exist. The drop of the area reports the leak.
+            return;
+        };
+        list.ranges.push(area);
+        self.len.store(self.len().wrapping_add(1), Relaxed);
+        if let Some(word) = summary.get(group_of(list.pages)) {
+            // Relaxed: a stale bit costs a search or a lock. The bit is clear, so the sum has no carry.
+            if word.load(Relaxed) & self.bit == 0 {
+                word.add(self.bit, Relaxed);
+            }
+        }
+    }
+
+    /// Takes a range of `pages` pages that `fits`.
+    fn take(
+        &self,
+        pages: usize,
+        tries: &mut usize,
+        fits: &impl Fn(&Area<Cached>) -> bool,
+        summary: &Summary,
+    ) -> Option<Area<Cached>> {
+        let fits = |area: &Area<Cached>| area.pages() == pages && fits(area);
+        let mut lists = self.lists.lock();
+        let indexes = [lists.find(pages), Some(SIZES)];
+        indexes.into_iter().flatten().find_map(|index| {
+            let area = lists.lists.get_mut(index)?.take(tries, &fits)?;
+            self.taken(&mut lists, index, summary);
+            Some(area)
+        })
+    }
+
+    /// Takes the next range of a sweep.
+    fn sweep(&self, sweep: &mut Sweep, summary: &Summary) -> Option<Area<Cached>> {
+        // A missed range stays until the next sweep.
+        if self.len() == 0 {
             return None;
         }
-        let area = take_from(self.lists.lock().get_mut(list_of(pages))?, fits)?;
-        self.len.fetch_sub(1, Relaxed);
-        Some(area)
+        let mut lists = self.lists.lock();
+        while let Some(list) = lists.lists.get_mut(sweep.list) {
+            let left = sweep.left.get_or_insert(list.ranges.len());
+            if let Some(rest) = left.checked_sub(1) {
+                *left = rest;
+                if let Some(area) = list.ranges.pop() {
+                    self.taken(&mut lists, sweep.list, summary);
+                    return Some(area);
+                }
+            }
+            sweep.left = None;
+            sweep.list = sweep.list.wrapping_add(1);
+        }
+        None
+    }
+
+    /// Updates what depends on the number of ranges after one was taken from list `index`.
+    fn taken(&self, lists: &mut Lists, index: usize, summary: &Summary) {
+        self.len.store(self.len().wrapping_sub(1), Relaxed);
+        let Some(list) = lists.lists.get(index).filter(|list| list.ranges.is_empty()) else {
+            return;
+        };
+        let group = group_of(list.pages);
+        if let Some(word) = summary.get(group).filter(|_| !lists.has(group)) {
+            // Relaxed: a stale bit costs a search or a lock. The bit is set, so there is no borrow.
+            word.fetch_sub(self.bit, Relaxed);
+        }
+        let mut used = lists.lists.iter().take(lists.used);
+        let last = used.rposition(|list| !list.ranges.is_empty());
+        lists.used = last.map_or(0, |last| last.wrapping_add(1));
+    }
+
+    /// Checks the count and the bits. Returns the number of ranges.
+    fn validate(&self, summary: &Summary) -> Result<usize> {
+        let lists = self.lists.lock();
+        let len = lists.lists.iter().map(|list| list.ranges.len()).sum();
+        if self.len() != len {
+            mm::refuse!("{} cached ranges, {} counted", len, self.len());
+            return Err(EINVAL);
+        }
+        for (group, word) in summary.iter().enumerate() {
+            let has_bit = word.load(Relaxed) & self.bit != 0;
+            if has_bit != lists.has(group) {
+                mm::refuse!("bit {:#x} of group {} is {}", self.bit, group, has_bit);
+                return Err(EINVAL);
+            }
+        }
+        Ok(len)
     }
 }
 
 /// The CPU in whose lists a range was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     Here,
     Elsewhere,
 }
 
+/// All cached ranges.
+pub(crate) struct RangeCache {
+    parts: PerCpu<Part>,
+    summary: CacheAligned<Summary>,
+}
+
 impl RangeCache {
     /// Creates an empty cache.
     pub(crate) fn new() -> Result<Self> {
-        Ok(Self(PerCpu::new(Part::new)?))
+        Self::for_cpus(mm::cpu_count())
     }
 
-    /// Returns the number of ranges.
+    /// Creates an empty cache for `cpus` CPUs.
+    fn for_cpus(cpus: usize) -> Result<Self> {
+        let mut bit = 1_usize;
+        let parts = PerCpu::with_len(cpus.min(MAX_PARTS), || {
+            let part = Part::new(bit);
+            bit = bit.wrapping_shl(1);
+            part
+        })?;
+        Ok(Self {
+            parts,
+            summary: CacheAligned::new([const { Atomic::new(0) }; GROUPS + 1]),
+        })
+    }
+
+    /// Returns the number of ranges. Reads a count of each part.
     pub(crate) fn len(&self) -> usize {
-        self.0.iter().map(|part| part.len.load(Relaxed)).sum()
+        self.parts.iter().map(Part::len).sum()
     }
 
     /// Checks the counts. Returns the number of ranges.
     pub(crate) fn validate(&self) -> Result<usize> {
-        let mut total = 0_usize;
-        for part in self.0.iter() {
-            let lists = part.lists.lock();
-            let here: usize = lists.iter().map(List::len).sum();
-            // The count may be higher: it is decremented after the range was taken.
-            let counted = part.len.load(Relaxed);
-            if counted < here {
-                mm::refuse!("{} cached ranges, {} counted", here, counted);
-                return Err(EINVAL);
-            }
-            total = total.wrapping_add(here);
-        }
-        Ok(total)
+        self.parts.iter().try_fold(0_usize, |total, part| {
+            Ok(total.wrapping_add(part.validate(&self.summary)?))
+        })
     }
 
-    /// Adds a range to the lists of CPU `part`, by default of this one.
-    pub(crate) fn put(&self, area: Area<Cached>, part: Option<usize>) {
-        let part = self.0.get(part.unwrap_or_else(mm::cpu_hint));
-        let index = list_of(area.pages());
-        if let Some(list) = part.lists.lock().get_mut(index) {
-            // Relaxed: a missed range only costs a search in the tree.
-            part.len.fetch_add(1, Relaxed);
-            list.push(area);
-        }
+    /// Adds a range to the part of CPU `cpu`, by default of this one.
+    pub(crate) fn put(&self, area: Area<Cached>, cpu: Option<usize>) {
+        let part = self.parts.get(cpu.unwrap_or_else(mm::cpu_hint));
+        part.put(area, &self.summary);
     }
 
-    /// Takes a range of `pages` pages that `fits`, if one of the first few does.
+    /// Takes a range of `pages` pages that `fits`, of this CPU if it has one. Gives up after
+    /// [`MAX_TRIES`] ranges of this size that do not fit.
     pub(crate) fn take(
         &self,
         pages: usize,
         fits: impl Fn(&Area<Cached>) -> bool,
     ) -> Option<(Area<Cached>, Place)> {
-        let fits = |area: &Area<Cached>| area.pages() == pages && fits(area);
-        let here = mm::cpu_hint();
-        if let Some(area) = self.0.get(here).take(pages, &fits) {
-            return Some((area, Place::Here));
+        self.take_at(mm::cpu_hint(), pages, fits)
+    }
+
+    /// Returns the parts that may have ranges of `pages` pages, as bits.
+    fn candidates(&self, pages: usize) -> usize {
+        let groups = [group_of(pages), group_of(MIXED)];
+        let words = groups.map(|group| self.summary.get(group));
+        // Relaxed: a stale bit costs a search or a lock.
+        let words = words.into_iter().flatten().map(|word| word.load(Relaxed));
+        words.fold(0, |parts, word| parts | word)
+    }
+
+    /// [`RangeCache::take`] on CPU `cpu`.
+    fn take_at(
+        &self,
+        cpu: usize,
+        pages: usize,
+        fits: impl Fn(&Area<Cached>) -> bool,
+    ) -> Option<(Area<Cached>, Place)> {
+        let here = self.parts.index(cpu);
+        let mut tries = MAX_TRIES;
+        // Begin with this part. CPUs with other numbers begin elsewhere, so they take other locks first.
+        // CAST: It is less than the number of bits, which is a `u32`.
+        let mut left = self.candidates(pages).rotate_right(here as u32);
+        while left != 0 && tries != 0 {
+            // CAST: A number of bits fits in a `usize`.
+            let step = left.trailing_zeros() as usize;
+            left &= left.wrapping_sub(1);
+            let part = self.parts.get(here.wrapping_add(step) % MAX_PARTS);
+            if let Some(area) = part.take(pages, &mut tries, &fits, &self.summary) {
+                let place = match step {
+                    0 => Place::Here,
+                    _ => Place::Elsewhere,
+                };
+                return Some((area, place));
+            }
         }
-        let mut others = self
-            .0
-            .iter()
-            .enumerate()
-            .filter(|&(index, _)| index != here);
-        others.find_map(|(_, part)| Some((part.take(pages, &fits)?, Place::Elsewhere)))
+        None
     }
 
     /// Takes out the next range of a sweep.
     pub(crate) fn sweep(&self, sweep: &mut Sweep) -> Option<Area<Cached>> {
-        while sweep.done / LISTS < self.0.len() {
-            let part = self.0.get(sweep.done / LISTS);
-            // Relaxed: a missed range stays until the next sweep.
-            if part.len.load(Relaxed) == 0 && sweep.left.is_none() {
-                sweep.done = (sweep.done / LISTS).wrapping_add(1).wrapping_mul(LISTS);
-                continue;
+        while sweep.part < self.parts.len() {
+            let part = self.parts.get(sweep.part);
+            if let Some(area) = part.sweep(sweep, &self.summary) {
+                return Some(area);
             }
-            let mut lists = part.lists.lock();
-            while let Some(list) = lists.get_mut(sweep.done % LISTS) {
-                let left = sweep.left.get_or_insert(list.len());
-                if let Some(rest) = left.checked_sub(1) {
-                    *left = rest;
-                    if let Some(area) = list.pop() {
-                        part.len.fetch_sub(1, Relaxed);
-                        return Some(area);
-                    }
-                }
-                sweep.left = None;
-                sweep.done = sweep.done.wrapping_add(1);
-                if sweep.done % LISTS == 0 {
-                    break;
-                }
-            }
+            *sweep = Sweep {
+                part: sweep.part.wrapping_add(1),
+                ..Sweep::default()
+            };
         }
         None
     }
@@ -188,8 +381,287 @@ impl RangeCache {
 /// the sweep reached it, so it ends even if all of them are added again.
 #[derive(Default)]
 pub(crate) struct Sweep {
-    /// Number of lists that are done.
-    done: usize,
+    /// Number of parts that are done.
+    part: usize,
+    /// Number of lists of the current part that are done.
+    list: usize,
     /// Number of ranges of the current list still to take.
     left: Option<usize>,
+}
+
+#[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+#[kernel::prelude::kunit_tests(vmap_rust_cache)]
+mod tests {
+    use super::*;
+    use crate::{
+        area::Attributes,
+        grace::Guard,
+        maple::StoreError,
+        model::Random,
+        pins::Pins,
+        range::{
+            Span,
+            PAGE_SIZE, //
+        },
+        table::Table, //
+    };
+
+    /// An index to make cached ranges in, one above the other.
+    struct Ranges {
+        table: Table,
+        pins: Pins,
+        next: usize,
+    }
+
+    impl Ranges {
+        fn new() -> Result<Self> {
+            Ok(Self {
+                table: Table::new(c"vmap_rust test index", static_lock_class!())?,
+                pins: Pins::new()?,
+                next: 1 << 30,
+            })
+        }
+
+        fn make(&mut self, pages: usize) -> Result<Area<Cached>> {
+            let span = Span::with_size(self.next, pages * PAGE_SIZE).ok_or(EINVAL)?;
+            self.next = span.end();
+            let mut area = Area::alloc(mm::Gfp::KERNEL, -1).ok_or(ENOMEM)?;
+            let mut table = self.table.lock();
+            loop {
+                use crate::fit::Gaps;
+                table.gap_around(span.first()).ok_or(EINVAL)?;
+                area = match table.publish(area, span, &Attributes::NONE) {
+                    Ok(_) => break,
+                    Err((_, StoreError::Mismatch)) => return Err(EINVAL),
+                    Err((area, StoreError::NoMemory)) => area,
+                };
+                if !table.nomem(mm::Gfp::KERNEL) {
+                    return Err(ENOMEM);
+                }
+            }
+            drop(table);
+            let area = self.table.unlink(span.first(), &Guard::new());
+            let area = self.pins.wait_for_readers(area.ok_or(EINVAL)?);
+            Ok(area.never_mapped().cached())
+        }
+
+        /// Frees a range, and returns its size.
+        fn free(&self, mut area: Area<Cached>) -> Result<usize> {
+            let pages = area.pages();
+            let mut table = self.table.lock();
+            loop {
+                area = match table.give_back(area) {
+                    Ok(_) => return Ok(pages),
+                    Err((_, StoreError::Mismatch)) => return Err(EINVAL),
+                    Err((area, StoreError::NoMemory)) => area,
+                };
+                if !table.nomem(mm::Gfp::KERNEL) {
+                    return Err(ENOMEM);
+                }
+            }
+        }
+
+        fn free_all(&self, cache: &RangeCache) -> Result<usize> {
+            let mut sweep = Sweep::default();
+            let mut freed = 0;
+            while let Some(area) = cache.sweep(&mut sweep) {
+                self.free(area)?;
+                freed += 1;
+            }
+            assert_eq!(cache.validate()?, 0);
+            Ok(freed)
+        }
+    }
+
+    /// The sizes that a CPU looks for, and on which CPU they are.
+    #[test]
+    fn a_range_is_found_among_many_others_of_any_size() -> Result {
+        let mut ranges = Ranges::new()?;
+        let cache = RangeCache::for_cpus(8)?;
+        // The second row is of the groups of the first: 1025, 2049 and 4097 modulo 61 are 49, 36 and 10.
+        let wanted = [1025, 2049, 4097];
+        let others = [49, 110, 171, 232, 36, 97, 10, 71, 132];
+        for cpu in [2, 5] {
+            for round in 0..6 {
+                for &pages in Iterator::chain(others.iter(), &wanted) {
+                    if round == 3 || !wanted.contains(&pages) {
+                        cache.put(ranges.make(pages)?, Some(cpu));
+                    }
+                }
+            }
+        }
+        assert_eq!(cache.validate()?, 2 * (6 * others.len() + wanted.len()));
+        for pages in wanted {
+            for (cpu, place) in [(5, Place::Here), (5, Place::Elsewhere)] {
+                let (area, found) = cache.take_at(cpu, pages, |_| true).ok_or(EINVAL)?;
+                assert_eq!((area.pages(), found), (pages, place));
+                ranges.free(area)?;
+            }
+            assert!(cache.take_at(0, pages, |_| true).is_none());
+        }
+        assert_eq!(ranges.free_all(&cache)?, 12 * others.len());
+        Ok(())
+    }
+
+    #[test]
+    fn a_size_that_nobody_has_cached_takes_no_lock() -> Result {
+        let mut ranges = Ranges::new()?;
+        let cache = RangeCache::for_cpus(8)?;
+        cache.put(ranges.make(1025)?, Some(3));
+        cache.put(ranges.make(2049)?, Some(6));
+        let locked = cache.parts.get(3).lists.lock();
+        // These would spin for ever.
+        for cpu in 0..8 {
+            assert!(cache.take_at(cpu, 4097, |_| true).is_none());
+            assert_eq!(cache.candidates(4097), 0);
+            // Only the lock of the other part.
+            assert_eq!(cache.candidates(2049), 1 << 6);
+            assert!(cache.take_at(cpu, 2049, |_| false).is_none());
+        }
+        drop(locked);
+        assert_eq!(cache.candidates(1025), 1 << 3);
+        assert_eq!(ranges.free_all(&cache)?, 2);
+        assert_eq!((cache.candidates(1025), cache.candidates(2049)), (0, 0));
+        Ok(())
+    }
+
+    #[test]
+    fn cpus_beyond_the_bits_of_a_word_share_parts() -> Result {
+        let mut ranges = Ranges::new()?;
+        let cache = RangeCache::for_cpus(3 * MAX_PARTS)?;
+        assert_eq!(cache.parts.len(), MAX_PARTS);
+        for cpu in 0..3 * MAX_PARTS {
+            cache.put(ranges.make(2000)?, Some(cpu));
+        }
+        assert_eq!(cache.candidates(2000), usize::MAX);
+        for cpu in (0..3 * MAX_PARTS).rev() {
+            let (area, place) = cache.take_at(cpu, 2000, |_| true).ok_or(EINVAL)?;
+            assert_eq!(place, Place::Here);
+            ranges.free(area)?;
+        }
+        cache.put(ranges.make(2000)?, Some(MAX_PARTS + 1));
+        assert_eq!(cache.candidates(2000), 2);
+        let (area, place) = cache.take_at(0, 2000, |_| true).ok_or(EINVAL)?;
+        assert_eq!(place, Place::Elsewhere);
+        ranges.free(area)?;
+        assert_eq!(cache.validate()?, 0);
+        Ok(())
+    }
+
+    /// A request with an alignment skips ranges of its size, but not for ever.
+    #[test]
+    fn ranges_that_do_not_fit_are_skipped() -> Result {
+        let mut ranges = Ranges::new()?;
+        let cache = RangeCache::for_cpus(2)?;
+        let mut last = 0;
+        for _ in 0..2 * MAX_TRIES {
+            let area = ranges.make(3)?;
+            last = area.span().ok_or(EINVAL)?.first();
+            cache.put(area, Some(1));
+        }
+        let is_last = |area: &Area<Cached>| area.span().is_some_and(|span| span.first() == last);
+        assert!(cache.take_at(0, 3, is_last).is_none());
+        // The next request sees the others.
+        let (area, _) = cache.take_at(0, 3, is_last).ok_or(EINVAL)?;
+        ranges.free(area)?;
+        assert_eq!(ranges.free_all(&cache)?, 2 * MAX_TRIES - 1);
+        Ok(())
+    }
+
+    /// With more sizes than lists, the rest shares a list. Emptied lists serve new sizes.
+    #[test]
+    fn there_may_be_more_sizes_than_lists() -> Result {
+        let mut ranges = Ranges::new()?;
+        let cache = RangeCache::for_cpus(1)?;
+        for _ in 0..3 {
+            for pages in 1..=SIZES + MAX_TRIES {
+                cache.put(ranges.make(pages)?, Some(0));
+            }
+            assert_eq!(cache.validate()?, SIZES + MAX_TRIES);
+            for pages in (1..=SIZES + MAX_TRIES).rev() {
+                let (area, _) = cache.take_at(0, pages, |_| true).ok_or(EINVAL)?;
+                assert_eq!(ranges.free(area)?, pages);
+                assert!(cache.take_at(0, pages, |_| true).is_none());
+                cache.validate()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Also if all are added again, to a CPU that the sweep has not reached.
+    #[test]
+    fn a_sweep_takes_each_range_and_ends() -> Result {
+        let mut ranges = Ranges::new()?;
+        let cache = RangeCache::for_cpus(4)?;
+        for cpu in 0..4 {
+            for pages in [7, 7, 8, 9] {
+                cache.put(ranges.make(pages + cpu)?, Some(cpu));
+            }
+        }
+        let mut seen = KVec::new();
+        let mut sweep = Sweep::default();
+        while let Some(area) = cache.sweep(&mut sweep) {
+            seen.push(area.span().ok_or(EINVAL)?.first(), GFP_KERNEL)?;
+            cache.put(area, Some(2));
+            assert!(seen.len() <= 2 * 16);
+        }
+        for index in 0..seen.len() {
+            // Those of the first two CPUs come a second time, on the third.
+            let times = seen.iter().filter(|&&start| start == seen[index]).count();
+            assert_eq!(times, if index < 8 { 2 } else { times });
+        }
+        assert_eq!(cache.validate()?, 16);
+        assert_eq!(ranges.free_all(&cache)?, 16);
+        Ok(())
+    }
+
+    #[test]
+    fn random_steps_agree_with_a_list() -> Result {
+        const CPUS: usize = 5;
+        let seed = mm::random_seed();
+        pr_info!("random steps of the range cache: seed {:#x}\n", seed);
+        let mut random = Random::new(seed);
+        let mut ranges = Ranges::new()?;
+        let cache = RangeCache::for_cpus(CPUS)?;
+        // Of each cached range the CPU and the size.
+        let mut model: KVec<(usize, usize)> = KVec::new();
+        for _ in 0..3000 {
+            let cpu = random.below(CPUS);
+            let pages = [1025, 49, 110, 2049, 36, 4097, 1][random.below(7)];
+            let has = |cpu| model.iter().any(|&known| known == (cpu, pages));
+            let word = (0..CPUS).fold(0, |word, cpu| word | usize::from(has(cpu)) << cpu);
+            assert_eq!(cache.candidates(pages) & word, word);
+            if random.below(2) == 0 && model.len() < 60 {
+                model.push((cpu, pages), GFP_KERNEL)?;
+                cache.put(ranges.make(pages)?, Some(cpu));
+                continue;
+            }
+            let expected = if word & 1 << cpu != 0 {
+                Some(Place::Here)
+            } else if word != 0 {
+                Some(Place::Elsewhere)
+            } else {
+                None
+            };
+            let found = cache.take_at(cpu, pages, |_| true);
+            let place = found.as_ref().map(|&(_, place)| place);
+            assert_eq!(place, expected);
+            if let Some((area, _)) = found {
+                assert_eq!(ranges.free(area)?, pages);
+                // The next CPU with a range of this size.
+                let from = (0..CPUS).map(|step| (cpu + step) % CPUS);
+                let from = from.clone().find(|&cpu| has(cpu)).ok_or(EINVAL)?;
+                let mut left = 1;
+                model.retain(|&mut known| {
+                    let take = left == 1 && known == (from, pages);
+                    left -= usize::from(take);
+                    !take
+                });
+            }
+            assert_eq!(cache.len(), model.len());
+            assert_eq!(cache.validate()?, model.len());
+        }
+        assert_eq!(ranges.free_all(&cache)?, model.len());
+        Ok(())
+    }
 }

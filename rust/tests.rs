@@ -339,6 +339,32 @@ mod spaces {
         Ok(())
     }
 
+    /// Also if the sizes have common factors, or nearly.
+    #[test]
+    fn cached_ranges_of_many_sizes_are_all_found() -> Result {
+        const SIZES: [usize; 9] = [33, 65, 97, 129, 161, 193, 1025, 2049, 4097];
+        let (_, mut req) = make(START, 1)?;
+        let pages = SIZES.iter().sum::<usize>();
+        req.window = Span::with_size(START, pages * PAGE_SIZE).ok_or(EINVAL)?;
+        let space = Space::with_blocks(req.window, FlushLog::new()?, Some(0))?;
+        for pages in SIZES {
+            req.size = pages * PAGE_SIZE;
+            let start = start_of(&space, space.alloc(&req)?);
+            space.retire(space.unlink(start).ok_or(EINVAL)?);
+        }
+        assert_eq!(space.purge(None, false), SIZES.len());
+        let mut starts = KVec::new();
+        // The last ones first: they have waited behind all others.
+        for pages in SIZES.into_iter().rev() {
+            req.size = pages * PAGE_SIZE;
+            starts.push(start_of(&space, space.alloc(&req)?), GFP_KERNEL)?;
+        }
+        assert_eq!(space.counters().alloc_cached, SIZES.len());
+        free_all(&space, starts.iter().copied());
+        assert_eq!(space.validate()?, Default::default());
+        Ok(())
+    }
+
     #[test]
     fn a_purge_without_lazy_areas_is_not_counted() -> Result {
         let (space, req) = make(START, 8)?;
