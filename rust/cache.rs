@@ -628,7 +628,7 @@ mod tests {
         for _ in 0..3000 {
             let cpu = random.below(CPUS);
             let pages = [1025, 49, 110, 2049, 36, 4097, 1][random.below(7)];
-            let has = |cpu| model.iter().any(|&known| known == (cpu, pages));
+            let has = |cpu| model.contains(&(cpu, pages));
             let word = (0..CPUS).fold(0, |word, cpu| word | usize::from(has(cpu)) << cpu);
             assert_eq!(cache.candidates(pages) & word, word);
             if random.below(2) == 0 && model.len() < 60 {
