@@ -245,6 +245,7 @@ mod tests {
             }
         }
         assert_eq!(batch(1), UNCOUNTED / PAGE_SIZE);
+        assert_eq!(batch(4), UNCOUNTED / PAGE_SIZE / 2);
         assert_eq!(batch(0), batch(1));
     }
 }
