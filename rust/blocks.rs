@@ -40,6 +40,7 @@ use crate::{
     },
     dir::{
         Directory,
+        Maps,
         Removed, //
     },
     flush::{
@@ -91,7 +92,7 @@ const MAX_STEAL_TRIES: usize = 32;
 
 /// A block that became current this many epochs ago or more is idle. An epoch ends with a representative
 /// purge.
-const IDLE_EPOCHS: usize = 2;
+const IDLE_EPOCHS: usize = 8;
 
 /// Bytes that `lazy` may miss because they are still in per-CPU counts, for each power of two of the number
 /// of CPUs: a quarter of what C allows, `lazy_max_pages()` in mm/vmalloc.c.
@@ -835,19 +836,40 @@ impl Blocks {
     pub(crate) fn snapshot(&self, cpus: &Cpus, plan: &mut Plan) -> Snapshot {
         // Relaxed: the count orders nothing.
         self.lazy.store(0, Relaxed);
+        let mut units = self.take_dirty(plan, |_, _| {});
+        if units < UNITS {
+            // The bits of blocks in use stay set through large purges: CPUs that retire areas read them, and
+            // need not fetch their cache line again. A small purge clears those of unused blocks, so that the
+            // next one need not look at them. A full barrier is between clearing a bit and looking again, see
+            // `Blocks::retire()`.
+            let clear = |maps: &Maps, bit| {
+                if !maps.flushing.has(bit) {
+                    maps.dirty.remove_and_fence(bit);
+                }
+            };
+            units = units.wrapping_add(self.take_dirty(plan, clear));
+        }
+        if units > 0 {
+            // About: an area is counted after it was retired.
+            let retired = cpus.retired();
+            let before = self.retired.xchg(retired, Relaxed);
+            plan.count(retired.wrapping_sub(before).max(1));
+        }
+        Snapshot { units }
+    }
+
+    /// Takes the lazy pages of all blocks whose dirty bit is set, and adds them to `plan`. Calls `before`
+    /// with the maps and the bit of each block first. Returns how many units it took.
+    fn take_dirty(&self, plan: &mut Plan, before: impl Fn(&Maps, usize)) -> usize {
         let mut units = 0_usize;
         for (_, first, maps) in self.dir.all_maps() {
             for bit in bits::set_bits(&maps.dirty.words()) {
+                before(maps, bit);
                 let rcu = Guard::new();
                 let block = self.dir.block(first.wrapping_add(bit), &rcu);
-                let mut taken = block.and_then(Block::snapshot);
-                if taken.is_none() {
-                    // It was not used since the last purge, or is gone. A full barrier is between clearing
-                    // the bit and looking again, see `Blocks::retire()`. The bit of a block in use stays set:
-                    // CPUs that retire areas have its cache line and need not fetch it again.
-                    maps.dirty.remove_and_fence(bit);
-                    taken = block.and_then(Block::snapshot);
-                }
+                // What this purge has taken of the block already must not be lost.
+                let block = block.filter(|_| !maps.flushing.has(bit));
+                let taken = block.and_then(Block::snapshot);
                 drop(rcu);
                 if let Some(taken) = taken {
                     maps.flushing.set_bit(bit);
@@ -857,13 +879,7 @@ impl Blocks {
                 mm::cond_resched();
             }
         }
-        if units > 0 {
-            // About: an area is counted after it was retired.
-            let retired = cpus.retired();
-            let before = self.retired.xchg(retired, Relaxed);
-            plan.count(retired.wrapping_sub(before).max(1));
-        }
-        Snapshot { units }
+        units
     }
 
     /// Releases the KASAN shadow of the pages of a snapshot, before they become free. Sleepable context.

@@ -89,23 +89,26 @@ impl<T> PerCpu<T> {
 
     /// Returns the value of CPU `cpu`.
     pub(crate) fn get(&self, cpu: usize) -> &T {
-        // Divide only if the CPU shares its value: most callers are on a fast path.
-        self.slot(cpu)
-            .or_else(|| self.slot(cpu % self.len()))
-            .unwrap_or(&self.first)
+        let Some(other) = cpu.checked_sub(1) else {
+            return &self.first;
+        };
+        match self.others.get(other) {
+            Some(slot) => slot,
+            // Only CPUs that share a value come here, and only once: fast paths do not divide.
+            None => self.get(self.index(cpu)),
+        }
     }
 
-    /// Returns the value with number `index`.
-    fn slot(&self, index: usize) -> Option<&T> {
-        match index.checked_sub(1) {
-            None => Some(&self.first),
-            Some(other) => self.others.get(other).map(|slot| &***slot),
-        }
+    /// Returns the number of the value of CPU `cpu`.
+    pub(crate) fn index(&self, cpu: usize) -> usize {
+        cpu.checked_rem(self.len()).unwrap_or(0)
     }
 
     /// Returns all values, in the order of the CPUs.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
-        Iterator::chain(core::iter::once(&self.first), self.others.iter()).map(|slot| &***slot)
+        // By its full name: `pin_init::Init` has a method of this name for every type.
+        let slots = Iterator::chain(core::iter::once(&self.first), self.others.iter());
+        slots.map(|slot| &***slot)
     }
 }
 
@@ -143,6 +146,7 @@ mod tests {
         let values = numbers(3)?;
         for cpu in 0..20 {
             assert_eq!(*values.get(cpu), cpu % 3);
+            assert_eq!(values.index(cpu), cpu % 3);
         }
         assert_eq!(*values.get(usize::MAX), usize::MAX % 3);
         // There is always one.
