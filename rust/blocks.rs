@@ -834,8 +834,10 @@ impl Blocks {
     /// Takes all pages that were retired before the call, and adds them to `plan`. Sleepable context, and
     /// only one purge at a time.
     pub(crate) fn snapshot(&self, cpus: &Cpus, plan: &mut Plan) -> Snapshot {
-        // Relaxed: the count orders nothing.
-        self.lazy.store(0, Relaxed);
+        // Relaxed: the count orders nothing. Retires read it, so do not store the same value.
+        if self.lazy.load(Relaxed) != 0 {
+            self.lazy.store(0, Relaxed);
+        }
         let mut units = self.take_dirty(plan, |_, _| {});
         if units < UNITS {
             // The bits of blocks in use stay set through large purges: CPUs that retire areas read them, and

@@ -6,15 +6,15 @@
 //! neither: its entry stays, and its object becomes busy again. A range that could not be freed for lack
 //! of memory is cached as well, so freeing never fails.
 //!
-//! Each CPU has a part with cached ranges of its own, and a part has a list for each size. A request uses
-//! the parts of other CPUs only if its own has no range of the right size. It takes the locks of those
-//! parts alone that have one: a summary word for each group of sizes has a bit for each part. So there are
-//! at most as many parts as bits in a word, and further CPUs share the parts of others.
+//! Each CPU has a part with cached ranges, of its own or shared with other CPUs, and a part has a list for
+//! each size. A request uses the parts of other CPUs only if its own has no range of the right size. It
+//! takes the locks of those parts alone that have one: a summary word for each group of sizes has a bit for
+//! each part.
 //!
 //! A bit changes under the lock of its part, and requests read it without the lock. If the bit they see
 //! is out of date, a request takes a lock in vain, or searches the tree although a range was just cached.
 //!
-//! The cache holds about as many ranges as were needed lately: each purge first frees those that are left
+//! The cache holds about as many ranges as were needed lately: each purge first gives back half of those that are left
 //! from the purge before, and then adds its own. The depot of the Solaris slab allocator is trimmed in a
 //! similar way.
 
@@ -40,9 +40,8 @@ use kernel::{
     },
 };
 
-/// Maximum number of parts: a summary word has a bit for each.
-// CAST: The number of bits fits in a `usize`.
-const MAX_PARTS: usize = usize::BITS as usize;
+/// Maximum number of parts, as in [`crate::lazy`]; at most the number of bits of a summary word.
+const MAX_PARTS: usize = crate::lazy::MAX_PARTS;
 
 /// Number of sizes that a part keeps apart. Ranges of further sizes share a list.
 const SIZES: usize = 64;
@@ -529,14 +528,14 @@ mod tests {
     }
 
     #[test]
-    fn cpus_beyond_the_bits_of_a_word_share_parts() -> Result {
+    fn cpus_share_parts_if_there_are_many() -> Result {
         let mut ranges = Ranges::new()?;
         let cache = RangeCache::for_cpus(3 * MAX_PARTS)?;
         assert_eq!(cache.parts.len(), MAX_PARTS);
         for cpu in 0..3 * MAX_PARTS {
             cache.put(ranges.make(2000)?, Some(cpu));
         }
-        assert_eq!(cache.candidates(2000), usize::MAX);
+        assert_eq!(cache.candidates(2000), (1 << MAX_PARTS) - 1);
         for cpu in (0..3 * MAX_PARTS).rev() {
             let (area, place) = cache.take_at(cpu, 2000, |_| true).ok_or(EINVAL)?;
             assert_eq!(place, Place::Here);

@@ -7,7 +7,9 @@
 //! can be taken out and freed.
 //!
 //! The set has a part for each CPU, so that CPUs that free areas do not contend, and a freed range is
-//! cached for the CPU that used it.
+//! cached for the CPU that freed it. If there are more than [`MAX_PARTS`] CPUs, several share a part: large
+//! areas reach the limit of lazy pages after a few frees, so with many parts a purge would visit more parts
+//! than it finds areas.
 
 use crate::{
     area::{
@@ -39,6 +41,9 @@ use kernel::{
         Relaxed, //
     },
 };
+
+/// Maximum number of parts.
+pub(crate) const MAX_PARTS: usize = 8;
 
 /// Bytes that the counts of all CPUs together may hide from [`LazySet::estimate`], per power of two of the
 /// number of CPUs: a quarter of `lazy_max_pages()` in mm/vmalloc.c.
@@ -154,7 +159,7 @@ impl LazySet {
     /// Creates an empty set.
     pub(crate) fn new() -> Result<Self> {
         Ok(Self {
-            parts: PerCpu::new(Part::new)?,
+            parts: PerCpu::with_len(mm::cpu_count().min(MAX_PARTS), Part::new)?,
             batch: batch(mm::cpu_count()),
             total: CacheAligned::new(Atomic::new(0)),
         })

@@ -654,7 +654,9 @@ impl<T: Tlb> Space<T> {
         let cache_representative = areas.areas() > 0
             && areas.areas().saturating_mul(TRIM_MIN_FRACTION) >= self.cache.len();
         if !drain && (cache_representative || blocks_representative) {
-            self.sweep(Budget::ALL);
+            // Half of them: how many are used until the next purge varies.
+            let most = self.cache.len().div_ceil(2);
+            self.sweep(Budget { most, ..Budget::ALL });
         }
         if let (Some(also), true) = (also, purged > 0) {
             plan.add(also);
