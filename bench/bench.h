@@ -29,7 +29,8 @@ struct bench_run;
  * @index: 0 to @run->threads - 1; also the CPU it is bound to
  * @rnd: its own random numbers, from the seed of the boot
  * @ops: operations in one phase
- * @done: @ops when it is through with a phase that others wait for, by itself
+ * @done: @ops when it is through with a phase that others wait for, by itself;
+ *        of a timed case the operations of the phase
  * @start: when the last phase began, in ns of the monotonic clock
  * @end: when it ended
  * @data: of the case
@@ -53,6 +54,7 @@ struct bench_worker {
  * @ops: operations of all workers together in one phase of one pass
  * @min_threads: refused with fewer workers; 0 is 1
  * @max_threads: refused with more workers; 0 is any number
+ * @timed: a phase runs for @pass_ns of the run instead of doing @ops operations
  * @phases: names of the timed parts of a pass; none is one part named "cost"
  * @arg: for @setup, @worker_setup and @phase: a number of pages, of areas ...
  * @need: bytes of memory it takes with @threads workers, NULL is next to none
@@ -72,6 +74,7 @@ struct bench_case {
 	u32 ops;
 	unsigned int min_threads;
 	unsigned int max_threads;
+	bool timed;
 	const char *phases[BENCH_MAX_PHASES];
 	unsigned long arg;
 	u64 (*need)(const struct bench_case *c, unsigned int threads);
@@ -91,6 +94,7 @@ struct bench_case {
  * @threads: workers
  * @scale: operations in percent of what the case asks for
  * @seed: of the boot
+ * @pass_ns: how long a pass of a timed case runs
  * @data: of the case
  */
 struct bench_run {
@@ -98,6 +102,7 @@ struct bench_run {
 	unsigned int threads;
 	unsigned int scale;
 	u64 seed;
+	u64 pass_ns;
 	void *data;
 	struct bench_worker workers[BENCH_MAX_THREADS];
 };
@@ -111,6 +116,7 @@ extern const struct bench_case bench_purge_cases[];
 extern const struct bench_case bench_aliases_cases[];
 extern const struct bench_case bench_latency_cases[];
 extern const struct bench_case bench_memory_cases[];
+extern const struct bench_case bench_whole_cases[];
 
 /* run.c */
 void bench_mark_begin(const char *name, const char *part, u32 ops);
@@ -122,6 +128,12 @@ int bench_on_cpu(unsigned int cpu, int (*fn)(void *arg), void *arg, bool fifo);
 
 /* pair.c */
 int bench_area_pairs(struct bench_worker *w, unsigned int nr);
+
+/* readers.c */
+struct bench_readers *bench_readers_start(const struct bench_run *run,
+					  const unsigned long *addresses,
+					  unsigned int n, int *err);
+void bench_readers_stop(struct bench_readers *readers);
 
 /* report.c */
 const char *bench_allocator(void);

@@ -10,6 +10,7 @@
  *   vmap_bench.threads=1,2,4           workers, each bound to a CPU of its own
  *   vmap_bench.scale=25                operations, in percent
  *   vmap_bench.seed=7                  of random orders, sizes and addresses
+ *   vmap_bench.pass_ms=1000            of a case whose passes take a fixed time
  *
  * and prints lines for bench/host/, which boots it often enough to say what
  * differs. See report.c for the lines.
@@ -41,9 +42,14 @@ static ullong seed = 1;
 module_param(seed, ullong, 0444);
 MODULE_PARM_DESC(seed, "Seed of random orders, sizes and addresses (default 1)");
 
+static uint pass_ms = 1000;
+module_param(pass_ms, uint, 0444);
+MODULE_PARM_DESC(pass_ms, "Milliseconds of a pass of cases that take a fixed time, 1 to 60000 (default 1000)");
+
 static const struct bench_case *const tables[] = {
 	bench_pair_cases, bench_burst_cases, bench_cross_cases, bench_lookup_cases,
 	bench_purge_cases, bench_aliases_cases, bench_latency_cases, bench_memory_cases,
+	bench_whole_cases,
 };
 
 /* Does one word of run= name this case? */
@@ -127,6 +133,10 @@ static int check_parameters(uint *counts, int *n)
 		pr_err("error: scale=%u is not from 1 to 10000\n", scale);
 		return -EINVAL;
 	}
+	if (!pass_ms || pass_ms > 60000) {
+		pr_err("error: pass_ms=%u is not from 1 to 60000\n", pass_ms);
+		return -EINVAL;
+	}
 	return 0;
 }
 
@@ -200,6 +210,7 @@ static int __init vmap_bench_init(void)
 				r->threads = counts[t];
 				r->scale = scale;
 				r->seed = seed;
+				r->pass_ns = (u64)pass_ms * NSEC_PER_MSEC;
 				if (!fits(c, counts[t])) {
 					if (!t)
 						skip_unless_one_fits(r, counts, n);

@@ -70,12 +70,17 @@ static void worker_phase(struct bench_worker *w, const struct bench_step *step)
 	const struct bench_case *c = w->run->c;
 
 	if (step->pass)
-		bench_mark_begin(c->name, c->phases[step->phase] ?: "", w->ops);
+		bench_mark_begin(c->name, c->phases[step->phase] ?: "", c->timed ? 0 : w->ops);
 	w->start = ktime_get_ns();
 	w->err = c->phase(w, step->phase);
 	w->end = ktime_get_ns();
 	if (step->pass)
 		bench_mark_end();
+	/* An empty part: only now it is known how many operations there were. */
+	if (step->pass && c->timed) {
+		bench_mark_begin(c->name, c->phases[step->phase] ?: "", w->done);
+		bench_mark_end();
+	}
 }
 
 static int worker_thread(void *arg)
@@ -128,6 +133,17 @@ static int first_error(const struct bench_run *run)
 	return 0;
 }
 
+/* Operations of all workers in the last phase. */
+static u32 phase_ops(const struct bench_run *run)
+{
+	unsigned int i;
+	u32 ops = 0;
+
+	for (i = 0; i < run->threads; i++)
+		ops += run->c->timed ? run->workers[i].done : run->workers[i].ops;
+	return ops;
+}
+
 /* All passes; the threads are there. Reports. */
 static int run_passes(struct bench_run *run, struct bench_thread *threads,
 		      struct bench_step *step)
@@ -135,8 +151,8 @@ static int run_passes(struct bench_run *run, struct bench_thread *threads,
 	const struct bench_case *c = run->c;
 	u64 values[BENCH_MAX_PHASES][BENCH_PASSES];
 	unsigned int phases = c->phases[0] ? (c->phases[1] ? 2 : 1) : 1;
-	u32 total = run->workers[0].ops * run->threads;
 	unsigned int pass, phase;
+	u32 total = 0;
 
 	for (pass = 0; pass <= BENCH_PASSES; pass++) {
 		step->pass = pass;
@@ -145,6 +161,7 @@ static int run_passes(struct bench_run *run, struct bench_thread *threads,
 
 			if (!ns)
 				return first_error(run);
+			total = phase_ops(run);
 			/* Thousandths: some operations take a few nanoseconds. */
 			if (pass)
 				values[phase][pass - 1] = div_u64(ns * 1000, total);

@@ -92,7 +92,7 @@ class Guest:
             self.skips.append({"case": f["case"], "threads": int(f["threads"]), "reason": reason})
         elif kind == "error" and rest.startswith("case="):
             f = _fields(words)
-            self.errors.append({"case": f["case"], "threads": int(f["threads"].rstrip(":")), "reason": "failed: " + words[-1]})
+            self.errors.append({"case": f["case"], "threads": int(f["threads"].rstrip(":")), "reason": "failed: " + rest.split(": ", 1)[1]})
         elif kind == "error":
             self.refused = rest
         elif kind == "end":

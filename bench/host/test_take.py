@@ -44,6 +44,8 @@ class Lines(unittest.TestCase):
                             "vmap_bench: error: case=burst_order threads=2: -ENOMEM\n" + END)
         self.assertEqual(guest.skips, [{"case": "cross_cpu", "threads": 1, "reason": "needs 2 workers or more"}])
         self.assertEqual(guest.errors, [{"case": "burst_order", "threads": 2, "reason": "failed: -ENOMEM"}])
+        mismatch = lines.Guest(START + "vmap_bench: error: case=whole_api threads=2: vmap at 0xffff: found 0x0, expected 0x1\n" + END)
+        self.assertEqual(mismatch.errors, [{"case": "whole_api", "threads": 2, "reason": "failed: vmap at 0xffff: found 0x0, expected 0x1"}])
         self.assertIsNone(guest.refused)
         refused = lines.Guest('vmap_bench: error: unknown case "foo" in run=; run=list prints them\n')
         self.assertIn('unknown case "foo"', refused.refused)
