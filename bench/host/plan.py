@@ -14,6 +14,9 @@ DRAINS = "drain_100k_areas,drain_1m_pages"
 MANY = "kmalloc_pair,area_pair,vmalloc_pair,stack,ioremap_64k,mixed,cross_cpu,lookup_start_1k,lookup_inner_1k,lookup_inner_64m"
 HOLDS = "area_pair,area_4096,mixed,burst_order,large_burst,give_back,percpu," + DRAINS
 FLUSHES = "area_pair,vmalloc_pair,vm_map_ram_16,aliases_*"
+# A load as users make it, without and with readers of /proc. Its passes take a second each, so a boot takes 6 seconds longer for each case.
+LOAD = "whole_api"
+LOADS = "whole_api,whole_api_readers"
 AREAS = "kmalloc_pair,area_*,ioremap_*,burst_*,fragmented_*,mixed"
 ALL_TESTS = 0x1fff
 # What the maple tree series of June 2026 reported on: full_fit_alloc and long_busy_list_alloc, and fix_size_alloc.
@@ -111,7 +114,7 @@ def full(cpus):
         Plan("holds", "holds", 1, 5, HOLDS, scale=50, timeout=600),
         Plan("flushes", "flushes", 1, 5, FLUSHES),
         Plan("interrupts", "interrupts", 4, 5, FLUSHES, scale=200, timeout=600),
-        Plan("cpus", "wall", two, 21, f"{PAIRS},cross_cpu,{LOOKUPS},{LARGE_LOOKUPS},{PURGES},purge_latency",
+        Plan("cpus", "wall", two, 21, f"{PAIRS},cross_cpu,{LOOKUPS},{LARGE_LOOKUPS},{PURGES},purge_latency,{LOAD}",
              tuple(range(1, two + 1)), 50, sweep=((1, ALL_TESTS, 50), *one_by_one(two, ALL_TESTS, 50)), warm_up=True),
         Plan("native", "uml", two, 21, f"{PAIRS},cross_cpu,{LOOKUPS},{LARGE_LOOKUPS}", tuple(range(1, two + 1)), mem=2048),
         Plan("native", "kvm", two, 21, f"{PAIRS},{LOOKUPS},{LARGE_LOOKUPS},cross_cpu", tuple(range(1, two + 1))),
@@ -123,12 +126,12 @@ def full(cpus):
             plans.append(Plan(f"tests-{guest}x{workers}", "icount", guest, 5, mem=memory_for(guest, workers), timeout=1200,
                               sweep=(*one_by_one(workers, THREE_TESTS, 1000), *one_by_one(workers, ALL_TESTS & ~THREE_TESTS, 200))))
     for guest in (2, 4, 8):
-        plans.append(Plan(f"overcommit-{guest}", "overcommit", guest, 5, "kmalloc_pair,area_pair", (guest,), 2, timeout=300))
+        plans.append(Plan(f"overcommit-{guest}", "overcommit", guest, 5, f"kmalloc_pair,area_pair,{LOADS}", (guest,), 2, timeout=300))
     return plans
 
 
 def goals(cpus):
-    """Return the plans of the figures that have goals (goals.py): about ten minutes."""
+    """Return the plans of the figures that have goals (goals.py): about 15 minutes."""
     two = min(cpus, 2)
     plans = [
         Plan("one-cpu", "icount", 1, 5, "kmalloc_pair,area_pair,vmalloc_pair,lookup_inner_64m,purge_1,drain_1m_pages,aliases_0,aliases_1"),
@@ -143,7 +146,7 @@ def goals(cpus):
         Plan("cpus", "wall", two, 15, "area_pair", tuple(range(1, two + 1)), 50, sweep=((1, ALL_TESTS, 200),), warm_up=True),
         Plan("native", "uml", two, 15, "area_pair", tuple(range(1, two + 1)), mem=1024),
     ]
-    return plans + [Plan(f"overcommit-{guest}", "overcommit", guest, 5, "kmalloc_pair,area_pair", (guest,), 2, timeout=300)
+    return plans + [Plan(f"overcommit-{guest}", "overcommit", guest, 5, f"kmalloc_pair,area_pair,{LOAD}", (guest,), 2, timeout=300)
                     for guest in (2, 4, 8)]
 
 

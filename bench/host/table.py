@@ -43,6 +43,9 @@ def print_instrument(console, result, instrument, some):
         cells = [[row.name, row.size, stats.amount(row.median_a, row.unit), stats.amount(row.median_b, row.unit),
                   stats.ratio_text(row.ratio), stats.interval_text(row), row.verdict] for row in some]
         print_table(console, columns, cells, [STYLES[row.verdict] for row in some])
+    for row in some:
+        if row.case.startswith("whole_api") and row.median_a and row.median_b:
+            say(console, f"{row.case} {row.size}: operations per second: {1e9 / row.median_a:,.0f} and {1e9 / row.median_b:,.0f}")
     skipped = stats.skips(result, instrument)
     say(console, stats.summary(some, len(skipped)))
     for case, size, reason in skipped:
