@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The two allocators of a kernel image, started as vmalloc_init() starts them, and their operations."""
+
+import struct
+
+from image import Bad
+from kernel import Kernel, REAL, REAL_OBJECTS
+from machine import Machine, PAGE
+
+# Kinds of operations, in the order of model.c's counts.
+KINDS = ("boot", "alloc", "unlink", "retire", "purge", "find", "callback")
+BOOT, ALLOC, UNLINK, RETIRE, PURGE, FIND, CALLBACK = range(len(KINDS))
+
+GFP_KERNEL = 0xCC0
+NO_NODE = (1 << 64) - 1
+ULONG_MAX = (1 << 64) - 1
+
+
+class Allocator:
+    """An allocator with its machine. Purges and RCU callbacks run between operations, when settle() is called."""
+
+    def __init__(self, name, model, image, types, cpus, line, rng):
+        self.name, self.rng, self.cpus = name, rng, cpus
+        self.kernel = Kernel()
+        real = image.real_functions(REAL_OBJECTS) | set(REAL)
+        self.machine = Machine(model, image, cpus, line, real - self.kernel.stubs().keys(), self.kernel.stubs())
+        self._boot(image, types)
+        self.purges = self.purged = 0
+        self.is_purge_due = False
+
+    def _boot(self, image, types):
+        machine, call = self.machine, lambda name, *args: self.machine.call(0, BOOT, image.address(name), *args)
+        call("maple_tree_init")
+        # The bounds of vmalloc space are constants in the code.
+        call("get_vm_area", PAGE, 0)
+        if not self.kernel.space:
+            raise Bad("get_vm_area() does not call __get_vm_area_node()")
+        # As at a real boot, an area for the image of the kernel exists before.
+        vm = self.kernel.slab.kmalloc(machine, types.size("vm_struct"), "vm_area_add_early")
+        machine.put64(vm + types.offset("vm_struct", "addr"), image.address("_text"))
+        machine.put64(vm + types.offset("vm_struct", "size"), image.address("_end") - image.address("_text"))
+        machine.put64(image.address("vmlist"), vm)
+        machine.uc.mem_write(image.address("vmap_area_ops_chosen"), bytes([self.name == "rust"]))
+        call("vmalloc_init")
+        self._vstart, self._vend = self.kernel.space
+        self._lazy_max = self.cpus.bit_length() * (32 << 20) // PAGE
+        self._va_start = types.offset("vmap_area", "va_start")
+        if self.name == "rust":
+            if machine.get64(image.address("vmap_area_ops")) != image.address("vmap_rust_ops"):
+                raise Bad("the allocator in Rust did not start")
+            table = image.address("vmap_rust_ops")
+            names = {kind: machine.get64(table + types.offset("vmap_area_ops", name)) for kind, name in (
+                (ALLOC, "alloc"), (UNLINK, "unlink"), (RETIRE, "retire"), (PURGE, "purge"), (FIND, "find"))}
+            self._request = [(types.offset("vmap_area_request", name), types.member_size("vmap_area_request", name))
+                             for name in ("size", "align", "vstart", "vend", "va_flags", "vm", "gfp", "node")]
+            self._request_size = types.size("vmap_area_request")
+        else:
+            names = {ALLOC: "alloc_vmap_area", UNLINK: "find_unlink_vmap_area", RETIRE: "free_vmap_area_noflush", PURGE: "__purge_vmap_area_lazy",
+                     FIND: "find_vmap_area"}
+            names = {kind: image.address(name) for kind, name in names.items()}
+            self._request = None
+        self._functions = names
+
+    def _run(self, cpu, kind, *args):
+        return self.machine.call(cpu, kind, self._functions[kind], *args)
+
+    def alloc(self, cpu, pages):
+        """Reserve an area of that many pages, guard page included. Returns its first address."""
+        size = pages * PAGE
+        if self._request:
+            request = bytearray(self._request_size)
+            for (offset, width), value in zip(self._request, (size, 1, self._vstart, self._vend, 0, 0, GFP_KERNEL, NO_NODE)):
+                request[offset:offset + width] = struct.pack("<Q", value)[:width]
+            address = self.machine.arguments_at(cpu)
+            self.machine.uc.mem_write(address, bytes(request))
+            area = self._run(cpu, ALLOC, address)
+        else:
+            area = self._run(cpu, ALLOC, size, 1, self._vstart, self._vend, NO_NODE, GFP_KERNEL, 0, 0)
+        if area >= ULONG_MAX - 4095 or not area:
+            raise Bad(f"{self.name}: an area of {pages} pages is refused with {area - ULONG_MAX - 1}")
+        return self.machine.get64(area + self._va_start)
+
+    def unlink(self, cpu, address):
+        """Unlink the area at an address. Returns the area."""
+        area = self._run(cpu, UNLINK, address)
+        if not area:
+            raise Bad(f"{self.name}: no area at {address:#x} to unlink")
+        return area
+
+    def retire(self, cpu, area):
+        """Free an area lazily."""
+        lazy = self._run(cpu, RETIRE, area)
+        if self._request:
+            self.is_purge_due |= lazy > self._lazy_max  # note_lazy_area()
+        elif self.kernel.works:
+            self.kernel.works.clear()
+            self.is_purge_due = True
+
+    def find(self, cpu, address):
+        """Look an address up."""
+        if not self._run(cpu, FIND, address):
+            raise Bad(f"{self.name}: no area at {address:#x}")
+
+    def purge(self, cpu):
+        """Flush and free everything lazy."""
+        self._run(cpu, PURGE, ULONG_MAX, 0, 0)
+        self.is_purge_due = False
+        self.purges += 1
+        if self.kernel.works:
+            raise Bad("a purge asks for helpers on other CPUs: too many lazy pages")
+
+    def settle(self):
+        """Run what waits for the end of an operation: a purge that is due, on any CPU, and RCU callbacks on theirs."""
+        if self.is_purge_due:
+            self.purge(self.rng.randrange(self.cpus))
+        waiting, self.kernel.waiting = self.kernel.waiting, []
+        for cpu, function, argument in waiting:
+            if function:
+                self.machine.call(cpu, CALLBACK, function, argument)
+            else:
+                self.machine.cpu = cpu
+                self.kernel.slab.free(self.machine, argument)

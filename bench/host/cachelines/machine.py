@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: GPL-2.0
+"""CPUs that execute functions of a kernel image, one after the other, with the model of their caches."""
+
+import collections
+import ctypes
+import re
+import struct
+
+import unicorn
+from unicorn import arm64_const as arm64
+
+from image import ACQUIRE, Bad, LOCK, NOP, RET, UNLOCK, instruction_class
+
+PAGE = 4096
+# Where memory lies that is not part of the kernel image.
+HEAP, HEAP_SIZE = 0xFFFF_0000_0000_0000, 2 << 30
+PERCPU = 0xFFFF_1000_0000_0000
+PRIVATE = 0xFFFF_2000_0000_0000
+PRIVATE_SIZE = 64 << 10  # of one CPU: its task, room for arguments, and its stack
+ARGUMENTS = 16 << 10
+ENTRY = 0xFFFF_3000_0000_0000
+
+# Sets SP_EL0 (the task), TPIDR_EL1 (the percpu offset) and SP from x9 to x11, and calls x12.
+TRAMPOLINE = (0xD5184109, 0xD518D08A, 0x9100017F, 0xD63F0180, NOP)
+# Sets TCR_EL1 to x0: the kernel reads from it that addresses have 48 bits, as on a Cortex-A72. The MMU stays off.
+SET_TCR = (0xD5182040, NOP)
+TCR_48_BITS = 16 << 16 | 16
+# preempt_count of a task that may be preempted and need not: see PREEMPT_ENABLED of arm64.
+PREEMPT_ENABLED = 1 << 32
+
+
+class Counts(ctypes.Structure):
+    """What all operations of one kind did: struct counts of model.c."""
+    _fields_ = [(name, ctypes.c_uint64) for name in (
+        "ops", "insns", "read_misses", "write_misses", "rmw", "barriers", "acquires", "releases", "touched", "written", "locks", "hold", "hold_lock")]
+
+
+class Miss(ctypes.Structure):
+    """A coherence miss: struct miss of model.c."""
+    _fields_ = [("addr", ctypes.c_uint64), ("pc", ctypes.c_uint32), ("is_write", ctypes.c_uint8), ("kind", ctypes.c_uint8), ("cpu", ctypes.c_uint16)]
+
+
+def load_model(path):
+    """Return the library made of model.c."""
+    model = ctypes.CDLL(path)
+    u64, unsigned, pointer = ctypes.c_uint64, ctypes.c_uint, ctypes.c_void_p
+    for name, result, arguments in (
+            ("model_init", None, (unsigned, u64, u64, ctypes.c_char_p, u64, u64, pointer)), ("model_add", ctypes.c_int, (u64, u64)),
+            ("model_start", ctypes.c_int, ()), ("model_hook", ctypes.c_int, (pointer,)), ("model_reset", None, ()), ("model_counts", ctypes.POINTER(Counts), ()),
+            ("model_misses", ctypes.POINTER(Miss), ()), ("model_nr_misses", u64, ()),
+            ("model_access", None, (unsigned, u64, u64, ctypes.c_bool)),
+            ("model_call", ctypes.c_int, (pointer, unsigned, unsigned, pointer, u64, pointer, unsigned, pointer))):
+        function = getattr(model, name)
+        function.restype, function.argtypes = result, arguments
+    return model
+
+
+def registers():
+    """Return the numbers of the registers that model.c sets: X0 to X8, then X9 to X12."""
+    return (ctypes.c_int * 13)(*(arm64.UC_ARM64_REG_X0 + number for number in range(13)))
+
+
+class Emulator:
+    """Unicorn with the model: memory that somebody maps, and calls."""
+
+    def __init__(self, model, line, text, words, classes):
+        self.model = model
+        self.uc = unicorn.Uc(unicorn.UC_ARCH_ARM64, unicorn.UC_MODE_ARM)
+        self.uc.ctl_set_cpu_model(arm64.UC_CPU_ARM64_A72)
+        self.classes = bytes(classes)
+        self.uc.mem_map(ENTRY, PAGE)
+        self.uc.mem_write(ENTRY, struct.pack(f"<{len(TRAMPOLINE)}I", *TRAMPOLINE))
+        self.uc.mem_write(ENTRY + 64, struct.pack(f"<{len(SET_TCR)}I", *SET_TCR))
+        self.uc.reg_write(arm64.UC_ARM64_REG_X0, TCR_48_BITS)
+        self.uc.emu_start(ENTRY + 64, ENTRY + 64 + 4)
+        self._exit = ENTRY + 4 * (len(TRAMPOLINE) - 1)
+        self._regs = registers()
+        model.model_init(line.bit_length() - 1, text, words, self.classes, ENTRY, self._exit, self._regs)
+        self._result = ctypes.c_uint64()
+        self._handle = self.uc._uch  # pylint: disable=protected-access
+        if model.model_hook(self._handle):
+            raise Bad("the emulator takes no hook")
+
+    def modelled(self, base, size):
+        """Map memory whose lines are modelled."""
+        self.uc.mem_map(base, size)
+        if self.model.model_add(base, size):
+            raise Bad("too many parts of memory")
+
+    def start(self):
+        """All memory is mapped."""
+        if self.model.model_start():
+            raise Bad("no memory for the model")
+
+    def call(self, cpu, kind, state, function, args):
+        """Let a CPU call a function. Returns (error of Unicorn, result)."""
+        array = (ctypes.c_uint64 * len(args))(*args)
+        error = self.model.model_call(self._handle, cpu, kind, state, function, array, len(args), ctypes.byref(self._result))
+        return error, self._result.value
+
+    def counts(self):
+        """Return the counts of each kind."""
+        return self.model.model_counts()
+
+    def misses(self):
+        """Return the coherence misses since the last reset."""
+        return self.model.model_misses()[:self.model.model_nr_misses()]
+
+
+class Machine:
+    """The CPUs of a kernel image."""
+
+    def __init__(self, model, image, cpus, line, real, stubs):
+        """real: names of functions to execute; stubs: names to (handler or None) for those that are replaced."""
+        self.image, self.cpus = image, cpus
+        start, end = image.address("_text"), image.address("_etext")
+        init_start, init_end = image.address("_sinittext"), image.address("_einittext")
+        words = (init_end - start) // 4
+        self.text = start
+        self.emulator = Emulator(model, line, start, words, self._classes(start, end, init_start, init_end))
+        self.uc = self.emulator.uc
+        self.emulator.modelled(start, image.address("_end") - start)
+        self.emulator.modelled(HEAP, HEAP_SIZE)
+        self._load(real, stubs, ((start, end), (init_start, init_end)))
+        self._make_cpus()
+        self.emulator.start()
+        self._hooks = []
+        for name, handler in stubs.items():
+            if handler and name in image.symbols:
+                address = image.address(name)
+                self._hooks.append(self.uc.hook_add(unicorn.UC_HOOK_CODE, self._stub(handler), begin=address, end=address))
+
+    def _classes(self, *bounds):
+        start = bounds[0]
+        classes = bytearray((bounds[-1] - start) // 4)
+        for low, high in zip(bounds[::2], bounds[1::2]):
+            first = (low - start) // 4
+            for index, word in enumerate(self.image.words(low, high)):
+                kind = instruction_class(word)
+                if kind:
+                    classes[first + index] = kind
+        for name, address, _ in self.image.functions():
+            if re.fullmatch(r"_raw_spin_(try)?lock(_bh|_irq|_irqsave|_irq_disable)?|_raw_(read|write)_(try)?lock\w*", name):
+                classes[(address - start) // 4] |= LOCK
+            elif re.fullmatch(r"_raw_(spin|read|write)_unlock\w*", name):
+                classes[(address - start) // 4] |= UNLOCK
+        return classes
+
+    def _load(self, real, stubs, texts):
+        image, uc = self.image, self.uc
+        uc.mem_write(image.base, bytes(image.memory))
+        # A function can have several names.
+        names = collections.defaultdict(set)
+        sizes = {}
+        for name, address, size in image.functions():
+            if size and any(low <= address < high for low, high in texts):
+                names[address].add(name)
+                sizes[address] = size
+        for address, known in names.items():
+            if known & stubs.keys():
+                self.put32(address, RET)
+            elif known & real:
+                self._replace_privileged(address, sizes[address])
+            else:
+                self.put32(address, 0)  # an undefined instruction
+
+    def _replace_privileged(self, address, size):
+        """Replace what the emulator cannot show: TLB invalidation, and zeroing of whole lines, which has no hook."""
+        for index, word in enumerate(self.image.words(address, address + (size & ~3))):
+            offset = 4 * index
+            if word & 0xFFF8F000 == 0xD5088000:  # TLBI
+                self.put32(address + offset, NOP)
+            elif word & 0xFFFFFFE0 == 0xD53B00E0:  # MRS Xt, DCZID_EL0: say that DC ZVA is prohibited
+                self.put32(address + offset, 0xD2800200 | word & 31)  # MOV Xt, #16
+
+    def _make_cpus(self):
+        image, cpus = self.image, self.cpus
+        first, size = image.address("__per_cpu_start"), image.address("__per_cpu_end") - image.address("__per_cpu_start")
+        stride = -(-size // PAGE) * PAGE
+        self.emulator.modelled(PERCPU, stride * cpus)
+        self.uc.mem_map(PRIVATE, PRIVATE_SIZE * cpus)
+        content = bytes(self.uc.mem_read(first, size))
+        for name, value in (("nr_cpu_ids", cpus), ("__num_online_cpus", cpus), ("__num_possible_cpus", cpus)):
+            self.put32(image.address(name), value)
+        mask = ((1 << cpus) - 1).to_bytes(64, "little")
+        for name in ("__cpu_possible_mask", "__cpu_online_mask", "__cpu_present_mask", "__cpu_active_mask"):
+            self.uc.mem_write(image.address(name), mask)
+        self.states = []
+        for cpu in range(cpus):
+            base, private = PERCPU + stride * cpu, PRIVATE + PRIVATE_SIZE * cpu
+            self.uc.mem_write(base, content)
+            self.put64(image.address("__per_cpu_offset") + 8 * cpu, (base - first) & (1 << 64) - 1)
+            self.put64(private + image.offsets["TSK_TI_PREEMPT"], PREEMPT_ENABLED)
+            self.put32(private + image.offsets["TSK_TI_CPU"], cpu)
+            self.states.append((ctypes.c_uint64 * 3)(private, (base - first) & (1 << 64) - 1, private + PRIVATE_SIZE - 64))
+
+    def _stub(self, handler):
+        def hook(uc, _address, _size, _user):
+            try:
+                result = handler(self)
+            except Bad as error:
+                self._failure = error
+                uc.emu_stop()
+                return
+            uc.reg_write(arm64.UC_ARM64_REG_X0, (result or 0) & (1 << 64) - 1)
+        return hook
+
+    _failure = None
+    cpu = 0
+
+    def call(self, cpu, kind, function, *args):
+        """Let a CPU call the function at an address. Returns X0.
+
+        Raises Bad if it reaches anything that is neither real nor a stub.
+        """
+        self.cpu = cpu
+        error, result = self.emulator.call(cpu, kind, self.states[cpu], function, args)
+        if self._failure:
+            failure, self._failure = self._failure, None
+            raise failure
+        if error:
+            pc = self.uc.reg_read(arm64.UC_ARM64_REG_PC)
+            caller = self.image.symbol_at(self.uc.reg_read(arm64.UC_ARM64_REG_LR))[0]
+            name, offset = self.image.symbol_at(pc)
+            raise Bad(f"{self.image.symbol_at(function)[0]} on CPU {cpu} of {self.cpus} reached {name}+{offset:#x} after a call in {caller}, "
+                      f"which is neither executed nor replaced ({unicorn.UcError(error)})")
+        return result
+
+    def argument(self, number):
+        """Return X0, X1 ... in a stub."""
+        return self.uc.reg_read(arm64.UC_ARM64_REG_X0 + number)
+
+    def caller(self):
+        """Return the name of the function that called a stub."""
+        return self.image.symbol_at(self.uc.reg_read(arm64.UC_ARM64_REG_LR))[0]
+
+    def arguments_at(self, cpu):
+        """Return the address of memory of a CPU for arguments, which is not modelled."""
+        return PRIVATE + PRIVATE_SIZE * cpu + ARGUMENTS
+
+    def get32(self, address):
+        """Return a word of memory, as no CPU."""
+        return struct.unpack("<I", self.uc.mem_read(address, 4))[0]
+
+    def get64(self, address):
+        """Return a double word of memory, as no CPU."""
+        return struct.unpack("<Q", self.uc.mem_read(address, 8))[0]
+
+    def put32(self, address, value):
+        """Write a word of memory, as no CPU."""
+        self.uc.mem_write(address, struct.pack("<I", value))
+
+    def put64(self, address, value):
+        """Write a double word of memory, as no CPU."""
+        self.uc.mem_write(address, struct.pack("<Q", value))
+
+    def string(self, address):
+        """Return a string of memory, as no CPU."""
+        return bytes(self.uc.mem_read(address, 64)).split(b"\0")[0].decode(errors="replace")
