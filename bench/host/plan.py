@@ -18,6 +18,8 @@ FLUSHES = "area_pair,vmalloc_pair,vm_map_ram_16,aliases_*"
 LOAD = "whole_api"
 LOADS = "whole_api,whole_api_readers"
 AREAS = "kmalloc_pair,area_*,ioremap_*,burst_*,fragmented_*,mixed"
+# Cases of cachelines/cases.py.
+LINES = ("pair", "pair_remote", "find_inner", "area_2048", "mixed", "purge", "purge_empty")
 ALL_TESTS = 0x1fff
 # What the maple tree series of June 2026 reported on: full_fit_alloc and long_busy_list_alloc, and fix_size_alloc.
 THREE_TESTS = 0x7
@@ -53,6 +55,7 @@ class Instrument:
     options: tuple  # of qemu/run
     parallel: bool = False  # boots do not disturb each other
     counted: bool = False  # by a plugin of QEMU, see counts.py
+    emulated: bool = False  # nothing is booted, see emulate.py
 
 
 # Built and weighed, not booted: the image without the allocator.
@@ -67,12 +70,19 @@ INSTRUMENTS = {
                           "flushes", True, ("--icount",), True, True),
     "interrupts": Instrument("x86_64-bench", "QEMU x86_64, -icount: calls of flush_tlb_kernel_range() and interrupts by which a CPU has others run a "
                              "function, for 1,000 operations, counted by a plugin of QEMU", "flushes", True, ("--icount",), True, True),
+    "lines": Instrument("arm64-bench", "functions of the kernel in an emulator, on CPUs that take turns after whole operations: cache lines that move "
+                        "between CPUs, and what else an operation does", "misses", True, (), True, emulated=True),
     "wall": Instrument("arm64-bench", "QEMU cortex-a72, -accel tcg,thread=multi: wall clock of emulation, sides in turns",
                        "nanoseconds", False, ("--accel", "threads", "--prealloc")),
     "overcommit": Instrument("arm64-bench", "as wall, with more guest CPUs than the host has", "nanoseconds", False, ("--accel", "threads", "--prealloc")),
     "uml": Instrument("uml-bench", "user-mode Linux, seccomp mode: wall clock at native speed, sides in turns", "nanoseconds", False, ()),
     "kvm": Instrument("x86_64-bench", "QEMU with KVM: wall clock of the host's CPUs, sides in turns", "nanoseconds", False, ("--accel", "kvm", "--prealloc")),
 }
+
+
+def lines(cases):
+    """Return the plans of the instrument "lines": a dict of numbers of CPUs to cases, see cachelines/cases.py."""
+    return [Plan(f"lines-{cpus}", "lines", cpus, 5, run, (cpus,), mem=256) for cpus, run in cases.items()]
 
 
 def one_by_one(workers, mask, loops):
@@ -96,6 +106,7 @@ def quick(cpus):
         Plan("tests-1", "icount", 1, 5, sweep=((1, ALL_TESTS, 1000),)),
         Plan("tests-4x4", "icount", 4, 5, sweep=one_by_one(4, THREE_TESTS, 1000), mem=memory_for(4, 4)),
         Plan("flushes", "flushes", 1, 5, FLUSHES),
+        *lines({8: "pair,pair_remote", 32: "find_inner", 64: "area_2048", 128: "pair,purge_empty"}),
         Plan("page-tables", "icount", 2, 5, sweep=((4, THREE_TESTS, 1),) * 2, page_tables=True, mem=memory_for(2, 4)),
         Plan("cpus", "wall", two, 15, f"{MANY},area_512,burst_random,fragmented_1,purge_latency", tuple(range(1, two + 1)), 25),
         Plan("native", "uml", two, 15, f"{AREAS},{LOOKUPS}", tuple(range(1, two + 1)), 50, mem=1024),
@@ -114,6 +125,8 @@ def full(cpus):
         Plan("holds", "holds", 1, 5, HOLDS, scale=50, timeout=600),
         Plan("flushes", "flushes", 1, 5, FLUSHES),
         Plan("interrupts", "interrupts", 4, 5, FLUSHES, scale=200, timeout=600),
+        *lines({cpus: ",".join(LINES) for cpus in (2, 8, 32, 128, 256)}),
+        *lines({64: "area_2048"}),
         Plan("cpus", "wall", two, 21, f"{PAIRS},cross_cpu,{LOOKUPS},{LARGE_LOOKUPS},{PURGES},purge_latency,{LOAD}",
              tuple(range(1, two + 1)), 50, sweep=((1, ALL_TESTS, 50), *one_by_one(two, ALL_TESTS, 50)), warm_up=True),
         Plan("native", "uml", two, 21, f"{PAIRS},cross_cpu,{LOOKUPS},{LARGE_LOOKUPS}", tuple(range(1, two + 1)), mem=2048),
@@ -138,6 +151,7 @@ def goals(cpus):
         Plan("holds", "holds", 1, 5, HOLDS, scale=50, timeout=600),
         Plan("flushes", "flushes", 1, 5, FLUSHES),
         Plan("interrupts", "interrupts", 4, 5, FLUSHES, scale=200, timeout=600),
+        *lines({8: "pair,pair_remote", 32: "pair_remote,find_inner", 64: "area_2048", 128: "pair,find_inner,purge_empty", 256: "pair"}),
         Plan("memory", "icount", 1, 5, "memory"),
         Plan("eight-cpus", "icount", 8, 5, "area_pair,lookup_inner_64m", (1, 8), 25),
         Plan("tests-1", "icount", 1, 5, sweep=((1, ALL_TESTS, 1000),)),
@@ -155,5 +169,8 @@ def selected(plans, instruments, cases):
     plans = [p for p in plans if instruments is None or p.instrument in instruments]
     if cases is None:
         return plans
-    return [dataclasses.replace(p, run=cases, sweep=(), page_tables=False) for p in plans
-            if p.run and (p.run == "memory") == fnmatch.fnmatch("memory", cases)]
+    # The emulator has cases of its own; only "mixed" is one of the guest too.
+    own = ",".join(name for name in LINES if any(fnmatch.fnmatch(name, case) for case in cases.split(",")))
+    booted = ",".join(case for case in cases.split(",") if case not in LINES or case == "mixed")
+    return [dataclasses.replace(p, run=own if INSTRUMENTS[p.instrument].emulated else booted, sweep=(), page_tables=False) for p in plans
+            if p.run and (own if INSTRUMENTS[p.instrument].emulated else booted and (p.run == "memory") == fnmatch.fnmatch("memory", booted))]

@@ -32,7 +32,8 @@ build_types() {
 	cd "$REPO" || exit
 }
 
-# prepare_cachelines VMLINUX: prepares a run on VMLINUX, by default the one of arm64-bench; sets LINES_ARGS for run.py.
+# prepare_cachelines VMLINUX: prepares a run on VMLINUX, by default the one of arm64-bench; sets LINES_FILES: the model, the
+# folder of the types, and VMLINUX.
 prepare_cachelines() {
 	local vmlinux=$1 build types tree
 	if [ -z "$vmlinux" ]; then
@@ -58,5 +59,5 @@ prepare_cachelines() {
 	types=$CACHE/build/types/$(sha256sum <<<"$build" | cut -c 1-16)
 	build_model
 	build_types "$build" "$types"
-	LINES_ARGS=(--model "$CACHE/build/plugin/cachelines.so" --vmlinux "$vmlinux" --types "$types")
+	LINES_FILES=("$CACHE/build/plugin/cachelines.so" "$types" "$vmlinux")
 }

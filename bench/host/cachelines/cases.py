@@ -10,7 +10,7 @@ from allocators import ALLOC, CALLBACK, FIND, PURGE, RETIRE, UNLINK
 
 PAIR = (ALLOC, UNLINK, RETIRE, PURGE, CALLBACK)
 # Whole cycles, from one purge to the next, before and while it is measured: a purge belongs to the pairs that caused it.
-WARM_UP, MEASURED = 2, 2
+WARM_UP, MEASURED = 2, 1
 # Most pairs before a cycle ends, whatever happens.
 LIMIT = 1 << 20
 
@@ -79,34 +79,33 @@ def area_2048(run):
     pairs(run, 2049, False, cycles // 4, cycles)
 
 
-def find_inner(run, turns=60):
+def find_inner(run):
     """All CPUs look up inner addresses of areas that stay; half of the CPUs also reserve and free others."""
     allocator, rng = run.allocator, run.rng
     stay = [(allocator.alloc(cpu, 17), 17) for cpu in range(run.cpus) for _ in range(4)]
     held = [[] for _ in range(run.cpus)]
     rng.shuffle(stay)
 
-    def phase(count):
-        for _ in range(count * run.cpus):
-            cpu = run.cpu()
-            if cpu % 2 or rng.random() < 0.5:
-                start, pages = rng.choice(stay)
-                allocator.find(cpu, start + 4096 * rng.randrange(1, pages - 1))
-                run.ops += 1
-            elif held[cpu]:
-                allocator.retire(cpu, allocator.unlink(cpu, held[cpu].pop()))
-            else:
-                held[cpu].append(allocator.alloc(cpu, 2))
-            allocator.settle()
+    def turn():
+        cpu = run.cpu()
+        if cpu % 2 or rng.random() < 0.5:
+            start, pages = rng.choice(stay)
+            allocator.find(cpu, start + 4096 * rng.randrange(1, pages - 1))
+            return 1
+        if held[cpu]:
+            allocator.retire(cpu, allocator.unlink(cpu, held[cpu].pop()))
+        else:
+            held[cpu].append(allocator.alloc(cpu, 2))
+        return 0
 
-    phase(turns)
-    # Each CPU has looked at each of the areas before: what then is missed, others have written.
+    # Each CPU looks at each of the areas first: what is missed afterwards, others have written.
     for cpu in range(run.cpus):
         for start, _ in stay:
             allocator.find(cpu, start + 4096)
     run.start()
-    run.ops = 0
-    phase(2 * turns)
+    for _ in range(max(20_000, 100 * run.cpus)):
+        run.ops += turn()
+        allocator.settle()
 
 
 # As in bench/burst.c: percent and pages without the guard page.
@@ -134,43 +133,32 @@ def mixed(run):
     run.cycles(turn, 1, MEASURED)
 
 
-def purges(run, areas):
-    """A purge of what all CPUs have freed, that many areas each."""
+def purges(run, pages, rounds):
+    """A purge of what all CPUs have freed: an area of each of these sizes."""
     allocator = run.allocator
-    rounds = 6
-    for number in range(rounds):
-        for _ in range(areas):
+    for number in range(2 + rounds):
+        # Two rounds are not measured, and always find something to purge.
+        for size in pages if pages or number >= 2 else (2, 33, 2049):
             for cpu in run.rng.sample(range(run.cpus), run.cpus):
-                address = allocator.alloc(cpu, 2)
+                address = allocator.alloc(cpu, size)
                 allocator.retire(cpu, allocator.unlink(cpu, address))
-        if not areas and not number:  # something must have been freed once
-            purges_of_some(run)
+                allocator.settle()
         if number == 2:
             run.start()
-            run.ops = rounds - number
-        # Only the purge is measured: see Case.kinds.
+            run.ops = rounds
+        # Only the kind of operation that this is counts: see Case.kinds.
         allocator.purge(run.cpu())
         allocator.settle()
 
 
-def purges_of_some(run):
-    """Let every CPU free a few areas, and purge them."""
-    allocator = run.allocator
-    for cpu in range(run.cpus):
-        for pages in (2, 33, 2049):
-            allocator.retire(cpu, allocator.unlink(cpu, allocator.alloc(cpu, pages)))
-            allocator.settle()
-    allocator.purge(run.cpu())
-
-
 def purge(run):
     """A purge of 32 areas of each CPU."""
-    purges(run, 32)
+    purges(run, 32 * (2,), 4)
 
 
 def purge_empty(run):
     """A purge when nothing is lazy."""
-    purges(run, 0)
+    purges(run, (), 16)
 
 
 Case = collections.namedtuple("Case", "run kinds unit")

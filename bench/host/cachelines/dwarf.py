@@ -2,13 +2,12 @@
 """The layout of types: read from the debug information of object files once, and kept beside them."""
 
 import os
-import pickle
 
 from elftools.elf.elffile import ELFFile
 
 from image import Bad
+from kept import kept
 
-FORMAT = 2
 POINTERS = ("DW_TAG_pointer_type", "DW_TAG_reference_type")
 PLAIN = ("DW_TAG_typedef", "DW_TAG_const_type", "DW_TAG_volatile_type", "DW_TAG_restrict_type", "DW_TAG_atomic_type")
 
@@ -143,22 +142,14 @@ class Types:
         return self.size_of(self._find(self._struct(name), member)[1])
 
 
-def load(folder):
-    """Return the types of vmalloc.o and vmap_rust.o in a folder."""
-    cached = os.path.join(folder, "types.pickle")
-    sources = {prefix: os.path.join(folder, name) for prefix, name in (("c", "vmalloc.o"), ("r", "vmap_rust.o"))}
-    try:
-        if all(os.path.getmtime(cached) > os.path.getmtime(path) for path in sources.values()):
-            with open(cached, "rb") as file:
-                version, types, variables = pickle.load(file)
-            if version == FORMAT:
-                return Types(types, variables)
-    except (OSError, ValueError, EOFError, pickle.UnpicklingError):
-        pass
+def _read(sources):
     types, variables = {}, {}
     for prefix, path in sources.items():
         _Reader(path, prefix, types, variables)
-    with open(f"{cached}.{os.getpid()}", "wb") as file:
-        pickle.dump((FORMAT, types, variables), file)
-    os.replace(f"{cached}.{os.getpid()}", cached)
-    return Types(types, variables)
+    return types, variables
+
+
+def load(folder):
+    """Return the types of vmalloc.o and vmap_rust.o in a folder."""
+    sources = {prefix: os.path.join(folder, name) for prefix, name in (("c", "vmalloc.o"), ("r", "vmap_rust.o"))}
+    return Types(*kept(os.path.join(folder, "types.pickle"), sources.values(), lambda: _read(sources)))

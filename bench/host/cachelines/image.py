@@ -9,8 +9,10 @@ import struct
 from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 
+from kept import kept
+
 # Bits of a class, as in model.c.
-RMW, BARRIER, ACQUIRE, RELEASE, EXCLUSIVE_LOAD, LOCK, UNLOCK = 1, 2, 4, 8, 16, 32, 64
+RMW, BARRIER, ACQUIRE, RELEASE, EXCLUSIVE_LOAD, LOCK, UNLOCK, STUB = 1, 2, 4, 8, 16, 32, 64, 128
 
 NOP = 0xD503201F
 RET = 0xD65F03C0
@@ -35,7 +37,7 @@ def instruction_class(word):
         if is_load:
             return EXCLUSIVE_LOAD | ACQUIRE * is_ordered
         return RMW | RELEASE * is_ordered
-    if word & 0x3F200C00 == 0x38200000 and not word >> 26 & 1:
+    if word & 0x3F200C00 == 0x38200000:
         if word >> 12 & 0xF == 0xC:  # LDAPR
             return ACQUIRE
         return RMW | ACQUIRE * (word >> 23 & 1) | RELEASE * (word >> 22 & 1)
@@ -122,3 +124,8 @@ class Image:
                 raise Bad(f"there is no {path}")
             names |= functions_of(path)
         return names
+
+
+def load_image(path, folder):
+    """Return the Image of a vmlinux, which is kept in a folder."""
+    return kept(os.path.join(folder, "image.pickle"), (path,), lambda: Image(path))

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 """CPUs that execute functions of a kernel image, one after the other, with the model of their caches."""
 
-import collections
 import ctypes
 import re
 import struct
@@ -9,7 +8,7 @@ import struct
 import unicorn
 from unicorn import arm64_const as arm64
 
-from image import ACQUIRE, Bad, LOCK, NOP, RET, UNLOCK, instruction_class
+from image import Bad, LOCK, NOP, RET, STUB, UNLOCK, instruction_class
 
 PAGE = 4096
 # Where memory lies that is not part of the kernel image.
@@ -40,12 +39,16 @@ class Miss(ctypes.Structure):
     _fields_ = [("addr", ctypes.c_uint64), ("pc", ctypes.c_uint32), ("is_write", ctypes.c_uint8), ("kind", ctypes.c_uint8), ("cpu", ctypes.c_uint16)]
 
 
+# A stub that model.c calls with the address of the function.
+STUB_CALL = ctypes.CFUNCTYPE(None, ctypes.c_uint64)
+
+
 def load_model(path):
     """Return the library made of model.c."""
     model = ctypes.CDLL(path)
     u64, unsigned, pointer = ctypes.c_uint64, ctypes.c_uint, ctypes.c_void_p
     for name, result, arguments in (
-            ("model_init", None, (unsigned, u64, u64, ctypes.c_char_p, u64, u64, pointer)), ("model_add", ctypes.c_int, (u64, u64)),
+            ("model_init", ctypes.c_int, (unsigned, u64, u64, ctypes.c_char_p, u64, u64, pointer, STUB_CALL)), ("model_add", ctypes.c_int, (u64, u64)),
             ("model_start", ctypes.c_int, ()), ("model_hook", ctypes.c_int, (pointer,)), ("model_reset", None, ()), ("model_counts", ctypes.POINTER(Counts), ()),
             ("model_misses", ctypes.POINTER(Miss), ()), ("model_nr_misses", u64, ()),
             ("model_access", None, (unsigned, u64, u64, ctypes.c_bool)),
@@ -63,7 +66,7 @@ def registers():
 class Emulator:
     """Unicorn with the model: memory that somebody maps, and calls."""
 
-    def __init__(self, model, line, text, words, classes):
+    def __init__(self, model, line, text, classes, stub):
         self.model = model
         self.uc = unicorn.Uc(unicorn.UC_ARCH_ARM64, unicorn.UC_MODE_ARM)
         self.uc.ctl_set_cpu_model(arm64.UC_CPU_ARM64_A72)
@@ -75,7 +78,9 @@ class Emulator:
         self.uc.emu_start(ENTRY + 64, ENTRY + 64 + 4)
         self._exit = ENTRY + 4 * (len(TRAMPOLINE) - 1)
         self._regs = registers()
-        model.model_init(line.bit_length() - 1, text, words, self.classes, ENTRY, self._exit, self._regs)
+        self._stub = STUB_CALL(stub)
+        if model.model_init(line.bit_length() - 1, text, len(self.classes), self.classes, ENTRY, self._exit, self._regs, self._stub):
+            raise Bad("no memory for the model")
         self._result = ctypes.c_uint64()
         self._handle = self.uc._uch  # pylint: disable=protected-access
         if model.model_hook(self._handle):
@@ -113,56 +118,50 @@ class Machine:
     def __init__(self, model, image, cpus, line, real, stubs):
         """real: names of functions to execute; stubs: names to (handler or None) for those that are replaced."""
         self.image, self.cpus = image, cpus
-        start, end = image.address("_text"), image.address("_etext")
-        init_start, init_end = image.address("_sinittext"), image.address("_einittext")
-        words = (init_end - start) // 4
-        self.text = start
-        self.emulator = Emulator(model, line, start, words, self._classes(start, end, init_start, init_end))
+        self.text = image.address("_text")
+        self.stubs = {image.address(name): handler for name, handler in stubs.items() if name in image.symbols}
+        # A function can have several names.
+        self._real = {address: size for name, address, size in image.functions() if name in real and size and address not in self.stubs}
+        self.emulator = Emulator(model, line, self.text, self._classes(), self._stub)
         self.uc = self.emulator.uc
-        self.emulator.modelled(start, image.address("_end") - start)
+        self.emulator.modelled(self.text, image.address("_end") - self.text)
         self.emulator.modelled(HEAP, HEAP_SIZE)
-        self._load(real, stubs, ((start, end), (init_start, init_end)))
+        self._load()
         self._make_cpus()
         self.emulator.start()
-        self._hooks = []
-        for name, handler in stubs.items():
-            if handler and name in image.symbols:
-                address = image.address(name)
-                self._hooks.append(self.uc.hook_add(unicorn.UC_HOOK_CODE, self._stub(handler), begin=address, end=address))
 
-    def _classes(self, *bounds):
-        start = bounds[0]
-        classes = bytearray((bounds[-1] - start) // 4)
-        for low, high in zip(bounds[::2], bounds[1::2]):
-            first = (low - start) // 4
-            for index, word in enumerate(self.image.words(low, high)):
-                kind = instruction_class(word)
-                if kind:
-                    classes[first + index] = kind
+    def _texts(self):
+        return [(self.image.address(low), self.image.address(high)) for low, high in (("_stext", "_etext"), ("_sinittext", "_einittext"))]
+
+    def _classes(self):
+        classes = bytearray((self._texts()[-1][1] - self.text) // 4)
+        for address, size in self._real.items():
+            first = (address - self.text) // 4
+            for index, word in enumerate(self.image.words(address, address + (size & ~3))):
+                classes[first + index] = instruction_class(word)
         for name, address, _ in self.image.functions():
-            if re.fullmatch(r"_raw_spin_(try)?lock(_bh|_irq|_irqsave|_irq_disable)?|_raw_(read|write)_(try)?lock\w*", name):
-                classes[(address - start) // 4] |= LOCK
+            if address not in self._real:
+                continue
+            if re.fullmatch(r"_raw_(spin|read|write)_(try)?lock(_bh|_irq|_irqsave|_irq_disable)?", name):
+                classes[(address - self.text) // 4] |= LOCK
             elif re.fullmatch(r"_raw_(spin|read|write)_unlock\w*", name):
-                classes[(address - start) // 4] |= UNLOCK
+                classes[(address - self.text) // 4] |= UNLOCK
+        for address, handler in self.stubs.items():
+            if handler:
+                classes[(address - self.text) // 4] = STUB
         return classes
 
-    def _load(self, real, stubs, texts):
-        image, uc = self.image, self.uc
-        uc.mem_write(image.base, bytes(image.memory))
-        # A function can have several names.
-        names = collections.defaultdict(set)
-        sizes = {}
-        for name, address, size in image.functions():
-            if size and any(low <= address < high for low, high in texts):
-                names[address].add(name)
-                sizes[address] = size
-        for address, known in names.items():
-            if known & stubs.keys():
+    def _load(self):
+        """Put the image into memory, with an undefined instruction at the start of each function that is neither real nor a stub."""
+        self.uc.mem_write(self.image.base, bytes(self.image.memory))
+        texts = self._texts()
+        for _, address, size in self.image.functions():
+            if address in self._real:
+                self._replace_privileged(address, size)
+            elif address in self.stubs:
                 self.put32(address, RET)
-            elif known & real:
-                self._replace_privileged(address, sizes[address])
-            else:
-                self.put32(address, 0)  # an undefined instruction
+            elif size and any(low <= address < high for low, high in texts):
+                self.put32(address, 0)
 
     def _replace_privileged(self, address, size):
         """Replace what the emulator cannot show: TLB invalidation, and zeroing of whole lines, which has no hook."""
@@ -194,16 +193,14 @@ class Machine:
             self.put32(private + image.offsets["TSK_TI_CPU"], cpu)
             self.states.append((ctypes.c_uint64 * 3)(private, (base - first) & (1 << 64) - 1, private + PRIVATE_SIZE - 64))
 
-    def _stub(self, handler):
-        def hook(uc, _address, _size, _user):
-            try:
-                result = handler(self)
-            except Bad as error:
-                self._failure = error
-                uc.emu_stop()
-                return
-            uc.reg_write(arm64.UC_ARM64_REG_X0, (result or 0) & (1 << 64) - 1)
-        return hook
+    def _stub(self, address):
+        try:
+            result = self.stubs[address](self)
+        except Exception as error:  # pylint: disable=broad-except # ctypes would drop it
+            self._failure = error
+            self.uc.emu_stop()
+            return
+        self.uc.reg_write(arm64.UC_ARM64_REG_X0, (result or 0) & (1 << 64) - 1)
 
     _failure = None
     cpu = 0

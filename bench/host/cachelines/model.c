@@ -20,17 +20,23 @@
 /* What an instruction is, one byte for each word of the kernel's text. */
 enum {
 	RMW = 1, BARRIER = 2, ACQUIRE = 4, RELEASE = 8,
-	EXCLUSIVE_LOAD = 16, LOCK = 32, UNLOCK = 64,
+	EXCLUSIVE_LOAD = 16, LOCK = 32, UNLOCK = 64, STUB = 128,
+};
+
+/* How many instructions of some classes there are before a word of the text. */
+struct before {
+	uint32_t rmw, barriers, acquires, releases;
 };
 
 /* libunicorn has no headers in its runtime package. */
 extern int uc_emu_start(void *uc, uint64_t begin, uint64_t until, uint64_t timeout, size_t count);
 extern int uc_reg_write_batch(void *uc, int *regs, void *const *vals, int count);
+extern int uc_emu_stop(void *uc);
 extern int uc_reg_read(void *uc, int reg, void *value);
 
 extern int uc_hook_add(void *uc, size_t *hook, int type, void *callback, void *user, uint64_t begin, uint64_t end, ...);
 
-enum { UC_HOOK_CODE = 1 << 2, UC_HOOK_MEM_READ = 1 << 10, UC_HOOK_MEM_WRITE = 1 << 11 };
+enum { UC_HOOK_CODE = 1 << 2, UC_HOOK_BLOCK = 1 << 3, UC_HOOK_MEM_READ = 1 << 10, UC_HOOK_MEM_WRITE = 1 << 11 };
 enum { UC_MEM_READ = 16, UC_MEM_WRITE = 17 };
 
 /* A line: which caches have it, and which had it until another CPU wrote. */
@@ -65,11 +71,13 @@ static struct {
 	unsigned int nr_spans, shift;
 	uint64_t text, text_words;
 	const uint8_t *classes;
+	struct before *before;
+	void (*stub)(uint64_t addr);
 	unsigned int cpu, kind;
 	uint32_t op;
 	bool exclusive;
 	uint32_t pc;
-	uint64_t now;
+	uint64_t now, block; /* instructions so far, and when this block began */
 	struct { uint64_t lock, since; } held[MAX_LOCKS];
 	unsigned int nr_held;
 	struct counts counts[MAX_KINDS];
@@ -79,12 +87,16 @@ static struct {
 	int regs[13], reg_x0;
 } m;
 
-/* Starts a model without lines. @regs: numbers of X0 to X12. */
-EXPORT void model_init(unsigned int line_shift, uint64_t text, uint64_t text_words, const uint8_t *classes,
-		       uint64_t entry, uint64_t exit, const int *regs)
+/*
+ * Starts a model without lines. @regs: numbers of X0 to X12. @stub: called for a function
+ * that is replaced.
+ */
+EXPORT int model_init(unsigned int line_shift, uint64_t text, uint64_t text_words, const uint8_t *classes,
+		       uint64_t entry, uint64_t exit, const int *regs, void (*stub)(uint64_t addr))
 {
 	free(m.lines);
 	free(m.misses);
+	free(m.before);
 	memset(&m, 0, sizeof(m));
 	m.shift = line_shift;
 	m.text = text;
@@ -94,6 +106,16 @@ EXPORT void model_init(unsigned int line_shift, uint64_t text, uint64_t text_wor
 	m.exit = exit;
 	memcpy(m.regs, regs, sizeof(m.regs));
 	m.reg_x0 = regs[0];
+	m.stub = stub;
+	m.before = calloc(text_words + 1, sizeof(*m.before));
+	for (uint64_t i = 0; m.before && i < text_words; i++) {
+		m.before[i + 1] = m.before[i];
+		m.before[i + 1].rmw += !!(classes[i] & RMW);
+		m.before[i + 1].barriers += !!(classes[i] & BARRIER);
+		m.before[i + 1].acquires += !!(classes[i] & ACQUIRE);
+		m.before[i + 1].releases += !!(classes[i] & RELEASE);
+	}
+	return m.before ? 0 : -1;
 }
 
 /* Adds memory whose lines are modelled; before the first call. */
@@ -195,6 +217,7 @@ EXPORT void model_access(unsigned int cpu, uint64_t addr, uint64_t size, bool is
 static void on_memory(void *uc, int type, uint64_t addr, int size, int64_t value, void *user)
 {
 	model_access(m.cpu, addr, size, type == UC_MEM_WRITE);
+	m.exclusive = false;
 }
 
 static void on_lock(void *uc, bool is_lock)
@@ -207,15 +230,15 @@ static void on_lock(void *uc, bool is_lock)
 		c->locks++;
 		if (m.nr_held < MAX_LOCKS) {
 			m.held[m.nr_held].lock = lock;
-			m.held[m.nr_held++].since = m.now;
+			m.held[m.nr_held++].since = m.block;
 		}
 		return;
 	}
 	for (unsigned int i = m.nr_held; i-- > 0;) {
 		if (m.held[i].lock != lock)
 			continue;
-		if (m.now - m.held[i].since > c->hold) {
-			c->hold = m.now - m.held[i].since;
+		if (m.block - m.held[i].since > c->hold) {
+			c->hold = m.block - m.held[i].since;
 			c->hold_lock = lock;
 		}
 		m.held[i] = m.held[--m.nr_held];
@@ -223,38 +246,62 @@ static void on_lock(void *uc, bool is_lock)
 	}
 }
 
-/* Unicorn calls this before each instruction. */
+/* Unicorn calls this before each instruction whose class needs it. */
 static void on_code(void *uc, uint64_t addr, uint32_t size, void *user)
 {
-	uint64_t index = (addr - m.text) / 4;
-	struct counts *c = &m.counts[m.kind];
-	uint8_t class;
+	uint8_t class = m.classes[(addr - m.text) / 4];
 
-	m.exclusive = false;
-	if (index >= m.text_words)
-		return;
-	m.now++;
-	c->insns++;
-	m.pc = addr - m.text;
-	class = m.classes[index];
-	if (!class)
-		return;
-	c->rmw += !!(class & RMW);
-	c->barriers += !!(class & BARRIER);
-	c->acquires += !!(class & ACQUIRE);
-	c->releases += !!(class & RELEASE);
 	m.exclusive = class & EXCLUSIVE_LOAD;
 	if (class & (LOCK | UNLOCK))
 		on_lock(uc, class & LOCK);
+	if (class & STUB)
+		m.stub(addr);
 }
 
-/* Lets the emulator call the model: every address is hooked. */
+/*
+ * Unicorn calls this when a call has returned. An end address for
+ * uc_emu_start() would cost more than a call: its block is translated anew
+ * each time.
+ */
+static void on_return(void *uc, uint64_t addr, uint32_t size, void *user)
+{
+	uc_emu_stop(uc);
+}
+
+/* Unicorn calls this before each block of instructions without a branch. */
+static void on_block(void *uc, uint64_t addr, uint32_t size, void *user)
+{
+	uint64_t index = (addr - m.text) / 4, words = size / 4;
+	struct counts *c = &m.counts[m.kind];
+
+	if (index + words > m.text_words)
+		return;
+	m.pc = addr - m.text;
+	m.block = m.now;
+	m.now += words;
+	c->insns += words;
+	c->rmw += m.before[index + words].rmw - m.before[index].rmw;
+	c->barriers += m.before[index + words].barriers - m.before[index].barriers;
+	c->acquires += m.before[index + words].acquires - m.before[index].acquires;
+	c->releases += m.before[index + words].releases - m.before[index].releases;
+}
+
+/* Lets the emulator call the model. */
 EXPORT int model_hook(void *uc)
 {
 	size_t hook;
+	int err;
 
-	return uc_hook_add(uc, &hook, UC_HOOK_CODE, on_code, NULL, 1, 0) ||
-	       uc_hook_add(uc, &hook, UC_HOOK_MEM_READ | UC_HOOK_MEM_WRITE, on_memory, NULL, 1, 0);
+	err = uc_hook_add(uc, &hook, UC_HOOK_BLOCK, on_block, NULL, 1, 0) ||
+	      uc_hook_add(uc, &hook, UC_HOOK_CODE, on_return, NULL, m.exit, m.exit) ||
+	      uc_hook_add(uc, &hook, UC_HOOK_MEM_READ | UC_HOOK_MEM_WRITE, on_memory, NULL, 1, 0);
+	for (uint64_t i = 0; !err && i < m.text_words; i++) {
+		uint64_t addr = m.text + 4 * i;
+
+		if (m.classes[i] & (EXCLUSIVE_LOAD | LOCK | UNLOCK | STUB))
+			err = uc_hook_add(uc, &hook, UC_HOOK_CODE, on_code, NULL, addr, addr);
+	}
+	return err;
 }
 
 /*
@@ -280,7 +327,7 @@ EXPORT int model_call(void *uc, unsigned int cpu, unsigned int kind, const uint6
 	m.op++;
 	m.counts[kind].ops++;
 	uc_reg_write_batch(uc, m.regs, pointers, 13);
-	err = uc_emu_start(uc, m.entry, m.exit, 0, 0);
+	err = uc_emu_start(uc, m.entry, m.entry + 2048, 0, 0);
 	uc_reg_read(uc, m.reg_x0, result);
 	return err;
 }

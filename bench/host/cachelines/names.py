@@ -115,7 +115,7 @@ class Names:
             return f"[{offset // size}]{self.field(kind[2], offset % size)}" if size else ""
         for name, start, member in reversed(kind[3]):
             if start <= offset < start + self.types.size_of(member):
-                is_wrapper = "::" in kind[2] and not kind[2].startswith("vmap_rust::") or re.fullmatch(r"(__)?\d+|value", name)
+                is_wrapper = re.match(r"(core|kernel|alloc|pin_init)::", kind[2]) or re.fullmatch(r"(__)?\d+|value", name)
                 if kind[2].startswith("kernel::sync::lock::Lock<") and name == "state":
                     return ".lock"
                 if kind[2].startswith("bindings") or not name or is_wrapper:
@@ -156,17 +156,32 @@ class Names:
         return self.function(name), f"+{offset}" if offset else ""
 
 
+def _closing(name):
+    """Return where the bracket at the start of a name is closed."""
+    depth = 0
+    for at, letter in enumerate(name):
+        depth += {"<": 1, ">": -1}.get(letter, 0) if name[at - 1:at + 1] != "->" else 0
+        if not depth:
+            return at
+    return len(name) - 1
+
+
 def short(name):
-    """Return the name of a Rust type or function without crates, generics and wrappers."""
+    """Return the name of a Rust type or function without crates, generic arguments and wrappers."""
     name = re.sub(r"\[[0-9a-f]{16}\]", "", name)
-    node = re.fullmatch(r".*::Node<(.*)>", name)
-    name = node.group(1) if node else name
+    wrapped = re.fullmatch(r".*::Node<(.*)>", name)
+    if wrapped:
+        return short(wrapped.group(1))
     locked = re.fullmatch(r"kernel::sync::lock::Lock<(.*), [\w:]*>", name)
     if locked:
         return f"Lock of {short(locked.group(1))}"
-    while re.search(r"<[^<>]*>$|::<[^<>]*>", name):
-        name = re.sub(r"<[^<>]*>$|::<[^<>]*>", "", name)
-    return re.sub(r"[<>]|\b(vmap_rust|core|kernel|alloc)::", "", name)
+    if name.startswith("<"):  # <Type>::function or <Type as Trait>::function
+        end = _closing(name)
+        return short(name[1:end].split(" as ")[0]) + short(name[end + 1:])
+    while "<" in name:
+        start = name.index("<")
+        name = name[:start].removesuffix("::") + name[start + _closing(name[start:]) + 1:]
+    return re.sub(r"\b(vmap_rust|core|kernel|alloc)::", "", name)
 
 
 def demangle(names):

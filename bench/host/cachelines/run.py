@@ -13,10 +13,9 @@ import sys
 sys.path.append(os.path.join(os.path.dirname(os.path.realpath(__file__)), ".."))
 
 import dwarf
-import table
 from allocators import Allocator, KINDS
 from cases import CASES, Run
-from image import Bad, Image
+from image import Bad, load_image
 from machine import load_model
 from names import Names
 
@@ -74,8 +73,10 @@ def amount(value):
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.3f}".rstrip("0").rstrip(".")
 
 
-def show(console, results, worst):
+def show(results, worst):
     """Print a table of the figures, and of the worst lines."""
+    import table  # only here: what it imports takes longer than a short run
+    console = table.make_console()
     table.say(console, "per operation; hold: the longest hold of a spinlock, in instructions", "bold")
     cells = [[one["case"], str(one["cpus"]), one["allocator"], f"{one['ops']:,}", *(amount(one["figures"][key]) for _, key in COLUMNS)] for one in results]
     table.print_table(console, ["case", ">CPUs", "allocator", ">operations", *(">" + name for name, _ in COLUMNS)], cells, [""] * len(cells))
@@ -91,7 +92,6 @@ def show(console, results, worst):
 def parse():
     """The arguments."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--list", action="store_true")
     parser.add_argument("--model")
     parser.add_argument("--types")
     parser.add_argument("--vmlinux")
@@ -116,21 +116,18 @@ def parse():
 def main():
     """Run and print, or say in one line why not."""
     args = parse()
-    if args.list:
-        print(",".join(CASES))
-        return 0
-    console = table.make_console()
     try:
-        model, image, types = load_model(args.model), Image(args.vmlinux), dwarf.load(args.types)
+        model, image, types = load_model(args.model), load_image(args.vmlinux, args.types), dwarf.load(args.types)
         results = [measure(model, image, types, case, int(cpus), name, args.line, args.seed)
                    for case in args.cases for cpus in args.cpus for name in (ALLOCATORS if args.allocator == "both" else (args.allocator,))]
     except Bad as error:
         print(f"lines: error: {error}", file=sys.stderr)
         return 1
-    show(console, results, args.worst)
     if args.output:
         with open(args.output, "w", encoding="utf-8") as file:
             json.dump(results, file, indent=1)
+    else:
+        show(results, args.worst)
     return 0
 
 
