@@ -27,6 +27,7 @@ class Allocator:
         self._boot(image, types)
         self.purges = self.purged = 0
         self.is_purge_due = False
+        self._asked = {}  # CPU to the size in its request
 
     def _boot(self, image, types):
         machine, call = self.machine, lambda name, *args: self.machine.call(0, BOOT, image.address(name), *args)
@@ -68,17 +69,22 @@ class Allocator:
         """Reserve an area of that many pages, guard page included. Returns its first address."""
         size = pages * PAGE
         if self._request:
-            request = bytearray(self._request_size)
-            for (offset, width), value in zip(self._request, (size, 1, self._vstart, self._vend, 0, 0, GFP_KERNEL, NO_NODE)):
-                request[offset:offset + width] = struct.pack("<Q", value)[:width]
             address = self.machine.arguments_at(cpu)
-            self.machine.uc.mem_write(address, bytes(request))
+            if self._asked.get(cpu) != size:
+                self._asked[cpu] = size
+                self._write_request(address, size)
             area = self._run(cpu, ALLOC, address)
         else:
             area = self._run(cpu, ALLOC, size, 1, self._vstart, self._vend, NO_NODE, GFP_KERNEL, 0, 0)
         if area >= ULONG_MAX - 4095 or not area:
             raise Bad(f"{self.name}: an area of {pages} pages is refused with {area - ULONG_MAX - 1}")
         return self.machine.get64(area + self._va_start)
+
+    def _write_request(self, address, size):
+        request = bytearray(self._request_size)
+        for (offset, width), value in zip(self._request, (size, 1, self._vstart, self._vend, 0, 0, GFP_KERNEL, NO_NODE)):
+            request[offset:offset + width] = struct.pack("<Q", value)[:width]
+        self.machine.uc.mem_write(address, bytes(request))
 
     def unlink(self, cpu, address):
         """Unlink the area at an address. Returns the area."""
@@ -113,6 +119,8 @@ class Allocator:
         """Run what waits for the end of an operation: a purge that is due, on any CPU, and RCU callbacks on theirs."""
         if self.is_purge_due:
             self.purge(self.rng.randrange(self.cpus))
+        if not self.kernel.waiting:
+            return
         waiting, self.kernel.waiting = self.kernel.waiting, []
         for cpu, function, argument in waiting:
             if function:

@@ -24,7 +24,7 @@ class Run:
 
     def cpu(self):
         """Return the CPU whose turn it is."""
-        return self.rng.randrange(self.cpus)
+        return int(self.rng.random() * self.cpus)
 
     def cycles(self, turn, warm_up, measured):
         """Let CPUs take turns until that many purges are over; measure the last of them. turn() returns the pairs that it has completed."""

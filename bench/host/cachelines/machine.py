@@ -51,7 +51,7 @@ def load_model(path):
             ("model_init", ctypes.c_int, (unsigned, u64, u64, ctypes.c_char_p, u64, u64, pointer, STUB_CALL)), ("model_add", ctypes.c_int, (u64, u64)),
             ("model_start", ctypes.c_int, ()), ("model_hook", ctypes.c_int, (pointer,)), ("model_reset", None, ()), ("model_counts", ctypes.POINTER(Counts), ()),
             ("model_misses", ctypes.POINTER(Miss), ()), ("model_nr_misses", u64, ()),
-            ("model_access", None, (unsigned, u64, u64, ctypes.c_bool)),
+            ("model_peek", ctypes.c_int, (pointer, u64, pointer)), ("model_access", None, (unsigned, u64, u64, ctypes.c_bool)),
             ("model_call", ctypes.c_int, (pointer, unsigned, unsigned, pointer, u64, pointer, unsigned, pointer))):
         function = getattr(model, name)
         function.restype, function.argtypes = result, arguments
@@ -102,6 +102,12 @@ class Emulator:
         array = (ctypes.c_uint64 * len(args))(*args)
         error = self.model.model_call(self._handle, cpu, kind, state, function, array, len(args), ctypes.byref(self._result))
         return error, self._result.value
+
+    def get64(self, address):
+        """Return a double word of memory, as no CPU."""
+        if self.model.model_peek(self._handle, address, ctypes.byref(self._result)):
+            raise Bad(f"there is no memory at {address:#x}")
+        return self._result.value
 
     def counts(self):
         """Return the counts of each kind."""
@@ -241,7 +247,7 @@ class Machine:
 
     def get64(self, address):
         """Return a double word of memory, as no CPU."""
-        return struct.unpack("<Q", self.uc.mem_read(address, 8))[0]
+        return self.emulator.get64(address)
 
     def put32(self, address, value):
         """Write a word of memory, as no CPU."""

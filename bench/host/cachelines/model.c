@@ -34,6 +34,7 @@ extern int uc_reg_write_batch(void *uc, int *regs, void *const *vals, int count)
 extern int uc_emu_stop(void *uc);
 extern int uc_reg_read(void *uc, int reg, void *value);
 
+extern int uc_mem_read(void *uc, uint64_t addr, void *bytes, uint64_t size);
 extern int uc_hook_add(void *uc, size_t *hook, int type, void *callback, void *user, uint64_t begin, uint64_t end, ...);
 
 enum { UC_HOOK_CODE = 1 << 2, UC_HOOK_BLOCK = 1 << 3, UC_HOOK_MEM_READ = 1 << 10, UC_HOOK_MEM_WRITE = 1 << 11 };
@@ -331,6 +332,9 @@ EXPORT int model_call(void *uc, unsigned int cpu, unsigned int kind, const uint6
 	uc_reg_read(uc, m.reg_x0, result);
 	return err;
 }
+
+/* Reads a double word as no CPU. Returns an error of Unicorn. */
+EXPORT int model_peek(void *uc, uint64_t addr, uint64_t *value) { return uc_mem_read(uc, addr, value, sizeof(*value)); }
 
 /* Allocates the lines of the memory that was added. */
 EXPORT int model_start(void)

@@ -108,7 +108,7 @@ class Names:
     def field(self, key, offset):
         """Return the path to the byte at an offset of a type, as ".name[index]"; wrappers of core and kernel add nothing."""
         kind = self.types.resolve(key)
-        if kind is None or kind[0] in ("pointer", "plain"):
+        if kind is None or kind[0] in ("pointer", "plain") or kind[2] in ("spinlock", "raw_spinlock"):
             return ""
         if kind[0] == "array":
             size = self.types.size_of(kind[2])
