@@ -61,5 +61,6 @@ prepare_cachelines() {
 	types=$CACHE/build/types/$(sha256sum <<<"$build" | cut -c 1-16)
 	build_model
 	build_types "$build" "$types"
+	# shellcheck disable=SC2034 # the caller passes them on
 	LINES_FILES=("$CACHE/build/plugin/cachelines.so" "$types" "$vmlinux")
 }

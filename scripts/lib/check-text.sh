@@ -108,7 +108,7 @@ check_checkpatch() {
 	for file in "${files[@]}"; do
 		result "checkpatch ${file##*/}" checkpatch "$REPO/$file"
 	done
-	# The plugin of QEMU is no kernel code.
-	mapfile -t files < <(sources '*.c' '*.h' ':!bench/plugin')
+	# The plugin of QEMU and what belongs to the emulator are no kernel code.
+	mapfile -t files < <(sources '*.c' '*.h' ':!bench/plugin' ':!bench/host')
 	[ ${#files[@]} = 0 ] || result "checkpatch, ${#files[@]} C files" checkpatch -f "${files[@]/#/mm/vmap_rust/}"
 }

@@ -261,7 +261,7 @@ static void on_code(void *uc, uint64_t addr, uint32_t size, void *user)
 
 /*
  * Unicorn calls this when a call has returned. An end address for
- * uc_emu_start() would cost more than a call: its block is translated anew
+ * uc_emu_start() would cost more than a call: its block is translated again
  * each time.
  */
 static void on_return(void *uc, uint64_t addr, uint32_t size, void *user)

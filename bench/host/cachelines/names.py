@@ -45,6 +45,10 @@ class Names:
             self._demangled.setdefault(name, name)
         return self._demangled[name]
 
+    def function_at(self, offset):
+        """Return the short name of the function at an offset in the text."""
+        return self.function(self.image.symbol_at(self.machine.text + offset)[0])
+
     def _object(self, address):
         index = bisect.bisect_right(self._bases, address) - 1
         if index >= 0:

@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/env -S python3 -B
 # SPDX-License-Identifier: GPL-2.0
 """Runs the cases of the instrument "lines", and prints which cache lines move between CPUs: see scripts/lines --help."""
 
@@ -10,16 +10,36 @@ import random
 import re
 import sys
 
-sys.path.append(os.path.join(os.path.dirname(os.path.realpath(__file__)), ".."))
+HERE = os.path.dirname(os.path.realpath(__file__))
+sys.path += [os.path.join(HERE, ".."), os.path.join(HERE, "..", "..", "..", "qemu")]
 
 import dwarf
 from allocators import Allocator, KINDS
 from cases import CASES, Run
+from cli import Parser
 from image import Bad, load_image
 from machine import load_model
 from names import Names
 
 ALLOCATORS = ("rbtree", "rust")
+MAX_CPUS = 256  # of model.c
+
+
+def worst_of(names, misses, line, ops):
+    """Return the fields with their misses for one operation, lines and functions, and the lines with theirs and their fields; worst first."""
+    lines, fields = collections.Counter(), collections.Counter()
+    inside, around, functions = (collections.defaultdict(kind) for kind in (collections.Counter, set, collections.Counter))
+    at = collections.Counter((miss.addr, miss.is_write, miss.pc, miss.kind) for miss in misses)
+    for (address, is_write, pc, kind), number in at.items():
+        where = "".join(names.of(address))
+        key = re.sub(r"\[\d+\]", "[]", re.sub(r" of CPU \d+", "", where))
+        lines[address // line] += number
+        inside[address // line][where] += number
+        fields[key] += number
+        around[key].add(address // line)
+        functions[key][f"{names.function_at(pc)} ({KINDS[kind]}, {'write' if is_write else 'read'})"] += number
+    return {"fields": [(key, number / ops, len(around[key]), [text for text, _ in functions[key].most_common(2)]) for key, number in fields.most_common()],
+            "lines": [(number / ops, [text for text, _ in inside[where].most_common(4)]) for where, number in lines.most_common(100)]}
 
 
 def measure(model, image, types, case, cpus, name, line, seed):
@@ -34,31 +54,12 @@ def measure(model, image, types, case, cpus, name, line, seed):
     def total(field):
         return sum(getattr(counts[kind], field) for kind in kinds) / ops
 
-    figures = {field: total(field) for field in ("insns", "read_misses", "write_misses", "rmw", "barriers", "acquires", "releases", "touched", "written", "locks")}
+    fields = ("insns", "read_misses", "write_misses", "rmw", "barriers", "acquires", "releases", "touched", "written", "locks")
+    figures = {field: total(field) for field in fields}
     figures["misses"] = figures["read_misses"] + figures["write_misses"]
     figures["longest_hold"] = max(counts[kind].hold for kind in kinds)
-    lines, fields = collections.Counter(), collections.Counter()
-    names = Names(allocator, image, types)
-    by_address = collections.defaultdict(collections.Counter)
-    for miss in allocator.machine.emulator.misses():
-        if miss.kind in kinds:
-            by_address[miss.addr][miss.is_write, miss.pc, miss.kind] += 1
-    where, functions = collections.defaultdict(collections.Counter), collections.defaultdict(collections.Counter)
-    in_field = collections.defaultdict(set)
-    for address, events in by_address.items():
-        thing, field = names.of(address)
-        number = sum(events.values())
-        lines[address // line] += number
-        where[address // line][thing + field] += number
-        key = re.sub(r"\[\d+\]", "[]", re.sub(r" of CPU \d+", "", thing + field))
-        fields[key] += number
-        in_field[key].add(address // line)
-        for (is_write, pc, kind), number in events.items():
-            functions[key][f"{names.function(image.symbol_at(allocator.machine.text + pc)[0])} ({KINDS[kind]}, {'write' if is_write else 'read'})"] += number
-    figures["worst_line"] = max(lines.values(), default=0) / ops
-    worst = {
-        "fields": [(key, number / ops, len(in_field[key]), [text for text, _ in functions[key].most_common(2)]) for key, number in fields.most_common()],
-        "lines": [(number / ops, [text for text, _ in where[at].most_common(4)]) for at, number in lines.most_common(100)]}
+    worst = worst_of(Names(allocator, image, types), [miss for miss in allocator.machine.emulator.misses() if miss.kind in kinds], line, ops)
+    figures["worst_line"] = max((number for number, _ in worst["lines"]), default=0)
     parts = {KINDS[kind]: {"misses": (counts[kind].read_misses + counts[kind].write_misses) / ops, "insns": counts[kind].insns / ops,
                            "ops": counts[kind].ops} for kind in kinds}
     return {"case": case, "cpus": cpus, "allocator": name, "ops": ops, "figures": figures, "worst": worst, "parts": parts}
@@ -91,31 +92,36 @@ def show(results, worst):
 
 def parse():
     """The arguments."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--model")
-    parser.add_argument("--types")
-    parser.add_argument("--vmlinux")
-    parser.add_argument("--cases", default="pair,pair_remote")
-    parser.add_argument("--cpus", default="8,128")
+    parser = Parser(__doc__)
+    parser.add_argument("--parse", action="store_true", help="only check the arguments")
+    parser.add_argument("--model", metavar="FILE", help="the library made of model.c")
+    parser.add_argument("--types", metavar="DIR", help="the folder of vmalloc.o and vmap_rust.o with debug information")
+    parser.add_argument("--vmlinux", metavar="FILE", help="the kernel, in its build folder")
+    parser.add_argument("--cases", default="pair,pair_remote", metavar="LIST")
+    parser.add_argument("--cpus", default="8,128", metavar="LIST")
     parser.add_argument("--allocator", choices=(*ALLOCATORS, "both"), default="both")
     parser.add_argument("--line", type=int, choices=(64, 128), default=64)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--worst", type=int, default=10)
-    parser.add_argument("-o", "--output")
+    parser.add_argument("--seed", type=int, default=1, metavar="N")
+    parser.add_argument("--worst", type=int, default=10, metavar="N")
+    parser.add_argument("-o", "--output", metavar="FILE")
     args = parser.parse_args()
     args.cases, args.cpus = args.cases.split(","), args.cpus.split(",")
     for case in args.cases:
         if case not in CASES:
-            parser.error(f'unknown case "{case}"; known: {" ".join(CASES)}')
+            parser.error(f'unknown case "{case}"; there are: {" ".join(CASES)}')
     for cpus in args.cpus:
-        if not cpus.isdigit() or not 2 <= int(cpus) <= 256:
-            parser.error("--cpus: each must be from 2 to 256")
+        if not cpus.isdecimal() or not 2 <= int(cpus) <= MAX_CPUS:
+            parser.error(f'--cpus: each must be from 2 to {MAX_CPUS}, not "{cpus}"')
+    if args.worst < 0:
+        parser.error("--worst must be 0 or more")
     return args
 
 
 def main():
     """Run and print, or say in one line why not."""
     args = parse()
+    if args.parse:
+        return 0
     try:
         model, image, types = load_model(args.model), load_image(args.vmlinux, args.types), dwarf.load(args.types)
         results = [measure(model, image, types, case, int(cpus), name, args.line, args.seed)
