@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """CPUs that execute functions of a kernel image, one after the other, with the model of their caches."""
 
+import collections
 import ctypes
 import re
 import struct
@@ -31,12 +32,13 @@ PREEMPT_ENABLED = 1 << 32
 class Counts(ctypes.Structure):
     """What all operations of one kind did: struct counts of model.c."""
     _fields_ = [(name, ctypes.c_uint64) for name in (
-        "ops", "insns", "read_misses", "write_misses", "rmw", "barriers", "acquires", "releases", "touched", "written", "locks", "hold", "hold_lock")]
+        "ops", "insns", "read_misses", "write_misses", "rmw", "barriers", "acquires", "releases", "touched", "written", "locks",
+        "hold", "hold_lock")]
 
 
-class Miss(ctypes.Structure):
-    """A coherence miss: struct miss of model.c."""
-    _fields_ = [("addr", ctypes.c_uint64), ("pc", ctypes.c_uint32), ("is_write", ctypes.c_uint8), ("kind", ctypes.c_uint8), ("cpu", ctypes.c_uint16)]
+# A coherence miss: struct miss of model.c.
+MISS = struct.Struct("<QIBBH")
+Miss = collections.namedtuple("Miss", "addr pc is_write kind cpu")
 
 
 # A stub that model.c calls with the address of the function.
@@ -50,7 +52,7 @@ def load_model(path):
     for name, result, arguments in (
             ("model_init", ctypes.c_int, (unsigned, u64, u64, ctypes.c_char_p, u64, u64, pointer, STUB_CALL)), ("model_add", ctypes.c_int, (u64, u64)),
             ("model_start", ctypes.c_int, ()), ("model_hook", ctypes.c_int, (pointer,)), ("model_reset", None, ()), ("model_counts", ctypes.POINTER(Counts), ()),
-            ("model_misses", ctypes.POINTER(Miss), ()), ("model_nr_misses", u64, ()),
+            ("model_misses", pointer, ()), ("model_nr_misses", u64, ()),
             ("model_peek", ctypes.c_int, (pointer, u64, pointer)), ("model_access", None, (unsigned, u64, u64, ctypes.c_bool)),
             ("model_call", ctypes.c_int, (pointer, unsigned, unsigned, pointer, u64, pointer, unsigned, pointer))):
         function = getattr(model, name)
@@ -115,7 +117,8 @@ class Emulator:
 
     def misses(self):
         """Return the coherence misses since the last reset."""
-        return self.model.model_misses()[:self.model.model_nr_misses()]
+        size = MISS.size * self.model.model_nr_misses()
+        return map(Miss._make, MISS.iter_unpack(ctypes.string_at(self.model.model_misses(), size) if size else b""))
 
 
 class Machine:

@@ -7,6 +7,7 @@ cache. Behind a pointer to void is the type that is put into boxes and has the s
 
 import bisect
 import collections
+import functools
 import re
 import struct
 import subprocess
@@ -45,6 +46,7 @@ class Names:
             self._demangled.setdefault(name, name)
         return self._demangled[name]
 
+    @functools.cache
     def function_at(self, offset):
         """Return the short name of the function at an offset in the text."""
         return self.function(self.image.symbol_at(self.machine.text + offset)[0])
@@ -109,6 +111,7 @@ class Names:
                     self._kinds[found.base] = target
                     todo.append((found.base, target, found.size // length))
 
+    @functools.cache
     def field(self, key, offset):
         """Return the path to the byte at an offset of a type, as ".name[index]"; wrappers of core and kernel add nothing."""
         kind = self.types.resolve(key)
@@ -127,12 +130,10 @@ class Names:
                 return f".{name}{self.field(member, offset - start)}"
         return ""
 
-    def _short(self, key, base):
+    @functools.cache
+    def _short(self, key):
         kind = self.types.resolve(key)
-        if kind is None or kind[0] != "struct":
-            found = self.objects[base]
-            return f"{found.cache or 'kmalloc'} ({found.caller})"
-        return short(kind[2])
+        return short(kind[2]) if kind and kind[0] == "struct" else "object"
 
     def of(self, address):
         """Return (object, field) of an address: the object with its number if there are several."""
@@ -146,7 +147,7 @@ class Names:
                 return f"{found.cache or 'kmalloc'} of {found.size} ({self.function(found.caller)})", f"+{offset}"
             size = self.types.size_of(key)
             index = f"[{offset // size}]" if size and found.size >= 2 * size else ""
-            return f"{self._short(key, found.base)}{index}", self.field(key, offset % size if size else offset)
+            return f"{self._short(key)}{index}", self.field(key, offset % size if size else offset)
         if PERCPU <= address < PRIVATE:
             first = self.image.address("__per_cpu_start")
             size = self.image.address("__per_cpu_end") - first

@@ -25,11 +25,13 @@ ALLOCATORS = ("rbtree", "rust")
 MAX_CPUS = 256  # of model.c
 
 
-def worst_of(names, misses, line, ops):
-    """Return the fields with their misses for one operation, lines and functions, and the lines with theirs and their fields; worst first."""
+def worst_of(names, at, line, ops):
+    """Return the fields and the lines with most misses for one operation. at: numbers of misses by (address, is a write, pc, kind).
+
+    A field has its name, misses, how many lines it is in, and the functions that missed it most; a line its misses and fields.
+    """
     lines, fields = collections.Counter(), collections.Counter()
     inside, around, functions = (collections.defaultdict(kind) for kind in (collections.Counter, set, collections.Counter))
-    at = collections.Counter((miss.addr, miss.is_write, miss.pc, miss.kind) for miss in misses)
     for (address, is_write, pc, kind), number in at.items():
         where = "".join(names.of(address))
         key = re.sub(r"\[\d+\]", "[]", re.sub(r" of CPU \d+", "", where))
@@ -42,8 +44,8 @@ def worst_of(names, misses, line, ops):
             "lines": [(number / ops, [text for text, _ in inside[where].most_common(4)]) for where, number in lines.most_common(100)]}
 
 
-def measure(model, image, types, case, cpus, name, line, seed):
-    """Run a case once. Returns its figures per operation, and its worst lines."""
+def measure(model, image, types, case, cpus, name, line, seed, named):
+    """Run a case once. Returns its figures per operation, and if named, its worst lines."""
     rng = random.Random(seed)
     allocator = Allocator(name, model, image, types, cpus, line, rng)
     run = Run(allocator, rng)
@@ -58,15 +60,20 @@ def measure(model, image, types, case, cpus, name, line, seed):
     figures = {field: total(field) for field in fields}
     figures["misses"] = figures["read_misses"] + figures["write_misses"]
     figures["longest_hold"] = max(counts[kind].hold for kind in kinds)
-    worst = worst_of(Names(allocator, image, types), [miss for miss in allocator.machine.emulator.misses() if miss.kind in kinds], line, ops)
-    figures["worst_line"] = max((number for number, _ in worst["lines"]), default=0)
+    at = collections.Counter((addr, is_write, pc, kind) for addr, pc, is_write, kind, _ in allocator.machine.emulator.misses() if kind in kinds)
+    lines = collections.Counter()
+    for (address, *_), number in at.items():
+        lines[address // line] += number
+    figures["worst_line"] = max(lines.values(), default=0) / ops
+    worst = worst_of(Names(allocator, image, types), at, line, ops) if named else None
     parts = {KINDS[kind]: {"misses": (counts[kind].read_misses + counts[kind].write_misses) / ops, "insns": counts[kind].insns / ops,
                            "ops": counts[kind].ops} for kind in kinds}
     return {"case": case, "cpus": cpus, "allocator": name, "ops": ops, "figures": figures, "worst": worst, "parts": parts}
 
 
-COLUMNS = (("misses", "misses"), ("read", "read_misses"), ("write", "write_misses"), ("worst line", "worst_line"), ("RMW", "rmw"), ("barriers", "barriers"),
-           ("acq", "acquires"), ("rel", "releases"), ("lines", "touched"), ("written", "written"), ("insns", "insns"), ("locks", "locks"), ("hold", "longest_hold"))
+COLUMNS = (("misses", "misses"), ("read", "read_misses"), ("write", "write_misses"), ("worst line", "worst_line"), ("RMW", "rmw"),
+           ("barriers", "barriers"), ("acq", "acquires"), ("rel", "releases"), ("lines", "touched"), ("written", "written"),
+           ("insns", "insns"), ("locks", "locks"), ("hold", "longest_hold"))
 
 
 def amount(value):
@@ -124,7 +131,7 @@ def main():
         return 0
     try:
         model, image, types = load_model(args.model), load_image(args.vmlinux, args.types), dwarf.load(args.types)
-        results = [measure(model, image, types, case, int(cpus), name, args.line, args.seed)
+        results = [measure(model, image, types, case, int(cpus), name, args.line, args.seed, args.worst > 0)
                    for case in args.cases for cpus in args.cpus for name in (ALLOCATORS if args.allocator == "both" else (args.allocator,))]
     except Bad as error:
         print(f"lines: error: {error}", file=sys.stderr)
