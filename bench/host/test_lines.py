@@ -47,7 +47,7 @@ def build():
     folder = FOLDER.name
     library, vmlinux = os.path.join(folder, "model.so"), os.path.join(folder, "vmlinux")
     execute("gcc", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-o", library, os.path.join(HERE, "cachelines/model.c"),
-            "-l:libunicorn.so.2")
+            os.path.join(HERE, "cachelines/caches.c"), "-l:libunicorn.so.2")
     with open(os.path.join(folder, "script"), "w", encoding="ascii") as file:
         file.write(SCRIPT)
     execute("clang", "--target=aarch64-linux-gnu", "-O2", "-ffreestanding", "-fno-pic", "-fno-inline", "-fno-optimize-sibling-calls", "-mgeneral-regs-only", "-c",

@@ -3,14 +3,14 @@
 #
 # Makes what bench/host/cachelines/ needs: its model of caches, and debug information. Sourced by scripts/lines and scripts/bench.
 
-# build_model: compiles bench/host/cachelines/model.c to $CACHE/build/plugin/cachelines.so unless that is newer.
+# build_model: compiles the model of caches to $CACHE/build/plugin/cachelines.so unless that is newer.
 build_model() {
-	local out=$CACHE/build/plugin/cachelines.so source=$REPO/bench/host/cachelines/model.c
-	[ "$out" -nt "$source" ] && return 0
+	local out=$CACHE/build/plugin/cachelines.so source=$REPO/bench/host/cachelines
+	[ "$out" -nt "$source/model.c" ] && [ "$out" -nt "$source/caches.c" ] && [ "$out" -nt "$source/model.h" ] && return 0
 	mkdir -p "${out%/*}"
 	# A run that uses the old one keeps it.
-	in_root gcc -O2 -Wall -Wextra -Wno-unused-parameter -Werror -fPIC -shared -fvisibility=hidden -o "$out.$$" "$source" \
-		-l:libunicorn.so.2 || { rm -f "$out.$$"; die "bench/host/cachelines/model.c does not compile"; }
+	in_root gcc -O2 -Wall -Wextra -Wno-unused-parameter -Werror -fPIC -shared -fvisibility=hidden -o "$out.$$" \
+		"$source"/{model,caches}.c -l:libunicorn.so.2 || { rm -f "$out.$$"; die "bench/host/cachelines/model.c does not compile"; }
 	mv "$out.$$" "$out"
 }
 

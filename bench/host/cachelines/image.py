@@ -11,7 +11,7 @@ from elftools.elf.elffile import ELFFile
 
 from kept import kept
 
-# Bits of a class, as in model.c.
+# Bits of a class, as in model.h.
 RMW, BARRIER, ACQUIRE, RELEASE, EXCLUSIVE_LOAD, LOCK, UNLOCK, STUB = 1, 2, 4, 8, 16, 32, 64, 128
 
 NOP = 0xD503201F

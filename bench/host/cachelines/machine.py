@@ -30,13 +30,13 @@ PREEMPT_ENABLED = 1 << 32
 
 
 class Counts(ctypes.Structure):
-    """What all operations of one kind did: struct counts of model.c."""
+    """What all operations of one kind did: struct counts of model.h."""
     _fields_ = [(name, ctypes.c_uint64) for name in (
         "ops", "insns", "read_misses", "write_misses", "rmw", "barriers", "acquires", "releases", "touched", "written", "locks",
         "hold", "hold_lock")]
 
 
-# A coherence miss: struct miss of model.c.
+# A coherence miss: struct miss of model.h.
 MISS = struct.Struct("<QIBBH")
 Miss = collections.namedtuple("Miss", "addr pc is_write kind cpu")
 

@@ -22,7 +22,7 @@ from machine import load_model
 from names import Names
 
 ALLOCATORS = ("rbtree", "rust")
-MAX_CPUS = 256  # of model.c
+MAX_CPUS = 256  # of model.h
 
 
 def worst_of(names, at, line, ops):
