@@ -11,6 +11,8 @@ from allocators import ALLOC, CALLBACK, FIND, PURGE, RETIRE, UNLINK
 PAIR = (ALLOC, UNLINK, RETIRE, PURGE, CALLBACK)
 # Whole cycles, from one purge to the next, before and while it is measured: a purge belongs to the pairs that caused it.
 WARM_UP, MEASURED = 2, 1
+# Most areas that wait for the CPU that frees them.
+QUEUE = 16
 # Most pairs before a cycle ends, whatever happens.
 LIMIT = 1 << 20
 
@@ -57,6 +59,8 @@ def pairs(run, pages, other, warm_up=WARM_UP, measured=MEASURED):
             unlinked[cpu].append(allocator.unlink(cpu, reserved[cpu].pop(0)))
             return 0
         owner = (cpu + rng.randrange(1, run.cpus)) % run.cpus if other else cpu
+        if len(reserved[owner]) >= QUEUE:
+            return 0  # with two CPUs, one would only reserve, faster than the other one frees
         reserved[owner].append(allocator.alloc(cpu, pages))
         return 0
 
