@@ -133,7 +133,12 @@ class Names:
     @functools.cache
     def _short(self, key):
         kind = self.types.resolve(key)
-        return short(kind[2]) if kind and kind[0] == "struct" else "object"
+        if not kind or kind[0] != "struct":
+            return "object"
+        around = re.fullmatch(r"(vmap_rust::[\w:]+)<(.+)>", kind[2])
+        if around and "::Node<" not in kind[2]:
+            return f"{short(around.group(1))} of {short(around.group(2))}"
+        return short(kind[2])
 
     def of(self, address):
         """Return (object, field) of an address: the object with its number if there are several."""
