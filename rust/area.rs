@@ -6,20 +6,18 @@
 //! takes the token of the old state and returns the token of the new one:
 //!
 //! ```text
-//! New --prepare--> Ready --busy--> (busy) --leave--> Leaving --wait for readers--> Unlinked
-//!                    ^                                                                |
-//!                    |                                      retire: Lazy <------------+---> release
-//!                    |                                                |                        |
-//!                    |                                      flush:    v                        v
-//!                 prepare <----------- Cached <-----cache---------- Flushed <------------------+
-//!                                         |                           |
-//!                                         +---------- erase ----------+----> New --> freed
+//! New ------ prepare ----------------> Ready ----- busy ----> (busy, no token)
+//! (busy) --- leave ------------------> Leaving --- wait for readers ---> Unlinked
+//! Unlinked - retire: was mapped -----> Lazy ------ TLB flush ----------> Flushed
+//! Unlinked - release: never mapped --> Flushed
+//! Flushed -- cache ------------------> Cached ---- prepare ------------> Ready
+//! Flushed, Cached -- erase the entry -> New ------ freed
 //! ```
 //!
-//! A busy area has no token: the index owns it, and C code uses it. The object itself stores the state,
-//! in `vmap_area::flags`, so that a change of state changes no index. A [`Lazy`] area becomes [`Flushed`]
-//! only with a [`Flush`] as proof, and only a [`Flushed`] or [`Cached`] area can be reused or erased:
-//! a range cannot be reused before the TLB flush.
+//! A busy area has no token: the index or the block has it, and C code uses it. The object itself stores
+//! the state, in `vmap_area::flags`, so that a change of state does not change the index. A [`Lazy`] area
+//! becomes [`Flushed`] only with a [`Flush`] as proof, and only a [`Flushed`] or [`Cached`] area can be
+//! reused or erased: a range cannot be reused before the TLB flush.
 //!
 //! The objects of small areas are part of a block ([`crate::objects`]), whose bitmaps record which units
 //! are lazy and which are free. [`Area::vacate`] ends the use of such an object.
@@ -28,8 +26,8 @@
 //!
 //! The memory of an object remains an area object until an RCU grace period has passed, so a reader may
 //! read the object that it has found. [`AreaPtr::look`] detects a change of user: the flags hold a
-//! generation that each new user increments. The owner writes the bounds before it marks the area busy,
-//! and marks it not busy before it changes the bounds.
+//! generation that each new user increments. The owner of the token writes the bounds before it marks the
+//! area busy. It marks the area not busy before it changes the bounds.
 //!
 //! C header: [`include/linux/vmalloc.h`](srctree/include/linux/vmalloc.h)
 
@@ -456,7 +454,7 @@ impl Area<New> {
         // Acquire: pairs with the release in `vacate()` of the last user.
         let old = flags.fetch_add(New::CODE << STATE_SHIFT, Acquire);
         if code_of(old) != VACANT_CODE {
-            // Two areas have the same units. Whoever uses the object may lose a change, but goes on.
+            // Two areas have the same units. The user of the object may lose a change, but goes on.
             flags.fetch_sub(New::CODE << STATE_SHIFT, Relaxed);
             return None;
         }

@@ -2,8 +2,8 @@
 
 //! Bitmaps of the units of a block, which several CPUs change concurrently.
 //!
-//! Bits are claimed by compare-exchange. The claimant is then their only writer and knows their value, so
-//! add and subtract set and clear them without a carry into neighbours.
+//! A CPU claims bits by compare-exchange. It is then their only writer and knows their values. So it can set
+//! clear bits by an addition, and clear set bits by a subtraction: there is no carry into other bits.
 
 use kernel::sync::atomic::{
     Acquire,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A block: a part of the space whose units are allocated by bitmap.
+//! A block: an aligned range of addresses whose units are allocated by a bitmap.
 //!
 //! A unit of a *fine* block is one page, a unit of a *coarse* block is [`COARSE_PAGES`] pages. Each unit is
 //! in one of these states:
@@ -17,9 +17,11 @@
 //!
 //! The area objects are part of the block ([`crate::objects`]). Its units are in *groups* of the size of
 //! the band's smallest area, and each group has one object. The object of an area is that of the group of
-//! its first unit, so no two areas share an object. A lookup looks at the object of the group of the
-//! address, and then at those before it, as far back as the largest area of the block reaches: one to
-//! three objects, unless a request of a higher band was served from the block.
+//! its first unit, so no two areas share an object.
+//!
+//! A lookup looks at the object of the group of the address, and then at those before it. It ends where
+//! even the largest area that was ever in the block would end below the address (the *reach* of the
+//! block). That is one to three objects, unless a request of a higher band was served from the block.
 //!
 //! What a CPU writes when it allocates, what another writes when it frees, and what lookups read, are on
 //! different cache lines.
@@ -348,7 +350,7 @@ impl Block {
     #[cold]
     #[inline(never)]
     fn reach_at_least(&self, units: usize) {
-        // Relaxed, here and in readers: whoever knows that the area is busy knows what was written before.
+        // Relaxed, here and in readers: a CPU that knows that the area is busy knows what was written before.
         let mut old = self.reach.load(Relaxed);
         while old < units {
             match self.reach.cmpxchg(old, units, Relaxed) {

@@ -4,19 +4,20 @@
 //! them.
 //!
 //! Each CPU has a current block for each band of sizes. Allocating from it and freeing to it takes no
-//! lock. When it has no room, the CPU takes the lowest block with room of the band out of the pool, and
-//! puts the old one in. Only this takes the pool lock, once for the many areas of a block.
+//! lock. When it has no room, the CPU takes a block with room of the band out of the pool, or makes a new
+//! one, and puts the old one into the pool. This takes the pool lock, once for the many areas of a block.
 //!
 //! A current block is not in the pool, so no other CPU takes it. A task that has moved to another CPU may
 //! still allocate from the block of its old CPU, which is harmless.
 //!
-//! Blocks take at most a part of the space, and each CPU needs several. If there are too many CPUs for
-//! that, a group of CPUs shares its current blocks: those of the first CPU of the group. When the limit is
-//! reached all the same, blocks that have been current for long without a refill go back to the pool.
-//!
 //! A block in the pool still has an *owner*: the CPU whose current block it was. That CPU has the objects of
-//! the block in its caches, so it remembers the block and takes it again. Other CPUs take it only when the
-//! owner has not used it for a while, or when there is no room for a new block.
+//! the block in its caches, so it remembers the block and takes it again. Other CPUs take it only if it is
+//! *idle*, that is, if it became current more than [`IDLE_EPOCHS`] representative purges ago, or if there is
+//! no room for a new block.
+//!
+//! Blocks take at most a quarter of the space, and each CPU needs several. If there are too many CPUs for
+//! that, a group of CPUs shares its current blocks: those of the first CPU of the group. When the limit is
+//! reached all the same, current blocks that are idle go back to the pool.
 
 use crate::{
     area::{
@@ -424,8 +425,8 @@ impl Blocks {
         None
     }
 
-    /// Allocates an area from a block of the band of the request in the pool, whoever owns it: for lack of
-    /// room for a new block. Spins.
+    /// Allocates an area from a block of the band of the request in the pool, whichever CPU owns it: for lack
+    /// of room for a new block. Spins.
     pub(crate) fn take_anyones(
         &self,
         cpus: &Cpus,

@@ -14,9 +14,9 @@
 //! A bit changes under the lock of its part, and requests read it without the lock. If the bit they see
 //! is out of date, a request takes a lock in vain, or searches the tree although a range was just cached.
 //!
-//! The cache holds about as many ranges as were needed lately: each purge first gives back half of those that are left
-//! from the purge before, and then adds its own. The depot of the Solaris slab allocator is trimmed in a
-//! similar way.
+//! The cache holds about as many ranges as were needed lately: each representative purge first gives back
+//! half of those that are left from earlier purges, and then adds its own. The depot of the Solaris slab
+//! allocator is trimmed in a similar way.
 
 use crate::{
     area::{

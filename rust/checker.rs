@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The checker: an independent record of all areas, with which every answer of the running allocator is
+//! The checker: an independent record of all areas, with which the answers of the running allocator are
 //! compared (`vmap_rust.check=1`, with `CONFIG_VMAP_RUST_DEBUG`).
 //!
 //! It shares only the requests and the answers with the allocator: it is an rb-tree of ranges under one
@@ -16,7 +16,8 @@
 //! - A purge has flushed all areas that were freed before it began.
 //!
 //! While another CPU changes areas, the allocator and the record may differ for a moment. An answer given
-//! meanwhile is counted as unsettled, and not compared.
+//! meanwhile is counted as unsettled, and not compared. A refusal is not compared either: whether there is
+//! room depends on blocks and caches, of which the record knows nothing.
 
 use crate::{
     lock::Locked,

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! /sys/kernel/debug/vmap_rust: the active allocator, and the counters of this one.
+//! /sys/kernel/debug/vmap_rust: the name of the active allocator, and the counters of the one in Rust.
 //!
 //! - `allocator`: `rust` or `rbtree`
 //! - `stats`: a line for each counter, with its value and meaning
 //! - `validate` (`CONFIG_VMAP_RUST_DEBUG`): a read checks all invariants
-//! - `checker` (`CONFIG_VMAP_RUST_DEBUG`): the number of answers the checker has compared
+//! - `checker` (`CONFIG_VMAP_RUST_DEBUG`): how many answers the checker has compared, and how many were wrong
 
 use crate::{
     checked::KernelSpace, //

@@ -3,9 +3,9 @@
 //! The directory of blocks: finds the block at an address without a lock.
 //!
 //! It has two levels, and an entry for each [`SIZE`] bytes, so a lookup takes a few loads with any number
-//! of blocks and CPUs. The index of a block is that of its first entry; a coarse block has several
-//! entries. The entries of 1 GiB (with pages of 4 KiB) are one *part* of the directory. Each part also has
-//! bitmaps with a bit for each entry, for [`crate::blocks`].
+//! of blocks and CPUs. The *index* of an entry is its number. A coarse block has several entries; the index
+//! of a block is that of its first one. The entries of 1 GiB (with pages of 4 KiB) are one *part* of the
+//! directory. Each part also has bitmaps with a bit for each entry, for [`crate::blocks`].
 //!
 //! Parts are made when a block needs them, and kept in a table of [`MAX_PARTS`] slots. The slot of a part
 //! is its number modulo the number of slots. So blocks can be anywhere in the space, wherever large areas

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Searches for free addresses: lowest fit for one area, highest fit for congruent areas.
+//! Searches for free addresses: the lowest fit for one area, and the highest fit for *congruent* areas, which
+//! are at fixed offsets from a common base.
 //!
 //! The searches use only [`Gaps`], so they work on the locked maple tree and on any model of it.
 

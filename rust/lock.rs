@@ -2,8 +2,8 @@
 
 //! Data under a spinlock, in a box.
 //!
-//! A kernel lock must not move. The box lets policy modules keep locks in vectors without pinning. On the
-//! build host a mutex has this interface.
+//! A kernel lock must not move. The box lets modules without unsafe code keep locks in vectors without
+//! pinning. On the build host a mutex has this interface.
 
 use crate::per_cpu::CacheAligned;
 use kernel::{

@@ -2,8 +2,8 @@
 
 //! Maple tree of ranges, with operations that `kernel::maple_tree` does not have.
 //!
-//! It adds RCU mode with lockless lookup, searches for the lowest and the highest gap in a window, an erase
-//! that may fail but never sleeps, and a lock class of its own. It follows the conventions of
+//! This module adds RCU mode with lockless lookup, searches for the lowest and the highest gap in a window,
+//! an erase that may fail but never sleeps, and a lock class of its own. It follows the conventions of
 //! `rust/kernel/`.
 //!
 //! The types enforce two rules of the tree:
@@ -282,7 +282,8 @@ impl<E: Entry> Guard<'_, E> {
             // SAFETY: By the type invariants, the lock is held and the state is for the tree.
             return match unsafe { bindings::mas_preallocate(state, raw, Gfp::RECLAIM.as_raw()) } {
                 0 => {
-                    // SAFETY: As above, and the state has the nodes for storing `raw`.
+                    // SAFETY: By the type invariants, the lock is held and the state is for the tree. It
+                    // has the nodes for storing `raw`.
                     unsafe { bindings::mas_store_prealloc(state, raw) };
                     Ok(())
                 }

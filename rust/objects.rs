@@ -4,7 +4,7 @@
 //!
 //! An object has the fields of `struct vmap_area` that C uses of an area of this allocator, without those
 //! that only the rb-trees need. Objects are allocated with their block and freed with it after an RCU
-//! grace period, so an area in a block costs no allocation. Each chunk of objects is one small allocation.
+//! grace period, so an area in a block costs no allocation. They are allocated in chunks of [`CHUNK`].
 
 use crate::area::{
     Area,

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Pins: a reader pins an area of another owner, so that it is not freed meanwhile.
+//! Pins: a reader pins an area of another owner, so that it stays unchanged meanwhile.
 //!
 //! /proc/vmallocinfo, /proc/kcore and others read areas that their owners may free at any time. A pin is
-//! one of a fixed number of spinlocks, chosen by the address of the area. The protocol is:
+//! one of [`PINS`] spinlocks with a count of readers, chosen by the address of the area. The protocol is:
 //!
 //! - A reader finds the area without a lock, increments the reader count of the pin, takes the lock of the
 //!   pin, and looks at the area again. If it is still busy, it does not change until the reader unpins it,
 //!   although lookups may no longer find it.
-//! - A CPU that unlinks an area marks the object as not busy, then reads the reader count. Only if that is
-//!   not zero, it takes the lock once and releases it.
+//! - A CPU that unlinks an area marks the object as not busy, then reads the reader count. If that is not
+//!   zero, it waits for the reader: it takes the lock once and releases it.
 //!
 //! Both sides write, execute a full barrier, and read what the other side writes, so at least one of them
 //! sees the other: the reader finds the area not busy, or the unlinking CPU waits

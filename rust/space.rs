@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The allocator: decides which part serves a request, and what becomes of a freed range.
+//! The allocator: decides whether a block, the cache or the tree serves a request, and what becomes of a
+//! freed range.
 
 use crate::{
     area::{

@@ -6,8 +6,8 @@
 //! the area, so the tree changes only when a range is reserved or freed.
 //!
 //! Each function here changes an entry and the token of its area together, under the lock of the tree.
-//! This upholds the invariants of [`Area`]. An object in the tree is not freed before it is erased, and
-//! its memory then remains an area object for an RCU grace period.
+//! This upholds the invariants of [`Area`]. An object is freed only after its entry was erased, and its
+//! memory remains an area object until an RCU grace period has passed.
 
 use crate::{
     area::{

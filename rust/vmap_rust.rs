@@ -16,17 +16,24 @@
 //! - *unlinked*: out of use; lookups no longer find it, but its range is still reserved.
 //! - *lazy*: unlinked and unmapped, but perhaps still in a TLB. *Retiring* an unlinked area makes it lazy.
 //! - *purge*: flush the TLBs for all lazy areas, then free their ranges.
-//! - *index*: the maple tree of all reserved ranges. *Gap*: a range that is not reserved.
+//! - *owner* of an area: the code that reserved it and has not freed it yet.
+//! - *space*: an address space with all its areas, blocks and cached ranges. The kernel has one; tests make
+//!   others. *Home*: the range in which blocks and cached ranges are; in the kernel, vmalloc space.
+//! - *index*: the maple tree of all reserved ranges. *Gap*: a range that is not reserved. The index of a
+//!   block is something else: the number of its first entry in the directory of blocks.
 //! - *block*: a range whose *units* are allocated by a bitmap. A unit is one page in a *fine* block, and
 //!   32 pages in a *coarse* one.
 //! - *band*: the sizes that are served from the same blocks.
-//! - *current block*: the block from which a CPU allocates; each CPU has one for each band.
+//! - *current block*: the block from which a CPU, or a group of CPUs, allocates; it has one for each band.
 //! - *held*: a block that is current or about to be removed.
 //! - *pool*: the blocks that are not held. A *partial* block has room; an *empty* one has only free units.
+//! - *owner* of a block: the CPU whose current block it is or was last.
+//! - *representative* purge: one that is large enough to estimate demand.
 //! - *cached* range: a range with its own entry in the index, not part of a block, and free for
 //!   requests of exactly its size.
-//! - *pin*: a reader pins an area of another owner, so that the area stays unchanged while the
-//!   reader looks at it. The owner's unlink waits until then, so a pin counts as a lock.
+//! - *drain*: give back cached ranges and empty blocks, to make room or to free memory.
+//! - *pin*: a spinlock with a count of readers, one of 64, chosen by the address of an area. A reader that
+//!   *pins* an area of another owner holds its pin: the area stays unchanged, and its unlink waits.
 //!
 //! # How it works
 //!
@@ -35,26 +42,32 @@
 //!
 //! A request for up to 1,024 pages anywhere in vmalloc space is served from the current block of the CPU.
 //! It claims bits of a bitmap and makes an area object of the block busy. This takes no lock, allocates no
-//! memory and does not change the tree. Any other request takes a cached range of its size, or else the
-//! lowest gap that fits.
+//! memory and does not change the tree. If the block has no room, the CPU takes another one: one that it
+//! owns, an idle one of another CPU, or a new one, which can be anywhere in vmalloc space. Any other
+//! request takes a cached range of its size, or else the lowest gap that fits.
 //!
-//! Finding an area takes no lock. A few loads lead from the address to its block, and a bitmap of the
-//! block leads to the start of the area. If the address is in no block, the lookup walks the tree, which
-//! is in RCU mode.
+//! Finding an area takes no lock. A few loads lead from the address to its block. The units of a block are
+//! in groups of the size of its smallest area, and each group has an area object: the area is at the object
+//! of the group of the address, or at one shortly before it. If the address is in no block, the lookup walks
+//! the tree, which is in RCU mode.
 //!
 //! The area object stores the state of the area, so unlinking is one atomic exchange and cannot fail.
-//! Freeing a range in the tree may need memory. Without memory, the range stays cached or its block stays
-//! empty, so freeing cannot fail either.
+//! Freeing a range in the tree may need memory. Without memory, the range stays cached, or the empty block
+//! stays in the pool, so freeing cannot fail either.
+//!
+//! What one CPU writes on its fast paths shares no cache line with what other CPUs read. Values that many
+//! CPUs use are [`per_cpu::CacheAligned`], and a [`bits::Map`] fills a cache line. CPUs count lazy pages for
+//! themselves, and seldom add them to the common count.
 //!
 //! # Modules, from the outside in
 //!
 //! | module | does | unsafe |
 //! |---|---|---|
 //! | `tests`, `trace`, `model` | KUnit cases, random traces, and the model to compare answers with | no |
-//! | `debugfs` | files for users: the active allocator, counters, checks | no |
+//! | `debugfs` | files for users: name of the active allocator, counters, checks | no |
 //! | `ffi` | the operations that C calls | yes |
-//! | `checked`, `checker` | debugging: compare every answer with an independent record of all areas | no |
-//! | `space` | decides which part serves a request, and what becomes of a freed range | no |
+//! | `checked`, `checker` | debugging: compare answers with an independent record of all areas | no |
+//! | `space` | decides what serves a request (block, cache or tree), and what becomes of a freed range | no |
 //! | `blocks` | all blocks: which CPU has which, which have room, what a purge does with them | no |
 //! | `dir` | finds the block at an address | yes |
 //! | `percpu` | state of each CPU | no |
@@ -81,8 +94,9 @@
 //! pin -> vb->lock (C, for /proc/kcore)
 //! ```
 //!
-//! A lazy part and a cache part are the lists of one CPU in `lazy` and `cache`. While the lock of a part
-//! or of the pool is held, no other lock is taken. A task that holds a pin never takes the tree lock.
+//! A lazy part and a cache part are the lists of one or several CPUs in `lazy` and `cache`. While the lock
+//! of a part or of the pool is held, no other lock is taken. A task that holds a pin never takes the tree
+//! lock.
 //!
 //! `docs/lock-free.md` shows why the code without locks is correct, and `docs/design.md` has the reasons
 //! for the design.
@@ -143,7 +157,7 @@ pub(crate) fn is_running() -> bool {
     mm::ops_name() == Some(c"rust")
 }
 
-/// The parts that can wait for the initcalls. Areas are served from `vmalloc_init()` on, see [`ffi`].
+/// What can wait for the initcalls. Areas are served from `vmalloc_init()` on, see [`ffi`].
 struct VmapRust {
     _debugfs: debugfs::DebugFs,
 }
