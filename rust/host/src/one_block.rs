@@ -359,7 +359,7 @@ fn a_block_with_a_unit_in_two_states_is_refused() {
     retire_foreign(&block, &other, &pins);
     assert!(!is_sound(&block, false));
 
-    // Right start bits do not hide wrong units.
+    // Objects that are right do not hide wrong units.
     let [block, other] = two_blocks();
     block.alloc(small, &Attributes::NONE).expect("room");
     other.alloc(small, &Attributes::NONE).expect("room");
