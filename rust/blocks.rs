@@ -88,7 +88,7 @@ const SHARE: usize = 4;
 /// Maximum number of partial blocks that a refill tries before it makes a new block.
 const MAX_REFILL_TRIES: usize = 8;
 
-/// Maximum number of partial blocks per band that a steal tries before the request fails.
+/// Maximum number of partial blocks that a search among the blocks of all CPUs tries while it holds the lock.
 const MAX_STEAL_TRIES: usize = 32;
 
 /// A block that became current this many epochs ago or more is idle. An epoch ends with a representative
@@ -140,8 +140,8 @@ struct Pool {
 /// What the pool knows of the blocks of one band.
 #[derive(Clone, Copy)]
 struct Band {
-    /// Where in the directory the next search starts.
-    cursor: Position,
+    /// Where in the directory the next search starts, among blocks of this CPU or idle ones, and among all.
+    cursors: [Position; 2],
     /// Number of blocks in the map `partial`; if it is 0, there is no search.
     partial: usize,
     /// Number of blocks in the map `empty`.
@@ -164,6 +164,11 @@ enum Whose {
 }
 
 impl Whose {
+    /// Returns the number of the cursor of such searches.
+    fn cursor(self) -> usize {
+        usize::from(matches!(self, Self::Anyones))
+    }
+
     fn may_take(self, block: &Block) -> bool {
         match self {
             Self::Anyones => true,
@@ -199,6 +204,28 @@ impl Pool {
         self.coarse_bytes = self.coarse_bytes.saturating_sub(coarse_part(bytes));
     }
 
+    /// Sets where the next search of a kind starts.
+    fn set_cursor(&mut self, band: usize, which: usize, to: Position) {
+        if let Some(cursor) = self
+            .bands
+            .get_mut(band)
+            .and_then(|band| band.cursors.get_mut(which))
+        {
+            *cursor = to;
+        }
+    }
+
+    /// Lets the next search among all blocks of `band` start at the first one.
+    fn rewind(&mut self, band: usize) {
+        self.set_cursor(band, Whose::Anyones.cursor(), (0, 0));
+    }
+
+    /// Returns whether a search among all blocks of `band`, which found nothing, has reached the last one.
+    fn has_searched_all(&self, band: usize) -> bool {
+        let cursors = self.bands.get(band).map(|band| band.cursors);
+        cursors.and_then(|cursors| cursors.get(Whose::Anyones.cursor()).copied()) == Some((0, 0))
+    }
+
     /// Calls `what` with the band `band`, which exists.
     fn change(&mut self, band: usize, what: impl FnOnce(&mut Band)) {
         if let Some(band) = self.bands.get_mut(band) {
@@ -223,9 +250,9 @@ pub(crate) struct Blocks {
     group_shifts: [u32; 2],
     /// Counts what may have made room for a block, or in a block.
     room: CacheAligned<Atomic<usize>>,
-    /// For fine and for coarse blocks, the value of `room` plus one when a request found neither a block
-    /// with room nor room for a new one.
-    no_room: [Atomic<usize>; 2],
+    /// For each band, the value of `room` plus one when a search over all its blocks found no room, and there
+    /// was no room for a new one.
+    no_room: [Atomic<usize>; BANDS],
     /// Number of empty blocks in the pool, changed under its lock.
     empty: CacheAligned<Atomic<usize>>,
 }
@@ -267,7 +294,7 @@ impl Blocks {
         });
         let limit = limit.saturating_mul(SIZE);
         let band = Band {
-            cursor: (0, 0),
+            cursors: [(0, 0); 2],
             partial: 0,
             empty: 0,
             taken: 0,
@@ -296,7 +323,7 @@ impl Blocks {
             lazy_batch: lazy_batch(cpus),
             group_shifts,
             room: CacheAligned::new(Atomic::new(0)),
-            no_room: [const { Atomic::new(0) }; 2],
+            no_room: [const { Atomic::new(0) }; BANDS],
             empty: CacheAligned::new(Atomic::new(0)),
         })
     }
@@ -360,14 +387,14 @@ impl Blocks {
     /// this was asked. [`None`] if there was none and nothing has changed since.
     pub(crate) fn may_have_room(&self, small: Small) -> Option<Room> {
         let now = self.room.load(Relaxed).wrapping_add(1);
-        let none = self.no_room.get(usize::from(small.is_coarse()))?;
+        let none = self.no_room.get(small.band())?;
         (none.load(Relaxed) != now).then_some(Room(now))
     }
 
     /// Notes that there is no room for `small`: not in the pool, and not for a new block.
     #[cold]
-    pub(crate) fn note_no_room(&self, small: Small, room: Room) {
-        if let Some(none) = self.no_room.get(usize::from(small.is_coarse())) {
+    fn note_no_room(&self, small: Small, room: Room) {
+        if let Some(none) = self.no_room.get(small.band()) {
             // Relaxed: what made room after `room` was asked for has changed the count, or will.
             none.store(room.0, Relaxed);
         }
@@ -411,32 +438,46 @@ impl Blocks {
     ) -> Option<AreaPtr> {
         self.return_current(cpus);
         for band in small.bands().rev() {
-            let mut pool = self.pool.lock();
-            pool.change(band, |band| band.cursor = (0, 0));
-            let tries = MAX_STEAL_TRIES;
-            let found =
-                self.take_partial(&mut pool, band, small, attributes, tries, Whose::Anyones);
-            if let Some((index, area)) = found {
-                self.make_current(&mut pool, cpus, small, band, index);
-                cpus.here().counters.steal.one();
-                return Some(area);
+            // All blocks, in bounded holds of the lock. Other CPUs may move the cursor meanwhile, so count.
+            let partial = {
+                let mut pool = self.pool.lock();
+                pool.rewind(band);
+                pool.bands.get(band).map_or(0, |band| band.partial)
+            };
+            for _ in 0..partial.div_ceil(MAX_STEAL_TRIES) {
+                let mut pool = self.pool.lock();
+                let tries = MAX_STEAL_TRIES;
+                let found =
+                    self.take_partial(&mut pool, band, small, attributes, tries, Whose::Anyones);
+                if let Some((index, area)) = found {
+                    self.make_current(&mut pool, cpus, small, band, index);
+                    cpus.here().counters.steal.one();
+                    return Some(area);
+                }
             }
         }
         None
     }
 
-    /// Allocates an area from a block of the band of the request in the pool, whichever CPU owns it: for lack
-    /// of room for a new block. Spins.
+    /// Allocates an area from a block of the band of the request in the pool, whoever owns it: for lack of
+    /// room for a new block since `room`, or, if that is [`None`], for lack of memory. Spins.
     pub(crate) fn take_anyones(
         &self,
         cpus: &Cpus,
         small: Small,
         attributes: &Attributes,
+        room: Option<Room>,
     ) -> Option<AreaPtr> {
         let mut pool = self.pool.lock();
         let (band, tries) = (small.band(), MAX_STEAL_TRIES);
-        let (index, area) =
-            self.take_partial(&mut pool, band, small, attributes, tries, Whose::Anyones)?;
+        let found = self.take_partial(&mut pool, band, small, attributes, tries, Whose::Anyones);
+        let Some((index, area)) = found else {
+            // Otherwise the next request continues the search.
+            if let (Some(room), true) = (room, pool.has_searched_all(band)) {
+                self.note_no_room(small, room);
+            }
+            return None;
+        };
         self.make_current(&mut pool, cpus, small, band, index);
         cpus.here().counters.refill.one();
         Some(area)
@@ -462,9 +503,10 @@ impl Blocks {
                 break;
             };
             // It may have been taken by others since, or freed.
-            let is_partial = self.dir.maps(index).is_some_and(|(maps, bit)| {
-                maps.partial.get(band).is_some_and(|map| map.has(bit))
-            });
+            let is_partial = self
+                .dir
+                .maps(index)
+                .is_some_and(|(maps, bit)| maps.partial.get(band).is_some_and(|map| map.has(bit)));
             let Some(block) = self.dir.block(index, &rcu).filter(|_| is_partial) else {
                 continue;
             };
@@ -476,7 +518,10 @@ impl Blocks {
             }
             *other = Some(index);
         }
-        others.iter().flatten().for_each(|&index| former.push(index));
+        others
+            .iter()
+            .flatten()
+            .for_each(|&index| former.push(index));
         found
     }
 
@@ -490,13 +535,16 @@ impl Blocks {
         tries: usize,
         whose: Whose,
     ) -> Option<(usize, AreaPtr)> {
-        let Band { cursor, partial, .. } = *pool.bands.get(band)?;
+        let Band {
+            cursors, partial, ..
+        } = *pool.bands.get(band)?;
+        let which = whose.cursor();
         if partial == 0 {
-            pool.change(band, |band| band.cursor = (0, 0));
+            pool.set_cursor(band, which, (0, 0));
             return None;
         }
         let rcu = Guard::new();
-        let mut from = cursor;
+        let mut from = *cursors.get(which)?;
         for _ in 0..tries {
             let Some(((slot, bit), index)) = self.next_partial(band, from) else {
                 from = (0, 0);
@@ -510,15 +558,17 @@ impl Blocks {
             };
             if let Some(area) = block.alloc(small, attributes) {
                 self.mark_held(pool, index);
-                pool.change(band, |band| {
-                    band.taken = band.taken.saturating_add(1);
-                    band.cursor = (0, 0);
-                });
+                pool.change(band, |band| band.taken = band.taken.saturating_add(1));
+                if let Whose::OwnOrIdle(..) = whose {
+                    from = (0, 0);
+                }
+                // Otherwise the next search continues: those before have no room before the next purge.
+                pool.set_cursor(band, which, from);
                 return Some((index, area));
             }
         }
         // The next search continues here, so that searches reach all blocks in the end.
-        pool.change(band, |band| band.cursor = from);
+        pool.set_cursor(band, which, from);
         None
     }
 
@@ -604,14 +654,7 @@ impl Blocks {
 
     /// Makes a held block the current block for `band` of the CPU, or group of CPUs, on which this runs, and
     /// returns the previous one to the pool.
-    fn make_current(
-        &self,
-        pool: &mut Pool,
-        cpus: &Cpus,
-        small: Small,
-        band: usize,
-        index: usize,
-    ) {
+    fn make_current(&self, pool: &mut Pool, cpus: &Cpus, small: Small, band: usize, index: usize) {
         let seat = cpus.first_of_group(self.group_shift(small));
         let Some(current) = cpus.of(seat).current.get(band) else {
             return;
@@ -657,7 +700,10 @@ impl Blocks {
                     continue;
                 };
                 let rcu = Guard::new();
-                let since = self.dir.block(index, &rcu).map_or(0, |block| block.owner().1);
+                let since = self
+                    .dir
+                    .block(index, &rcu)
+                    .map_or(0, |block| block.owner().1);
                 drop(rcu);
                 if since < before {
                     current.store(0, Relaxed);
@@ -720,7 +766,9 @@ impl Blocks {
         let mut pool = self.pool.lock();
         let index = self.dir.insert(block)?;
         self.mark_held(&mut pool, index);
-        pool.change(small.band(), |band| band.taken = band.taken.saturating_add(1));
+        pool.change(small.band(), |band| {
+            band.taken = band.taken.saturating_add(1)
+        });
         let rcu = Guard::new();
         let area = self.dir.block(index, &rcu).and_then(|block| {
             block.open();
@@ -830,6 +878,8 @@ impl Blocks {
         if let Some(index) = index {
             self.update(&mut self.pool.lock(), cpus, index);
         }
+        // A partial block may have more room now.
+        self.note_room();
     }
 
     /// Takes all pages that were retired before the call, and adds them to `plan`. Sleepable context, and
@@ -897,11 +947,15 @@ impl Blocks {
     }
 
     /// Frees exactly the pages of a snapshot. Sleepable context.
-    pub(crate) fn free(&self, cpus: &Cpus, _snapshot: Snapshot, _flush: &Flush) {
+    pub(crate) fn free(&self, cpus: &Cpus, snapshot: Snapshot, _flush: &Flush) {
         self.each_flushing(true, |index, block| {
             block.free_flushed();
             self.update(&mut self.pool.lock(), cpus, index);
         });
+        // Partial blocks may have more room now.
+        if snapshot.units > 0 {
+            self.note_room();
+        }
     }
 
     /// Calls `what` for each block with pages that the current purge has taken. If `done`, also ends their
@@ -934,7 +988,7 @@ impl Blocks {
             pool.epoch = pool.epoch.wrapping_add(1);
         }
         for band in &mut pool.bands {
-            band.cursor = (0, 0);
+            band.cursors = [(0, 0); 2];
             if is_representative {
                 let taken = core::mem::take(&mut band.taken);
                 let needed = taken.saturating_add(taken / 4);

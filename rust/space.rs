@@ -294,18 +294,12 @@ impl<T: Tlb> Space<T> {
         let block = match block {
             Ok(block) => block,
             Err(miss) => {
-                let cpus = &self.cpus;
-                let area = self.blocks.take_anyones(cpus, small, &req.attributes);
-                if let (None, Miss::NoRoom) = (area, miss) {
-                    self.blocks.note_no_room(small, room);
-                }
-                return area;
+                let (cpus, blocks) = (&self.cpus, &self.blocks);
+                let room = matches!(miss, Miss::NoRoom).then_some(room);
+                return blocks.take_anyones(cpus, small, &req.attributes, room);
             }
         };
-        match self
-            .blocks
-            .adopt(&self.cpus, block, small, &req.attributes)
-        {
+        match self.blocks.adopt(&self.cpus, block, small, &req.attributes) {
             Ok(area) => area,
             Err(block) => {
                 // Leak the range: it stays reserved, and reuse would not be safe.
