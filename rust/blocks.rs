@@ -131,6 +131,8 @@ struct Pool {
     /// Bytes of all blocks, and of the coarse blocks among them.
     bytes: usize,
     coarse_bytes: usize,
+    /// Whether [`Blocks::reserve`] has refused a block since [`Blocks::unreserve`] last noted room.
+    has_refused: bool,
     /// Number of representative purges.
     epoch: usize,
     /// The epoch in which idle current blocks were last taken back.
@@ -142,6 +144,8 @@ struct Pool {
 struct Band {
     /// Where in the directory the next search starts, among blocks of this CPU or idle ones, and among all.
     cursors: [Position; 2],
+    /// The value of [`Blocks::room`] before the search among all blocks began at the first one.
+    room: usize,
     /// Number of blocks in the map `partial`; if it is 0, there is no search.
     partial: usize,
     /// Number of blocks in the map `empty`.
@@ -220,7 +224,8 @@ impl Pool {
         self.set_cursor(band, Whose::Anyones.cursor(), (0, 0));
     }
 
-    /// Returns whether a search among all blocks of `band`, which found nothing, has reached the last one.
+    /// Returns whether the next search among all blocks of `band` starts at the first one: the last one has
+    /// reached the end and found nothing, or there was none.
     fn has_searched_all(&self, band: usize) -> bool {
         let cursors = self.bands.get(band).map(|band| band.cursors);
         cursors.and_then(|cursors| cursors.get(Whose::Anyones.cursor()).copied()) == Some((0, 0))
@@ -295,6 +300,7 @@ impl Blocks {
         let limit = limit.saturating_mul(SIZE);
         let band = Band {
             cursors: [(0, 0); 2],
+            room: 0,
             partial: 0,
             empty: 0,
             taken: 0,
@@ -305,6 +311,7 @@ impl Blocks {
             live: 0,
             bytes: 0,
             coarse_bytes: 0,
+            has_refused: false,
             epoch: IDLE_EPOCHS,
             idle_taken: 0,
         };
@@ -459,8 +466,9 @@ impl Blocks {
         None
     }
 
-    /// Allocates an area from a block of the band of the request in the pool, whoever owns it: for lack of
-    /// room for a new block since `room`, or, if that is [`None`], for lack of memory. Spins.
+    /// Allocates an area from a block of the band of the request in the pool, also of one that another
+    /// CPU owns: for lack of room for a new block since `room`, or, if that is [`None`], for lack of memory.
+    /// Spins.
     pub(crate) fn take_anyones(
         &self,
         cpus: &Cpus,
@@ -470,11 +478,19 @@ impl Blocks {
     ) -> Option<AreaPtr> {
         let mut pool = self.pool.lock();
         let (band, tries) = (small.band(), MAX_STEAL_TRIES);
+        if pool.has_searched_all(band) {
+            let now = self.room.load(Relaxed);
+            pool.change(band, |band| band.room = now);
+        }
         let found = self.take_partial(&mut pool, band, small, attributes, tries, Whose::Anyones);
         let Some((index, area)) = found else {
-            // Otherwise the next request continues the search.
+            // Otherwise the next request continues the search. Room that was made behind the search, or for
+            // this request, while it went on, must not be hidden.
+            let began = pool.bands.get(band).map(|band| band.room.wrapping_add(1));
             if let (Some(room), true) = (room, pool.has_searched_all(band)) {
-                self.note_no_room(small, room);
+                if began == Some(room.0) {
+                    self.note_no_room(small, room);
+                }
             }
             return None;
         };
@@ -722,13 +738,20 @@ impl Blocks {
             && coarse_bytes <= (self.limit / 2).max(COARSE_SIZE);
         if ok {
             pool.add(bytes);
+        } else {
+            pool.has_refused = true;
         }
         ok
     }
 
     /// Undoes [`Blocks::reserve`].
     pub(crate) fn unreserve(&self, bytes: usize) {
-        self.pool.lock().subtract(bytes);
+        let mut pool = self.pool.lock();
+        pool.subtract(bytes);
+        // Only if another request may have found no room: the caller may be about to note that there is none.
+        if core::mem::take(&mut pool.has_refused) {
+            self.note_room();
+        }
     }
 
     /// Returns whether there is a part of the directory for a block at `addr`.
@@ -903,10 +926,10 @@ impl Blocks {
             units = units.wrapping_add(self.take_dirty(plan, clear));
         }
         if units > 0 {
-            // About: an area is counted after it was retired.
+            // About: an area is counted after it was retired, and the count of a CPU may go back.
             let retired = cpus.retired();
             let before = self.retired.xchg(retired, Relaxed);
-            plan.count(retired.wrapping_sub(before).max(1));
+            plan.count(retired.wrapping_sub(before).clamp(1, units));
         }
         Snapshot { units }
     }

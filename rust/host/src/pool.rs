@@ -9,6 +9,7 @@ use crate::{
         Attributes,
         Unlinked, //
     },
+    bits::UNITS,
     block::{
         Block,
         Small,
@@ -19,13 +20,15 @@ use crate::{
     },
     blocks::{
         BlockCensus,
-        Blocks, //
+        Blocks,
+        Room, //
     },
     flush::Plan,
     grace::{
         GraceBox,
         Guard, //
     },
+    mm,
     model::Random,
     percpu::{
         Cpu,
@@ -112,9 +115,12 @@ impl Pool {
 
     /// Allocates from the current block.
     fn alloc(&self, pages: usize) -> bool {
-        let area = self
-            .blocks
-            .alloc(&self.cpus, self.here(), self.small(pages), &Attributes::NONE);
+        let area = self.blocks.alloc(
+            &self.cpus,
+            self.here(),
+            self.small(pages),
+            &Attributes::NONE,
+        );
         area.is_some()
     }
 
@@ -151,7 +157,8 @@ impl Pool {
             while self.has_busy(index) {
                 let block = Span::with_size(self.start_of(index), SIZE).expect("not empty");
                 let (_, seen) = self.blocks.next_busy(block, 0).expect("busy");
-                self.blocks.release(&self.cpus, self.unlink(seen.span().first()));
+                self.blocks
+                    .release(&self.cpus, self.unlink(seen.span().first()));
             }
         }
     }
@@ -228,7 +235,8 @@ fn a_refill_continues_where_the_last_one_stopped() {
     assert!(pool.refill(3));
     assert_eq!(pool.census(), (ALMOST_FULL + 1, ALMOST_FULL, 0));
     pool.blocks.return_current(&pool.cpus);
-    pool.blocks.release(&pool.cpus, pool.unlink(pool.start_of(0)));
+    pool.blocks
+        .release(&pool.cpus, pool.unlink(pool.start_of(0)));
     // The freed area is the lowest of the lowest block, so it is used first.
     assert!(pool.refill(1));
     assert!(pool.has_busy(0));
@@ -243,7 +251,10 @@ fn a_steal_tries_all_blocks() {
     const ALMOST_FULL: usize = 20;
     let pool = Pool::new(100);
     pool.add_almost_full(0..ALMOST_FULL);
-    let other = pool.cpus.iter().find(|cpu| !core::ptr::eq(*cpu, pool.here()));
+    let other = pool
+        .cpus
+        .iter()
+        .find(|cpu| !core::ptr::eq(*cpu, pool.here()));
     let other = other.expect("two CPUs");
     pool.add(&pool.cpus, ALMOST_FULL, 1);
     // The current block of another CPU.
@@ -271,7 +282,8 @@ fn the_pool_counts_blocks_that_are_no_cpus_current_block() {
         pool.blocks.return_current(&pool.cpus);
         assert_eq!(pool.census(), (1, 0, 0));
         assert!(!pool.refill(pages));
-        pool.blocks.release(&pool.cpus, pool.unlink(pool.start_of(0)));
+        pool.blocks
+            .release(&pool.cpus, pool.unlink(pool.start_of(0)));
         assert_eq!(pool.census(), (1, 1, 0));
         pool.empty_all(0..1);
         assert_eq!(pool.census(), (1, 1, 1));
@@ -279,7 +291,10 @@ fn the_pool_counts_blocks_that_are_no_cpus_current_block() {
         assert_eq!(pool.census(), (1, 0, 0));
         pool.empty_all(0..1);
         // A removed block can be restored.
-        let removed = pool.blocks.take_empty(&pool.cpus, true).expect("an empty block");
+        let removed = pool
+            .blocks
+            .take_empty(&pool.cpus, true)
+            .expect("an empty block");
         assert_eq!(pool.census(), (0, 0, 0));
         pool.blocks.restore(&pool.cpus, removed);
         assert_eq!(pool.census(), (1, 1, 1));
@@ -350,6 +365,174 @@ fn lazy_pages_are_added_to_the_common_count_in_batches() {
     let flush = plan.run(&FlushLog::new().expect("memory"));
     pool.blocks.free(&pool.cpus, snapshot, &flush);
     assert_eq!(pool.blocks.lazy_pages(), 2);
+    pool.empty_all(0..1);
+}
+
+/// Calls `what` on another CPU.
+fn on_another_cpu(what: impl Fn() + Sync) {
+    let here = mm::cpu_hint();
+    let try_once = || {
+        let is_elsewhere = mm::cpu_hint() != here;
+        if is_elsewhere {
+            what();
+        }
+        is_elsewhere
+    };
+    // Each new thread is on the next CPU.
+    std::thread::scope(|scope| while !scope.spawn(try_once).join().expect("no panic") {});
+}
+
+/// Also if a refill before has passed over all of them, because their owner used them lately.
+#[test]
+fn blocks_of_other_cpus_are_taken_if_there_is_no_other_room() {
+    // As many as a refill tries.
+    const ALMOST_FULL: usize = 8;
+    let pool = Pool::new(100);
+    on_another_cpu(|| pool.add_almost_full(0..ALMOST_FULL));
+    assert!(!pool.refill(1));
+    let small = pool.small(1);
+    let taken = pool
+        .blocks
+        .take_anyones(&pool.cpus, small, &Attributes::NONE, None);
+    assert!(taken.is_some());
+    assert_eq!(pool.census(), (ALMOST_FULL, ALMOST_FULL - 1, 0));
+    pool.empty_all(0..ALMOST_FULL);
+}
+
+/// A CPU takes its own former blocks, lowest first, and not one that another CPU has taken since, or that was
+/// freed.
+#[test]
+fn a_cpu_takes_its_former_blocks_again() {
+    const ALMOST_FULL: usize = 6;
+    let pool = Pool::new(100);
+    pool.add_almost_full(0..ALMOST_FULL);
+    let take = || {
+        let small = pool.small(1);
+        let taken = pool
+            .blocks
+            .take_anyones(&pool.cpus, small, &Attributes::NONE, None);
+        assert!(taken.is_some());
+    };
+    // Block 0 becomes the current block of another CPU, and block 1 another block.
+    on_another_cpu(take);
+    let first = pool.start_of(1);
+    for unit in (0..UNITS - 2).step_by(2) {
+        pool.blocks
+            .release(&pool.cpus, pool.unlink(first + unit * PAGE_SIZE));
+    }
+    assert_eq!(pool.take_empty(true), [1]);
+    pool.add(&pool.cpus, 1, 9);
+    assert!(pool.refill(1));
+    assert!(pool
+        .here()
+        .current
+        .iter()
+        .any(|current| current.load(Relaxed) == 2 + 1));
+    assert!(pool.is_sound(&pool.cpus, true));
+    pool.empty_all(0..ALMOST_FULL);
+}
+
+/// Searches all blocks of a band in vain, for lack of room for a new one.
+fn search_in_vain(pool: &Pool, small: Small, room: Room) {
+    let found = pool
+        .blocks
+        .take_anyones(&pool.cpus, small, &Attributes::NONE, Some(room));
+    assert!(found.is_none());
+}
+
+/// A search that found no room is not repeated before there may be room for it.
+#[test]
+fn a_search_without_room_is_remembered_for_its_band() {
+    let pool = Pool::new(1);
+    let [small, other] = [1, 9].map(|pages| pool.small(pages));
+    let may_have_room = |small| pool.blocks.may_have_room(small).is_some();
+    let search = |small| {
+        let room = pool
+            .blocks
+            .may_have_room(small)
+            .expect("not remembered yet");
+        search_in_vain(&pool, small, room);
+    };
+    search(small);
+    assert!(!may_have_room(small) && may_have_room(other));
+    // What made room after the request began is not forgotten.
+    let before = pool
+        .blocks
+        .may_have_room(other)
+        .expect("not remembered yet");
+    pool.blocks.note_room();
+    search_in_vain(&pool, other, before);
+    assert!(may_have_room(small) && may_have_room(other));
+
+    // A block that was reserved and not made, while another request was refused.
+    assert!(pool.blocks.reserve(SIZE) && !pool.blocks.reserve(SIZE));
+    search(small);
+    pool.blocks.unreserve(SIZE);
+    assert!(may_have_room(small));
+    // The request that undoes its own reservation may note that there is no room.
+    assert!(pool.blocks.reserve(SIZE));
+    search(small);
+    pool.blocks.unreserve(SIZE);
+    assert!(!may_have_room(small));
+
+    // A block with room, an empty block, and one that is freed.
+    pool.blocks.note_room();
+    pool.add(&pool.cpus, 0, 1);
+    search(small);
+    pool.blocks.return_current(&pool.cpus);
+    assert!(may_have_room(small));
+    search(other);
+    pool.empty_all(0..1);
+    assert!(may_have_room(other));
+    search(other);
+    assert_eq!(pool.take_empty(true), [0]);
+    assert!(may_have_room(other));
+}
+
+/// A search over many blocks goes on in several requests. Room that was made behind it is not hidden.
+#[test]
+fn room_behind_a_search_is_found_later() {
+    const ALMOST_FULL: usize = 40;
+    let pool = Pool::new(100);
+    pool.add_almost_full(0..ALMOST_FULL);
+    // An area of the same band, but larger than the room in each block.
+    let small = pool.small(3);
+    let room = || pool.blocks.may_have_room(small).expect("not remembered");
+    search_in_vain(&pool, small, room());
+    let start = pool.start_of(0);
+    for addr in [start, start + 2 * PAGE_SIZE] {
+        pool.blocks.release(&pool.cpus, pool.unlink(addr));
+    }
+    search_in_vain(&pool, small, room());
+    let found = pool
+        .blocks
+        .take_anyones(&pool.cpus, small, &Attributes::NONE, Some(room()));
+    assert!(found.is_some());
+    // Without new room, the end of the search is remembered.
+    search_in_vain(&pool, small, room());
+    search_in_vain(&pool, small, room());
+    assert!(pool.blocks.may_have_room(small).is_none());
+    pool.empty_all(0..ALMOST_FULL);
+}
+
+/// The counts of CPUs may go back: a task that was preempted stores an old one.
+#[test]
+fn the_number_of_purged_areas_is_at_most_that_of_their_units() {
+    let pool = Pool::new(100);
+    pool.add(&pool.cpus, 0, 1);
+    for purge in 0..3 {
+        assert!(pool.alloc(1));
+        pool.retire(pool.start_of(0) + 2 * purge * PAGE_SIZE);
+        if purge == 1 {
+            pool.here().counters.retire_block.add(usize::MAX - 7);
+        }
+        let mut plan = Plan::new();
+        let snapshot = pool.blocks.snapshot(&pool.cpus, &mut plan);
+        assert!((1..=2).contains(&plan.areas()), "{} areas", plan.areas());
+        let flush = plan.run(&FlushLog::new().expect("memory"));
+        pool.blocks.free(&pool.cpus, snapshot, &flush);
+        assert!(pool.alloc(1));
+    }
     pool.empty_all(0..1);
 }
 
