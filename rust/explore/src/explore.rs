@@ -80,6 +80,8 @@ struct Shared {
     areas: Arc<Areas>,
     /// Stands for `vmap_purge_lock`.
     purging: Mutex<()>,
+    /// Whether there can be blocks.
+    has_blocks: bool,
 }
 
 impl Shared {
@@ -92,6 +94,7 @@ impl Shared {
             space,
             areas,
             purging: Mutex::new(()),
+            has_blocks: blocks > 0,
         })
     }
 
@@ -180,18 +183,33 @@ impl Shared {
         self.purge(true);
         assert_eq!(self.space.validate().ok(), Some(Default::default()));
         assert_eq!(self.space.blocks(), Default::default());
+        // There is room for blocks again, and no band has forgotten to ask for it.
+        for pages in [1, 5, 9, 20, 32] {
+            let before = self.space.counters().block_new;
+            let span = self.alloc(pages).expect("there is room");
+            let new = self.space.counters().block_new - before;
+            assert_eq!(new, usize::from(self.has_blocks), "blocks of {pages} pages");
+            self.free(span, true);
+            self.purge(true);
+        }
     }
 }
 
 /// Runs `threads` under many schedules, in a space of `pages` pages with blocks at most as large as `blocks`
 /// fine ones.
 fn explore(pages: usize, blocks: usize, threads: &'static [fn(&Shared)]) {
+    explore_after(|_| (), pages, blocks, threads);
+}
+
+/// As [`explore`], after `first` has run alone.
+fn explore_after(first: fn(&Shared), pages: usize, blocks: usize, threads: &'static [fn(&Shared)]) {
     let schedules = std::env::var("VMAP_RUST_SCHEDULES").map_or(300, |number| {
         number.parse().expect("VMAP_RUST_SCHEDULES is a number")
     });
     kernel::sync::schedule_with(crate::cpu::schedule);
     let run = move || {
         let shared = Shared::new(pages, blocks);
+        first(&shared);
         let running: Vec<_> = threads
             .iter()
             .map(|&what| {
@@ -238,6 +256,75 @@ fn fill(shared: &Shared) {
     let spans: Vec<_> = (0..9).filter_map(|_| shared.alloc(32)).collect();
     for span in spans {
         shared.free(span, false);
+    }
+}
+
+/// Fills a block with the largest areas of its kind, and frees all of them: a purge of them is representative,
+/// and leaves the dirty bits.
+fn fill_block(shared: &Shared) {
+    let spans: Vec<_> = (0..16).filter_map(|_| shared.alloc(32)).collect();
+    for span in spans {
+        shared.free(span, false);
+    }
+}
+
+/// Makes two blocks current, one empty and one with room, and lets them become idle.
+fn age_two_blocks(shared: &Shared) {
+    let span = shared.alloc(1).expect("there is room");
+    for _ in 0..10 {
+        fill_block(shared);
+        shared.purge(false);
+    }
+    shared.free(span, false);
+    assert_eq!(shared.space.blocks().live, 2);
+}
+
+/// Allocates small areas, as from a block that was current for long.
+fn small(shared: &Shared) {
+    for _ in 0..3 {
+        if let Some(span) = shared.alloc(1) {
+            shared.free(span, false);
+        }
+    }
+}
+
+/// Leaves an empty block as the current one of a CPU.
+fn one_empty_block(shared: &Shared) {
+    let span = shared.alloc(1).expect("there is room");
+    shared.free(span, true);
+}
+
+/// Allocates areas that empty their block again at once.
+fn release(shared: &Shared) {
+    for _ in 0..3 {
+        if let Some(span) = shared.alloc(1) {
+            shared.free(span, true);
+        }
+    }
+}
+
+/// Removes empty blocks.
+fn reclaim(shared: &Shared) {
+    for _ in 0..3 {
+        shared.space.drain_for_reclaim(usize::MAX);
+    }
+}
+
+/// Asks for a block of another band, for which there is no room before idle blocks are taken back.
+fn other_band(shared: &Shared) {
+    for pages in [9, 20] {
+        if let Some(span) = shared.alloc(pages) {
+            shared.free(span, false);
+        }
+    }
+}
+
+/// Allocates an area that leaves no room for a block, and frees it.
+fn in_the_way(shared: &Shared) {
+    let span = shared.alloc(2 * block::SIZE / PAGE_SIZE);
+    if let Some(span) = span {
+        shared.free(span, false);
+        shared.purge(true);
     }
 }
 
@@ -330,4 +417,34 @@ fn coarse_blocks_replace_fine_ones() {
 #[test]
 fn a_coarse_block_replaces_another() {
     explore(LARGE, 64, &[large, replace_blocks]);
+}
+
+/// A purge leaves the dirty bits of blocks, and the next one clears them.
+#[test]
+fn retire_and_large_purge() {
+    explore(SMALL, 2, &[fill_block, churn, purge]);
+}
+
+/// Idle blocks are taken from a CPU that still allocates from them.
+#[test]
+fn idle_blocks_are_taken_while_they_are_used() {
+    explore_after(age_two_blocks, SMALL, 2, &[small, other_band, purge]);
+}
+
+/// Empty blocks are removed while a CPU allocates from them.
+#[test]
+fn empty_blocks_are_removed_while_they_are_used() {
+    explore_after(one_empty_block, SMALL, 2, &[release, reclaim]);
+}
+
+/// A block of a lower band is stolen from a CPU that still allocates from it.
+#[test]
+fn a_block_is_stolen_while_it_is_used() {
+    explore(SMALL, 1, &[small, fill, other_band]);
+}
+
+/// A request finds no room for a block while the range that was in the way is given back.
+#[test]
+fn no_room_and_give_back() {
+    explore(SMALL, 2, &[in_the_way, small, other_band]);
 }
