@@ -140,7 +140,7 @@ mod traces {
         }
     }
 
-    /// Traces that proptest (rust/prop) shrank from failures with kunit/faults/8 and 6.
+    /// Traces that proptest (rust/prop) shrank from failures with faults of `scripts/faults`.
     #[test]
     fn small_traces() {
         let traces = [
@@ -1131,6 +1131,11 @@ mod blocks {
         let large = fill(&space, &req, 3)?;
         assert_eq!(space.counters().steal, 3);
         assert!(large.iter().all(|&start| start > small[0]));
+        // The block looks as far back as its largest area reaches.
+        for &start in large.iter() {
+            let area = space.find(start).ok_or(EINVAL)?;
+            assert!((1..MAX_UNITS).all(|page| space.find(start + page * PAGE_SIZE) == Some(area)));
+        }
         assert!(space.validate().is_ok());
         let all = Iterator::chain(small.iter(), &*large);
         assert_eq!(free_all(&space, all.copied()), 4);
@@ -1145,6 +1150,29 @@ mod blocks {
         req.align = SIZE;
         assert_eq!(fill(&space, &req, 1)?[0], FIRST);
         free_all(&space, [START, FIRST].into_iter());
+        Ok(())
+    }
+
+    /// A search for room for a block is repeated when a range was returned to the tree.
+    #[test]
+    fn a_returned_range_makes_room_for_a_block() -> Result {
+        let (space, mut req) = make_blocks(1, 1)?;
+        // The only place of a block, and nothing of the gap before it.
+        req.size = SIZE;
+        req.align = SIZE;
+        assert_eq!(fill(&space, &req, 1)?[0], FIRST);
+        req.size = 2 * PAGE_SIZE;
+        req.align = 1;
+        let others = fill(&space, &req, 2)?;
+        assert_eq!(space.counters().alloc_tree, 3);
+        assert_eq!(space.counters().block_new, 0);
+        assert_eq!(free_all(&space, [FIRST].into_iter()), 1);
+        let small = fill(&space, &req, 1)?;
+        assert_eq!(small[0], FIRST);
+        assert_eq!(space.counters().block_new, 1);
+        let all = Iterator::chain(others.iter(), &*small);
+        assert_eq!(free_all(&space, all.copied()), 3);
+        assert_eq!(space.validate()?, Default::default());
         Ok(())
     }
 
