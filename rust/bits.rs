@@ -154,7 +154,9 @@ pub(crate) fn next_set(words: &Words, from: usize) -> Option<usize> {
 
 /// Returns whether bit `bit` is set.
 pub(crate) fn has(words: &Words, bit: usize) -> bool {
-    words.get(bit / BITS).is_some_and(|word| word >> (bit % BITS) & 1 == 1)
+    words
+        .get(bit / BITS)
+        .is_some_and(|word| word >> (bit % BITS) & 1 == 1)
 }
 
 /// Returns the highest set bit.
