@@ -245,6 +245,8 @@ pub(crate) struct Blocks {
     pool: Locked<Pool>,
     /// Maximum number of bytes of all blocks.
     limit: usize,
+    /// Bytes of the space, if blocks take at most a share of what large areas leave of it.
+    share: Option<usize>,
     /// Estimate of the pages that became lazy since the last purge began, without those in per-CPU counts.
     lazy: CacheAligned<Atomic<usize>>,
     /// Number of areas that all CPUs had retired when the last purge began.
@@ -293,6 +295,7 @@ impl Blocks {
     /// by default to a share of `home`.
     pub(crate) fn new(home: Span, limit: Option<usize>) -> Result<Self> {
         let dir = Directory::new(home)?;
+        let share = limit.is_none().then_some(home.size());
         let limit = limit.unwrap_or(match dir.capacity() {
             MIN_BLOCKS.. => dir.capacity() / SHARE,
             _ => 0,
@@ -325,6 +328,7 @@ impl Blocks {
             dir,
             pool: Locked::new(pool, c"vmap_rust pool", static_lock_class!())?,
             limit,
+            share,
             lazy: CacheAligned::new(Atomic::new(0)),
             retired: CacheAligned::new(Atomic::new(0)),
             lazy_batch: lazy_batch(cpus),
@@ -729,13 +733,23 @@ impl Blocks {
         }
     }
 
-    /// Counts one more block of `bytes` bytes, if the limits allow it. Returns whether they do.
-    pub(crate) fn reserve(&self, bytes: usize) -> bool {
+    /// Counts one more block of `bytes` bytes, if the limits allow it. Returns whether they do. `reserved` is
+    /// the number of bytes of all entries of the tree.
+    pub(crate) fn reserve(&self, bytes: usize, reserved: usize) -> bool {
         let mut pool = self.pool.lock();
+        // A space that is nearly full has fewer, but not fewer than a small space.
+        let large = reserved.saturating_sub(pool.bytes);
+        let limit = match self.share {
+            Some(size) => {
+                let share = size.saturating_sub(large) / SHARE;
+                self.limit.min(share.max(MIN_BLOCKS * SIZE))
+            }
+            None => self.limit,
+        };
         let coarse_bytes = pool.coarse_bytes.saturating_add(coarse_part(bytes));
-        let ok = pool.bytes.saturating_add(bytes) <= self.limit
+        let ok = pool.bytes.saturating_add(bytes) <= limit
             // Coarse blocks leave room for fine ones.
-            && coarse_bytes <= (self.limit / 2).max(COARSE_SIZE);
+            && coarse_bytes <= (limit / 2).max(COARSE_SIZE);
         if ok {
             pool.add(bytes);
         } else {

@@ -183,6 +183,8 @@ pub(crate) struct Space<T: Tlb> {
     pins: Pins,
     /// Blocks and cached ranges serve only requests for exactly this window.
     home: Span,
+    /// Bytes of all entries of the tree in `home`, changed under the tree lock.
+    reserved: Atomic<usize>,
     /// Not 0 if the cache may have ranges outside `home`, which could not be freed for lack of memory.
     has_strays: Atomic<usize>,
 }
@@ -212,6 +214,7 @@ impl<T: Tlb> Space<T> {
             lazy: LazySet::new()?,
             pins: Pins::new()?,
             home,
+            reserved: Atomic::new(0),
             has_strays: Atomic::new(0),
         })
     }
@@ -313,13 +316,14 @@ impl<T: Tlb> Space<T> {
     /// Counts a new block for requests like `small`, if the limits allow it. At the limit, blocks of other
     /// bands that are empty, or idle on other CPUs, make room.
     fn reserve_block(&self, small: Small) -> bool {
-        if self.blocks.reserve(small.block_size()) {
+        let reserved = self.reserved.load(Relaxed);
+        if self.blocks.reserve(small.block_size(), reserved) {
             return true;
         }
         self.blocks.return_idle(&self.cpus);
         self.blocks.empty() > 0
             && self.free_blocks(true, Budget::atomic(1)) > 0
-            && self.blocks.reserve(small.block_size())
+            && self.blocks.reserve(small.block_size(), reserved)
     }
 
     /// Creates a block for requests like `small`, and reserves the lowest free range of its size. Sleeps
@@ -357,6 +361,7 @@ impl<T: Tlb> Space<T> {
             }
             match table.reserve_block(span) {
                 Ok(()) => {
+                    self.count(&table, span, true);
                     block.place(span.first());
                     return Ok(block);
                 }
@@ -405,6 +410,7 @@ impl<T: Tlb> Space<T> {
             };
             area = match table.publish(area, span, &req.attributes) {
                 Ok(area) => {
+                    self.count(&table, span, true);
                     self.cpus.here().counters.alloc_tree.one();
                     return Ok(area);
                 }
@@ -471,7 +477,7 @@ impl<T: Tlb> Space<T> {
     ) -> Result<(), Miss> {
         for (index, member) in members.clone().enumerate() {
             let published = match (member.at(base), areas.pop()) {
-                (Some(span), Some(area)) => Self::publish_at(table, span, area, gfp),
+                (Some(span), Some(area)) => self.publish_at(table, span, area, gfp),
                 _ => Err(Miss::NoRoom),
             };
             match published {
@@ -496,6 +502,7 @@ impl<T: Tlb> Space<T> {
 
     /// Publishes `area` at `span` if that is free.
     fn publish_at(
+        &self,
         table: &mut TableGuard<'_>,
         span: Span,
         mut area: Area<New>,
@@ -510,7 +517,10 @@ impl<T: Tlb> Space<T> {
                 return Err(Miss::NoRoom);
             }
             area = match table.publish(area, span, &Attributes::NONE) {
-                Ok(area) => return Ok(area),
+                Ok(area) => {
+                    self.count(table, span, true);
+                    return Ok(area);
+                }
                 Err((area, _)) => area,
             };
             if !table.nomem(gfp) {
@@ -750,6 +760,21 @@ impl<T: Tlb> Space<T> {
         }
     }
 
+    /// Counts an entry that was added to the tree, or removed if not `added`. The tree lock is held, of which
+    /// `_table` is the proof.
+    fn count(&self, _table: &TableGuard<'_>, span: Span, added: bool) {
+        if !self.home.covers(span) {
+            return;
+        }
+        // Relaxed: written only under the lock, and read as an estimate.
+        let before = self.reserved.load(Relaxed);
+        let after = match added {
+            true => before.wrapping_add(span.size()),
+            false => before.wrapping_sub(span.size()),
+        };
+        self.reserved.store(after, Relaxed);
+    }
+
     /// Frees the range of an area. Returns the area if there is no memory for that.
     fn give_back<S: Spare>(
         &self,
@@ -757,9 +782,13 @@ impl<T: Tlb> Space<T> {
         area: Area<S>,
     ) -> Result<(), Area<S>> {
         let counters = &self.cpus.here().counters;
+        let span = area.span();
         match table.give_back(area) {
             Ok(area) => {
                 drop(area);
+                if let Some(span) = span {
+                    self.count(table, span, false);
+                }
                 counters.give_back.one();
                 self.blocks.note_room();
                 Ok(())
@@ -868,6 +897,9 @@ impl<T: Tlb> Space<T> {
                 && table.nomem(budget.gfp)
             {
                 result = table.free_block(span);
+            }
+            if result.is_ok() {
+                self.count(&table, span, false);
             }
             drop(table);
             let counters = &self.cpus.here().counters;

@@ -91,7 +91,7 @@ impl Pool {
     fn add(&self, cpus: &Cpus, index: usize, pages: usize) {
         let small = self.small(pages);
         let start = self.start_of(index);
-        assert!(self.blocks.reserve(small.block_size()));
+        assert!(self.blocks.reserve(small.block_size(), 0));
         self.blocks.prepare(start, GFP_KERNEL).expect("memory");
         let mut block = Block::new(small.band(), false, GFP_KERNEL).expect("memory");
         block.place(start);
@@ -208,7 +208,7 @@ fn the_size_of_all_blocks_is_limited() {
                 let coarse_has_room =
                     bytes == SIZE || coarse == 0 || (coarse + 1) * COARSE_SIZE <= limit * SIZE / 2;
                 let has_room = sum + bytes <= limit * SIZE && coarse_has_room;
-                assert_eq!(pool.blocks.reserve(bytes), has_room);
+                assert_eq!(pool.blocks.reserve(bytes, 0), has_room);
                 if has_room {
                     there.push(bytes);
                 }
@@ -552,13 +552,13 @@ fn a_pool_with_a_wrong_count_is_refused() {
         is_sound
     };
     // One block more is reserved than there are: right only while another CPU may be about to insert it.
-    let one_more = |pool: &Pool, _: &Cpus| assert!(pool.blocks.reserve(SIZE));
+    let one_more = |pool: &Pool, _: &Cpus| assert!(pool.blocks.reserve(SIZE, 0));
     assert!(is_sound(false, &one_more));
     assert!(!is_sound(true, &one_more));
     // The number of blocks is right, but not their size.
     let larger = |pool: &Pool, _: &Cpus| {
         pool.blocks.unreserve(SIZE);
-        assert!(pool.blocks.reserve(COARSE_SIZE));
+        assert!(pool.blocks.reserve(COARSE_SIZE, 0));
     };
     assert!(!is_sound(true, &larger));
     // A block is marked held, but no CPU has it as its current block.
