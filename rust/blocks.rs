@@ -120,6 +120,10 @@ fn group_shift(cpus: usize, blocks: usize) -> u32 {
         .trailing_zeros()
 }
 
+/// A number of lazy pages that exceeds `lazy_max_pages()` in mm/vmalloc.c on any system, so that C begins a
+/// purge.
+const PURGE_NOW: usize = usize::MAX / 2;
+
 /// Minimum number of empty blocks of a band that a purge keeps.
 const MIN_KEEP: usize = 2;
 
@@ -251,6 +255,8 @@ pub(crate) struct Blocks {
     lazy: CacheAligned<Atomic<usize>>,
     /// Number of areas that all CPUs had retired when the last purge began.
     retired: CacheAligned<Atomic<usize>>,
+    /// With this many lazy pages, a purge is to begin.
+    lazy_most: usize,
     /// A CPU adds its count to `lazy` when it reaches this many pages.
     lazy_batch: usize,
     /// Each `1 << shift` CPUs share their current fine blocks, and their current coarse ones.
@@ -331,6 +337,7 @@ impl Blocks {
             share,
             lazy: CacheAligned::new(Atomic::new(0)),
             retired: CacheAligned::new(Atomic::new(0)),
+            lazy_most: limit / PAGE_SIZE / 2,
             lazy_batch: lazy_batch(cpus),
             group_shifts,
             room: CacheAligned::new(Atomic::new(0)),
@@ -855,8 +862,8 @@ impl Blocks {
         found.next_lazy(addr)
     }
 
-    /// Makes an unmapped area of a block lazy. Returns about how many pages are lazy, or 0 if that is not to
-    /// be asked now. Any context.
+    /// Makes an unmapped area of a block lazy. Returns about how many pages are lazy, 0 if that is not to be
+    /// asked now, or [`PURGE_NOW`] if they are half of what all blocks may have. Any context.
     pub(crate) fn retire(&self, cpu: &Cpu, area: Area<Unlinked>) -> usize {
         let rcu = Guard::new();
         let addr = area.span().map_or(0, Span::first);
@@ -879,7 +886,12 @@ impl Blocks {
             0
         } else {
             cpu.lazy.store(0, Relaxed);
-            self.lazy.fetch_add(here, Relaxed).saturating_add(here)
+            let pages = self.lazy.fetch_add(here, Relaxed).saturating_add(here);
+            if pages < self.lazy_most {
+                pages
+            } else {
+                PURGE_NOW
+            }
         }
     }
 
