@@ -2,14 +2,29 @@
 
 //! CPUs and locks of the build host.
 
+use std::cell::Cell;
 pub(crate) use std::sync::{
     Mutex,
     MutexGuard, //
 };
 
+/// Number of CPUs, unless a test sets another one.
+const CPUS: usize = 4;
+
 /// Yields, so that threads interleave in more places.
 pub(crate) fn cond_resched() {
     std::thread::yield_now();
+}
+
+std::thread_local! {
+    /// This thread's CPU and the number of CPUs, if a test has set them.
+    static CHOSEN: Cell<Option<(usize, usize)>> = const { Cell::new(None) };
+}
+
+/// Moves this thread to CPU `cpu` of `count` CPUs. All CPUs of a space must be made and used with one count.
+pub(crate) fn be_on(cpu: usize, count: usize) {
+    assert!(cpu < count);
+    CHOSEN.set(Some((cpu, count)));
 }
 
 /// Returns the CPU of this thread: threads are spread over all CPUs in turn.
@@ -20,11 +35,13 @@ pub(crate) fn cpu_hint() -> usize {
     };
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     std::thread_local! {
-        static CPU: usize = NEXT.fetch_add(1, Ordering::Relaxed) % cpu_count();
+        static CPU: usize = NEXT.fetch_add(1, Ordering::Relaxed) % CPUS;
     }
-    CPU.with(|cpu| *cpu)
+    CHOSEN
+        .get()
+        .map_or_else(|| CPU.with(|cpu| *cpu), |(cpu, _)| cpu)
 }
 
 pub(crate) fn cpu_count() -> usize {
-    4
+    CHOSEN.get().map_or(CPUS, |(_, count)| count)
 }

@@ -3,7 +3,7 @@
 //! The allocator on the build host: the unchanged modules of the kernel on stand-ins of the bindings. The
 //! KUnit tests of these modules run here in a second.
 //!
-//! The stand-ins are [`maple`], [`grace`], [`lock`], [`mm`] and [`cpu`] here, and the stand-in kernel crate.
+//! The stand-ins are [`maple`] with [`runs`], [`grace`], [`lock`], [`mm`] and [`cpu`] here, and the stand-in kernel crate.
 //! rust/explore builds this crate with `cfg(explore)`, and has CPUs, locks and tests of its own.
 
 #![allow(dead_code, reason = "functions for C have no caller here")]
@@ -55,6 +55,7 @@ mod pins;
 #[forbid(unsafe_code)]
 #[path = "../../range.rs"]
 mod range;
+mod runs;
 #[forbid(unsafe_code)]
 #[path = "../../space.rs"]
 mod space;
@@ -72,6 +73,8 @@ mod trace;
 
 #[cfg(all(test, not(explore)))]
 mod bitmaps;
+#[cfg(all(test, not(explore)))]
+mod capacity;
 #[cfg(all(test, explore))]
 #[path = "../../explore/src/explore.rs"]
 mod explore;

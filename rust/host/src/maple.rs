@@ -10,7 +10,8 @@ use crate::{
     },
     fit::Gaps,
     mm::Gfp,
-    range::Span, //
+    range::Span,
+    runs::FreeRuns, //
 };
 use kernel::{
     bindings,
@@ -21,7 +22,10 @@ use kernel::{
         LockClassKey, //
     }, // //
 };
-use std::collections::BTreeMap;
+use std::{
+    cell::Cell,
+    collections::BTreeMap, //
+};
 
 /// # Safety
 ///
@@ -47,8 +51,19 @@ unsafe impl Send for Raw {}
 /// Maps a first address to the last address and the entry.
 type Map = BTreeMap<usize, (usize, Raw)>;
 
+std::thread_local! {
+    /// Number of searches for a gap of a size that this thread has made.
+    pub(crate) static SEARCHES: Cell<usize> = const { Cell::new(0) };
+}
+
+struct Inner {
+    map: Map,
+    /// The gaps between all entries.
+    gaps: FreeRuns,
+}
+
 pub(crate) struct Tree<E: Entry> {
-    inner: Mutex<Map>,
+    inner: Mutex<Inner>,
     _entries: core::marker::PhantomData<fn(E)>,
 }
 
@@ -67,7 +82,10 @@ impl<E: Entry> Tree<E> {
         _: Pin<&'static LockClassKey>,
     ) -> core::result::Result<Self, Error> {
         Ok(Self {
-            inner: Mutex::new(Map::new()),
+            inner: Mutex::new(Inner {
+                map: Map::new(),
+                gaps: FreeRuns::new(Span::new(0, usize::MAX).expect("not empty")),
+            }),
             _entries: core::marker::PhantomData,
         })
     }
@@ -93,7 +111,7 @@ impl<E: Entry> Tree<E> {
     pub(crate) fn next<T>(&self, addr: usize, wanted: impl Fn(Span, E) -> Option<T>) -> Option<T> {
         let _rcu = rcu::Guard::new();
         let guard = self.lock();
-        let found = at_or_above(&guard.inner, addr)
+        let found = at_or_above(&guard.inner.map, addr)
             // SAFETY: The map stores only values that `into_raw()` returned.
             .find_map(|(span, raw)| wanted(span, unsafe { E::from_raw(raw) }));
         found
@@ -101,7 +119,7 @@ impl<E: Entry> Tree<E> {
 }
 
 pub(crate) struct Guard<'tree, E: Entry> {
-    inner: MutexGuard<'tree, Map>,
+    inner: MutexGuard<'tree, Inner>,
     gap: Option<Span>,
     /// `nomem()` has allocated for one store.
     memory: bool,
@@ -117,7 +135,7 @@ impl<E: Entry> Guard<'_, E> {
     }
 
     pub(crate) fn entry_from(&mut self, addr: usize) -> Option<(Span, E)> {
-        let (span, raw) = at_or_above(&self.inner, addr).next()?;
+        let (span, raw) = at_or_above(&self.inner.map, addr).next()?;
         // SAFETY: The map stores only values that `into_raw()` returned.
         Some((span, unsafe { E::from_raw(raw) }))
     }
@@ -136,12 +154,13 @@ impl<E: Entry> Guard<'_, E> {
         if !self.gap.is_some_and(|gap| gap.covers(span)) {
             return Err(StoreError::Mismatch);
         }
-        assert!(
-            at_or_above(&self.inner, span.first()).all(|(other, _)| other.first() > span.last())
-        );
+        // The gap was free when it was found, and nobody can have changed that.
+        let above = at_or_above(&self.inner.map, span.first()).next();
+        assert!(above.is_none_or(|(other, _)| other.first() > span.last()));
         self.memory_for_store()?;
         let value = (span.last(), Raw(entry.into_raw()));
-        self.inner.insert(span.first(), value);
+        self.inner.map.insert(span.first(), value);
+        self.inner.gaps.take(span);
         Ok(())
     }
 
@@ -150,7 +169,8 @@ impl<E: Entry> Guard<'_, E> {
             return Err(StoreError::Mismatch);
         }
         self.memory_for_store()?;
-        self.inner.remove(&span.first());
+        self.inner.map.remove(&span.first());
+        self.inner.gaps.give(span);
         Ok(())
     }
 
@@ -162,48 +182,26 @@ impl<E: Entry> Guard<'_, E> {
         self.memory = retry;
         retry
     }
-
-    fn gaps(&self) -> Vec<Span> {
-        let mut from = Some(0);
-        let mut gaps = Vec::new();
-        for (&first, &(last, _)) in self.inner.iter() {
-            gaps.extend(from.and_then(|from| Span::from_bounds(from, first)));
-            from = last.checked_add(1);
-        }
-        gaps.extend(from.and_then(|from| Span::new(from, usize::MAX)));
-        gaps
-    }
 }
 
 impl<E: Entry> Gaps for Guard<'_, E> {
     fn lowest_gap(&mut self, window: Span, bytes: usize) -> Option<Span> {
-        self.gap = self
-            .gaps()
-            .iter()
-            .filter_map(|gap| gap.clip(window))
-            .find(|gap| gap.has_room(bytes))
-            .and_then(|gap| Span::with_size(gap.first(), bytes));
+        SEARCHES.set(SEARCHES.get() + 1);
+        self.gap = self.inner.gaps.lowest(window, bytes);
         self.gap
     }
 
     fn highest_gap(&mut self, window: Span, bytes: usize) -> Option<Span> {
-        self.gap = self
-            .gaps()
-            .iter()
-            .rev()
-            .filter_map(|gap| gap.clip(window))
-            .find(|gap| gap.has_room(bytes))
-            .and_then(|gap| Span::new(gap.last() - (bytes - 1), gap.last()));
+        SEARCHES.set(SEARCHES.get() + 1);
+        self.gap = self.inner.gaps.highest(window, bytes);
         self.gap
     }
 
     fn gap_around(&mut self, addr: usize) -> Option<Span> {
-        self.gap = self
-            .gaps()
-            .into_iter()
-            .find(|gap| gap.first() <= addr && addr <= gap.last());
+        self.gap = self.inner.gaps.around(addr);
         self.gap
     }
+
     fn pause(&mut self) {
         self.gap = None;
     }
