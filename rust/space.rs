@@ -55,6 +55,7 @@ use crate::{
         Gfp,
         Tlb, //
     },
+    per_cpu::CacheAligned,
     percpu::Cpus,
     pins::{
         PinGuard,
@@ -184,7 +185,7 @@ pub(crate) struct Space<T: Tlb> {
     /// Blocks and cached ranges serve only requests for exactly this window.
     home: Span,
     /// Bytes of all entries of the tree in `home`, changed under the tree lock.
-    reserved: Atomic<usize>,
+    reserved: CacheAligned<Atomic<usize>>,
     /// Not 0 if the cache may have ranges outside `home`, which could not be freed for lack of memory.
     has_strays: Atomic<usize>,
 }
@@ -214,7 +215,7 @@ impl<T: Tlb> Space<T> {
             lazy: LazySet::new()?,
             pins: Pins::new()?,
             home,
-            reserved: Atomic::new(0),
+            reserved: CacheAligned::new(Atomic::new(0)),
             has_strays: Atomic::new(0),
         })
     }

@@ -465,12 +465,12 @@ fn a_search_without_room_is_remembered_for_its_band() {
     assert!(may_have_room(small) && may_have_room(other));
 
     // A block that was reserved and not made, while another request was refused.
-    assert!(pool.blocks.reserve(SIZE) && !pool.blocks.reserve(SIZE));
+    assert!(pool.blocks.reserve(SIZE, 0) && !pool.blocks.reserve(SIZE, 0));
     search(small);
     pool.blocks.unreserve(SIZE);
     assert!(may_have_room(small));
     // The request that undoes its own reservation may note that there is no room.
-    assert!(pool.blocks.reserve(SIZE));
+    assert!(pool.blocks.reserve(SIZE, 0));
     search(small);
     pool.blocks.unreserve(SIZE);
     assert!(!may_have_room(small));
