@@ -372,7 +372,7 @@ impl Blocks {
     }
 
     /// Allocates an area from the current block of CPU `cpu`, on which this runs. Takes no lock.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn alloc(
         &self,
         cpus: &Cpus,

@@ -662,7 +662,10 @@ impl<T: Tlb> Space<T> {
         if !drain && (cache_representative || blocks_representative) {
             // Half of them: how many are used until the next purge varies.
             let most = self.cache.len().div_ceil(2);
-            self.sweep(Budget { most, ..Budget::ALL });
+            self.sweep(Budget {
+                most,
+                ..Budget::ALL
+            });
         }
         if let (Some(also), true) = (also, purged > 0) {
             plan.add(also);
