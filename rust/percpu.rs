@@ -70,21 +70,25 @@ pub(crate) struct Cpu {
     /// For each band, the index of the current block plus one; 0 if there is none. Changes under the lock of
     /// the pool. Other CPUs may use them, too: see [`crate::blocks`].
     pub(crate) current: CacheAligned<[Atomic<usize>; BANDS]>,
-    /// For each band, former current blocks.
-    pub(crate) former: CacheAligned<[Former; BANDS]>,
+    /// For each band, former current blocks. Apart from the rest, which would not fit well on a stack with it.
+    pub(crate) former: KVec<Former>,
     /// Estimate of the lazy pages that this CPU has not yet added to the total of all CPUs.
     pub(crate) lazy: Atomic<usize>,
     pub(crate) counters: Counters,
 }
 
 impl Cpu {
-    fn new() -> Self {
-        Self {
+    fn new() -> Result<Self> {
+        let mut former = KVec::with_capacity(BANDS, GFP_NOWAIT)?;
+        for _ in 0..BANDS {
+            former.push(Former::new(), GFP_NOWAIT)?;
+        }
+        Ok(Self {
             current: CacheAligned::new(core::array::from_fn(|_| Atomic::new(0))),
-            former: CacheAligned::new(core::array::from_fn(|_| Former::new())),
+            former,
             lazy: Atomic::new(0),
             counters: Counters::new(),
-        }
+        })
     }
 }
 
@@ -94,7 +98,7 @@ pub(crate) struct Cpus(PerCpu<Cpu>);
 impl Cpus {
     /// Creates the state of each possible CPU.
     pub(crate) fn new() -> Result<Self> {
-        Ok(Self(PerCpu::new(|| Ok(Cpu::new()))?))
+        Ok(Self(PerCpu::new(Cpu::new)?))
     }
 
     /// Returns the state of the CPU on which this runs, or ran a moment ago.
