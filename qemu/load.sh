@@ -109,6 +109,33 @@ lost_check() {
 	check kmemleak-others "$all -eq $sum" "$((all - sum)) reports of something else"
 }
 
+# sleepers CPU N: forks N sleeping processes on CPU 0 or 1, which allocates their stacks. Prints their ids.
+sleepers() {
+	# shellcheck disable=SC2016 # for the inner shell
+	taskset $((1 << $1)) sh -c 'i=0; while [ $i -lt "$0" ]; do sleep 1000 & echo $!; i=$((i + 1)); done' "$2"
+}
+
+# hotplug_check: CPU 1 goes offline while its current blocks have areas. CPU 0 frees half of these and allocates others. CPU 1
+# allocates again when it is back, and then all areas are freed.
+hotplug_check() {
+	local online=/sys/devices/system/cpu/cpu1/online round=0 off=0
+	[ -e $online ] || return 0
+	while [ $round -lt 5 ]; do
+		sleepers 1 80 >/tmp/sleepers
+		echo 0 >$online
+		[ "$(cat $online)" = 1 ] || off=$((off + 1))
+		# shellcheck disable=SC2046 # a list of numbers
+		kill $(awk 'NR % 2' /tmp/sleepers)
+		sleepers 0 80 >>/tmp/sleepers
+		echo 1 >$online
+		sleepers 1 80 >>/tmp/sleepers
+		# shellcheck disable=SC2046
+		kill $(awk 'NR > 80 || NR % 2 == 0' /tmp/sleepers)
+		round=$((round + 1))
+	done
+	check hotplug "$off -eq 5 -a $(cat $online) -eq 1" "$off of 5 times off with 80 stacks, and on"
+}
+
 report "start, allocator $LOAD_ALLOCATOR, $(nproc) CPUs, $LOAD_LOOPS module loads"
 debugfs_check before
 before=$(live_areas)
@@ -132,6 +159,7 @@ if [ -n "$KCORE" ]; then
 	check kcore-stacks "$(count kcore.magic) -gt 0" "$(count kcore.magic) of $(count kcore.stacks) stacks had their magic number"
 	banner_check
 fi
+hotplug_check
 check forks "$(count forks) -gt 0" "$(count forks) processes"
 sleep 1
 # Each CPU caches two stacks; a leak would show as hundreds of areas.
