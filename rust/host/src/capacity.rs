@@ -271,7 +271,7 @@ fn fills(bytes: usize, cpus: usize, seeds: u64, prepare: impl Fn(&mut Pair)) {
     );
     // The size of the first request without room is random, so single runs vary.
     assert!(
-        mean(&shares) >= 0.95 && least(&shares) >= 0.85,
+        mean(&shares) >= 0.95 && least(&shares) >= 0.8,
         "seed {first:#x}"
     );
     assert!(mean(&rests) >= 0.9, "seed {first:#x}");
@@ -284,12 +284,12 @@ fn a_space_of_64_gib_with_64_cpus_gets_full() {
 
 #[test]
 fn a_space_of_240_mib_with_8_cpus_gets_full() {
-    fills(240 * MIB, 8, 16, |_| ());
+    fills(240 * MIB, 8, 64, |_| ());
 }
 
 #[test]
 fn a_space_of_128_mib_with_4_cpus_gets_full() {
-    fills(128 * MIB, 4, 16, |_| ());
+    fills(128 * MIB, 4, 64, |_| ());
 }
 
 /// Large areas take 7/8 of the space, with gaps of random sizes between.
