@@ -512,15 +512,15 @@ mod tests {
         cache.put(ranges.make(1025)?, Some(3));
         cache.put(ranges.make(2049)?, Some(6));
         let locked = cache.parts.get(3).lists.lock();
-        // These would spin for ever.
+        // These would spin for ever, or lockdep would report them.
         for cpu in 0..8 {
             assert!(cache.take_at(cpu, 4097, |_| true).is_none());
-            assert_eq!(cache.candidates(4097), 0);
-            // Only the lock of the other part.
-            assert_eq!(cache.candidates(2049), 1 << 6);
-            assert!(cache.take_at(cpu, 2049, |_| false).is_none());
         }
         drop(locked);
+        assert_eq!(cache.candidates(4097), 0);
+        // Only the lock of one part.
+        assert_eq!(cache.candidates(2049), 1 << 6);
+        assert!(cache.take_at(0, 2049, |_| false).is_none());
         assert_eq!(cache.candidates(1025), 1 << 3);
         assert_eq!(ranges.free_all(&cache)?, 2);
         assert_eq!((cache.candidates(1025), cache.candidates(2049)), (0, 0));
