@@ -10,7 +10,7 @@ from allocators import ALLOC, CALLBACK, FIND, PURGE, RETIRE, UNLINK
 
 PAIR = (ALLOC, UNLINK, RETIRE, PURGE, CALLBACK)
 # Whole cycles, from one purge to the next, before and while it is measured: a purge belongs to the pairs that caused it.
-WARM_UP, MEASURED = 2, 1
+WARM_UP, MEASURED = 6, 2
 # Most areas that wait for the CPU that frees them.
 QUEUE = 16
 # Most pairs before a cycle ends, whatever happens.
