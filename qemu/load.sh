@@ -120,20 +120,20 @@ sleepers() {
 hotplug_check() {
 	local online=/sys/devices/system/cpu/cpu1/online round=0 off=0
 	[ -e $online ] || return 0
-	while [ $round -lt 5 ]; do
-		sleepers 1 80 >/tmp/sleepers
+	while [ $round -lt 3 ]; do
+		sleepers 1 40 >/tmp/sleepers
 		echo 0 >$online
 		[ "$(cat $online)" = 1 ] || off=$((off + 1))
 		# shellcheck disable=SC2046 # a list of numbers
 		kill $(awk 'NR % 2' /tmp/sleepers)
-		sleepers 0 80 >>/tmp/sleepers
+		sleepers 0 40 >>/tmp/sleepers
 		echo 1 >$online
-		sleepers 1 80 >>/tmp/sleepers
+		sleepers 1 40 >>/tmp/sleepers
 		# shellcheck disable=SC2046
-		kill $(awk 'NR > 80 || NR % 2 == 0' /tmp/sleepers)
+		kill $(awk 'NR > 40 || NR % 2 == 0' /tmp/sleepers)
 		round=$((round + 1))
 	done
-	check hotplug "$off -eq 5 -a $(cat $online) -eq 1" "$off of 5 times off with 80 stacks, and on"
+	check hotplug "$off -eq 3 -a $(cat $online) -eq 1" "$off of 3 times off with 40 stacks, and on"
 }
 
 report "start, allocator $LOAD_ALLOCATOR, $(nproc) CPUs, $LOAD_LOOPS module loads"
