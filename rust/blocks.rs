@@ -91,7 +91,7 @@ const MAX_REFILL_TRIES: usize = 8;
 /// Maximum number of partial blocks that a search among the blocks of all CPUs tries while it holds the lock.
 const MAX_STEAL_TRIES: usize = 32;
 
-/// A block that became current this many epochs ago or more is idle. An epoch ends with a representative
+/// A block that became current more than this many epochs ago is idle. An epoch ends with a representative
 /// purge.
 const IDLE_EPOCHS: usize = 8;
 
