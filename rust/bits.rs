@@ -195,6 +195,15 @@ pub(crate) fn and(a: &Words, b: &Words) -> Words {
     both
 }
 
+/// Returns the bits that are set in one or both.
+pub(crate) fn or(a: &Words, b: &Words) -> Words {
+    let mut either = *a;
+    for (word, other) in either.iter_mut().zip(b) {
+        *word |= other;
+    }
+    either
+}
+
 /// Returns a map in which only the `len` bits from `first` on are set.
 pub(crate) fn run_at(first: usize, len: usize) -> Words {
     let mut words = [0; WORDS];
@@ -534,6 +543,7 @@ mod tests {
         assert_eq!(last_set(&[0; WORDS]), None);
         assert_eq!(set_bits(&map.words()).count(), 10);
         assert_eq!(and(&map.words(), &run_at(65, 100)), run_at(65, 5));
+        assert_eq!(or(&run_at(60, 5), &run_at(62, 8)), map.words());
         assert_eq!(next_set(&map.words(), 65), Some(65));
         assert_eq!(next_set(&map.words(), 70), None);
         let taken = map.take();

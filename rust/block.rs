@@ -440,11 +440,7 @@ impl Block {
 
     /// Returns the units that wait for a TLB flush.
     fn waiting(&self) -> Words {
-        let (lazy, flushing) = (self.lazy.words(), self.flushing.words());
-        core::array::from_fn(|index| {
-            let of = |words: &Words| words.get(index).copied().unwrap_or(0);
-            of(&lazy) | of(&flushing)
-        })
+        bits::or(&self.lazy.words(), &self.flushing.words())
     }
 
     /// Returns the area of an object if it is neither busy nor free. `waiting` are the units that wait for
@@ -577,14 +573,9 @@ impl Block {
     fn check(&self, words: &[Words; 3], quiet: bool) -> (Contents, bool) {
         let [flushing, lazy, free] = words;
         let mut contents = Contents::default();
-        let mut sane = true;
-        let mut waiting = [0; bits::WORDS];
-        for (index, (&free, waiting)) in free.iter().zip(&mut waiting).enumerate() {
-            let of = |words: &Words| words.get(index).copied().unwrap_or(0);
-            sane &= of(lazy) & of(flushing) == 0;
-            *waiting = of(lazy) | of(flushing);
-            sane &= *waiting & free == 0;
-        }
+        let waiting = bits::or(lazy, flushing);
+        let are_apart = |a: &Words, b: &Words| bits::weight(&bits::and(a, b)) == 0;
+        let mut sane = are_apart(lazy, flushing) && are_apart(&waiting, free);
         let mut covered = 0_usize;
         let mut end = self.start();
         for object in 0..self.objects.len() {
