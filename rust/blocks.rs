@@ -538,8 +538,7 @@ impl Blocks {
                 continue;
             };
             if let Some(area) = block.alloc(small, attributes) {
-                self.mark_held(pool, index);
-                pool.change(band, |band| band.taken = band.taken.saturating_add(1));
+                self.take_into_use(pool, band, index);
                 found = Some((index, area));
                 break;
             }
@@ -584,8 +583,7 @@ impl Blocks {
                 continue;
             };
             if let Some(area) = block.alloc(small, attributes) {
-                self.mark_held(pool, index);
-                pool.change(band, |band| band.taken = band.taken.saturating_add(1));
+                self.take_into_use(pool, band, index);
                 if let Whose::OwnOrIdle(..) = whose {
                     from = (0, 0);
                 }
@@ -638,6 +636,12 @@ impl Blocks {
         if !maps.held.has(bit) {
             maps.held.set_bit(bit);
         }
+    }
+
+    /// Marks a block of `band` held that is about to be a current block, and counts it.
+    fn take_into_use(&self, pool: &mut Pool, band: usize, index: usize) {
+        self.mark_held(pool, index);
+        pool.change(band, |band| band.taken = band.taken.saturating_add(1));
     }
 
     /// Returns a held block to the pool.
@@ -809,10 +813,7 @@ impl Blocks {
         // addresses.
         let mut pool = self.pool.lock();
         let index = self.dir.insert(block)?;
-        self.mark_held(&mut pool, index);
-        pool.change(small.band(), |band| {
-            band.taken = band.taken.saturating_add(1)
-        });
+        self.take_into_use(&mut pool, small.band(), index);
         let rcu = Guard::new();
         let area = self.dir.block(index, &rcu).and_then(|block| {
             block.open();
@@ -938,8 +939,8 @@ impl Blocks {
         if self.lazy.load(Relaxed) != 0 {
             self.lazy.store(0, Relaxed);
         }
-        let mut units = self.take_dirty(plan, |_, _| {});
-        if units < UNITS {
+        let (blocks, mut units) = self.take_dirty(plan, |_, _| {});
+        if blocks > 0 && units < UNITS {
             // The bits of blocks in use stay set through large purges: CPUs that retire areas read them, and
             // need not fetch their cache line again. A small purge clears those of unused blocks, so that the
             // next one need not look at them. A full barrier is between clearing a bit and looking again, see
@@ -949,7 +950,7 @@ impl Blocks {
                     maps.dirty.remove_and_fence(bit);
                 }
             };
-            units = units.wrapping_add(self.take_dirty(plan, clear));
+            units = units.wrapping_add(self.take_dirty(plan, clear).1);
         }
         if units > 0 {
             // About: an area is counted after it was retired, and the count of a CPU may go back.
@@ -961,12 +962,14 @@ impl Blocks {
     }
 
     /// Takes the lazy pages of all blocks whose dirty bit is set, and adds them to `plan`. Calls `before`
-    /// with the maps and the bit of each block first. Returns how many units it took.
-    fn take_dirty(&self, plan: &mut Plan, before: impl Fn(&Maps, usize)) -> usize {
-        let mut units = 0_usize;
+    /// with the maps and the bit of each block first. Returns at how many blocks it looked, and how many units
+    /// it took.
+    fn take_dirty(&self, plan: &mut Plan, before: impl Fn(&Maps, usize)) -> (usize, usize) {
+        let (mut blocks, mut units) = (0_usize, 0_usize);
         for (_, first, maps) in self.dir.all_maps() {
             for bit in bits::set_bits(&maps.dirty.words()) {
                 before(maps, bit);
+                blocks = blocks.wrapping_add(1);
                 let rcu = Guard::new();
                 let block = self.dir.block(first.wrapping_add(bit), &rcu);
                 // What this purge has taken of the block already must not be lost.
@@ -981,7 +984,7 @@ impl Blocks {
                 mm::cond_resched();
             }
         }
-        units
+        (blocks, units)
     }
 
     /// Releases the KASAN shadow of the pages of a snapshot, before they become free. Sleepable context.
