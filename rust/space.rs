@@ -12,6 +12,7 @@ use crate::{
         Flushed,
         New,
         Seen,
+        State,
         Unlinked,
         Use, //
     },
@@ -186,8 +187,9 @@ pub(crate) struct Space<T: Tlb> {
     home: Span,
     /// Bytes of all entries of the tree in `home`, changed under the tree lock.
     reserved: CacheAligned<Atomic<usize>>,
-    /// Not 0 if the cache may have ranges outside `home`, which could not be freed for lack of memory.
-    has_strays: Atomic<usize>,
+    /// Number of cached ranges outside `home`: those that could not be freed for lack of memory. Changed under the
+    /// tree lock.
+    strays: Atomic<usize>,
 }
 
 /// Why a search and store under the lock failed.
@@ -216,7 +218,7 @@ impl<T: Tlb> Space<T> {
             pins: Pins::new()?,
             home,
             reserved: CacheAligned::new(Atomic::new(0)),
-            has_strays: Atomic::new(0),
+            strays: Atomic::new(0),
         })
     }
 
@@ -757,11 +759,23 @@ impl<T: Tlb> Space<T> {
     /// Frees the range of a flushed area, or caches it if there is no memory for freeing it.
     fn put_back(&self, table: &mut TableGuard<'_>, area: Area<Flushed>) {
         if let Err(area) = self.give_back(table, area) {
-            if !area.span().is_some_and(|span| self.home.covers(span)) {
-                self.has_strays.store(1, Relaxed);
+            if self.is_stray(&area) {
+                self.count_strays(usize::wrapping_add);
             }
             self.keep(area, None);
         }
+    }
+
+    /// Returns whether the range of an area is outside `home`.
+    fn is_stray<S: State>(&self, area: &Area<S>) -> bool {
+        !area.span().is_some_and(|span| self.home.covers(span))
+    }
+
+    /// Adds one to the number of cached ranges outside `home`, or subtracts one. The tree lock is held.
+    fn count_strays(&self, change: fn(usize, usize) -> usize) {
+        // Relaxed: written only under the lock, and read as an estimate.
+        self.strays
+            .store(change(self.strays.load(Relaxed), 1), Relaxed);
     }
 
     /// Counts an entry that was added to the tree, or removed if not `added`. The tree lock is held, of which
@@ -813,7 +827,7 @@ impl<T: Tlb> Space<T> {
     /// Returns whether draining can make room in `window`: blocks and almost all cached ranges are in `home`.
     fn can_drain_help(&self, window: Span) -> bool {
         window.first() < self.home.end() && self.home.first() < window.end()
-            || self.has_strays.load(Relaxed) != 0
+            || self.strays.load(Relaxed) != 0
     }
 
     /// Drains cached ranges and empty blocks for a request with `gfp` that found no room. Returns how many
@@ -852,8 +866,14 @@ impl<T: Tlb> Space<T> {
             let Some(area) = self.cache.sweep(&mut sweep) else {
                 break;
             };
+            let is_stray = self.is_stray(&area);
             match self.give_back(&mut table, area) {
-                Ok(()) => given_back = given_back.wrapping_add(1),
+                Ok(()) => {
+                    given_back = given_back.wrapping_add(1);
+                    if is_stray {
+                        self.count_strays(usize::wrapping_sub);
+                    }
+                }
                 Err(area) => {
                     self.cache.put(area, None);
                     if !budget.gfp.may_block() || !table.nomem(budget.gfp) {
@@ -1033,7 +1053,7 @@ impl<T: Tlb> Space<T> {
         let before = self.cache.validate()?;
         let mut table = self.table.lock();
         let mut census = Census::default();
-        let mut addr = 0;
+        let (mut addr, mut strays) = (0, 0_usize);
         while let Some((span, entry)) = table.entry_from(addr) {
             let sane = span.first() >= addr
                 && is_aligned(span.first(), PAGE_SIZE)
@@ -1045,7 +1065,10 @@ impl<T: Tlb> Space<T> {
             match entry {
                 Entry::Area(_, Use::Busy) => census.busy += 1,
                 Entry::Area(_, Use::Unlinked) => census.unlinked += 1,
-                Entry::Area(_, Use::Cached) => census.cached += 1,
+                Entry::Area(_, Use::Cached) => {
+                    census.cached += 1;
+                    strays += usize::from(!self.home.covers(span));
+                }
                 Entry::Block => {
                     census.blocks += 1;
                     // A block that is being inserted or removed may be missing.
@@ -1064,7 +1087,12 @@ impl<T: Tlb> Space<T> {
                 None => break,
             };
         }
+        let counted = self.strays.load(Relaxed);
         drop(table);
+        if strays != counted {
+            mm::refuse!("{} cached ranges outside home, {} counted", strays, counted);
+            return Err(EINVAL);
+        }
         let after = self.cache.validate()?;
         if before == after && self.is_quiet() && census.cached != after {
             mm::refuse!("{} cached ranges, {} in the index", after, census.cached);
