@@ -52,6 +52,7 @@ use crate::{
         GraceBox,
         Guard, //
     },
+    lazy,
     lock::Locked,
     mm::{
         self,
@@ -95,20 +96,9 @@ const MAX_STEAL_TRIES: usize = 32;
 /// purge.
 const IDLE_EPOCHS: usize = 8;
 
-/// Bytes that `lazy` may miss because they are still in per-CPU counts, for each power of two of the number
-/// of CPUs: a quarter of what C allows, `lazy_max_pages()` in mm/vmalloc.c.
-const LAZY_UNCOUNTED: usize = 8 << 20;
-
-/// Minimum and maximum of the number of lazy pages in a per-CPU count. With more, CPUs add to the common
-/// count so rarely that its cache line hardly ever moves.
-const LAZY_BATCH: core::ops::RangeInclusive<usize> = 4..=128;
-
-/// Returns the number of lazy pages that each of `cpus` CPUs may have in its own count.
-fn lazy_batch(cpus: usize) -> usize {
-    // CAST: A small number.
-    let steps = cpus.max(1).ilog2() as usize + 1;
-    (LAZY_UNCOUNTED / PAGE_SIZE * steps / cpus.max(1)).clamp(*LAZY_BATCH.start(), *LAZY_BATCH.end())
-}
+/// Maximum number of lazy pages in a per-CPU count. With as many, CPUs add to the common count so rarely that its
+/// cache line hardly ever moves.
+const MAX_LAZY_BATCH: usize = 128;
 
 /// Returns how many CPUs, as a power of two, share current blocks, so that the current blocks of all CPUs
 /// are at most half of the `blocks` blocks that there can be.
@@ -338,7 +328,7 @@ impl Blocks {
             lazy: CacheAligned::new(Atomic::new(0)),
             retired: CacheAligned::new(Atomic::new(0)),
             lazy_most: limit / PAGE_SIZE / 2,
-            lazy_batch: lazy_batch(cpus),
+            lazy_batch: lazy::batch(cpus).min(MAX_LAZY_BATCH),
             group_shifts,
             room: CacheAligned::new(Atomic::new(0)),
             no_room: [const { Atomic::new(0) }; BANDS],

@@ -53,7 +53,7 @@ const UNCOUNTED: usize = 8 << 20;
 ///
 /// `lazy_max_pages()` is proportional to `fls(online)`, which `ilog2(possible) / possible * online` does not
 /// exceed.
-fn batch(cpus: usize) -> usize {
+pub(crate) fn batch(cpus: usize) -> usize {
     // CAST: A logarithm fits in a `usize`.
     let log = cpus.checked_ilog2().unwrap_or(0).max(1) as usize;
     UNCOUNTED / PAGE_SIZE * log / cpus.max(1)
