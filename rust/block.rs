@@ -172,6 +172,15 @@ pub(crate) struct Taken {
     pub(crate) units: usize,
 }
 
+/// The result of [`Block::alloc_in_pool`].
+pub(crate) enum Tried {
+    Found(AreaPtr),
+    /// A search found no room.
+    NoRoom,
+    /// An earlier search found no room.
+    Lacks,
+}
+
 /// What mostly the CPU writes whose block it is.
 struct Owner {
     /// The first word of `free` that may have free units.
@@ -180,6 +189,8 @@ struct Owner {
     cpu: Atomic<usize>,
     /// The epoch of the pool in which it became that.
     since: Atomic<usize>,
+    /// The fewest units for which a search in the pool found no room, since room was last made.
+    lacks: Atomic<usize>,
 }
 
 /// A block.
@@ -221,6 +232,7 @@ impl Block {
                 hint: Atomic::new(0),
                 cpu: Atomic::new(0),
                 since: Atomic::new(0),
+                lacks: Atomic::new(usize::MAX),
             }),
             free: Map::new(false),
             lazy: Map::new(false),
@@ -264,6 +276,29 @@ impl Block {
     pub(crate) fn set_owner(&self, cpu: usize, epoch: usize) {
         self.owner.cpu.store(cpu, Relaxed);
         self.owner.since.store(epoch, Relaxed);
+    }
+
+    /// [`Block::alloc`] for a block in the pool, with the pool lock held. [`None`] at once if the block had no
+    /// room for as many units, and [`Block::note_room`] was not called since.
+    pub(crate) fn alloc_in_pool(&self, small: Small, attributes: &Attributes) -> Tried {
+        // Relaxed, here and below: changed and read under the pool lock.
+        if small.units >= self.owner.lacks.load(Relaxed) {
+            return Tried::Lacks;
+        }
+        if let Some(area) = self.alloc(small, attributes) {
+            return Tried::Found(area);
+        }
+        // A run of `lacks` units would contain an aligned one for the request.
+        let align = 1_usize.wrapping_shl(small.align);
+        let lacks = small.units.wrapping_add(align.wrapping_sub(1));
+        let lacks = self.owner.lacks.load(Relaxed).min(lacks);
+        self.owner.lacks.store(lacks, Relaxed);
+        Tried::NoRoom
+    }
+
+    /// Notes that units may have become free. With the pool lock held.
+    pub(crate) fn note_room(&self) {
+        self.owner.lacks.store(usize::MAX, Relaxed);
     }
 
     /// Returns the number of the object of the area that starts at unit `first`.

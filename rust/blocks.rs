@@ -34,6 +34,7 @@ use crate::{
     block::{
         Block,
         Small,
+        Tried,
         BANDS,
         COARSE_SIZE,
         SIZE,
@@ -86,11 +87,15 @@ const MIN_BLOCKS: usize = 48;
 /// Blocks take at most 1/`SHARE` of the space.
 const SHARE: usize = 4;
 
-/// Maximum number of partial blocks that a refill tries before it makes a new block.
-const MAX_REFILL_TRIES: usize = 8;
+/// Maximum number of former blocks, and then of idle ones, that a refill searches before it makes a new block.
+const MAX_REFILL_TRIES: usize = 4;
 
-/// Maximum number of partial blocks that a search among the blocks of all CPUs tries while it holds the lock.
-const MAX_STEAL_TRIES: usize = 32;
+/// Maximum number of blocks that a search among those of all CPUs searches while it holds the lock.
+const MAX_STEAL_TRIES: usize = 8;
+
+/// Maximum number of blocks at which a search for an idle block, or among those of all CPUs, looks while it holds
+/// the lock. Most looks end at the owner of the block, or at what an earlier search did not find in it.
+const MAX_LOOKS: usize = 16;
 
 /// A block that became current more than this many epochs ago is idle. An epoch ends with a representative
 /// purge.
@@ -511,34 +516,32 @@ impl Blocks {
     ) -> Option<(usize, AreaPtr)> {
         let band = small.band();
         let former = cpus.of(seat).former.get(band)?;
+        // Others may have taken it since, or it was freed.
+        former.retain(|index| {
+            let maps = self.dir.maps(index);
+            maps.is_some_and(|(maps, bit)| maps.partial.get(band).is_some_and(|map| map.has(bit)))
+        });
         let rcu = Guard::new();
-        let mut found = None;
-        // Blocks with room, but not for this request.
-        let mut others = [None; MAX_REFILL_TRIES];
-        for other in &mut others {
-            let Some(index) = former.pop() else {
-                break;
-            };
-            // It may have been taken by others since, or freed.
-            let is_partial = self
-                .dir
-                .maps(index)
-                .is_some_and(|(maps, bit)| maps.partial.get(band).is_some_and(|map| map.has(bit)));
-            let Some(block) = self.dir.block(index, &rcu).filter(|_| is_partial) else {
+        let (mut from, mut tries) = (0, 0);
+        while tries < MAX_REFILL_TRIES {
+            let index = former.lowest(from)?;
+            from = index.saturating_add(1);
+            let Some(block) = self.dir.block(index, &rcu) else {
                 continue;
             };
-            if let Some(area) = block.alloc(small, attributes) {
-                self.take_into_use(pool, band, index);
-                found = Some((index, area));
-                break;
+            if block.owner().0 != seat {
+                continue;
             }
-            *other = Some(index);
+            match block.alloc_in_pool(small, attributes) {
+                Tried::Found(area) => {
+                    self.take_into_use(pool, band, index);
+                    return Some((index, area));
+                }
+                Tried::NoRoom => tries = tries.saturating_add(1),
+                Tried::Lacks => {}
+            }
         }
-        others
-            .iter()
-            .flatten()
-            .for_each(|&index| former.push(index));
-        found
+        None
     }
 
     /// Takes a block of `band` with room out of the pool, and allocates the area from it.
@@ -561,7 +564,9 @@ impl Blocks {
         }
         let rcu = Guard::new();
         let mut from = *cursors.get(which)?;
-        for _ in 0..tries {
+        let (mut looks, mut searches) = (0, 0);
+        while looks < MAX_LOOKS && searches < tries {
+            looks = looks.saturating_add(1);
             let Some(((slot, bit), index)) = self.next_partial(band, from) else {
                 from = (0, 0);
                 break;
@@ -572,14 +577,18 @@ impl Blocks {
             let Some(block) = block else {
                 continue;
             };
-            if let Some(area) = block.alloc(small, attributes) {
-                self.take_into_use(pool, band, index);
-                if let Whose::OwnOrIdle(..) = whose {
-                    from = (0, 0);
+            match block.alloc_in_pool(small, attributes) {
+                Tried::Found(area) => {
+                    self.take_into_use(pool, band, index);
+                    if let Whose::OwnOrIdle(..) = whose {
+                        from = (0, 0);
+                    }
+                    // Otherwise the next search continues: those before have no room before the next purge.
+                    pool.set_cursor(band, which, from);
+                    return Some((index, area));
                 }
-                // Otherwise the next search continues: those before have no room before the next purge.
-                pool.set_cursor(band, which, from);
-                return Some((index, area));
+                Tried::NoRoom => searches = searches.saturating_add(1),
+                Tried::Lacks => {}
             }
         }
         // The next search continues here, so that searches reach all blocks in the end.
@@ -651,6 +660,7 @@ impl Blocks {
         else {
             return;
         };
+        block.note_room();
         if maps.held.has(bit) {
             return;
         }
@@ -677,9 +687,11 @@ impl Blocks {
     /// returns the previous one to the pool.
     fn make_current(&self, pool: &mut Pool, cpus: &Cpus, small: Small, band: usize, index: usize) {
         let seat = cpus.first_of_group(self.group_shift(small));
-        let Some(current) = cpus.of(seat).current.get(band) else {
+        let cpu = cpus.of(seat);
+        let (Some(current), Some(former)) = (cpu.current.get(band), cpu.former.get(band)) else {
             return;
         };
+        former.retain(|other| other != index);
         let rcu = Guard::new();
         if let Some(block) = self.dir.block(index, &rcu) {
             block.set_owner(seat, pool.epoch);

@@ -52,16 +52,24 @@ impl Former {
         }
     }
 
-    /// Returns the lowest block, and forgets it.
-    pub(crate) fn pop(&self) -> Option<usize> {
-        let last = self.len.load(Relaxed).checked_sub(1)?;
-        let end = self.blocks.get(last)?;
-        let lowest = self.blocks.get(..=last)?;
-        let lowest = lowest.iter().min_by_key(|block| block.load(Relaxed))?;
-        let index = lowest.load(Relaxed);
-        lowest.store(end.load(Relaxed), Relaxed);
-        self.len.store(last, Relaxed);
-        Some(index)
+    /// Returns the lowest block at or above `from`.
+    pub(crate) fn lowest(&self, from: usize) -> Option<usize> {
+        let blocks = self.blocks.get(..self.len.load(Relaxed))?;
+        let blocks = blocks.iter().map(|block| block.load(Relaxed));
+        blocks.filter(|&index| index >= from).min()
+    }
+
+    /// Forgets the blocks for which `keep` is false.
+    pub(crate) fn retain(&self, keep: impl Fn(usize) -> bool) {
+        let len = self.len.load(Relaxed);
+        self.len.store(0, Relaxed);
+        for block in self.blocks.iter().take(len) {
+            let index = block.load(Relaxed);
+            if keep(index) {
+                // To this place or one before it.
+                self.push(index);
+            }
+        }
     }
 }
 
