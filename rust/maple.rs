@@ -324,6 +324,17 @@ impl<E: Entry> Guard<'_, E> {
         // SAFETY: By the type invariants, the lock is held; it is held again on return.
         unsafe { bindings::mas_nomem(&raw mut self.state, gfp.as_raw()) }
     }
+
+    /// Releases the lock and takes it again, so that others do not wait long. What was found may have changed.
+    pub(crate) fn relock(&mut self) {
+        self.steps = 0;
+        self.gap = None;
+        // SAFETY: By the type invariants, the lock is held.
+        unsafe { bindings::spin_unlock(self.tree.lock_ptr()) };
+        // INVARIANT: The lock is held again. Each use of the state starts at the root, and no gap is known.
+        // SAFETY: `lock_ptr()` is a valid, initialized spinlock.
+        unsafe { bindings::spin_lock(self.tree.lock_ptr()) };
+    }
 }
 
 impl<E: Entry> Gaps for Guard<'_, E> {
@@ -367,12 +378,6 @@ impl<E: Entry> Gaps for Guard<'_, E> {
         if self.steps < MAX_STEPS {
             return;
         }
-        self.steps = 0;
-        self.gap = None;
-        // SAFETY: By the type invariants, the lock is held.
-        unsafe { bindings::spin_unlock(self.tree.lock_ptr()) };
-        // INVARIANT: The lock is held again. Each use of the state starts at the root, and no gap is known.
-        // SAFETY: `lock_ptr()` is a valid, initialized spinlock.
-        unsafe { bindings::spin_lock(self.tree.lock_ptr()) };
+        self.relock();
     }
 }

@@ -461,7 +461,7 @@ impl<T: Tlb> Space<T> {
             match self.publish_all(&mut table, base, members.clone(), areas, gfp, &mut sink) {
                 Ok(()) => return Ok(()),
                 Err(Miss::NoMemory) => return Err(ENOMEM),
-                // The lock was dropped for lack of memory, and the gap was taken meanwhile.
+                // The lock was dropped, and the gap of a member was taken meanwhile.
                 Err(Miss::NoRoom) => {}
             }
         }
@@ -479,6 +479,9 @@ impl<T: Tlb> Space<T> {
         sink: &mut impl FnMut(usize, AreaPtr),
     ) -> Result<(), Miss> {
         for (index, member) in members.clone().enumerate() {
+            // One entry each time the lock is held. If another request takes the gap of a member meanwhile, the
+            // search is made again.
+            table.relock();
             let published = match (member.at(base), areas.pop()) {
                 (Some(span), Some(area)) => self.publish_at(table, span, area, gfp),
                 _ => Err(Miss::NoRoom),

@@ -138,6 +138,11 @@ impl TableGuard<'_> {
         self.0.nomem(gfp)
     }
 
+    /// Releases the lock and takes it again, see [`maple::Guard::relock`].
+    pub(crate) fn relock(&mut self) {
+        self.0.relock();
+    }
+
     /// Returns the lowest reserved range that ends above `addr`, and its use.
     pub(crate) fn entry_from(&mut self, addr: usize) -> Option<(Span, Entry)> {
         let (span, slot) = self.0.entry_from(addr)?;

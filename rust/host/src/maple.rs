@@ -23,8 +23,15 @@ use kernel::{
     }, // //
 };
 use std::{
-    cell::Cell,
-    collections::BTreeMap, //
+    cell::{
+        Cell,
+        RefCell, //
+    },
+    collections::BTreeMap,
+    ops::{
+        Deref,
+        DerefMut, //
+    }, //
 };
 
 /// # Safety
@@ -54,12 +61,50 @@ type Map = BTreeMap<usize, (usize, Raw)>;
 std::thread_local! {
     /// Number of searches for a gap of a size that this thread has made.
     pub(crate) static SEARCHES: Cell<usize> = const { Cell::new(0) };
+    /// What others do, one after the other, each time this thread has released a lock to take it again.
+    pub(crate) static MEANWHILE: RefCell<Vec<Box<dyn FnOnce()>>> = const { RefCell::new(Vec::new()) };
 }
 
 struct Inner {
     map: Map,
     /// The gaps between all entries.
     gaps: FreeRuns,
+}
+
+fn take(mutex: &Mutex<Inner>) -> MutexGuard<'_, Inner> {
+    mutex.lock().expect("no test panics with the lock held")
+}
+
+/// The lock of a tree, which can be released for a moment.
+struct Held<'tree> {
+    mutex: &'tree Mutex<Inner>,
+    /// [`None`] only while it is released.
+    guard: Option<MutexGuard<'tree, Inner>>,
+}
+
+impl Held<'_> {
+    fn relock(&mut self) {
+        self.guard = None;
+        let next = MEANWHILE.with_borrow_mut(Vec::pop);
+        if let Some(others) = next {
+            others();
+        }
+        self.guard = Some(take(self.mutex));
+    }
+}
+
+impl Deref for Held<'_> {
+    type Target = Inner;
+
+    fn deref(&self) -> &Inner {
+        self.guard.as_ref().expect("held")
+    }
+}
+
+impl DerefMut for Held<'_> {
+    fn deref_mut(&mut self) -> &mut Inner {
+        self.guard.as_mut().expect("held")
+    }
 }
 
 pub(crate) struct Tree<E: Entry> {
@@ -92,10 +137,10 @@ impl<E: Entry> Tree<E> {
 
     pub(crate) fn lock(&self) -> Guard<'_, E> {
         Guard {
-            inner: self
-                .inner
-                .lock()
-                .expect("no test panics with the lock held"),
+            inner: Held {
+                mutex: &self.inner,
+                guard: Some(take(&self.inner)),
+            },
             gap: None,
             memory: false,
             nomem: false,
@@ -119,7 +164,7 @@ impl<E: Entry> Tree<E> {
 }
 
 pub(crate) struct Guard<'tree, E: Entry> {
-    inner: MutexGuard<'tree, Inner>,
+    inner: Held<'tree>,
     gap: Option<Span>,
     /// `nomem()` has allocated for one store.
     memory: bool,
@@ -181,6 +226,11 @@ impl<E: Entry> Guard<'_, E> {
         let retry = self.nomem && (gfp.as_raw() == bindings::GFP_KERNEL || !fault::strikes());
         self.memory = retry;
         retry
+    }
+
+    pub(crate) fn relock(&mut self) {
+        self.gap = None;
+        self.inner.relock();
     }
 }
 

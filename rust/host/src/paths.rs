@@ -13,6 +13,7 @@ use crate::{
         Gaps,
         Member, //
     },
+    maple::MEANWHILE,
     mm::{
         self,
         Gfp,
@@ -564,6 +565,40 @@ fn a_failed_allocation_under_a_lock_is_repeated_without_it() {
     let (without, with) = blocks.split_at(blocks.len() - 2);
     assert!(without.iter().all(|&live| live == 0));
     assert_eq!(with, [1, 1]);
+}
+
+/// The tree lock is released before each member. If another request takes the gap of a member meanwhile, those that
+/// are reserved are given back, and the search is made again.
+#[test]
+fn members_are_searched_for_again_if_a_gap_is_taken() {
+    let home = Span::with_size(64 << 20, 16 * PAGE_SIZE).expect("not empty");
+    let log = FlushLog::new().expect("memory");
+    let space: &Space<FlushLog> = Box::leak(Box::new(Space::new(home, log).expect("memory")));
+    let members = [0, 3, 5].map(|page| Member {
+        offset: page * PAGE_SIZE,
+        size: PAGE_SIZE,
+    });
+    // The highest base is that of page 10.
+    let take = |page: usize| -> Box<dyn FnOnce()> {
+        Box::new(move || {
+            let mut other = request(space, PAGE_SIZE);
+            other.window =
+                Span::with_size(home.first() + page * PAGE_SIZE, PAGE_SIZE).expect("a page");
+            assert!(space.alloc(&other).is_ok());
+        })
+    };
+    // Called from the last to the first: before the first member nothing happens, before the second one its page is
+    // taken, and in the second attempt (at page 9) before the third one.
+    let nothing = || -> Box<dyn FnOnce()> { Box::new(|| ()) };
+    let mut meanwhile = vec![nothing(), take(13), nothing(), nothing(), take(14)];
+    meanwhile.reverse();
+    MEANWHILE.set(meanwhile);
+    let result =
+        space.alloc_congruent(home, members.into_iter(), PAGE_SIZE, Gfp::KERNEL, |_, _| ());
+    assert!(result.is_ok());
+    assert!(MEANWHILE.take().is_empty());
+    assert_eq!(space.validate().expect("sound").busy, 5);
+    free_everything(space);
 }
 
 /// The drain returns all cached ranges to the tree, except the one whose erase has no memory.
