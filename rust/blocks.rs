@@ -516,22 +516,20 @@ impl Blocks {
     ) -> Option<(usize, AreaPtr)> {
         let band = small.band();
         let former = cpus.of(seat).former.get(band)?;
-        // Others may have taken it since, or it was freed.
-        former.retain(|index| {
-            let maps = self.dir.maps(index);
-            maps.is_some_and(|(maps, bit)| maps.partial.get(band).is_some_and(|map| map.has(bit)))
-        });
         let rcu = Guard::new();
         let (mut from, mut tries) = (0, 0);
         while tries < MAX_REFILL_TRIES {
             let index = former.lowest(from)?;
             from = index.saturating_add(1);
-            let Some(block) = self.dir.block(index, &rcu) else {
+            let maps = self.dir.maps(index);
+            let is_partial = maps
+                .is_some_and(|(maps, bit)| maps.partial.get(band).is_some_and(|map| map.has(bit)));
+            let block = self.dir.block(index, &rcu).filter(|_| is_partial);
+            // Others may have taken it since, or it was freed.
+            let Some(block) = block.filter(|block| block.owner().0 == seat) else {
+                former.forget(index);
                 continue;
             };
-            if block.owner().0 != seat {
-                continue;
-            }
             match block.alloc_in_pool(small, attributes) {
                 Tried::Found(area) => {
                     self.take_into_use(pool, band, index);
@@ -691,7 +689,7 @@ impl Blocks {
         let (Some(current), Some(former)) = (cpu.current.get(band), cpu.former.get(band)) else {
             return;
         };
-        former.retain(|other| other != index);
+        former.forget(index);
         let rcu = Guard::new();
         if let Some(block) = self.dir.block(index, &rcu) {
             block.set_owner(seat, pool.epoch);

@@ -59,16 +59,16 @@ impl Former {
         blocks.filter(|&index| index >= from).min()
     }
 
-    /// Forgets the blocks for which `keep` is false.
-    pub(crate) fn retain(&self, keep: impl Fn(usize) -> bool) {
-        let len = self.len.load(Relaxed);
-        self.len.store(0, Relaxed);
-        for block in self.blocks.iter().take(len) {
-            let index = block.load(Relaxed);
-            if keep(index) {
-                // To this place or one before it.
-                self.push(index);
-            }
+    /// Forgets a block.
+    pub(crate) fn forget(&self, index: usize) {
+        let Some(last) = self.len.load(Relaxed).checked_sub(1) else {
+            return;
+        };
+        let mut blocks = self.blocks.iter().take(last.wrapping_add(1));
+        let found = blocks.find(|block| block.load(Relaxed) == index);
+        if let (Some(found), Some(end)) = (found, self.blocks.get(last)) {
+            found.store(end.load(Relaxed), Relaxed);
+            self.len.store(last, Relaxed);
         }
     }
 }
