@@ -278,6 +278,11 @@ impl Block {
         self.owner.since.store(epoch, Relaxed);
     }
 
+    /// Notes that it became a current block so long ago that it is idle. With the pool lock held.
+    pub(crate) fn disown(&self) {
+        self.owner.since.store(0, Relaxed);
+    }
+
     /// [`Block::alloc`] for a block in the pool, with the pool lock held. [`None`] at once if the block had no
     /// room for as many units, and [`Block::note_room`] was not called since.
     pub(crate) fn alloc_in_pool(&self, small: Small, attributes: &Attributes) -> Tried {

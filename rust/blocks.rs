@@ -69,7 +69,10 @@ use crate::{
         PAGE_SIZE, //
     }, //
 };
-use core::cmp::Ordering;
+use core::{
+    cmp::Ordering,
+    ops::Range, //
+};
 use kernel::{
     alloc::Flags,
     prelude::*,
@@ -272,6 +275,8 @@ pub(crate) struct Room(usize);
 #[must_use = "pages that are not freed leak"]
 pub(crate) struct Snapshot {
     units: usize,
+    /// The slots of the parts of the directory in which it has found dirty blocks, and perhaps others between.
+    slots: Range<usize>,
 }
 
 impl Snapshot {
@@ -316,7 +321,8 @@ impl Blocks {
             bytes: 0,
             coarse_bytes: 0,
             has_refused: false,
-            epoch: IDLE_EPOCHS,
+            // So that epoch 0 is long ago.
+            epoch: IDLE_EPOCHS + 1,
             idle_taken: 0,
         };
         let cpus = mm::cpu_count();
@@ -667,8 +673,14 @@ impl Blocks {
             if !partial.has(bit) && block.is_useful() {
                 partial.set_bit(bit);
                 pool.change(band, |band| band.partial = band.partial.saturating_add(1));
-                if let Some(former) = cpus.of(block.owner().0).former.get(band) {
-                    former.push(index);
+                let owner = cpus.of(block.owner().0);
+                if !owner
+                    .former
+                    .get(band)
+                    .is_some_and(|former| former.push(index))
+                {
+                    // It has many others: the CPU that comes first may take this one.
+                    block.disown();
                 }
                 self.note_room();
             }
@@ -939,8 +951,8 @@ impl Blocks {
         if self.lazy.load(Relaxed) != 0 {
             self.lazy.store(0, Relaxed);
         }
-        let (blocks, mut units) = self.take_dirty(plan, |_, _| {});
-        if blocks > 0 && units < UNITS {
+        let (mut units, slots) = self.take_dirty(plan, 0..usize::MAX, |_, _| {});
+        if !slots.is_empty() && units < UNITS {
             // The bits of blocks in use stay set through large purges: CPUs that retire areas read them, and
             // need not fetch their cache line again. A small purge clears those of unused blocks, so that the
             // next one need not look at them. A full barrier is between clearing a bit and looking again, see
@@ -950,7 +962,8 @@ impl Blocks {
                     maps.dirty.remove_and_fence(bit);
                 }
             };
-            units = units.wrapping_add(self.take_dirty(plan, clear).1);
+            let (more, _) = self.take_dirty(plan, slots.clone(), clear);
+            units = units.wrapping_add(more);
         }
         if units > 0 {
             // About: an area is counted after it was retired, and the count of a CPU may go back.
@@ -958,18 +971,27 @@ impl Blocks {
             let before = self.retired.xchg(retired, Relaxed);
             plan.count(retired.wrapping_sub(before).clamp(1, units));
         }
-        Snapshot { units }
+        Snapshot { units, slots }
     }
 
-    /// Takes the lazy pages of all blocks whose dirty bit is set, and adds them to `plan`. Calls `before`
-    /// with the maps and the bit of each block first. Returns at how many blocks it looked, and how many units
-    /// it took.
-    fn take_dirty(&self, plan: &mut Plan, before: impl Fn(&Maps, usize)) -> (usize, usize) {
-        let (mut blocks, mut units) = (0_usize, 0_usize);
-        for (_, first, maps) in self.dir.all_maps() {
+    /// Takes the lazy pages of the blocks in `slots` whose dirty bit is set, and adds them to `plan`. Calls
+    /// `before` with the maps and the bit of each block first. Returns how many units it took, and the slots
+    /// with such blocks.
+    fn take_dirty(
+        &self,
+        plan: &mut Plan,
+        slots: Range<usize>,
+        before: impl Fn(&Maps, usize),
+    ) -> (usize, Range<usize>) {
+        let mut units = 0_usize;
+        let mut found = 0..0;
+        for (slot, first, maps) in self.dir.maps_in(slots) {
             for bit in bits::set_bits(&maps.dirty.words()) {
+                if found.is_empty() {
+                    found.start = slot;
+                }
+                found.end = slot.saturating_add(1);
                 before(maps, bit);
-                blocks = blocks.wrapping_add(1);
                 let rcu = Guard::new();
                 let block = self.dir.block(first.wrapping_add(bit), &rcu);
                 // What this purge has taken of the block already must not be lost.
@@ -984,12 +1006,12 @@ impl Blocks {
                 mm::cond_resched();
             }
         }
-        (blocks, units)
+        (units, found)
     }
 
     /// Releases the KASAN shadow of the pages of a snapshot, before they become free. Sleepable context.
-    pub(crate) fn release_shadow(&self, _snapshot: &Snapshot, _flush: &Flush, tlb: &impl Tlb) {
-        self.each_flushing(false, |_, block| {
+    pub(crate) fn release_shadow(&self, snapshot: &Snapshot, _flush: &Flush, tlb: &impl Tlb) {
+        self.each_flushing(snapshot, false, |_, block| {
             for (first, pages) in bits::runs(&block.flushing()) {
                 if let Some(span) = block.run(first, pages) {
                     tlb.release_shadow(span);
@@ -1000,7 +1022,7 @@ impl Blocks {
 
     /// Frees exactly the pages of a snapshot. Sleepable context.
     pub(crate) fn free(&self, cpus: &Cpus, snapshot: Snapshot, _flush: &Flush) {
-        self.each_flushing(true, |index, block| {
+        self.each_flushing(&snapshot, true, |index, block| {
             block.free_flushed();
             self.update(&mut self.pool.lock(), cpus, index);
         });
@@ -1010,10 +1032,9 @@ impl Blocks {
         }
     }
 
-    /// Calls `what` for each block with pages that the current purge has taken. If `done`, also ends their
-    /// purge.
-    fn each_flushing(&self, done: bool, what: impl Fn(usize, &Block)) {
-        for (_, first, maps) in self.dir.all_maps() {
+    /// Calls `what` for each block with pages of a snapshot. If `done`, also ends their purge.
+    fn each_flushing(&self, snapshot: &Snapshot, done: bool, what: impl Fn(usize, &Block)) {
+        for (_, first, maps) in self.dir.maps_in(snapshot.slots.clone()) {
             let flushing = if done {
                 maps.flushing.take()
             } else {

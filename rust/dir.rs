@@ -33,7 +33,10 @@ use crate::{
         PAGE_SIZE, //
     },
 };
-use core::ptr;
+use core::{
+    ops::Range,
+    ptr, //
+};
 use kernel::{
     alloc::Flags,
     prelude::*,
@@ -263,8 +266,17 @@ impl Directory {
 
     /// Returns the bitmaps of all parts, with the slot of the part and the block index of bit 0.
     pub(crate) fn all_maps(&self) -> impl DoubleEndedIterator<Item = (usize, usize, &Maps)> {
+        self.maps_in(0..usize::MAX)
+    }
+
+    /// Returns the bitmaps of the parts in `slots`, with the slot of the part and the block index of bit 0.
+    pub(crate) fn maps_in(
+        &self,
+        slots: Range<usize>,
+    ) -> impl DoubleEndedIterator<Item = (usize, usize, &Maps)> {
         // Relaxed: see `raise_slots_end()`.
-        (0..self.slots_end.load(Relaxed)).filter_map(|slot| {
+        let end = slots.end.min(self.slots_end.load(Relaxed));
+        (slots.start..end).filter_map(|slot| {
             let part = self.part_in(slot)?;
             Some((slot, part.number.checked_mul(FANOUT)?, &part.maps))
         })

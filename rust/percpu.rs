@@ -42,14 +42,16 @@ impl Former {
         }
     }
 
-    /// Remembers a block, if there is room.
-    pub(crate) fn push(&self, index: usize) {
+    /// Remembers a block, if there is room. Returns whether there is.
+    pub(crate) fn push(&self, index: usize) -> bool {
         // Relaxed, here and below: only under the lock.
         let len = self.len.load(Relaxed);
-        if let Some(slot) = self.blocks.get(len) {
+        let slot = self.blocks.get(len);
+        if let Some(slot) = slot {
             slot.store(index, Relaxed);
             self.len.store(len.wrapping_add(1), Relaxed);
         }
+        slot.is_some()
     }
 
     /// Returns the lowest block at or above `from`.
