@@ -22,7 +22,9 @@ ROOT_PACKAGES=(
 )
 ROOT_BACKPORTS=(rustc rust-src rustfmt rust-clippy cargo)
 ROOT_BACKPORTS_DEPS=("libstd-rust-*" linux-libc-dev)
+# Debian $ROOT_SUITE has 0.71.1, which libclang 22 makes mistakes with.
 BINDGEN_VERSION=0.72.1
+BINDGEN_SUITE=forky
 
 # root_hash: prints the hash of the recipe; another hash means another root.
 root_hash() {
@@ -173,10 +175,35 @@ root_mode() {
 	fi
 }
 
-# root_bindgen: builds bindgen into root.new. Its download and build folder stay in the cache until the root is complete.
+# root_other_suite DIR SUITE: prepares DIR for "CACHE=DIR root_apt", with the packages of another Debian suite.
+root_other_suite() {
+	local dir=$1 key=/usr/share/keyrings/debian-archive-keyring.gpg arch mirror
+	arch=$(dpkg --print-architecture) && mirror=$(root_mirror) || return 1
+	mkdir -p "$dir/apt/$arch/state/lists/partial" "$dir/apt/$arch/cache" "$dir/apt-archives/partial" || return 1
+	printf "deb [signed-by=$key] $mirror %s main\n" "$2" >"$dir/apt/sources.list" || return 1
+	: >"$dir/apt/preferences"
+	: >"$dir/apt/$arch/status"
+	CACHE=$dir root_apt "$arch" update
+}
+
+# root_bindgen_package DIR: takes bindgen from the package of $BINDGEN_SUITE, with DIR for its files. Fails if there is none, or if it
+# is of another version or does not run in root.new.
+root_bindgen_package() {
+	local new=$CACHE/root.new dir=$1
+	rm -rf "$dir"
+	root_other_suite "$dir" "$BINDGEN_SUITE" || return 1
+	(cd "$dir" && CACHE=$dir root_apt "$(dpkg --print-architecture)" download bindgen && dpkg-deb -x ./*.deb deb) || return 1
+	cp "$dir/deb/usr/bin/bindgen" "$new/opt/cargo/bin/bindgen" || return 1
+	[ "$(in_root_at "$new" bindgen --version)" = "bindgen $BINDGEN_VERSION" ]
+}
+
+# root_bindgen: puts bindgen into root.new: the package's, which takes seconds, or one built from source. Downloads and the build
+# folder stay in the cache until the root is complete.
 root_bindgen() {
 	local new=$CACHE/root.new
-	mkdir -p "$new/opt/cargo" "$CACHE/bindgen-build"
+	mkdir -p "$new/opt/cargo/bin" "$CACHE/bindgen-build"
+	! root_bindgen_package "$CACHE/bindgen-build/package" || return 0
+	rm -f "$new/opt/cargo/bin/bindgen"
 	ENTER_WRITABLE=1 in_root_at "$new" env CARGO_TARGET_DIR="$CACHE/bindgen-build" \
 		cargo install bindgen-cli --version "$BINDGEN_VERSION" --locked --root /opt/cargo
 }
@@ -236,7 +263,7 @@ prepare_root() {
 		die "packages could not be downloaded; the next run goes on where this one stopped"
 	step "toolchain root: unpack" "$CACHE/log/root-unpack.log" "${PART[@]}" root_unpack || die "the toolchain root could not be made"
 	step "toolchain root: bindgen $BINDGEN_VERSION" "$CACHE/log/root-bindgen.log" "${PART[@]}" root_bindgen ||
-		die "bindgen could not be built; the next run goes on where this one stopped"
+		die "bindgen could not be downloaded or built; the next run goes on where this one stopped"
 	root_hash >"$new/.vmap-rust-stamp"
 	rm -rf --one-file-system "$CACHE/root.old"
 	[ ! -e "$CACHE/root" ] || mv "$CACHE/root" "$CACHE/root.old"
