@@ -195,6 +195,12 @@ series_scratch() {
 	ln -sfnT "$REPO" "$tree/mm/vmap_rust"
 }
 
+# series_kernels: builds the last state, whole.
+series_kernels() {
+	result "kernel arm64 builds, all patches, option on" "$REPO/scripts/build" arm64
+	result "kernel arm64 builds, all patches, option off" "$REPO/scripts/build" arm64-off
+}
+
 # series_walk: all of the above; the last state is what scripts/build builds, whole.
 series_walk() {
 	local number=0 count patch before
@@ -205,8 +211,8 @@ series_walk() {
 	# Without the states there is nothing to build.
 	[ "$passed" -gt "$before" ] || return 0
 	result "git am gives the same files" series_git "$CACHE/check/state"
-	result "kernel arm64 builds, all patches, option on" "$REPO/scripts/build" arm64
-	result "kernel arm64 builds, all patches, option off" "$REPO/scripts/build" arm64-off
+	# Under one lock: between the two, another run would build another kernel.
+	with_lock series_kernels
 	count=$(series_list "$PATCHES" | wc -l)
 	series_scratch
 	while read -r patch; do
