@@ -40,6 +40,9 @@ u64 vmap_seed(struct kunit *test, struct rnd_state *rnd)
 }
 
 static struct kunit_case vmap_area_cases[] = {
+	KUNIT_CASE(vmap_node_cpus),
+	KUNIT_CASE(vmap_node_areas),
+
 	KUNIT_CASE(vmap_vmalloc_sizes),
 	KUNIT_CASE(vmap_vzalloc_zeroes),
 	KUNIT_CASE(vmap_vmap_pages),

@@ -48,6 +48,7 @@ struct vmap_win {
 
 /* ../rust/ffi.rs */
 bool vmap_rust_validate(void);
+const void *vmap_rust_cpu_memory(unsigned int cpu, unsigned int nth);
 
 /* vmap_area_kunit.c */
 u64 vmap_seed(struct kunit *test, struct rnd_state *rnd);
@@ -73,6 +74,10 @@ void vmap_fault_arm(unsigned int nth);
 unsigned int vmap_fault_left(void);
 bool vmap_fault_disarm(void);
 void vmap_fault_need(struct kunit *test);
+
+/* vmap_node_kunit.c */
+void vmap_node_cpus(struct kunit *test);
+void vmap_node_areas(struct kunit *test);
 
 /* vmap_map_kunit.c */
 void vmap_vmalloc_sizes(struct kunit *test);

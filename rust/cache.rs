@@ -25,7 +25,10 @@ use crate::{
         Cached, //
     },
     lock::Locked,
-    mm,
+    mm::{
+        self,
+        Node, //
+    },
     per_cpu::{
         CacheAligned,
         PerCpu, //
@@ -107,8 +110,8 @@ struct Lists {
 }
 
 impl Lists {
-    fn new() -> Result<Self> {
-        let mut lists = KVec::with_capacity(LISTS, GFP_NOWAIT)?;
+    fn new(node: Node) -> Result<Self> {
+        let mut lists = node.new_vec(LISTS, GFP_NOWAIT)?;
         for _ in 0..LISTS {
             let list = List {
                 pages: MIXED,
@@ -160,9 +163,10 @@ struct Part {
 }
 
 impl Part {
-    fn new(bit: usize) -> Result<Self> {
+    fn new(node: Node, bit: usize) -> Result<Self> {
+        let lists = Lists::new(node)?;
         Ok(Self {
-            lists: Locked::new(Lists::new()?, c"vmap_rust cache", static_lock_class!())?,
+            lists: Locked::new_on(node, lists, c"vmap_rust cache", static_lock_class!())?,
             len: Atomic::new(0),
             bit,
         })
@@ -287,8 +291,8 @@ impl RangeCache {
     /// Creates an empty cache for `cpus` CPUs.
     fn for_cpus(cpus: usize) -> Result<Self> {
         let mut bit = 1_usize;
-        let parts = PerCpu::with_len(cpus.min(MAX_PARTS), || {
-            let part = Part::new(bit);
+        let parts = PerCpu::with_len(cpus.min(MAX_PARTS), |node| {
+            let part = Part::new(node, bit);
             bit = bit.wrapping_shl(1);
             part
         })?;
@@ -296,6 +300,17 @@ impl RangeCache {
             parts,
             summary: CacheAligned::new([const { Atomic::new(0) }; GROUPS + 1]),
         })
+    }
+
+    /// Returns the memory of the part of CPU `cpu`; [`None`] if several CPUs share it and another one is the
+    /// first of them. Spins.
+    #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+    pub(crate) fn memory_of_cpu(&self, cpu: usize) -> Option<[*const c_void; 3]> {
+        let part = (self.parts.index(cpu) == cpu).then(|| self.parts.get(cpu))?;
+        let lists = part.lists.lock();
+        let vector = lists.lists.as_ptr();
+        let lists = core::ptr::from_ref(&*lists).cast();
+        Some([core::ptr::from_ref(part).cast(), lists, vector.cast()])
     }
 
     /// Returns the number of ranges. Reads a count of each part.

@@ -350,3 +350,20 @@ unsafe extern "C" fn drain(nr: usize) -> usize {
 pub(crate) unsafe extern "C" fn validate() -> bool {
     running().is_none_or(|space| space.space().validate().is_ok())
 }
+
+/// Returns the address of allocation `nth` for CPU `cpu`, counted from 0. Null behind the last one, or if this
+/// allocator is not in use.
+///
+/// Takes spinlocks. For KUnit: C header kunit/vmap_area_kunit.h.
+///
+/// # Safety
+///
+/// None: it is unsafe because all functions for C are.
+#[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+#[export_name = "vmap_rust_cpu_memory"]
+pub(crate) unsafe extern "C" fn cpu_memory(cpu: c_uint, nth: c_uint) -> *const c_void {
+    // CAST: A `u32` fits in a `usize` on all platforms of Linux.
+    let (cpu, nth) = (cpu as usize, nth as usize);
+    let memory = running().and_then(|space| space.space().memory_of_cpu(cpu).nth(nth));
+    memory.unwrap_or(ptr::null())
+}

@@ -4,6 +4,7 @@
 //!
 //! C header: [`include/linux/rcupdate.h`](srctree/include/linux/rcupdate.h)
 
+use crate::mm;
 use core::{
     mem::ManuallyDrop,
     ops::{
@@ -38,13 +39,13 @@ pub(crate) struct GraceBox<T>(NonNull<Node<T>>);
 unsafe impl<T: Send> Send for GraceBox<T> {}
 
 impl<T: Send + Sync> GraceBox<T> {
-    /// Puts `value` into a box. Sleeps if `flags` allow it.
+    /// Puts `value` into a box on the node of the CPU on which this runs. Sleeps if `flags` allow it.
     pub(crate) fn new(value: T, flags: Flags) -> Result<Self> {
         let node = Node {
             head: Opaque::uninit(),
             value,
         };
-        let node = KBox::into_raw(KBox::new(node, flags)?);
+        let node = KBox::into_raw(mm::Node::here().new_box(node, flags)?);
         // INVARIANT: The pointer came from `KBox::into_raw()`.
         // SAFETY: The pointer of a box is not null.
         Ok(Self(unsafe { NonNull::new_unchecked(node) }))

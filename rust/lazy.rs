@@ -23,7 +23,10 @@ use crate::{
         Plan, //
     },
     lock::Locked,
-    mm,
+    mm::{
+        self,
+        Node, //
+    },
     per_cpu::{
         CacheAligned,
         PerCpu, //
@@ -79,14 +82,14 @@ struct Part {
 }
 
 impl Part {
-    fn new() -> Result<Self> {
+    fn new(node: Node) -> Result<Self> {
         let lists = Lists {
             areas: AreaList::new(),
             cover: None,
             flushing: AreaList::new(),
         };
         Ok(Self {
-            lists: Locked::new(lists, c"vmap_rust lazy", static_lock_class!())?,
+            lists: Locked::new_on(node, lists, c"vmap_rust lazy", static_lock_class!())?,
             len: Atomic::new(0),
             uncounted: Atomic::new(0),
         })
@@ -205,6 +208,15 @@ impl LazySet {
             lists.flushing.append(taken);
         }
         Snapshot { areas }
+    }
+
+    /// Returns the memory of the part of CPU `cpu`; [`None`] if several CPUs share it and another one is the
+    /// first of them. Spins.
+    #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+    pub(crate) fn memory_of_cpu(&self, cpu: usize) -> Option<[*const c_void; 2]> {
+        let part = (self.parts.index(cpu) == cpu).then(|| self.parts.get(cpu))?;
+        let lists = core::ptr::from_ref(&*part.lists.lock()).cast();
+        Some([core::ptr::from_ref(part).cast(), lists])
     }
 
     /// Returns the number of parts.

@@ -5,7 +5,10 @@
 //! A kernel lock must not move. The box lets modules without unsafe code keep locks in vectors without
 //! pinning. On the build host a mutex has this interface.
 
-use crate::per_cpu::CacheAligned;
+use crate::{
+    mm::Node,
+    per_cpu::CacheAligned, //
+};
 use kernel::{
     prelude::*,
     sync::{
@@ -36,13 +39,21 @@ impl<T> Locked<T> {
         name: &'static CStr,
         key: Pin<&'static LockClassKey>,
     ) -> Result<Self> {
-        Ok(Self(KBox::pin_init(
-            pin_init!(Aligned {
-                lock <- SpinLock::new(value, name, key),
-                _align: CacheAligned::new(()),
-            }),
-            GFP_NOWAIT,
-        )?))
+        Self::new_on(Node::ANY, value, name, key)
+    }
+
+    /// Puts `value` under a new lock of class `key`, on `node`.
+    pub(crate) fn new_on(
+        node: Node,
+        value: T,
+        name: &'static CStr,
+        key: Pin<&'static LockClassKey>,
+    ) -> Result<Self> {
+        let memory = node.new_uninit(GFP_NOWAIT)?;
+        Ok(Self(memory.write_pin_init(pin_init!(Aligned {
+            lock <- SpinLock::new(value, name, key),
+            _align: CacheAligned::new(()),
+        }))?))
     }
 
     /// Takes the lock. Spins; any context that may take spinlocks.

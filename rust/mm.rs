@@ -5,14 +5,21 @@
 //! C header: [`include/linux/vmap_area_ops.h`](srctree/include/linux/vmap_area_ops.h)
 
 use crate::range::Span;
-use kernel::{
-    alloc,
-    bindings,
-    str::CStrExt as _, //
+use core::{
+    alloc::Layout,
+    mem::MaybeUninit, //
 };
-
-#[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
-use kernel::prelude::*;
+use kernel::{
+    alloc::{
+        self,
+        allocator::Kmalloc,
+        Allocator,
+        Flags,
+        NumaNode, //
+    },
+    bindings,
+    prelude::*, //
+};
 
 /// Allocation flags from C.
 #[derive(Clone, Copy)]
@@ -133,6 +140,54 @@ pub(crate) fn cpu_hint() -> usize {
 pub(crate) fn cpu_count() -> usize {
     // CAST: A `u32` fits in a `usize` on all platforms of Linux.
     (kernel::cpu::nr_cpu_ids() as usize).max(1)
+}
+
+/// A NUMA node, as a preference: memory comes from another node if this one has none.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) struct Node(NumaNode);
+
+impl Node {
+    /// No preference.
+    pub(crate) const ANY: Self = Self(NumaNode::NO_NODE);
+
+    /// Returns the node of CPU `cpu`, or [`Node::ANY`] if there is no such CPU.
+    pub(crate) fn of_cpu(cpu: usize) -> Self {
+        if !cfg!(CONFIG_NUMA) {
+            return Self::ANY;
+        }
+        let cpu = u32::try_from(cpu).unwrap_or(u32::MAX);
+        // SAFETY: Any number is allowed, and `vmalloc_init()` has begun.
+        let node = unsafe { bindings::vmap_area_cpu_node(cpu) };
+        NumaNode::new(node).map_or(Self::ANY, Self)
+    }
+
+    /// Returns the node of the CPU on which this runs: a hint, since the task may move to another CPU at once.
+    pub(crate) fn here() -> Self {
+        Self::of_cpu(cpu_hint())
+    }
+
+    /// Allocates a box whose value is not initialized. Sleeps if `flags` allow it.
+    pub(crate) fn new_uninit<T>(self, flags: Flags) -> Result<KBox<MaybeUninit<T>>> {
+        let memory = Kmalloc::alloc(Layout::new::<T>(), flags, self.0)?;
+        // SAFETY: The memory came from the allocator of `KBox` with the layout of `T`, nobody else has it, and it
+        // may be uninitialized. Without bytes, the pointer is dangling and aligned.
+        Ok(unsafe { KBox::from_raw(memory.cast().as_ptr()) })
+    }
+
+    /// Puts `value` into a box. Sleeps if `flags` allow it.
+    pub(crate) fn new_box<T>(self, value: T, flags: Flags) -> Result<KBox<T>> {
+        Ok(self.new_uninit(flags)?.write(value))
+    }
+
+    /// Creates an empty vector with room for `capacity` elements. Sleeps if `flags` allow it.
+    pub(crate) fn new_vec<T>(self, capacity: usize, flags: Flags) -> Result<KVec<T>> {
+        let layout = Layout::array::<T>(capacity).map_err(|_| ENOMEM)?;
+        let memory = Kmalloc::alloc(layout, flags, self.0)?;
+        // SAFETY: The memory came from the allocator of `KVec` with the layout of `capacity` elements, which is
+        // at most `isize::MAX` bytes, and nobody else has it. No element is initialized. Without bytes, the
+        // pointer is dangling and aligned, and the vector is empty.
+        Ok(unsafe { KVec::from_raw_parts(memory.cast().as_ptr(), 0, capacity) })
+    }
 }
 
 /// Reports an invalid request or state: each time with its values, once with a backtrace. The caller

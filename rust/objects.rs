@@ -13,6 +13,7 @@ use crate::area::{
     New,
     Seen, //
 };
+use crate::mm::Node;
 use crate::range::Span;
 use core::{
     cell::UnsafeCell,
@@ -60,13 +61,14 @@ pub(crate) struct Objects {
 }
 
 impl Objects {
-    /// Allocates `count` unused objects. Sleeps if `flags` allow it.
+    /// Allocates `count` unused objects on the node of the CPU on which this runs. Sleeps if `flags` allow it.
     pub(crate) fn new(count: usize, flags: Flags) -> Result<Self> {
+        let node = Node::here();
         let mut rest = count;
         let mut chunk = || -> Result<KVec<Memory>> {
             let count = rest.min(CHUNK);
             rest = rest.saturating_sub(count);
-            let mut chunk = KVec::with_capacity(count, flags)?;
+            let mut chunk = node.new_vec(count, flags)?;
             for _ in 0..count {
                 chunk.push(Memory(UnsafeCell::new([0; 4])), flags)?;
             }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A value for each CPU, on cache lines of its own.
+//! A value for each CPU, on cache lines of its own and on the NUMA node of the CPU.
 //!
 //! The CPU number is only a hint: a task that moves to another CPU after reading it uses the value of the
 //! old CPU. All users tolerate that, so preemption stays enabled, and a CPU that goes offline needs no
@@ -8,7 +8,10 @@
 //!
 //! The kernel's per-CPU allocator cannot serve these values: it takes its memory from this allocator.
 
-use crate::mm;
+use crate::mm::{
+    self,
+    Node, //
+};
 use core::ops::Deref;
 use kernel::prelude::*;
 
@@ -52,7 +55,8 @@ impl<T> Deref for CacheAligned<T> {
 
 /// One `T` for each possible CPU.
 ///
-/// With fewer values than CPUs, a CPU uses the value of its number modulo the number of values.
+/// With fewer values than CPUs, a CPU uses the value of its number modulo the number of values, which may be on
+/// another node.
 pub(crate) struct PerCpu<T> {
     /// The first value is apart, so that there always is one.
     first: KBox<CacheAligned<T>>,
@@ -60,19 +64,22 @@ pub(crate) struct PerCpu<T> {
 }
 
 impl<T> PerCpu<T> {
-    /// Creates a value for each possible CPU.
-    pub(crate) fn new(make: impl FnMut() -> Result<T>) -> Result<Self> {
+    /// Creates a value for each possible CPU. `make` allocates what the value points to on the given node.
+    pub(crate) fn new(make: impl FnMut(Node) -> Result<T>) -> Result<Self> {
         Self::with_len(mm::cpu_count(), make)
     }
 
     /// Creates `len` values, but at least one.
-    pub(crate) fn with_len(len: usize, mut make: impl FnMut() -> Result<T>) -> Result<Self> {
+    pub(crate) fn with_len(len: usize, mut make: impl FnMut(Node) -> Result<T>) -> Result<Self> {
         let count = len.saturating_sub(1);
-        let mut slot = || -> Result<_> { Ok(KBox::new(CacheAligned::new(make()?), GFP_NOWAIT)?) };
-        let first = slot()?;
+        let mut slot = |cpu| {
+            let node = Node::of_cpu(cpu);
+            node.new_box(CacheAligned::new(make(node)?), GFP_NOWAIT)
+        };
+        let first = slot(0)?;
         let mut others = KVec::with_capacity(count, GFP_NOWAIT)?;
-        for _ in 0..count {
-            others.push(slot()?, GFP_NOWAIT)?;
+        for cpu in 1..=count {
+            others.push(slot(cpu)?, GFP_NOWAIT)?;
         }
         Ok(Self { first, others })
     }
@@ -120,7 +127,7 @@ mod tests {
     /// Returns `len` values that are their own numbers.
     fn numbers(len: usize) -> Result<PerCpu<usize>> {
         let mut next = 0;
-        PerCpu::with_len(len, || {
+        PerCpu::with_len(len, |_| {
             next += 1;
             Ok(next - 1)
         })
@@ -160,7 +167,7 @@ mod tests {
 
     #[test]
     fn this_cpu_has_a_value() -> Result {
-        let values = PerCpu::new(|| Ok(1_usize))?;
+        let values = PerCpu::new(|_| Ok(1_usize))?;
         assert_eq!(values.len(), mm::cpu_count());
         assert_eq!(values.iter().sum::<usize>(), mm::cpu_count());
         assert_eq!(*values.here(), 1);

@@ -4,7 +4,10 @@
 
 use crate::{
     block::BANDS,
-    mm,
+    mm::{
+        self,
+        Node, //
+    },
     per_cpu::{
         CacheAligned,
         PerCpu, //
@@ -88,8 +91,8 @@ pub(crate) struct Cpu {
 }
 
 impl Cpu {
-    fn new() -> Result<Self> {
-        let mut former = KVec::with_capacity(BANDS, GFP_NOWAIT)?;
+    fn new(node: Node) -> Result<Self> {
+        let mut former = node.new_vec(BANDS, GFP_NOWAIT)?;
         for _ in 0..BANDS {
             former.push(Former::new(), GFP_NOWAIT)?;
         }

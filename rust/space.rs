@@ -222,6 +222,17 @@ impl<T: Tlb> Space<T> {
         })
     }
 
+    /// Returns the memory that was allocated for CPU `cpu` and no other.
+    #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+    pub(crate) fn memory_of_cpu(&self, cpu: usize) -> impl Iterator<Item = *const c_void> {
+        let state = self.cpus.of(cpu);
+        let former = state.former.as_ptr().cast();
+        let state = [core::ptr::from_ref(state).cast(), former];
+        let lazy = self.lazy.memory_of_cpu(cpu).into_iter().flatten();
+        let cache = self.cache.memory_of_cpu(cpu).into_iter().flatten();
+        Iterator::chain(state.into_iter(), Iterator::chain(lazy, cache))
+    }
+
     /// Reserves a range and makes it a busy area. Fails with `ENOMEM` without memory for metadata, with
     /// `EBUSY` without room. Sleeps only if the request's flags allow it.
     pub(crate) fn alloc(&self, req: &Request) -> Result<AreaPtr> {

@@ -76,10 +76,11 @@
 //! | `objects`, `table`, `pins` | area objects of a block, the index, pins | yes |
 //! | `area` | the area object, and its states as types | yes |
 //! | `flush` | what a purge flushes, and the proof that it was flushed | no |
-//! | `maple`, `mm` | bindings: maple tree, the rest of mm | yes |
+//! | `maple` | bindings: maple tree | yes |
 //! | `grace`, `lock` | bindings: RCU, spinlock | yes |
+//! | `per_cpu` | a value for each CPU, on cache lines of its own and on the node of the CPU | no |
+//! | `mm` | bindings: the rest of mm, and memory on a NUMA node | yes |
 //! | `bits`, `fit`, `range`, `stats` | shared bitmaps, searches for gaps, addresses, counters | no |
-//! | `per_cpu` | a value for each CPU, on cache lines of its own | no |
 //!
 //! A module uses only modules below it or in its row.
 //!

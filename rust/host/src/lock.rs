@@ -2,9 +2,12 @@
 
 //! Stand-in of `lock`: a mutex.
 
-use crate::cpu::{
-    Mutex,
-    MutexGuard, //
+use crate::{
+    cpu::{
+        Mutex,
+        MutexGuard, //
+    },
+    mm::Node, //
 };
 use kernel::{
     prelude::*,
@@ -18,6 +21,15 @@ pub(crate) struct Locked<T>(Mutex<T>);
 impl<T> Locked<T> {
     pub(crate) fn new(value: T, _: &'static CStr, _: Pin<&'static LockClassKey>) -> Result<Self> {
         Ok(Self(Mutex::new(value)))
+    }
+
+    pub(crate) fn new_on(
+        _: Node,
+        value: T,
+        name: &'static CStr,
+        key: Pin<&'static LockClassKey>,
+    ) -> Result<Self> {
+        Self::new(value, name, key)
     }
 
     pub(crate) fn lock(&self) -> LockGuard<'_, T> {

@@ -9,9 +9,48 @@ pub(crate) use crate::cpu::{
 };
 use crate::range::Span;
 use kernel::{
+    alloc::Flags,
     bindings,
-    fault, //
+    error::Result,
+    fault,
+    prelude::{
+        KBox,
+        KVec, //
+    }, //
 };
+use std::cell::Cell;
+
+std::thread_local! {
+    /// Number of CPUs of a node, if a test has set it.
+    static CPUS_PER_NODE: Cell<usize> = const { Cell::new(usize::MAX) };
+}
+
+/// Gives each node `cpus` CPUs, for this thread.
+pub(crate) fn set_cpus_per_node(cpus: usize) {
+    CPUS_PER_NODE.set(cpus);
+}
+
+/// A NUMA node. Memory has none.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Node(usize);
+
+impl Node {
+    pub(crate) fn of_cpu(cpu: usize) -> Self {
+        Self(cpu / CPUS_PER_NODE.get())
+    }
+
+    pub(crate) fn here() -> Self {
+        Self::of_cpu(cpu_hint())
+    }
+
+    pub(crate) fn new_box<T>(self, value: T, flags: Flags) -> Result<KBox<T>> {
+        KBox::new(value, flags)
+    }
+
+    pub(crate) fn new_vec<T>(self, capacity: usize, flags: Flags) -> Result<KVec<T>> {
+        KVec::with_capacity(capacity, flags)
+    }
+}
 
 #[derive(Clone, Copy)]
 pub(crate) struct Gfp(bindings::gfp_t);
