@@ -11,9 +11,9 @@
 //! still allocate from the block of its old CPU, which is harmless.
 //!
 //! A block in the pool still has an *owner*: the CPU whose current block it was. That CPU has the objects of
-//! the block in its caches, so it remembers the block and takes it again. Other CPUs take it only if it is
-//! *idle*, that is, if it became current more than [`IDLE_EPOCHS`] representative purges ago, or if there is
-//! no room for a new block.
+//! the block in its caches, so it remembers the block and takes it again. Other CPUs of its NUMA node take it
+//! only if it is *idle*, that is, if it became current more than [`IDLE_EPOCHS`] representative purges ago.
+//! If there is no room for a new block, any CPU takes it.
 //!
 //! Blocks take at most a quarter of the space, and each CPU needs several. If there are too many CPUs for
 //! that, a group of CPUs shares its current blocks: those of the first CPU of the group. When the limit is
@@ -57,6 +57,7 @@ use crate::{
     lock::Locked,
     mm::{
         self,
+        Node,
         Tlb, //
     },
     per_cpu::CacheAligned,
@@ -102,7 +103,7 @@ const MAX_LOOKS: usize = 16;
 
 /// A block that became current more than this many epochs ago is idle. An epoch ends with a representative
 /// purge.
-const IDLE_EPOCHS: usize = 8;
+pub(crate) const IDLE_EPOCHS: usize = 8;
 
 /// Maximum number of lazy pages in a per-CPU count. With as many, CPUs add to the common count so rarely that its
 /// cache line hardly ever moves.
@@ -164,7 +165,7 @@ type Position = (usize, usize);
 /// Which blocks of the pool a search may take.
 #[derive(Clone, Copy)]
 enum Whose {
-    /// Those of CPU `.0`, and those that their owner has not used since before epoch `.1`.
+    /// Those of CPU `.0`, and those of its NUMA node that their owner has not used since before epoch `.1`.
     OwnOrIdle(usize, usize),
     Anyones,
 }
@@ -180,7 +181,7 @@ impl Whose {
             Self::Anyones => true,
             Self::OwnOrIdle(cpu, before) => {
                 let (owner, since) = block.owner();
-                owner == cpu || since < before
+                owner == cpu || since < before && Node::of_cpu(owner) == Node::of_cpu(cpu)
             }
         }
     }

@@ -21,8 +21,10 @@ use crate::{
     blocks::{
         BlockCensus,
         Blocks,
-        Room, //
+        Room,
+        IDLE_EPOCHS, //
     },
+    cpu,
     flush::Plan,
     grace::{
         GraceBox,
@@ -552,6 +554,36 @@ fn the_number_of_purged_areas_is_at_most_that_of_their_units() {
         pool.blocks.free(&pool.cpus, snapshot, &flush);
         assert!(pool.alloc(1));
     }
+    pool.empty_all(0..1);
+}
+
+/// CPUs take idle blocks of their NUMA node, and those of another only for lack of room for a new one.
+#[test]
+fn idle_blocks_stay_on_their_node() {
+    const CPUS: usize = 4;
+    mm::set_cpus_per_node(CPUS / 2);
+    cpu::be_on(1, CPUS);
+    let pool = Pool::new(100);
+    pool.add(&pool.cpus, 0, 1);
+    pool.blocks.return_current(&pool.cpus);
+    // Not yet idle: not even for the other CPU of the node.
+    cpu::be_on(0, CPUS);
+    assert!(!pool.refill(1));
+    for _ in 0..=IDLE_EPOCHS {
+        pool.blocks.end_purge(true);
+    }
+    for other in [2, 3] {
+        cpu::be_on(other, CPUS);
+        assert!(!pool.refill(1), "CPU {other} took a block of another node");
+    }
+    cpu::be_on(0, CPUS);
+    assert!(pool.refill(1));
+    pool.blocks.return_current(&pool.cpus);
+    cpu::be_on(3, CPUS);
+    let (small, none) = (pool.small(1), &Attributes::NONE);
+    assert!(!pool.refill(1));
+    let area = pool.blocks.take_anyones(&pool.cpus, small, none, None);
+    assert!(area.is_some());
     pool.empty_all(0..1);
 }
 
