@@ -19,7 +19,7 @@ sys.path.insert(0, os.path.join(HERE, "cachelines"))
 
 import plan as plans
 from cases import CASES
-from image import ACQUIRE, BARRIER, Bad, EXCLUSIVE_LOAD, Image, RELEASE, RMW, instruction_class
+from image import ACQUIRE, BARRIER, Bad, EXCLUSIVE_LOAD, Image, PREFETCH, RELEASE, RMW, instruction_class
 from kernel import Slab
 from machine import Machine, load_model
 from names import short
@@ -33,7 +33,7 @@ SECTIONS {
 }
 """
 REAL = {"count_together", "count_apart", "count_percpu", "read_total", "add_total", "_raw_spin_lock", "_raw_spin_unlock", "locked",
-        "call_stub", "call_forbidden", "zero_lines"}
+        "call_stub", "call_forbidden", "zero_lines", "prefetch_total"}
 FOLDER = tempfile.TemporaryDirectory()
 
 
@@ -182,6 +182,17 @@ class Planted(unittest.TestCase):
         counts = self.count("add_total")
         self.assertEqual((counts.rmw, counts.read_misses, counts.write_misses, counts.barriers), (100, 0, 100, 100))
 
+    def test_prefetch(self):
+        """A prefetch for writing is a write miss, and then neither the read nor the write is one. Alone, it writes nothing."""
+        counts = self.count("prefetch_total")
+        self.assertEqual((counts.read_misses, counts.write_misses, counts.written), (0, 100, 0))
+        machine = self.machine()
+        for number in range(100):
+            for name in ("prefetch_total", "read_total", "add_total"):
+                machine.call(number % 2, 1, IMAGE.address(name))
+        counts = machine.emulator.counts()[1]
+        self.assertEqual((counts.read_misses, counts.write_misses, counts.written), (0, 100, 100))
+
     def test_lock(self):
         """A lock that all CPUs take moves with each operation."""
         counts = self.count("locked", 128, 8)
@@ -238,7 +249,8 @@ class Parts(unittest.TestCase):
     """Instructions, names, slab and plans."""
 
     INSTRUCTIONS = (
-        ("ldr x0, [x1]", 0), ("str x0, [x1]", 0), ("ldp x0, x1, [x2]", 0), ("stp x0, x1, [x2, #16]!", 0), ("prfm pstl1strm, [x0]", 0),
+        ("ldr x0, [x1]", 0), ("str x0, [x1]", 0), ("ldp x0, x1, [x2]", 0), ("stp x0, x1, [x2, #16]!", 0), ("prfm pstl1strm, [x0]", PREFETCH),
+        ("prfm pstl1keep, [sp, #64]", PREFETCH), ("prfm pldl1keep, [x0]", 0),
         ("ldr x0, [x1, x2]", 0), ("isb", 0), ("add x0, x1, x2", 0), ("ldxr x0, [x1]", EXCLUSIVE_LOAD), ("ldaxrb w0, [x1]", EXCLUSIVE_LOAD | ACQUIRE),
         ("ldxp x0, x2, [x1]", EXCLUSIVE_LOAD), ("stxr w0, x1, [x2]", RMW), ("stlxr w0, w1, [x2]", RMW | RELEASE), ("stxp w0, x1, x3, [x2]", RMW),
         ("ldar x0, [x1]", ACQUIRE), ("stlr x0, [x1]", RELEASE), ("stlrb w0, [x1]", RELEASE), ("ldapr x0, [x1]", ACQUIRE),

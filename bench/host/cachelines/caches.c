@@ -99,6 +99,16 @@ EXPORT void model_access(unsigned int cpu, uint64_t addr, uint64_t size, bool is
 	}
 }
 
+/* @cpu fetches a line for writing, and does not write yet. */
+EXPORT void model_prefetch(unsigned int cpu, uint64_t addr)
+{
+	struct line *l = line_of(addr);
+
+	m.cpu = cpu;
+	if (l)
+		access_line(l, addr, true);
+}
+
 /* Allocates the lines of the memory that was added. */
 EXPORT int model_start(void)
 {

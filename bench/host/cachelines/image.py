@@ -12,7 +12,7 @@ from elftools.elf.elffile import ELFFile
 from kept import kept
 
 # Bits of a class, as in model.h.
-RMW, BARRIER, ACQUIRE, RELEASE, EXCLUSIVE_LOAD, LOCK, UNLOCK, STUB = 1, 2, 4, 8, 16, 32, 64, 128
+RMW, BARRIER, ACQUIRE, RELEASE, EXCLUSIVE_LOAD, LOCK, UNLOCK, STUB, PREFETCH = 1, 2, 4, 8, 16, 32, 64, 128, 256
 
 NOP = 0xD503201F
 RET = 0xD65F03C0
@@ -43,6 +43,8 @@ def instruction_class(word):
         return RMW | ACQUIRE * (word >> 23 & 1) | RELEASE * (word >> 22 & 1)
     if word & 0xFFFFF0FF in (0xD50330BF, 0xD503309F):  # DMB, DSB
         return BARRIER
+    if word & 0xFFC00018 == 0xF9800010:  # PRFM PST*, [Xn, #offset]
+        return PREFETCH
     return 0
 
 

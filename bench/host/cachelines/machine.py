@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """CPUs that execute functions of a kernel image, one after the other, with the model of their caches."""
 
+import array
 import collections
 import ctypes
 import re
@@ -61,8 +62,9 @@ def load_model(path):
 
 
 def registers():
-    """Return the numbers of the registers that model.c sets: X0 to X8, then X9 to X12."""
-    return (ctypes.c_int * 13)(*(arm64.UC_ARM64_REG_X0 + number for number in range(13)))
+    """Return the numbers of the registers X0 to X30 and SP. The model sets X0 to X8, then X9 to X12."""
+    return (ctypes.c_int * 32)(*(arm64.UC_ARM64_REG_X0 + number for number in range(29)), arm64.UC_ARM64_REG_X29, arm64.UC_ARM64_REG_X30,
+                               arm64.UC_ARM64_REG_SP)
 
 
 class Emulator:
@@ -72,7 +74,7 @@ class Emulator:
         self.model = model
         self.uc = unicorn.Uc(unicorn.UC_ARCH_ARM64, unicorn.UC_MODE_ARM)
         self.uc.ctl_set_cpu_model(arm64.UC_CPU_ARM64_A72)
-        self.classes = bytes(classes)
+        self.classes = classes.tobytes()
         self.uc.mem_map(ENTRY, PAGE)
         self.uc.mem_write(ENTRY, struct.pack(f"<{len(TRAMPOLINE)}I", *TRAMPOLINE))
         self.uc.mem_write(ENTRY + 64, struct.pack(f"<{len(SET_TCR)}I", *SET_TCR))
@@ -81,7 +83,7 @@ class Emulator:
         self._exit = ENTRY + 4 * (len(TRAMPOLINE) - 1)
         self._regs = registers()
         self._stub = STUB_CALL(stub)
-        if model.model_init(line.bit_length() - 1, text, len(self.classes), self.classes, ENTRY, self._exit, self._regs, self._stub):
+        if model.model_init(line.bit_length() - 1, text, len(classes), self.classes, ENTRY, self._exit, self._regs, self._stub):
             raise Bad("no memory for the model")
         self._result = ctypes.c_uint64()
         self._handle = self.uc._uch  # pylint: disable=protected-access
@@ -143,7 +145,7 @@ class Machine:
         return [(self.image.address(low), self.image.address(high)) for low, high in (("_stext", "_etext"), ("_sinittext", "_einittext"))]
 
     def _classes(self):
-        classes = bytearray((self._texts()[-1][1] - self.text) // 4)
+        classes = array.array("H", bytes(2 * ((self._texts()[-1][1] - self.text) // 4)))
         for address, size in self._real.items():
             first = (address - self.text) // 4
             for index, word in enumerate(self.image.words(address, address + (size & ~3))):

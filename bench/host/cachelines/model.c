@@ -20,10 +20,10 @@ enum { UC_MEM_READ = 16, UC_MEM_WRITE = 17 };
 struct model m;
 
 /*
- * Starts a model without lines. @regs: numbers of X0 to X12. @stub: called for a function
+ * Starts a model without lines. @regs: numbers of X0 to X30 and SP. @stub: called for a function
  * that is replaced.
  */
-EXPORT int model_init(unsigned int line_shift, uint64_t text, uint64_t text_words, const uint8_t *classes,
+EXPORT int model_init(unsigned int line_shift, uint64_t text, uint64_t text_words, const uint16_t *classes,
 		       uint64_t entry, uint64_t exit, const int *regs, void (*stub)(uint64_t addr))
 {
 	free(m.lines);
@@ -83,14 +83,26 @@ static void on_lock(void *uc, bool is_lock)
 	}
 }
 
+/* A prefetch for writing. Unicorn has no hook for it, and executes it as nothing. */
+static void on_prefetch(void *uc, uint64_t addr)
+{
+	uint64_t base;
+	uint32_t word;
+
+	if (!uc_mem_read(uc, addr, &word, sizeof(word)) && !uc_reg_read(uc, m.regs[word >> 5 & 31], &base))
+		model_prefetch(m.cpu, base + (word >> 10 & 0xfff) * 8);
+}
+
 /* Unicorn calls this before each instruction whose class needs it. */
 static void on_code(void *uc, uint64_t addr, uint32_t size, void *user)
 {
-	uint8_t class = m.classes[(addr - m.text) / 4];
+	uint16_t class = m.classes[(addr - m.text) / 4];
 
 	m.exclusive = class & EXCLUSIVE_LOAD;
 	if (class & (LOCK | UNLOCK))
 		on_lock(uc, class & LOCK);
+	if (class & PREFETCH)
+		on_prefetch(uc, addr);
 	if (class & STUB)
 		m.stub(addr);
 }
@@ -135,7 +147,7 @@ EXPORT int model_hook(void *uc)
 	for (uint64_t i = 0; !err && i < m.text_words; i++) {
 		uint64_t addr = m.text + 4 * i;
 
-		if (m.classes[i] & (EXCLUSIVE_LOAD | LOCK | UNLOCK | STUB))
+		if (m.classes[i] & (EXCLUSIVE_LOAD | LOCK | UNLOCK | STUB | PREFETCH))
 			err = uc_hook_add(uc, &hook, UC_HOOK_CODE, on_code, NULL, addr, addr);
 	}
 	return err;

@@ -19,10 +19,10 @@
 #define MAX_KINDS 16
 #define MAX_LOCKS 16
 
-/* What an instruction is, one byte for each word of the kernel's text. */
+/* What an instruction is, one number for each word of the kernel's text. */
 enum {
 	RMW = 1, BARRIER = 2, ACQUIRE = 4, RELEASE = 8,
-	EXCLUSIVE_LOAD = 16, LOCK = 32, UNLOCK = 64, STUB = 128,
+	EXCLUSIVE_LOAD = 16, LOCK = 32, UNLOCK = 64, STUB = 128, PREFETCH = 256,
 };
 
 /* How many instructions of some classes there are before a word of the text. */
@@ -61,7 +61,7 @@ extern struct model {
 	struct span spans[MAX_SPANS];
 	unsigned int nr_spans, shift;
 	uint64_t text, text_words;
-	const uint8_t *classes;
+	const uint16_t *classes;
 	struct before *before;
 	void (*stub)(uint64_t addr);
 	unsigned int cpu, kind;
@@ -75,9 +75,10 @@ extern struct model {
 	struct miss *misses;
 	uint64_t nr_misses, max_misses;
 	uint64_t entry, exit;
-	int regs[13], reg_x0;
+	int regs[32], reg_x0;
 } m;
 
 void model_access(unsigned int cpu, uint64_t addr, uint64_t size, bool is_write);
+void model_prefetch(unsigned int cpu, uint64_t addr);
 
 #endif

@@ -50,6 +50,8 @@ long count_percpu(void)
 
 long read_total(void) { return total; }
 
+void prefetch_total(void) { __builtin_prefetch((const void *)&total, 1); }
+
 /* One read-modify-write, and a barrier. */
 void add_total(void)
 {
