@@ -418,17 +418,22 @@ impl Block {
     /// Returns the busy area that contains `addr`. The caller keeps the block from being freed.
     #[inline(always)]
     pub(crate) fn find(&self, addr: usize) -> Option<(AreaPtr, Seen)> {
-        let (_, area, seen) = self.object_with(addr)?;
+        let (_, area, seen) = self.object_with::<false>(addr)?;
         Some((area, seen))
     }
 
-    /// Returns the busy area that contains `addr`, with the number of its object.
+    /// Returns the busy area that contains `addr`, with the number of its object. Fetches the objects on the
+    /// way, mostly one, for writing if `WRITE`.
     #[inline(always)]
-    fn object_with(&self, addr: usize) -> Option<(usize, AreaPtr, Seen)> {
+    fn object_with<const WRITE: bool>(&self, addr: usize) -> Option<(usize, AreaPtr, Seen)> {
         let unit = self.unit_of(addr)?;
         let mut object = self.object_of(unit);
         loop {
-            match self.objects.look(object) {
+            let found = match WRITE {
+                true => self.objects.look_to_write(object),
+                false => self.objects.look(object),
+            };
+            match found {
                 Some((area, seen)) if seen.contains(addr) => return Some((object, area, seen)),
                 _ if object > self.first_object_for(unit) => object = object.wrapping_sub(1),
                 _ => return None,
@@ -438,7 +443,7 @@ impl Block {
 
     /// Unlinks the busy area that contains `addr`.
     pub(crate) fn unlink(&self, addr: usize) -> Option<Area<Leaving>> {
-        let (object, _, seen) = self.object_with(addr)?;
+        let (object, _, seen) = self.object_with::<true>(addr)?;
         self.objects.leave(object, seen)
     }
 

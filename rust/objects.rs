@@ -124,6 +124,13 @@ impl Objects {
         Some((ptr, unsafe { ptr.look() }?))
     }
 
+    /// [`Objects::look`] for a caller that unlinks the area. Another CPU may have written the object last.
+    #[inline(always)]
+    pub(crate) fn look_to_write(&self, index: usize) -> Option<(AreaPtr, Seen)> {
+        self.ptr(index)?.prefetch_for_write();
+        self.look(index)
+    }
+
     /// Returns the number of objects.
     pub(crate) fn len(&self) -> usize {
         self.chunks.iter().map(|chunk| chunk.len()).sum()

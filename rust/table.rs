@@ -250,8 +250,14 @@ impl Table {
     /// Unlinks the busy area that contains `addr` and has an entry of its own, without the lock.
     #[inline(never)]
     pub(crate) fn unlink(&self, addr: usize, rcu: &rcu::Guard) -> Option<Area<Leaving>> {
-        let (area, seen) = self.find(addr, rcu)?;
-        // SAFETY: `find()` found the area after the RCU read lock was taken, and it is still held.
+        let Slot::Area(area) = self.0.load(addr, rcu)? else {
+            return None;
+        };
+        // Another CPU may have allocated it.
+        area.prefetch_for_write();
+        // SAFETY: The area was in the tree after the RCU read lock was taken, and it is still held.
+        let seen = unsafe { area.look() }.filter(|seen| seen.contains(addr))?;
+        // SAFETY: The area was in the tree after the RCU read lock was taken, and it is still held.
         unsafe { area.leave(seen) }
     }
 
