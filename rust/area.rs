@@ -598,7 +598,7 @@ impl<S: State> Area<S> {
     }
 }
 
-/// A first-in-first-out list of areas in state `S`, linked through the area objects.
+/// A list of areas in state `S`, linked through the area objects.
 ///
 /// # Invariants
 ///
@@ -653,6 +653,24 @@ impl<S: State> AreaList<S> {
         self.link(ptr, ptr, 1);
     }
 
+    /// Inserts an area before the others. Leaves their objects alone, which other CPUs may have written last.
+    pub(crate) fn push_first(&mut self, area: Area<S>) {
+        let next = self.first.map(|next| next.as_raw().cast());
+        area.set_vm(next.unwrap_or(core::ptr::null_mut()));
+        let ptr = area.into_ptr();
+        // INVARIANT: The area links to the former first one, or is the only one.
+        self.first = Some(ptr);
+        self.last.get_or_insert(ptr);
+        self.len = self.len.wrapping_add(1);
+    }
+
+    /// Fetches the object of the first area for writing: [`AreaList::pop`] reads it, and its caller changes it.
+    pub(crate) fn prefetch(&self) {
+        if let Some(first) = self.first {
+            first.prefetch_for_write();
+        }
+    }
+
     /// Removes the first area.
     pub(crate) fn pop(&mut self) -> Option<Area<S>> {
         let ptr = self.first?;
@@ -671,15 +689,6 @@ impl<S: State> AreaList<S> {
     /// Moves all areas to a new list.
     pub(crate) fn take(&mut self) -> Self {
         core::mem::replace(self, Self::new())
-    }
-
-    /// Appends all areas of `other`.
-    pub(crate) fn append(&mut self, mut other: Self) {
-        if let (Some(first), Some(last)) = (other.first.take(), other.last.take()) {
-            // INVARIANT: `other` gives up their tokens.
-            self.link(first, last, other.len);
-        }
-        other.len = 0;
     }
 }
 

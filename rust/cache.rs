@@ -7,12 +7,14 @@
 //! of memory is cached as well, so freeing never fails.
 //!
 //! Each CPU has a part with cached ranges, of its own or shared with other CPUs, and a part has a list for
-//! each size. A request uses the parts of other CPUs only if its own has no range of the right size. It
-//! takes the locks of those parts alone that have one: a summary word for each group of sizes has a bit for
-//! each part.
+//! each size. The first of these lists is on the cache line of the lock, so that CPUs with ranges of one size
+//! move only this line and the objects. A request uses the parts of other CPUs only if its own has no range
+//! of the right size. It takes the locks of those parts alone that have one: a summary word for each group
+//! of sizes has a bit for each part.
 //!
-//! A bit changes under the lock of its part, and requests read it without the lock. If the bit they see
-//! is out of date, a request takes a lock in vain, or searches the tree although a range was just cached.
+//! A bit changes under the lock of its part, and requests read it without the lock, as they read the size in
+//! the first list of their own part. If what they see is out of date, a request takes a lock in vain, or
+//! searches the tree although a range was just cached.
 //!
 //! The cache holds about as many ranges as were needed lately: each representative purge first gives back
 //! half of those that are left from earlier purges, and then adds its own. The depot of the Solaris slab
@@ -81,6 +83,11 @@ struct List {
 }
 
 impl List {
+    const EMPTY: Self = Self {
+        pages: MIXED,
+        ranges: AreaList::new(),
+    };
+
     /// Takes out the first range that `fits`. Each range that does not costs one of `tries`.
     fn take(
         &mut self,
@@ -88,6 +95,7 @@ impl List {
         fits: &impl Fn(&Area<Cached>) -> bool,
     ) -> Option<Area<Cached>> {
         for _ in 0..self.ranges.len().min(*tries) {
+            self.ranges.prefetch();
             let area = self.ranges.pop()?;
             if fits(&area) {
                 return Some(area);
@@ -100,31 +108,49 @@ impl List {
     }
 }
 
-/// The lists of a part.
+/// The lists of a part: [`SIZES`] lists of one size each, then the one of several sizes. An empty list keeps
+/// its size until another size needs the list, so that a sweep finds what was added again where it was.
 struct Lists {
-    /// [`SIZES`] lists of one size each, then the one of several sizes. An empty list keeps its size until
-    /// another size needs the list, so that a sweep finds what was added again where it was.
+    first: List,
+    others: KBox<Others>,
+}
+
+/// All lists but the first one.
+struct Others {
     lists: KVec<List>,
-    /// The lists of one size from here on are empty.
+    /// Of all lists, those of one size from here on are empty. At least 1.
     used: usize,
 }
 
 impl Lists {
     fn new(node: Node) -> Result<Self> {
-        let mut lists = node.new_vec(LISTS, GFP_NOWAIT)?;
-        for _ in 0..LISTS {
-            let list = List {
-                pages: MIXED,
-                ranges: AreaList::new(),
-            };
-            lists.push(list, GFP_NOWAIT)?;
+        let mut lists = node.new_vec(LISTS.wrapping_sub(1), GFP_NOWAIT)?;
+        for _ in 1..LISTS {
+            lists.push(List::EMPTY, GFP_NOWAIT)?;
         }
-        Ok(Self { lists, used: 0 })
+        Ok(Self {
+            first: List::EMPTY,
+            others: node.new_box(Others { lists, used: 1 }, GFP_NOWAIT)?,
+        })
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &List> {
+        Iterator::chain(core::iter::once(&self.first), self.others.lists.iter())
+    }
+
+    fn get_mut(&mut self, index: usize) -> Option<&mut List> {
+        match index.checked_sub(1) {
+            None => Some(&mut self.first),
+            Some(other) => self.others.lists.get_mut(other),
+        }
     }
 
     /// Returns the index of the list of a size.
     fn find(&self, pages: usize) -> Option<usize> {
-        let mut lists = self.lists.iter().take(self.used);
+        if self.first.pages == pages {
+            return Some(0);
+        }
+        let mut lists = self.iter().take(self.others.used);
         lists.position(|list| list.pages == pages)
     }
 
@@ -133,60 +159,117 @@ impl Lists {
         if let Some(index) = self.find(pages) {
             return index;
         }
-        let mut lists = self.lists.iter_mut().take(SIZES).enumerate();
-        match lists.find(|(_, list)| list.ranges.is_empty()) {
-            Some((index, list)) => {
-                list.pages = pages;
-                // All lists before it have ranges.
-                self.used = self.used.max(index.wrapping_add(1));
-                index
-            }
-            None => SIZES,
+        let mut lists = self.iter().take(SIZES);
+        let Some(index) = lists.position(|list| list.ranges.is_empty()) else {
+            return SIZES;
+        };
+        drop(lists);
+        if let Some(list) = self.get_mut(index) {
+            list.pages = pages;
         }
+        // All lists before it have ranges.
+        self.set_used(self.others.used.max(index.wrapping_add(1)));
+        index
+    }
+
+    /// Sets the number of lists that may have ranges. Writes only what changes: with ranges of one size, the
+    /// cache line stays where it is.
+    fn set_used(&mut self, used: usize) {
+        if self.others.used != used {
+            self.others.used = used;
+        }
+    }
+
+    /// Forgets the sizes of the last lists if they are empty.
+    fn shrink(&mut self) {
+        let mut used = self.others.used;
+        let others = &self.others.lists;
+        while used > 1
+            && others
+                .get(used.wrapping_sub(2))
+                .is_some_and(|list| list.ranges.is_empty())
+        {
+            used = used.wrapping_sub(1);
+        }
+        self.set_used(used);
     }
 
     /// Returns whether a list of a group has ranges.
     fn has(&self, group: usize) -> bool {
-        let single = self.lists.iter().take(self.used);
-        Iterator::chain(single, self.lists.last())
+        let single = self.iter().take(self.others.used);
+        Iterator::chain(single, self.others.lists.last())
             .any(|list| !list.ranges.is_empty() && group_of(list.pages) == group)
     }
+
+    /// Returns the size of the ranges in the first list, [`MIXED`] if there are none.
+    fn first_pages(&self) -> usize {
+        match self.first.ranges.is_empty() {
+            true => MIXED,
+            false => self.first.pages,
+        }
+    }
+}
+
+/// What others read of a part without its lock.
+struct Known {
+    /// Number of ranges in the lists.
+    len: Atomic<usize>,
+    /// See [`Lists::first_pages`].
+    first_pages: Atomic<usize>,
 }
 
 /// The cached ranges of a CPU, or of several that share them.
 struct Part {
-    lists: Locked<Lists>,
-    /// Number of ranges in the lists, written under their lock.
-    len: Atomic<usize>,
+    lists: Locked<Lists, Known>,
     /// The bit of this part in the words of the summary, written under the lock.
     bit: usize,
 }
 
 impl Part {
     fn new(node: Node, bit: usize) -> Result<Self> {
-        let lists = Lists::new(node)?;
-        Ok(Self {
-            lists: Locked::new_on(node, lists, c"vmap_rust cache", static_lock_class!())?,
+        let known = Known {
             len: Atomic::new(0),
+            first_pages: Atomic::new(MIXED),
+        };
+        let (lists, name) = (Lists::new(node)?, c"vmap_rust cache");
+        Ok(Self {
+            lists: Locked::with_beside(node, lists, known, name, static_lock_class!())?,
             bit,
         })
     }
 
     fn len(&self) -> usize {
         // Relaxed: callers without the lock need only an estimate.
-        self.len.load(Relaxed)
+        self.lists.beside().len.load(Relaxed)
+    }
+
+    /// Sets what others read without the lock. The number of ranges is now `len`.
+    fn note(&self, lists: &Lists, len: usize) {
+        let known = self.lists.beside();
+        // Relaxed: readers tolerate what is out of date.
+        known.len.store(len, Relaxed);
+        known.first_pages.store(lists.first_pages(), Relaxed);
+    }
+
+    /// Returns whether the first list has ranges of `pages` pages. Expects that it has, and that the caller
+    /// takes one.
+    fn has_first(&self, pages: usize) -> bool {
+        self.lists.prefetch();
+        // Relaxed: a stale size costs a search or a lock.
+        self.lists.beside().first_pages.load(Relaxed) == pages
     }
 
     fn put(&self, area: Area<Cached>, summary: &Summary) {
         let mut lists = self.lists.lock();
         let index = lists.find_or_start(area.pages());
-        let Some(list) = lists.lists.get_mut(index) else {
+        let Some(list) = lists.get_mut(index) else {
             // Cannot happen: all lists exist. The drop of the area reports the leak.
             return;
         };
         list.ranges.push(area);
-        self.len.store(self.len().wrapping_add(1), Relaxed);
-        if let Some(word) = summary.get(group_of(list.pages)) {
+        let group = group_of(list.pages);
+        self.note(&lists, self.len().wrapping_add(1));
+        if let Some(word) = summary.get(group) {
             // Relaxed: a stale bit costs a search or a lock. The bit is clear, so the sum has no carry.
             if word.load(Relaxed) & self.bit == 0 {
                 word.add(self.bit, Relaxed);
@@ -206,7 +289,7 @@ impl Part {
         let mut lists = self.lists.lock();
         let indexes = [lists.find(pages), Some(SIZES)];
         indexes.into_iter().flatten().find_map(|index| {
-            let area = lists.lists.get_mut(index)?.take(tries, &fits)?;
+            let area = lists.get_mut(index)?.take(tries, &fits)?;
             self.taken(&mut lists, index, summary);
             Some(area)
         })
@@ -219,7 +302,7 @@ impl Part {
             return None;
         }
         let mut lists = self.lists.lock();
-        while let Some(list) = lists.lists.get_mut(sweep.list) {
+        while let Some(list) = lists.get_mut(sweep.list) {
             let left = sweep.left.get_or_insert(list.ranges.len());
             if let Some(rest) = left.checked_sub(1) {
                 *left = rest;
@@ -236,24 +319,29 @@ impl Part {
 
     /// Updates what depends on the number of ranges after one was taken from list `index`.
     fn taken(&self, lists: &mut Lists, index: usize, summary: &Summary) {
-        self.len.store(self.len().wrapping_sub(1), Relaxed);
-        let Some(list) = lists.lists.get(index).filter(|list| list.ranges.is_empty()) else {
+        self.note(lists, self.len().wrapping_sub(1));
+        let list = lists.get_mut(index);
+        let Some(group) =
+            list.and_then(|list| list.ranges.is_empty().then_some(group_of(list.pages)))
+        else {
             return;
         };
-        let group = group_of(list.pages);
         if let Some(word) = summary.get(group).filter(|_| !lists.has(group)) {
             // Relaxed: a stale bit costs a search or a lock. The bit is set, so there is no borrow.
             word.fetch_sub(self.bit, Relaxed);
         }
-        let mut used = lists.lists.iter().take(lists.used);
-        let last = used.rposition(|list| !list.ranges.is_empty());
-        lists.used = last.map_or(0, |last| last.wrapping_add(1));
+        lists.shrink();
     }
 
     /// Checks the count and the bits. Returns the number of ranges.
     fn validate(&self, summary: &Summary) -> Result<usize> {
         let lists = self.lists.lock();
-        let len = lists.lists.iter().map(|list| list.ranges.len()).sum();
+        let len = lists.iter().map(|list| list.ranges.len()).sum();
+        let known = self.lists.beside().first_pages.load(Relaxed);
+        if known != lists.first_pages() {
+            mm::refuse!("first list of {} pages, not {}", lists.first_pages(), known);
+            return Err(EINVAL);
+        }
         if self.len() != len {
             mm::refuse!("{} cached ranges, {} counted", len, self.len());
             return Err(EINVAL);
@@ -308,7 +396,7 @@ impl RangeCache {
     pub(crate) fn memory_of_cpu(&self, cpu: usize) -> Option<[*const c_void; 3]> {
         let part = (self.parts.index(cpu) == cpu).then(|| self.parts.get(cpu))?;
         let lists = part.lists.lock();
-        let vector = lists.lists.as_ptr();
+        let vector = lists.others.lists.as_ptr();
         let lists = core::ptr::from_ref(&*lists).cast();
         Some([core::ptr::from_ref(part).cast(), lists, vector.cast()])
     }
@@ -359,9 +447,20 @@ impl RangeCache {
     ) -> Option<(Area<Cached>, Place)> {
         let here = self.parts.index(cpu);
         let mut tries = MAX_TRIES;
+        let own = self.parts.get(here);
+        let is_own_first = own.has_first(pages);
+        if is_own_first {
+            // Without the summary, which others change.
+            if let Some(area) = own.take(pages, &mut tries, &fits, &self.summary) {
+                return Some((area, Place::Here));
+            }
+        }
         // Begin with this part. CPUs with other numbers begin elsewhere, so they take other locks first.
         // CAST: It is less than the number of bits, which is a `u32`.
         let mut left = self.candidates(pages).rotate_right(here as u32);
+        if is_own_first {
+            left &= !1;
+        }
         while left != 0 && tries != 0 {
             // CAST: A number of bits fits in a `usize`.
             let step = left.trailing_zeros() as usize;

@@ -62,76 +62,96 @@ pub(crate) fn batch(cpus: usize) -> usize {
     UNCOUNTED / PAGE_SIZE * log / cpus.max(1)
 }
 
-/// The lazy areas of one CPU, and a span that covers them.
-struct Lists {
+/// The lazy areas of one CPU, and the bounds of a span that covers them.
+struct List {
     areas: AreaList<Lazy>,
     /// In pages: kmemleak would take an address for a reference to the area that starts there.
-    cover: Option<Span>,
-    /// Areas that the current purge has selected.
-    flushing: AreaList<Lazy>,
+    first: usize,
+    /// Below `first` if there are no areas.
+    last: usize,
 }
 
-/// The areas that one CPU has freed.
-struct Part {
-    lists: Locked<Lists>,
-    /// Number of areas in the lists, written under their lock. A purge reads it without the lock, to skip
-    /// CPUs that have freed nothing.
+impl List {
+    const EMPTY: Self = Self {
+        areas: AreaList::new(),
+        first: usize::MAX,
+        last: 0,
+    };
+}
+
+/// What others read of a part without its lock.
+struct Counts {
+    /// Number of areas in the list. A purge reads it to skip CPUs that have freed nothing.
     len: Atomic<usize>,
-    /// Pages that are not yet in the total of all CPUs, written under the lock.
+    /// Pages that are not yet in the total of all CPUs.
     uncounted: Atomic<usize>,
 }
 
+/// The areas that one CPU has freed: one cache line, so that freeing an area moves only this one from a CPU
+/// that shares the part.
+struct Part(Locked<List, Counts>);
+
 impl Part {
     fn new(node: Node) -> Result<Self> {
-        let lists = Lists {
-            areas: AreaList::new(),
-            cover: None,
-            flushing: AreaList::new(),
-        };
-        Ok(Self {
-            lists: Locked::new_on(node, lists, c"vmap_rust lazy", static_lock_class!())?,
+        let counts = Counts {
             len: Atomic::new(0),
             uncounted: Atomic::new(0),
-        })
+        };
+        let name = c"vmap_rust lazy";
+        let list = Locked::with_beside(node, List::EMPTY, counts, name, static_lock_class!())?;
+        Ok(Self(list))
     }
 
     /// Returns whether there are no areas. The caller sees areas that were retired before it began.
     fn is_empty(&self) -> bool {
         // Relaxed: the order between a retire and a later purge comes from their callers.
-        self.len.load(Relaxed) == 0
+        self.0.beside().len.load(Relaxed) == 0
+    }
+
+    /// Returns the number of pages that are not yet in the total of all CPUs.
+    fn uncounted(&self) -> usize {
+        // Relaxed: written only under the lock; without it, an estimate.
+        self.0.beside().uncounted.load(Relaxed)
     }
 
     /// Adds an area. Adds what this CPU has counted to `total` once it is `batch` pages.
     fn add(&self, area: Area<Lazy>, span: Span, batch: usize, total: &Atomic<usize>) {
-        let mut lists = self.lists.lock();
-        // Relaxed, here and below: both counts are written only under the lock.
-        let len = self.len.load(Relaxed).wrapping_add(1);
-        self.len.store(len, Relaxed);
-        let pages = span.size() / PAGE_SIZE;
-        let uncounted = self.uncounted.load(Relaxed).wrapping_add(pages);
-        self.uncounted.store(uncounted, Relaxed);
+        let mut list = self.0.lock();
+        let pages = span.in_pages();
+        list.first = list.first.min(pages.first());
+        list.last = list.last.max(pages.last());
+        list.areas.push_first(area);
+        let counts = self.0.beside();
+        // Relaxed: both counts are written only under the lock.
+        counts.len.store(list.areas.len(), Relaxed);
+        let uncounted = self.uncounted().wrapping_add(span.size() / PAGE_SIZE);
+        counts.uncounted.store(uncounted, Relaxed);
         if uncounted >= batch {
             self.count(total);
         }
-        let pages = span.in_pages();
-        lists.cover = Some(lists.cover.map_or(pages, |cover| cover.join(pages)));
-        lists.areas.push(area);
     }
 
     /// Adds what this CPU has counted to `total`. The caller holds the lock.
     fn count(&self, total: &Atomic<usize>) {
-        let uncounted = self.uncounted.load(Relaxed);
         // Relaxed: the count says when to purge, and orders nothing.
-        total.fetch_add(uncounted, Relaxed);
-        self.uncounted.store(0, Relaxed);
+        total.fetch_add(self.uncounted(), Relaxed);
+        self.0.beside().uncounted.store(0, Relaxed);
     }
 
-    fn take_flushed(&self, flush: &Flush) -> AreaList<Flushed> {
-        let mut lists = self.lists.lock();
-        let flushed = lists.flushing.take().flushed(flush);
-        let len = self.len.load(Relaxed).wrapping_sub(flushed.len());
-        self.len.store(len, Relaxed);
-        flushed
+    /// Takes all areas, adds a span that covers them to `plan`, and what was counted of them to `total`.
+    fn take(&self, plan: &mut Plan, total: &Atomic<usize>) -> AreaList<Lazy> {
+        if self.is_empty() {
+            return AreaList::new();
+        }
+        let mut list = self.0.lock();
+        self.count(total);
+        // Relaxed: written only under the lock.
+        self.0.beside().len.store(0, Relaxed);
+        let taken = core::mem::replace(&mut *list, List::EMPTY);
+        if let Some(cover) = Span::new(taken.first, taken.last).and_then(Span::from_pages) {
+            plan.add(cover);
+        }
+        taken.areas
     }
 }
 
@@ -145,9 +165,10 @@ pub(crate) struct LazySet {
     total: CacheAligned<Atomic<usize>>,
 }
 
-/// Proof that a purge has selected its areas.
+/// The areas that a purge has selected, by the part that they were in.
 #[must_use = "areas that are not freed leak"]
 pub(crate) struct Snapshot {
+    parts: [AreaList<Lazy>; MAX_PARTS],
     areas: usize,
 }
 
@@ -155,6 +176,14 @@ impl Snapshot {
     /// Returns the number of areas.
     pub(crate) fn areas(&self) -> usize {
         self.areas
+    }
+
+    /// Takes the areas of one part, which were flushed after they were selected.
+    pub(crate) fn take_flushed(&mut self, part: usize, flush: &Flush) -> AreaList<Flushed> {
+        match self.parts.get_mut(part) {
+            Some(areas) => areas.take().flushed(flush),
+            None => AreaList::new(),
+        }
     }
 }
 
@@ -176,8 +205,7 @@ impl LazySet {
 
     /// Returns the number of lazy pages, summed over all CPUs. Exact if nobody frees areas meanwhile.
     pub(crate) fn pages(&self) -> usize {
-        // Relaxed: as in `estimate()`.
-        let uncounted = self.parts.iter().map(|part| part.uncounted.load(Relaxed));
+        let uncounted = self.parts.iter().map(Part::uncounted);
         uncounted.fold(self.estimate(), usize::wrapping_add)
     }
 
@@ -194,20 +222,21 @@ impl LazySet {
     /// Selects all areas that were added before the call, and adds them to `plan`. Only one purge at a
     /// time.
     pub(crate) fn snapshot(&self, plan: &mut Plan) -> Snapshot {
-        let mut areas = 0_usize;
-        for part in self.parts.iter().filter(|part| !part.is_empty()) {
-            let mut lists = part.lists.lock();
-            let Some(cover) = lists.cover.take().and_then(Span::from_pages) else {
-                continue;
-            };
-            part.count(&self.total);
-            let taken = lists.areas.take();
-            plan.add(cover);
-            plan.count(taken.len());
-            areas = areas.wrapping_add(taken.len());
-            lists.flushing.append(taken);
+        let mut snapshot = Snapshot {
+            parts: [const { AreaList::new() }; MAX_PARTS],
+            areas: 0,
+        };
+        let some = self.estimate() > 0;
+        for (part, taken) in self.parts.iter().zip(&mut snapshot.parts) {
+            if some {
+                // Mostly it has areas, so that its lock is taken next.
+                part.0.prefetch();
+            }
+            *taken = part.take(plan, &self.total);
+            snapshot.areas = snapshot.areas.wrapping_add(taken.len());
         }
-        Snapshot { areas }
+        plan.count(snapshot.areas);
+        snapshot
     }
 
     /// Returns the memory of the part of CPU `cpu`; [`None`] if several CPUs share it and another one is the
@@ -215,27 +244,13 @@ impl LazySet {
     #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
     pub(crate) fn memory_of_cpu(&self, cpu: usize) -> Option<[*const c_void; 2]> {
         let part = (self.parts.index(cpu) == cpu).then(|| self.parts.get(cpu))?;
-        let lists = core::ptr::from_ref(&*part.lists.lock()).cast();
+        let lists = core::ptr::from_ref(&*part.0.lock()).cast();
         Some([core::ptr::from_ref(part).cast(), lists])
     }
 
     /// Returns the number of parts.
     pub(crate) fn parts(&self) -> usize {
         self.parts.len()
-    }
-
-    /// Takes the areas of one part that were selected and then flushed.
-    pub(crate) fn take_flushed(
-        &self,
-        part: usize,
-        _snapshot: &Snapshot,
-        flush: &Flush,
-    ) -> AreaList<Flushed> {
-        let part = self.parts.get(part);
-        if part.is_empty() {
-            return AreaList::new();
-        }
-        part.take_flushed(flush)
     }
 
     /// Subtracts `pages` pages that were taken out and are no longer lazy.

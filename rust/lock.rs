@@ -10,6 +10,7 @@ use crate::{
     per_cpu::CacheAligned, //
 };
 use kernel::{
+    bindings,
     prelude::*,
     sync::{
         lock::spinlock::SpinLockGuard,
@@ -23,14 +24,16 @@ pub(crate) type LockGuard<'a, T> = SpinLockGuard<'a, T>;
 
 /// A lock on cache lines of its own: CPUs that take another lock, or use other data, do not slow it down.
 #[pin_data]
-struct Aligned<T> {
+struct Aligned<T, B> {
     #[pin]
     lock: SpinLock<T>,
+    beside: B,
     _align: CacheAligned<()>,
 }
 
-/// `T` under a spinlock.
-pub(crate) struct Locked<T>(Pin<KBox<Aligned<T>>>);
+/// `T` under a spinlock, and `B` beside it: what the owner of the lock writes and others read without it. It
+/// comes with the cache line of the lock.
+pub(crate) struct Locked<T, B = ()>(Pin<KBox<Aligned<T, B>>>);
 
 impl<T> Locked<T> {
     /// Puts `value` under a new lock of class `key`.
@@ -39,21 +42,36 @@ impl<T> Locked<T> {
         name: &'static CStr,
         key: Pin<&'static LockClassKey>,
     ) -> Result<Self> {
-        Self::new_on(Node::ANY, value, name, key)
+        Self::with_beside(Node::ANY, value, (), name, key)
     }
+}
 
-    /// Puts `value` under a new lock of class `key`, on `node`.
-    pub(crate) fn new_on(
+impl<T, B> Locked<T, B> {
+    /// Puts `value` under a new lock of class `key`, and `beside` beside it, on `node`.
+    pub(crate) fn with_beside(
         node: Node,
         value: T,
+        beside: B,
         name: &'static CStr,
         key: Pin<&'static LockClassKey>,
     ) -> Result<Self> {
         let memory = node.new_uninit(GFP_NOWAIT)?;
         Ok(Self(memory.write_pin_init(pin_init!(Aligned {
             lock <- SpinLock::new(value, name, key),
+            beside,
             _align: CacheAligned::new(()),
         }))?))
+    }
+
+    /// Returns what is beside the lock.
+    pub(crate) fn beside(&self) -> &B {
+        &self.0.beside
+    }
+
+    /// Fetches the cache line of the lock for a caller that reads what is beside it, and mostly takes it then.
+    pub(crate) fn prefetch(&self) {
+        // SAFETY: A prefetch changes no memory, and faults at no address.
+        unsafe { bindings::prefetchw((&raw const self.0.lock).cast()) };
     }
 
     /// Takes the lock. Spins; any context that may take spinlocks.

@@ -692,7 +692,7 @@ impl<T: Tlb> Space<T> {
             counters.purge.one();
             counters.purge_areas.add(purged);
         }
-        self.free_flushed(&areas, pages, &flush, drain);
+        self.free_flushed(areas, pages, &flush, drain);
         self.blocks.end_purge(blocks_representative);
         if drain {
             self.give_back_all(Budget::ALL);
@@ -705,7 +705,7 @@ impl<T: Tlb> Space<T> {
     /// Frees or caches what a purge has taken and flushed.
     fn free_flushed(
         &self,
-        areas: &lazy::Snapshot,
+        mut areas: lazy::Snapshot,
         pages: blocks::Snapshot,
         flush: &Flush,
         drain: bool,
@@ -714,7 +714,7 @@ impl<T: Tlb> Space<T> {
         if let (true, Some(cover)) = (self.tlb.has_shadow(), flush.cover()) {
             self.blocks.release_shadow(&pages, flush, &self.tlb);
             for part in 0..self.lazy.parts() {
-                let mut flushed = self.lazy.take_flushed(part, areas, flush);
+                let mut flushed = areas.take_flushed(part, flush);
                 while let Some(area) = flushed.pop() {
                     if let Some(span) = area.span() {
                         self.tlb.release_shadow(span);
@@ -728,13 +728,14 @@ impl<T: Tlb> Space<T> {
         self.blocks.free(&self.cpus, pages, flush);
         self.free_areas(clean, None, drain);
         for part in 0..self.lazy.parts() {
-            let flushed = self.lazy.take_flushed(part, areas, flush);
+            let flushed = areas.take_flushed(part, flush);
             self.free_areas(flushed, Some(part), drain);
         }
     }
 
     /// Frees areas, or caches their ranges at CPU `part`, by default at this one.
     fn free_areas(&self, mut areas: AreaList<Flushed>, part: Option<usize>, drain: bool) {
+        areas.prefetch();
         while !areas.is_empty() {
             let mut pages = 0_usize;
             let mut large = AreaList::new();
@@ -742,6 +743,7 @@ impl<T: Tlb> Space<T> {
                 let Some(area) = areas.pop() else {
                     break;
                 };
+                areas.prefetch();
                 pages = pages.wrapping_add(area.pages());
                 if !drain && self.is_cacheable(&area) {
                     self.keep(area, part);

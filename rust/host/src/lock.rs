@@ -16,28 +16,45 @@ use kernel::{
 
 pub(crate) type LockGuard<'a, T> = MutexGuard<'a, T>;
 
-pub(crate) struct Locked<T>(Mutex<T>);
+pub(crate) struct Locked<T, B = ()> {
+    lock: Mutex<T>,
+    beside: B,
+}
 
 impl<T> Locked<T> {
-    pub(crate) fn new(value: T, _: &'static CStr, _: Pin<&'static LockClassKey>) -> Result<Self> {
-        Ok(Self(Mutex::new(value)))
-    }
-
-    pub(crate) fn new_on(
-        _: Node,
+    pub(crate) fn new(
         value: T,
         name: &'static CStr,
         key: Pin<&'static LockClassKey>,
     ) -> Result<Self> {
-        Self::new(value, name, key)
+        Self::with_beside(Node::of_cpu(0), value, (), name, key)
+    }
+}
+
+impl<T, B> Locked<T, B> {
+    pub(crate) fn with_beside(
+        _: Node,
+        value: T,
+        beside: B,
+        _: &'static CStr,
+        _: Pin<&'static LockClassKey>,
+    ) -> Result<Self> {
+        let lock = Mutex::new(value);
+        Ok(Self { lock, beside })
     }
 
+    pub(crate) fn beside(&self) -> &B {
+        &self.beside
+    }
+
+    pub(crate) fn prefetch(&self) {}
+
     pub(crate) fn lock(&self) -> LockGuard<'_, T> {
-        self.0.lock().expect("no test panics with a lock held")
+        self.lock.lock().expect("no test panics with a lock held")
     }
 
     pub(crate) fn try_lock(&self) -> Option<LockGuard<'_, T>> {
-        self.0.try_lock().ok()
+        self.lock.try_lock().ok()
     }
 
     /// # Safety
