@@ -254,6 +254,8 @@ unsafe fn take_back(
 ) -> Option<(&'static KernelSpace, Area<crate::area::Unlinked>)> {
     let space = space()?;
     let ptr = AreaPtr::new(va)?;
+    // An area on the same line may have been used meanwhile.
+    ptr.prefetch_for_write();
     // SAFETY: By the safety requirements, which are those of `Area::from_c()`.
     let area = unsafe { Area::from_c(ptr) };
     if area.is_none() {
