@@ -17,7 +17,7 @@
 //! searches the tree although a range was just cached.
 //!
 //! The cache holds about as many ranges as were needed lately: each representative purge first gives back
-//! half of those that nobody has used since the last but one, and then adds its own. The depot of the Solaris slab
+//! half of those that are left from earlier purges, and then adds its own. The depot of the Solaris slab
 //! allocator is trimmed in a similar way.
 
 use crate::{

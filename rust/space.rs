@@ -187,8 +187,6 @@ pub(crate) struct Space<T: Tlb> {
     home: Span,
     /// Bytes of all entries of the tree in `home`, changed under the tree lock.
     reserved: CacheAligned<Atomic<usize>>,
-    /// Cached ranges that were unused when the last representative purge began. Only purges use it.
-    idle: CacheAligned<Atomic<usize>>,
     /// Number of cached ranges outside `home`: those that could not be freed for lack of memory. Changed under the
     /// tree lock.
     strays: Atomic<usize>,
@@ -220,7 +218,6 @@ impl<T: Tlb> Space<T> {
             pins: Pins::new()?,
             home,
             reserved: CacheAligned::new(Atomic::new(0)),
-            idle: CacheAligned::new(Atomic::new(0)),
             strays: Atomic::new(0),
         })
     }
@@ -675,14 +672,12 @@ impl<T: Tlb> Space<T> {
         }
         let purged = plan.areas();
         let blocks_representative = pages.is_representative();
-        // Trim cached ranges that nobody has used for two purges.
-        let idle = self.cache.len();
-        let cache_representative =
-            areas.areas() > 0 && areas.areas().saturating_mul(TRIM_MIN_FRACTION) >= idle;
+        // Trim cached ranges that nobody used since the last purge.
+        let cache_representative = areas.areas() > 0
+            && areas.areas().saturating_mul(TRIM_MIN_FRACTION) >= self.cache.len();
         if !drain && (cache_representative || blocks_representative) {
-            // Half of those that the last such purge found unused, too: how many are used varies.
-            let most = self.idle.load(Relaxed).min(idle).div_ceil(2);
-            self.idle.store(idle.wrapping_sub(most), Relaxed);
+            // Half of them: how many are used until the next purge varies.
+            let most = self.cache.len().div_ceil(2);
             self.sweep(Budget {
                 most,
                 ..Budget::ALL
