@@ -477,6 +477,11 @@ impl RangeCache {
         None
     }
 
+    /// Adds the range again that a sweep took out last.
+    pub(crate) fn put_back(&self, area: Area<Cached>, sweep: &Sweep) {
+        self.put(area, Some(sweep.part));
+    }
+
     /// Takes out the next range of a sweep.
     pub(crate) fn sweep(&self, sweep: &mut Sweep) -> Option<Area<Cached>> {
         while sweep.part < self.parts.len() {

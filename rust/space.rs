@@ -9,6 +9,7 @@ use crate::{
         AreaList,
         AreaPtr,
         Attributes,
+        Cached,
         Flushed,
         New,
         Seen,
@@ -94,6 +95,9 @@ const BATCH: usize = 32;
 /// Maximum number of cached ranges, and of empty blocks, that a request without sleeping drains to make room.
 const MAX_ATOMIC: usize = 32;
 
+/// At how many cached ranges a drain looks for each that it may free.
+const LOOKS_PER_RANGE: usize = 16;
+
 /// A purge of fewer large areas than 1/8 of the cached ranges says nothing about demand.
 const TRIM_MIN_FRACTION: usize = 8;
 
@@ -107,8 +111,10 @@ const MAX_RETRIES: u32 = 16;
 /// How much to drain, and how.
 #[derive(Clone, Copy)]
 struct Budget {
-    /// Maximum number of cached ranges, and of empty blocks, to look at.
+    /// Maximum number of cached ranges, and of empty blocks, to free.
     most: usize,
+    /// Only cached ranges with pages in this window help, if it is given.
+    window: Option<Span>,
     /// For memory to change the tree.
     gfp: Gfp,
     /// Whether the context is sleepable.
@@ -121,26 +127,35 @@ impl Budget {
     /// Everything, in sleepable context, without waiting for memory.
     const ALL: Self = Self {
         most: usize::MAX,
+        window: None,
         gfp: Gfp::NOWAIT,
         may_sleep: true,
         is_reclaim: false,
     };
 
-    /// What a request with `gfp` may spend when it found no room.
-    fn of_request(gfp: Gfp) -> Self {
+    /// What a request with `gfp` may spend when it found no room in `window`.
+    fn of_request(gfp: Gfp, window: Span) -> Self {
         let may_sleep = gfp.may_block();
         Self {
             most: if may_sleep { usize::MAX } else { MAX_ATOMIC },
+            window: Some(window),
             gfp,
             may_sleep,
             is_reclaim: false,
         }
     }
 
+    /// Returns whether freeing `span` may make the room that is needed.
+    fn is_helped_by(self, span: Option<Span>) -> bool {
+        self.window
+            .is_none_or(|window| span.and_then(|span| span.clip(window)).is_some())
+    }
+
     /// At most `most`, in memory reclaim.
     fn of_reclaim(most: usize) -> Self {
         Self {
             most,
+            window: None,
             gfp: Gfp::RECLAIM,
             may_sleep: true,
             is_reclaim: true,
@@ -151,6 +166,7 @@ impl Budget {
     const fn atomic(most: usize) -> Self {
         Self {
             most,
+            window: None,
             gfp: Gfp::NOWAIT,
             may_sleep: false,
             is_reclaim: false,
@@ -282,7 +298,7 @@ impl<T: Tlb> Space<T> {
             counters.no_memory.one();
             return Err(ENOMEM);
         };
-        if self.can_drain_help(req.window) && self.drain(req.gfp) > 0 {
+        if self.can_drain_help(req.window) && self.drain(req.gfp, req.window) > 0 {
             if let Some(area) = small.and_then(|small| self.alloc_refilled(req, small)) {
                 return Ok(area);
             }
@@ -463,7 +479,7 @@ impl<T: Tlb> Space<T> {
             let mut table = self.table.lock();
             let Some(base) = highest_congruent(&mut table, window, members.clone(), align) else {
                 drop(table);
-                if drained || !self.can_drain_help(window) || self.drain(gfp) == 0 {
+                if drained || !self.can_drain_help(window) || self.drain(gfp, window) == 0 {
                     return Err(EBUSY);
                 }
                 drained = true;
@@ -846,10 +862,10 @@ impl<T: Tlb> Space<T> {
             || self.strays.load(Relaxed) != 0
     }
 
-    /// Drains cached ranges and empty blocks for a request with `gfp` that found no room. Returns how many
-    /// were freed.
-    fn drain(&self, gfp: Gfp) -> usize {
-        self.give_back_all(Budget::of_request(gfp))
+    /// Drains cached ranges and empty blocks for a request with `gfp` that found no room in `window`. Returns
+    /// how many were freed.
+    fn drain(&self, gfp: Gfp, window: Span) -> usize {
+        self.give_back_all(Budget::of_request(gfp, window))
     }
 
     /// Drains about `most` cached ranges and empty blocks during memory reclaim. Neither waits for memory nor
@@ -875,27 +891,23 @@ impl<T: Tlb> Space<T> {
     /// than there is; that one stays cached. Returns how many were freed.
     fn sweep(&self, budget: Budget) -> usize {
         let mut sweep = Sweep::default();
-        let mut given_back = 0_usize;
-        for _ in 0..budget.most {
+        let (mut given_back, mut looks) = (0_usize, 0_usize);
+        while given_back < budget.most && looks < budget.most.saturating_mul(LOOKS_PER_RANGE) {
+            looks = looks.wrapping_add(1);
             let mut table = self.lock_table(budget);
             // Under the lock: the index and the cache change together.
             let Some(area) = self.cache.sweep(&mut sweep) else {
                 break;
             };
-            let is_stray = self.is_stray(&area);
-            match self.give_back(&mut table, area) {
-                Ok(()) => {
-                    given_back = given_back.wrapping_add(1);
-                    if is_stray {
-                        self.count_strays(usize::wrapping_sub);
-                    }
+            if !budget.is_helped_by(area.span()) {
+                self.cache.put_back(area, &sweep);
+            } else if let Err(area) = self.give_back_cached(&mut table, area) {
+                self.cache.put(area, None);
+                if !budget.gfp.may_block() || !table.nomem(budget.gfp) {
+                    break;
                 }
-                Err(area) => {
-                    self.cache.put(area, None);
-                    if !budget.gfp.may_block() || !table.nomem(budget.gfp) {
-                        break;
-                    }
-                }
+            } else {
+                given_back = given_back.wrapping_add(1);
             }
             drop(table);
             if budget.may_sleep {
@@ -903,6 +915,20 @@ impl<T: Tlb> Space<T> {
             }
         }
         given_back
+    }
+
+    /// Frees a cached range. Returns its area if there is no memory for that.
+    fn give_back_cached(
+        &self,
+        table: &mut TableGuard<'_>,
+        area: Area<Cached>,
+    ) -> Result<(), Area<Cached>> {
+        let is_stray = self.is_stray(&area);
+        self.give_back(table, area)?;
+        if is_stray {
+            self.count_strays(usize::wrapping_sub);
+        }
+        Ok(())
     }
 
     /// Locks the index for giving ranges back.

@@ -272,6 +272,24 @@ mod spaces {
         Ok(space.cached())
     }
 
+    /// A request that must not sleep frees only some cached ranges: those that can help it.
+    #[test]
+    fn a_narrow_window_full_of_cached_ranges_has_room() -> Result {
+        const OUTSIDE: usize = 100;
+        const INSIDE: usize = 16;
+        let (space, mut req) = make(START, OUTSIDE + INSIDE)?;
+        assert_eq!(round(&space, &req, OUTSIDE + INSIDE)?, OUTSIDE + INSIDE);
+        let window = Span::with_size(START + OUTSIDE * PAGE_SIZE, INSIDE * PAGE_SIZE);
+        req.window = window.ok_or(EINVAL)?;
+        req.gfp = Gfp::NOWAIT;
+        req.size = INSIDE * PAGE_SIZE;
+        let start = start_of(&space, space.alloc(&req)?);
+        assert_eq!(start, req.window.first());
+        assert_eq!(space.cached(), OUTSIDE);
+        free_all(&space, [start].into_iter());
+        Ok(())
+    }
+
     #[test]
     fn purge_keeps_as_many_ranges_as_were_needed_since_the_last_one() -> Result {
         let (space, req) = make(START, 64)?;
