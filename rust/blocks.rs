@@ -1062,7 +1062,10 @@ impl Blocks {
             pool.epoch = pool.epoch.wrapping_add(1);
         }
         for band in &mut pool.bands {
-            band.cursors = [(0, 0); 2];
+            if band.cursors != [(0, 0); 2] {
+                // Not the same value again: that would move the cache line.
+                band.cursors = [(0, 0); 2];
+            }
             if is_representative {
                 let taken = core::mem::take(&mut band.taken);
                 let needed = taken.saturating_add(taken / 4);
