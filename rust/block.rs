@@ -283,8 +283,8 @@ impl Block {
         self.owner.since.store(0, Relaxed);
     }
 
-    /// [`Block::alloc`] for a block in the pool, with the pool lock held. [`None`] at once if the block had no
-    /// room for as many units, and [`Block::note_room`] was not called since.
+    /// [`Block::alloc`] for a block in the pool, with the pool lock held. Returns [`Tried::Lacks`] at once if the
+    /// block had no room for as many units, and [`Block::note_room`] was not called since.
     pub(crate) fn alloc_in_pool(&self, small: Small, attributes: &Attributes) -> Tried {
         // Relaxed, here and below: changed and read under the pool lock.
         if small.units >= self.owner.lacks.load(Relaxed) {
@@ -303,7 +303,10 @@ impl Block {
 
     /// Notes that units may have become free. With the pool lock held.
     pub(crate) fn note_room(&self) {
-        self.owner.lacks.store(usize::MAX, Relaxed);
+        // Not the same value again: that would move the cache line.
+        if self.owner.lacks.load(Relaxed) != usize::MAX {
+            self.owner.lacks.store(usize::MAX, Relaxed);
+        }
     }
 
     /// Returns the number of the object of the area that starts at unit `first`.

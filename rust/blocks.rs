@@ -12,7 +12,8 @@
 //!
 //! A block in the pool still has an *owner*: the CPU whose current block it was. That CPU has the objects of
 //! the block in its caches, so it remembers the block and takes it again. Other CPUs of its NUMA node take it
-//! only if it is *idle*, that is, if it became current more than [`IDLE_EPOCHS`] representative purges ago.
+//! only if it is *idle*, that is, if it became current more than [`IDLE_EPOCHS`] representative purges ago, or
+//! if its owner had no place to remember it.
 //! If there is no room for a new block, any CPU takes it.
 //!
 //! Blocks take at most a quarter of the space, and each CPU needs several. If there are too many CPUs for
@@ -70,10 +71,7 @@ use crate::{
         PAGE_SIZE, //
     }, //
 };
-use core::{
-    cmp::Ordering,
-    ops::Range, //
-};
+use core::ops::Range;
 use kernel::{
     alloc::Flags,
     prelude::*,
@@ -105,9 +103,9 @@ const MAX_LOOKS: usize = 16;
 /// purge.
 pub(crate) const IDLE_EPOCHS: usize = 8;
 
-/// Maximum number of lazy pages in a per-CPU count. With as many, CPUs add to the common count so rarely that its
-/// cache line hardly ever moves.
-const MAX_LAZY_BATCH: usize = 128;
+/// Minimum and maximum number of lazy pages in a per-CPU count. With the maximum, CPUs add to the common count so
+/// rarely that its cache line hardly ever moves.
+const LAZY_BATCH: core::ops::RangeInclusive<usize> = 4..=128;
 
 /// Returns how many CPUs, as a power of two, share current blocks, so that the current blocks of all CPUs
 /// are at most half of the `blocks` blocks that there can be.
@@ -168,17 +166,20 @@ enum Whose {
     /// Those of CPU `.0`, and those of its NUMA node that their owner has not used since before epoch `.1`.
     OwnOrIdle(usize, usize),
     Anyones,
+    /// The same, also those in which earlier searches found no room: a task that gives claimed units back makes
+    /// room without a note.
+    AnyonesAgain,
 }
 
 impl Whose {
     /// Returns the number of the cursor of such searches.
     fn cursor(self) -> usize {
-        usize::from(matches!(self, Self::Anyones))
+        usize::from(!matches!(self, Self::OwnOrIdle(..)))
     }
 
     fn may_take(self, block: &Block) -> bool {
         match self {
-            Self::Anyones => true,
+            Self::Anyones | Self::AnyonesAgain => true,
             Self::OwnOrIdle(cpu, before) => {
                 let (owner, since) = block.owner();
                 owner == cpu || since < before && Node::of_cpu(owner) == Node::of_cpu(cpu)
@@ -340,7 +341,7 @@ impl Blocks {
             lazy: CacheAligned::new(Atomic::new(0)),
             retired: CacheAligned::new(Atomic::new(0)),
             lazy_most: limit / PAGE_SIZE / 2,
-            lazy_batch: lazy::batch(cpus).min(MAX_LAZY_BATCH),
+            lazy_batch: lazy::batch(cpus).clamp(*LAZY_BATCH.start(), *LAZY_BATCH.end()),
             group_shifts,
             room: CacheAligned::new(Atomic::new(0)),
             no_room: [const { Atomic::new(0) }; BANDS],
@@ -467,8 +468,8 @@ impl Blocks {
             for _ in 0..partial.div_ceil(MAX_STEAL_TRIES) {
                 let mut pool = self.pool.lock();
                 let tries = MAX_STEAL_TRIES;
-                let found =
-                    self.take_partial(&mut pool, band, small, attributes, tries, Whose::Anyones);
+                let whose = Whose::AnyonesAgain;
+                let found = self.take_partial(&mut pool, band, small, attributes, tries, whose);
                 if let Some((index, area)) = found {
                     self.make_current(&mut pool, cpus, small, band, index);
                     cpus.here().counters.steal.one();
@@ -582,6 +583,9 @@ impl Blocks {
             let Some(block) = block else {
                 continue;
             };
+            if let Whose::AnyonesAgain = whose {
+                block.note_room();
+            }
             match block.alloc_in_pool(small, attributes) {
                 Tried::Found(area) => {
                     self.take_into_use(pool, band, index);
@@ -604,12 +608,8 @@ impl Blocks {
     /// Returns the place and the index of the first block in the pool, from `from` on, with room for the
     /// band.
     fn next_partial(&self, band: usize, from: Position) -> Option<(Position, usize)> {
-        for (slot, first, maps) in self.dir.all_maps() {
-            let start = match slot.cmp(&from.0) {
-                Ordering::Less => continue,
-                Ordering::Equal => from.1,
-                Ordering::Greater => 0,
-            };
+        for (slot, first, maps) in self.dir.maps_in(from.0..usize::MAX) {
+            let start = if slot == from.0 { from.1 } else { 0 };
             let found = bits::next_set(&maps.partial.get(band)?.words(), start);
             if let Some(bit) = found {
                 return Some(((slot, bit), first.checked_add(bit)?));

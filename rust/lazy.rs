@@ -3,8 +3,7 @@
 //! Lazy areas with an entry of their own: unmapped, but perhaps still in a TLB.
 //!
 //! Flushing the TLBs of all CPUs is expensive, so lazy areas are collected and flushed together.
-//! [`LazySet::snapshot`] selects the areas of a purge, and only areas that were selected and then flushed
-//! can be taken out and freed.
+//! [`LazySet::snapshot`] takes out the areas of a purge, and only areas that were flushed since can be freed.
 //!
 //! The set has a part for each CPU, so that CPUs that free areas do not contend, and a freed range is
 //! cached for the CPU that freed it. If there are more than [`MAX_PARTS`] CPUs, several share a part: large

@@ -517,6 +517,7 @@ impl<T: Tlb> Space<T> {
                 Ok(area) => sink(index, area),
                 Err(miss) => {
                     for member in members.take(index) {
+                        table.relock();
                         if let Some(area) = table.unlink(base.wrapping_add(member.offset)) {
                             // Lockless readers may have found it. Waiting for them here cannot deadlock:
                             // no reader takes the tree lock while it holds a pin.
