@@ -339,6 +339,7 @@ void vmap_vfree_atomic(struct kunit *test)
 {
 	const struct vmap_win win = vmap_win_get(test, 64 * PAGE_SIZE);
 	unsigned int nr = 0, left = 0, i;
+	struct vm_struct *vm;
 	void *mem[16];
 	int wait;
 
@@ -363,5 +364,16 @@ void vmap_vfree_atomic(struct kunit *test)
 		msleep(20);
 	}
 	KUNIT_EXPECT_EQ_MSG(test, 0, left, "of %u areas are still there", nr);
+
+	/* An area that is not found any more may still be unmapped by the work. */
+	for (wait = 0; wait < 200; wait++) {
+		vm = vmap_area_get(&win, 64 * PAGE_SIZE, 1, VM_NO_GUARD, VMAP_GFP);
+		if (vm) {
+			vmap_area_put(test, vm);
+			vm_unmap_aliases();
+			break;
+		}
+		msleep(20);
+	}
 	vmap_win_expect_free(test, &win);
 }
