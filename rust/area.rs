@@ -104,8 +104,7 @@ impl AreaPtr {
     /// once for a read, and once more for the write.
     #[inline(always)]
     pub(crate) fn prefetch_for_write(self) {
-        // SAFETY: A prefetch changes no memory, and faults at no address.
-        unsafe { bindings::prefetchw(self.as_raw().cast()) };
+        crate::mm::prefetch_for_write(self.as_raw());
     }
 
     /// Returns the shared fields.

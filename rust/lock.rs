@@ -6,11 +6,13 @@
 //! pinning. On the build host a mutex has this interface.
 
 use crate::{
-    mm::Node,
+    mm::{
+        self,
+        Node, //
+    },
     per_cpu::CacheAligned, //
 };
 use kernel::{
-    bindings,
     prelude::*,
     sync::{
         lock::spinlock::SpinLockGuard,
@@ -70,8 +72,7 @@ impl<T, B> Locked<T, B> {
 
     /// Fetches the cache line of the lock for a caller that reads what is beside it, and mostly takes it then.
     pub(crate) fn prefetch(&self) {
-        // SAFETY: A prefetch changes no memory, and faults at no address.
-        unsafe { bindings::prefetchw((&raw const self.0.lock).cast()) };
+        mm::prefetch_for_write(&raw const self.0.lock);
     }
 
     /// Takes the lock. Spins; any context that may take spinlocks.

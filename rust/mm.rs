@@ -142,6 +142,13 @@ pub(crate) fn cpu_count() -> usize {
     (kernel::cpu::nr_cpu_ids() as usize).max(1)
 }
 
+/// Fetches the cache line at `at` for a write that follows soon. Any address, any context.
+#[inline(always)]
+pub(crate) fn prefetch_for_write<T>(at: *const T) {
+    // SAFETY: A prefetch changes no memory, and faults at no address.
+    unsafe { bindings::prefetchw(at.cast()) };
+}
+
 /// A NUMA node, as a preference: memory comes from another node if this one has none.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) struct Node(NumaNode);

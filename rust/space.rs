@@ -859,8 +859,7 @@ impl<T: Tlb> Space<T> {
 
     /// Returns whether draining can make room in `window`: blocks and almost all cached ranges are in `home`.
     fn can_drain_help(&self, window: Span) -> bool {
-        window.first() < self.home.end() && self.home.first() < window.end()
-            || self.strays.load(Relaxed) != 0
+        window.clip(self.home).is_some() || self.strays.load(Relaxed) != 0
     }
 
     /// Drains cached ranges and empty blocks for a request with `gfp` that found no room in `window`. Returns

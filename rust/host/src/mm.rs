@@ -30,6 +30,8 @@ pub(crate) fn set_cpus_per_node(cpus: usize) {
     CPUS_PER_NODE.set(cpus);
 }
 
+pub(crate) fn prefetch_for_write<T>(_: *const T) {}
+
 /// A NUMA node. Memory has none.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Node(usize);

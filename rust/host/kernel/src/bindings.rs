@@ -68,11 +68,6 @@ pub unsafe fn vmap_area_cache_alloc(_: gfp_t, _: i32) -> *mut vmap_area {
 
 /// # Safety
 ///
-/// None here.
-pub unsafe fn prefetchw(_: *const c_void) {}
-
-/// # Safety
-///
 /// `va` came from [`vmap_area_cache_alloc`], and only earlier readers still use it.
 pub unsafe fn vmap_area_cache_free(va: *mut vmap_area) {
     LIVE_AREAS.with(|live| live.set(live.get().wrapping_sub(1)));
