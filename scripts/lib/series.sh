@@ -6,7 +6,7 @@
 
 # series_list DIR: prints the paths of the patches in order; nothing when there are none.
 series_list() {
-	find "$1" -maxdepth 1 -name '[0-9][0-9][0-9][0-9]-*.patch' ! -name '0000-*' 2>/dev/null | sort
+	find "$1" -mindepth 1 -maxdepth 2 -name '[0-9][0-9][0-9][0-9]-*.patch' ! -name '0000-*' 2>/dev/null | sort
 }
 
 # series_files DIR: prints the files that the patches touch, sorted, relative to the kernel tree.

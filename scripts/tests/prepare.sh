@@ -116,7 +116,7 @@ for delay in 0.05 0.08 0.11 0.14 0.17 0.2; do
 	sleep "$delay"
 	kill_group "$pid"
 done
-cp "$REPO/kernel-patches/v$KVER_SERIES/${last##*/}" "$last"
+cp "$REPO/${last#"$WORK/repo/"}" "$last"
 check "after being killed in an update" "$S/prepare"
 same "the tree is as before" "$before" "$T"
 
