@@ -50,6 +50,7 @@ static const struct bench_case *const tables[] = {
 	bench_pair_cases, bench_burst_cases, bench_cross_cases, bench_lookup_cases,
 	bench_purge_cases, bench_aliases_cases, bench_latency_cases, bench_memory_cases,
 	bench_whole_cases,
+	bench_mapping_cases,
 };
 
 /* Does one word of run= name this case? */

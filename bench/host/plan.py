@@ -20,6 +20,9 @@ LOADS = "whole_api,whole_api_readers"
 AREAS = "kmalloc_pair,area_*,ioremap_*,burst_*,fragmented_*,mixed"
 # Cases of cachelines/cases.py.
 LINES = ("pair", "pair_remote", "find_inner", "area_2048", "mixed", "purge", "purge_empty")
+# What the mapping series is about, and what it must not make slower.
+MAPPING = ("area_pair,vmalloc_pair,vmalloc_4,vmalloc_16,vmalloc_64,vmalloc_256,stack,vmap_16,vm_map_ram_16,vm_map_ram_128,vmap_1m_*,"
+           "vmap_100m_*,ioremap_mapped_*,huge_*,map_*")
 ALL_TESTS = 0x1fff
 # What the maple tree series of June 2026 reported on: full_fit_alloc and long_busy_list_alloc, and fix_size_alloc.
 THREE_TESTS = 0x7
@@ -58,12 +61,23 @@ class Instrument:
     emulated: bool = False  # nothing is booted, see emulate.py
 
 
+# The side that is the kernel without the patches.
+PRISTINE_SIDE = ("pristine",)
+
+
+def on_side(side, kernel):
+    """Return the allocator that qemu/run is to choose, and the configuration that is booted, for one side."""
+    return ("none", kernel + "-pristine") if side in PRISTINE_SIDE else (side, kernel)
+
+
 # Built and weighed, not booted: the image without the allocator.
 WITHOUT = {"arm64-bench": "arm64-bench-off"}
 
 INSTRUMENTS = {
     "icount": Instrument("arm64-bench", "QEMU cortex-a72, -icount shift=0,sleep=off: a guest nanosecond is an instruction; "
                          "CPUs take turns on one host thread", "instructions", True, ("--icount",), True),
+    "neoverse": Instrument("arm64-bench", "as icount, with neoverse-n1 instead of cortex-a72", "instructions", True,
+                           ("--icount", "--cpu", "neoverse-n1"), True),
     "holds": Instrument("arm64-bench", "as icount: how long the allocators hold a spinlock, interrupts left out, counted by a plugin of QEMU",
                         "instructions", True, ("--icount",), True, True),
     "flushes": Instrument("arm64-bench", "as icount: TLB flushes and TLBI instructions for 1,000 operations, counted by a plugin of QEMU",
@@ -162,6 +176,15 @@ def goals(cpus):
     ]
     return plans + [Plan(f"overcommit-{guest}", "overcommit", guest, 5, f"kmalloc_pair,area_pair,{LOAD}", (guest,), 2, timeout=300)
                     for guest in (2, 4, 8)]
+
+
+def sides(cpus):
+    """Return the plans of the table with three sides, the pristine kernel being one: about five minutes for each comparison."""
+    return [
+        Plan("mapping", "icount", 1, 5, MAPPING),
+        Plan("mapping", "neoverse", 1, 5, "vmalloc_pair,stack,vmap_1m_*,map_*,vm_map_ram_16"),
+        Plan("tests-1", "icount", 1, 5, sweep=((1, ALL_TESTS, 1000),)),
+    ]
 
 
 def selected(plans, instruments, cases):

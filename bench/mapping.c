@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Mapping of memory that is contiguous in parts: vmap() of pages of some orders,
+ * ioremap(), vmalloc_huge(), and the mapping of the latter alone.
+ */
+#include <linux/gfp.h>
+#include <linux/io.h>
+#include <linux/ioport.h>
+#include <linux/mm.h>
+#include <linux/sched.h>
+#include <linux/sizes.h>
+#include <linux/slab.h>
+
+#include "bench.h"
+
+/* @arg of a case of vmap(): its pages, and the order in which they come. */
+#define ORDER_BITS 8
+#define ARG(size, order) ((size) / PAGE_SIZE << ORDER_BITS | (order))
+#define MIXED 255
+
+static unsigned long arg_pages(const struct bench_case *c)
+{
+	return c->arg >> ORDER_BITS;
+}
+
+/* The order of the pages from number @nr on: at most that of the case, and no more than are left. */
+static unsigned int order_at(const struct bench_case *c, unsigned long nr, unsigned int chunk)
+{
+	static const u8 mixed[] = { 8, 0, 4, 0, 0, 6, 2, 0, 8, 4, 9, 1 };
+	unsigned int order = c->arg & ((1 << ORDER_BITS) - 1);
+
+	if (order == MIXED)
+		order = mixed[chunk % ARRAY_SIZE(mixed)];
+	return min3(order, (unsigned int)MAX_PAGE_ORDER, (unsigned int)ilog2(arg_pages(c) - nr));
+}
+
+static void pages_teardown(struct bench_worker *w)
+{
+	const struct bench_case *c = w->run->c;
+	struct page **pages = w->data;
+	unsigned long nr, n = arg_pages(c);
+	unsigned int chunk, order;
+
+	if (!pages)
+		return;
+	/* The first page of each chunk is kept once more, in the order in which they were allocated. */
+	for (nr = 0, chunk = 0; nr < n && pages[n + nr]; nr += 1UL << order, chunk++) {
+		order = order_at(c, nr, chunk);
+		__free_pages(pages[n + nr], order);
+	}
+	kvfree(pages);
+	w->data = NULL;
+}
+
+/* The pages of the case, at w->data; single pages are shuffled, so that no two neighbours are contiguous. */
+static int pages_setup(struct bench_worker *w)
+{
+	const struct bench_case *c = w->run->c;
+	unsigned long nr, i, n = arg_pages(c);
+	struct page **pages = kvcalloc(2 * n, sizeof(*pages), GFP_KERNEL);
+	unsigned int chunk, order;
+
+	w->data = pages;
+	if (!pages)
+		return -ENOMEM;
+	for (nr = 0, chunk = 0; nr < n; nr += 1UL << order, chunk++) {
+		struct page *page;
+
+		order = order_at(c, nr, chunk);
+		page = alloc_pages(GFP_KERNEL | __GFP_NOWARN | (order ? __GFP_COMP : 0), order);
+		if (!page)
+			return -ENOMEM;
+		pages[n + nr] = page;
+		for (i = 0; i < 1UL << order; i++)
+			pages[nr + i] = page + i;
+	}
+	for (i = n; !(c->arg & ((1 << ORDER_BITS) - 1)) && i > 1; i--) {
+		nr = prandom_u32_state(&w->rnd) % i;
+		swap(pages[i - 1], pages[nr]);
+	}
+	return 0;
+}
+
+static u64 pages_need(const struct bench_case *c, unsigned int threads)
+{
+	return 2ULL * threads * arg_pages(c) * PAGE_SIZE;
+}
+
+static int vmap_phase(struct bench_worker *w, unsigned int nr)
+{
+	u32 i;
+
+	for (i = 0; i < w->ops; i++) {
+		void *p = vmap(w->data, arg_pages(w->run->c), VM_MAP, PAGE_KERNEL);
+
+		if (!p)
+			return -ENOMEM;
+		vunmap(p);
+		cond_resched();
+	}
+	return 0;
+}
+
+/* Physical addresses that nothing uses, for ioremap() of @arg bytes; they are never accessed. */
+static int hole_setup(struct bench_run *run)
+{
+	struct resource *hole = kzalloc_obj(*hole, GFP_KERNEL);
+	int err;
+
+	if (!hole)
+		return -ENOMEM;
+	hole->name = "vmap_bench";
+	hole->flags = IORESOURCE_MEM;
+	err = allocate_resource(&iomem_resource, hole, SZ_16M, SZ_256M, -1UL, SZ_16M, NULL, NULL);
+	if (err)
+		kfree(hole);
+	else
+		run->data = hole;
+	return err;
+}
+
+static void hole_teardown(struct bench_run *run)
+{
+	if (!run->data)
+		return;
+	release_resource(run->data);
+	kfree(run->data);
+	run->data = NULL;
+}
+
+static int ioremap_phase(struct bench_worker *w, unsigned int nr)
+{
+	struct resource *hole = w->run->data;
+	u32 i;
+
+	for (i = 0; i < w->ops; i++) {
+		void __iomem *p = ioremap(hole->start, w->run->c->arg);
+
+		if (!p)
+			return -ENOMEM;
+		iounmap(p);
+		cond_resched();
+	}
+	return 0;
+}
+
+static int huge_phase(struct bench_worker *w, unsigned int nr)
+{
+	u32 i;
+
+	for (i = 0; i < w->ops; i++) {
+		void *p = vmalloc_huge(w->run->c->arg, GFP_KERNEL);
+
+		if (!p)
+			return -ENOMEM;
+		vfree(p);
+		cond_resched();
+	}
+	return 0;
+}
+
+static u64 huge_need(const struct bench_case *c, unsigned int threads)
+{
+	return 4ULL * threads * c->arg;
+}
+
+/* The mapping of vmalloc_huge() alone: @arg of a case is in bytes. */
+#define MAPS 32
+
+struct maps {
+	struct page *memory;
+	struct page **pages;
+	struct vm_struct *areas[MAPS];
+};
+
+static void map_teardown(struct bench_worker *w)
+{
+	struct maps *maps = w->data;
+	int i;
+
+	if (!maps)
+		return;
+	for (i = 0; i < MAPS && maps->areas[i]; i++)
+		free_vm_area(maps->areas[i]);
+	if (maps->memory)
+		__free_pages(maps->memory, get_order(w->run->c->arg));
+	kvfree(maps->pages);
+	kfree(maps);
+	w->data = NULL;
+}
+
+/* What the largest entry that vmalloc_huge() would use maps. */
+static unsigned int map_shift(const struct bench_case *c)
+{
+	if (!IS_ENABLED(CONFIG_HAVE_ARCH_HUGE_VMALLOC))
+		return PAGE_SHIFT;
+	if (arch_vmap_pmd_supported(PAGE_KERNEL) && c->arg >= PMD_SIZE)
+		return PMD_SHIFT;
+	return arch_vmap_pte_supported_shift(c->arg);
+}
+
+static int map_setup(struct bench_worker *w)
+{
+	const struct bench_case *c = w->run->c;
+	struct maps *maps = kzalloc_obj(*maps, GFP_KERNEL);
+	unsigned long i;
+
+	w->data = maps;
+	if (!maps)
+		return -ENOMEM;
+	maps->pages = kvcalloc(c->arg / PAGE_SIZE, sizeof(*maps->pages), GFP_KERNEL);
+	maps->memory = alloc_pages(GFP_KERNEL | __GFP_COMP, get_order(c->arg));
+	if (!maps->pages || !maps->memory)
+		return -ENOMEM;
+	for (i = 0; i < c->arg / PAGE_SIZE; i++)
+		maps->pages[i] = maps->memory + i;
+	for (i = 0; i < MAPS; i++) {
+		/* VM_IOREMAP aligns the area to its size. */
+		maps->areas[i] = get_vm_area(c->arg, VM_IOREMAP);
+		if (!maps->areas[i])
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+static int map_phase(struct bench_worker *w, unsigned int nr)
+{
+	const struct bench_case *c = w->run->c;
+	struct maps *maps = w->data;
+	u32 i;
+
+	/* With vmap_bench.scale above 100. */
+	if (w->ops > MAPS)
+		return -EINVAL;
+	for (i = 0; i < w->ops; i++) {
+		unsigned long addr = (unsigned long)maps->areas[i]->addr;
+		int err;
+
+		if (nr) {
+			vunmap_range(addr, addr + c->arg);
+			continue;
+		}
+		err = vmap_pages_range(addr, addr + c->arg, PAGE_KERNEL, maps->pages, map_shift(c));
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+#define CASE_VMAP(label, size, order, n) \
+	{ .name = label, .ops = n, .arg = ARG(size, order), .need = pages_need, \
+	  .worker_setup = pages_setup, .worker_teardown = pages_teardown, .phase = vmap_phase }
+#define CASE_IOREMAP(label, size, n) \
+	{ .name = label, .ops = n, .arg = size, .setup = hole_setup, \
+	  .teardown = hole_teardown, .phase = ioremap_phase }
+#define CASE_HUGE(label, size, n) \
+	{ .name = label, .ops = n, .arg = size, .need = huge_need, .phase = huge_phase }
+/* As many operations as areas: each is mapped once and unmapped once in a pass. */
+#define CASE_MAP(label, size) \
+	{ .name = label, .ops = MAPS, .max_threads = 1, .arg = size, .need = huge_need, \
+	  .phases = { "map", "unmap" }, .worker_setup = map_setup, \
+	  .worker_teardown = map_teardown, .phase = map_phase }
+
+const struct bench_case bench_mapping_cases[] = {
+	CASE_VMAP("vmap_1m_order8", SZ_1M, 8, 400),
+	CASE_VMAP("vmap_1m_order4", SZ_1M, 4, 400),
+	CASE_VMAP("vmap_1m_mixed", SZ_1M, MIXED, 400),
+	CASE_VMAP("vmap_1m_order0", SZ_1M, 0, 200),
+	CASE_VMAP("vmap_100m_order8", 100UL * SZ_1M, 8, 6),
+	CASE_VMAP("vmap_100m_order4", 100UL * SZ_1M, 4, 4),
+	CASE_VMAP("vmap_100m_mixed", 100UL * SZ_1M, MIXED, 4),
+	CASE_VMAP("vmap_100m_order0", 100UL * SZ_1M, 0, 2),
+	CASE_IOREMAP("ioremap_mapped_64k", SZ_64K, 2000),
+	CASE_IOREMAP("ioremap_mapped_1m", SZ_1M, 500),
+	CASE_IOREMAP("ioremap_mapped_16m", SZ_16M, 100),
+	CASE_HUGE("huge_1m", SZ_1M, 200),
+	CASE_HUGE("huge_2m", SZ_2M, 100),
+	CASE_HUGE("huge_16m", SZ_16M, 10),
+	CASE_MAP("map_1m", SZ_1M),
+	CASE_MAP("map_2m", SZ_2M),
+	{ }
+};
