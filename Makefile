@@ -10,7 +10,7 @@ help:
 	@echo '             FULL=1 runs the suites on every kernel configuration, which takes hours, or on CONFIGS="arm64-rt arm";'
 	@echo '             what has passed is not run again (scripts/matrix --help)'
 	@echo 'make bench   measure both allocators, print the table, write the HTML page (FULL=1: all of it)'
-	@echo 'make check   format, lints, style, words, links, and each patch builds with the option on and off'
+	@echo 'make check   format, lints, style, words, links, and each patch of both series builds'
 	@echo ''
 	@echo 'Everything else is a script with --help: scripts/build, scripts/kunit, scripts/vmalloc-sweep,'
 	@echo 'scripts/user-load, scripts/install-into, qemu/run. Toolchain root, kernel source, builds and logs are in'

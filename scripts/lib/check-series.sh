@@ -1,14 +1,21 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Checks of the patch series: git am and patch agree, each patch builds with the option on and off. Sourced by
-# scripts/check. Uses $CACHE/check: one tree that walks through the series, and one build folder each for "on" and "off".
+# Checks of the two series: git am and patch agree, each patch builds. Sourced by scripts/check. Uses $CACHE/check: the states,
+# one tree that walks through them, and one build folder each for the option "on" and "off".
+#
+# A state is a folder of $CACHE/check/state with the touched files of the pristine source after some of the patches: N after N
+# patches of both series in order, mapping/N after N patches of mapping alone.
 
 . "$REPO/scripts/lib/series.sh"
 
-# series_states DIR: makes DIR/0, DIR/1 ...: the touched files of the pristine source after 0, 1 ... patches. One line on failure.
+# series_name PATCH: prints how messages call that patch: area/0001-... or mapping/0001-...
+series_name() { printf '%s\n' "${1#"$PATCHES"/}"; }
+
+# series_states PATCHES DIR SOURCE: makes DIR/0, DIR/1 ...: the touched files of the pristine source after 0, 1 ... of these
+# patches. One line on failure.
 series_states() {
-	local dir=$1 number=0 patch file source=$2
+	local list=$1 dir=$2 number=0 patch file source=$3
 	rm -rf "$dir"
 	mkdir -p "$dir/0"
 	while read -r file; do
@@ -19,14 +26,14 @@ series_states() {
 	while read -r patch; do
 		cp -a "$dir/$number" "$dir/$((number + 1))"
 		number=$((number + 1))
-		(cd "$dir/$number" && patch -p1 -F0 --no-backup-if-mismatch --batch -s <"$patch" 2>&1) || { echo "patch -p1 refuses $(basename "$patch")"; return 1; }
-	done < <(series_list "$PATCHES")
+		(cd "$dir/$number" && patch -p1 -F0 --no-backup-if-mismatch --batch -s <"$patch" 2>&1) || { echo "patch -p1 refuses $(series_name "$patch")"; return 1; }
+	done < <(series_list "$list")
 	echo "$number patches"
 }
 
-# series_git DIR: applies the same patches with git am and compares the files after each.
+# series_git PATCHES DIR: applies the same patches with git am and compares the files after each.
 series_git() {
-	local dir=$1 number=0 patch
+	local list=$1 dir=$2 number=0 patch
 	rm -rf "$dir/git"
 	cp -a "$dir/0" "$dir/git"
 	git -C "$dir/git" init -q
@@ -37,9 +44,9 @@ series_git() {
 	git -C "$dir/git" commit -q -m base
 	while read -r patch; do
 		number=$((number + 1))
-		git -C "$dir/git" am -q "$patch" 2>&1 || { echo "git am refuses $(basename "$patch")"; return 1; }
-		diff -r -q -x .git "$dir/git" "$dir/$number" || { echo "git am and patch differ after $(basename "$patch")"; return 1; }
-	done < <(series_list "$PATCHES")
+		git -C "$dir/git" am -q "$patch" 2>&1 || { echo "git am refuses $(series_name "$patch")"; return 1; }
+		diff -r -q -x .git "$dir/git" "$dir/$number" || { echo "git am and patch differ after $(series_name "$patch")"; return 1; }
+	done < <(series_list "$list")
 	echo "the same after each of $number patches"
 }
 
@@ -59,44 +66,53 @@ series_tree() {
 	done < <(series_files "$PATCHES")
 }
 
-# series_key NUMBER NAME: prints what identifies the build of that state with the configuration of kernel NAME.
+# series_key BEFORE STATE NAME TARGET...: prints what identifies the build of these targets in that state with the configuration
+# of kernel NAME.
 series_key() {
+	local before=$1 state=$2 name=$3
+	shift 3
 	{
-		cat "$SRC_DIR.stamp" "$CACHE/build/$2/.config" "$REPO/scripts/lib/check-series.sh"
+		cat "$SRC_DIR.stamp" "$CACHE/build/$name/.config" "$REPO/scripts/lib/check-series.sh"
 		in_root sh -c 'rustc --version; bindgen --version; clang-22 --version' 2>/dev/null || :
+		echo "$@"
 		# What is built depends on what the patch changes.
-		(cd "$CACHE/check/state" && find "$(($1 - 1))" "$1" -type f -print0 | sort -z | xargs -0 sha256sum)
-		# From the patch on that wires it up, the repository takes part.
-		if grep -q vmap_rust "$CACHE/check/state/$1/mm/Makefile" 2>/dev/null; then
-			sources rust kunit Kconfig Kbuild | xargs -r -d '\n' sha256sum
-		fi
+		(cd "$CACHE/check/state" && find "$before" "$state" -type f -print0 | sort -z | xargs -0 sha256sum)
+		# Other targets do not read this repository, although it is wired up in all later states.
+		case " $* " in *" mm/vmap_rust/ "*) sources rust kunit bench Kconfig Kbuild | xargs -r -d '\n' sha256sum ;; esac
 	} | sha256sum | cut -c 1-24
 }
 
-# series_changed NUMBER: prints the files that this patch changes.
-series_changed() {
-	(cd "$CACHE/check/state" && diff -rqN "$(($1 - 1))" "$1" || :) | sed -n 's,^Files [0-9]*/\(.*\) and .* differ$,\1,p'
+# series_changed BEFORE STATE: prints the files that differ.
+series_changed() { (cd "$CACHE/check/state" && diff -rqN "$1" "$2" || :) | sed -n "s,^Files $1/\(.*\) and .* differ\$,\1,p"; }
+
+# series_subdirs BEFORE STATE MAKEFILE: prints the folders that the change of that Makefile adds; its own folder if it adds none.
+series_subdirs() {
+	local dir
+	dir=$(dirname "$3")
+	(cd "$CACHE/check/state" && diff "$1/$3" "$2/$3" || :) | sed -n "s,^> obj-.*[[:space:]]\([a-z_]*/\)\$,$dir/\1,p" | grep . ||
+		echo "$dir/"
 }
 
-# series_targets NUMBER on|off DIR: prints what to build after that patch, nothing when it changes nothing that is compiled: the
+# series_targets BEFORE STATE on|off DIR: prints what to build in that state, nothing when it changes nothing that is compiled: the
 # objects of all C files of the series, of which make compiles those that the patch affects; for a header also what includes it
-# in mm/, as far as kernel DIR has it (the rest of the kernel sees it in the last state, which is built whole); for a Makefile
-# its folder; for a file of rust/, and for headers, which Rust reads too, the Rust code, which make prepares before anything else.
+# in mm/, as far as kernel DIR has it (the rest of the kernel, and for patches after the allocator is wired up all of it, sees it
+# in the last state, which is built whole); for a Makefile the folder that it adds, or its own; with "on", for a file of rust/, and
+# for headers, which Rust reads too, the Rust code, which make prepares before anything else.
 series_targets() {
 	local changed file name
-	changed=$(series_changed "$1" | grep -E '\.[chS]$|\.rs$|(^|/)(Makefile|Kbuild|Kconfig)[^/]*$' || :)
-	[ "$2" = on ] || changed=$(grep -v '^rust/' <<<"$changed" || :)
+	changed=$(series_changed "$1" "$2" | grep -E '\.[chS]$|\.rs$|(^|/)(Makefile|Kbuild|Kconfig)[^/]*$' || :)
+	[ "$3" = on ] || changed=$(grep -v '^rust/' <<<"$changed" || :)
 	[ -n "$changed" ] || return 0
 	{
 		echo prepare
-		(cd "$CACHE/check/state/$1" && find . -name '*.c' ! -path './rust/*') | sed 's,^\./,,; s,\.c$,.o,'
+		(cd "$CACHE/check/state/$2" && find . -name '*.c' ! -path './rust/*') | sed 's,^\./,,; s,\.c$,.o,'
 		while read -r file; do
 			name=$(basename "$file")
 			case $file in
 			rust/*) ;;
-			*.h) (cd "$CACHE/check/tree" && grep -lE "^#include [<\"]([a-z_]+/)*${name}[>\"]" mm/*.c) | sed 's,\.c$,.o,' |
-				while read -r name; do [ ! -e "$3/$name" ] || echo "$name"; done ;;
-			*/Makefile|*/Kbuild) echo "$(dirname "$file")/" ;;
+			*.h) series_wired "$2" || (cd "$CACHE/check/tree" && grep -lE "^#include [<\"]([a-z_]+/)*${name}[>\"]" mm/*.c) | sed 's,\.c$,.o,' |
+				while read -r name; do [ ! -e "$4/$name" ] || echo "$name"; done ;;
+			*/Makefile|*/Kbuild) series_subdirs "$1" "$2" "$file" ;;
 			esac
 		done <<<"$changed"
 	} | sort -u
@@ -106,20 +122,31 @@ series_targets() {
 # compiles only what differs in a state.
 series_folder() {
 	local dir=$CACHE/check/$1
-	[ ! -e "$dir" ] || return 0
-	rm -rf "$dir.new"
-	cp -a --reflink=auto "$CACHE/build/$2" "$dir.new" || return 1
-	rm -f "$dir.new"/vmlinux*
-	mv "$dir.new" "$dir"
+	if [ ! -e "$dir" ]; then
+		rm -rf "$dir.new"
+		cp -a --reflink=auto "$CACHE/build/$2" "$dir.new" || return 1
+		rm -f "$dir.new"/vmlinux*
+		mv "$dir.new" "$dir"
+	fi
+	# Objects of another clone can be newer than the files of this one, and different.
+	[ "$(cat "$dir/.vmap-rust-repo")" = "$REPO" ] || rm -rf "$dir/mm/vmap_rust"
+	echo "$REPO" >"$dir/.vmap-rust-repo"
 }
 
-# series_config on|off NAME: gives $CACHE/check/on or off the configuration of kernel NAME; with "on" the hook can be switched on
-# without the allocator, which the last patch brings. Each time, since an earlier state may have lacked an option.
+# series_wired STATE: true when the allocator is part of the kernel in that state.
+series_wired() { grep -q vmap_rust/ "$CACHE/check/state/$1/mm/Makefile"; }
+
+# series_config STATE on|off NAME OPTION=VALUE: prints the configuration of kernel NAME for that state, with that option unless it is
+# empty, and a sum of the Kconfig files. As long as the allocator is not wired up, "on" means the hook without it.
 series_config() {
-	{
-		grep -vwE 'CONFIG_(COMPILE_TEST|WERROR|VMAP_AREA_OPS)' "$CACHE/build/$2/.config"
-		[ "$1" = off ] || printf '%s\n' CONFIG_COMPILE_TEST=y '# CONFIG_WERROR is not set' CONFIG_VMAP_AREA_OPS=y
-	} >"$CACHE/check/$1/.config"
+	local changed=(CONFIG_COMPILE_TEST CONFIG_WERROR) lines=()
+	if [ "$2" = on ] && ! series_wired "$1"; then
+		changed+=(CONFIG_VMAP_AREA_OPS)
+		lines+=(CONFIG_COMPILE_TEST=y '# CONFIG_WERROR is not set' CONFIG_VMAP_AREA_OPS=y)
+	fi
+	[ -z "$4" ] || { changed+=("${4%%=*}"); lines+=("$4"); }
+	grep -vwFf <(printf '%s\n' "${changed[@]}") "$CACHE/build/$3/.config"
+	printf '%s\n' "${lines[@]}" "# $(cat "$CACHE/check/state/$1/mm/Kconfig" "$REPO/Kconfig" | sha256sum)"
 }
 
 # series_make NAME ARG...: make on the tree that walks through the series, in the copy of the build folder of NAME. Both are seen
@@ -134,24 +161,38 @@ series_make() {
 		KBUILD_BUILD_HOST=rust "$@"
 }
 
-# series_build NUMBER on|off NAME TARGET...: builds the targets in that state with the configuration of kernel NAME.
+# series_build STATE on|off NAME OPTION=VALUE TARGET...: builds the targets in that state with the configuration of kernel NAME, and
+# that option unless it is empty.
 series_build() {
-	local state=$CACHE/check/state/$1 tree=$CACHE/check/tree dir=$CACHE/check/$2 option=$2 name=$3 target
-	shift 3
+	local state=$1 tree=$CACHE/check/tree dir=$CACHE/check/$2 option=$2 name=$3 extra=$4 target
+	shift 4
 	# More than one command runs here, so in_root must not replace this shell.
 	# shellcheck disable=SC2034 # read by in_root
 	STEP_EXEC=0
-	series_tree "$tree" "$state"
+	series_tree "$tree" "$CACHE/check/state/$state"
 	series_folder "$option" "$name" || return 1
-	series_config "$option" "$name"
 	cd "$TREE" || return 1
-	series_make "$name" olddefconfig || return 1
-	if [ "$option" = on ] && grep -q '^config VMAP_AREA_OPS' "$state/mm/Kconfig" && ! grep -qx CONFIG_VMAP_AREA_OPS=y "$dir/.config"; then
+	# Make takes three times as long when it has to read all Kconfig files, so the configuration of the state before stays if it can.
+	series_config "$state" "$option" "$name" "$extra" >"$dir/.config.wanted"
+	if ! cmp -s "$dir/.config.wanted" "$dir/.config.given"; then
+		rm -f "$dir/.config.given"
+		cp "$dir/.config.wanted" "$dir/.config"
+		series_make "$name" olddefconfig || return 1
+		mv "$dir/.config.wanted" "$dir/.config.given"
+	fi
+	if [ "$option" = on ] && grep -q '^config VMAP_AREA_OPS' "$tree/mm/Kconfig" && ! grep -qx CONFIG_VMAP_AREA_OPS=y "$dir/.config"; then
 		echo "error: CONFIG_VMAP_AREA_OPS cannot be switched on"
 		return 1
 	fi
+	if [ -n "$extra" ] && ! grep -qxF "$extra" "$dir/.config"; then
+		echo "error: $extra cannot be chosen"
+		return 1
+	fi
+	# Make must really build this state: it makes a removed archive again, if it enters the folder.
+	for target in "$@"; do
+		[ "${target%/}" = "$target" ] || rm -f "$dir/${target}built-in.a"
+	done
 	series_make "$name" "--jobs=${JOBS:-$(nproc)}" "$@" || return 1
-	# Make must really have built this state.
 	for target in "$@"; do
 		case $target in
 		*.o) [ "$dir/$target" -nt "$tree/${target%.o}.c" ] || { echo "error: $target was not built"; return 1; } ;;
@@ -160,20 +201,22 @@ series_build() {
 	done
 }
 
-# series_step NUMBER PATCH on|off NAME: one build, or its remembered success.
+# series_step BEFORE STATE LABEL on|off NAME [OPTION=VALUE]: one build, or its remembered success. LABEL names the log. With an
+# option, builds only mm/vmalloc.o.
 series_step() {
-	local log=$LOGS/series-$1-$3.log memory targets
-	mapfile -t targets < <(series_targets "$1" "$3" "$CACHE/build/$4")
+	local log=$LOGS/series-$3-$4.log extra=${6:-} memory targets
+	mapfile -t targets < <(series_targets "$1" "$2" "$4" "$CACHE/build/$5")
 	if [ ${#targets[@]} = 0 ]; then
 		echo "it changes nothing that is compiled"
 		return
 	fi
-	memory=$CACHE/check/built/$(series_key "$1" "$4")
+	[ -z "$extra" ] || targets=(mm/vmalloc.o)
+	memory=$CACHE/check/built/$(series_key "$1" "$2" "$5" "$extra" "${targets[@]}")
 	if [ "$FRESH" = 0 ] && [ -e "$memory" ]; then
 		echo "unchanged since it built on $(cat "$memory")"
 		return
 	fi
-	step "patch $2, option $3" "$log" series_build "$1" "$3" "$4" "${targets[@]}" || return 1
+	step "$3, option $4" "$log" series_build "$2" "$4" "$5" "$extra" "${targets[@]}" || return 1
 	# A patch must not bring a warning either.
 	! grep -E '(^|[^a-z])warning: ' "$log" || return 1
 	mkdir -p "$CACHE/check/built"
@@ -201,16 +244,20 @@ series_kernels() {
 	result "kernel arm64 builds, all patches, option off" "$REPO/scripts/build" arm64-off
 }
 
-# series_walk: all of the above; the last state is what scripts/build builds, whole.
+# series_walk: all of the above. Each patch of area is built with the option on and off, the last one together with the allocator. A
+# patch of mapping, whose code does not depend on the option, is built with it off only, and mapping without area in one step.
+# The last state is what scripts/build builds, whole.
 series_walk() {
-	local number=0 count patch before
+	local number=0 count patch name label last before
 	SRC_DIR=$(find_source)
 	# shellcheck disable=SC2154 # counted by "result"
 	before=$passed
-	result "patch -p1 applies without fuzz" series_states "$CACHE/check/state" "$SRC_DIR"
+	result "patch -p1 applies without fuzz: area, mapping" series_states "$PATCHES" "$CACHE/check/state" "$SRC_DIR"
+	result "patch -p1 applies without fuzz: mapping alone" series_states "$PATCHES/mapping" "$CACHE/check/state/mapping" "$SRC_DIR"
 	# Without the states there is nothing to build.
-	[ "$passed" -gt "$before" ] || return 0
-	result "git am gives the same files" series_git "$CACHE/check/state"
+	[ "$passed" = $((before + 2)) ] || return 0
+	result "git am gives the same files: area, mapping" series_git "$PATCHES" "$CACHE/check/state"
+	result "git am gives the same files: mapping alone" series_git "$PATCHES/mapping" "$CACHE/check/state/mapping"
 	# Under one lock: between the two, another run would build another kernel.
 	with_lock series_kernels
 	count=$(series_list "$PATCHES" | wc -l)
@@ -218,9 +265,20 @@ series_walk() {
 	while read -r patch; do
 		number=$((number + 1))
 		[ "$number" -lt "$count" ] || break
-		result "builds, option on: $(basename "$patch")" series_step "$number" "$(basename "$patch" | cut -c 1-4)" on arm64
-		result "builds, option off: $(basename "$patch")" series_step "$number" "$(basename "$patch" | cut -c 1-4)" off arm64-off
+		name=$(series_name "$patch")
+		# area-0001
+		label=${name%%-*}
+		label=${label/\//-}
+		case $name in
+		area/*) result "builds, option on: $name" series_step "$((number - 1))" "$number" "$label" on arm64 ;;
+		esac
+		result "builds, option off: $name" series_step "$((number - 1))" "$number" "$label" off arm64-off
 	done < <(series_list "$PATCHES")
+	last=mapping/$(series_list "$PATCHES/mapping" | wc -l)
+	result "builds, mapping without area" series_step mapping/0 "$last" mapping-alone off arm64-off
+	# No other build of mapping on arm64 has it.
+	result "builds, mapping without area, CONFIG_HUGETLBFS=y" series_step mapping/0 "$last" mapping-alone-hugetlb off arm64-off \
+		CONFIG_HUGETLBFS=y
 }
 
 # find_source: prints the folder of the pristine source that the tree was made from.

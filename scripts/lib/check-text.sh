@@ -106,7 +106,7 @@ check_checkpatch() {
 	# A folder without patches must not look like a series without faults.
 	[ ${#files[@]} -gt 0 ] || result "checkpatch, patches" false
 	for file in "${files[@]}"; do
-		result "checkpatch ${file##*/}" checkpatch "$REPO/$file"
+		result "checkpatch ${file#"${PATCHES#"$REPO"/}"/}" checkpatch "$REPO/$file"
 	done
 	# The plugin of QEMU and what belongs to the emulator are no kernel code.
 	mapfile -t files < <(sources '*.c' '*.h' ':!bench/plugin' ':!bench/host')

@@ -37,6 +37,12 @@ git_check() {
 	! git_has_branch || die "$KDIR has a branch $GIT_BRANCH already; rename or delete it first"
 }
 
+# git_excluded: prints our lines for info/exclude.
+git_excluded() {
+	! link_wanted || echo /mm/vmap_rust
+	echo "/${REC##*/}"
+}
+
 # git_install: makes the branch, runs git am, makes the link and adds it to exclude.
 git_install() {
 	local files former base exclude patches=()
@@ -53,9 +59,9 @@ git_install() {
 	base=$(kgit rev-parse HEAD)
 	exclude=$(git_path info/exclude)
 	[ ! -e "$exclude" ] || cp -p "$exclude" "$REC/exclude"
-	state_write KIND=git PHASE=installing "FORMER=$former" "BASE=$base"
+	state_write KIND=git PHASE=installing "ONLY=$ONLY" "FORMER=$former" "BASE=$base"
 	mkdir -p "$(dirname "$exclude")"
-	printf '/mm/vmap_rust\n/%s\n' "${REC##*/}" >>"$exclude"
+	git_excluded >>"$exclude"
 	mapfile -t patches < <(series_list "$PATCHES")
 	kgit checkout -q -b "$GIT_BRANCH"
 	if ! kgit am --quiet --3way "${patches[@]}" >"$REC/am.log" 2>&1; then
@@ -64,7 +70,7 @@ git_install() {
 		die "git am failed; $KDIR is as it was"
 	fi
 	link_install
-	state_write KIND=git PHASE=installed "FORMER=$former" "BASE=$base" "TIP=$(kgit rev-parse "$GIT_BRANCH")"
+	state_write KIND=git PHASE=installed "ONLY=$ONLY" "FORMER=$former" "BASE=$base" "TIP=$(kgit rev-parse "$GIT_BRANCH")"
 }
 
 # git_exclude_restore: removes our lines from info/exclude; lines that the user added since stay.
@@ -72,7 +78,7 @@ git_exclude_restore() {
 	local exclude
 	exclude=$(git_path info/exclude)
 	[ -e "$exclude" ] || return 0
-	sed -i -e '\,^/mm/vmap_rust$,d' -e "\,^/${REC##*/}\$,d" "$exclude"
+	sed -i -f <(git_excluded | sed 's/.*/\\,^&$,d/') "$exclude"
 	if [ ! -e "$REC/exclude" ]; then
 		[ -s "$exclude" ] || rm -f "$exclude"
 	elif cmp -s "$REC/exclude" "$exclude"; then

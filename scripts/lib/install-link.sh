@@ -6,6 +6,9 @@
 # Files that a build in the tree leaves; they are removed together with a copy.
 LINK_BUILT='\.(o|a|ko|cmd|d|mod|mod\.c|rmeta|so|rsi|s|ll)$|(^|/)(modules\.order|built-in\.a)$'
 
+# link_wanted: true when what is installed uses mm/vmap_rust. Otherwise a mm/vmap_rust is the user's own.
+link_wanted() { [ "$ONLY" != mapping ]; }
+
 # link_files: prints the names of the repository's files that belong to a copy, each ended by a zero byte.
 link_files() {
 	if git -C "$REPO" rev-parse --git-dir >/dev/null 2>&1; then
@@ -17,9 +20,10 @@ link_files() {
 	done
 }
 
-# link_install: makes mm/vmap_rust. For a copy, writes the sums of its files to the record.
+# link_install: makes mm/vmap_rust, if it is wanted. For a copy, writes the sums of its files to the record.
 link_install() {
 	local dir=$KDIR/mm/vmap_rust
+	link_wanted || return 0
 	if [ "$COPY" = 0 ]; then
 		ln -s "$REPO" "$dir"
 		return
@@ -33,7 +37,7 @@ link_install() {
 # link_check: dies when removing mm/vmap_rust would lose changes of the user.
 link_check() {
 	local dir=$KDIR/mm/vmap_rust changed
-	if [ -L "$dir" ] || [ ! -e "$dir" ]; then
+	if ! link_wanted || [ -L "$dir" ] || [ ! -e "$dir" ]; then
 		return 0
 	fi
 	[ -r "$REC/copy.sums" ] || die "$dir is not from this script; move it away"
@@ -42,7 +46,8 @@ link_check() {
 	[ -z "$changed" ] || die "$dir was changed since it was installed: $(echo "$changed" | paste -sd' '); move your changes away"
 }
 
-# link_remove: removes mm/vmap_rust. Call link_check first.
+# link_remove: removes mm/vmap_rust, if it is ours. Call link_check first.
 link_remove() {
+	link_wanted || return 0
 	if [ -L "$KDIR/mm/vmap_rust" ]; then rm "$KDIR/mm/vmap_rust"; else rm -rf "$KDIR/mm/vmap_rust"; fi
 }

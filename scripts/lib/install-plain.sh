@@ -40,7 +40,7 @@ plain_install() {
 		mkdir -p "$REC/orig/$(dirname "$file")"
 		cp -a "$KDIR/$file" "$REC/orig/$file"
 	done <"$REC/files"
-	state_write KIND=plain PHASE=installing
+	state_write KIND=plain PHASE=installing "ONLY=$ONLY"
 	while read -r file; do
 		if [ -e "$REC/new/$file" ]; then
 			cmp -s "$REC/new/$file" "$KDIR/$file" && continue
