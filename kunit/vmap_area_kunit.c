@@ -54,6 +54,17 @@ static struct kunit_case vmap_area_cases[] = {
 	KUNIT_CASE(vmap_vmalloc_huge),
 	KUNIT_CASE(vmap_vfree_atomic),
 
+	KUNIT_CASE_SLOW(vmap_pte_runs),
+	KUNIT_CASE(vmap_pte_random),
+	KUNIT_CASE(vmap_pte_null_page),
+	KUNIT_CASE(vmap_pte_no_table),
+	KUNIT_CASE(vmap_pte_one_page),
+	KUNIT_CASE(vmap_pte_huge),
+	KUNIT_CASE(vmap_pte_ioremap),
+	KUNIT_CASE(vmap_pte_ioremap_pmd),
+	KUNIT_CASE(vmap_pte_reset_perms),
+	KUNIT_CASE(vmap_pte_set_memory),
+
 	KUNIT_CASE(vmap_percpu_objects),
 	KUNIT_CASE(vmap_percpu_congruent),
 

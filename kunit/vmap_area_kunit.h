@@ -46,6 +46,31 @@ struct vmap_win {
 	unsigned long end;
 };
 
+/* What maps a page: levels from vmap_walk(). VMAP_ODD: what no case expects. */
+enum vmap_level { VMAP_NONE, VMAP_PTE, VMAP_CONT, VMAP_PMD, VMAP_ODD };
+
+/**
+ * struct vmap_entry - how the page tables map one page
+ * @level: the kind of entry; VMAP_CONT is one of a group of PTEs
+ * @pfn: the page frame
+ * @raw: the whole entry
+ */
+struct vmap_entry {
+	enum vmap_level level;
+	unsigned long pfn;
+	u64 raw;
+};
+
+/**
+ * struct vmap_block - contiguous pages, naturally aligned
+ * @page: the first one
+ * @nr: number of pages, a power of two
+ */
+struct vmap_block {
+	struct page *page;
+	unsigned long nr;
+};
+
 /* ../rust/ffi.rs */
 bool vmap_rust_validate(void);
 const void *vmap_rust_cpu_memory(unsigned int cpu, unsigned int nth);
@@ -75,6 +100,22 @@ unsigned int vmap_fault_left(void);
 bool vmap_fault_disarm(void);
 void vmap_fault_need(struct kunit *test);
 
+/* vmap_walk_kunit.c */
+struct vmap_entry vmap_walk(unsigned long addr, unsigned long *span);
+unsigned int vmap_group_shift(void);
+unsigned int vmap_max_shift(void);
+unsigned int vmap_io_max_shift(void);
+unsigned int vmap_best_shift(const unsigned long *pfns, unsigned long nr,
+			     pgprot_t prot, unsigned int max_shift,
+			     unsigned long addr);
+bool vmap_walk_is(struct kunit *test, unsigned long addr,
+		  const unsigned long *pfns, unsigned long nr, pgprot_t prot,
+		  unsigned int max_shift);
+bool vmap_walk_is_empty(struct kunit *test, unsigned long addr,
+			unsigned long nr, const char *what);
+unsigned long vmap_walk_count(unsigned long pfn, unsigned long nr);
+struct vmap_block vmap_block_get(struct kunit *test, unsigned long min_pages);
+
 /* vmap_node_kunit.c */
 void vmap_node_cpus(struct kunit *test);
 void vmap_node_areas(struct kunit *test);
@@ -90,6 +131,20 @@ void vmap_map_ram_churn(struct kunit *test);
 void vmap_vrealloc(struct kunit *test);
 void vmap_vmalloc_huge(struct kunit *test);
 void vmap_vfree_atomic(struct kunit *test);
+
+/* vmap_pte_kunit.c */
+void vmap_pte_runs(struct kunit *test);
+void vmap_pte_random(struct kunit *test);
+void vmap_pte_null_page(struct kunit *test);
+void vmap_pte_no_table(struct kunit *test);
+
+/* vmap_pte_more_kunit.c */
+void vmap_pte_one_page(struct kunit *test);
+void vmap_pte_huge(struct kunit *test);
+void vmap_pte_ioremap(struct kunit *test);
+void vmap_pte_ioremap_pmd(struct kunit *test);
+void vmap_pte_reset_perms(struct kunit *test);
+void vmap_pte_set_memory(struct kunit *test);
 
 /* vmap_percpu_kunit.c */
 void vmap_percpu_objects(struct kunit *test);

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * KUnit suite "vmap_area": page tables of vmalloc() and ioremap().
+ */
+#include <linux/io.h>
+#include <linux/set_memory.h>
+#include <linux/uaccess.h>
+
+#include "vmap_area_kunit.h"
+
+/* The protection that vmalloc() maps pages with. */
+static pgprot_t vmalloc_prot(void)
+{
+	return kasan_hw_tags_enabled() ? arch_vmap_pgprot_tagged(PAGE_KERNEL) :
+					 PAGE_KERNEL;
+}
+
+/* Expects that an area maps its pages, with entries of at most that size. */
+static void expect_own_pages(struct kunit *test, const void *mem,
+			     unsigned int max_shift)
+{
+	struct vm_struct *vm = find_vm_area(mem);
+	unsigned long *pfns;
+	unsigned int i;
+
+	KUNIT_ASSERT_NOT_NULL(test, vm);
+	pfns = kvmalloc_array(vm->nr_pages, sizeof(*pfns), GFP_KERNEL);
+	KUNIT_ASSERT_NOT_NULL(test, pfns);
+	for (i = 0; i < vm->nr_pages; i++)
+		pfns[i] = page_to_pfn(vm->pages[i]);
+
+	vmap_walk_is(test, vmap_start(vm), pfns, vm->nr_pages, vmalloc_prot(),
+		     max_shift);
+	vmap_walk_is_empty(test, vmap_end(vm) - PAGE_SIZE, 1, "guard page");
+	kvfree(pfns);
+}
+
+/* One page, grown to three and shrunk again, keeps its pages and contents. */
+void vmap_pte_one_page(struct kunit *test)
+{
+	static const unsigned int nr[] = { 1, 3, 1, 2, 1 };
+	unsigned int i, j, kept = 1;
+	unsigned long start;
+	void *mem, *next;
+
+	mem = vmalloc(PAGE_SIZE);
+	KUNIT_ASSERT_NOT_NULL(test, mem);
+	vmap_pages_fill(mem, 1, 0);
+
+	for (i = 0; i < ARRAY_SIZE(nr); i++) {
+		struct vm_struct *vm;
+
+		next = vrealloc(mem, nr[i] * PAGE_SIZE, GFP_KERNEL);
+		KUNIT_ASSERT_NOT_NULL_MSG(test, next, "vrealloc to %u pages", nr[i]);
+		mem = next;
+		kept = min(kept, nr[i]);
+		KUNIT_EXPECT_EQ_MSG(test, -1, vmap_pages_bad(mem, kept, 0),
+				    "step %u: wrong page of %u", i, kept);
+
+		vm = find_vm_area(mem);
+		KUNIT_ASSERT_NOT_NULL(test, vm);
+		KUNIT_EXPECT_EQ_MSG(test, vm->nr_pages, nr[i], "step %u", i);
+		for (j = 0; j < vm->nr_pages; j++)
+			KUNIT_EXPECT_PTR_EQ_MSG(test, vm->pages[j],
+						vmalloc_to_page(mem + j * PAGE_SIZE),
+						"step %u, page %u", i, j);
+		expect_own_pages(test, mem, PAGE_SHIFT);
+		vmap_pages_fill(mem, nr[i], 0);
+		kept = nr[i];
+	}
+
+	start = (unsigned long)kasan_reset_tag(mem);
+	vfree(mem);
+	vmap_walk_is_empty(test, start, 3, "after vfree");
+}
+
+/* vmalloc_huge() has entries as large as the pages that it has allocated. */
+void vmap_pte_huge(struct kunit *test)
+{
+	const unsigned long group = 1UL << vmap_group_shift();
+	const unsigned long sizes[] = {
+		PAGE_SIZE, 3 * PAGE_SIZE, group - PAGE_SIZE, group, group + PAGE_SIZE,
+		3 * group + 5 * PAGE_SIZE, SZ_1M, SZ_2M - PAGE_SIZE, SZ_2M,
+		SZ_2M + PAGE_SIZE, 3 * SZ_1M, SZ_4M, SZ_4M + 7 * PAGE_SIZE,
+	};
+	unsigned int i, nr_large = 0;
+
+	if (!IS_ENABLED(CONFIG_HAVE_ARCH_HUGE_VMALLOC))
+		kunit_skip(test, "needs CONFIG_HAVE_ARCH_HUGE_VMALLOC");
+
+	for (i = 0; i < ARRAY_SIZE(sizes); i++) {
+		void *mem = sizes[i] ? vmalloc_huge(sizes[i], GFP_KERNEL) : NULL;
+		unsigned long start, nr;
+		struct vm_struct *vm;
+
+		if (!sizes[i])
+			continue;
+		KUNIT_ASSERT_NOT_NULL_MSG(test, mem, "%#lx bytes", sizes[i]);
+		vm = find_vm_area(mem);
+		KUNIT_ASSERT_NOT_NULL_MSG(test, vm, "%#lx bytes", sizes[i]);
+		start = vmap_start(vm);
+		nr = vm->nr_pages;
+		nr_large += get_vm_area_page_order(vm) > 0;
+		KUNIT_EXPECT_GE(test, nr * PAGE_SIZE, sizes[i]);
+		expect_own_pages(test, mem, PAGE_SHIFT + get_vm_area_page_order(vm));
+
+		vmap_pages_fill(mem, PFN_UP(sizes[i]), i);
+		KUNIT_EXPECT_EQ_MSG(test, -1, vmap_pages_bad(mem, PFN_UP(sizes[i]), i),
+				    "contents of %#lx bytes", sizes[i]);
+		vfree(mem);
+		vmap_walk_is_empty(test, start, nr, "after vfree");
+	}
+	kunit_info(test, "%u of %zu sizes have pages of higher order\n", nr_large,
+		   ARRAY_SIZE(sizes));
+}
+
+/* What the cases of ioremap() share. */
+struct io_trial {
+	struct kunit *test;
+	struct vm_struct *vm;
+	unsigned long *pfns;
+	pgprot_t prot;
+};
+
+static void io_trial_start(struct kunit *test, struct io_trial *t,
+			   unsigned long size, unsigned long align)
+{
+	const struct vmap_win win = vmap_win_get(test, size + align);
+
+	t->test = test;
+	t->pfns = kunit_kmalloc_array(test, PFN_DOWN(size), sizeof(*t->pfns),
+				      GFP_KERNEL);
+	KUNIT_ASSERT_NOT_NULL(test, t->pfns);
+	t->vm = vmap_area_get(&win, size, align, VM_NO_GUARD, VMAP_GFP);
+	KUNIT_ASSERT_NOT_NULL_MSG(test, t->vm, "%#lx bytes", size);
+}
+
+/* Maps a part of the area, compares its page tables, and unmaps it. */
+static bool io_map(struct io_trial *t, unsigned long offset, unsigned long pfn,
+		   unsigned long nr, const struct vmap_block *block)
+{
+	unsigned long addr = vmap_start(t->vm) + offset * PAGE_SIZE;
+	unsigned long end = addr + nr * PAGE_SIZE, i;
+	bool good = true;
+	int err;
+
+	for (i = 0; i < nr; i++)
+		t->pfns[i] = pfn + i;
+	err = vmap_page_range(addr, end, PFN_PHYS(pfn), t->prot);
+	if (err) {
+		KUNIT_FAIL(t->test, "%lu pages from pfn %#lx at %#lx: error %d", nr,
+			   pfn, addr, err);
+		good = false;
+	}
+	good = good && vmap_walk_is(t->test, addr, t->pfns, nr, t->prot,
+				    vmap_io_max_shift());
+	good = good && vmap_walk_is_empty(t->test, end, 1, "page after");
+	good = good && (!offset ||
+			vmap_walk_is_empty(t->test, addr - PAGE_SIZE, 1, "page before"));
+	for (i = 0; good && block && i < nr; i++) {
+		void *p = (void *)(addr + i * PAGE_SIZE);
+
+		good = vmap_pages_bad(p, 1, pfn + i - page_to_pfn(block->page)) == -1;
+		if (!good)
+			KUNIT_FAIL(t->test, "wrong contents at %#lx", addr + i * PAGE_SIZE);
+	}
+	vunmap_range(addr, end);
+
+	return vmap_walk_is_empty(t->test, addr, nr, "after vunmap_range") && good;
+}
+
+/* Runs around a group of PTEs, at all misalignments of addresses and pages. */
+void vmap_pte_ioremap(struct kunit *test)
+{
+	const unsigned long group = max(1UL << (vmap_group_shift() - PAGE_SHIFT), 16UL);
+	const unsigned long lengths[] = { 1, group - 1, group, group + 1, 2 * group };
+	const unsigned long step = max(group / 16, 1UL);
+	struct io_trial t = { .prot = PAGE_KERNEL };
+	struct vmap_block block = vmap_block_get(test, 4 * group);
+	unsigned long va, pa, first = page_to_pfn(block.page);
+	struct vm_struct *vm;
+	bool good = true;
+	unsigned int i;
+
+	io_trial_start(test, &t, 4 * group * PAGE_SIZE, group * PAGE_SIZE);
+	for (va = 0; good && va < group; va += step)
+		for (pa = 0; good && pa < group; pa += step)
+			for (i = 0; good && i < ARRAY_SIZE(lengths); i++)
+				good = io_map(&t, va, first + pa, lengths[i], &block);
+	vmap_area_put(test, t.vm);
+
+	/* The interface of drivers adds only checks of the area. */
+	vm = get_vm_area(3 * group * PAGE_SIZE, VM_IOREMAP);
+	KUNIT_ASSERT_NOT_NULL(test, vm);
+	KUNIT_EXPECT_EQ(test, 0,
+			ioremap_page_range(vmap_start(vm),
+					   vmap_start(vm) + 3 * group * PAGE_SIZE,
+					   PFN_PHYS(first), PAGE_KERNEL));
+	for (i = 0; i < 3 * group; i++)
+		t.pfns[i] = first + i;
+	vmap_walk_is(test, vmap_start(vm), t.pfns, 3 * group, PAGE_KERNEL,
+		     vmap_io_max_shift());
+	vmap_area_put(test, vm);
+	vm_unmap_aliases();
+}
+
+/* Ranges around what PMD entries map, also where page tables are in the way. */
+void vmap_pte_ioremap_pmd(struct kunit *test)
+{
+	const unsigned long per_pmd = PFN_DOWN(PMD_SIZE);
+	const unsigned long offsets[] = { 0, 1, 16, per_pmd - 1 };
+	const unsigned long lengths[] = {
+		per_pmd, per_pmd - 1, 2 * per_pmd + 17, per_pmd + 1, 2 * per_pmd,
+		3 * per_pmd - 1,
+	};
+	const unsigned int nr_lengths = per_pmd > 512 ? 3 : ARRAY_SIZE(lengths);
+	struct io_trial t = { .prot = pgprot_noncached(PAGE_KERNEL) };
+	struct vmap_block block;
+	unsigned long first;
+	bool good = true;
+	unsigned int i;
+
+	if (!IS_ENABLED(CONFIG_HAVE_ARCH_HUGE_VMAP))
+		kunit_skip(test, "needs CONFIG_HAVE_ARCH_HUGE_VMAP");
+	block = vmap_block_get(test, 1);
+	/* Nobody reads it: memory where there is none does not matter. */
+	first = round_down(page_to_pfn(block.page), per_pmd);
+	first -= min(first, 4 * per_pmd);
+
+	io_trial_start(test, &t, 5 * PMD_SIZE, PMD_SIZE);
+	for (i = 0; good && i < nr_lengths * 16; i++)
+		good = io_map(&t, offsets[i % 4], first + offsets[i / 4 % 4],
+			      lengths[i / 16], NULL);
+	vmap_area_put(test, t.vm);
+	vm_unmap_aliases();
+}
+
+/* VM_FLUSH_RESET_PERMS: the area is unmapped, and its pages are usable. */
+void vmap_pte_reset_perms(struct kunit *test)
+{
+	static const unsigned int nr[] = { 1, 5, 1 };
+	unsigned int i;
+
+	for (i = 0; i < ARRAY_SIZE(nr); i++) {
+		void *mem = vmalloc(nr[i] * PAGE_SIZE);
+		struct page *page;
+		unsigned long start;
+
+		KUNIT_ASSERT_NOT_NULL_MSG(test, mem, "%u pages", nr[i]);
+		start = (unsigned long)kasan_reset_tag(mem);
+		vmap_pages_fill(mem, nr[i], i);
+		page = vmalloc_to_page(mem);
+		set_vm_flush_reset_perms(mem);
+		/* One page can be kept; several are freed whatever their count is. */
+		if (nr[i] == 1)
+			get_page(page);
+		vfree(mem);
+		vmap_walk_is_empty(test, start, nr[i], "after vfree");
+		if (nr[i] == 1 && !PageHighMem(page))
+			KUNIT_EXPECT_EQ(test, -1,
+					vmap_pages_bad(page_address(page), 1, i));
+		if (nr[i] == 1)
+			put_page(page);
+	}
+}
+
+/* One page of an area becomes read-only and writable again. */
+void vmap_pte_set_memory(struct kunit *test)
+{
+#ifdef CONFIG_ARCH_HAS_SET_MEMORY
+	char *mem = vmalloc(3 * PAGE_SIZE), *middle = mem + PAGE_SIZE, c = 'x';
+
+	KUNIT_ASSERT_NOT_NULL(test, mem);
+	vmap_pages_fill(mem, 3, 1);
+	KUNIT_EXPECT_EQ(test, 0, set_memory_ro((unsigned long)middle, 1));
+	KUNIT_EXPECT_EQ(test, -EFAULT, copy_to_kernel_nofault(middle + 9, &c, 1));
+	KUNIT_EXPECT_EQ(test, 0, copy_to_kernel_nofault(middle - 9, &c, 1));
+	KUNIT_EXPECT_EQ(test, 0, copy_to_kernel_nofault(middle + PAGE_SIZE + 9, &c, 1));
+	KUNIT_EXPECT_EQ(test, 0, set_memory_rw((unsigned long)middle, 1));
+	KUNIT_EXPECT_EQ(test, 0, copy_to_kernel_nofault(middle + 9, &c, 1));
+	KUNIT_EXPECT_EQ(test, 'x', middle[9]);
+	expect_own_pages(test, mem, PAGE_SHIFT);
+	vfree(mem);
+#else
+	kunit_skip(test, "needs CONFIG_ARCH_HAS_SET_MEMORY");
+#endif
+}
