@@ -23,7 +23,7 @@ static unsigned long arg_pages(const struct bench_case *c)
 	return c->arg >> ORDER_BITS;
 }
 
-/* The order of the pages from number @nr on: at most that of the case, and no more than are left. */
+/* The order of the pages from number @nr on: that of the case, but no more than are left. */
 static unsigned int order_at(const struct bench_case *c, unsigned long nr, unsigned int chunk)
 {
 	static const u8 mixed[] = { 8, 0, 4, 0, 0, 6, 2, 0, 8, 4, 9, 1 };
@@ -43,7 +43,7 @@ static void pages_teardown(struct bench_worker *w)
 
 	if (!pages)
 		return;
-	/* The first page of each chunk is kept once more, in the order in which they were allocated. */
+	/* The first page of each chunk is kept once more, in the order of allocation. */
 	for (nr = 0, chunk = 0; nr < n && pages[n + nr]; nr += 1UL << order, chunk++) {
 		order = order_at(c, nr, chunk);
 		__free_pages(pages[n + nr], order);
@@ -52,7 +52,7 @@ static void pages_teardown(struct bench_worker *w)
 	w->data = NULL;
 }
 
-/* The pages of the case, at w->data; single pages are shuffled, so that no two neighbours are contiguous. */
+/* The pages of the case, at w->data; single pages are shuffled: few neighbours are contiguous. */
 static int pages_setup(struct bench_worker *w)
 {
 	const struct bench_case *c = w->run->c;
