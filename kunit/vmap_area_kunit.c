@@ -104,6 +104,7 @@ static struct kunit_case vmap_area_cases[] = {
 	KUNIT_CASE(vmap_tlb_window),
 	KUNIT_CASE(vmap_tlb_vmap),
 	KUNIT_CASE(vmap_tlb_map_ram),
+	KUNIT_CASE(vmap_tlb_unmap),
 	KUNIT_CASE(vmap_order_window),
 	KUNIT_CASE(vmap_order_std),
 

@@ -193,6 +193,7 @@ void vmap_refill_offline(struct kunit *test);
 void vmap_tlb_window(struct kunit *test);
 void vmap_tlb_vmap(struct kunit *test);
 void vmap_tlb_map_ram(struct kunit *test);
+void vmap_tlb_unmap(struct kunit *test);
 
 /* vmap_order_kunit.c */
 void vmap_order_window(struct kunit *test);

@@ -9,6 +9,7 @@
  * and x86 CPUs keep the translation, and UML keeps the mapping of its process.
  */
 #include <linux/cpumask.h>
+#include <linux/io.h>
 #include <linux/sched.h>
 #include <linux/uaccess.h>
 
@@ -217,4 +218,65 @@ void vmap_tlb_map_ram(struct kunit *test)
 		vm_unmap_ram(keep, 1);
 	}
 	vm_unmap_aliases();
+}
+
+/* Expects that every CPU reads @want in the first, middle and last page of a mapping. */
+static bool range_reads(struct kunit *test, unsigned long addr, unsigned long nr,
+			u64 want, unsigned int round)
+{
+	return all_cpus_read(test, addr, want, round) &&
+		all_cpus_read(test, addr + nr / 2 * PAGE_SIZE, want, round) &&
+		all_cpus_read(test, addr + (nr - 1) * PAGE_SIZE, want, round);
+}
+
+/* Expects that no CPU reads the old contents of these pages. */
+static bool range_is_gone(struct kunit *test, unsigned long addr, unsigned long nr,
+			  unsigned int round)
+{
+	return no_cpu_reads_old(test, addr, round) &&
+		no_cpu_reads_old(test, addr + nr / 2 * PAGE_SIZE, round) &&
+		no_cpu_reads_old(test, addr + (nr - 1) * PAGE_SIZE, round);
+}
+
+/*
+ * vunmap_range() flushes all of a range, be it mapped by one PTE, a group of
+ * them, or a PMD entry.
+ */
+void vmap_tlb_unmap(struct kunit *test)
+{
+	const struct vmap_block block = vmap_block_get(test, 2);
+	const unsigned long half = block.nr / 2, size = half * PAGE_SIZE;
+	const unsigned long group = PFN_DOWN(1UL << vmap_group_shift());
+	const unsigned long lengths[] = { 1, min(group, half), half };
+	const struct vmap_win win = vmap_win_get(test, 2 * size);
+	struct vm_struct *vm;
+	unsigned long i, addr;
+	bool good = true;
+
+	if (IS_ENABLED(CONFIG_UML))
+		kunit_skip(test, "UML retries a fault in vmalloc space for ever");
+	for (i = 0; i < block.nr; i++)
+		*(u64 *)page_address(block.page + i) = i < half ? OLD_STAMP : NEW_STAMP;
+	vm = vmap_area_get(&win, size, size, VM_NO_GUARD, VMAP_GFP);
+	KUNIT_ASSERT_NOT_NULL(test, vm);
+	addr = vmap_start(vm);
+
+	for (i = 0; good && i < ARRAY_SIZE(lengths); i++) {
+		unsigned long end = addr + lengths[i] * PAGE_SIZE;
+
+		KUNIT_EXPECT_EQ(test, 0,
+				vmap_page_range(addr, end, page_to_phys(block.page),
+						PAGE_KERNEL));
+		good &= range_reads(test, addr, lengths[i], OLD_STAMP, i);
+		vunmap_range(addr, end);
+		good &= range_is_gone(test, addr, lengths[i], i);
+
+		KUNIT_EXPECT_EQ(test, 0,
+				vmap_page_range(addr, end,
+						page_to_phys(block.page + half),
+						PAGE_KERNEL));
+		good &= range_reads(test, addr, lengths[i], NEW_STAMP, i);
+		vunmap_range(addr, end);
+	}
+	vmap_area_put(test, vm);
 }
