@@ -75,8 +75,16 @@ pub(crate) const MAX_UNITS: usize = UNITS / 16;
 /// Bands of fine blocks, and of coarse ones: areas of 2 or 3 units, 4 to 7, 8 to 15, 16 to 31, and 32.
 pub(crate) const STEPS: usize = 5;
 
+/// The band of coarse blocks for areas that page tables can map with entries above the PTEs, which are
+/// those of at least [`TABLE_PAGES`] pages and this alignment. They hold nothing else: a table of PTEs that
+/// another area needs would be freed to make place for such an entry, and made again, in turns.
+pub(crate) const ALIGNED: usize = 2 * STEPS;
+
 /// All bands: first those of fine blocks, then those of coarse ones.
-pub(crate) const BANDS: usize = 2 * STEPS;
+pub(crate) const BANDS: usize = ALIGNED + 1;
+
+/// Pages that a table of PTEs maps, which fills a page.
+pub(crate) const TABLE_PAGES: usize = PAGE_SIZE / size_of::<usize>();
 
 /// A request that blocks can serve, in units.
 #[derive(Clone, Copy)]
@@ -88,7 +96,7 @@ pub(crate) struct Small {
     /// The first unit is a multiple of `1 << align`.
     align: u32,
     band: usize,
-    /// Number of lower bands of the same kind, fine or coarse.
+    /// Number of lower bands whose blocks can serve the request, too.
     step: usize,
 }
 
@@ -108,7 +116,11 @@ impl Small {
         if !coarse || units > MAX_UNITS || align_units > MAX_UNITS {
             return None;
         }
-        Some(Self::with_units(size, units, align_units, STEPS))
+        let mut small = Self::with_units(size, units, align_units, STEPS);
+        if pages >= TABLE_PAGES && align_pages >= TABLE_PAGES {
+            (small.band, small.step) = (ALIGNED, 0);
+        }
+        Some(small)
     }
 
     /// Describes a request for `units` units at a multiple of `align_units`; `first` is the first band of the
@@ -152,6 +164,25 @@ impl Small {
     /// Returns the size in bytes of a block of its band.
     pub(crate) fn block_size(self) -> usize {
         size_of_band(self.band)
+    }
+}
+
+/// Returns the units of the smallest area of `band`, as a power of two.
+fn grain_shift_of(band: usize) -> u32 {
+    if band == ALIGNED {
+        (TABLE_PAGES / COARSE_PAGES).ilog2()
+    } else {
+        // CAST: A small number.
+        (band % STEPS) as u32 + 1
+    }
+}
+
+/// Returns the units of the largest area of `band`.
+fn most_units(band: usize) -> usize {
+    if band == ALIGNED {
+        MAX_UNITS
+    } else {
+        (2_usize.wrapping_shl(grain_shift_of(band)) - 1).min(MAX_UNITS)
     }
 }
 
@@ -218,15 +249,14 @@ impl Block {
     /// Creates a closed block of `band` without an address. It places areas at random if `is_randomized`.
     /// Sleeps if `flags` allow it.
     pub(crate) fn new(band: usize, is_randomized: bool, flags: Flags) -> Result<Self> {
-        // CAST: A small number.
-        let grain_shift = (band % STEPS) as u32 + 1;
+        let grain_shift = grain_shift_of(band);
         Ok(Self {
             first_unit: 0,
             band,
             unit_shift: (size_of_band(band) / UNITS).trailing_zeros(),
             grain_shift,
             is_randomized,
-            reach: Atomic::new((2_usize.wrapping_shl(grain_shift) - 1).min(MAX_UNITS)),
+            reach: Atomic::new(most_units(band)),
             objects: Objects::new(UNITS.wrapping_shr(grain_shift), flags)?,
             owner: CacheAligned::new(Owner {
                 hint: Atomic::new(0),

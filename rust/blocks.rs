@@ -107,10 +107,10 @@ pub(crate) const IDLE_EPOCHS: usize = 8;
 /// rarely that its cache line hardly ever moves.
 const LAZY_BATCH: core::ops::RangeInclusive<usize> = 4..=128;
 
-/// Returns how many CPUs, as a power of two, share current blocks, so that the current blocks of all CPUs
-/// are at most half of the `blocks` blocks that there can be.
-fn group_shift(cpus: usize, blocks: usize) -> u32 {
-    let groups = (blocks / (2 * STEPS)).max(1);
+/// Returns how many CPUs, as a power of two, share current blocks, so that the current blocks of all CPUs,
+/// one for each of `bands` bands, are at most half of the `blocks` blocks that there can be.
+fn group_shift(cpus: usize, blocks: usize, bands: usize) -> u32 {
+    let groups = (blocks / (2 * bands)).max(1);
     cpus.max(1)
         .div_ceil(groups)
         .next_power_of_two()
@@ -330,8 +330,8 @@ impl Blocks {
         let cpus = mm::cpu_count();
         let coarse = if dir.has_coarse() { limit / 2 } else { 0 };
         let group_shifts = [
-            group_shift(cpus, (limit - coarse) / SIZE),
-            group_shift(cpus, coarse / COARSE_SIZE),
+            group_shift(cpus, (limit - coarse) / SIZE, STEPS),
+            group_shift(cpus, coarse / COARSE_SIZE, BANDS - STEPS),
         ];
         Ok(Self {
             dir,

@@ -843,7 +843,8 @@ mod blocks {
         COARSE_PAGES,
         COARSE_SIZE,
         MAX_UNITS,
-        SIZE, //
+        SIZE,
+        TABLE_PAGES, //
     };
 
     /// Start of the space, not aligned to a block.
@@ -1063,6 +1064,37 @@ mod blocks {
         assert_eq!(space.validate()?.busy, 3);
         free_all(&space, [starts[0], starts[2], other].into_iter());
         assert_eq!(space.validate()?, Default::default());
+        Ok(())
+    }
+
+    /// A table of PTEs that one area needs would make way for a larger entry of the other, in turns.
+    #[test]
+    fn areas_of_whole_page_tables_have_blocks_of_their_own() -> Result {
+        let Some((space, mut req)) = make_coarse() else {
+            return no_coarse();
+        };
+        // With pages of 16 KiB and more, such an area is too large for a block.
+        if TABLE_PAGES >= MAX_UNITS * COARSE_PAGES {
+            return Ok(());
+        }
+        let table = TABLE_PAGES * PAGE_SIZE;
+        req.size = table + PAGE_SIZE;
+        let plain = fill(&space, &req, 2)?;
+        req.align = table;
+        let aligned = fill(&space, &req, 2)?;
+        // As aligned, but so small that it needs a table anyway.
+        req.size = (MAX_UNITS + 1) * PAGE_SIZE;
+        let short = fill(&space, &req, 1)?;
+        let block_of = |start| start / COARSE_SIZE;
+        assert!(aligned.iter().all(|start| start % table == 0));
+        assert_eq!(block_of(aligned[0]), block_of(aligned[1]));
+        let others = [plain[0], plain[1], short[0]];
+        for other in others {
+            assert!(block_of(other) != block_of(aligned[0]));
+        }
+        assert_eq!(space.counters().alloc_tree, 0);
+        assert_eq!(free_all(&space, others.into_iter()), 3);
+        assert_eq!(free_all(&space, aligned.into_iter()), 2);
         Ok(())
     }
 

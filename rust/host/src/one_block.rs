@@ -13,11 +13,14 @@ use crate::{
     block::{
         Block,
         Small,
+        ALIGNED,
         BANDS,
         COARSE_PAGES,
         COARSE_SIZE,
         MAX_UNITS,
-        SIZE, //
+        SIZE,
+        STEPS,
+        TABLE_PAGES, //
     },
     model::Random,
     pins::Pins,
@@ -33,9 +36,6 @@ use std::panic::{
 };
 
 const START: usize = 7 * COARSE_SIZE;
-
-/// Bands of one kind of blocks, fine or coarse.
-const STEPS: usize = BANDS / 2;
 
 #[derive(Clone, Copy, PartialEq)]
 enum State {
@@ -67,10 +67,29 @@ fn unit(band: usize) -> usize {
     }
 }
 
-/// Iterates over requests without alignment: all sizes for fine blocks, every seventh for coarse ones.
+/// Returns the units of the smallest area of `band`.
+fn grain(band: usize) -> usize {
+    match band {
+        ALIGNED => TABLE_PAGES / COARSE_PAGES,
+        _ => 2 << (band % STEPS),
+    }
+}
+
+/// Returns an alignment in bytes of areas of `band`.
+fn align(band: usize) -> usize {
+    match band {
+        ALIGNED => TABLE_PAGES * PAGE_SIZE,
+        _ => 1,
+    }
+}
+
+/// Iterates over requests: all sizes for fine blocks, every seventh for coarse ones, and those with the
+/// alignment of [`ALIGNED`].
 fn requests() -> impl Iterator<Item = Small> {
-    let sizes = (1..=MAX_UNITS).chain((MAX_UNITS + 1..=MAX_UNITS * COARSE_PAGES).step_by(7));
-    sizes.filter_map(|pages| Small::new(pages * PAGE_SIZE, 1, true))
+    let coarse = (MAX_UNITS + 1..=MAX_UNITS * COARSE_PAGES).step_by(7);
+    let sizes = (1..=MAX_UNITS).chain(coarse.clone());
+    let plain = sizes.filter_map(|pages| Small::new(pages * PAGE_SIZE, 1, true));
+    plain.chain(coarse.filter_map(|pages| Small::new(pages * PAGE_SIZE, align(ALIGNED), true)))
 }
 
 impl Pair {
@@ -123,8 +142,9 @@ impl Pair {
     fn alloc(&mut self, small: Small, bytes: usize) {
         let free = self.free_units();
         let len = bytes.div_ceil(unit(self.band)).max(2);
-        let anywhere = lowest(&free, len, 0, |_| true);
-        let in_word = lowest(&free, len, 0, |first| first % BITS + len <= BITS);
+        let align = (align(self.band) / unit(self.band)).max(1).ilog2();
+        let anywhere = lowest(&free, len, align, |_| true);
+        let in_word = lowest(&free, len, align, |first| first % BITS + len <= BITS);
         let area = self.block.alloc(small, &Attributes::NONE);
         assert_eq!(area.is_some(), anywhere.is_some());
         if area.is_none() {
@@ -195,7 +215,7 @@ impl Pair {
     /// Compares all queries of the block with the list, twice in each unit.
     fn compare(&self) {
         let waiting = self.units_in(&[State::Lazy, State::Taken]);
-        let grain = 2 << (self.band % STEPS);
+        let grain = grain(self.band);
         let is_useful = lowest(&self.free_units(), grain, 0, |_| true).is_some();
         assert_eq!(self.block.is_empty(), self.areas.is_empty());
         assert_eq!(self.block.is_useful(), is_useful);
@@ -273,10 +293,10 @@ fn a_block_agrees_with_a_list_of_its_areas() {
                 3 if random.below(4) == 0 => pair.snapshot(),
                 4 if random.below(4) == 0 => pair.flushed(),
                 _ => {
-                    let units = (2 << (band % STEPS)) + random.below(2 << (band % STEPS));
+                    let units = grain(band) + random.below(grain(band));
                     let pages = units.min(MAX_UNITS) * page_units - random.below(page_units);
                     let bytes = pages * PAGE_SIZE;
-                    if let Some(small) = Small::new(bytes, 1, true) {
+                    if let Some(small) = Small::new(bytes, align(band), true) {
                         if pair.block.serves(small) {
                             pair.alloc(small, bytes);
                         }
