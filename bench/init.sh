@@ -4,7 +4,8 @@
 # First process of a benchmark guest: runs test_vmalloc as often as bench_sweep= of the kernel command line says, which
 # the kernel hands on as a variable: points THREADS:MASK:LOOPS, separated by commas. Prints the page tables there are
 # before the first and after each of them. With bench_warm_up=1, a run of a few loops
-# comes before each of them and does not count.
+# comes before each of them and does not count. With bench_tables=1, prints what the page tables have for each mapping
+# that vmap_bench.keep=1 has left.
 
 /bin/busybox --install -s /bin
 export PATH=/bin
@@ -51,5 +52,16 @@ if [ -n "$bench_sweep" ]; then
 		sweep "$@"
 	done
 fi
+# show_tables: tells the lines of the page tables between the addresses of a mapping. All addresses have 16 digits.
+show_tables() {
+	mount -t debugfs debug /sys/kernel/debug
+	dmesg | sed -n 's/.*vmap_bench: kept case=\(.*\) start=\(.*\) end=\(.*\)/\1 \2 \3/p' | while read -r case start end; do
+		awk -v first="x$start" -v last="x$end" '{ split($1, at, "-"); sub("0x", "x", at[1]); sub("0x", "x", at[2]) }
+			at[1] < last && at[2] > first { print }' /sys/kernel/debug/kernel_page_tables |
+			while read -r line; do tell "table $case $line"; done
+	done
+}
+
+[ "${bench_tables:-0}" = 0 ] || show_tables
 tell "guest end"
 reboot -f

@@ -11,6 +11,7 @@
  *   vmap_bench.scale=25                operations, in percent
  *   vmap_bench.seed=7                  of random orders, sizes and addresses
  *   vmap_bench.pass_ms=1000            of a case whose passes take a fixed time
+ *   vmap_bench.keep=1                  leave a mapping of each case of mapping.c
  *
  * and prints lines for bench/host/, which boots it often enough to say what
  * differs. See report.c for the lines.

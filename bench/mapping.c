@@ -3,15 +3,35 @@
  * Mapping of memory that is contiguous in parts: vmap() of pages of some orders,
  * ioremap(), vmalloc_huge(), and the mapping of the latter alone.
  */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
 #include <linux/gfp.h>
 #include <linux/io.h>
 #include <linux/ioport.h>
 #include <linux/mm.h>
+#include <linux/moduleparam.h>
 #include <linux/sched.h>
 #include <linux/sizes.h>
 #include <linux/slab.h>
 
 #include "bench.h"
+
+static bool keep;
+module_param(keep, bool, 0444);
+MODULE_PARM_DESC(keep, "Leave the first mapping of each case of vmap(), ioremap() and vmalloc_huge() in place, for a look at page tables");
+
+/* Tells whether that mapping stays. Its memory stays, too. */
+static bool is_kept(struct bench_worker *w, const void __iomem *p, unsigned long size)
+{
+	static const struct bench_case *last;
+	unsigned long start = (unsigned long)p;
+
+	if (!keep || last == w->run->c)
+		return false;
+	last = w->run->c;
+	pr_info("kept case=%s start=%lx end=%lx\n", last->name, start, start + size);
+	return true;
+}
 
 /* @arg of a case of vmap(): its pages, and the order in which they come. */
 #define ORDER_BITS 8
@@ -23,11 +43,16 @@ static unsigned long arg_pages(const struct bench_case *c)
 	return c->arg >> ORDER_BITS;
 }
 
+static unsigned int arg_order(const struct bench_case *c)
+{
+	return c->arg & ((1 << ORDER_BITS) - 1);
+}
+
 /* The order of the pages from number @nr on: that of the case, but no more than are left. */
 static unsigned int order_at(const struct bench_case *c, unsigned long nr, unsigned int chunk)
 {
-	static const u8 mixed[] = { 8, 0, 4, 0, 0, 6, 2, 0, 8, 4, 9, 1 };
-	unsigned int order = c->arg & ((1 << ORDER_BITS) - 1);
+	static const u8 mixed[] = { 6, 0, 4, 0, 0, 7, 2, 0, 8, 4, 9, 1 };
+	unsigned int order = arg_order(c);
 
 	if (order == MIXED)
 		order = mixed[chunk % ARRAY_SIZE(mixed)];
@@ -41,7 +66,7 @@ static void pages_teardown(struct bench_worker *w)
 	unsigned long nr, n = arg_pages(c);
 	unsigned int chunk, order;
 
-	if (!pages)
+	if (!pages || keep)
 		return;
 	/* The first page of each chunk is kept once more, in the order of allocation. */
 	for (nr = 0, chunk = 0; nr < n && pages[n + nr]; nr += 1UL << order, chunk++) {
@@ -52,7 +77,25 @@ static void pages_teardown(struct bench_worker *w)
 	w->data = NULL;
 }
 
-/* The pages of the case, at w->data; single pages are shuffled: few neighbours are contiguous. */
+/* Adds the pages of every second chunk to the array, from the first or the second one on. */
+static unsigned long add_chunks(const struct bench_case *c, struct page **pages,
+				unsigned long filled, unsigned int parity)
+{
+	unsigned long nr, i, n = arg_pages(c);
+	unsigned int chunk, order;
+
+	for (nr = 0, chunk = 0; nr < n; nr += 1UL << order, chunk++) {
+		order = order_at(c, nr, chunk);
+		for (i = 0; chunk % 2 == parity && i < 1UL << order; i++)
+			pages[filled++] = pages[n + nr] + i;
+	}
+	return filled;
+}
+
+/*
+ * The pages of the case, at w->data. Chunks that were allocated one after the other are often
+ * contiguous: every second one comes first, and single pages are shuffled.
+ */
 static int pages_setup(struct bench_worker *w)
 {
 	const struct bench_case *c = w->run->c;
@@ -71,10 +114,9 @@ static int pages_setup(struct bench_worker *w)
 		if (!page)
 			return -ENOMEM;
 		pages[n + nr] = page;
-		for (i = 0; i < 1UL << order; i++)
-			pages[nr + i] = page + i;
 	}
-	for (i = n; !(c->arg & ((1 << ORDER_BITS) - 1)) && i > 1; i--) {
+	add_chunks(c, pages, add_chunks(c, pages, 0, 0), 1);
+	for (i = n; !arg_order(c) && i > 1; i--) {
 		nr = prandom_u32_state(&w->rnd) % i;
 		swap(pages[i - 1], pages[nr]);
 	}
@@ -95,7 +137,8 @@ static int vmap_phase(struct bench_worker *w, unsigned int nr)
 
 		if (!p)
 			return -ENOMEM;
-		vunmap(p);
+		if (!is_kept(w, (void __iomem __force *)p, arg_pages(w->run->c) * PAGE_SIZE))
+			vunmap(p);
 		cond_resched();
 	}
 	return 0;
@@ -138,7 +181,8 @@ static int ioremap_phase(struct bench_worker *w, unsigned int nr)
 
 		if (!p)
 			return -ENOMEM;
-		iounmap(p);
+		if (!is_kept(w, p, w->run->c->arg))
+			iounmap(p);
 		cond_resched();
 	}
 	return 0;
@@ -153,7 +197,8 @@ static int huge_phase(struct bench_worker *w, unsigned int nr)
 
 		if (!p)
 			return -ENOMEM;
-		vfree(p);
+		if (!is_kept(w, (void __iomem __force *)p, w->run->c->arg))
+			vfree(p);
 		cond_resched();
 	}
 	return 0;
@@ -266,6 +311,7 @@ const struct bench_case bench_mapping_cases[] = {
 	CASE_VMAP("vmap_1m_order4", SZ_1M, 4, 400),
 	CASE_VMAP("vmap_1m_mixed", SZ_1M, MIXED, 400),
 	CASE_VMAP("vmap_1m_order0", SZ_1M, 0, 200),
+	CASE_VMAP("vmap_100m_order9", 100UL * SZ_1M, 9, 6),
 	CASE_VMAP("vmap_100m_order8", 100UL * SZ_1M, 8, 6),
 	CASE_VMAP("vmap_100m_order4", 100UL * SZ_1M, 4, 4),
 	CASE_VMAP("vmap_100m_mixed", 100UL * SZ_1M, MIXED, 4),

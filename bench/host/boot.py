@@ -31,6 +31,8 @@ def arguments(plan, allocator, seed, kernel, initramfs, log, specify=None):
     if needs_initramfs(plan):
         # All of what init writes to /dev/kmsg.
         append.append("printk.devkmsg=on")
+    if plan.tables:
+        append += ["vmap_bench.keep=1", "bench_tables=1"]
     if plan.sweep:
         append.append("bench_sweep=" + ",".join(f"{threads}:{mask:#x}:{loops}" for threads, mask, loops in plan.sweep))
         append += [f"bench_page_tables={int(plan.page_tables)}", f"bench_warm_up={int(plan.warm_up)}"]
@@ -66,7 +68,7 @@ def end_all():
 
 def needs_initramfs(plan):
     """Tell whether the guest has work for user space."""
-    return bool(plan.sweep)
+    return bool(plan.sweep) or plan.tables
 
 
 def status_of(plan, code, output, guest):

@@ -41,6 +41,7 @@ class Plan:
     scale: int = 100  # vmap_bench.scale=, percent
     sweep: tuple = ()  # runs of test_vmalloc: (threads, mask, loops)
     page_tables: bool = False  # read their size after each of those
+    tables: bool = False  # leave mappings in place, and print their page tables
     warm_up: bool = False  # a short run before each of them, so that an emulator has translated the code
     mem: int = 2048  # MiB of the guest
     timeout: int = 300  # seconds
@@ -62,12 +63,12 @@ class Instrument:
 
 
 # The side that is the kernel without the patches.
-PRISTINE_SIDE = ("pristine",)
+PRISTINE = "pristine"
 
 
 def on_side(side, kernel):
     """Return the allocator that qemu/run is to choose, and the configuration that is booted, for one side."""
-    return ("none", kernel + "-pristine") if side in PRISTINE_SIDE else (side, kernel)
+    return ("none", kernel + "-pristine") if side == PRISTINE else (side, kernel)
 
 
 # Built and weighed, not booted: the image without the allocator.

@@ -20,10 +20,10 @@ def lines(rbtree, rust):
     return made
 
 
-def cells(rbtree, rust):
-    """The same as text."""
+def cells(made):
+    """Such lines as text."""
     return [[name, size, *(stats.amount(v, unit) for v in values), *("-" if f is None else f"{f:.2f}" for f in faster)]
-            for name, size, unit, *rest in lines(rbtree, rust) for values, faster in [(rest[:3], rest[3:])]]
+            for name, size, unit, *rest in made for values, faster in [(rest[:3], rest[3:])]]
 
 
 HEAD = ["case", "NxM", ">pristine", ">series, rb-trees", ">series, Rust", ">times fewer, rb-trees", ">times fewer, Rust"]
@@ -32,7 +32,7 @@ HEAD = ["case", "NxM", ">pristine", ">series, rb-trees", ">series, Rust", ">time
 def markdown(rbtree, rust):
     """The table for documents."""
     rule = ["---:" if name.startswith(">") else "---" for name in HEAD]
-    return "".join("| " + " | ".join(line) + " |\n" for line in [[name.lstrip(">") for name in HEAD], rule, *cells(rbtree, rust)])
+    return "".join("| " + " | ".join(line) + " |\n" for line in [[name.lstrip(">") for name in HEAD], rule, *cells(lines(rbtree, rust))])
 
 
 def print_sides(rbtree, rust):
@@ -41,4 +41,4 @@ def print_sides(rbtree, rust):
     console = table.make_console()
     made = lines(rbtree, rust)
     worst = [min((f for f in line[6:] if f), default=1) for line in made]
-    table.print_table(console, HEAD, cells(rbtree, rust), ["red" if w < 1 - stats.FLOOR else "" for w in worst])
+    table.print_table(console, HEAD, cells(made), ["red" if w < 1 - stats.FLOOR else "" for w in worst])
