@@ -38,6 +38,14 @@ module_loop() {
 	[ $bad = 0 ] && report "ok modules $i loads and unloads" || report "FAIL modules $bad of $i failed"
 }
 
+# ptdump_loop: reads the kernel's dump of its page tables until /tmp/stop exists. Meanwhile no table may be freed for a larger entry.
+ptdump_loop() {
+	while [ ! -e /tmp/stop ]; do
+		add ptdump.lines "$(grep -ci 'vmalloc() area' /sys/kernel/debug/kernel_page_tables)"
+		add ptdump.reads 1
+	done
+}
+
 # debugfs_check WHEN: checks that the debugfs files name the allocator of this boot and have counters.
 debugfs_check() {
 	local name
@@ -144,13 +152,15 @@ before=$(live_areas)
 snapshot before
 info_loop & INFO=$!
 fork_loop & FORK=$!
-KCORE=''
+KCORE='' PTDUMP=''
+[ ! -e /sys/kernel/debug/kernel_page_tables ] || { ptdump_loop & PTDUMP=$!; }
 # 32-bit arm has no /proc/kcore.
 [ ! -e /proc/kcore ] || { kcore_map; kcore_loop & KCORE=$!; }
 module_loop
+while [ -n "$PTDUMP" ] && [ "$(count ptdump.reads)" -lt 3 ]; do usleep 100000; done
 while [ -n "$KCORE" ] && [ "$(count kcore.rounds)" -lt 5 ]; do usleep 100000; done
 touch /tmp/stop
-wait $INFO $KCORE $FORK
+wait $INFO $KCORE $FORK $PTDUMP
 bad=$(wc -l </tmp/info.bad)
 head -n 3 /tmp/info.bad | sed 's/^/bad line| /'
 check info-shape "$bad -eq 0" "$bad bad lines"
@@ -161,6 +171,8 @@ if [ -n "$KCORE" ]; then
 	check kcore-stacks "$(count kcore.magic) -gt 0" "$(count kcore.magic) of $(count kcore.stacks) stacks had their magic number"
 	banner_check
 fi
+[ -z "$PTDUMP" ] ||
+	check ptdump "$(count ptdump.lines) -ge $(count ptdump.reads)" "$(count ptdump.reads) dumps of the page tables, whole ones"
 hotplug_check
 check forks "$(count forks) -gt 0" "$(count forks) processes"
 sleep 1
