@@ -102,7 +102,8 @@ def lines(cases):
 
 def one_by_one(workers, mask, loops):
     """Return a run of test_vmalloc for each test of the mask. In one run for all, workers that are through with a test begin the
-    next one, and how many still disturb each other there depends on the tests before."""
+    next one, and how many still disturb each other there depends on the tests before. Also, the console prints the intended
+    failure of align_shift_alloc during the test after it, or the next but one."""
     return tuple((workers, 1 << bit, loops) for bit in range(mask.bit_length()) if mask >> bit & 1)
 
 
@@ -118,7 +119,7 @@ def quick(cpus):
         Plan("one-cpu", "icount", 1, 5, f"{PAIRS},{LOOKUPS},{PURGES}"),
         Plan("memory", "icount", 1, 5, "memory"),
         Plan("eight-cpus", "icount", 8, 5, f"{MANY},purge_latency", (1, 8), 25),
-        Plan("tests-1", "icount", 1, 5, sweep=((1, ALL_TESTS, 1000),)),
+        Plan("tests-1", "icount", 1, 5, sweep=one_by_one(1, ALL_TESTS, 1000)),
         Plan("tests-4x4", "icount", 4, 5, sweep=one_by_one(4, THREE_TESTS, 1000), mem=memory_for(4, 4)),
         Plan("flushes", "flushes", 1, 5, FLUSHES),
         *lines({8: "pair,pair_remote", 32: "find_inner", 64: "area_2048", 128: "pair,purge_empty"}),
@@ -169,7 +170,7 @@ def goals(cpus):
         *lines({8: "pair,pair_remote", 32: "pair_remote,find_inner", 64: "area_2048", 128: "pair,find_inner,purge_empty", 256: "pair"}),
         Plan("memory", "icount", 1, 5, "memory"),
         Plan("eight-cpus", "icount", 8, 5, "area_pair,lookup_inner_64m", (1, 8), 25),
-        Plan("tests-1", "icount", 1, 5, sweep=((1, ALL_TESTS, 1000),)),
+        Plan("tests-1", "icount", 1, 5, sweep=one_by_one(1, ALL_TESTS, 1000)),
         Plan("tests-8x8", "icount", 8, 5, sweep=one_by_one(8, THREE_TESTS & ~1, 100), mem=memory_for(8, 8), timeout=900),
         Plan("page-tables", "icount", 4, 5, sweep=((8, THREE_TESTS, 1),) * 4, page_tables=True, mem=memory_for(4, 8), timeout=900),
         Plan("cpus", "wall", two, 15, "area_pair", tuple(range(1, two + 1)), 50, sweep=((1, ALL_TESTS, 200),), warm_up=True),
@@ -184,7 +185,7 @@ def sides(cpus):
     return [
         Plan("mapping", "icount", 1, 5, MAPPING),
         Plan("mapping", "neoverse", 1, 5, "vmalloc_pair,stack,vmap_1m_*,map_*,vm_map_ram_16"),
-        Plan("tests-1", "icount", 1, 5, sweep=((1, ALL_TESTS, 1000),)),
+        Plan("tests-1", "icount", 1, 5, sweep=one_by_one(1, ALL_TESTS, 1000)),
     ]
 
 
