@@ -38,10 +38,13 @@ module_loop() {
 	[ $bad = 0 ] && report "ok modules $i loads and unloads" || report "FAIL modules $bad of $i failed"
 }
 
-# ptdump_loop: reads the kernel's dump of its page tables until /tmp/stop exists. Meanwhile no table may be freed for a larger entry.
+# ptdump_file: prints the path of the kernel's dump of its page tables, if there is one.
+ptdump_file() { ls /sys/kernel/debug/kernel_page_tables /sys/kernel/debug/page_tables/kernel 2>/dev/null; }
+
+# ptdump_loop FILE: reads it until /tmp/stop exists. Meanwhile no table may be freed for a larger entry.
 ptdump_loop() {
 	while [ ! -e /tmp/stop ]; do
-		add ptdump.lines "$(grep -ci 'vmalloc() area' /sys/kernel/debug/kernel_page_tables)"
+		add ptdump.lines "$(grep -ci 'vmalloc() area' "$1")"
 		add ptdump.reads 1
 	done
 }
@@ -153,7 +156,7 @@ snapshot before
 info_loop & INFO=$!
 fork_loop & FORK=$!
 KCORE='' PTDUMP=''
-[ ! -e /sys/kernel/debug/kernel_page_tables ] || { ptdump_loop & PTDUMP=$!; }
+[ -z "$(ptdump_file)" ] || { ptdump_loop "$(ptdump_file)" & PTDUMP=$!; }
 # 32-bit arm has no /proc/kcore.
 [ ! -e /proc/kcore ] || { kcore_map; kcore_loop & KCORE=$!; }
 module_loop
