@@ -42,16 +42,6 @@ sweep() {
 	[ "${bench_page_tables:-0}" = 0 ] || page_tables "$1"
 }
 
-if [ -n "$bench_sweep" ]; then
-	[ "${bench_page_tables:-0}" = 0 ] || page_tables "$(echo "$bench_sweep" | cut -d: -f1)"
-	for entry in $(echo "$bench_sweep" | tr , ' '); do
-		IFS=:
-		# shellcheck disable=SC2086 # THREADS:MASK:LOOPS
-		set -- $entry
-		unset IFS
-		sweep "$@"
-	done
-fi
 # show_tables: tells the lines of the page tables between the addresses of a mapping. All addresses have 16 digits.
 show_tables() {
 	mount -t debugfs debug /sys/kernel/debug
@@ -62,6 +52,16 @@ show_tables() {
 	done
 }
 
+if [ -n "$bench_sweep" ]; then
+	[ "${bench_page_tables:-0}" = 0 ] || page_tables "$(echo "$bench_sweep" | cut -d: -f1)"
+	for entry in $(echo "$bench_sweep" | tr , ' '); do
+		IFS=:
+		# shellcheck disable=SC2086 # THREADS:MASK:LOOPS
+		set -- $entry
+		unset IFS
+		sweep "$@"
+	done
+fi
 [ "${bench_tables:-0}" = 0 ] || show_tables
 tell "guest end"
 reboot -f

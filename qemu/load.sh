@@ -156,7 +156,8 @@ snapshot before
 info_loop & INFO=$!
 fork_loop & FORK=$!
 KCORE='' PTDUMP=''
-[ -z "$(ptdump_file)" ] || { ptdump_loop "$(ptdump_file)" & PTDUMP=$!; }
+DUMP=$(ptdump_file)
+[ -z "$DUMP" ] || { ptdump_loop "$DUMP" & PTDUMP=$!; }
 # 32-bit arm has no /proc/kcore.
 [ ! -e /proc/kcore ] || { kcore_map; kcore_loop & KCORE=$!; }
 module_loop
