@@ -10,6 +10,7 @@
 #include <linux/ioport.h>
 #include <linux/mm.h>
 #include <linux/moduleparam.h>
+#include <linux/pgtable.h>
 #include <linux/sched.h>
 #include <linux/sizes.h>
 #include <linux/slab.h>
@@ -31,6 +32,29 @@ static bool is_kept(struct bench_worker *w, const void __iomem *p, unsigned long
 	last = w->run->c;
 	pr_info("kept case=%s start=%lx end=%lx\n", last->name, start, start + size);
 	return true;
+}
+
+/* Whether a table of PTEs is there for an address that is mapped. */
+static bool has_table(unsigned long addr)
+{
+	pud_t *pud = pud_offset(p4d_offset(pgd_offset_k(addr), addr), addr);
+	pmd_t pmd;
+
+	if (pud_leaf(*pud))
+		return false;
+	pmd = pmdp_get(pmd_offset(pud, addr));
+	return !pmd_none(pmd) && !pmd_leaf(pmd);
+}
+
+/* Reports the bytes of the tables of PTEs below a mapping. */
+static void report_tables(const struct bench_run *run, const void __iomem *p, unsigned long size)
+{
+	unsigned long start = (unsigned long)p, addr = start;
+	u64 bytes = 0;
+
+	for (; addr < start + size; addr = ALIGN_DOWN(addr, PMD_SIZE) + PMD_SIZE)
+		bytes += has_table(addr) ? PAGE_SIZE : 0;
+	bench_report_one(run, "tables", "B", bytes, 1);
 }
 
 /* @arg of a case of vmap(): its pages, and the order in which they come. */
@@ -59,6 +83,21 @@ static unsigned int order_at(const struct bench_case *c, unsigned long nr, unsig
 	return min3(order, (unsigned int)MAX_PAGE_ORDER, (unsigned int)ilog2(arg_pages(c) - nr));
 }
 
+static void *vmap_once(struct bench_worker *w)
+{
+	return vmap(w->data, arg_pages(w->run->c), VM_MAP, PAGE_KERNEL);
+}
+
+static void vmap_tables(struct bench_worker *w)
+{
+	void *p = vmap_once(w);
+
+	if (!p)
+		return;
+	report_tables(w->run, (void __iomem __force *)p, arg_pages(w->run->c) * PAGE_SIZE);
+	vunmap(p);
+}
+
 static void pages_teardown(struct bench_worker *w)
 {
 	const struct bench_case *c = w->run->c;
@@ -68,6 +107,9 @@ static void pages_teardown(struct bench_worker *w)
 
 	if (!pages || keep)
 		return;
+	/* The last page of all is there only after a whole setup. */
+	if (!w->index && pages[n - 1])
+		vmap_tables(w);
 	/* The first page of each chunk is kept once more, in the order of allocation. */
 	for (nr = 0, chunk = 0; nr < n && pages[n + nr]; nr += 1UL << order, chunk++) {
 		order = order_at(c, nr, chunk);
@@ -133,7 +175,7 @@ static int vmap_phase(struct bench_worker *w, unsigned int nr)
 	u32 i;
 
 	for (i = 0; i < w->ops; i++) {
-		void *p = vmap(w->data, arg_pages(w->run->c), VM_MAP, PAGE_KERNEL);
+		void *p = vmap_once(w);
 
 		if (!p)
 			return -ENOMEM;
@@ -164,8 +206,16 @@ static int hole_setup(struct bench_run *run)
 
 static void hole_teardown(struct bench_run *run)
 {
-	if (!run->data)
+	struct resource *hole = run->data;
+	void __iomem *p;
+
+	if (!hole)
 		return;
+	p = keep ? NULL : ioremap(hole->start, run->c->arg);
+	if (p) {
+		report_tables(run, p, run->c->arg);
+		iounmap(p);
+	}
 	release_resource(run->data);
 	kfree(run->data);
 	run->data = NULL;
@@ -202,6 +252,16 @@ static int huge_phase(struct bench_worker *w, unsigned int nr)
 		cond_resched();
 	}
 	return 0;
+}
+
+static void huge_tables(struct bench_run *run)
+{
+	void *p = keep ? NULL : vmalloc_huge(run->c->arg, GFP_KERNEL);
+
+	if (!p)
+		return;
+	report_tables(run, (void __iomem __force *)p, run->c->arg);
+	vfree(p);
 }
 
 static u64 huge_need(const struct bench_case *c, unsigned int threads)
@@ -299,7 +359,8 @@ static int map_phase(struct bench_worker *w, unsigned int nr)
 	{ .name = label, .ops = n, .arg = size, .setup = hole_setup, \
 	  .teardown = hole_teardown, .phase = ioremap_phase }
 #define CASE_HUGE(label, size, n) \
-	{ .name = label, .ops = n, .arg = size, .need = huge_need, .phase = huge_phase }
+	{ .name = label, .ops = n, .arg = size, .need = huge_need, .phase = huge_phase, \
+	  .teardown = huge_tables }
 /* As many operations as areas: each is mapped once and unmapped once in a pass. */
 #define CASE_MAP(label, size) \
 	{ .name = label, .ops = MAPS, .max_threads = 1, .arg = size, .need = huge_need, \
