@@ -379,7 +379,7 @@ const struct bench_case bench_mapping_cases[] = {
 	CASE_VMAP("vmap_100m_order0", 100UL * SZ_1M, 0, 2),
 	CASE_IOREMAP("ioremap_mapped_64k", SZ_64K, 2000),
 	CASE_IOREMAP("ioremap_mapped_1m", SZ_1M, 500),
-	CASE_IOREMAP("ioremap_mapped_16m", SZ_16M, 100),
+	CASE_IOREMAP("ioremap_mapped_16m", SZ_16M, 10000),
 	CASE_HUGE("huge_1m", SZ_1M, 200),
 	CASE_HUGE("huge_2m", SZ_2M, 100),
 	CASE_HUGE("huge_16m", SZ_16M, 10),

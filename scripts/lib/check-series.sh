@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Checks of the two series: git am and patch agree, each patch builds. Sourced by scripts/check. Uses $CACHE/check: the states,
-# one tree that walks through them, and one build folder each for the option "on" and "off".
+# Checks of the two series: git am and patch agree, each patch builds. Sourced by scripts/check, which sets KERNEL to a configuration
+# of qemu/configs. Uses $CACHE/check: the states, one tree that walks through them, and in KERNEL/ one build folder each for the
+# option "on" and "off".
 #
 # A state is a folder of $CACHE/check/state with the touched files of the pristine source after some of the patches: N after N
 # patches of both series in order, mapping/N after N patches of mapping alone.
@@ -11,6 +12,12 @@
 
 # series_name PATCH: prints how messages call that patch: area/0001-... or mapping/0001-...
 series_name() { printf '%s\n' "${1#"$PATCHES"/}"; }
+
+# series_base on|off: prints the name of the kernel whose build folder and configuration a walk begins with.
+series_base() { if [ "$KERNEL/$1" = arm64/off ]; then echo arm64-off; else echo "$KERNEL"; fi; }
+
+# series_arch: prints the ARCH of make for KERNEL.
+series_arch() { sed -n 's/^ARCH=//p' "$REPO/qemu/configs/$KERNEL.conf"; }
 
 # series_states PATCHES DIR SOURCE: makes DIR/0, DIR/1 ...: the touched files of the pristine source after 0, 1 ... of these
 # patches. One line on failure.
@@ -105,7 +112,8 @@ series_targets() {
 	[ -n "$changed" ] || return 0
 	{
 		echo prepare
-		(cd "$CACHE/check/state/$2" && find . -name '*.c' ! -path './rust/*') | sed 's,^\./,,; s,\.c$,.o,'
+		(cd "$CACHE/check/state/$2" && find . -name '*.c' ! -path './rust/*') | sed 's,^\./,,; s,\.c$,.o,' |
+			awk -v own="arch/$(series_arch)/" '!/^arch\// || index($0, own) == 1'
 		while read -r file; do
 			name=$(basename "$file")
 			case $file in
@@ -118,13 +126,14 @@ series_targets() {
 	} | sort -u
 }
 
-# series_folder on|off NAME: makes $CACHE/check/on or off, a copy of the build folder of kernel NAME, unless it is there. Make then
-# compiles only what differs in a state.
+# series_folder on|off: makes that build folder, a copy of the one it begins with, unless it is there. Make then compiles only what
+# differs in a state.
 series_folder() {
-	local dir=$CACHE/check/$1
+	local dir=$CACHE/check/$KERNEL/$1
 	if [ ! -e "$dir" ]; then
 		rm -rf "$dir.new"
-		cp -a --reflink=auto "$CACHE/build/$2" "$dir.new" || return 1
+		mkdir -p "$CACHE/check/$KERNEL"
+		cp -a --reflink=auto "$CACHE/build/$(series_base "$1")" "$dir.new" || return 1
 		rm -f "$dir.new"/vmlinux*
 		mv "$dir.new" "$dir"
 	fi
@@ -136,48 +145,49 @@ series_folder() {
 # series_wired STATE: true when the allocator is part of the kernel in that state.
 series_wired() { grep -q vmap_rust/ "$CACHE/check/state/$1/mm/Makefile"; }
 
-# series_config STATE on|off NAME OPTION=VALUE: prints the configuration of kernel NAME for that state, with that option unless it is
-# empty, and a sum of the Kconfig files. As long as the allocator is not wired up, "on" means the hook without it.
+# series_config STATE on|off OPTION=VALUE: prints the configuration for that state, with that option unless it is empty, and a sum
+# of the Kconfig files. As long as the allocator is not wired up, "on" means the hook without it.
 series_config() {
 	local changed=(CONFIG_COMPILE_TEST CONFIG_WERROR) lines=()
-	if [ "$2" = on ] && ! series_wired "$1"; then
+	if [ "$2" = off ]; then
+		changed+=(CONFIG_VMAP_AREA_OPS CONFIG_VMAP_RUST)
+	elif ! series_wired "$1"; then
 		changed+=(CONFIG_VMAP_AREA_OPS)
 		lines+=(CONFIG_COMPILE_TEST=y '# CONFIG_WERROR is not set' CONFIG_VMAP_AREA_OPS=y)
 	fi
-	[ -z "$4" ] || { changed+=("${4%%=*}"); lines+=("$4"); }
-	grep -vwFf <(printf '%s\n' "${changed[@]}") "$CACHE/build/$3/.config"
+	[ -z "$3" ] || { changed+=("${3%%=*}"); lines+=("$3"); }
+	grep -vwFf <(printf '%s\n' "${changed[@]}") "$CACHE/build/$(series_base "$2")/.config"
 	printf '%s\n' "${lines[@]}" "# $(cat "$CACHE/check/state/$1/mm/Kconfig" "$REPO/Kconfig" | sha256sum)"
 }
 
-# series_make NAME ARG...: make on the tree that walks through the series, in the copy of the build folder of NAME. Both are seen
-# under the paths of the originals, or every command would be another and everything be built again.
+# series_make on|off ARG...: make on the tree that walks through the series, in that build folder. Both are seen under the paths of
+# the originals, or every command would be another and everything be built again.
 series_make() {
-	local name=$1 dir=$CACHE/check/off
+	local dir=$CACHE/check/$KERNEL/$1 original
+	original=$CACHE/build/$(series_base "$1")
 	shift
-	[ "$name" = arm64-off ] || dir=$CACHE/check/on
 	# shellcheck disable=SC2034 # read by in_root
-	ENTER_BINDS=(--bind "$CACHE/check/tree" "$TREE" --bind "$dir" "$CACHE/build/$name")
-	in_root make ARCH=arm64 "O=$CACHE/build/$name" "${MAKE_OPTS[@]}" KBUILD_BUILD_TIMESTAMP=2026-01-01 KBUILD_BUILD_USER=vmap \
+	ENTER_BINDS=(--bind "$CACHE/check/tree" "$TREE" --bind "$dir" "$original")
+	in_root make "ARCH=$(series_arch)" "O=$original" "${MAKE_OPTS[@]}" KBUILD_BUILD_TIMESTAMP=2026-01-01 KBUILD_BUILD_USER=vmap \
 		KBUILD_BUILD_HOST=rust "$@"
 }
 
-# series_build STATE on|off NAME OPTION=VALUE TARGET...: builds the targets in that state with the configuration of kernel NAME, and
-# that option unless it is empty.
+# series_build STATE on|off OPTION=VALUE TARGET...: builds the targets in that state, with that option unless it is empty.
 series_build() {
-	local state=$1 tree=$CACHE/check/tree dir=$CACHE/check/$2 option=$2 name=$3 extra=$4 target
-	shift 4
+	local state=$1 tree=$CACHE/check/tree dir=$CACHE/check/$KERNEL/$2 option=$2 extra=$3 target
+	shift 3
 	# More than one command runs here, so in_root must not replace this shell.
 	# shellcheck disable=SC2034 # read by in_root
 	STEP_EXEC=0
 	series_tree "$tree" "$CACHE/check/state/$state"
-	series_folder "$option" "$name" || return 1
+	series_folder "$option" || return 1
 	cd "$TREE" || return 1
 	# Make takes three times as long when it has to read all Kconfig files, so the configuration of the state before stays if it can.
-	series_config "$state" "$option" "$name" "$extra" >"$dir/.config.wanted"
+	series_config "$state" "$option" "$extra" >"$dir/.config.wanted"
 	if ! cmp -s "$dir/.config.wanted" "$dir/.config.given"; then
 		rm -f "$dir/.config.given"
 		cp "$dir/.config.wanted" "$dir/.config"
-		series_make "$name" olddefconfig || return 1
+		series_make "$option" olddefconfig || return 1
 		mv "$dir/.config.wanted" "$dir/.config.given"
 	fi
 	if [ "$option" = on ] && grep -q '^config VMAP_AREA_OPS' "$tree/mm/Kconfig" && ! grep -qx CONFIG_VMAP_AREA_OPS=y "$dir/.config"; then
@@ -192,7 +202,7 @@ series_build() {
 	for target in "$@"; do
 		[ "${target%/}" = "$target" ] || rm -f "$dir/${target}built-in.a"
 	done
-	series_make "$name" "--jobs=${JOBS:-$(nproc)}" "$@" || return 1
+	series_make "$option" "--jobs=${JOBS:-$(nproc)}" "$@" || return 1
 	for target in "$@"; do
 		case $target in
 		*.o) [ "$dir/$target" -nt "$tree/${target%.o}.c" ] || { echo "error: $target was not built"; return 1; } ;;
@@ -201,22 +211,23 @@ series_build() {
 	done
 }
 
-# series_step BEFORE STATE LABEL on|off NAME [OPTION=VALUE]: one build, or its remembered success. LABEL names the log. With an
+# series_step BEFORE STATE LABEL on|off [OPTION=VALUE]: one build, or its remembered success. LABEL names the log. With an
 # option, builds only mm/vmalloc.o.
 series_step() {
-	local log=$LOGS/series-$3-$4.log extra=${6:-} memory targets
-	mapfile -t targets < <(series_targets "$1" "$2" "$4" "$CACHE/build/$5")
+	local log=$LOGS/series-$KERNEL-$3-$4.log extra=${5:-} memory targets base
+	base=$(series_base "$4")
+	mapfile -t targets < <(series_targets "$1" "$2" "$4" "$CACHE/build/$base")
 	if [ ${#targets[@]} = 0 ]; then
 		echo "it changes nothing that is compiled"
 		return
 	fi
 	[ -z "$extra" ] || targets=(mm/vmalloc.o)
-	memory=$CACHE/check/built/$(series_key "$1" "$2" "$5" "$extra" "${targets[@]}")
+	memory=$CACHE/check/built/$(series_key "$1" "$2" "$base" "$4 $extra" "${targets[@]}")
 	if [ "$FRESH" = 0 ] && [ -e "$memory" ]; then
 		echo "unchanged since it built on $(cat "$memory")"
 		return
 	fi
-	step "$3, option $4" "$log" series_build "$2" "$4" "$5" "$extra" "${targets[@]}" || return 1
+	step "$KERNEL, $3, option $4" "$log" series_build "$2" "$4" "$extra" "${targets[@]}" || return 1
 	# A patch must not bring a warning either.
 	! grep -E '(^|[^a-z])warning: ' "$log" || return 1
 	mkdir -p "$CACHE/check/built"
@@ -228,7 +239,7 @@ series_step() {
 series_scratch() {
 	local tree=$CACHE/check/tree file
 	if [ "$(cat "$tree.source" 2>/dev/null)" != "$(cat "$SRC_DIR.stamp")" ]; then
-		rm -rf "$tree" "$tree.source" "$CACHE/check/on" "$CACHE/check/off"
+		rm -rf "$tree" "$tree.source" "$CACHE"/check/*/on "$CACHE"/check/*/off
 		cp -al "$SRC_DIR" "$tree"
 		while read -r file; do
 			[ ! -e "$tree/$file" ] || { rm "$tree/$file" && cp "$SRC_DIR/$file" "$tree/$file"; }
@@ -240,13 +251,13 @@ series_scratch() {
 
 # series_kernels: builds the last state, whole.
 series_kernels() {
-	result "kernel arm64 builds, all patches, option on" "$REPO/scripts/build" arm64
-	result "kernel arm64 builds, all patches, option off" "$REPO/scripts/build" arm64-off
+	result "kernel $KERNEL builds, all patches, option on" "$REPO/scripts/build" "$KERNEL"
+	[ "$KERNEL" != arm64 ] || result "kernel arm64 builds, all patches, option off" "$REPO/scripts/build" arm64-off
 }
 
 # series_walk: all of the above. Each patch of area is built with the option on and off, the last one together with the allocator. A
 # patch of mapping, whose code does not depend on the option, is built with it off only, and mapping without area in one step.
-# The last state is what scripts/build builds, whole.
+# The last state is what scripts/build builds, whole; with the option off arm64 has a configuration for that.
 series_walk() {
 	local number=0 count patch name label last before
 	SRC_DIR=$(find_source)
@@ -270,15 +281,15 @@ series_walk() {
 		label=${name%%-*}
 		label=${label/\//-}
 		case $name in
-		area/*) result "builds, option on: $name" series_step "$((number - 1))" "$number" "$label" on arm64 ;;
+		area/*) result "builds, option on: $name" series_step "$((number - 1))" "$number" "$label" on ;;
 		esac
-		result "builds, option off: $name" series_step "$((number - 1))" "$number" "$label" off arm64-off
+		result "builds, option off: $name" series_step "$((number - 1))" "$number" "$label" off
 	done < <(series_list "$PATCHES")
 	last=mapping/$(series_list "$PATCHES/mapping" | wc -l)
-	result "builds, mapping without area" series_step mapping/0 "$last" mapping-alone off arm64-off
+	result "builds, mapping without area" series_step mapping/0 "$last" mapping-alone off
 	# No other build of mapping on arm64 has it.
-	result "builds, mapping without area, CONFIG_HUGETLBFS=y" series_step mapping/0 "$last" mapping-alone-hugetlb off arm64-off \
-		CONFIG_HUGETLBFS=y
+	[ "$KERNEL" != arm64 ] || result "builds, mapping without area, CONFIG_HUGETLBFS=y" \
+		series_step mapping/0 "$last" mapping-alone-hugetlb off CONFIG_HUGETLBFS=y
 }
 
 # find_source: prints the folder of the pristine source that the tree was made from.
