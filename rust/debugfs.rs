@@ -8,9 +8,9 @@
 //! - `checker` (`CONFIG_VMAP_RUST_DEBUG`): how many answers the checker has compared, and how many were wrong
 
 use crate::{
-    checked::KernelSpace, //
-    ffi,
-    stats::line,
+    base::stats::line,
+    check::checked::KernelSpace,
+    ffi, //
 };
 use kernel::{
     debugfs::{

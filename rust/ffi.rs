@@ -8,19 +8,21 @@
 //! C header: [`include/linux/vmap_area_ops.h`](srctree/include/linux/vmap_area_ops.h)
 
 use crate::{
-    area::{
+    base::{
+        fit::Member,
+        range::Span, //
+    },
+    check::checked::KernelSpace,
+    policy::space::Request,
+    state::area::{
         Area,
         AreaPtr,
         Attributes, //
     },
-    checked::KernelSpace, //
-    fit::Member,
-    mm::{
+    sys::mm::{
         self,
         Gfp, //
-    },
-    range::Span,
-    space::Request,
+    }, //
 };
 use core::ptr;
 use kernel::{
@@ -251,7 +253,7 @@ unsafe extern "C" fn put(va: *mut bindings::vmap_area) {
 #[inline(always)]
 unsafe fn take_back(
     va: *mut bindings::vmap_area,
-) -> Option<(&'static KernelSpace, Area<crate::area::Unlinked>)> {
+) -> Option<(&'static KernelSpace, Area<crate::state::area::Unlinked>)> {
     let space = space()?;
     let ptr = AreaPtr::new(va)?;
     // An area on the same line may have been used meanwhile.

@@ -56,33 +56,30 @@
 //! stays in the pool, so freeing cannot fail either.
 //!
 //! What one CPU writes on its fast paths shares no cache line with what other CPUs read. Values that many
-//! CPUs use are [`per_cpu::CacheAligned`], and a [`bits::Map`] fills a cache line. CPUs count lazy pages for
+//! CPUs use are [`sys::per_cpu::CacheAligned`], and a [`base::bits::Map`] fills a cache line. CPUs count lazy pages for
 //! themselves, and seldom add them to the common count.
 //!
-//! # Modules, from the outside in
+//! # Layers, from the outside in
 //!
-//! | module | does | unsafe |
+//! | folder | modules | unsafe |
 //! |---|---|---|
-//! | `tests`, `trace`, `model` | KUnit cases, random traces, and the model to compare answers with | no |
-//! | `debugfs` | files for users: name of the active allocator, counters, checks | no |
-//! | `ffi` | the operations that C calls | yes |
-//! | `checked`, `checker` | debugging: compare answers with an independent record of all areas | no |
-//! | `space` | decides what serves a request (block, cache or tree), and what becomes of a freed range | no |
-//! | `blocks` | all blocks: which CPU has which, which have room, what a purge does with them | no |
-//! | `dir` | finds the block at an address | yes |
-//! | `percpu` | state of each CPU | no |
-//! | `block` | one block | no |
-//! | `lazy`, `cache` | lazy areas and cached ranges that have an entry of their own | no |
-//! | `objects`, `table`, `pins` | area objects of a block, the index, pins | yes |
-//! | `area` | the area object, and its states as types | yes |
-//! | `flush` | what a purge flushes, and the proof that it was flushed | no |
-//! | `maple` | bindings: maple tree | yes |
-//! | `grace`, `lock` | bindings: RCU, spinlock | yes |
-//! | `per_cpu` | a value for each CPU, on cache lines of its own and on the node of the CPU | no |
-//! | `mm` | bindings: the rest of mm, and memory on a NUMA node | yes |
-//! | `bits`, `fit`, `range`, `stats` | shared bitmaps, searches for gaps, addresses, counters | no |
+//! | | `ffi`: the operations that C calls | yes |
+//! | | `debugfs`: files for users: name of the active allocator, counters, checks | no |
+//! | `check` | `checker`, `checked`: debugging: compare answers with an independent record of all areas | no |
+//! | | `tests`, `trace`, `model`: KUnit cases, random traces, and the model to compare answers with | no |
+//! | `policy` | `space`: decides what serves a request (block, cache or tree), and what becomes of a freed range | no |
+//! | | `blocks`: all blocks: which CPU has which, which have room, what a purge does with them | no |
+//! | | `lazy`, `cache`: lazy areas and cached ranges that have an entry of their own | no |
+//! | | `percpu`: state of each CPU | no |
+//! | `state` | `area`: the area object, and its states as types | yes |
+//! | | `objects`, `block`: area objects of a block, one block | yes, no |
+//! | | `table`, `dir`, `pins`: the index, the block at an address, pins | yes |
+//! | | `flush`: what a purge flushes, and the proof that it was flushed | no |
+//! | `sys` | bindings: `maple` (maple tree), `grace` (RCU), `lock` (spinlock), `mm` (the rest of mm, memory on a NUMA node) | yes |
+//! | | `per_cpu`: a value for each CPU, on cache lines of its own and on the node of the CPU | no |
+//! | `base` | `bits`, `fit`, `range`, `stats`: shared bitmaps, searches for gaps, addresses, counters | no |
 //!
-//! A module uses only modules below it or in its row.
+//! A folder uses only folders below it; only tests may use `check`.
 //!
 //! # Lock order
 //!
@@ -95,67 +92,30 @@
 //! pin -> vb->lock (C, for /proc/kcore)
 //! ```
 //!
-//! A lazy part and a cache part are the lists of one or several CPUs in `lazy` and `cache`. While the lock
+//! A lazy part and a cache part are the lists of one or several CPUs in `policy::lazy` and `policy::cache`. While the lock
 //! of a part or of the pool is held, no other lock is taken. A task that holds a pin never takes the tree
 //! lock.
 //!
 //! `docs/lock-free.md` shows why the code without locks is correct, and `docs/design.md` has the reasons
 //! for the design.
 
-mod area;
 #[forbid(unsafe_code)]
-mod bits;
+mod base;
 #[forbid(unsafe_code)]
-mod block;
-#[forbid(unsafe_code)]
-mod blocks;
-#[forbid(unsafe_code)]
-mod cache;
-#[forbid(unsafe_code)]
-mod checked;
-#[forbid(unsafe_code)]
-mod checker;
+mod check;
 #[forbid(unsafe_code)]
 mod debugfs;
-mod dir;
 mod ffi;
 #[forbid(unsafe_code)]
-mod fit;
-#[forbid(unsafe_code)]
-mod flush;
-mod grace;
-#[forbid(unsafe_code)]
-mod lazy;
-mod lock;
-mod maple;
-mod mm;
-#[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
-#[forbid(unsafe_code)]
-mod model;
-mod objects;
-#[forbid(unsafe_code)]
-mod per_cpu;
-#[forbid(unsafe_code)]
-mod percpu;
-mod pins;
-#[forbid(unsafe_code)]
-mod range;
-#[forbid(unsafe_code)]
-mod space;
-#[forbid(unsafe_code)]
-mod stats;
-mod table;
-#[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
-mod tests;
-#[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
-#[forbid(unsafe_code)]
-mod trace;
+mod policy;
+mod state;
+mod sys;
 
 use kernel::prelude::*;
 
 /// Returns whether C uses this allocator.
 pub(crate) fn is_running() -> bool {
-    mm::ops_name() == Some(c"rust")
+    sys::mm::ops_name() == Some(c"rust")
 }
 
 /// What can wait for the initcalls. Areas are served from `vmalloc_init()` on, see [`ffi`].

@@ -22,7 +22,7 @@ saved_command() { sed -n 's/^savedcmd_[^ ]* := //p' "$(dirname "$1")/.$(basename
 build_types() {
 	local build=$1 out=$2 command
 	[ "$out/vmap_rust.o" -nt "$build/vmlinux" ] && return 0
-	[ -z "$(find "$build/source/mm/vmap_rust/rust/" -maxdepth 1 -name '*.rs' -newer "$build/vmlinux" -print -quit)" ] ||
+	[ -z "$(find "$build/source/mm/vmap_rust/rust/" -maxdepth 2 -name '*.rs' -newer "$build/vmlinux" -print -quit)" ] ||
 		say "the sources of the allocator are newer than $build/vmlinux: names of fields may be wrong"
 	mkdir -p "$out"
 	rm -f "$out/vmap_rust.o"

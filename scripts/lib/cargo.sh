@@ -3,10 +3,19 @@
 #
 # Functions for scripts that run cargo: they copy and fetch crates, and count the tests. Sourced by these scripts.
 
-# Modules with the policy of the allocator, without unsafe code. The others bind them to the kernel, or, on the build host, to
-# the stand-in kernel crate.
+# policy_modules: prints the modules without unsafe code that the build host has, as LAYER/NAME. The others bind the allocator to the
+# kernel, or, on the build host, to the stand-in kernel crate.
+policy_modules() {
+	local dir
+	for dir in base policy; do
+		(cd "$REPO/rust" && find "$dir" -name '*.rs' ! -name mod.rs ! -name '*tests.rs')
+	done | sed 's/\.rs$//' | sort
+	for dir in state sys; do
+		sed -n "/forbid(unsafe_code)/{n;s,^\(pub(crate) \)*mod \(.*\);,$dir/\2,p}" "$REPO/rust/$dir/mod.rs"
+	done | grep -v tests
+}
 # shellcheck disable=SC2034 # for the scripts that source this file
-POLICY="bits block blocks cache fit flush lazy per_cpu percpu range space stats"
+POLICY=$(policy_modules | paste -sd' ')
 
 # count_tests LOG RC: sets passed, failed and skipped from the log of a cargo test that ended with exit code RC, and prints the
 # failed tests. An exit code that no failed test explains is a failure; so is a log without a test.

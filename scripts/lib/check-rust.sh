@@ -3,19 +3,30 @@
 #
 # Checks of the Rust code: unsafe, rustfmt, clippy. Sourced by scripts/check.
 
-# Modules that bind C, or own memory that C may see: only they have unsafe code.
-UNSAFE_MODULES="area dir ffi grace lock maple mm objects pins table"
+# Layers of rust/, the lowest first: a layer uses only itself and those before it. The crate root, ffi.rs and debugfs.rs use all.
+LAYERS="base sys state policy check"
 
-# unsafe_elsewhere: prints the unsafe code of modules that are not in UNSAFE_MODULES; fails if there is any.
+# unsafe_modules: prints the files that may have unsafe code: those of sys/ and state/ for which mod.rs does not forbid it, and ffi.rs.
+unsafe_modules() {
+	local dir
+	echo rust/ffi.rs
+	for dir in state sys; do
+		awk -v dir="$dir" '/forbid\(unsafe_code\)/ { getline; next } /^pub\(crate\) mod / { sub(/;/, ""); print "rust/" dir "/" $3 ".rs" }' "rust/$dir/mod.rs"
+	done
+}
+
+# unsafe_elsewhere: prints the unsafe code of other modules, and the modules for which the compiler does not forbid it; fails if
+# there is any.
 unsafe_elsewhere() {
-	local file module bad=0
-	for file in rust/*.rs; do
-		module=$(basename "$file" .rs)
-		[ "$module" != vmap_rust ] || continue
-		case " $UNSAFE_MODULES " in *" $module "*) continue ;; esac
+	local file module allowed bad=0
+	allowed=$(unsafe_modules)
+	for file in rust/*.rs rust/{base,check,policy,state,sys}/*.rs; do
+		[ "$file" != rust/vmap_rust.rs ] || continue
+		! grep -qx "$file" <<<"$allowed" || continue
 		if grep -nHw unsafe "$file" | grep -vE '^[^:]*:[0-9]*:[[:space:]]*//'; then bad=1; fi
-		# With this attribute the compiler refuses unsafe code. The module tests is only in kernels that run KUnit.
-		if ! grep -B 1 -E "^(pub(\(crate\))? )?mod $module;" rust/vmap_rust.rs | grep -q 'forbid(unsafe_code)' && [ "$module" != tests ]; then
+	done
+	for module in base check debugfs policy; do
+		if ! grep -A 1 'forbid(unsafe_code)' rust/vmap_rust.rs | grep -qx "mod $module;"; then
 			echo "rust/vmap_rust.rs: mod $module lacks #[forbid(unsafe_code)]"
 			bad=1
 		fi
@@ -23,8 +34,33 @@ unsafe_elsewhere() {
 	return "$bad"
 }
 
-# check_unsafe: policy modules have no unsafe code.
-check_unsafe() { result "unsafe code in $(wc -w <<<"$UNSAFE_MODULES") binding modules only" unsafe_elsewhere; }
+# upward: prints the lines by which a layer uses one above it; fails if there is any. What comes after the attribute of KUnit's cases
+# does not count: tests use check/.
+upward() {
+	local layer file lower='' bad=0
+	for layer in $LAYERS; do
+		lower+=" $layer"
+		for file in rust/"$layer"/*.rs; do
+			case $file in *tests.rs) continue ;; esac
+			awk -v allowed="$lower " -v file="$file" '
+				function used(name) { if (index(allowed, " " name " ") == 0) { print file ":" FNR ": uses crate::" name; bad = 1 } }
+				/kunit_tests\(/ { exit }
+				/^[[:space:]]*\/\// { next }
+				/^(pub(\(crate\))? )?use crate::\{$/ { tree = 1; next }
+				tree && /^    [a-z_]+(::|,)/ { name = $1; sub(/(::|,).*/, "", name); used(name) }
+				/^\};/ { tree = 0 }
+				{ rest = $0; while (match(rest, /crate::[a-z_]+/)) { used(substr(rest, RSTART + 7, RLENGTH - 7)); rest = substr(rest, RSTART + RLENGTH) } }
+				END { exit bad }' "$file" || bad=1
+		done
+	done
+	return "$bad"
+}
+
+# check_unsafe: policy modules have no unsafe code, and layers use only those below.
+check_unsafe() {
+	result "unsafe code in $(unsafe_modules | wc -l) modules of sys, state and ffi only" unsafe_elsewhere
+	result "each of the layers $LAYERS uses only those before it" upward
+}
 
 # check_rustfmt: the files follow the kernel's format. The kernel's make target does not follow the link mm/vmap_rust.
 check_rustfmt() {

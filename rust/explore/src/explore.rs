@@ -7,20 +7,22 @@
 //! `VMAP_RUST_SCHEDULES` is the number of schedules of each kind, 300 by default.
 
 use crate::{
-    area::Attributes,
-    block,
-    mm::{
-        Gfp,
-        Tlb, //
-    },
-    range::{
+    base::range::{
         Span,
         PAGE_SIZE, //
     },
-    space::{
+    policy::space::{
         Request,
         Space, //
     },
+    state::{
+        area::Attributes,
+        block, //
+    },
+    sys::mm::{
+        Gfp,
+        Tlb, //
+    }, //
 };
 use shuttle::{
     rand::Rng,

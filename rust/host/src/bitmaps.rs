@@ -2,7 +2,7 @@
 
 //! Compares bitmaps with vectors of booleans bit by bit, which takes too long in an emulated kernel.
 
-use crate::bits::{
+use crate::base::bits::{
     self,
     Map,
     Words,

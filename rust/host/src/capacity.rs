@@ -4,32 +4,37 @@
 //! many searches small areas need.
 
 use crate::{
-    area::{
-        AreaPtr,
-        Attributes, //
-    },
-    block::{
-        self,
-        Small,
-        COARSE_SIZE, //
-    },
-    cpu, maple,
-    mm::{
-        self,
-        Gfp,
-        Tlb, //
-    },
-    model::Random,
-    range::{
+    base::range::{
         Span,
         PAGE_SIZE, //
     },
-    runs::FreeRuns,
-    space::{
+    check::model::Random,
+    cpu,
+    policy::space::{
         Census,
         Request,
         Space, //
     },
+    runs::FreeRuns,
+    state::{
+        area::{
+            AreaPtr,
+            Attributes, //
+        },
+        block::{
+            self,
+            Small,
+            COARSE_SIZE, //
+        }, //
+    },
+    sys::{
+        maple,
+        mm::{
+            self,
+            Gfp,
+            Tlb, //
+        }, //
+    }, //
 };
 
 /// A TLB without KASAN shadow.

@@ -3,28 +3,32 @@
 //! Counts every byte in a process of its own: whichever allocation fails, dropping a space frees all memory.
 
 use crate::{
-    area::Attributes,
-    block::{
-        self,
-        COARSE_PAGES,
-        COARSE_SIZE,
-        MAX_UNITS, //
+    base::{
+        fit::Member,
+        range::{
+            Span,
+            PAGE_SIZE, //
+        }, //
     },
-    fit::Member,
-    mm::{
-        self,
-        Gfp, //
-    },
-    range::{
-        Span,
-        PAGE_SIZE, //
-    },
-    space::{
+    check::trace::FlushLog,
+    policy::space::{
         Census,
         Request,
         Space, //
     },
-    trace::FlushLog,
+    state::{
+        area::Attributes,
+        block::{
+            self,
+            COARSE_PAGES,
+            COARSE_SIZE,
+            MAX_UNITS, //
+        }, //
+    },
+    sys::mm::{
+        self,
+        Gfp, //
+    }, //
 };
 use std::{
     alloc::{

@@ -4,30 +4,34 @@
 //! kernel.
 
 use crate::{
-    area::Attributes,
+    base::{
+        bits::{
+            BITS,
+            UNITS, //
+        },
+        range::{
+            Span,
+            PAGE_SIZE, //
+        }, //
+    },
     bitmaps::lowest,
-    bits::{
-        BITS,
-        UNITS, //
-    },
-    block::{
-        Block,
-        Small,
-        ALIGNED,
-        BANDS,
-        COARSE_PAGES,
-        COARSE_SIZE,
-        MAX_UNITS,
-        SIZE,
-        STEPS,
-        TABLE_PAGES, //
-    },
-    model::Random,
-    pins::Pins,
-    range::{
-        Span,
-        PAGE_SIZE, //
-    },
+    check::model::Random,
+    state::{
+        area::Attributes,
+        block::{
+            Block,
+            Small,
+            ALIGNED,
+            BANDS,
+            COARSE_PAGES,
+            COARSE_SIZE,
+            MAX_UNITS,
+            SIZE,
+            STEPS,
+            TABLE_PAGES, //
+        },
+        pins::Pins, //
+    }, //
 };
 use kernel::prelude::*;
 use std::panic::{

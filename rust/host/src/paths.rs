@@ -4,32 +4,38 @@
 //! allocations that fail while a space is created.
 
 use crate::{
-    area::Attributes,
-    block,
-    fit::{
-        highest_congruent,
-        lowest_fit,
-        lowest_gap_fit,
-        Gaps,
-        Member, //
+    base::{
+        fit::{
+            highest_congruent,
+            lowest_fit,
+            lowest_gap_fit,
+            Gaps,
+            Member, //
+        },
+        range::{
+            is_aligned,
+            Span,
+            PAGE_SIZE, //
+        }, //
     },
-    maple::MEANWHILE,
-    mm::{
-        self,
-        Gfp,
-        Tlb, //
-    },
-    range::{
-        is_aligned,
-        Span,
-        PAGE_SIZE, //
-    },
-    space::{
+    check::trace::FlushLog,
+    policy::space::{
         Census,
         Request,
         Space, //
     },
-    trace::FlushLog,
+    state::{
+        area::Attributes,
+        block, //
+    },
+    sys::{
+        maple::MEANWHILE,
+        mm::{
+            self,
+            Gfp,
+            Tlb, //
+        }, //
+    }, //
 };
 use kernel::prelude::*;
 use std::sync::Mutex;
@@ -319,7 +325,7 @@ fn retire_some<const N: usize>(space: &Space<ShadowLog>, sizes: [usize; N]) -> [
 }
 
 impl Space<ShadowLog> {
-    fn span_of(&self, area: crate::area::AreaPtr) -> Span {
+    fn span_of(&self, area: crate::state::area::AreaPtr) -> Span {
         self.table_entry(area).expect("a busy area is in the index")
     }
 }

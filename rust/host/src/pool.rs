@@ -4,44 +4,54 @@
 //! purge keeps.
 
 use crate::{
-    area::{
-        Area,
-        Attributes,
-        Unlinked, //
+    base::{
+        bits::UNITS,
+        range::{
+            Span,
+            PAGE_SIZE, //
+        }, //
     },
-    bits::UNITS,
-    block::{
-        Block,
-        Small,
-        COARSE_PAGES,
-        COARSE_SIZE,
-        MAX_UNITS,
-        SIZE, //
-    },
-    blocks::{
-        BlockCensus,
-        Blocks,
-        Room,
-        IDLE_EPOCHS, //
+    check::{
+        model::Random,
+        trace::FlushLog, //
     },
     cpu,
-    flush::Plan,
-    grace::{
-        GraceBox,
-        Guard, //
+    policy::{
+        blocks::{
+            BlockCensus,
+            Blocks,
+            Room,
+            IDLE_EPOCHS, //
+        },
+        percpu::{
+            Cpu,
+            Cpus, //
+        }, //
     },
-    mm,
-    model::Random,
-    percpu::{
-        Cpu,
-        Cpus, //
+    state::{
+        area::{
+            Area,
+            Attributes,
+            Unlinked, //
+        },
+        block::{
+            Block,
+            Small,
+            COARSE_PAGES,
+            COARSE_SIZE,
+            MAX_UNITS,
+            SIZE, //
+        },
+        flush::Plan,
+        pins::Pins, //
     },
-    pins::Pins,
-    range::{
-        Span,
-        PAGE_SIZE, //
-    },
-    trace::FlushLog,
+    sys::{
+        grace::{
+            GraceBox,
+            Guard, //
+        },
+        mm, //
+    }, //
 };
 use kernel::{
     prelude::*,

@@ -3,7 +3,7 @@
 //! The free runs of an address space, for spaces with a million areas: finds the lowest run of a size without
 //! a walk over all runs.
 
-use crate::range::{
+use crate::base::range::{
     Span,
     PAGE_SIZE, //
 };

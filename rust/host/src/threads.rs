@@ -3,26 +3,30 @@
 //! Tests with threads that allocate, free, look up and purge concurrently.
 
 use crate::{
-    area::{
-        AreaPtr,
-        Attributes, //
-    },
-    block,
-    mm::{
-        self,
-        Gfp, //
-    },
-    model::Random,
-    range::{
+    base::range::{
         Span,
         PAGE_SIZE, //
     },
-    space::{
+    check::{
+        model::Random,
+        trace::FlushLog, //
+    },
+    policy::space::{
         Census,
         Request,
         Space, //
     },
-    trace::FlushLog,
+    state::{
+        area::{
+            AreaPtr,
+            Attributes, //
+        },
+        block, //
+    },
+    sys::mm::{
+        self,
+        Gfp, //
+    }, //
 };
 use std::sync::{
     atomic::{

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The kernel's own space, with a [`Checker`] if `vmap_rust.check=1` asks for one.
+//!
+//! Without `CONFIG_VMAP_RUST_DEBUG` there is no checker.
+
+use crate::{
+    base::{
+        fit::Member,
+        range::{
+            is_aligned,
+            Span, //
+        }, //
+    },
+    check::checker::{
+        Checker,
+        Identity, //
+    },
+    policy::space::{
+        Request,
+        Space, //
+    },
+    state::{
+        area::{
+            Area,
+            AreaPtr,
+            Unlinked, //
+        },
+        pins::PinGuard, //
+    },
+    sys::mm::{
+        Gfp,
+        KernelTlb,
+        Tlb, //
+    }, //
+};
+use kernel::prelude::*;
+
+/// The TLB of the kernel, with the checker that records its flushes.
+pub(crate) struct CheckedTlb {
+    checker: Option<Checker>,
+    is_randomized: bool,
+}
+
+impl CheckedTlb {
+    /// Returns the checker, if it is on.
+    #[inline(always)]
+    fn checker(&self) -> Option<&Checker> {
+        match cfg!(CONFIG_VMAP_RUST_DEBUG) {
+            true => self.checker.as_ref(),
+            false => None,
+        }
+    }
+}
+
+impl Tlb for CheckedTlb {
+    fn has_shadow(&self) -> bool {
+        KernelTlb.has_shadow()
+    }
+
+    fn flush(&self, span: Span, areas: usize) {
+        match self.checker() {
+            Some(checker) => checker.flush(span, || KernelTlb.flush(span, areas)),
+            None => KernelTlb.flush(span, areas),
+        }
+    }
+
+    fn is_randomized(&self) -> bool {
+        self.is_randomized
+    }
+
+    fn release_shadow(&self, span: Span) {
+        KernelTlb.release_shadow(span);
+    }
+
+    fn flush_shadow(&self, span: Span) {
+        KernelTlb.flush_shadow(span);
+    }
+}
+
+/// Returns the identity of an area for the checker.
+fn identity(area: AreaPtr) -> Identity {
+    area.as_raw().addr()
+}
+
+/// The kernel's own space, with the operations of [`Space`].
+pub(crate) struct KernelSpace(Space<CheckedTlb>);
+
+impl KernelSpace {
+    /// Creates an empty space for `home`, with a checker if `is_checked`, and with randomised placement if
+    /// `is_randomized`. `ENOMEM` without memory.
+    pub(crate) fn new(home: Span, is_checked: bool, is_randomized: bool) -> Result<Self> {
+        let checker = match is_checked {
+            true => Some(Checker::new(true)?),
+            false => None,
+        };
+        let tlb = CheckedTlb {
+            checker,
+            is_randomized,
+        };
+        Ok(Self(Space::new(home, tlb)?))
+    }
+
+    /// Returns the space, for operations that are not compared.
+    #[inline(always)]
+    pub(crate) fn space(&self) -> &Space<CheckedTlb> {
+        &self.0
+    }
+
+    /// Returns the checker, if it is on.
+    #[inline(always)]
+    pub(crate) fn checker(&self) -> Option<&Checker> {
+        self.0.tlb().checker()
+    }
+
+    /// Records a new area; `fits_request` checks its size and place.
+    fn allocated(&self, checker: &Checker, area: AreaPtr, fits_request: impl FnOnce(Span) -> bool) {
+        if let Some(span) = self.0.span_of_busy(area) {
+            checker.allocated(span, identity(area), fits_request(span));
+        }
+    }
+
+    /// See [`Space::alloc`].
+    #[inline(always)]
+    pub(crate) fn alloc(&self, req: &Request) -> Result<AreaPtr> {
+        let Some(checker) = self.checker() else {
+            return self.0.alloc(req);
+        };
+        checker.change(|| {
+            let area = self.0.alloc(req)?;
+            self.allocated(checker, area, |span| {
+                span.size() == req.size
+                    && req.window.covers(span)
+                    && is_aligned(span.first(), req.align)
+            });
+            Ok(area)
+        })
+    }
+
+    /// See [`Space::alloc_congruent`].
+    pub(crate) fn alloc_congruent(
+        &self,
+        window: Span,
+        members: impl ExactSizeIterator<Item = Member> + Clone,
+        align: usize,
+        gfp: Gfp,
+        mut give: impl FnMut(usize, AreaPtr),
+    ) -> Result {
+        let Some(checker) = self.checker() else {
+            return self.0.alloc_congruent(window, members, align, gfp, give);
+        };
+        // The allocator may undo areas and report others in their place: record only the last ones.
+        let mut areas = KVec::from_elem(None, members.len(), gfp.flags())?;
+        let asked = members.clone();
+        checker.change(|| {
+            self.0
+                .alloc_congruent(window, members, align, gfp, |index, area| {
+                    if let Some(slot) = areas.get_mut(index) {
+                        *slot = Some(area);
+                    }
+                    give(index, area);
+                })?;
+            let mut base = None;
+            for (member, area) in asked.zip(areas.iter().flatten()) {
+                self.allocated(checker, *area, |span| {
+                    let here = span.first().wrapping_sub(member.offset);
+                    span.size() == member.size
+                        && window.covers(span)
+                        && is_aligned(here, align)
+                        && *base.get_or_insert(here) == here
+                });
+            }
+            Ok(())
+        })
+    }
+
+    /// See [`Space::find`].
+    #[inline(always)]
+    pub(crate) fn find(&self, addr: usize) -> Option<AreaPtr> {
+        let Some(checker) = self.checker() else {
+            return self.0.find(addr);
+        };
+        let moment = checker.moment();
+        let found = self.0.find(addr);
+        checker.found(&moment, addr, found.map(identity));
+        found
+    }
+
+    /// See [`Space::unlink`].
+    #[inline(always)]
+    pub(crate) fn unlink(&self, addr: usize) -> Option<Area<Unlinked>> {
+        let Some(checker) = self.checker() else {
+            return self.0.unlink(addr);
+        };
+        let moment = checker.moment();
+        let area = checker.change(|| {
+            let area = self.0.unlink(addr)?;
+            if let Some(span) = area.span() {
+                checker.unlinked(span, identity(area.ptr()));
+            }
+            Some(area)
+        });
+        if area.is_none() {
+            checker.found(&moment.and_own_change(), addr, None);
+        }
+        area
+    }
+
+    /// See [`Space::get`].
+    pub(crate) fn get(&self, addr: usize) -> Option<(AreaPtr, PinGuard<'_>)> {
+        let Some(checker) = self.checker() else {
+            return self.0.get(addr);
+        };
+        let moment = checker.moment();
+        let got = self.0.get(addr);
+        checker.found_next(&moment, addr, got.as_ref().map(|got| identity(got.0)));
+        got
+    }
+
+    /// See [`Space::try_get`].
+    pub(crate) fn try_get(&self, addr: usize) -> Option<(AreaPtr, PinGuard<'_>)> {
+        let Some(checker) = self.checker() else {
+            return self.0.try_get(addr);
+        };
+        let moment = checker.moment();
+        let got = self.0.try_get(addr)?;
+        checker.found(&moment, addr, Some(identity(got.0)));
+        Some(got)
+    }
+
+    /// See [`Space::retire`].
+    #[inline(always)]
+    pub(crate) fn retire(&self, area: Area<Unlinked>) -> usize {
+        let Some((checker, span)) = self.checker().zip(area.span()) else {
+            return self.0.retire(area);
+        };
+        let identity = identity(area.ptr());
+        checker.change(|| {
+            let began = checker.retiring(span, identity);
+            let pages = self.0.retire(area);
+            checker.retired(span, identity, began);
+            pages
+        })
+    }
+
+    /// See [`Space::release`].
+    pub(crate) fn release(&self, area: Area<Unlinked>) {
+        let Some((checker, span)) = self.checker().zip(area.span()) else {
+            return self.0.release(area);
+        };
+        checker.change(|| {
+            checker.releasing(span, identity(area.ptr()));
+            self.0.release(area);
+        });
+    }
+
+    /// See [`Space::purge`].
+    pub(crate) fn purge(&self, also: Option<Span>, drain: bool) -> usize {
+        let Some(checker) = self.checker() else {
+            return self.0.purge(also, drain);
+        };
+        checker.purge(|| self.0.purge(also, drain))
+    }
+}

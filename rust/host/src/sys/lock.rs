@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Stand-in of `lock`: a mutex.
+
+use crate::{
+    cpu::{
+        Mutex,
+        MutexGuard, //
+    },
+    sys::mm::Node, //
+};
+use kernel::{
+    prelude::*,
+    sync::LockClassKey, //
+};
+
+pub(crate) type LockGuard<'a, T> = MutexGuard<'a, T>;
+
+pub(crate) struct Locked<T, B = ()> {
+    lock: Mutex<T>,
+    beside: B,
+}
+
+impl<T> Locked<T> {
+    pub(crate) fn new(
+        value: T,
+        name: &'static CStr,
+        key: Pin<&'static LockClassKey>,
+    ) -> Result<Self> {
+        Self::with_beside(Node::of_cpu(0), value, (), name, key)
+    }
+}
+
+impl<T, B> Locked<T, B> {
+    pub(crate) fn with_beside(
+        _: Node,
+        value: T,
+        beside: B,
+        _: &'static CStr,
+        _: Pin<&'static LockClassKey>,
+    ) -> Result<Self> {
+        let lock = Mutex::new(value);
+        Ok(Self { lock, beside })
+    }
+
+    pub(crate) fn beside(&self) -> &B {
+        &self.beside
+    }
+
+    pub(crate) fn prefetch(&self) {}
+
+    pub(crate) fn lock(&self) -> LockGuard<'_, T> {
+        self.lock.lock().expect("no test panics with a lock held")
+    }
+
+    pub(crate) fn try_lock(&self) -> Option<LockGuard<'_, T>> {
+        self.lock.try_lock().ok()
+    }
+
+    /// # Safety
+    ///
+    /// Never called: only C forgets guards.
+    pub(crate) unsafe fn unlock_forgotten(&self) {
+        unreachable!("only C forgets guards");
+    }
+}

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Stand-in of `maple`: a sorted map under a mutex, with the rules of the maple tree. Stores and erases
+//! allocate, and may fail.
+
+use crate::{
+    base::{
+        fit::Gaps,
+        range::Span, //
+    },
+    cpu::{
+        Mutex,
+        MutexGuard, //
+    },
+    runs::FreeRuns,
+    sys::mm::Gfp, //
+};
+use kernel::{
+    bindings,
+    fault,
+    prelude::*,
+    sync::{
+        rcu,
+        LockClassKey, //
+    }, // //
+};
+use std::{
+    cell::{
+        Cell,
+        RefCell, //
+    },
+    collections::BTreeMap,
+    ops::{
+        Deref,
+        DerefMut, //
+    }, //
+};
+
+/// # Safety
+///
+/// Those of the kernel's trait.
+pub(crate) unsafe trait Entry: Copy + PartialEq {
+    fn into_raw(self) -> *mut c_void;
+    /// # Safety
+    ///
+    /// Those of the kernel's trait.
+    unsafe fn from_raw(raw: *mut c_void) -> Self;
+}
+
+#[derive(Debug, PartialEq)]
+pub(crate) enum StoreError {
+    NoMemory,
+    Mismatch,
+}
+
+struct Raw(*mut c_void);
+// SAFETY: It is only a value; the code under test guards what it points to.
+unsafe impl Send for Raw {}
+
+/// Maps a first address to the last address and the entry.
+type Map = BTreeMap<usize, (usize, Raw)>;
+
+std::thread_local! {
+    /// Number of searches for a gap of a size that this thread has made.
+    pub(crate) static SEARCHES: Cell<usize> = const { Cell::new(0) };
+    /// What others do, one after the other, each time this thread has released a lock to take it again.
+    pub(crate) static MEANWHILE: RefCell<Vec<Box<dyn FnOnce()>>> = const { RefCell::new(Vec::new()) };
+}
+
+struct Inner {
+    map: Map,
+    /// The gaps between all entries.
+    gaps: FreeRuns,
+}
+
+fn take(mutex: &Mutex<Inner>) -> MutexGuard<'_, Inner> {
+    mutex.lock().expect("no test panics with the lock held")
+}
+
+/// The lock of a tree, which can be released for a moment.
+struct Held<'tree> {
+    mutex: &'tree Mutex<Inner>,
+    /// [`None`] only while it is released.
+    guard: Option<MutexGuard<'tree, Inner>>,
+}
+
+impl Held<'_> {
+    fn relock(&mut self) {
+        self.guard = None;
+        let next = MEANWHILE.with_borrow_mut(Vec::pop);
+        if let Some(others) = next {
+            others();
+        }
+        self.guard = Some(take(self.mutex));
+    }
+}
+
+impl Deref for Held<'_> {
+    type Target = Inner;
+
+    fn deref(&self) -> &Inner {
+        self.guard.as_ref().expect("held")
+    }
+}
+
+impl DerefMut for Held<'_> {
+    fn deref_mut(&mut self) -> &mut Inner {
+        self.guard.as_mut().expect("held")
+    }
+}
+
+pub(crate) struct Tree<E: Entry> {
+    inner: Mutex<Inner>,
+    _entries: core::marker::PhantomData<fn(E)>,
+}
+
+fn at_or_above(map: &Map, addr: usize) -> impl Iterator<Item = (Span, *mut c_void)> + '_ {
+    let below = map.range(..addr).next_back();
+    let below = below.filter(move |(_, (last, _))| *last >= addr);
+    below
+        .into_iter()
+        .chain(map.range(addr..))
+        .filter_map(|(&first, (last, raw))| Some((Span::new(first, *last)?, raw.0)))
+}
+
+impl<E: Entry> Tree<E> {
+    pub(crate) fn new(
+        _: &'static CStr,
+        _: Pin<&'static LockClassKey>,
+    ) -> core::result::Result<Self, Error> {
+        Ok(Self {
+            inner: Mutex::new(Inner {
+                map: Map::new(),
+                gaps: FreeRuns::new(Span::new(0, usize::MAX).expect("not empty")),
+            }),
+            _entries: core::marker::PhantomData,
+        })
+    }
+
+    pub(crate) fn lock(&self) -> Guard<'_, E> {
+        Guard {
+            inner: Held {
+                mutex: &self.inner,
+                guard: Some(take(&self.inner)),
+            },
+            gap: None,
+            memory: false,
+            nomem: false,
+            _entries: core::marker::PhantomData,
+        }
+    }
+
+    pub(crate) fn load(&self, addr: usize, _: &rcu::Guard) -> Option<E> {
+        let mut guard = self.lock();
+        guard.entry_at(addr).map(|(_, entry)| entry)
+    }
+
+    pub(crate) fn next<T>(&self, addr: usize, wanted: impl Fn(Span, E) -> Option<T>) -> Option<T> {
+        let _rcu = rcu::Guard::new();
+        let guard = self.lock();
+        let found = at_or_above(&guard.inner.map, addr)
+            // SAFETY: The map stores only values that `into_raw()` returned.
+            .find_map(|(span, raw)| wanted(span, unsafe { E::from_raw(raw) }));
+        found
+    }
+}
+
+pub(crate) struct Guard<'tree, E: Entry> {
+    inner: Held<'tree>,
+    gap: Option<Span>,
+    /// `nomem()` has allocated for one store.
+    memory: bool,
+    /// The last store had no memory.
+    nomem: bool,
+    _entries: core::marker::PhantomData<E>,
+}
+
+impl<E: Entry> Guard<'_, E> {
+    pub(crate) fn entry_at(&mut self, addr: usize) -> Option<(Span, E)> {
+        self.entry_from(addr)
+            .filter(|(span, _)| span.first() <= addr)
+    }
+
+    pub(crate) fn entry_from(&mut self, addr: usize) -> Option<(Span, E)> {
+        let (span, raw) = at_or_above(&self.inner.map, addr).next()?;
+        // SAFETY: The map stores only values that `into_raw()` returned.
+        Some((span, unsafe { E::from_raw(raw) }))
+    }
+
+    fn memory_for_store(&mut self) -> core::result::Result<(), StoreError> {
+        self.gap = None;
+        self.nomem = !core::mem::take(&mut self.memory) && fault::strikes();
+        if self.nomem {
+            Err(StoreError::NoMemory)
+        } else {
+            Ok(())
+        }
+    }
+
+    pub(crate) fn insert(&mut self, span: Span, entry: E) -> core::result::Result<(), StoreError> {
+        if !self.gap.is_some_and(|gap| gap.covers(span)) {
+            return Err(StoreError::Mismatch);
+        }
+        // The gap was free when it was found, and nobody can have changed that.
+        let above = at_or_above(&self.inner.map, span.first()).next();
+        assert!(above.is_none_or(|(other, _)| other.first() > span.last()));
+        self.memory_for_store()?;
+        let value = (span.last(), Raw(entry.into_raw()));
+        self.inner.map.insert(span.first(), value);
+        self.inner.gaps.take(span);
+        Ok(())
+    }
+
+    pub(crate) fn erase(&mut self, span: Span, old: E) -> core::result::Result<(), StoreError> {
+        if self.entry_at(span.first()) != Some((span, old)) {
+            return Err(StoreError::Mismatch);
+        }
+        self.memory_for_store()?;
+        self.inner.map.remove(&span.first());
+        self.inner.gaps.give(span);
+        Ok(())
+    }
+
+    pub(crate) fn spare_reserves(&mut self) {}
+
+    pub(crate) fn nomem(&mut self, gfp: Gfp) -> bool {
+        self.gap = None;
+        let retry = self.nomem && (gfp.as_raw() == bindings::GFP_KERNEL || !fault::strikes());
+        self.memory = retry;
+        retry
+    }
+
+    pub(crate) fn relock(&mut self) {
+        self.gap = None;
+        self.inner.relock();
+    }
+}
+
+impl<E: Entry> Gaps for Guard<'_, E> {
+    fn lowest_gap(&mut self, window: Span, bytes: usize) -> Option<Span> {
+        SEARCHES.set(SEARCHES.get() + 1);
+        self.gap = self.inner.gaps.lowest(window, bytes);
+        self.gap
+    }
+
+    fn highest_gap(&mut self, window: Span, bytes: usize) -> Option<Span> {
+        SEARCHES.set(SEARCHES.get() + 1);
+        self.gap = self.inner.gaps.highest(window, bytes);
+        self.gap
+    }
+
+    fn gap_around(&mut self, addr: usize) -> Option<Span> {
+        self.gap = self.inner.gaps.around(addr);
+        self.gap
+    }
+
+    fn pause(&mut self) {
+        self.gap = None;
+    }
+}

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Stand-in of `mm`: allocations fail on demand, and a report is a panic.
+
+use crate::base::range::Span;
+pub(crate) use crate::cpu::{
+    cond_resched,
+    cpu_count,
+    cpu_hint, //
+};
+use kernel::{
+    alloc::Flags,
+    bindings,
+    error::Result,
+    fault,
+    prelude::{
+        KBox,
+        KVec, //
+    }, //
+};
+use std::cell::Cell;
+
+std::thread_local! {
+    /// Number of CPUs of a node, if a test has set it.
+    static CPUS_PER_NODE: Cell<usize> = const { Cell::new(usize::MAX) };
+}
+
+/// Gives each node `cpus` CPUs, for this thread.
+pub(crate) fn set_cpus_per_node(cpus: usize) {
+    CPUS_PER_NODE.set(cpus);
+}
+
+pub(crate) fn prefetch_for_write<T>(_: *const T) {}
+
+/// A NUMA node. Memory has none.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Node(usize);
+
+impl Node {
+    pub(crate) fn of_cpu(cpu: usize) -> Self {
+        Self(cpu / CPUS_PER_NODE.get())
+    }
+
+    pub(crate) fn here() -> Self {
+        Self::of_cpu(cpu_hint())
+    }
+
+    pub(crate) fn new_box<T>(self, value: T, flags: Flags) -> Result<KBox<T>> {
+        KBox::new(value, flags)
+    }
+
+    pub(crate) fn new_vec<T>(self, capacity: usize, flags: Flags) -> Result<KVec<T>> {
+        KVec::with_capacity(capacity, flags)
+    }
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct Gfp(bindings::gfp_t);
+
+impl Gfp {
+    pub(crate) const NOWAIT: Self = Self(bindings::GFP_NOWAIT);
+    pub(crate) const RECLAIM: Self = Self(bindings::GFP_NOWAIT);
+    pub(crate) const KERNEL: Self = Self(bindings::GFP_KERNEL);
+
+    pub(crate) fn as_raw(self) -> bindings::gfp_t {
+        self.0
+    }
+
+    pub(crate) fn flags(self) -> kernel::alloc::Flags {
+        kernel::prelude::GFP_NOWAIT
+    }
+
+    pub(crate) fn may_block(self) -> bool {
+        self.0 == bindings::GFP_KERNEL
+    }
+}
+
+pub(crate) trait Tlb {
+    fn flush(&self, span: Span, areas: usize);
+    fn has_shadow(&self) -> bool;
+    fn is_test(&self) -> bool {
+        true
+    }
+    fn is_randomized(&self) -> bool {
+        false
+    }
+    fn release_shadow(&self, span: Span);
+    fn flush_shadow(&self, span: Span);
+}
+
+/// Returns another number at each call.
+pub(crate) fn random() -> usize {
+    use std::sync::atomic::{
+        AtomicU64,
+        Ordering, //
+    };
+    static STEPS: AtomicU64 = AtomicU64::new(1);
+    crate::check::model::Random::new(STEPS.fetch_add(1, Ordering::Relaxed)).below(usize::MAX)
+}
+
+macro_rules! refuse {
+    ($($arg:tt)*) => {
+        $crate::sys::mm::refused(format_args!($($arg)*))
+    };
+}
+pub(crate) use refuse;
+
+pub(crate) fn refused(what: core::fmt::Arguments<'_>) {
+    // A failed test drops areas while it unwinds: a second panic would abort.
+    if std::thread::panicking() {
+        eprintln!("refused: {what}");
+    } else {
+        panic!("refused: {what}");
+    }
+}
+
+pub(crate) const LOCKS_EXCLUDE: bool = true;
+
+pub(crate) fn fail_nth(nth: u32) -> u32 {
+    fault::NTH.with(|cell| cell.replace(nth))
+}
+
+/// Does nothing: each thread stays on its CPU.
+#[cfg(not(explore))]
+pub(crate) fn stay_on_this_cpu() -> kernel::error::Result {
+    Ok(())
+}
+
+pub(crate) const CAN_FAIL: bool = true;
+
+pub(crate) fn fail_from(nth: u32) -> bool {
+    fault::FROM.with(|cell| cell.replace(nth)) != 0 || nth != 0
+}
+
+pub(crate) fn live_objects() -> Option<usize> {
+    Some(bindings::LIVE_AREAS.with(|live| live.get()))
+}
+
+/// Returns `VMAP_RUST_SEED`, decimal or hexadecimal with 0x, or without it a new number at each call.
+pub(crate) fn random_seed() -> u64 {
+    use std::hash::BuildHasher;
+    let Ok(seed) = std::env::var("VMAP_RUST_SEED") else {
+        return std::hash::RandomState::new().hash_one(0);
+    };
+    let parsed = match seed.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => seed.parse(),
+    };
+    parsed.expect("VMAP_RUST_SEED is a number")
+}

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Stand-ins of the bindings.
+
+pub(crate) mod grace;
+pub(crate) mod lock;
+pub(crate) mod maple;
+pub(crate) mod mm;
+#[forbid(unsafe_code)]
+#[path = "../../../sys/per_cpu.rs"]
+pub(crate) mod per_cpu;

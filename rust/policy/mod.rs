@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What serves a request, and what becomes of a freed range. No unsafe code: `vmap_rust.rs` forbids it for this
+//! folder.
+
+pub(crate) mod blocks;
+pub(crate) mod cache;
+pub(crate) mod lazy;
+pub(crate) mod percpu;
+pub(crate) mod space;

@@ -1,0 +1,715 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A block: an aligned range of addresses whose units are allocated by a bitmap.
+//!
+//! A unit of a *fine* block is one page, a unit of a *coarse* block is [`COARSE_PAGES`] pages. Each unit is
+//! in one of these states:
+//!
+//! | unit is | in `free` | in `lazy` | in `flushing` |
+//! |---|---|---|---|
+//! | free | 1 | 0 | 0 |
+//! | part of an area that is busy or unlinked | 0 | 0 | 0 |
+//! | lazy, and no purge has taken it yet | 0 | 1 | 0 |
+//! | taken by a purge, about to be TLB-flushed | 0 | 0 | 1 |
+//!
+//! A unit has one owner while it changes state: the CPU that claimed it, the CPU that unlinked its area, or
+//! the purge that took it out of `lazy`.
+//!
+//! The area objects are part of the block ([`crate::state::objects`]). Its units are in *groups* of the size of
+//! the band's smallest area, and each group has one object. The object of an area is that of the group of
+//! its first unit, so no two areas share an object.
+//!
+//! A lookup looks at the object of the group of the address, and then at those before it. It ends where
+//! even the largest area that was ever in the block would end below the address (the *reach* of the
+//! block). That is one to three objects, unless a request of a higher band was served from the block.
+//!
+//! What a CPU writes when it allocates, what another writes when it frees, and what lookups read, are on
+//! different cache lines.
+
+use crate::{
+    base::{
+        bits::{
+            self,
+            Map,
+            Words,
+            UNITS, //
+        },
+        range::{
+            Span,
+            PAGE_SIZE, //
+        }, //
+    },
+    state::{
+        area::{
+            Area,
+            AreaPtr,
+            Attributes,
+            Leaving,
+            Seen,
+            Unlinked, //
+        },
+        objects::Objects, //
+    },
+    sys::{
+        mm,
+        per_cpu::CacheAligned, //
+    }, //
+};
+use kernel::{
+    alloc::Flags,
+    prelude::*,
+    sync::atomic::{
+        Atomic,
+        Relaxed, //
+    }, //
+};
+
+/// Bytes in a fine block.
+pub(crate) const SIZE: usize = UNITS * PAGE_SIZE;
+
+/// Pages in a unit of a coarse block.
+pub(crate) const COARSE_PAGES: usize = 1 << COARSE_SHIFT;
+const COARSE_SHIFT: u32 = 5;
+
+/// Bytes in a coarse block.
+pub(crate) const COARSE_SIZE: usize = SIZE << COARSE_SHIFT;
+
+/// Blocks serve areas of up to this many units and this alignment. A block holds so few larger areas that a
+/// cached range is cheaper (docs/measurements.md).
+pub(crate) const MAX_UNITS: usize = UNITS / 16;
+
+/// Bands of fine blocks, and of coarse ones: areas of 2 or 3 units, 4 to 7, 8 to 15, 16 to 31, and 32.
+pub(crate) const STEPS: usize = 5;
+
+/// The band of coarse blocks for areas that page tables can map with entries above the PTEs, which are
+/// those of at least [`TABLE_PAGES`] pages and this alignment. They hold nothing else: a table of PTEs that
+/// another area needs would be freed to make place for such an entry, and made again, in turns.
+pub(crate) const ALIGNED: usize = 2 * STEPS;
+
+/// All bands: first those of fine blocks, then those of coarse ones.
+pub(crate) const BANDS: usize = ALIGNED + 1;
+
+/// Pages that a table of PTEs maps, which fills a page.
+pub(crate) const TABLE_PAGES: usize = PAGE_SIZE / size_of::<usize>();
+
+/// A request that blocks can serve, in units.
+#[derive(Clone, Copy)]
+pub(crate) struct Small {
+    /// Bytes, guard page included.
+    size: usize,
+    /// Units to reserve.
+    units: usize,
+    /// The first unit is a multiple of `1 << align`.
+    align: u32,
+    band: usize,
+    /// Number of lower bands whose blocks can serve the request, too.
+    step: usize,
+}
+
+impl Small {
+    /// Describes a request for `size` bytes at a multiple of `align` bytes. Returns [`None`] if blocks do not
+    /// serve it. `coarse` says whether the space has coarse blocks.
+    #[inline(always)]
+    pub(crate) fn new(size: usize, align: usize, coarse: bool) -> Option<Self> {
+        let (pages, align_pages) = (size / PAGE_SIZE, align / PAGE_SIZE);
+        if pages == 0 {
+            return None;
+        }
+        if pages <= MAX_UNITS && align_pages <= MAX_UNITS {
+            return Some(Self::with_units(size, pages, align_pages, 0));
+        }
+        let (units, align_units) = (pages.div_ceil(COARSE_PAGES), align_pages / COARSE_PAGES);
+        if !coarse || units > MAX_UNITS || align_units > MAX_UNITS {
+            return None;
+        }
+        let mut small = Self::with_units(size, units, align_units, STEPS);
+        if pages >= TABLE_PAGES && align_pages >= TABLE_PAGES {
+            (small.band, small.step) = (ALIGNED, 0);
+        }
+        Some(small)
+    }
+
+    /// Describes a request for `units` units at a multiple of `align_units`; `first` is the first band of the
+    /// kind of block, fine or coarse.
+    fn with_units(size: usize, units: usize, align_units: usize, first: usize) -> Self {
+        // At least two, so that each area has an object of its own.
+        let units = units.max(2);
+        // CAST: A number of bits fits in a `usize`.
+        let step = (units.ilog2() as usize).saturating_sub(1);
+        Self {
+            size,
+            units,
+            align: align_units.max(1).trailing_zeros(),
+            band: first.wrapping_add(step),
+            step,
+        }
+    }
+
+    /// Returns the band of the request, below [`BANDS`].
+    pub(crate) fn band(self) -> usize {
+        self.band
+    }
+
+    /// Returns whether the request is for a coarse block.
+    #[inline(always)]
+    pub(crate) fn is_coarse(self) -> bool {
+        self.band >= STEPS
+    }
+
+    /// Returns all bands whose blocks can serve the request.
+    pub(crate) fn bands(self) -> core::ops::RangeInclusive<usize> {
+        self.band.wrapping_sub(self.step)..=self.band
+    }
+
+    /// Returns whether blocks of `band` can serve the request.
+    fn fits(self, band: usize) -> bool {
+        // A cheaper `self.bands().contains(&band)`.
+        self.band.wrapping_sub(band) <= self.step
+    }
+
+    /// Returns the size in bytes of a block of its band.
+    pub(crate) fn block_size(self) -> usize {
+        size_of_band(self.band)
+    }
+}
+
+/// Returns the units of the smallest area of `band`, as a power of two.
+fn grain_shift_of(band: usize) -> u32 {
+    if band == ALIGNED {
+        (TABLE_PAGES / COARSE_PAGES).ilog2()
+    } else {
+        // CAST: A small number.
+        (band % STEPS) as u32 + 1
+    }
+}
+
+/// Returns the units of the largest area of `band`.
+fn most_units(band: usize) -> usize {
+    if band == ALIGNED {
+        MAX_UNITS
+    } else {
+        (2_usize.wrapping_shl(grain_shift_of(band)) - 1).min(MAX_UNITS)
+    }
+}
+
+/// Returns the size in bytes of a block of `band`.
+fn size_of_band(band: usize) -> usize {
+    if band < STEPS {
+        SIZE
+    } else {
+        COARSE_SIZE
+    }
+}
+
+/// The units of a block that a purge has taken.
+pub(crate) struct Taken {
+    /// The smallest span that covers them.
+    pub(crate) cover: Span,
+    /// Number of units.
+    pub(crate) units: usize,
+}
+
+/// The result of [`Block::alloc_in_pool`].
+pub(crate) enum Tried {
+    Found(AreaPtr),
+    /// A search found no room.
+    NoRoom,
+    /// An earlier search found no room.
+    Lacks,
+}
+
+/// What mostly the CPU writes whose block it is.
+struct Owner {
+    /// The first word of `free` that may have free units.
+    hint: Atomic<usize>,
+    /// The CPU whose current block it is, or was last.
+    cpu: Atomic<usize>,
+    /// The epoch of the pool in which it became that.
+    since: Atomic<usize>,
+    /// The fewest units for which a search in the pool found no room, since room was last made.
+    lacks: Atomic<usize>,
+}
+
+/// A block.
+pub(crate) struct Block {
+    /// Number of the first unit, counted from address 0: the address itself would be a reference to the
+    /// first area for kmemleak.
+    first_unit: usize,
+    band: usize,
+    /// Bytes in a unit, as a power of two.
+    unit_shift: u32,
+    /// Units in a group, which is the smallest area of its band, as a power of two.
+    grain_shift: u32,
+    /// Whether areas are placed at random instead of at the lowest address.
+    is_randomized: bool,
+    /// Units of the largest area that was ever in the block, at least those of the largest of its band.
+    reach: Atomic<usize>,
+    objects: Objects,
+    owner: CacheAligned<Owner>,
+    free: Map,
+    lazy: Map,
+    flushing: Map,
+}
+
+impl Block {
+    /// Creates a closed block of `band` without an address. It places areas at random if `is_randomized`.
+    /// Sleeps if `flags` allow it.
+    pub(crate) fn new(band: usize, is_randomized: bool, flags: Flags) -> Result<Self> {
+        let grain_shift = grain_shift_of(band);
+        Ok(Self {
+            first_unit: 0,
+            band,
+            unit_shift: (size_of_band(band) / UNITS).trailing_zeros(),
+            grain_shift,
+            is_randomized,
+            reach: Atomic::new(most_units(band)),
+            objects: Objects::new(UNITS.wrapping_shr(grain_shift), flags)?,
+            owner: CacheAligned::new(Owner {
+                hint: Atomic::new(0),
+                cpu: Atomic::new(0),
+                since: Atomic::new(0),
+                lacks: Atomic::new(usize::MAX),
+            }),
+            free: Map::new(false),
+            lazy: Map::new(false),
+            flushing: Map::new(false),
+        })
+    }
+
+    /// Sets the address of the block.
+    pub(crate) fn place(&mut self, start: usize) {
+        self.first_unit = start.wrapping_shr(self.unit_shift);
+    }
+
+    /// Returns the first address of the block.
+    pub(crate) fn start(&self) -> usize {
+        self.address_of(0)
+    }
+
+    /// Returns the size in bytes.
+    pub(crate) fn size(&self) -> usize {
+        size_of_band(self.band)
+    }
+
+    /// Returns the addresses of the block.
+    pub(crate) fn span(&self) -> Option<Span> {
+        Span::with_size(self.start(), self.size())
+    }
+
+    /// Returns the band of the block.
+    pub(crate) fn band(&self) -> usize {
+        self.band
+    }
+
+    /// Returns the CPU whose current block it is or was last, and the epoch of the pool in which it became
+    /// that.
+    pub(crate) fn owner(&self) -> (usize, usize) {
+        // Relaxed: changed and read under the pool lock.
+        (self.owner.cpu.load(Relaxed), self.owner.since.load(Relaxed))
+    }
+
+    /// Notes that it is the current block of CPU `cpu` since `epoch`. With the pool lock held.
+    pub(crate) fn set_owner(&self, cpu: usize, epoch: usize) {
+        self.owner.cpu.store(cpu, Relaxed);
+        self.owner.since.store(epoch, Relaxed);
+    }
+
+    /// Notes that it became a current block so long ago that it is idle. With the pool lock held.
+    pub(crate) fn disown(&self) {
+        self.owner.since.store(0, Relaxed);
+    }
+
+    /// [`Block::alloc`] for a block in the pool, with the pool lock held. Returns [`Tried::Lacks`] at once if the
+    /// block had no room for as many units, and [`Block::note_room`] was not called since.
+    pub(crate) fn alloc_in_pool(&self, small: Small, attributes: &Attributes) -> Tried {
+        // Relaxed, here and below: changed and read under the pool lock.
+        if small.units >= self.owner.lacks.load(Relaxed) {
+            return Tried::Lacks;
+        }
+        if let Some(area) = self.alloc(small, attributes) {
+            return Tried::Found(area);
+        }
+        // A run of `lacks` units would contain an aligned one for the request.
+        let align = 1_usize.wrapping_shl(small.align);
+        let lacks = small.units.wrapping_add(align.wrapping_sub(1));
+        let lacks = self.owner.lacks.load(Relaxed).min(lacks);
+        self.owner.lacks.store(lacks, Relaxed);
+        Tried::NoRoom
+    }
+
+    /// Notes that units may have become free. With the pool lock held.
+    pub(crate) fn note_room(&self) {
+        // Not the same value again: that would move the cache line.
+        if self.owner.lacks.load(Relaxed) != usize::MAX {
+            self.owner.lacks.store(usize::MAX, Relaxed);
+        }
+    }
+
+    /// Returns the number of the object of the area that starts at unit `first`.
+    fn object_of(&self, first: usize) -> usize {
+        first.wrapping_shr(self.grain_shift)
+    }
+
+    /// Returns the size of the smallest area of its band, in units.
+    fn grain(&self) -> usize {
+        1_usize.wrapping_shl(self.grain_shift)
+    }
+
+    fn unit_of(&self, addr: usize) -> Option<usize> {
+        let unit = addr
+            .wrapping_shr(self.unit_shift)
+            .checked_sub(self.first_unit)?;
+        (unit < UNITS).then_some(unit)
+    }
+
+    fn address_of(&self, unit: usize) -> usize {
+        self.first_unit
+            .wrapping_add(unit)
+            .wrapping_shl(self.unit_shift)
+    }
+
+    /// Returns the number of units to reserve for an area of `bytes` bytes.
+    fn units_for(&self, bytes: usize) -> usize {
+        let last = bytes.saturating_sub(1).wrapping_shr(self.unit_shift);
+        last.wrapping_add(1).max(2)
+    }
+
+    fn pages_in(&self, units: usize) -> usize {
+        units.wrapping_shl(self.unit_shift) / PAGE_SIZE
+    }
+
+    /// Returns whether the band of the block can serve the request.
+    pub(crate) fn serves(&self, small: Small) -> bool {
+        small.fits(self.band)
+    }
+
+    /// Returns whether the smallest area of its band fits.
+    pub(crate) fn is_useful(&self) -> bool {
+        bits::find_run(&self.free.words(), self.grain(), 0).is_some()
+    }
+
+    /// Returns whether all units are free.
+    pub(crate) fn is_empty(&self) -> bool {
+        bits::weight(&self.free.words()) == UNITS
+    }
+
+    /// Allocates a busy area from free units, for a request that the block serves. Takes no lock; any
+    /// context.
+    #[inline]
+    pub(crate) fn alloc(&self, small: Small, attributes: &Attributes) -> Option<AreaPtr> {
+        let randomized = match self.is_randomized {
+            true => self.claim_randomized(small),
+            false => None,
+        };
+        let first = randomized.or_else(|| {
+            self.free
+                .claim(small.units, small.align, self.grain(), &self.owner.hint)
+        })?;
+        let object = self.objects.occupy(self.object_of(first));
+        let (Some(area), Some(span)) =
+            (object, Span::with_size(self.address_of(first), small.size))
+        else {
+            // The units stay reserved: a leak is safe, reuse would not be.
+            mm::refuse!(
+                "unit {} of the block at {:#x} is not free",
+                first,
+                self.start()
+            );
+            return None;
+        };
+        let area = area.prepare(span, attributes);
+        if small.band() != self.band {
+            // Before the area is busy: every lookup of a busy area looks that far back.
+            self.reach_at_least(small.units);
+        }
+        Some(area.busy())
+    }
+
+    /// Makes lookups look at the objects of areas of up to `units` units.
+    #[cold]
+    #[inline(never)]
+    fn reach_at_least(&self, units: usize) {
+        // Relaxed, here and in readers: a CPU that knows that the area is busy knows what was written before.
+        let mut old = self.reach.load(Relaxed);
+        while old < units {
+            match self.reach.cmpxchg(old, units, Relaxed) {
+                Ok(_) => return,
+                Err(now) => old = now,
+            }
+        }
+    }
+
+    /// Returns the lowest object, by number, of an area that may contain `unit`.
+    #[inline(always)]
+    fn first_object_for(&self, unit: usize) -> usize {
+        let back = self.reach.load(Relaxed).wrapping_sub(1);
+        self.object_of(unit.saturating_sub(back))
+    }
+
+    /// Claims free units near a random unit.
+    #[cold]
+    #[inline(never)]
+    fn claim_randomized(&self, small: Small) -> Option<usize> {
+        self.free
+            .claim_near(small.units, small.align, mm::random() % UNITS)
+    }
+
+    /// Returns the busy area that contains `addr`. The caller keeps the block from being freed.
+    #[inline(always)]
+    pub(crate) fn find(&self, addr: usize) -> Option<(AreaPtr, Seen)> {
+        let (_, area, seen) = self.object_with::<false>(addr)?;
+        Some((area, seen))
+    }
+
+    /// Returns the busy area that contains `addr`, with the number of its object. Fetches the objects on the
+    /// way, mostly one, for writing if `WRITE`.
+    #[inline(always)]
+    fn object_with<const WRITE: bool>(&self, addr: usize) -> Option<(usize, AreaPtr, Seen)> {
+        let unit = self.unit_of(addr)?;
+        let mut object = self.object_of(unit);
+        loop {
+            let found = match WRITE {
+                true => self.objects.look_to_write(object),
+                false => self.objects.look(object),
+            };
+            match found {
+                Some((area, seen)) if seen.contains(addr) => return Some((object, area, seen)),
+                _ if object > self.first_object_for(unit) => object = object.wrapping_sub(1),
+                _ => return None,
+            }
+        }
+    }
+
+    /// Unlinks the busy area that contains `addr`.
+    pub(crate) fn unlink(&self, addr: usize) -> Option<Area<Leaving>> {
+        let (object, _, seen) = self.object_with::<true>(addr)?;
+        self.objects.leave(object, seen)
+    }
+
+    /// Returns the objects, by number, of all areas that end above `addr`, and perhaps others before them.
+    fn objects_from(&self, addr: usize) -> Option<core::ops::Range<usize>> {
+        let unit = self.unit_of(addr.max(self.start()))?;
+        Some(self.first_object_for(unit)..self.objects.len())
+    }
+
+    /// Returns the lowest busy area that ends above `addr`.
+    pub(crate) fn next_busy(&self, addr: usize) -> Option<(AreaPtr, Seen)> {
+        self.objects_from(addr)?
+            .filter_map(|object| self.objects.look(object))
+            .find(|(_, seen)| seen.span().last() >= addr)
+    }
+
+    /// Returns the lowest area that ends above `addr` and is neither busy nor free.
+    pub(crate) fn next_lazy(&self, addr: usize) -> Option<Span> {
+        let waiting = self.waiting();
+        let mut end = self.start();
+        // Begin with the first object: `end` must be known.
+        for object in 0..self.objects.len() {
+            if let Some(span) = self.not_busy(object, &waiting, end) {
+                if span.last() >= addr {
+                    return Some(span);
+                }
+                end = self.end_of(span);
+            }
+        }
+        None
+    }
+
+    /// Returns the end of the units of an area.
+    fn end_of(&self, span: Span) -> usize {
+        let units = self.units_for(span.size());
+        span.first()
+            .wrapping_add(units.wrapping_shl(self.unit_shift))
+    }
+
+    /// Returns the units that wait for a TLB flush.
+    fn waiting(&self) -> Words {
+        bits::or(&self.lazy.words(), &self.flushing.words())
+    }
+
+    /// Returns the area of an object if it is neither busy nor free. `waiting` are the units that wait for
+    /// a flush; `end` is the end of the units of the last such area before it.
+    ///
+    /// Objects keep their bounds after their units became free, and the first unit may then wait for a flush
+    /// as a part of another area. That one starts before it, or it would have this object: so `end` tells.
+    fn not_busy(&self, object: usize, waiting: &Words, end: usize) -> Option<Span> {
+        let (span, is_unlinked) = self.objects.not_busy(object)?;
+        let unit = self.unit_of(span.first())?;
+        let inside = self.span().is_some_and(|block| block.covers(span));
+        let is_lazy = bits::has(waiting, unit) && span.first() >= end;
+        (inside && self.object_of(unit) == object && (is_unlinked || is_lazy)).then_some(span)
+    }
+
+    /// Returns the first unit of an area of this block and the number of units reserved for it.
+    fn units_of(&self, area: &Area<Unlinked>) -> Option<(usize, usize)> {
+        let span = area.span()?;
+        Some((self.unit_of(span.first())?, self.units_for(span.size())))
+    }
+
+    /// Makes an area lazy: unmapped, not TLB-flushed. Returns its size in pages, which may be less than the
+    /// block keeps reserved for it. Ends with a full barrier.
+    pub(crate) fn retire(&self, area: Area<Unlinked>) -> usize {
+        let Some((first, units)) = self.units_of(&area) else {
+            return 0;
+        };
+        let pages = area.pages();
+        // Before the bits: from then on a purge may make the units free for the next user.
+        area.vacate();
+        self.lazy.set_and_fence(first, units);
+        pages
+    }
+
+    /// Frees an area that was never mapped: its units are free at once.
+    pub(crate) fn release(&self, area: Area<Unlinked>) {
+        let Some((first, units)) = self.units_of(&area) else {
+            return;
+        };
+        area.vacate();
+        self.make_free(&bits::run_at(first, units));
+    }
+
+    /// Makes units free that the caller owns.
+    fn make_free(&self, words: &Words) {
+        self.free.set_words(words);
+        // Relaxed: only a hint; a claim that fails from there searches all words.
+        let first = words.iter().position(|&word| word != 0).unwrap_or(0);
+        if first < self.owner.hint.load(Relaxed) {
+            self.owner.hint.store(first, Relaxed);
+        }
+    }
+
+    /// Takes all lazy units for a purge. Only one purge runs at a time.
+    pub(crate) fn snapshot(&self) -> Option<Taken> {
+        let words = self.lazy.take();
+        let first = bits::next_set(&words, 0)?;
+        let end = bits::last_set(&words)?.saturating_add(1);
+        self.flushing.store(&words);
+        Some(Taken {
+            cover: Span::from_bounds(self.address_of(first), self.address_of(end))?,
+            units: bits::weight(&words),
+        })
+    }
+
+    /// Returns the units that a purge has taken.
+    pub(crate) fn flushing(&self) -> Words {
+        self.flushing.words()
+    }
+
+    /// Returns the addresses of a run of units.
+    pub(crate) fn run(&self, first: usize, units: usize) -> Option<Span> {
+        Span::with_size(self.address_of(first), units.wrapping_shl(self.unit_shift))
+    }
+
+    /// Makes the units free that a purge has taken and TLB-flushed.
+    pub(crate) fn free_flushed(&self) {
+        let words = self.flushing.words();
+        self.flushing.store(&[0; bits::WORDS]);
+        self.make_free(&words);
+    }
+
+    /// Returns the number of pages, in whole units, that wait for a TLB flush.
+    pub(crate) fn lazy_pages(&self) -> usize {
+        let [flushing, lazy] = [&self.flushing, &self.lazy].map(|map| bits::weight(&map.words()));
+        self.pages_in(lazy.wrapping_add(flushing))
+    }
+
+    /// Closes the block if all of it is free, by claiming all units: nobody can allocate from it then.
+    pub(crate) fn close(&self) -> bool {
+        self.free.claim_at(0, UNITS)
+    }
+
+    /// Opens a closed block by freeing all units. The directory must have all its entries before.
+    pub(crate) fn open(&self) {
+        self.free.set(0, UNITS);
+    }
+
+    /// Returns whether all objects are unused, as they must be before the memory is freed.
+    pub(crate) fn is_vacant(&self) -> bool {
+        self.objects.are_vacant()
+    }
+
+    fn all_words(&self) -> [Words; 3] {
+        [&self.flushing, &self.lazy, &self.free].map(Map::words)
+    }
+
+    /// Checks the invariants and counts the areas. `quiet` says that nobody else changes the block.
+    ///
+    /// While others change it, an area may be counted twice or not at all, and a block that changes during
+    /// every look is not judged. `EINVAL` if an invariant is broken.
+    pub(crate) fn validate(&self, quiet: bool) -> Result<Contents> {
+        for _ in 0..MAX_LOOKS {
+            let words = self.all_words();
+            let (mut contents, sane) = self.check(&words, quiet);
+            let [flushing, lazy, ..] = &words;
+            let lazy = bits::weight(lazy).wrapping_add(bits::weight(flushing));
+            contents.lazy_pages = self.pages_in(lazy);
+            if sane {
+                return Ok(contents);
+            }
+            if words == self.all_words() {
+                mm::refuse!("block at {:#x}: {:x?}", self.start(), words);
+                return Err(EINVAL);
+            }
+        }
+        Ok(Contents::default())
+    }
+
+    fn check(&self, words: &[Words; 3], quiet: bool) -> (Contents, bool) {
+        let [flushing, lazy, free] = words;
+        let mut contents = Contents::default();
+        let waiting = bits::or(lazy, flushing);
+        let are_apart = |a: &Words, b: &Words| bits::weight(&bits::and(a, b)) == 0;
+        let mut sane = are_apart(lazy, flushing) && are_apart(&waiting, free);
+        let mut covered = 0_usize;
+        let mut end = self.start();
+        for object in 0..self.objects.len() {
+            let span = match self.objects.look(object) {
+                Some((_, seen)) => {
+                    contents.busy = contents.busy.wrapping_add(1);
+                    // Only if quiet: the area may have become busy after the words were read.
+                    if quiet {
+                        let unit = self.unit_of(seen.span().first());
+                        sane &= unit.is_some_and(|unit| {
+                            self.object_of(unit) == object
+                                && !bits::has(free, unit)
+                                && !bits::has(&waiting, unit)
+                        });
+                    }
+                    seen.span()
+                }
+                None => {
+                    let Some(span) = self.not_busy(object, &waiting, end) else {
+                        continue;
+                    };
+                    contents.unlinked = contents.unlinked.wrapping_add(1);
+                    span
+                }
+            };
+            if quiet {
+                sane &= span.first() >= end;
+            }
+            end = self.end_of(span);
+            covered = covered.wrapping_add(self.units_for(span.size()));
+        }
+        if quiet {
+            let size = end.wrapping_sub(self.start());
+            sane &= size <= self.size();
+            sane &= covered.wrapping_add(bits::weight(free)) == UNITS;
+        }
+        (contents, sane)
+    }
+}
+
+/// Attempts of [`Block::validate`] to read a block that others change.
+const MAX_LOOKS: usize = 100;
+
+/// The counts of one block.
+#[derive(Default)]
+pub(crate) struct Contents {
+    /// Busy areas.
+    pub(crate) busy: usize,
+    /// Areas that are neither busy nor free.
+    pub(crate) unlinked: usize,
+    /// Pages that wait for a TLB flush.
+    pub(crate) lazy_pages: usize,
+}

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What there is: area objects and their states, blocks, the index, the directory of blocks, pins. Its unsafe
+//! code argues from the invariants of these types. Nothing here decides which range a request gets.
+
+pub(crate) mod area;
+#[forbid(unsafe_code)]
+pub(crate) mod block;
+pub(crate) mod dir;
+#[forbid(unsafe_code)]
+pub(crate) mod flush;
+pub(crate) mod objects;
+pub(crate) mod pins;
+pub(crate) mod table;

@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The index of the whole space: all reserved ranges, each with its area or block.
+//!
+//! An entry is a pointer to an area object, or marks the range of a block. The object stores the state of
+//! the area, so the tree changes only when a range is reserved or freed.
+//!
+//! Each function here changes an entry and the token of its area together, under the lock of the tree.
+//! This upholds the invariants of [`Area`]. An object is freed only after its entry was erased, and its
+//! memory remains an area object until an RCU grace period has passed.
+
+use crate::{
+    base::{
+        fit::Gaps,
+        range::{
+            Span,
+            PAGE_SIZE, //
+        }, //
+    },
+    state::area::{
+        Area,
+        AreaPtr,
+        Attributes,
+        Cached,
+        Flushed,
+        Leaving,
+        New,
+        Seen,
+        State,
+        Use, //
+    },
+    sys::{
+        maple::{
+            self,
+            StoreError, //
+        },
+        mm, //
+    }, //
+};
+use kernel::{
+    bindings,
+    prelude::*,
+    sync::{
+        rcu,
+        LockClassKey, //
+    }, //
+};
+
+/// An entry of the index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Slot {
+    /// An area.
+    Area(AreaPtr),
+    /// A block that starts at this address.
+    Block(usize),
+}
+
+/// The low bits of a block entry. The tree reserves `0b10` in the lowest two.
+const BLOCK_TAG: usize = 0b101;
+const TAG_BITS: u32 = 3;
+const TAG_MASK: usize = (1 << TAG_BITS) - 1;
+
+const _: () = assert!(core::mem::align_of::<bindings::vmap_area>() > 0b11);
+
+// SAFETY: A pointer to an area is not null and has its two low bits clear (asserted above), so it ends
+// neither in the tag of a block nor in `0b10`. A block starts at a page, so `from_raw()` can remove the
+// tag that `into_raw()` has added.
+unsafe impl maple::Entry for Slot {
+    fn into_raw(self) -> *mut c_void {
+        match self {
+            Slot::Area(area) => area.as_raw().cast(),
+            // Shifted: the address itself would be a reference to the first area for kmemleak.
+            Slot::Block(start) => {
+                core::ptr::without_provenance_mut((start / PAGE_SIZE) << TAG_BITS | BLOCK_TAG)
+            }
+        }
+    }
+
+    unsafe fn from_raw(raw: *mut c_void) -> Self {
+        if raw.addr() & TAG_MASK == BLOCK_TAG {
+            return Slot::Block((raw.addr() >> TAG_BITS).wrapping_mul(PAGE_SIZE));
+        }
+        // SAFETY: By the safety requirements, `raw` is what `into_raw()` made of an `AreaPtr`.
+        Slot::Area(unsafe { AreaPtr::new(raw.cast()).unwrap_unchecked() })
+    }
+}
+
+/// The use of a reserved range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Entry {
+    /// An area and its use.
+    Area(AreaPtr, Use),
+    /// A block.
+    Block,
+}
+
+/// The next busy area of a walk, or the block that may contain it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// A busy area.
+    Busy(AreaPtr, Seen),
+    /// A block, with this range.
+    Block(Span),
+}
+
+/// The index, in a box because its lock must not move.
+pub(crate) struct Table(Pin<KBox<maple::Tree<Slot>>>);
+/// The locked index: entries change only together with the tokens of their areas.
+pub(crate) struct TableGuard<'table>(maple::Guard<'table, Slot>);
+
+/// States of areas whose range can be freed by erasing the entry.
+pub(crate) trait Spare: State {}
+impl Spare for Flushed {}
+impl Spare for Cached {}
+
+impl Gaps for TableGuard<'_> {
+    fn lowest_gap(&mut self, window: Span, bytes: usize) -> Option<Span> {
+        self.0.lowest_gap(window, bytes)
+    }
+
+    fn highest_gap(&mut self, window: Span, bytes: usize) -> Option<Span> {
+        self.0.highest_gap(window, bytes)
+    }
+
+    fn gap_around(&mut self, addr: usize) -> Option<Span> {
+        self.0.gap_around(addr)
+    }
+
+    fn pause(&mut self) {
+        self.0.pause();
+    }
+}
+
+impl TableGuard<'_> {
+    /// Lets changes fail rather than take memory from the reserves, see [`maple::Guard::spare_reserves`].
+    pub(crate) fn spare_reserves(&mut self) {
+        self.0.spare_reserves();
+    }
+
+    /// Allocates nodes after [`StoreError::NoMemory`], see [`maple::Guard::nomem`].
+    pub(crate) fn nomem(&mut self, gfp: mm::Gfp) -> bool {
+        self.0.nomem(gfp)
+    }
+
+    /// Releases the lock and takes it again, see [`maple::Guard::relock`].
+    pub(crate) fn relock(&mut self) {
+        self.0.relock();
+    }
+
+    /// Returns the lowest reserved range that ends above `addr`, and its use.
+    pub(crate) fn entry_from(&mut self, addr: usize) -> Option<(Span, Entry)> {
+        let (span, slot) = self.0.entry_from(addr)?;
+        let entry = match slot {
+            // SAFETY: The area is in the tree, whose lock is held.
+            Slot::Area(area) => Entry::Area(area, unsafe { area.what() }),
+            Slot::Block(_) => Entry::Block,
+        };
+        Some((span, entry))
+    }
+
+    /// Returns the lowest busy area that ends above `addr`, or the block before it. For contexts in which
+    /// [`Table::next`] could spin behind a preempted writer.
+    pub(crate) fn next(&mut self, mut addr: usize) -> Option<Next> {
+        loop {
+            let (span, slot) = self.0.entry_from(addr)?;
+            match slot {
+                // SAFETY: The area is in the tree, whose lock is held.
+                Slot::Area(area) => match unsafe { area.look() } {
+                    Some(seen) => return Some(Next::Busy(area, seen)),
+                    None => addr = span.last().checked_add(1)?,
+                },
+                Slot::Block(_) => return Some(Next::Block(span)),
+            }
+        }
+    }
+
+    /// Reserves `span`, which is in the gap found last, for `area`, and makes it busy.
+    pub(crate) fn publish(
+        &mut self,
+        area: Area<New>,
+        span: Span,
+        attributes: &Attributes,
+    ) -> Result<AreaPtr, (Area<New>, StoreError)> {
+        let area = area.prepare(span, attributes);
+        match self.0.insert(span, Slot::Area(area.ptr())) {
+            Ok(()) => Ok(area.busy()),
+            // SAFETY: `insert()` has failed, so no range is reserved.
+            Err(err) => Err((unsafe { area.undo() }, err)),
+        }
+    }
+
+    /// Unlinks the busy area that contains `addr`. Does not allocate.
+    pub(crate) fn unlink(&mut self, addr: usize) -> Option<Area<Leaving>> {
+        let (_, Slot::Area(area)) = self.0.entry_from(addr)? else {
+            return None;
+        };
+        // SAFETY: The area is in the tree, whose lock is held.
+        let seen = unsafe { area.look() }.filter(|seen| seen.contains(addr))?;
+        // SAFETY: The area is in the tree, whose lock is held.
+        unsafe { area.leave(seen) }
+    }
+
+    /// Frees the range of `area`. Returns the area if there is no memory for that.
+    pub(crate) fn give_back<S: Spare>(
+        &mut self,
+        area: Area<S>,
+    ) -> Result<Area<New>, (Area<S>, StoreError)> {
+        let erased = match area.span() {
+            Some(span) => self.0.erase(span, Slot::Area(area.ptr())),
+            None => Err(StoreError::Mismatch),
+        };
+        match erased {
+            // SAFETY: `erase()` has removed the entry.
+            Ok(()) => Ok(unsafe { area.erased() }),
+            Err(err) => Err((area, err)),
+        }
+    }
+
+    /// Reserves `span`, which is in the gap found last, for a block.
+    pub(crate) fn reserve_block(&mut self, span: Span) -> Result<(), StoreError> {
+        self.0.insert(span, Slot::Block(span.first()))
+    }
+
+    /// Frees the range of a block if there is memory for that.
+    pub(crate) fn free_block(&mut self, span: Span) -> Result<(), StoreError> {
+        self.0.erase(span, Slot::Block(span.first()))
+    }
+}
+
+impl Table {
+    /// Creates an empty index with a lock of class `key`.
+    pub(crate) fn new(name: &'static CStr, key: Pin<&'static LockClassKey>) -> Result<Self> {
+        let tree = maple::Tree::new(name, key);
+        Ok(Self(KBox::pin_init(tree, GFP_NOWAIT)?))
+    }
+
+    /// Locks the index for searches and changes. Spins; any context that may take spinlocks.
+    pub(crate) fn lock(&self) -> TableGuard<'_> {
+        TableGuard(self.0.lock())
+    }
+
+    /// Returns the busy area that contains `addr` and has an entry of its own, without the lock. Any
+    /// context in which RCU is watching.
+    #[inline(always)]
+    pub(crate) fn find(&self, addr: usize, rcu: &rcu::Guard) -> Option<(AreaPtr, Seen)> {
+        let Slot::Area(area) = self.0.load(addr, rcu)? else {
+            return None;
+        };
+        // SAFETY: The area was in the tree after the RCU read lock was taken, and it is still held.
+        let seen = unsafe { area.look() }?;
+        seen.contains(addr).then_some((area, seen))
+    }
+
+    /// Unlinks the busy area that contains `addr` and has an entry of its own, without the lock.
+    #[inline(never)]
+    pub(crate) fn unlink(&self, addr: usize, rcu: &rcu::Guard) -> Option<Area<Leaving>> {
+        let Slot::Area(area) = self.0.load(addr, rcu)? else {
+            return None;
+        };
+        // Another CPU may have allocated it.
+        area.prefetch_for_write();
+        // SAFETY: The area was in the tree after the RCU read lock was taken, and it is still held.
+        let seen = unsafe { area.look() }.filter(|seen| seen.contains(addr))?;
+        // SAFETY: The area was in the tree after the RCU read lock was taken, and it is still held.
+        unsafe { area.leave(seen) }
+    }
+
+    /// Returns the first address of an area that the caller has allocated and not freed.
+    pub(crate) fn start_of(&self, area: AreaPtr, _rcu: &rcu::Guard) -> Option<usize> {
+        // SAFETY: The caller owns the area, so its memory is an area object.
+        Some(unsafe { area.bounds() }?.first())
+    }
+
+    /// Returns the lowest busy area that ends above `addr`, or the block before it, without the lock. Task
+    /// context.
+    pub(crate) fn next(&self, addr: usize) -> Option<Next> {
+        self.0.next(addr, |span, slot| match slot {
+            // SAFETY: The closure runs under the RCU read lock, and the area was in the tree after that
+            // was taken.
+            Slot::Area(area) => unsafe { area.look() }.map(|seen| Next::Busy(area, seen)),
+            Slot::Block(_) => Some(Next::Block(span)),
+        })
+    }
+}

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Data under a spinlock, in a box.
+//!
+//! A kernel lock must not move. The box lets modules without unsafe code keep locks in vectors without
+//! pinning. On the build host a mutex has this interface.
+
+use crate::sys::{
+    mm::{
+        self,
+        Node, //
+    },
+    per_cpu::CacheAligned, //
+};
+use kernel::{
+    prelude::*,
+    sync::{
+        lock::spinlock::SpinLockGuard,
+        LockClassKey,
+        SpinLock, //
+    },
+};
+
+/// Proof that a lock is held.
+pub(crate) type LockGuard<'a, T> = SpinLockGuard<'a, T>;
+
+/// A lock on cache lines of its own: CPUs that take another lock, or use other data, do not slow it down.
+#[pin_data]
+struct Aligned<T, B> {
+    #[pin]
+    lock: SpinLock<T>,
+    beside: B,
+    _align: CacheAligned<()>,
+}
+
+/// `T` under a spinlock, and `B` beside it: what the owner of the lock writes and others read without it. It
+/// comes with the cache line of the lock.
+pub(crate) struct Locked<T, B = ()>(Pin<KBox<Aligned<T, B>>>);
+
+impl<T> Locked<T> {
+    /// Puts `value` under a new lock of class `key`.
+    pub(crate) fn new(
+        value: T,
+        name: &'static CStr,
+        key: Pin<&'static LockClassKey>,
+    ) -> Result<Self> {
+        Self::with_beside(Node::ANY, value, (), name, key)
+    }
+}
+
+impl<T, B> Locked<T, B> {
+    /// Puts `value` under a new lock of class `key`, and `beside` beside it, on `node`.
+    pub(crate) fn with_beside(
+        node: Node,
+        value: T,
+        beside: B,
+        name: &'static CStr,
+        key: Pin<&'static LockClassKey>,
+    ) -> Result<Self> {
+        let memory = node.new_uninit(GFP_NOWAIT)?;
+        Ok(Self(memory.write_pin_init(pin_init!(Aligned {
+            lock <- SpinLock::new(value, name, key),
+            beside,
+            _align: CacheAligned::new(()),
+        }))?))
+    }
+
+    /// Returns what is beside the lock.
+    pub(crate) fn beside(&self) -> &B {
+        &self.0.beside
+    }
+
+    /// Fetches the cache line of the lock for a caller that reads what is beside it, and mostly takes it then.
+    pub(crate) fn prefetch(&self) {
+        mm::prefetch_for_write(&raw const self.0.lock);
+    }
+
+    /// Takes the lock. Spins; any context that may take spinlocks.
+    pub(crate) fn lock(&self) -> LockGuard<'_, T> {
+        self.0.lock.lock()
+    }
+
+    /// Takes the lock unless that means waiting; any context.
+    pub(crate) fn try_lock(&self) -> Option<LockGuard<'_, T>> {
+        self.0.lock.try_lock()
+    }
+
+    /// Releases the lock of a guard that was forgotten.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the lock: for each call, this task has called [`core::mem::forget`] once on a guard
+    /// of it.
+    pub(crate) unsafe fn unlock_forgotten(&self) {
+        // SAFETY: By the safety requirements, this task owns the lock.
+        drop(unsafe { SpinLockGuard::new(&self.0.lock, ()) });
+    }
+}

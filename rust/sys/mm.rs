@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Bindings to the rest of mm.
+//!
+//! C header: [`include/linux/vmap_area_ops.h`](srctree/include/linux/vmap_area_ops.h)
+
+use crate::base::range::Span;
+use core::{
+    alloc::Layout,
+    mem::MaybeUninit, //
+};
+use kernel::{
+    alloc::{
+        self,
+        allocator::Kmalloc,
+        Allocator,
+        Flags,
+        NumaNode, //
+    },
+    bindings,
+    prelude::*, //
+};
+
+/// Allocation flags from C.
+#[derive(Clone, Copy)]
+pub(crate) struct Gfp(bindings::gfp_t);
+
+impl Gfp {
+    /// Neither wait for memory nor warn.
+    pub(crate) const NOWAIT: Self = Self(bindings::GFP_NOWAIT);
+
+    /// Neither wait for memory nor take it from the reserves, which a task that reclaims memory may.
+    pub(crate) const RECLAIM: Self =
+        Self(bindings::GFP_NOWAIT | 1 << bindings::___GFP_NOMEMALLOC_BIT);
+
+    /// Allow sleeping.
+    #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+    pub(crate) const KERNEL: Self = Self(bindings::GFP_KERNEL);
+
+    /// Wraps flags from C.
+    pub(crate) fn from_raw(raw: bindings::gfp_t) -> Self {
+        Self(raw)
+    }
+
+    /// Returns the flags for C.
+    pub(crate) fn as_raw(self) -> bindings::gfp_t {
+        self.0
+    }
+
+    /// Returns the flags for metadata that Rust allocates. They keep the restrictions of the request
+    /// (`GFP_NOFS`, `__GFP_NORETRY`), but let the allocation fail without a warning: the request can be
+    /// served without it.
+    pub(crate) fn flags(self) -> alloc::Flags {
+        const NOFAIL: bindings::gfp_t = 1 << bindings::___GFP_NOFAIL_BIT;
+        alloc::Flags::from_raw(self.0 & !NOFAIL) | alloc::flags::__GFP_NOWARN
+    }
+
+    /// Returns whether an allocation with these flags may sleep.
+    pub(crate) fn may_block(self) -> bool {
+        self.0 & (1 << bindings::___GFP_DIRECT_RECLAIM_BIT) != 0
+    }
+}
+
+/// Makes freed ranges safe to reuse. All functions run in sleepable context.
+pub(crate) trait Tlb {
+    /// Flushes `span`, which contains `areas` lazily freed areas, from the TLBs of all CPUs.
+    fn flush(&self, span: Span, areas: usize);
+
+    /// Returns whether areas have KASAN shadow.
+    fn has_shadow(&self) -> bool;
+
+    /// Returns whether only the test that created the space uses it. False for the space of the kernel.
+    fn is_test(&self) -> bool {
+        false
+    }
+
+    /// Returns whether the placement of areas is randomised.
+    fn is_randomized(&self) -> bool {
+        false
+    }
+
+    /// Releases the KASAN shadow of a flushed range that is about to become free.
+    fn release_shadow(&self, span: Span);
+
+    /// Flushes the TLBs for the released KASAN shadow of all ranges in `span`.
+    fn flush_shadow(&self, span: Span);
+}
+
+/// The TLB and the KASAN shadow of the kernel. Flushing the TLB needs `vmap_purge_lock`.
+pub(crate) struct KernelTlb;
+
+impl Tlb for KernelTlb {
+    fn has_shadow(&self) -> bool {
+        cfg!(CONFIG_KASAN_VMALLOC)
+    }
+
+    fn flush(&self, span: Span, areas: usize) {
+        // SAFETY: Flushing more than needed is harmless. The C side checks the lock.
+        unsafe { bindings::vmap_area_flush_tlb(span.first(), span.end(), areas) };
+    }
+
+    fn release_shadow(&self, span: Span) {
+        if cfg!(CONFIG_KASAN_VMALLOC) {
+            // SAFETY: `span` is page aligned, and nobody uses it. It may have no KASAN shadow.
+            unsafe { bindings::vmap_area_release_shadow(span.first(), span.end()) };
+        }
+    }
+
+    fn flush_shadow(&self, span: Span) {
+        if cfg!(CONFIG_KASAN_VMALLOC) {
+            // SAFETY: Flushing more than needed is harmless.
+            unsafe { bindings::vmap_area_flush_shadow(span.first(), span.end()) };
+        }
+    }
+}
+
+/// Lets other tasks run between two steps of long work. Sleepable context.
+pub(crate) fn cond_resched() {
+    // SAFETY: The caller is in sleepable context and holds no spinlock.
+    unsafe { bindings::vmap_area_cond_resched() };
+}
+
+/// Returns the name of the allocator that C uses; [`None`] for the rb-trees.
+pub(crate) fn ops_name() -> Option<&'static kernel::str::CStr> {
+    // SAFETY: C writes the pointer once, in `vmalloc_init()`, before other CPUs run.
+    let ops = unsafe { bindings::vmap_area_ops };
+    // SAFETY: It is null, or points to a table that nobody frees or writes.
+    let ops = unsafe { ops.as_ref() }?;
+    // SAFETY: The name is a static string.
+    Some(unsafe { kernel::str::CStr::from_char_ptr(ops.name) })
+}
+
+/// Returns the CPU number: a hint, since the task may move to another CPU at once.
+pub(crate) fn cpu_hint() -> usize {
+    // CAST: A `u32` fits in a `usize` on all platforms of Linux.
+    kernel::cpu::CpuId::current().as_u32() as usize
+}
+
+/// Returns the number of possible CPUs, at least one.
+pub(crate) fn cpu_count() -> usize {
+    // CAST: A `u32` fits in a `usize` on all platforms of Linux.
+    (kernel::cpu::nr_cpu_ids() as usize).max(1)
+}
+
+/// Fetches the cache line at `at` for a write that follows soon. Any address, any context.
+#[inline(always)]
+pub(crate) fn prefetch_for_write<T>(at: *const T) {
+    // SAFETY: A prefetch changes no memory, and faults at no address.
+    unsafe { bindings::prefetchw(at.cast()) };
+}
+
+/// A NUMA node, as a preference: memory comes from another node if this one has none.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) struct Node(NumaNode);
+
+impl Node {
+    /// No preference.
+    pub(crate) const ANY: Self = Self(NumaNode::NO_NODE);
+
+    /// Returns the node of CPU `cpu`, or [`Node::ANY`] if there is no such CPU.
+    pub(crate) fn of_cpu(cpu: usize) -> Self {
+        if !cfg!(CONFIG_NUMA) {
+            return Self::ANY;
+        }
+        let cpu = u32::try_from(cpu).unwrap_or(u32::MAX);
+        // SAFETY: Any number is allowed, and `vmalloc_init()` has begun.
+        let node = unsafe { bindings::vmap_area_cpu_node(cpu) };
+        NumaNode::new(node).map_or(Self::ANY, Self)
+    }
+
+    /// Returns the node of the CPU on which this runs: a hint, since the task may move to another CPU at once.
+    pub(crate) fn here() -> Self {
+        Self::of_cpu(cpu_hint())
+    }
+
+    /// Allocates a box whose value is not initialized. Sleeps if `flags` allow it.
+    pub(crate) fn new_uninit<T>(self, flags: Flags) -> Result<KBox<MaybeUninit<T>>> {
+        let memory = Kmalloc::alloc(Layout::new::<T>(), flags, self.0)?;
+        // SAFETY: The memory came from the allocator of `KBox` with the layout of `T`, nobody else has it, and it
+        // may be uninitialized. Without bytes, the pointer is dangling and aligned.
+        Ok(unsafe { KBox::from_raw(memory.cast().as_ptr()) })
+    }
+
+    /// Puts `value` into a box. Sleeps if `flags` allow it.
+    pub(crate) fn new_box<T>(self, value: T, flags: Flags) -> Result<KBox<T>> {
+        Ok(self.new_uninit(flags)?.write(value))
+    }
+
+    /// Creates an empty vector with room for `capacity` elements. Sleeps if `flags` allow it.
+    pub(crate) fn new_vec<T>(self, capacity: usize, flags: Flags) -> Result<KVec<T>> {
+        let layout = Layout::array::<T>(capacity).map_err(|_| ENOMEM)?;
+        let memory = Kmalloc::alloc(layout, flags, self.0)?;
+        // SAFETY: The memory came from the allocator of `KVec` with the layout of `capacity` elements, which is
+        // at most `isize::MAX` bytes, and nobody else has it. No element is initialized. Without bytes, the
+        // pointer is dangling and aligned, and the vector is empty.
+        Ok(unsafe { KVec::from_raw_parts(memory.cast().as_ptr(), 0, capacity) })
+    }
+}
+
+/// Reports an invalid request or state: each time with its values, once with a backtrace. The caller
+/// refuses it and continues.
+macro_rules! refuse {
+    ($($arg:tt)*) => {
+        $crate::sys::mm::cold(|| {
+            kernel::pr_err!("refused: {}\n", core::format_args!($($arg)*));
+            $crate::sys::mm::warn_once();
+        })
+    };
+}
+pub(crate) use refuse;
+
+/// Calls `what` out of line, so that its stack and registers do not burden a fast caller.
+#[cold]
+#[inline(never)]
+pub(crate) fn cold(what: impl FnOnce()) {
+    what()
+}
+
+/// `WARN_ON_ONCE(1)` for [`refuse`].
+pub(crate) fn warn_once() {
+    use kernel::sync::atomic::{
+        Atomic,
+        Relaxed, //
+    };
+
+    static WARNED: Atomic<u32> = Atomic::new(0);
+
+    // Relaxed: the flag orders nothing.
+    if WARNED.xchg(1, Relaxed) == 0 {
+        kernel::warn_on!(true);
+    }
+}
+
+/// Makes the `nth` allocation of this task from now on fail, counting only those that may fail; 0 ends it.
+/// Returns what remains of the previous count. Works only if [`CAN_FAIL`].
+///
+/// See `should_fail_ex()` in lib/fault-inject.c.
+#[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+pub(crate) fn fail_nth(nth: u32) -> u32 {
+    #[cfg(all(CONFIG_FAULT_INJECTION, CONFIG_FAILSLAB))]
+    {
+        // SAFETY: The current task is valid, and only it uses the field.
+        unsafe {
+            let task = bindings::get_current();
+            core::mem::replace(&mut (*task).fail_nth, nth)
+        }
+    }
+    #[cfg(not(all(CONFIG_FAULT_INJECTION, CONFIG_FAILSLAB)))]
+    {
+        let _ = nth;
+        0
+    }
+}
+
+/// Makes the `nth` allocation and all later ones fail; 0 ends it. Returns whether that works: only on the
+/// build host.
+#[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+pub(crate) fn fail_from(_nth: u32) -> bool {
+    false
+}
+
+/// Returns the number of live area objects. Known only on the build host.
+#[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+pub(crate) fn live_objects() -> Option<usize> {
+    None
+}
+
+/// Returns an unpredictable number. Any context.
+pub(crate) fn random() -> usize {
+    // SAFETY: No requirements.
+    // CAST: A `u32` fits in a `usize` on all platforms of Linux.
+    unsafe { bindings::get_random_u32() as usize }
+}
+
+/// Returns a seed that differs on each boot.
+#[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+pub(crate) fn random_seed() -> u64 {
+    // SAFETY: No requirements.
+    unsafe { bindings::get_random_u64() }
+}
+
+/// Whether a held spinlock keeps others out. Without SMP, it only disables preemption.
+///
+/// See include/linux/spinlock_api_up.h.
+#[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+pub(crate) const LOCKS_EXCLUDE: bool = cfg!(any(CONFIG_SMP, CONFIG_DEBUG_SPINLOCK));
+
+/// Binds a test to its current CPU: on another CPU, the space would start another block. Each KUnit test
+/// has a thread of its own, see `kunit_try_catch_run()` in lib/kunit/try-catch.c. Sleepable context.
+#[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+pub(crate) fn stay_on_this_cpu() -> Result {
+    #[cfg(CONFIG_SMP)]
+    {
+        let mut here = kernel::cpumask::CpumaskVar::new_zero(GFP_KERNEL)?;
+        here.set(kernel::cpu::CpuId::current());
+        // SAFETY: The current task and the mask are valid.
+        kernel::error::to_result(unsafe {
+            bindings::set_cpus_allowed_ptr(bindings::get_current(), here.as_raw())
+        })?;
+    }
+    Ok(())
+}
+
+/// Whether [`fail_nth`] works.
+#[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+pub(crate) const CAN_FAIL: bool = cfg!(all(CONFIG_FAULT_INJECTION, CONFIG_FAILSLAB));
+
+#[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+#[kernel::prelude::kunit_tests(vmap_rust_mm)]
+mod tests {
+    use super::*;
+
+    const fn bit(bit: u32) -> bindings::gfp_t {
+        1 << bit
+    }
+
+    const NOFAIL: bindings::gfp_t = bit(bindings::___GFP_NOFAIL_BIT);
+    const NOWARN: bindings::gfp_t = bit(bindings::___GFP_NOWARN_BIT);
+    const NORETRY: bindings::gfp_t = bit(bindings::___GFP_NORETRY_BIT);
+    const IO: bindings::gfp_t = bit(bindings::___GFP_IO_BIT);
+    const FS: bindings::gfp_t = bit(bindings::___GFP_FS_BIT);
+
+    #[test]
+    fn metadata_has_the_restrictions_of_its_request() {
+        let kernel = bindings::GFP_KERNEL;
+        for raw in [
+            kernel,
+            kernel | NORETRY,
+            kernel & !FS,
+            kernel & !FS & !IO | NORETRY,
+            bindings::GFP_NOWAIT,
+            bindings::GFP_ATOMIC,
+            0,
+        ] {
+            assert_eq!(Gfp::from_raw(raw).flags().as_raw(), raw | NOWARN);
+        }
+        // It may fail: the request can be served without it.
+        let made = Gfp::from_raw(kernel | NOFAIL).flags();
+        assert_eq!(made.as_raw(), kernel | NOWARN);
+    }
+}
