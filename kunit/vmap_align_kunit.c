@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * KUnit suite "vmap_area": accepted and refused alignments and sizes.
+ * KUnit suite "vmap_align": accepted and refused alignments and sizes.
  */
 #include "vmap_area_kunit.h"
 
@@ -8,7 +8,7 @@
  * Every power of two up to 1 GiB, or 16 MiB on small machines, is accepted as
  * alignment, also below the page size, with several areas of each at a time.
  */
-void vmap_align_powers(struct kunit *test)
+static void vmap_align_powers(struct kunit *test)
 {
 	const struct vmap_win std = vmap_std_win();
 	static const unsigned int nr[] = { 1, 3, 16, 40 };
@@ -36,7 +36,7 @@ void vmap_align_powers(struct kunit *test)
  * In a window whose first page is reserved, each aligned address after it is
  * handed out once, and then the next request fails.
  */
-void vmap_align_window(struct kunit *test)
+static void vmap_align_window(struct kunit *test)
 {
 	const struct vmap_win win = vmap_win_get(test, SZ_16M);
 	unsigned long align;
@@ -73,7 +73,7 @@ void vmap_align_window(struct kunit *test)
 }
 
 /* Memory mapped with an alignment of 1 to 4 MiB keeps its contents. */
-void vmap_align_mapped(struct kunit *test)
+static void vmap_align_mapped(struct kunit *test)
 {
 	void *mem[3][4];
 	int i, j;
@@ -129,7 +129,7 @@ static void expect_refused(struct kunit *test, unsigned long size,
  * Alignments that are not a power of two, and those that no address of the
  * vmalloc space has, are refused. The next request is not affected.
  */
-void vmap_align_refused(struct kunit *test)
+static void vmap_align_refused(struct kunit *test)
 {
 	const struct vmap_win win = vmap_win_get(test, SZ_1M);
 	static const unsigned long bad[] = {
@@ -147,7 +147,7 @@ void vmap_align_refused(struct kunit *test)
 }
 
 /* Sizes of 0, above the vmalloc space, and overflowing ones are refused. */
-void vmap_size_refused(struct kunit *test)
+static void vmap_size_refused(struct kunit *test)
 {
 	const struct vmap_win win = vmap_win_get(test, SZ_1M);
 	const unsigned long bad[] = {
@@ -173,3 +173,14 @@ void vmap_size_refused(struct kunit *test)
 	}
 	vmap_win_expect_free(test, &win);
 }
+
+static struct kunit_case vmap_align_cases[] = {
+	KUNIT_CASE(vmap_align_powers),
+	KUNIT_CASE(vmap_align_window),
+	KUNIT_CASE(vmap_align_mapped),
+	KUNIT_CASE(vmap_align_refused),
+	KUNIT_CASE(vmap_size_refused),
+	{}
+};
+
+VMAP_SUITE(vmap_align);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Declarations shared by the files of the KUnit suite "vmap_area".
+ * What the KUnit suites of this folder share. Each vmap_NAME_kunit.c with cases
+ * is a suite, vmap_NAME.
  *
- * The suite uses only the interface of mm/vmalloc.c, so each case runs with
- * any vmap area allocator. A case that needs a range of addresses for itself
+ * The suites use only the interface of mm/vmalloc.c, so each case runs with any
+ * vmap area allocator. A case that needs a range of addresses for itself
  * uses a "window": a free range far above the addresses of ordinary requests
  * and below those of percpu chunks.
  */
@@ -77,6 +78,7 @@ const void *vmap_rust_cpu_memory(unsigned int cpu, unsigned int nth);
 
 /* vmap_area_kunit.c */
 u64 vmap_seed(struct kunit *test, struct rnd_state *rnd);
+void vmap_suite_exit(struct kunit *test);
 
 /* vmap_help_kunit.c */
 void vmap_drain(struct kunit *test);
@@ -116,110 +118,18 @@ bool vmap_walk_is_empty(struct kunit *test, unsigned long addr,
 unsigned long vmap_walk_count(unsigned long pfn, unsigned long nr);
 struct vmap_block vmap_block_get(struct kunit *test, unsigned long min_pages);
 
-/* vmap_node_kunit.c */
-void vmap_node_cpus(struct kunit *test);
-void vmap_node_areas(struct kunit *test);
-
-/* vmap_map_kunit.c */
-void vmap_vmalloc_sizes(struct kunit *test);
-void vmap_vzalloc_zeroes(struct kunit *test);
-void vmap_vmap_pages(struct kunit *test);
-void vmap_vmap_put_pages(struct kunit *test);
-void vmap_map_ram_small(struct kunit *test);
-void vmap_map_ram_large(struct kunit *test);
-void vmap_map_ram_churn(struct kunit *test);
-void vmap_vrealloc(struct kunit *test);
-void vmap_vmalloc_huge(struct kunit *test);
-void vmap_vfree_atomic(struct kunit *test);
-
-/* vmap_pte_kunit.c */
-void vmap_pte_runs(struct kunit *test);
-void vmap_pte_random(struct kunit *test);
-void vmap_pte_null_page(struct kunit *test);
-void vmap_pte_no_table(struct kunit *test);
-
-/* vmap_pte_more_kunit.c */
-void vmap_pte_one_page(struct kunit *test);
-void vmap_pte_huge(struct kunit *test);
-void vmap_pte_ioremap(struct kunit *test);
-void vmap_pte_ioremap_pmd(struct kunit *test);
-void vmap_pte_reset_perms(struct kunit *test);
-void vmap_pte_set_memory(struct kunit *test);
-
-/* vmap_percpu_kunit.c */
-void vmap_percpu_objects(struct kunit *test);
-void vmap_percpu_congruent(struct kunit *test);
-
-/* vmap_find_kunit.c */
-void vmap_get_vm_area(struct kunit *test);
-void vmap_find_bounds(struct kunit *test);
-void vmap_find_large(struct kunit *test);
-void vmap_find_after_free(struct kunit *test);
-void vmap_free_interior(struct kunit *test);
-void vmap_free_twice(struct kunit *test);
-void vmap_free_unknown(struct kunit *test);
-
-/* vmap_window_kunit.c */
-void vmap_window_exact(struct kunit *test);
-void vmap_window_too_small(struct kunit *test);
-void vmap_window_inside(struct kunit *test);
-void vmap_window_ends(struct kunit *test);
-void vmap_window_foreign(struct kunit *test);
-void vmap_window_exhaust(struct kunit *test);
-void vmap_window_exhaust_mapped(struct kunit *test);
-void vmap_window_reuse_lazy(struct kunit *test);
-
-/* vmap_align_kunit.c */
-void vmap_align_powers(struct kunit *test);
-void vmap_align_window(struct kunit *test);
-void vmap_align_mapped(struct kunit *test);
-void vmap_align_refused(struct kunit *test);
-void vmap_size_refused(struct kunit *test);
-
-/* vmap_random_kunit.c */
-void vmap_random_disjoint(struct kunit *test);
-void vmap_random_window(struct kunit *test);
-void vmap_leak_rounds(struct kunit *test);
-
-/* vmap_concurrent_kunit.c */
-void vmap_concurrent(struct kunit *test);
-
-/* vmap_refill_kunit.c */
-void vmap_refill_fragmented(struct kunit *test);
-void vmap_refill_migrating(struct kunit *test);
-void vmap_refill_offline(struct kunit *test);
-
-/* vmap_tlb_kunit.c */
-void vmap_tlb_window(struct kunit *test);
-void vmap_tlb_vmap(struct kunit *test);
-void vmap_tlb_map_ram(struct kunit *test);
-void vmap_tlb_unmap(struct kunit *test);
-
-/* vmap_order_kunit.c */
-void vmap_order_window(struct kunit *test);
-void vmap_order_std(struct kunit *test);
-
-/* vmap_fault_kunit.c */
-void vmap_atomic_requests(struct kunit *test);
-void vmap_purge_notifier(struct kunit *test);
-void vmap_failed_leaks_nothing(struct kunit *test);
-void vmap_fail_each_alloc(struct kunit *test);
-void vmap_fail_each_free(struct kunit *test);
-
-/* vmap_attack_kunit.c */
-void vmap_attack_foreign(struct kunit *test);
-void vmap_attack_race(struct kunit *test);
-void vmap_attack_ops(struct kunit *test);
-
-/* vmap_inject_kunit.c */
-void vmap_inject_one_in_2(struct kunit *test);
-void vmap_inject_one_in_10(struct kunit *test);
-void vmap_inject_one_in_100(struct kunit *test);
-void vmap_inject_one_in_1000(struct kunit *test);
-
-/* vmap_view_kunit.c */
-void vmap_view_vmallocinfo(struct kunit *test);
-void vmap_view_vread(struct kunit *test);
-void vmap_view_dump_obj(struct kunit *test);
+/**
+ * VMAP_SUITE() - register the cases of a file as a KUnit suite
+ * @suite: name of the suite; its cases are in an array of that name and "_cases"
+ *
+ * After each case, the invariants of the allocator are checked.
+ */
+#define VMAP_SUITE(suite)					\
+	static struct kunit_suite suite##_suite = {		\
+		.name = #suite,					\
+		.exit = vmap_suite_exit,			\
+		.test_cases = suite##_cases,			\
+	};							\
+	kunit_test_suite(suite##_suite)
 
 #endif /* _VMAP_AREA_KUNIT_H */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * KUnit suite "vmap_area": callers that break the rules. The allocator reports
+ * KUnit suite "vmap_attack": callers that break the rules. The allocator reports
  * the call with its arguments, refuses it, and continues.
  */
 #include <linux/completion.h>
@@ -40,7 +40,7 @@ static unsigned long foreign_addr(const struct vmap_win *win,
  * Thousands of addresses without an area are freed by all functions that free.
  * Each call is refused with a warning, and a neighbouring area is unchanged.
  */
-void vmap_attack_foreign(struct kunit *test)
+static void vmap_attack_foreign(struct kunit *test)
 {
 	const struct vmap_win win = vmap_win_get(test, VMAP_PAGES_OF(SZ_4M));
 	void *object = kunit_kzalloc(test, 64, GFP_KERNEL);
@@ -112,7 +112,7 @@ static int race_free(void *data)
  * Two tasks free one area concurrently: exactly one of them succeeds. Small
  * areas are in a block, large ones in the tree.
  */
-void vmap_attack_race(struct kunit *test)
+static void vmap_attack_race(struct kunit *test)
 {
 	const struct vmap_win std = vmap_std_win();
 	unsigned int i, j, both = 0;
@@ -254,7 +254,7 @@ static void attack_requests(struct kunit *test)
  * The operations are called in the wrong order, twice, and with invalid
  * arguments.
  */
-void vmap_attack_ops(struct kunit *test)
+static void vmap_attack_ops(struct kunit *test)
 {
 	if (!vmap_area_ops_enabled())
 		kunit_skip(test, "the rb-trees have no operations");
@@ -269,9 +269,18 @@ void vmap_attack_ops(struct kunit *test)
 
 #else
 
-void vmap_attack_ops(struct kunit *test)
+static void vmap_attack_ops(struct kunit *test)
 {
 	kunit_skip(test, "needs CONFIG_VMAP_AREA_OPS");
 }
 
 #endif /* CONFIG_VMAP_AREA_OPS */
+
+static struct kunit_case vmap_attack_cases[] = {
+	KUNIT_CASE(vmap_attack_foreign),
+	KUNIT_CASE(vmap_attack_race),
+	KUNIT_CASE(vmap_attack_ops),
+	{}
+};
+
+VMAP_SUITE(vmap_attack);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * KUnit suite "vmap_area": all CPUs concurrently.
+ * KUnit suite "vmap_concurrent": all CPUs concurrently.
  */
 #include <linux/cpumask.h>
 #include <linux/delay.h>
@@ -170,7 +170,7 @@ static int work(void *data)
  * all interfaces. They also free areas of other threads. Contents do not
  * change, busy areas are found, and the whole window is free at the end.
  */
-void vmap_concurrent(struct kunit *test)
+static void vmap_concurrent(struct kunit *test)
 {
 	unsigned int nr = clamp(2 * num_online_cpus(), 2, MAX_WORKERS), i;
 	unsigned long nr_taken = 0, nr_refused = 0;
@@ -233,3 +233,10 @@ void vmap_concurrent(struct kunit *test)
 	vm_unmap_aliases();
 	vmap_win_expect_free(test, &shared->win);
 }
+
+static struct kunit_case vmap_concurrent_cases[] = {
+	KUNIT_CASE_SLOW(vmap_concurrent),
+	{}
+};
+
+VMAP_SUITE(vmap_concurrent);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * KUnit suite "vmap_area": requests that must not sleep and requests that
+ * KUnit suite "vmap_fault": requests that must not sleep and requests that
  * fail.
  */
 #include <linux/delay.h>
@@ -15,7 +15,7 @@
  * With preemption off, GFP_ATOMIC and GFP_NOWAIT requests do not sleep (or the
  * kernel log would show it), their areas are sound, and lookups work.
  */
-void vmap_atomic_requests(struct kunit *test)
+static void vmap_atomic_requests(struct kunit *test)
 {
 	static const gfp_t gfp[] = { GFP_ATOMIC, GFP_NOWAIT };
 	const struct vmap_win win = vmap_win_get(test, SZ_4M);
@@ -95,7 +95,7 @@ static int give_reserve(struct notifier_block *nb, unsigned long action,
  * A request without room calls the purge notifiers before it fails, and uses
  * the ranges that they free.
  */
-void vmap_purge_notifier(struct kunit *test)
+static void vmap_purge_notifier(struct kunit *test)
 {
 	const struct vmap_win win = vmap_win_get(test, 16 * PAGE_SIZE);
 	struct reserve r = { .nb.notifier_call = give_reserve, .test = test };
@@ -131,7 +131,7 @@ void vmap_purge_notifier(struct kunit *test)
  * Requests refused for lack of space leak no slab memory. Many requests are
  * made because other users of slab memory add noise.
  */
-void vmap_failed_leaks_nothing(struct kunit *test)
+static void vmap_failed_leaks_nothing(struct kunit *test)
 {
 	const struct vmap_win win = vmap_win_get(test, 4 * PAGE_SIZE);
 	const long limit = (long)NR_REFUSED * MIN_OBJECT / PAGE_SIZE / 2;
@@ -294,7 +294,7 @@ static void fail_each_congruent(struct kunit *test)
  * Each slab allocation of a request is made to fail once. The request succeeds
  * or is refused, and no page of the window leaks.
  */
-void vmap_fail_each_alloc(struct kunit *test)
+static void vmap_fail_each_alloc(struct kunit *test)
 {
 	const struct vmap_win std = vmap_std_win();
 	struct vmap_win win, exact;
@@ -321,7 +321,7 @@ void vmap_fail_each_alloc(struct kunit *test)
  * Freeing and purging work without memory: whichever slab allocation fails
  * meanwhile, all of the window is free afterwards.
  */
-void vmap_fail_each_free(struct kunit *test)
+static void vmap_fail_each_free(struct kunit *test)
 {
 	struct vmap_win win;
 	unsigned int nth;
@@ -358,3 +358,14 @@ void vmap_fail_each_free(struct kunit *test)
 	kunit_info(test, "freeing %u areas and purging made %s%u allocations\n",
 		   24, nth > MAX_NTH ? "more than " : "", nth - 1);
 }
+
+static struct kunit_case vmap_fault_cases[] = {
+	KUNIT_CASE(vmap_atomic_requests),
+	KUNIT_CASE(vmap_purge_notifier),
+	KUNIT_CASE_SLOW(vmap_failed_leaks_nothing),
+	KUNIT_CASE(vmap_fail_each_alloc),
+	KUNIT_CASE(vmap_fail_each_free),
+	{}
+};
+
+VMAP_SUITE(vmap_fault);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * KUnit suite "vmap_area": lookups and frees.
+ * KUnit suite "vmap_find": lookups and frees.
  */
 #include <linux/slab.h>
 
 #include "vmap_area_kunit.h"
 
 /* get_vm_area() fills in the vm_struct, and free_vm_area() frees the area. */
-void vmap_get_vm_area(struct kunit *test)
+static void vmap_get_vm_area(struct kunit *test)
 {
 	static const unsigned int nr[] = { 1, 2, 17, 64, 256, 1024 };
 	const struct vmap_win std = vmap_std_win();
@@ -40,7 +40,7 @@ void vmap_get_vm_area(struct kunit *test)
  * A lookup finds an area from its first byte to the last byte of its guard
  * page, and does not find it one byte before or after.
  */
-void vmap_find_bounds(struct kunit *test)
+static void vmap_find_bounds(struct kunit *test)
 {
 	static const unsigned int nr[] = { 1, 2, 15, 16, 17, 300 };
 	const struct vmap_win win = vmap_win_get(test, VMAP_PAGES_OF(SZ_8M));
@@ -93,7 +93,7 @@ void vmap_find_bounds(struct kunit *test)
 }
 
 /* A lookup finds a large area at every page, across all parts of the index. */
-void vmap_find_large(struct kunit *test)
+static void vmap_find_large(struct kunit *test)
 {
 	const struct vmap_win win = vmap_win_get(test, SZ_32M);
 	struct vm_struct *vm;
@@ -115,7 +115,7 @@ void vmap_find_large(struct kunit *test)
 }
 
 /* A freed area is not found, neither before nor after a purge. */
-void vmap_find_after_free(struct kunit *test)
+static void vmap_find_after_free(struct kunit *test)
 {
 	const struct vmap_win win = vmap_win_get(test, VMAP_PAGES_OF(SZ_1M));
 	unsigned long addr[8];
@@ -151,7 +151,7 @@ void vmap_find_after_free(struct kunit *test)
  * A free at any page-aligned address of an area frees all of it, because the
  * lookup is by containment.
  */
-void vmap_free_interior(struct kunit *test)
+static void vmap_free_interior(struct kunit *test)
 {
 	struct page **pages = vmap_pages_get(test, 4);
 	const struct vmap_win win = vmap_win_get(test, SZ_1M);
@@ -190,7 +190,7 @@ void vmap_free_interior(struct kunit *test)
  * A double free causes a warning and no damage: neighbours are unchanged, and
  * no range is handed out twice afterwards.
  */
-void vmap_free_twice(struct kunit *test)
+static void vmap_free_twice(struct kunit *test)
 {
 	const struct vmap_win win = vmap_win_get(test, 64 * PAGE_SIZE);
 	struct vm_struct *left, *right, *again[2];
@@ -246,7 +246,7 @@ void vmap_free_twice(struct kunit *test)
  * A free of an address without an area warns and changes nothing. A lookup of
  * such an address does not warn.
  */
-void vmap_free_unknown(struct kunit *test)
+static void vmap_free_unknown(struct kunit *test)
 {
 	const struct vmap_win win = vmap_win_get(test, SZ_1M);
 	void *inside = (void *)(win.start + SZ_64K);
@@ -293,3 +293,16 @@ void vmap_free_unknown(struct kunit *test)
 	vmap_area_put(test, vm);
 	vmap_win_expect_free(test, &win);
 }
+
+static struct kunit_case vmap_find_cases[] = {
+	KUNIT_CASE(vmap_get_vm_area),
+	KUNIT_CASE(vmap_find_bounds),
+	KUNIT_CASE(vmap_find_large),
+	KUNIT_CASE(vmap_find_after_free),
+	KUNIT_CASE(vmap_free_interior),
+	KUNIT_CASE(vmap_free_twice),
+	KUNIT_CASE(vmap_free_unknown),
+	{}
+};
+
+VMAP_SUITE(vmap_find);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Helpers of the KUnit suite "vmap_area": windows, areas, contents and faults.
+ * Helpers of the KUnit suites: windows, areas, contents and faults.
  */
 #include <linux/slab.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * KUnit suite "vmap_area": allocations that fail at random while areas of all
+ * KUnit suite "vmap_inject": allocations that fail at random while areas of all
  * kinds are allocated and freed.
  */
 #include <linux/sched.h>
@@ -167,25 +167,35 @@ static void inject(struct kunit *test, unsigned int one_in)
 }
 
 /* On average one allocation in 2 fails. */
-void vmap_inject_one_in_2(struct kunit *test)
+static void vmap_inject_one_in_2(struct kunit *test)
 {
 	inject(test, 2);
 }
 
 /* On average one allocation in 10 fails. */
-void vmap_inject_one_in_10(struct kunit *test)
+static void vmap_inject_one_in_10(struct kunit *test)
 {
 	inject(test, 10);
 }
 
 /* On average one allocation in 100 fails. */
-void vmap_inject_one_in_100(struct kunit *test)
+static void vmap_inject_one_in_100(struct kunit *test)
 {
 	inject(test, 100);
 }
 
 /* On average one allocation in 1,000 fails. */
-void vmap_inject_one_in_1000(struct kunit *test)
+static void vmap_inject_one_in_1000(struct kunit *test)
 {
 	inject(test, 1000);
 }
+
+static struct kunit_case vmap_inject_cases[] = {
+	KUNIT_CASE(vmap_inject_one_in_2),
+	KUNIT_CASE(vmap_inject_one_in_10),
+	KUNIT_CASE(vmap_inject_one_in_100),
+	KUNIT_CASE(vmap_inject_one_in_1000),
+	{}
+};
+
+VMAP_SUITE(vmap_inject);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * KUnit suite "vmap_area": functions that map memory.
+ * KUnit suite "vmap_map": functions that map memory.
  */
 #include <linux/delay.h>
 #include <linux/io.h>
@@ -17,7 +17,7 @@ static const unsigned int sizes[] = {
  * Areas of sizes around every power of two, up to 16 MiB with 4 KiB pages,
  * exist together. Each keeps its contents, is found, and has all its pages.
  */
-void vmap_vmalloc_sizes(struct kunit *test)
+static void vmap_vmalloc_sizes(struct kunit *test)
 {
 	const struct vmap_win std = vmap_std_win();
 	void *mem[ARRAY_SIZE(sizes)];
@@ -56,7 +56,7 @@ void vmap_vmalloc_sizes(struct kunit *test)
 }
 
 /* vzalloc() zeroes memory that was written before. */
-void vmap_vzalloc_zeroes(struct kunit *test)
+static void vmap_vzalloc_zeroes(struct kunit *test)
 {
 	static const unsigned int pages[] = { 1, 3, 64, 300 };
 	int i, round;
@@ -83,7 +83,7 @@ void vmap_vzalloc_zeroes(struct kunit *test)
  * vmap() maps exactly the given pages in the given order, and two mappings of
  * one page show the same memory.
  */
-void vmap_vmap_pages(struct kunit *test)
+static void vmap_vmap_pages(struct kunit *test)
 {
 	const unsigned int nr = 48;
 	struct page **pages = vmap_pages_get(test, nr);
@@ -121,7 +121,7 @@ void vmap_vmap_pages(struct kunit *test)
 }
 
 /* With VM_MAP_PUT_PAGES, vfree() drops the page references and the array. */
-void vmap_vmap_put_pages(struct kunit *test)
+static void vmap_vmap_put_pages(struct kunit *test)
 {
 	const unsigned int nr = 8;
 	struct page **keep = vmap_pages_get(test, nr);
@@ -149,7 +149,7 @@ void vmap_vmap_put_pages(struct kunit *test)
  * vm_map_ram() maps up to BITS_PER_LONG pages in vmap blocks: areas without a
  * vm_struct that outlive single mappings.
  */
-void vmap_map_ram_small(struct kunit *test)
+static void vmap_map_ram_small(struct kunit *test)
 {
 	struct page **pages = vmap_pages_get(test, BITS_PER_LONG);
 	void *mem[BITS_PER_LONG];
@@ -185,7 +185,7 @@ void vmap_map_ram_small(struct kunit *test)
 }
 
 /* Larger mappings of vm_map_ram() are areas that are freed when unmapped. */
-void vmap_map_ram_large(struct kunit *test)
+static void vmap_map_ram_large(struct kunit *test)
 {
 	static const unsigned int nr[] = { BITS_PER_LONG + 1, 100, 256, 700 };
 	struct page **pages = vmap_pages_get(test, 700);
@@ -222,7 +222,7 @@ void vmap_map_ram_large(struct kunit *test)
  * vmap blocks fill up and are freed and replaced while others are in use, with
  * purges in between. Contents do not change.
  */
-void vmap_map_ram_churn(struct kunit *test)
+static void vmap_map_ram_churn(struct kunit *test)
 {
 	struct page **pages = vmap_pages_get(test, 32);
 	struct {
@@ -270,7 +270,7 @@ void vmap_map_ram_churn(struct kunit *test)
 }
 
 /* vrealloc() keeps contents, and the area has the right number of pages. */
-void vmap_vrealloc(struct kunit *test)
+static void vmap_vrealloc(struct kunit *test)
 {
 	static const unsigned int nr[] = { 2, 7, 64, 20, 3, 1, 1, 5, 130, 12 };
 	unsigned int kept = 1;
@@ -308,7 +308,7 @@ void vmap_vrealloc(struct kunit *test)
 }
 
 /* Huge mappings are aligned or fall back to small pages; contents are right. */
-void vmap_vmalloc_huge(struct kunit *test)
+static void vmap_vmalloc_huge(struct kunit *test)
 {
 	unsigned long nr = SZ_4M / PAGE_SIZE;
 	void *mem[3];
@@ -335,7 +335,7 @@ void vmap_vmalloc_huge(struct kunit *test)
 }
 
 /* vfree_atomic() with interrupts off frees soon afterwards, without a leak. */
-void vmap_vfree_atomic(struct kunit *test)
+static void vmap_vfree_atomic(struct kunit *test)
 {
 	const struct vmap_win win = vmap_win_get(test, 64 * PAGE_SIZE);
 	unsigned int nr = 0, left = 0, i;
@@ -377,3 +377,19 @@ void vmap_vfree_atomic(struct kunit *test)
 	}
 	vmap_win_expect_free(test, &win);
 }
+
+static struct kunit_case vmap_map_cases[] = {
+	KUNIT_CASE(vmap_vmalloc_sizes),
+	KUNIT_CASE(vmap_vzalloc_zeroes),
+	KUNIT_CASE(vmap_vmap_pages),
+	KUNIT_CASE(vmap_vmap_put_pages),
+	KUNIT_CASE(vmap_map_ram_small),
+	KUNIT_CASE(vmap_map_ram_large),
+	KUNIT_CASE(vmap_map_ram_churn),
+	KUNIT_CASE(vmap_vrealloc),
+	KUNIT_CASE(vmap_vmalloc_huge),
+	KUNIT_CASE(vmap_vfree_atomic),
+	{}
+};
+
+VMAP_SUITE(vmap_map);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * KUnit suite "vmap_area": metadata is on the NUMA node of the CPU that uses it.
+ * KUnit suite "vmap_node": metadata is on the NUMA node of the CPU that uses it.
  */
 #include <linux/cpumask.h>
 #include <linux/nodemask.h>
@@ -27,7 +27,7 @@ static bool is_on_node(const void *p, int node)
 }
 
 /* The state of each CPU, which was allocated when the kernel booted. */
-void vmap_node_cpus(struct kunit *test)
+static void vmap_node_cpus(struct kunit *test)
 {
 	unsigned int cpu, nth;
 	const void *p;
@@ -62,7 +62,7 @@ static unsigned int count_remote(struct vm_struct **vms, int node)
  * Area objects, which are allocated with a block. This case is one of the first:
  * without memory or room for a new block, a CPU keeps a block of another node.
  */
-void vmap_node_areas(struct kunit *test)
+static void vmap_node_areas(struct kunit *test)
 {
 	struct vm_struct **vms;
 	unsigned int cpu, i;
@@ -90,3 +90,11 @@ void vmap_node_areas(struct kunit *test)
 				free_vm_area(vms[i]);
 	}
 }
+
+static struct kunit_case vmap_node_cases[] = {
+	KUNIT_CASE(vmap_node_cpus),
+	KUNIT_CASE(vmap_node_areas),
+	{}
+};
+
+VMAP_SUITE(vmap_node);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * KUnit suite "vmap_area": the order of free, purge and reuse, as the
+ * KUnit suite "vmap_order": the order of free, purge and reuse, as the
  * tracepoints of mm/vmalloc.c report it.
  */
 #include <linux/sched.h>
@@ -272,7 +272,7 @@ static void random_order(struct kunit *test, const struct vmap_win *win)
  * reuse comes after a purge whose range covers the address, and every area has
  * one alloc and one free event with its address.
  */
-void vmap_order_window(struct kunit *test)
+static void vmap_order_window(struct kunit *test)
 {
 #ifdef CONFIG_TRACEPOINTS
 	const struct vmap_win win = vmap_win_get(test, NR_LIVE * 9 * PAGE_SIZE);
@@ -285,7 +285,7 @@ void vmap_order_window(struct kunit *test)
 }
 
 /* The same order holds where requests are served from blocks and caches. */
-void vmap_order_std(struct kunit *test)
+static void vmap_order_std(struct kunit *test)
 {
 #ifdef CONFIG_TRACEPOINTS
 	const struct vmap_win std = vmap_std_win();
@@ -295,3 +295,11 @@ void vmap_order_std(struct kunit *test)
 	kunit_skip(test, "needs CONFIG_TRACEPOINTS");
 #endif
 }
+
+static struct kunit_case vmap_order_cases[] = {
+	KUNIT_CASE(vmap_order_window),
+	KUNIT_CASE(vmap_order_std),
+	{}
+};
+
+VMAP_SUITE(vmap_order);

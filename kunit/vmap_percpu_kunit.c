@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * KUnit suite "vmap_area": congruent areas for the percpu allocator.
+ * KUnit suite "vmap_percpu": congruent areas for the percpu allocator.
  */
 #include <linux/percpu.h>
 
@@ -14,7 +14,7 @@
  * allocates chunks. Every CPU has its own copy of each object, and every copy
  * is in one area.
  */
-void vmap_percpu_objects(struct kunit *test)
+static void vmap_percpu_objects(struct kunit *test)
 {
 	void __percpu **obj;
 	unsigned int i, in_areas = 0;
@@ -133,7 +133,7 @@ static bool groups_overlap(struct kunit *test, struct vm_struct ***vms)
  * Groups of congruent areas do not overlap, are allocated from the top of the
  * space, and freed ones leave room for new ones.
  */
-void vmap_percpu_congruent(struct kunit *test)
+static void vmap_percpu_congruent(struct kunit *test)
 {
 	const size_t align = SZ_64K;
 	unsigned long middle = VMALLOC_START + (VMALLOC_END - VMALLOC_START) / 2;
@@ -180,3 +180,11 @@ void vmap_percpu_congruent(struct kunit *test)
 		if (vms[i])
 			pcpu_free_vm_areas(vms[i], NR_PIECES);
 }
+
+static struct kunit_case vmap_percpu_cases[] = {
+	KUNIT_CASE(vmap_percpu_objects),
+	KUNIT_CASE(vmap_percpu_congruent),
+	{}
+};
+
+VMAP_SUITE(vmap_percpu);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * KUnit suite "vmap_area": page tables of vmap().
+ * KUnit suite "vmap_pte": page tables of vmap().
  */
 #include <linux/sched.h>
 
@@ -169,7 +169,7 @@ static bool try_runs(struct trial *t, unsigned int offset,
  * Runs of one page, of a group of PTEs, and of two, give or take a page, at
  * all misalignments: every entry is as large as it can be, and right.
  */
-void vmap_pte_runs(struct kunit *test)
+static void vmap_pte_runs(struct kunit *test)
 {
 	const unsigned long group = VMAP_GROUP;
 	const unsigned int nr_misaligned = group > 32 ? 4 : 16;
@@ -236,7 +236,7 @@ static void random_pieces(struct trial *t, struct rnd_state *rnd)
 }
 
 /* Random arrays of up to three times what a PMD entry maps. */
-void vmap_pte_random(struct kunit *test)
+static void vmap_pte_random(struct kunit *test)
 {
 	const unsigned long per_pmd = PFN_DOWN(PMD_SIZE);
 	unsigned int round, rounds = max(SZ_64K / per_pmd, 8UL);
@@ -268,7 +268,7 @@ void vmap_pte_random(struct kunit *test)
 }
 
 /* An array with a hole is refused with a warning, and nothing stays mapped. */
-void vmap_pte_null_page(struct kunit *test)
+static void vmap_pte_null_page(struct kunit *test)
 {
 	const unsigned long per_pmd = PFN_DOWN(PMD_SIZE), group = VMAP_GROUP;
 	const unsigned long holes[] = {
@@ -324,7 +324,7 @@ static void *vmap_failing(struct trial *t, unsigned int nth, bool *hit)
  * Each allocation of a vmap() fails once, those of page tables too: it returns
  * NULL, and nothing stays mapped.
  */
-void vmap_pte_no_table(struct kunit *test)
+static void vmap_pte_no_table(struct kunit *test)
 {
 	const unsigned long per_pmd = PFN_DOWN(PMD_SIZE);
 	unsigned int nth, nr_null = 0;
@@ -366,3 +366,13 @@ void vmap_pte_no_table(struct kunit *test)
 	/* Areas lie next to each other: each one needs two tables or more. */
 	KUNIT_EXPECT_GE(test, nr_null, 3);
 }
+
+static struct kunit_case vmap_pte_cases[] = {
+	KUNIT_CASE_SLOW(vmap_pte_runs),
+	KUNIT_CASE(vmap_pte_random),
+	KUNIT_CASE(vmap_pte_null_page),
+	KUNIT_CASE(vmap_pte_no_table),
+	{}
+};
+
+VMAP_SUITE(vmap_pte);

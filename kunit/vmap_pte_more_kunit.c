@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * KUnit suite "vmap_area": page tables of vmalloc() and ioremap().
+ * KUnit suite "vmap_pte_more": page tables of vmalloc() and ioremap().
  */
 #include <linux/io.h>
 #include <linux/set_memory.h>
@@ -36,7 +36,7 @@ static void expect_own_pages(struct kunit *test, const void *mem,
 }
 
 /* One page, grown to three and shrunk again, keeps its pages and contents. */
-void vmap_pte_one_page(struct kunit *test)
+static void vmap_pte_one_page(struct kunit *test)
 {
 	static const unsigned int nr[] = { 1, 3, 1, 2, 1 };
 	unsigned int i, j, kept = 1;
@@ -75,7 +75,7 @@ void vmap_pte_one_page(struct kunit *test)
 }
 
 /* vmalloc_huge() has entries as large as the pages that it has allocated. */
-void vmap_pte_huge(struct kunit *test)
+static void vmap_pte_huge(struct kunit *test)
 {
 	const unsigned long group = 1UL << vmap_group_shift();
 	const unsigned long sizes[] = {
@@ -170,7 +170,7 @@ static bool io_map(struct io_trial *t, unsigned long offset, unsigned long pfn,
 }
 
 /* Runs around a group of PTEs, at all misalignments of addresses and pages. */
-void vmap_pte_ioremap(struct kunit *test)
+static void vmap_pte_ioremap(struct kunit *test)
 {
 	const unsigned long group = max(1UL << (vmap_group_shift() - PAGE_SHIFT), 16UL);
 	const unsigned long lengths[] = { 1, group - 1, group, group + 1, 2 * group };
@@ -205,7 +205,7 @@ void vmap_pte_ioremap(struct kunit *test)
 }
 
 /* Ranges around what PMD entries map, also where page tables are in the way. */
-void vmap_pte_ioremap_pmd(struct kunit *test)
+static void vmap_pte_ioremap_pmd(struct kunit *test)
 {
 	const unsigned long per_pmd = PFN_DOWN(PMD_SIZE);
 	const unsigned long offsets[] = { 0, 1, 16, per_pmd - 1 };
@@ -236,7 +236,7 @@ void vmap_pte_ioremap_pmd(struct kunit *test)
 }
 
 /* VM_FLUSH_RESET_PERMS: the area is unmapped, and its pages are usable. */
-void vmap_pte_reset_perms(struct kunit *test)
+static void vmap_pte_reset_perms(struct kunit *test)
 {
 	static const unsigned int nr[] = { 1, 5, 1 };
 	unsigned int i;
@@ -265,7 +265,7 @@ void vmap_pte_reset_perms(struct kunit *test)
 }
 
 /* One page of an area becomes read-only and writable again. */
-void vmap_pte_set_memory(struct kunit *test)
+static void vmap_pte_set_memory(struct kunit *test)
 {
 #ifdef CONFIG_ARCH_HAS_SET_MEMORY
 	char *mem = vmalloc(3 * PAGE_SIZE), *middle = mem + PAGE_SIZE, c = 'x';
@@ -285,3 +285,15 @@ void vmap_pte_set_memory(struct kunit *test)
 	kunit_skip(test, "needs CONFIG_ARCH_HAS_SET_MEMORY");
 #endif
 }
+
+static struct kunit_case vmap_pte_more_cases[] = {
+	KUNIT_CASE(vmap_pte_one_page),
+	KUNIT_CASE(vmap_pte_huge),
+	KUNIT_CASE(vmap_pte_ioremap),
+	KUNIT_CASE(vmap_pte_ioremap_pmd),
+	KUNIT_CASE(vmap_pte_reset_perms),
+	KUNIT_CASE(vmap_pte_set_memory),
+	{}
+};
+
+VMAP_SUITE(vmap_pte_more);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * KUnit suite "vmap_area": many random requests.
+ * KUnit suite "vmap_random": many random requests.
  */
 #include <linux/slab.h>
 #include <linux/sort.h>
@@ -145,7 +145,7 @@ out:
 }
 
 /* Random areas in the whole vmalloc space. */
-void vmap_random_disjoint(struct kunit *test)
+static void vmap_random_disjoint(struct kunit *test)
 {
 	const struct vmap_win std = vmap_std_win();
 
@@ -153,7 +153,7 @@ void vmap_random_disjoint(struct kunit *test)
 }
 
 /* Random areas in a window, all of which is free afterwards. */
-void vmap_random_window(struct kunit *test)
+static void vmap_random_window(struct kunit *test)
 {
 	const unsigned long size = VMAP_IS_SMALL ? SZ_32M : SZ_1G / 4;
 	const struct vmap_win win = vmap_win_get(test, VMAP_PAGES_OF(size));
@@ -170,7 +170,7 @@ void vmap_random_window(struct kunit *test)
  * After many rounds of all kinds of calls, with purges in between, no more
  * pages are in use than before, and the whole window is free.
  */
-void vmap_leak_rounds(struct kunit *test)
+static void vmap_leak_rounds(struct kunit *test)
 {
 	struct page **pages = vmap_pages_get(test, LEAK_PAGES);
 	const struct vmap_win win = vmap_win_get(test, VMAP_PAGES_OF(SZ_1M));
@@ -208,3 +208,12 @@ void vmap_leak_rounds(struct kunit *test)
 			    before, after, LEAK_ROUNDS);
 	vmap_win_expect_free(test, &win);
 }
+
+static struct kunit_case vmap_random_cases[] = {
+	KUNIT_CASE_SLOW(vmap_random_disjoint),
+	KUNIT_CASE_SLOW(vmap_random_window),
+	KUNIT_CASE_SLOW(vmap_leak_rounds),
+	{}
+};
+
+VMAP_SUITE(vmap_random);

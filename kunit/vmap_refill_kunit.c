@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * KUnit suite "vmap_area": many areas at a time, so that per-CPU blocks are
+ * KUnit suite "vmap_refill": many areas at a time, so that per-CPU blocks are
  * refilled, also without memory, during migration and across CPU hotplug.
  */
 #include <linux/cpu.h>
@@ -84,7 +84,7 @@ static void free_held(struct list_head *held, unsigned int order)
  * of metadata succeed. The test also holds the few larger pages that are left
  * in the page lists of CPUs.
  */
-void vmap_refill_fragmented(struct kunit *test)
+static void vmap_refill_fragmented(struct kunit *test)
 {
 	struct batch *batch = kunit_kzalloc(test, sizeof(*batch), GFP_KERNEL);
 	unsigned long nr = 0, nr_large = 0, nr_free = 0;
@@ -169,7 +169,7 @@ static int fill_and_empty(void *data)
  * Tasks migrate between CPUs while they allocate from the current blocks of
  * these CPUs, and while they refill them.
  */
-void vmap_refill_migrating(struct kunit *test)
+static void vmap_refill_migrating(struct kunit *test)
 {
 	unsigned int nr = clamp(2 * num_online_cpus(), 2, MAX_WORKERS), i;
 	unsigned long moves = 0;
@@ -248,7 +248,7 @@ static void fill_on_cpu(struct kunit *test, struct hopper *h, unsigned int cpu)
  * A CPU with areas and a current block goes offline. Other CPUs find and free
  * its areas, and it allocates again once it is back online.
  */
-void vmap_refill_offline(struct kunit *test)
+static void vmap_refill_offline(struct kunit *test)
 {
 	unsigned int cpu = cpumask_last(cpu_online_mask);
 	struct hopper *h = kunit_kzalloc(test, sizeof(*h), GFP_KERNEL);
@@ -280,9 +280,18 @@ void vmap_refill_offline(struct kunit *test)
 
 #else /* CONFIG_HOTPLUG_CPU */
 
-void vmap_refill_offline(struct kunit *test)
+static void vmap_refill_offline(struct kunit *test)
 {
 	kunit_skip(test, "no CPU can go offline");
 }
 
 #endif /* CONFIG_HOTPLUG_CPU */
+
+static struct kunit_case vmap_refill_cases[] = {
+	KUNIT_CASE_SLOW(vmap_refill_fragmented),
+	KUNIT_CASE_SLOW(vmap_refill_migrating),
+	KUNIT_CASE(vmap_refill_offline),
+	{}
+};
+
+VMAP_SUITE(vmap_refill);

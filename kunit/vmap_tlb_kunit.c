@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * KUnit suite "vmap_area": no CPU uses a stale mapping.
+ * KUnit suite "vmap_tlb": no CPU uses a stale mapping.
  *
  * After a free, a TLB may still hold the addresses of an area. It must be
  * flushed before they are reused. So the cases read an address on every CPU,
@@ -116,7 +116,7 @@ static struct vm_struct *map_window(struct kunit *test,
  * rounds the case purges, and no CPU may reach the old page; in even rounds
  * the next request must purge.
  */
-void vmap_tlb_window(struct kunit *test)
+static void vmap_tlb_window(struct kunit *test)
 {
 	struct page **pages = old_and_new(test);
 	const struct vmap_win win = vmap_win_get(test, 2 * PAGE_SIZE);
@@ -146,7 +146,7 @@ void vmap_tlb_window(struct kunit *test)
  * With vmap() in the whole vmalloc space, freed addresses cannot be read, and
  * a reused one shows the new page.
  */
-void vmap_tlb_vmap(struct kunit *test)
+static void vmap_tlb_vmap(struct kunit *test)
 {
 	struct page **pages = old_and_new(test);
 	unsigned int round, reused = 0;
@@ -193,7 +193,7 @@ void vmap_tlb_vmap(struct kunit *test)
  * vm_unmap_aliases() also flushes freed parts of vmap blocks, while the area
  * of the block stays busy.
  */
-void vmap_tlb_map_ram(struct kunit *test)
+static void vmap_tlb_map_ram(struct kunit *test)
 {
 	struct page **pages = old_and_new(test);
 	unsigned int round;
@@ -242,7 +242,7 @@ static bool range_is_gone(struct kunit *test, unsigned long addr, unsigned long 
  * vunmap_range() flushes all of a range, be it mapped by one PTE, a group of
  * them, or a PMD entry.
  */
-void vmap_tlb_unmap(struct kunit *test)
+static void vmap_tlb_unmap(struct kunit *test)
 {
 	const struct vmap_block block = vmap_block_get(test, 2);
 	const unsigned long half = block.nr / 2, size = half * PAGE_SIZE;
@@ -280,3 +280,13 @@ void vmap_tlb_unmap(struct kunit *test)
 	}
 	vmap_area_put(test, vm);
 }
+
+static struct kunit_case vmap_tlb_cases[] = {
+	KUNIT_CASE(vmap_tlb_window),
+	KUNIT_CASE(vmap_tlb_vmap),
+	KUNIT_CASE(vmap_tlb_map_ram),
+	KUNIT_CASE(vmap_tlb_unmap),
+	{}
+};
+
+VMAP_SUITE(vmap_tlb);

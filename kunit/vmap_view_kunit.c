@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * KUnit suite "vmap_area": areas in /proc/vmallocinfo, /proc/kcore and
+ * KUnit suite "vmap_view": areas in /proc/vmallocinfo, /proc/kcore and
  * mem_dump_obj().
  */
 #include <linux/fs.h>
@@ -76,7 +76,7 @@ static unsigned int count_lines(const char *text, unsigned long size,
  * vm_map_ram(). A freed area has at most one line as unpurged before the purge,
  * and none after it.
  */
-void vmap_view_vmallocinfo(struct kunit *test)
+static void vmap_view_vmallocinfo(struct kunit *test)
 {
 	static const unsigned int nr[] = { 1237, 1249, 1259 };
 	struct page **pages = vmap_pages_get(test, 1);
@@ -151,7 +151,7 @@ static long vread(void *to, unsigned long from, size_t len)
  * /proc/kcore reads, from any address, the contents of areas in ascending
  * order, and zeroes for guard pages, free ranges, and freed or unmapped areas.
  */
-void vmap_view_vread(struct kunit *test)
+static void vmap_view_vread(struct kunit *test)
 {
 	const struct vmap_win win = vmap_win_get(test, 64 * PAGE_SIZE);
 	const size_t len = win.end - win.start;
@@ -206,7 +206,7 @@ void vmap_view_vread(struct kunit *test)
 }
 
 /* mem_dump_obj() reports a busy area by its start, and no freed area. */
-void vmap_view_dump_obj(struct kunit *test)
+static void vmap_view_dump_obj(struct kunit *test)
 {
 	const struct vmap_win win = vmap_win_get(test, SZ_1M);
 	bool known = false;
@@ -236,3 +236,12 @@ void vmap_view_dump_obj(struct kunit *test)
 			       (unsigned long)mem);
 	vmap_win_expect_free(test, &win);
 }
+
+static struct kunit_case vmap_view_cases[] = {
+	KUNIT_CASE(vmap_view_vmallocinfo),
+	KUNIT_CASE(vmap_view_vread),
+	KUNIT_CASE(vmap_view_dump_obj),
+	{}
+};
+
+VMAP_SUITE(vmap_view);

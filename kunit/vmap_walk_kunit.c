@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Helpers of the KUnit suite "vmap_area" for page tables: a walk of its own,
+ * Helpers of the KUnit suites for page tables: a walk of its own,
  * and what it must find.
  */
 #include <linux/init.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * KUnit suite "vmap_area": requests for a window of addresses.
+ * KUnit suite "vmap_window": requests for a window of addresses.
  */
 #include <linux/slab.h>
 
@@ -13,7 +13,7 @@ static struct vmap_win first_bytes(struct vmap_win win, unsigned long size)
 }
 
 /* A window of exactly the requested size is enough at any alignment it has. */
-void vmap_window_exact(struct kunit *test)
+static void vmap_window_exact(struct kunit *test)
 {
 	static const unsigned int nr[] = {
 		1, 2, 3, 16, 17, 64, 255, 256, 257, SZ_4M / PAGE_SIZE,
@@ -47,7 +47,7 @@ void vmap_window_exact(struct kunit *test)
  * A window that is one page too small, with or without guard page, or that has
  * no aligned start, refuses the request. The request leaves nothing behind.
  */
-void vmap_window_too_small(struct kunit *test)
+static void vmap_window_too_small(struct kunit *test)
 {
 	const struct vmap_win win = vmap_win_get(test, SZ_4M);
 	static const unsigned int nr[] = { 2, 3, 16, 64, 256, 1024 };
@@ -93,7 +93,7 @@ void vmap_window_too_small(struct kunit *test)
 }
 
 /* Areas are inside random windows. */
-void vmap_window_inside(struct kunit *test)
+static void vmap_window_inside(struct kunit *test)
 {
 	const struct vmap_win win = vmap_win_get(test, SZ_16M);
 	struct rnd_state rnd;
@@ -153,7 +153,7 @@ static unsigned int fill(struct kunit *test, const struct vmap_win *win,
  * The first and the last pages of the vmalloc space are used like all others:
  * every free page is handed out.
  */
-void vmap_window_ends(struct kunit *test)
+static void vmap_window_ends(struct kunit *test)
 {
 	unsigned long last = VMALLOC_END & PAGE_MASK;
 	struct vmap_win ends[2] = {
@@ -194,7 +194,7 @@ void vmap_window_ends(struct kunit *test)
  * Requests for a window outside the vmalloc space are served from it, and its
  * freed ranges are not used for requests for the vmalloc space.
  */
-void vmap_window_foreign(struct kunit *test)
+static void vmap_window_foreign(struct kunit *test)
 {
 #ifdef MODULES_VADDR
 	const struct vmap_win mod = { MODULES_VADDR, MODULES_END };
@@ -232,7 +232,7 @@ void vmap_window_foreign(struct kunit *test)
  * request that purges by itself. A request that fits only into the sum of all
  * free pages is refused. At the end the whole window is free.
  */
-void vmap_window_exhaust(struct kunit *test)
+static void vmap_window_exhaust(struct kunit *test)
 {
 	const struct vmap_win win = vmap_win_get(test, 64 * PAGE_SIZE);
 	struct vm_struct *vm[65];
@@ -272,7 +272,7 @@ void vmap_window_exhaust(struct kunit *test)
 }
 
 /* With mapped memory and guard pages, 32 areas of a page fit into 64 pages. */
-void vmap_window_exhaust_mapped(struct kunit *test)
+static void vmap_window_exhaust_mapped(struct kunit *test)
 {
 	const struct vmap_win win = vmap_win_get(test, 64 * PAGE_SIZE);
 	unsigned int i, nr, round;
@@ -306,7 +306,7 @@ void vmap_window_exhaust_mapped(struct kunit *test)
  * A request that may sleep is served from a window whose pages are all lazy:
  * it purges by itself, for any size.
  */
-void vmap_window_reuse_lazy(struct kunit *test)
+static void vmap_window_reuse_lazy(struct kunit *test)
 {
 	const struct vmap_win win = vmap_win_get(test, SZ_1M);
 	unsigned long size;
@@ -332,3 +332,17 @@ void vmap_window_reuse_lazy(struct kunit *test)
 
 	vmap_win_expect_free(test, &win);
 }
+
+static struct kunit_case vmap_window_cases[] = {
+	KUNIT_CASE(vmap_window_exact),
+	KUNIT_CASE(vmap_window_too_small),
+	KUNIT_CASE(vmap_window_inside),
+	KUNIT_CASE(vmap_window_ends),
+	KUNIT_CASE(vmap_window_foreign),
+	KUNIT_CASE(vmap_window_exhaust),
+	KUNIT_CASE(vmap_window_exhaust_mapped),
+	KUNIT_CASE(vmap_window_reuse_lazy),
+	{}
+};
+
+VMAP_SUITE(vmap_window);
