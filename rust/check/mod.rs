@@ -5,6 +5,8 @@
 pub(crate) mod checked;
 pub(crate) mod checker;
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+mod checker_tests;
+#[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
 pub(crate) mod model;
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
 mod tests;

@@ -6,7 +6,7 @@
 #[path = "../../../check/model.rs"]
 pub(crate) mod model;
 #[cfg(all(test, not(explore)))]
-#[path = "../../../check/tests.rs"]
+#[path = "../../../check/tests/mod.rs"]
 mod tests;
 #[forbid(unsafe_code)]
 #[path = "../../../check/trace.rs"]

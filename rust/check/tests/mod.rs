@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! KUnit tests of the allocator alone, in spaces of their own: nothing is mapped, and the kernel's areas
+//! are not touched. Each suite has a file; what several suites use is here.
+
+mod block_memory;
+mod blocks;
+mod memory;
+mod spaces;
+mod traces;
+
+use crate::{
+    base::range::{
+        Span,
+        PAGE_SIZE, //
+    },
+    check::trace::FlushLog,
+    policy::space::{
+        Request,
+        Space, //
+    },
+    state::area::{
+        AreaPtr,
+        Attributes, //
+    },
+    sys::mm::{
+        self,
+        Gfp, //
+    }, //
+};
+use kernel::prelude::*;
+
+/// Creates a space of `pages` pages without blocks, and a request for one page anywhere in it.
+fn make(start: usize, pages: usize) -> Result<(Space<FlushLog>, Request)> {
+    mm::stay_on_this_cpu()?;
+    let window = Span::with_size(start, pages * PAGE_SIZE).ok_or(EINVAL)?;
+    let space = Space::new(window, FlushLog::new()?)?;
+    let request = Request {
+        window,
+        size: PAGE_SIZE,
+        align: 1,
+        attributes: Attributes::NONE,
+        gfp: Gfp::KERNEL,
+        node: -1,
+    };
+    Ok((space, request))
+}
+
+/// Frees the areas that start at `starts`, and purges. Returns the number of areas freed.
+fn free_all(space: &Space<FlushLog>, starts: impl Iterator<Item = usize>) -> usize {
+    let mut freed = 0;
+    for start in starts {
+        if let Some(area) = space.unlink(start) {
+            space.retire(area);
+            freed += 1;
+        }
+    }
+    space.purge(None, true);
+    freed
+}
+
+/// Returns the first address of an area.
+fn start_of(space: &Space<FlushLog>, area: AreaPtr) -> usize {
+    space.table_entry(area).map_or(0, Span::first)
+}
