@@ -66,7 +66,8 @@
 //! | | `ffi`: the operations that C calls | yes |
 //! | | `debugfs`: files for users: name of the active allocator, counters, checks | no |
 //! | `check` | `checker`, `checked`: debugging: compare answers with an independent record of all areas | no |
-//! | | `tests`, `checker_tests`, `trace`, `model`: KUnit cases, random traces, and the model to compare answers with | no |
+//! | | `tests`, `checker_tests`, `fixtures`: KUnit cases, and what they give a space | no |
+//! | | `trace`, `trace_steps`, `model`: random traces, and the model to compare answers with | no |
 //! | `policy` | `space`: decides what serves a request (block, cache or tree), and what becomes of a freed range | no |
 //! | | `blocks`: all blocks: which CPU has which, which have room, what a purge does with them | no |
 //! | | `lazy`, `cache`: lazy areas and cached ranges that have an entry of their own | no |

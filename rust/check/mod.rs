@@ -7,8 +7,12 @@ pub(crate) mod checker;
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
 mod checker_tests;
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+pub(crate) mod fixtures;
+#[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
 pub(crate) mod model;
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
 mod tests;
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
 pub(crate) mod trace;
+#[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+mod trace_steps;

@@ -9,7 +9,7 @@ use crate::{
         Span,
         PAGE_SIZE, //
     },
-    check::trace::FlushLog,
+    check::fixtures::FlushLog,
     policy::space::{
         Request,
         Space, //

@@ -15,7 +15,7 @@ use crate::{
             PAGE_SIZE, //
         }, //
     },
-    check::trace::FlushLog,
+    check::fixtures::FlushLog,
     policy::space::{
         Request,
         Space, //

@@ -3,7 +3,7 @@
 //! Random traces: in every step, the allocator must agree with the model.
 
 use crate::{
-    check::trace::Difference,
+    check::trace_steps::Difference,
     state::block::COARSE_PAGES,
     sys::mm, //
 };

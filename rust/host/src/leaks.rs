@@ -10,7 +10,7 @@ use crate::{
             PAGE_SIZE, //
         }, //
     },
-    check::trace::FlushLog,
+    check::fixtures::FlushLog,
     policy::space::{
         Census,
         Request,

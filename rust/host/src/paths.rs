@@ -18,7 +18,7 @@ use crate::{
             PAGE_SIZE, //
         }, //
     },
-    check::trace::FlushLog,
+    check::fixtures::FlushLog,
     policy::space::{
         Census,
         Request,

@@ -12,8 +12,8 @@ use crate::{
         }, //
     },
     check::{
-        model::Random,
-        trace::FlushLog, //
+        fixtures::FlushLog,
+        model::Random, //
     },
     cpu,
     policy::{

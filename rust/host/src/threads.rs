@@ -8,8 +8,8 @@ use crate::{
         PAGE_SIZE, //
     },
     check::{
-        model::Random,
-        trace::FlushLog, //
+        fixtures::FlushLog,
+        model::Random, //
     },
     policy::space::{
         Census,

@@ -3,6 +3,9 @@
 //! Those of the kernel's checks that need no kernel.
 
 #[forbid(unsafe_code)]
+#[path = "../../../check/fixtures.rs"]
+pub(crate) mod fixtures;
+#[forbid(unsafe_code)]
 #[path = "../../../check/model.rs"]
 pub(crate) mod model;
 #[cfg(all(test, not(explore)))]
@@ -11,3 +14,6 @@ mod tests;
 #[forbid(unsafe_code)]
 #[path = "../../../check/trace.rs"]
 pub(crate) mod trace;
+#[forbid(unsafe_code)]
+#[path = "../../../check/trace_steps.rs"]
+mod trace_steps;
