@@ -30,13 +30,23 @@ mod capacity;
 #[path = "../../explore/src/explore.rs"]
 mod explore;
 #[cfg(all(test, not(explore)))]
+mod gaps;
+#[cfg(all(test, not(explore)))]
+mod kasan;
+#[cfg(all(test, not(explore)))]
 mod leaks;
 #[cfg(all(test, not(explore)))]
 mod one_block;
 #[cfg(all(test, not(explore)))]
-mod paths;
+mod other_cpus;
 #[cfg(all(test, not(explore)))]
 mod pool;
+#[cfg(all(test, not(explore)))]
+mod refills;
+#[cfg(all(test, not(explore)))]
+mod retries;
+#[cfg(all(test, not(explore)))]
+mod spaces;
 #[cfg(all(test, not(explore)))]
 mod threads;
 

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a CPU counts, caches and allocates from by itself: other CPUs miss nothing of it.
+
+use crate::{
+    base::range::{
+        Span,
+        PAGE_SIZE, //
+    },
+    check::fixtures::FlushLog,
+    kasan::ShadowLog,
+    policy::space::Space,
+    spaces::{
+        free_everything,
+        request, //
+    },
+    state::block,
+    sys::mm, //
+};
+
+/// Allocates an area of each size for each CPU, and retires them on that CPU.
+fn retire_everywhere<const N: usize>(space: &Space<ShadowLog>, sizes: [usize; N]) {
+    for cpu in 0..mm::cpu_count() {
+        let mut left = Some(sizes.map(|size| {
+            let area = space.alloc(&request(space, size)).expect("room");
+            let start = space.start_of_busy(area).expect("busy");
+            space.unlink(start).expect("busy")
+        }));
+        // Each new thread is on the next CPU.
+        while let Some(areas) = left.take() {
+            let retire = move || {
+                if mm::cpu_hint() != cpu {
+                    return Some(areas);
+                }
+                for area in areas {
+                    space.retire(area);
+                }
+                None
+            };
+            left = std::thread::scope(|scope| scope.spawn(retire).join().expect("no panic"));
+        }
+    }
+}
+
+/// A CPU counts small numbers of pages for itself. The exact number includes them, and a purge counts all.
+#[test]
+fn lazy_pages_that_are_not_yet_counted_are_not_lost() {
+    let cpus = mm::cpu_count();
+    let home = Span::with_size(64 << 20, 64 << 20).expect("not empty");
+    let space = Space::with_blocks(home, ShadowLog::new(false), Some(0)).expect("memory");
+    // Below and above what a CPU counts for itself: 1,024 pages with 4 CPUs.
+    for size in [3, 1100].map(|pages| pages * PAGE_SIZE) {
+        retire_everywhere(&space, [size]);
+        assert_eq!(space.lazy_pages(), cpus * size / PAGE_SIZE);
+        let area = space.alloc(&request(&space, PAGE_SIZE)).expect("room");
+        let start = space.start_of_busy(area).expect("busy");
+        let estimate = space.retire(space.unlink(start).expect("busy"));
+        let hidden = if size == 3 * PAGE_SIZE {
+            estimate == 0
+        } else {
+            estimate >= cpus * 1100
+        };
+        assert!(hidden, "{estimate} pages");
+        assert_eq!(space.purge(None, true), cpus + 1);
+        assert_eq!(space.lazy_pages(), 0);
+    }
+    free_everything(&space);
+}
+
+#[test]
+fn a_range_cached_by_another_cpu_is_reused() {
+    let cpus = mm::cpu_count();
+    // They include sizes of the first and the last list of a CPU.
+    let sizes = [1, 31, 32].map(|pages| pages * PAGE_SIZE);
+    let count = sizes.len() * cpus;
+    let home = Span::with_size(64 << 20, sizes.iter().sum::<usize>() * cpus).expect("not empty");
+    // With KASAN shadow, the purging CPU would cache all ranges.
+    let space = Space::new(home, ShadowLog::new(false)).expect("memory");
+    retire_everywhere(&space, sizes);
+    assert_eq!(space.purge(None, false), count);
+    assert_eq!(space.cached(), count);
+    for size in sizes {
+        for _ in 0..cpus {
+            space.alloc(&request(&space, size)).expect("room");
+        }
+    }
+    let counters = space.counters();
+    assert_eq!(counters.alloc_cached, count);
+    assert_eq!(counters.cached_elsewhere, count - sizes.len());
+    free_everything(&space);
+}
+
+/// A request without room drains all lists of all CPUs, from the first to the last.
+#[test]
+fn ranges_cached_by_other_cpus_are_drained_for_a_request() {
+    let cpus = mm::cpu_count();
+    let sizes = [31, 32, 32].map(|pages| pages * PAGE_SIZE);
+    let home = Span::with_size(64 << 20, sizes.iter().sum::<usize>() * cpus).expect("not empty");
+    let space = Space::new(home, ShadowLog::new(false)).expect("memory");
+    retire_everywhere(&space, sizes);
+    space.purge(None, false);
+    assert_eq!(space.cached(), sizes.len() * cpus);
+    assert!(space.alloc(&request(&space, home.size())).is_ok());
+    assert_eq!(space.cached(), 0);
+    free_everything(&space);
+}
+
+#[test]
+fn a_cached_range_is_found_among_those_of_other_sizes() {
+    const SIZES: usize = 10;
+    let home = Span::with_size(64 << 20, 64 * PAGE_SIZE).expect("not empty");
+    let space = Space::new(home, FlushLog::new().expect("memory")).expect("memory");
+    for pages in 1..=SIZES {
+        let area = space.alloc(&request(&space, pages * PAGE_SIZE));
+        let start = space.start_of_busy(area.expect("room")).expect("busy");
+        space.retire(space.unlink(start).expect("busy"));
+    }
+    space.purge(None, false);
+    assert_eq!(space.cached(), SIZES);
+    // Start with a size in the middle.
+    for pages in (SIZES / 2..=SIZES).chain(1..SIZES / 2) {
+        assert!(space.alloc(&request(&space, pages * PAGE_SIZE)).is_ok());
+    }
+    assert_eq!(space.counters().alloc_cached, SIZES);
+    free_everything(&space);
+}
+
+/// So a test that counts blocks must stay on one CPU.
+#[test]
+fn a_cpu_without_a_block_starts_one_although_others_have_room() {
+    let home = Span::with_size(32 * block::SIZE, 128 * block::SIZE).expect("not empty");
+    let space = Space::with_blocks(home, FlushLog::new().expect("memory"), Some(128));
+    let space = space.expect("memory");
+    let here = mm::cpu_hint();
+    space.alloc(&request(&space, PAGE_SIZE)).expect("room");
+    assert_eq!(space.counters().block_new, 1);
+    let is_elsewhere = || {
+        let elsewhere = mm::cpu_hint() != here;
+        if elsewhere {
+            space.alloc(&request(&space, PAGE_SIZE)).expect("room");
+        }
+        elsewhere
+    };
+    std::thread::scope(|scope| while !scope.spawn(is_elsewhere).join().expect("no panic") {});
+    assert_eq!(space.counters().block_new, 2);
+    free_everything(&space);
+}

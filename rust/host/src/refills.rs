@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Which block of the pool a CPU takes next, and which searches for one are not repeated.
+
+use crate::{
+    base::{
+        bits::UNITS,
+        range::{
+            Span,
+            PAGE_SIZE, //
+        }, //
+    },
+    cpu,
+    policy::blocks::{
+        Room,
+        IDLE_EPOCHS, //
+    },
+    pool::Pool,
+    state::{
+        area::Attributes,
+        block::{
+            Small,
+            SIZE, //
+        }, //
+    },
+    sys::mm, //
+};
+use kernel::sync::atomic::Relaxed;
+
+/// A refill searches at most eight blocks, and the next refill continues behind them. After a success, the
+/// lowest block comes first again. What was searched for in vain is remembered until there is new room.
+#[test]
+fn a_refill_continues_where_the_last_one_stopped() {
+    const ALMOST_FULL: usize = 20;
+    let pool = Pool::new(100);
+    pool.add_almost_full(0..ALMOST_FULL);
+    pool.add(&pool.cpus, 700, 1);
+    pool.blocks.return_current(&pool.cpus);
+    assert_eq!(pool.census(), (ALMOST_FULL + 1, ALMOST_FULL + 1, 0));
+    // An area of the same band, but larger than the room in each block.
+    assert!(!pool.alloc(3));
+    for _ in 0..3 {
+        assert!(!pool.refill(3));
+    }
+    assert!(pool.refill(3));
+    assert_eq!(pool.census(), (ALMOST_FULL + 1, ALMOST_FULL, 0));
+    pool.blocks.return_current(&pool.cpus);
+    pool.blocks
+        .release(&pool.cpus, pool.unlink(pool.start_of(0)));
+    // The freed area is the lowest of the lowest block, so it is used first.
+    assert!(pool.refill(1));
+    assert!(pool.has_busy(0));
+    let block = Span::with_size(pool.start_of(0), SIZE).expect("not empty");
+    let (_, seen) = pool.blocks.next_busy(block, 0).expect("busy");
+    assert_eq!(seen.span().first(), pool.start_of(0));
+    pool.empty_all(0..701);
+}
+
+/// A block in which a refill found no room is searched again for less, and for as much only
+/// once there is new room in it.
+#[test]
+fn a_lack_of_room_is_forgotten_when_there_is_room() {
+    let pool = Pool::new(100);
+    pool.add_almost_full(0..1);
+    assert!(!pool.refill(3));
+    assert!(!pool.refill(3));
+    // Two pages less: with the last one, there is room for three.
+    let before_last = pool.start_of(1) - 4 * PAGE_SIZE;
+    pool.blocks.release(&pool.cpus, pool.unlink(before_last));
+    assert!(pool.refill(3));
+    pool.blocks.return_current(&pool.cpus);
+    assert!(!pool.refill(3));
+    pool.empty_all(0..1);
+    assert!(pool.refill(3));
+    pool.empty_all(0..1);
+}
+
+#[test]
+fn a_steal_tries_all_blocks() {
+    const ALMOST_FULL: usize = 20;
+    let pool = Pool::new(100);
+    pool.add_almost_full(0..ALMOST_FULL);
+    let other = pool
+        .cpus
+        .iter()
+        .find(|cpu| !core::ptr::eq(*cpu, pool.here()));
+    let other = other.expect("two CPUs");
+    pool.add(&pool.cpus, ALMOST_FULL, 1);
+    // The current block of another CPU.
+    for (here, there) in pool.here().current.iter().zip(other.current.iter()) {
+        there.store(here.xchg(0, Relaxed), Relaxed);
+    }
+    let small = pool.small(3);
+    let stolen = pool.blocks.steal(&pool.cpus, small, &Attributes::NONE);
+    assert!(stolen.is_some());
+    assert_eq!(pool.census(), (ALMOST_FULL + 1, ALMOST_FULL, 0));
+    pool.empty_all(0..ALMOST_FULL + 1);
+}
+
+/// Calls `what` on another CPU.
+fn on_another_cpu(what: impl Fn() + Sync) {
+    let here = mm::cpu_hint();
+    let try_once = || {
+        let is_elsewhere = mm::cpu_hint() != here;
+        if is_elsewhere {
+            what();
+        }
+        is_elsewhere
+    };
+    // Each new thread is on the next CPU.
+    std::thread::scope(|scope| while !scope.spawn(try_once).join().expect("no panic") {});
+}
+
+/// Also if a refill before has passed over all of them, because their owner used them lately.
+#[test]
+fn blocks_of_other_cpus_are_taken_if_there_is_no_other_room() {
+    // As many as a refill tries.
+    const ALMOST_FULL: usize = 8;
+    let pool = Pool::new(100);
+    on_another_cpu(|| pool.add_almost_full(0..ALMOST_FULL));
+    assert!(!pool.refill(1));
+    let small = pool.small(1);
+    let taken = pool
+        .blocks
+        .take_anyones(&pool.cpus, small, &Attributes::NONE, None);
+    assert!(taken.is_some());
+    assert_eq!(pool.census(), (ALMOST_FULL, ALMOST_FULL - 1, 0));
+    pool.empty_all(0..ALMOST_FULL);
+}
+
+/// A CPU takes its own former blocks, lowest first, and not one that another CPU has taken since, or that was
+/// freed.
+#[test]
+fn a_cpu_takes_its_former_blocks_again() {
+    const ALMOST_FULL: usize = 6;
+    let pool = Pool::new(100);
+    pool.add_almost_full(0..ALMOST_FULL);
+    let take = || {
+        let small = pool.small(1);
+        let taken = pool
+            .blocks
+            .take_anyones(&pool.cpus, small, &Attributes::NONE, None);
+        assert!(taken.is_some());
+    };
+    // Block 0 becomes the current block of another CPU, and block 1 another block.
+    on_another_cpu(take);
+    let first = pool.start_of(1);
+    for unit in (0..UNITS - 2).step_by(2) {
+        pool.blocks
+            .release(&pool.cpus, pool.unlink(first + unit * PAGE_SIZE));
+    }
+    assert_eq!(pool.take_empty(true), [1]);
+    pool.add(&pool.cpus, 1, 9);
+    assert!(pool.refill(1));
+    assert!(pool
+        .here()
+        .current
+        .iter()
+        .any(|current| current.load(Relaxed) == 2 + 1));
+    assert!(pool.is_sound(&pool.cpus, true));
+    pool.empty_all(0..ALMOST_FULL);
+}
+
+/// Searches all blocks of a band in vain, for lack of room for a new one.
+fn search_in_vain(pool: &Pool, small: Small, room: Room) {
+    let found = pool
+        .blocks
+        .take_anyones(&pool.cpus, small, &Attributes::NONE, Some(room));
+    assert!(found.is_none());
+}
+
+/// A search that found no room is not repeated before there may be room for it.
+#[test]
+fn a_search_without_room_is_remembered_for_its_band() {
+    let pool = Pool::new(1);
+    let [small, other] = [1, 9].map(|pages| pool.small(pages));
+    let may_have_room = |small| pool.blocks.may_have_room(small).is_some();
+    let search = |small| {
+        let room = pool
+            .blocks
+            .may_have_room(small)
+            .expect("not remembered yet");
+        search_in_vain(&pool, small, room);
+    };
+    search(small);
+    assert!(!may_have_room(small) && may_have_room(other));
+    // What made room after the request began is not forgotten.
+    let before = pool
+        .blocks
+        .may_have_room(other)
+        .expect("not remembered yet");
+    pool.blocks.note_room();
+    search_in_vain(&pool, other, before);
+    assert!(may_have_room(small) && may_have_room(other));
+
+    // A block that was reserved and not made, while another request was refused.
+    assert!(pool.blocks.reserve(SIZE, 0) && !pool.blocks.reserve(SIZE, 0));
+    search(small);
+    pool.blocks.unreserve(SIZE);
+    assert!(may_have_room(small));
+    // The request that undoes its own reservation may note that there is no room.
+    assert!(pool.blocks.reserve(SIZE, 0));
+    search(small);
+    pool.blocks.unreserve(SIZE);
+    assert!(!may_have_room(small));
+
+    // A block with room, an empty block, and one that is freed.
+    pool.blocks.note_room();
+    pool.add(&pool.cpus, 0, 1);
+    search(small);
+    pool.blocks.return_current(&pool.cpus);
+    assert!(may_have_room(small));
+    search(other);
+    pool.empty_all(0..1);
+    assert!(may_have_room(other));
+    search(other);
+    assert_eq!(pool.take_empty(true), [0]);
+    assert!(may_have_room(other));
+}
+
+/// A search over many blocks goes on in several requests. Room that was made behind it is not hidden.
+#[test]
+fn room_behind_a_search_is_found_later() {
+    const ALMOST_FULL: usize = 10;
+    let pool = Pool::new(100);
+    pool.add_almost_full(0..ALMOST_FULL);
+    // An area of the same band, but larger than the room in each block.
+    let small = pool.small(3);
+    let room = || pool.blocks.may_have_room(small).expect("not remembered");
+    search_in_vain(&pool, small, room());
+    let start = pool.start_of(0);
+    for addr in [start, start + 2 * PAGE_SIZE] {
+        pool.blocks.release(&pool.cpus, pool.unlink(addr));
+    }
+    search_in_vain(&pool, small, room());
+    let found = pool
+        .blocks
+        .take_anyones(&pool.cpus, small, &Attributes::NONE, Some(room()));
+    assert!(found.is_some());
+    // Without new room, the end of the search is remembered.
+    search_in_vain(&pool, small, room());
+    assert!(pool.blocks.may_have_room(small).is_none());
+    pool.empty_all(0..ALMOST_FULL);
+}
+
+/// CPUs take idle blocks of their NUMA node, and those of another only for lack of room for a new one.
+#[test]
+fn idle_blocks_stay_on_their_node() {
+    const CPUS: usize = 4;
+    mm::set_cpus_per_node(CPUS / 2);
+    cpu::be_on(1, CPUS);
+    let pool = Pool::new(100);
+    pool.add(&pool.cpus, 0, 1);
+    pool.blocks.return_current(&pool.cpus);
+    // Not yet idle: not even for the other CPU of the node.
+    cpu::be_on(0, CPUS);
+    assert!(!pool.refill(1));
+    for _ in 0..=IDLE_EPOCHS {
+        pool.blocks.end_purge(true);
+    }
+    for other in [2, 3] {
+        cpu::be_on(other, CPUS);
+        assert!(!pool.refill(1), "CPU {other} took a block of another node");
+    }
+    cpu::be_on(0, CPUS);
+    assert!(pool.refill(1));
+    pool.blocks.return_current(&pool.cpus);
+    cpu::be_on(3, CPUS);
+    let (small, none) = (pool.small(1), &Attributes::NONE);
+    assert!(!pool.refill(1));
+    let area = pool.blocks.take_anyones(&pool.cpus, small, none, None);
+    assert!(area.is_some());
+    pool.empty_all(0..1);
+}

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What tests of whole spaces share: a home for blocks, a request, and the end of each test.
+
+use crate::{
+    base::range::{
+        Span,
+        PAGE_SIZE, //
+    },
+    policy::space::{
+        Census,
+        Request,
+        Space, //
+    },
+    state::{
+        area::Attributes,
+        block, //
+    },
+    sys::mm::{
+        Gfp,
+        Tlb, //
+    }, //
+};
+
+/// Returns a home with room for `blocks` fine blocks, and for no other aligned range as large as a block.
+pub(super) fn home_of(blocks: usize) -> Span {
+    let start = 31 * block::SIZE + PAGE_SIZE;
+    Span::from_bounds(start, (32 + blocks) * block::SIZE).expect("not empty")
+}
+
+pub(super) fn request(space: &Space<impl Tlb>, size: usize) -> Request {
+    Request {
+        window: space.home(),
+        size,
+        align: 1,
+        attributes: Attributes::NONE,
+        gfp: Gfp::KERNEL,
+        node: -1,
+    }
+}
+
+pub(super) fn free_everything(space: &Space<impl Tlb>) {
+    while let Some((area, pin)) = space.get(0) {
+        let span = space
+            .table_entry(area)
+            .expect("a busy area is in the index");
+        drop(pin);
+        space.retire(space.unlink(span.first()).expect("busy"));
+    }
+    space.purge(None, true);
+    assert_eq!(space.validate().ok(), Some(Census::default()));
+}
