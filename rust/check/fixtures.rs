@@ -1,12 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a test gives a space: a TLB that records what is flushed.
+//! What a test gives a space: a TLB that records what is flushed, and a request.
 
 use crate::{
-    base::range::Span,
+    base::range::{
+        Span,
+        PAGE_SIZE, //
+    },
+    policy::space::Request,
+    state::area::Attributes,
     sys::{
         lock::Locked,
-        mm::Tlb, //
+        mm::{
+            Gfp,
+            Tlb, //
+        }, //
     }, //
 };
 use kernel::{
@@ -105,4 +113,18 @@ impl Tlb for FlushLog {
     fn release_shadow(&self, _: Span) {}
 
     fn flush_shadow(&self, _: Span) {}
+}
+
+impl Request {
+    /// Returns a request for one page anywhere in `window`, which may sleep.
+    pub(crate) fn any_page(window: Span) -> Self {
+        Self {
+            window,
+            size: PAGE_SIZE,
+            align: 1,
+            attributes: Attributes::NONE,
+            gfp: Gfp::KERNEL,
+            node: -1,
+        }
+    }
 }

@@ -24,10 +24,7 @@ use crate::{
         Request,
         Space, //
     },
-    state::{
-        area::Attributes,
-        block::COARSE_PAGES, //
-    },
+    state::block::COARSE_PAGES,
     sys::mm::Gfp, //
 };
 
@@ -163,12 +160,9 @@ impl Trace<'_> {
             _ => 1,
         };
         let result = self.space.alloc(&Request {
-            window,
             size,
             align,
-            attributes: Attributes::NONE,
-            gfp: Gfp::KERNEL,
-            node: -1,
+            ..Request::any_page(window)
         });
         let expected = self.model.lowest_fit(window, size, align);
         let Ok(area) = result else {

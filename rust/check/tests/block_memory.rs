@@ -23,14 +23,11 @@ use crate::{
         Request,
         Space, //
     },
-    state::{
-        area::Attributes,
-        block::{
-            COARSE_PAGES,
-            COARSE_SIZE,
-            MAX_UNITS,
-            SIZE, //
-        }, //
+    state::block::{
+        COARSE_PAGES,
+        COARSE_SIZE,
+        MAX_UNITS,
+        SIZE, //
     },
     sys::mm::{
         self,
@@ -178,12 +175,8 @@ mod tests {
             let objects = mm::live_objects();
             let space = Space::with_blocks(window, FlushLog::new()?, Some(2 * COARSE_PAGES))?;
             let req = Request {
-                window,
                 size: pages * PAGE_SIZE,
-                align: 1,
-                attributes: Attributes::NONE,
-                gfp: Gfp::KERNEL,
-                node: -1,
+                ..Request::any_page(window)
             };
             let starts = fill(&space, &req, 5)?;
             mm::fail_nth(nth);

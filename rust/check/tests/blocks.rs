@@ -14,15 +14,12 @@ use crate::{
         Request,
         Space, //
     },
-    state::{
-        area::Attributes,
-        block::{
-            COARSE_PAGES,
-            COARSE_SIZE,
-            MAX_UNITS,
-            SIZE,
-            TABLE_PAGES, //
-        }, //
+    state::block::{
+        COARSE_PAGES,
+        COARSE_SIZE,
+        MAX_UNITS,
+        SIZE,
+        TABLE_PAGES, //
     },
     sys::mm::{
         self,
@@ -45,12 +42,8 @@ pub(super) fn make_blocks(blocks: usize, limit: usize) -> Result<(Space<FlushLog
     let window = Span::from_bounds(START, FIRST + blocks * SIZE).ok_or(EINVAL)?;
     let space = Space::with_blocks(window, FlushLog::new()?, Some(limit))?;
     let request = Request {
-        window,
         size: 2 * PAGE_SIZE,
-        align: 1,
-        attributes: Attributes::NONE,
-        gfp: Gfp::KERNEL,
-        node: -1,
+        ..Request::any_page(window)
     };
     Ok((space, request))
 }

@@ -19,14 +19,8 @@ use crate::{
         Request,
         Space, //
     },
-    state::area::{
-        AreaPtr,
-        Attributes, //
-    },
-    sys::mm::{
-        self,
-        Gfp, //
-    }, //
+    state::area::AreaPtr,
+    sys::mm, //
 };
 use kernel::prelude::*;
 
@@ -35,15 +29,7 @@ fn make(start: usize, pages: usize) -> Result<(Space<FlushLog>, Request)> {
     mm::stay_on_this_cpu()?;
     let window = Span::with_size(start, pages * PAGE_SIZE).ok_or(EINVAL)?;
     let space = Space::new(window, FlushLog::new()?)?;
-    let request = Request {
-        window,
-        size: PAGE_SIZE,
-        align: 1,
-        attributes: Attributes::NONE,
-        gfp: Gfp::KERNEL,
-        node: -1,
-    };
-    Ok((space, request))
+    Ok((space, Request::any_page(window)))
 }
 
 /// Frees the areas that start at `starts`, and purges. Returns the number of areas freed.

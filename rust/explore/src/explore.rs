@@ -15,14 +15,8 @@ use crate::{
         Request,
         Space, //
     },
-    state::{
-        area::Attributes,
-        block, //
-    },
-    sys::mm::{
-        Gfp,
-        Tlb, //
-    }, //
+    state::block,
+    sys::mm::Tlb, //
 };
 use shuttle::{
     rand::Rng,
@@ -102,12 +96,8 @@ impl Shared {
 
     fn alloc(&self, pages: usize) -> Option<Span> {
         let request = Request {
-            window: self.space.home(),
             size: pages * PAGE_SIZE,
-            align: 1,
-            attributes: Attributes::NONE,
-            gfp: Gfp::KERNEL,
-            node: -1,
+            ..Request::any_page(self.space.home())
         };
         let area = self.space.alloc(&request).ok()?;
         let start = self

@@ -10,17 +10,15 @@ use crate::{
     },
     check::model::Random,
     cpu,
+    kasan::ShadowLog,
     policy::space::{
         Census,
-        Request,
         Space, //
     },
     runs::FreeRuns,
+    spaces::request,
     state::{
-        area::{
-            AreaPtr,
-            Attributes, //
-        },
+        area::AreaPtr,
         block::{
             self,
             Small,
@@ -29,28 +27,9 @@ use crate::{
     },
     sys::{
         maple,
-        mm::{
-            self,
-            Gfp,
-            Tlb, //
-        }, //
+        mm, //
     }, //
 };
-
-/// A TLB without KASAN shadow.
-struct NoShadow;
-
-impl Tlb for NoShadow {
-    fn flush(&self, _: Span, _: usize) {}
-
-    fn has_shadow(&self) -> bool {
-        false
-    }
-
-    fn release_shadow(&self, _: Span) {}
-
-    fn flush_shadow(&self, _: Span) {}
-}
 
 const GIB: usize = 1 << 30;
 const MIB: usize = 1 << 20;
@@ -67,7 +46,7 @@ struct Live {
 
 /// A space, and a lowest-fit model that gets the same requests.
 struct Pair {
-    space: Space<NoShadow>,
+    space: Space<ShadowLog>,
     cpus: usize,
     random: Random,
     runs: FreeRuns,
@@ -91,7 +70,7 @@ impl Pair {
     fn new(home: Span, cpus: usize, seed: u64) -> Self {
         cpu::be_on(0, cpus);
         Self {
-            space: Space::new(home, NoShadow).expect("memory"),
+            space: Space::new(home, ShadowLog::new(false)).expect("memory"),
             cpus,
             random: Random::new(seed),
             runs: FreeRuns::new(home),
@@ -104,17 +83,6 @@ impl Pair {
             small: 0,
             small_freed: 0,
             in_blocks: 0,
-        }
-    }
-
-    fn request(&self, size: usize) -> Request {
-        Request {
-            window: self.space.home(),
-            size,
-            align: 1,
-            attributes: Attributes::NONE,
-            gfp: Gfp::KERNEL,
-            node: -1,
         }
     }
 
@@ -145,10 +113,10 @@ impl Pair {
         self.small += usize::from(self.is_small(size));
         let mut area = None;
         if self.full.is_none() {
-            area = self.space.alloc(&self.request(size)).ok();
+            area = self.space.alloc(&request(&self.space, size)).ok();
             if area.is_none() {
                 self.purge(true);
-                area = self.space.alloc(&self.request(size)).ok();
+                area = self.space.alloc(&request(&self.space, size)).ok();
             }
             if area.is_none() {
                 self.full = Some(self.bytes);

@@ -16,14 +16,11 @@ use crate::{
         Request,
         Space, //
     },
-    state::{
-        area::Attributes,
-        block::{
-            self,
-            COARSE_PAGES,
-            COARSE_SIZE,
-            MAX_UNITS, //
-        }, //
+    state::block::{
+        self,
+        COARSE_PAGES,
+        COARSE_SIZE,
+        MAX_UNITS, //
     },
     sys::mm::{
         self,
@@ -107,12 +104,9 @@ fn run_without_memory(operation: Operation, pages: usize, gfp: Gfp, fails: Fails
     let log = FlushLog::new().expect("memory");
     let space = Space::with_blocks(home, log, Some(2 * COARSE_PAGES)).expect("memory");
     let request = Request {
-        window: space.home(),
         size: pages * PAGE_SIZE,
-        align: 1,
-        attributes: Attributes::NONE,
         gfp,
-        node: -1,
+        ..Request::any_page(home)
     };
     let mut areas = Vec::new();
     if !matches!(operation, Operation::Alloc | Operation::Congruent) {

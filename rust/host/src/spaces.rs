@@ -12,14 +12,8 @@ use crate::{
         Request,
         Space, //
     },
-    state::{
-        area::Attributes,
-        block, //
-    },
-    sys::mm::{
-        Gfp,
-        Tlb, //
-    }, //
+    state::block,
+    sys::mm::Tlb, //
 };
 
 /// Returns a home with room for `blocks` fine blocks, and for no other aligned range as large as a block.
@@ -30,12 +24,8 @@ pub(super) fn home_of(blocks: usize) -> Span {
 
 pub(super) fn request(space: &Space<impl Tlb>, size: usize) -> Request {
     Request {
-        window: space.home(),
         size,
-        align: 1,
-        attributes: Attributes::NONE,
-        gfp: Gfp::KERNEL,
-        node: -1,
+        ..Request::any_page(space.home())
     }
 }
 

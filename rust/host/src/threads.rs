@@ -17,16 +17,10 @@ use crate::{
         Space, //
     },
     state::{
-        area::{
-            AreaPtr,
-            Attributes, //
-        },
+        area::AreaPtr,
         block, //
     },
-    sys::mm::{
-        self,
-        Gfp, //
-    }, //
+    sys::mm, //
 };
 use std::sync::{
     atomic::{
@@ -65,12 +59,9 @@ impl Load {
 
     fn request(&self, size: usize, align: usize) -> Request {
         Request {
-            window: self.space.home(),
             size,
             align,
-            attributes: Attributes::NONE,
-            gfp: Gfp::KERNEL,
-            node: -1,
+            ..Request::any_page(self.space.home())
         }
     }
 
