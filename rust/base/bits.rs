@@ -77,7 +77,7 @@ const ALIGNED: [usize; 6] = [
 /// Returns the first bit of the lowest run of `len` set bits in `word` that starts at a multiple of
 /// `1 << align`. Neither `len` nor `1 << align` exceeds a word.
 #[inline(always)]
-fn run_in_word(word: usize, len: usize, align: u32) -> Option<usize> {
+pub(super) fn run_in_word(word: usize, len: usize, align: u32) -> Option<usize> {
     // After this loop a bit is set if it and the `len - 1` bits above it were set.
     let mut starts = word;
     let mut have = 1;
@@ -446,111 +446,5 @@ impl Map {
                 word.fetch_add(bits, Release);
             }
         }
-    }
-}
-
-#[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
-#[kernel::prelude::kunit_tests(vmap_rust_bits)]
-mod tests {
-    use super::*;
-
-    /// Finds the lowest run bit by bit, to compare `claim()` with.
-    fn expected(words: &Words, len: usize, align: u32) -> Option<usize> {
-        let set = |bit: usize| words.get(bit / BITS).copied().unwrap_or(0) >> (bit % BITS) & 1 == 1;
-        (0..=UNITS - len)
-            .step_by(1 << align)
-            .find(|&first| (first..first + len).all(set))
-    }
-
-    #[test]
-    fn claims_near_a_bit_are_free_and_aligned_and_find_every_run() {
-        for (len, align) in [(1, 0), (2, 0), (3, 1), (8, 3), (31, 0), (BITS, 5)] {
-            let map = Map::new(true);
-            let mut random = crate::check::model::Random::new(7);
-            let mut places = [0_usize; 2];
-            let mut claimed = 0;
-            while let Some(first) = map.claim_near(len, align, random.below(UNITS)) {
-                assert!(first % (1 << align) == 0 && first % BITS + len <= BITS);
-                if let Some(place) = places.get_mut(usize::from(first >= UNITS / 2)) {
-                    *place += 1;
-                }
-                claimed += len;
-            }
-            assert_eq!(weight(&map.words()), UNITS - claimed);
-            assert!(map
-                .words()
-                .iter()
-                .all(|&word| run_in_word(word, len, align).is_none()));
-            assert!(places.iter().all(|&place| place > 0));
-        }
-        assert_eq!(Map::new(true).claim_near(1, 0, 100), Some(100));
-        assert_eq!(Map::new(true).claim_near(BITS + 1, 0, 0), None);
-    }
-
-    #[test]
-    fn runs_of_every_size_and_alignment_are_found() {
-        let mut random = crate::check::model::Random::new(1);
-        for round in 0..200 {
-            // Densities from almost all clear to almost all set.
-            let words: Words = core::array::from_fn(|_| {
-                let mut word = usize::MAX;
-                for _ in 0..round % 4 {
-                    // CAST: A 32-bit word keeps the lower half.
-                    word &= random.next() as usize;
-                }
-                if random.below(3) == 0 {
-                    usize::MAX
-                } else {
-                    word
-                }
-            });
-            for len in [1, 2, 3, 5, 8, 31, 32, 33, 63, 64, 65, 100, 128, 512] {
-                for align in 0..=9 {
-                    assert_eq!(find_run(&words, len, align), expected(&words, len, align));
-                    let map = Map::new(false);
-                    map.store(&words);
-                    let first = map.claim(len, align, 2, &Atomic::new(random.below(WORDS)));
-                    // Perhaps not the lowest run, but it finds one if one exists.
-                    assert_eq!(first.is_some(), expected(&words, len, align).is_some());
-                    let Some(first) = first else {
-                        assert_eq!(map.words(), words);
-                        continue;
-                    };
-                    // The run is aligned, and no other bit was claimed.
-                    assert_eq!(first % (1 << align), 0);
-                    assert_eq!(weight(&map.words()) + len, weight(&words));
-                    map.set(first, len);
-                    assert_eq!(map.words(), words);
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn claims_and_frees_leave_neighbouring_bits_alone() {
-        let map = Map::new(true);
-        assert!(map.claim_at(60, 10));
-        assert!(!map.claim_at(50, 11));
-        assert!(!map.claim_at(69, 100));
-        assert_eq!(weight(&map.words()), UNITS - 10);
-        assert!(map.claim_at(0, 60));
-        assert!(map.claim_at(70, UNITS - 70));
-        assert_eq!(weight(&map.words()), 0);
-        map.set(60, 10);
-        assert_eq!(runs(&map.words()).next(), Some((60, 10)));
-        assert_eq!(map.words(), run_at(60, 10));
-        assert_eq!(last_set(&map.words()), Some(69));
-        assert_eq!(last_set(&[0; WORDS]), None);
-        assert_eq!(set_bits(&map.words()).count(), 10);
-        assert_eq!(and(&map.words(), &run_at(65, 100)), run_at(65, 5));
-        assert_eq!(or(&run_at(60, 5), &run_at(62, 8)), map.words());
-        assert_eq!(next_set(&map.words(), 65), Some(65));
-        assert_eq!(next_set(&map.words(), 70), None);
-        let taken = map.take();
-        assert_eq!(weight(&taken), 10);
-        assert_eq!(weight(&map.words()), 0);
-        map.set_words(&taken);
-        assert_eq!(map.words(), taken);
-        assert!(has(&taken, 60) && !has(&taken, 59) && !has(&taken, UNITS));
     }
 }

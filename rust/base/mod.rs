@@ -3,6 +3,8 @@
 //! Values and searches that know nothing of the kernel: addresses, gaps, bitmaps, counters.
 
 pub(crate) mod bits;
+#[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+mod bits_tests;
 pub(crate) mod fit;
 pub(crate) mod range;
 pub(crate) mod stats;
