@@ -70,7 +70,7 @@
 //! | | `trace`, `trace_steps`, `model`: random traces, and the model to compare answers with | no |
 //! | `policy` | `space`: decides what serves a request (block, cache or tree), and what becomes of a freed range | no |
 //! | | `blocks`: all blocks: which CPU has which, which have room, what a purge does with them | no |
-//! | | `lazy`, `cache`: lazy areas and cached ranges that have an entry of their own | no |
+//! | | `lazy`, `cache`, `cache_part`: lazy areas and cached ranges that have an entry of their own | no |
 //! | | `percpu`: state of each CPU | no |
 //! | `state` | `area`: the area object, and its states as types | yes |
 //! | | `objects`, `block`: area objects of a block, one block | yes, no |

@@ -5,6 +5,9 @@
 
 pub(crate) mod blocks;
 pub(crate) mod cache;
+mod cache_part;
+#[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+mod cache_tests;
 pub(crate) mod lazy;
 pub(crate) mod percpu;
 pub(crate) mod space;
