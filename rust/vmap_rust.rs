@@ -72,7 +72,7 @@
 //! | | `blocks`: all blocks: which CPU has which, which have room, what a purge does with them | no |
 //! | | `lazy`, `cache`, `cache_part`: lazy areas and cached ranges that have an entry of their own | no |
 //! | | `percpu`: state of each CPU | no |
-//! | `state` | `area`: the area object, and its states as types | yes |
+//! | `state` | `area`, `view`, `list`: the area object and its states as types, what others see of it, lists | yes |
 //! | | `objects`, `block`: area objects of a block, one block | yes, no |
 //! | | `table`, `dir`, `pins`: the index, the block at an address, pins | yes |
 //! | | `flush`: what a purge flushes, and the proof that it was flushed | no |

@@ -16,274 +16,55 @@
 //!
 //! A busy area has no token: the index or the block has it, and C code uses it. The object itself stores
 //! the state, in `vmap_area::flags`, so that a change of state does not change the index. A [`Lazy`] area
-//! becomes [`Flushed`] only with a [`Flush`] as proof, and only a [`Flushed`] or [`Cached`] area can be
+//! becomes [`Flushed`] only with a [`Flush`](crate::state::flush::Flush) as proof, and only a [`Flushed`] or [`Cached`] area can be
 //! reused or erased: a range cannot be reused before the TLB flush.
 //!
 //! The objects of small areas are part of a block ([`crate::state::objects`]), whose bitmaps record which units
 //! are lazy and which are free. [`Area::vacate`] ends the use of such an object.
 //!
-//! # Reading without a lock
-//!
-//! The memory of an object remains an area object until an RCU grace period has passed, so a reader may
-//! read the object that it has found. [`AreaPtr::look`] detects a change of user: the flags hold a
-//! generation that each new user increments. The owner of the token writes the bounds before it marks the
-//! area busy. It marks the area not busy before it changes the bounds.
+//! [`crate::state::view`] is what code without a token sees of an area, and [`crate::state::list`] links tokens
+//! to lists.
 //!
 //! C header: [`include/linux/vmalloc.h`](srctree/include/linux/vmalloc.h)
 
 use crate::{
     base::range::Span,
-    state::flush::Flush,
+    state::view::{
+        code_of,
+        Fields,
+        BUSY_CODE,
+        C_MASK,
+        GENERATION,
+        IN_BLOCK,
+        LEAKED_CODE,
+        STATE_MASK,
+        STATE_SHIFT,
+        VACANT_CODE, //
+    },
     sys::mm, //
 };
 use core::{
     marker::PhantomData,
-    mem::ManuallyDrop,
-    ptr::NonNull, //
+    mem::ManuallyDrop, //
 };
 use kernel::{
     bindings,
-    sync::{
-        atomic::{
-            Acquire,
-            Atomic,
-            Full,
-            Relaxed,
-            Release, //
-        },
-        barrier, //
+    sync::atomic::{
+        Acquire,
+        Full,
+        Relaxed,
+        Release, //
     }, //
 };
 
-/// The address of an area object, without the right to access it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct AreaPtr(NonNull<bindings::vmap_area>);
-
-// SAFETY: It is only an address; tokens and locks guard the object.
-unsafe impl Send for AreaPtr {}
-
-/// The bounds and flags of an area that a reader has seen busy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Seen {
-    span: Span,
-    /// State and generation: equal flags mean the same user.
-    flags: usize,
-}
-
-impl Seen {
-    /// Returns the addresses of the area.
-    pub(crate) fn span(self) -> Span {
-        self.span
-    }
-
-    /// Returns whether `addr` is in the area.
-    pub(crate) fn contains(self, addr: usize) -> bool {
-        self.span.contains(addr)
-    }
-}
-
-/// The fields of an area object that readers may read while the owner writes them.
-struct Fields<'a> {
-    start: &'a Atomic<usize>,
-    end: &'a Atomic<usize>,
-    flags: &'a Atomic<usize>,
-}
-
-impl AreaPtr {
-    /// Wraps a pointer; [`None`] if it is null.
-    pub(crate) fn new(ptr: *mut bindings::vmap_area) -> Option<Self> {
-        NonNull::new(ptr).map(Self)
-    }
-
-    /// Returns the pointer for C.
-    pub(crate) fn as_raw(self) -> *mut bindings::vmap_area {
-        self.0.as_ptr()
-    }
-
-    /// Fetches the cache line of the object for a write that follows soon. Otherwise the line would be fetched
-    /// once for a read, and once more for the write.
-    #[inline(always)]
-    pub(crate) fn prefetch_for_write(self) {
-        crate::sys::mm::prefetch_for_write(self.as_raw());
-    }
-
-    /// Returns the shared fields.
-    ///
-    /// # Safety
-    ///
-    /// The memory is an area object as long as the references are used; its user may change.
-    unsafe fn fields<'a>(self) -> Fields<'a> {
-        let area = self.as_raw();
-        // SAFETY: By the safety requirements. Rust accesses these fields only here. C reads them only
-        // of an area that it owns or has pinned, and nobody writes them then.
-        unsafe {
-            Fields {
-                start: Atomic::from_ptr(&raw mut (*area).va_start),
-                end: Atomic::from_ptr(&raw mut (*area).va_end),
-                flags: Atomic::from_ptr(&raw mut (*area).flags),
-            }
-        }
-    }
-
-    /// Returns the bounds and flags of the area if it is busy.
-    ///
-    /// # Safety
-    ///
-    /// The memory is an area object during the call: the caller has held an RCU read lock since before
-    /// it found the object in an index, or the object cannot leave the index.
-    pub(crate) unsafe fn look(self) -> Option<Seen> {
-        // SAFETY: By the safety requirements.
-        let fields = unsafe { self.fields() };
-        // Acquire: pairs with the release in `busy()`. The bounds are those of this user or newer.
-        let flags = fields.flags.load(Acquire);
-        if code_of(flags) != BUSY_CODE {
-            return None;
-        }
-        let span = Span::from_bounds(fields.start.load(Relaxed), fields.end.load(Relaxed))?;
-        // If the bounds are newer, the flags read next are newer, too: `leave()` changed the flags, with
-        // a full barrier, before the next user wrote the bounds.
-        barrier::smp_mb(barrier::Read);
-        (fields.flags.load(Relaxed) == flags).then_some(Seen { span, flags })
-    }
-
-    /// Unlinks a busy area if its user is still the one in `seen`. Returns [`None`] if not.
-    ///
-    /// # Safety
-    ///
-    /// As [`AreaPtr::look`].
-    pub(crate) unsafe fn leave(self, seen: Seen) -> Option<Area<Leaving>> {
-        // SAFETY: By the safety requirements.
-        let fields = unsafe { self.fields() };
-        let left = (seen.flags & !STATE_MASK) | (Leaving::CODE << STATE_SHIFT);
-        // Full: pairs with the read barrier in `look()` and with the readers of `pins`.
-        fields.flags.cmpxchg(seen.flags, left, Full).ok()?;
-        // INVARIANT: A busy area has no token, and only this exchange from busy creates one.
-        Some(Area::from_ptr(self))
-    }
-
-    /// Returns the state of the area at some time during the call.
-    ///
-    /// # Safety
-    ///
-    /// As [`AreaPtr::look`].
-    pub(crate) unsafe fn what(self) -> Use {
-        // SAFETY: By the safety requirements.
-        let flags = unsafe { self.fields() }.flags.load(Relaxed);
-        // Relaxed: the state may change at once.
-        match code_of(flags) {
-            BUSY_CODE => Use::Busy,
-            Cached::CODE => Use::Cached,
-            _ => Use::Unlinked,
-        }
-    }
-
-    /// Returns the flags of the area at some time during the call.
-    ///
-    /// # Safety
-    ///
-    /// As [`AreaPtr::look`].
-    pub(crate) unsafe fn flags(self) -> usize {
-        // SAFETY: By the safety requirements.
-        // Relaxed: orders nothing; the caller has its own ordering.
-        unsafe { self.fields() }.flags.load(Relaxed)
-    }
-
-    /// Returns whether nobody uses this object of a block.
-    ///
-    /// # Safety
-    ///
-    /// As [`AreaPtr::look`].
-    pub(crate) unsafe fn is_vacant(self) -> bool {
-        // SAFETY: By the safety requirements.
-        // Relaxed: the caller has claimed all units of the block, which orders this read.
-        code_of(unsafe { self.fields() }.flags.load(Relaxed)) == VACANT_CODE
-    }
-
-    /// Returns the bounds of an object of a block that is not busy, and whether its area is unlinked. If it
-    /// is not, nobody uses the object, and the bounds are those of its last user.
-    ///
-    /// # Safety
-    ///
-    /// As [`AreaPtr::look`].
-    pub(crate) unsafe fn not_busy(self) -> Option<(Span, bool)> {
-        // SAFETY: By the safety requirements.
-        let (code, bounds) = unsafe { (code_of(self.flags()), self.bounds()?) };
-        match code {
-            BUSY_CODE => None,
-            Unlinked::CODE | LEAKED_CODE => Some((bounds, true)),
-            _ => Some((bounds, false)),
-        }
-    }
-
-    /// Returns the bounds of the area in any state. The two bounds may be those of two users.
-    ///
-    /// # Safety
-    ///
-    /// As [`AreaPtr::look`].
-    pub(crate) unsafe fn bounds(self) -> Option<Span> {
-        // SAFETY: By the safety requirements.
-        let fields = unsafe { self.fields() };
-        // Relaxed: the bounds need not belong together.
-        Span::from_bounds(fields.start.load(Relaxed), fields.end.load(Relaxed))
-    }
-}
-
-/// The use of an area that is in an index.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Use {
-    /// In use: lookups find it.
-    Busy,
-    /// Out of use and still reserved: from unlink to flush.
-    Unlinked,
-    /// Free for a request of exactly its size.
-    Cached,
-}
-
-/// The fields of an area that C sets in its request.
-///
-/// # Invariants
-///
-/// `vm` is null, or valid and not used by others until the area is busy.
-pub(crate) struct Attributes {
-    flags: usize,
-    vm: *mut bindings::vm_struct,
-}
-
-impl Attributes {
-    /// No flags, no `vm_struct`.
-    pub(crate) const NONE: Self = Self {
-        flags: 0,
-        vm: core::ptr::null_mut(),
-    };
-
-    /// Wraps the attributes of a request.
-    ///
-    /// # Safety
-    ///
-    /// `vm` is null, or valid and not used by others until the area is busy. Only one area gets the
-    /// attributes.
-    pub(crate) unsafe fn new(flags: usize, vm: *mut bindings::vm_struct) -> Self {
-        // INVARIANT: By the safety requirements.
-        Self {
-            flags: flags & C_MASK,
-            vm,
-        }
-    }
-}
-
-/// `vmap_area::flags`: the low bits belong to C.
-const C_MASK: usize = (1 << STATE_SHIFT) - 1;
-/// `vmap_area::flags`: the state is above the bits of C.
-const STATE_SHIFT: u32 = 16;
-const STATE_MASK: usize = 0x7 << STATE_SHIFT;
-/// `vmap_area::flags`: the object is part of a block, not of the slab cache of area objects.
-const IN_BLOCK: usize = 1 << 19;
-/// `vmap_area::flags`: the bits from this one on count the users of the object. The count wraps around.
-const GENERATION: usize = 1 << 20;
-
-const fn code_of(flags: usize) -> usize {
-    (flags & STATE_MASK) >> STATE_SHIFT
-}
+pub(crate) use crate::state::{
+    list::AreaList,
+    view::{
+        AreaPtr,
+        Seen,
+        Use, //
+    }, //
+};
 
 /// The state of an area.
 pub(crate) trait State {
@@ -321,17 +102,42 @@ states! {
     Cached = 6, reserved: true;
 }
 
-/// [`State::CODE`] of an unused object of a block. Zeroed memory has this code.
-const VACANT_CODE: usize = 0;
-/// [`State::CODE`] of a busy area.
-const BUSY_CODE: usize = 1;
-/// [`State::CODE`] of an area whose token was dropped.
-const LEAKED_CODE: usize = 7;
-
 /// States of areas that can be prepared for a new user.
 pub(crate) trait Idle: State {}
 impl Idle for New {}
 impl Idle for Cached {}
+
+/// The fields of an area that C sets in its request.
+///
+/// # Invariants
+///
+/// `vm` is null, or valid and not used by others until the area is busy.
+pub(crate) struct Attributes {
+    flags: usize,
+    vm: *mut bindings::vm_struct,
+}
+
+impl Attributes {
+    /// No flags, no `vm_struct`.
+    pub(crate) const NONE: Self = Self {
+        flags: 0,
+        vm: core::ptr::null_mut(),
+    };
+
+    /// Wraps the attributes of a request.
+    ///
+    /// # Safety
+    ///
+    /// `vm` is null, or valid and not used by others until the area is busy. Only one area gets the
+    /// attributes.
+    pub(crate) unsafe fn new(flags: usize, vm: *mut bindings::vm_struct) -> Self {
+        // INVARIANT: By the safety requirements.
+        Self {
+            flags: flags & C_MASK,
+            vm,
+        }
+    }
+}
 
 /// An area in state `S`.
 ///
@@ -357,6 +163,16 @@ impl<S: State> Area<S> {
             ptr,
             _state: PhantomData,
         }
+    }
+
+    /// Takes back the token of the area at `ptr`.
+    ///
+    /// # Safety
+    ///
+    /// It was given up by [`Area::into_ptr`] in state `S`, and only this caller takes it back.
+    pub(super) unsafe fn take_back(ptr: AreaPtr) -> Self {
+        // INVARIANT: By the safety requirements, nobody else has the token, and the state is still `S`.
+        Self::from_ptr(ptr)
     }
 
     fn fields(&self) -> Fields<'_> {
@@ -408,7 +224,7 @@ impl<S: State> Area<S> {
     }
 
     /// Sets `vmap_area::vm`, which links lists of areas that have no `vm_struct`.
-    fn set_vm(&self, vm: *mut bindings::vm_struct) {
+    pub(super) fn set_vm(&self, vm: *mut bindings::vm_struct) {
         // SAFETY: By the type invariants, only the owner of the token changes the object, and nobody
         // reads this field of an area that is neither busy nor pinned.
         unsafe { (*self.ptr.as_raw()).__bindgen_anon_1.vm = vm };
@@ -520,6 +336,23 @@ impl Area<Ready> {
     }
 }
 
+impl AreaPtr {
+    /// Unlinks a busy area if its user is still the one in `seen`. Returns [`None`] if not.
+    ///
+    /// # Safety
+    ///
+    /// As [`AreaPtr::look`].
+    pub(crate) unsafe fn leave(self, seen: Seen) -> Option<Area<Leaving>> {
+        // SAFETY: By the safety requirements.
+        let fields = unsafe { self.fields() };
+        let left = (seen.flags & !STATE_MASK) | (Leaving::CODE << STATE_SHIFT);
+        // Full: pairs with the read barrier in `look()` and with the readers of `pins`.
+        fields.flags.cmpxchg(seen.flags, left, Full).ok()?;
+        // INVARIANT: A busy area has no token, and only this exchange from busy creates one.
+        Some(Area::from_ptr(self))
+    }
+}
+
 impl Area<Leaving> {
     /// Ends the wait for readers: no reader has the area pinned any more.
     ///
@@ -594,124 +427,5 @@ impl<S: State> Area<S> {
     pub(crate) unsafe fn erased(self) -> Area<New> {
         // INVARIANT: By the safety requirements, no range is reserved.
         self.into_state()
-    }
-}
-
-/// A list of areas in state `S`, linked through the area objects.
-///
-/// # Invariants
-///
-/// - `first` and `last` are both [`Some`] or both [`None`]. If [`Some`], `vmap_area::vm` links `len` areas
-///   from `first` to `last`, and is null in `last`.
-/// - The list owns the tokens of all its areas.
-pub(crate) struct AreaList<S: State> {
-    first: Option<AreaPtr>,
-    last: Option<AreaPtr>,
-    len: usize,
-    _state: PhantomData<Area<S>>,
-}
-
-impl<S: State> AreaList<S> {
-    /// Creates an empty list.
-    pub(crate) const fn new() -> Self {
-        // INVARIANT: Both ends are `None`.
-        Self {
-            first: None,
-            last: None,
-            len: 0,
-            _state: PhantomData,
-        }
-    }
-
-    /// Returns the number of areas.
-    pub(crate) fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Returns whether the list is empty.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.first.is_none()
-    }
-
-    /// Appends the `len` areas that are linked from `first` to `last`.
-    fn link(&mut self, first: AreaPtr, last: AreaPtr, len: usize) {
-        match self.last {
-            // SAFETY: By the type invariants, the list owns the area.
-            Some(end) => unsafe { (*end.as_raw()).__bindgen_anon_1.vm = first.as_raw().cast() },
-            None => self.first = Some(first),
-        }
-        // INVARIANT: The previous last area links to `first`.
-        self.last = Some(last);
-        self.len = self.len.wrapping_add(len);
-    }
-
-    /// Appends an area.
-    pub(crate) fn push(&mut self, area: Area<S>) {
-        area.set_vm(core::ptr::null_mut());
-        let ptr = area.into_ptr();
-        self.link(ptr, ptr, 1);
-    }
-
-    /// Inserts an area before the others. Leaves their objects alone, which other CPUs may have written last.
-    pub(crate) fn push_first(&mut self, area: Area<S>) {
-        let next = self.first.map(|next| next.as_raw().cast());
-        area.set_vm(next.unwrap_or(core::ptr::null_mut()));
-        let ptr = area.into_ptr();
-        // INVARIANT: The area links to the former first one, or is the only one.
-        self.first = Some(ptr);
-        self.last.get_or_insert(ptr);
-        self.len = self.len.wrapping_add(1);
-    }
-
-    /// Fetches the object of the first area for writing: [`AreaList::pop`] reads it, and its caller changes it.
-    pub(crate) fn prefetch(&self) {
-        if let Some(first) = self.first {
-            first.prefetch_for_write();
-        }
-    }
-
-    /// Removes the first area.
-    pub(crate) fn pop(&mut self) -> Option<Area<S>> {
-        let ptr = self.first?;
-        // SAFETY: By the type invariants, the list owns the area.
-        let next = unsafe { (*ptr.as_raw()).__bindgen_anon_1.vm };
-        // INVARIANT: The next area becomes the first; without one, the list is empty.
-        self.first = AreaPtr::new(next.cast());
-        if self.first.is_none() {
-            self.last = None;
-        }
-        self.len = self.len.wrapping_sub(1);
-        // INVARIANT: The list gives up the token.
-        Some(Area::from_ptr(ptr))
-    }
-
-    /// Moves all areas to a new list.
-    pub(crate) fn take(&mut self) -> Self {
-        core::mem::replace(self, Self::new())
-    }
-}
-
-impl AreaList<Lazy> {
-    /// Turns the areas into flushed ones, with `_flush` as proof: the only way from [`Lazy`] to
-    /// [`Flushed`].
-    pub(crate) fn flushed(mut self, _flush: &Flush) -> AreaList<Flushed> {
-        // INVARIANT: The links are unchanged. The objects keep the code of `Lazy` until their next
-        // change of state; others only read from it that the areas are not busy.
-        let flushed = AreaList {
-            first: self.first.take(),
-            last: self.last.take(),
-            len: self.len,
-            _state: PhantomData,
-        };
-        self.len = 0;
-        flushed
-    }
-}
-
-impl<S: State> Drop for AreaList<S> {
-    fn drop(&mut self) {
-        while let Some(area) = self.pop() {
-            drop(area);
-        }
     }
 }

@@ -9,6 +9,8 @@ pub(crate) mod block;
 pub(crate) mod dir;
 #[forbid(unsafe_code)]
 pub(crate) mod flush;
+pub(crate) mod list;
 pub(crate) mod objects;
 pub(crate) mod pins;
 pub(crate) mod table;
+pub(crate) mod view;

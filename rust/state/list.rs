@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Lists of areas in one state, which need no memory: they are linked through `vmap_area::vm` of the area
+//! objects.
+
+use crate::state::{
+    area::{
+        Area,
+        Flushed,
+        Lazy,
+        State, //
+    },
+    flush::Flush,
+    view::AreaPtr, //
+};
+use core::marker::PhantomData;
+
+/// A list of areas in state `S`, linked through the area objects.
+///
+/// # Invariants
+///
+/// - `first` and `last` are both [`Some`] or both [`None`]. If [`Some`], `vmap_area::vm` links `len` areas
+///   from `first` to `last`, and is null in `last`.
+/// - The list owns the tokens of all its areas.
+pub(crate) struct AreaList<S: State> {
+    first: Option<AreaPtr>,
+    last: Option<AreaPtr>,
+    len: usize,
+    _state: PhantomData<Area<S>>,
+}
+
+impl<S: State> AreaList<S> {
+    /// Creates an empty list.
+    pub(crate) const fn new() -> Self {
+        // INVARIANT: Both ends are `None`.
+        Self {
+            first: None,
+            last: None,
+            len: 0,
+            _state: PhantomData,
+        }
+    }
+
+    /// Returns the number of areas.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Returns whether the list is empty.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+
+    /// Appends the `len` areas that are linked from `first` to `last`.
+    fn link(&mut self, first: AreaPtr, last: AreaPtr, len: usize) {
+        match self.last {
+            // SAFETY: By the type invariants, the list owns the area.
+            Some(end) => unsafe { (*end.as_raw()).__bindgen_anon_1.vm = first.as_raw().cast() },
+            None => self.first = Some(first),
+        }
+        // INVARIANT: The previous last area links to `first`.
+        self.last = Some(last);
+        self.len = self.len.wrapping_add(len);
+    }
+
+    /// Appends an area.
+    pub(crate) fn push(&mut self, area: Area<S>) {
+        area.set_vm(core::ptr::null_mut());
+        let ptr = area.into_ptr();
+        self.link(ptr, ptr, 1);
+    }
+
+    /// Inserts an area before the others. Leaves their objects alone, which other CPUs may have written last.
+    pub(crate) fn push_first(&mut self, area: Area<S>) {
+        let next = self.first.map(|next| next.as_raw().cast());
+        area.set_vm(next.unwrap_or(core::ptr::null_mut()));
+        let ptr = area.into_ptr();
+        // INVARIANT: The area links to the former first one, or is the only one.
+        self.first = Some(ptr);
+        self.last.get_or_insert(ptr);
+        self.len = self.len.wrapping_add(1);
+    }
+
+    /// Fetches the object of the first area for writing: [`AreaList::pop`] reads it, and its caller changes it.
+    pub(crate) fn prefetch(&self) {
+        if let Some(first) = self.first {
+            first.prefetch_for_write();
+        }
+    }
+
+    /// Removes the first area.
+    pub(crate) fn pop(&mut self) -> Option<Area<S>> {
+        let ptr = self.first?;
+        // SAFETY: By the type invariants, the list owns the area.
+        let next = unsafe { (*ptr.as_raw()).__bindgen_anon_1.vm };
+        // INVARIANT: The next area becomes the first; without one, the list is empty.
+        self.first = AreaPtr::new(next.cast());
+        if self.first.is_none() {
+            self.last = None;
+        }
+        self.len = self.len.wrapping_sub(1);
+        // SAFETY: By the type invariants, the list owned the token, and it gives it up.
+        Some(unsafe { Area::take_back(ptr) })
+    }
+
+    /// Moves all areas to a new list.
+    pub(crate) fn take(&mut self) -> Self {
+        core::mem::replace(self, Self::new())
+    }
+}
+
+impl AreaList<Lazy> {
+    /// Turns the areas into flushed ones, with `_flush` as proof: the only way from [`Lazy`] to
+    /// [`Flushed`].
+    pub(crate) fn flushed(mut self, _flush: &Flush) -> AreaList<Flushed> {
+        // INVARIANT: The links are unchanged. The objects keep the code of `Lazy` until their next
+        // change of state; others only read from it that the areas are not busy.
+        let flushed = AreaList {
+            first: self.first.take(),
+            last: self.last.take(),
+            len: self.len,
+            _state: PhantomData,
+        };
+        self.len = 0;
+        flushed
+    }
+}
+
+impl<S: State> Drop for AreaList<S> {
+    fn drop(&mut self) {
+        while let Some(area) = self.pop() {
+            drop(area);
+        }
+    }
+}

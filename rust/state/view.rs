@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What code without a token sees of an area object: its address, and its bounds and state at some time.
+//!
+//! The memory of an object remains an area object until an RCU grace period has passed, so a reader may
+//! read the object that it has found. [`AreaPtr::look`] detects a change of user: the flags hold a
+//! generation that each new user increments. The owner of the token writes the bounds before it marks the
+//! area busy. It marks the area not busy before it changes the bounds ([`crate::state::area`]).
+
+use crate::{
+    base::range::Span,
+    state::area::{
+        Cached,
+        State,
+        Unlinked, //
+    }, //
+};
+use core::ptr::NonNull;
+use kernel::{
+    bindings,
+    sync::{
+        atomic::{
+            Acquire,
+            Atomic,
+            Relaxed, //
+        },
+        barrier, //
+    }, //
+};
+
+/// The address of an area object, without the right to access it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AreaPtr(NonNull<bindings::vmap_area>);
+
+// SAFETY: It is only an address; tokens and locks guard the object.
+unsafe impl Send for AreaPtr {}
+
+/// The bounds and flags of an area that a reader has seen busy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    span: Span,
+    /// State and generation: equal flags mean the same user.
+    pub(super) flags: usize,
+}
+
+impl Seen {
+    /// Returns the addresses of the area.
+    pub(crate) fn span(self) -> Span {
+        self.span
+    }
+
+    /// Returns whether `addr` is in the area.
+    pub(crate) fn contains(self, addr: usize) -> bool {
+        self.span.contains(addr)
+    }
+}
+
+/// The fields of an area object that readers may read while the owner writes them.
+pub(super) struct Fields<'a> {
+    pub(super) start: &'a Atomic<usize>,
+    pub(super) end: &'a Atomic<usize>,
+    pub(super) flags: &'a Atomic<usize>,
+}
+
+impl AreaPtr {
+    /// Wraps a pointer; [`None`] if it is null.
+    pub(crate) fn new(ptr: *mut bindings::vmap_area) -> Option<Self> {
+        NonNull::new(ptr).map(Self)
+    }
+
+    /// Returns the pointer for C.
+    pub(crate) fn as_raw(self) -> *mut bindings::vmap_area {
+        self.0.as_ptr()
+    }
+
+    /// Fetches the cache line of the object for a write that follows soon. Otherwise the line would be fetched
+    /// once for a read, and once more for the write.
+    #[inline(always)]
+    pub(crate) fn prefetch_for_write(self) {
+        crate::sys::mm::prefetch_for_write(self.as_raw());
+    }
+
+    /// Returns the shared fields.
+    ///
+    /// # Safety
+    ///
+    /// The memory is an area object as long as the references are used; its user may change.
+    pub(super) unsafe fn fields<'a>(self) -> Fields<'a> {
+        let area = self.as_raw();
+        // SAFETY: By the safety requirements. Rust accesses these fields only here. C reads them only
+        // of an area that it owns or has pinned, and nobody writes them then.
+        unsafe {
+            Fields {
+                start: Atomic::from_ptr(&raw mut (*area).va_start),
+                end: Atomic::from_ptr(&raw mut (*area).va_end),
+                flags: Atomic::from_ptr(&raw mut (*area).flags),
+            }
+        }
+    }
+
+    /// Returns the bounds and flags of the area if it is busy.
+    ///
+    /// # Safety
+    ///
+    /// The memory is an area object during the call: the caller has held an RCU read lock since before
+    /// it found the object in an index, or the object cannot leave the index.
+    pub(crate) unsafe fn look(self) -> Option<Seen> {
+        // SAFETY: By the safety requirements.
+        let fields = unsafe { self.fields() };
+        // Acquire: pairs with the release in `busy()`. The bounds are those of this user or newer.
+        let flags = fields.flags.load(Acquire);
+        if code_of(flags) != BUSY_CODE {
+            return None;
+        }
+        let span = Span::from_bounds(fields.start.load(Relaxed), fields.end.load(Relaxed))?;
+        // If the bounds are newer, the flags read next are newer, too: `leave()` changed the flags, with
+        // a full barrier, before the next user wrote the bounds.
+        barrier::smp_mb(barrier::Read);
+        (fields.flags.load(Relaxed) == flags).then_some(Seen { span, flags })
+    }
+
+    /// Returns the state of the area at some time during the call.
+    ///
+    /// # Safety
+    ///
+    /// As [`AreaPtr::look`].
+    pub(crate) unsafe fn what(self) -> Use {
+        // SAFETY: By the safety requirements.
+        let flags = unsafe { self.fields() }.flags.load(Relaxed);
+        // Relaxed: the state may change at once.
+        match code_of(flags) {
+            BUSY_CODE => Use::Busy,
+            Cached::CODE => Use::Cached,
+            _ => Use::Unlinked,
+        }
+    }
+
+    /// Returns the flags of the area at some time during the call.
+    ///
+    /// # Safety
+    ///
+    /// As [`AreaPtr::look`].
+    pub(crate) unsafe fn flags(self) -> usize {
+        // SAFETY: By the safety requirements.
+        // Relaxed: orders nothing; the caller has its own ordering.
+        unsafe { self.fields() }.flags.load(Relaxed)
+    }
+
+    /// Returns whether nobody uses this object of a block.
+    ///
+    /// # Safety
+    ///
+    /// As [`AreaPtr::look`].
+    pub(crate) unsafe fn is_vacant(self) -> bool {
+        // SAFETY: By the safety requirements.
+        // Relaxed: the caller has claimed all units of the block, which orders this read.
+        code_of(unsafe { self.fields() }.flags.load(Relaxed)) == VACANT_CODE
+    }
+
+    /// Returns the bounds of an object of a block that is not busy, and whether its area is unlinked. If it
+    /// is not, nobody uses the object, and the bounds are those of its last user.
+    ///
+    /// # Safety
+    ///
+    /// As [`AreaPtr::look`].
+    pub(crate) unsafe fn not_busy(self) -> Option<(Span, bool)> {
+        // SAFETY: By the safety requirements.
+        let (code, bounds) = unsafe { (code_of(self.flags()), self.bounds()?) };
+        match code {
+            BUSY_CODE => None,
+            Unlinked::CODE | LEAKED_CODE => Some((bounds, true)),
+            _ => Some((bounds, false)),
+        }
+    }
+
+    /// Returns the bounds of the area in any state. The two bounds may be those of two users.
+    ///
+    /// # Safety
+    ///
+    /// As [`AreaPtr::look`].
+    pub(crate) unsafe fn bounds(self) -> Option<Span> {
+        // SAFETY: By the safety requirements.
+        let fields = unsafe { self.fields() };
+        // Relaxed: the bounds need not belong together.
+        Span::from_bounds(fields.start.load(Relaxed), fields.end.load(Relaxed))
+    }
+}
+
+/// The use of an area that is in an index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// In use: lookups find it.
+    Busy,
+    /// Out of use and still reserved: from unlink to flush.
+    Unlinked,
+    /// Free for a request of exactly its size.
+    Cached,
+}
+
+/// `vmap_area::flags`: the low bits belong to C.
+pub(super) const C_MASK: usize = (1 << STATE_SHIFT) - 1;
+/// `vmap_area::flags`: the state is above the bits of C.
+pub(super) const STATE_SHIFT: u32 = 16;
+pub(super) const STATE_MASK: usize = 0x7 << STATE_SHIFT;
+/// `vmap_area::flags`: the object is part of a block, not of the slab cache of area objects.
+pub(super) const IN_BLOCK: usize = 1 << 19;
+/// `vmap_area::flags`: the bits from this one on count the users of the object. The count wraps around.
+pub(super) const GENERATION: usize = 1 << 20;
+
+pub(super) const fn code_of(flags: usize) -> usize {
+    (flags & STATE_MASK) >> STATE_SHIFT
+}
+
+/// [`State::CODE`] of an unused object of a block. Zeroed memory has this code.
+pub(super) const VACANT_CODE: usize = 0;
+/// [`State::CODE`] of a busy area.
+pub(super) const BUSY_CODE: usize = 1;
+/// [`State::CODE`] of an area whose token was dropped.
+pub(super) const LEAKED_CODE: usize = 7;
