@@ -73,7 +73,8 @@
 //! | | `lazy`, `cache`, `cache_part`: lazy areas and cached ranges that have an entry of their own | no |
 //! | | `percpu`: state of each CPU | no |
 //! | `state` | `area`, `view`, `list`: the area object and its states as types, what others see of it, lists | yes |
-//! | | `objects`, `block`: area objects of a block, one block | yes, no |
+//! | | `objects`: area objects of a block | yes |
+//! | | `block`, `band`, `block_check`: one block, its size and that of its areas, its checks | no |
 //! | | `table`, `dir`, `pins`: the index, the block at an address, pins | yes |
 //! | | `flush`: what a purge flushes, and the proof that it was flushed | no |
 //! | `sys` | bindings: `maple` (maple tree), `grace` (RCU), `lock` (spinlock), `mm` (the rest of mm, memory on a NUMA node) | yes |

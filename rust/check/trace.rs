@@ -21,9 +21,9 @@ use crate::{
         }, //
     },
     policy::space::Space,
-    state::block::{
-        COARSE_PAGES,
-        COARSE_SIZE, //
+    state::{
+        band::COARSE_PAGES,
+        block::COARSE_SIZE, //
     }, //
 };
 use kernel::prelude::*;

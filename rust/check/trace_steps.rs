@@ -24,7 +24,7 @@ use crate::{
         Request,
         Space, //
     },
-    state::block::COARSE_PAGES,
+    state::band::COARSE_PAGES,
     sys::mm::Gfp, //
 };
 

@@ -2,8 +2,7 @@
 
 //! A block: an aligned range of addresses whose units are allocated by a bitmap.
 //!
-//! A unit of a *fine* block is one page, a unit of a *coarse* block is [`COARSE_PAGES`] pages. Each unit is
-//! in one of these states:
+//! [`crate::state::band`] has the sizes of blocks and units. Each unit is in one of these states:
 //!
 //! | unit is | in `free` | in `lazy` | in `flushing` |
 //! |---|---|---|---|
@@ -48,6 +47,11 @@ use crate::{
             Seen,
             Unlinked, //
         },
+        band::{
+            grain_shift_of,
+            most_units,
+            size_of_band, //
+        },
         objects::Objects, //
     },
     sys::{
@@ -64,142 +68,16 @@ use kernel::{
     }, //
 };
 
-/// Bytes in a fine block.
-pub(crate) const SIZE: usize = UNITS * PAGE_SIZE;
-
-/// Pages in a unit of a coarse block.
-pub(crate) const COARSE_PAGES: usize = 1 << COARSE_SHIFT;
-const COARSE_SHIFT: u32 = 5;
-
-/// Bytes in a coarse block.
-pub(crate) const COARSE_SIZE: usize = SIZE << COARSE_SHIFT;
-
-/// Blocks serve areas of up to this many units and this alignment. A block holds so few larger areas that a
-/// cached range is cheaper (docs/measurements.md).
-pub(crate) const MAX_UNITS: usize = UNITS / 16;
-
-/// Bands of fine blocks, and of coarse ones: areas of 2 or 3 units, 4 to 7, 8 to 15, 16 to 31, and 32.
-pub(crate) const STEPS: usize = 5;
-
-/// The band of coarse blocks for areas that page tables can map with entries above the PTEs, which are
-/// those of at least [`TABLE_PAGES`] pages and this alignment. They hold nothing else: a table of PTEs that
-/// another area needs would be freed to make place for such an entry, and made again, in turns.
-pub(crate) const ALIGNED: usize = 2 * STEPS;
-
-/// All bands: first those of fine blocks, then those of coarse ones.
-pub(crate) const BANDS: usize = ALIGNED + 1;
-
-/// Pages that a table of PTEs maps, which fills a page.
-pub(crate) const TABLE_PAGES: usize = PAGE_SIZE / size_of::<usize>();
-
-/// A request that blocks can serve, in units.
-#[derive(Clone, Copy)]
-pub(crate) struct Small {
-    /// Bytes, guard page included.
-    size: usize,
-    /// Units to reserve.
-    units: usize,
-    /// The first unit is a multiple of `1 << align`.
-    align: u32,
-    band: usize,
-    /// Number of lower bands whose blocks can serve the request, too.
-    step: usize,
-}
-
-impl Small {
-    /// Describes a request for `size` bytes at a multiple of `align` bytes. Returns [`None`] if blocks do not
-    /// serve it. `coarse` says whether the space has coarse blocks.
-    #[inline(always)]
-    pub(crate) fn new(size: usize, align: usize, coarse: bool) -> Option<Self> {
-        let (pages, align_pages) = (size / PAGE_SIZE, align / PAGE_SIZE);
-        if pages == 0 {
-            return None;
-        }
-        if pages <= MAX_UNITS && align_pages <= MAX_UNITS {
-            return Some(Self::with_units(size, pages, align_pages, 0));
-        }
-        let (units, align_units) = (pages.div_ceil(COARSE_PAGES), align_pages / COARSE_PAGES);
-        if !coarse || units > MAX_UNITS || align_units > MAX_UNITS {
-            return None;
-        }
-        let mut small = Self::with_units(size, units, align_units, STEPS);
-        if pages >= TABLE_PAGES && align_pages >= TABLE_PAGES {
-            (small.band, small.step) = (ALIGNED, 0);
-        }
-        Some(small)
-    }
-
-    /// Describes a request for `units` units at a multiple of `align_units`; `first` is the first band of the
-    /// kind of block, fine or coarse.
-    fn with_units(size: usize, units: usize, align_units: usize, first: usize) -> Self {
-        // At least two, so that each area has an object of its own.
-        let units = units.max(2);
-        // CAST: A number of bits fits in a `usize`.
-        let step = (units.ilog2() as usize).saturating_sub(1);
-        Self {
-            size,
-            units,
-            align: align_units.max(1).trailing_zeros(),
-            band: first.wrapping_add(step),
-            step,
-        }
-    }
-
-    /// Returns the band of the request, below [`BANDS`].
-    pub(crate) fn band(self) -> usize {
-        self.band
-    }
-
-    /// Returns whether the request is for a coarse block.
-    #[inline(always)]
-    pub(crate) fn is_coarse(self) -> bool {
-        self.band >= STEPS
-    }
-
-    /// Returns all bands whose blocks can serve the request.
-    pub(crate) fn bands(self) -> core::ops::RangeInclusive<usize> {
-        self.band.wrapping_sub(self.step)..=self.band
-    }
-
-    /// Returns whether blocks of `band` can serve the request.
-    fn fits(self, band: usize) -> bool {
-        // A cheaper `self.bands().contains(&band)`.
-        self.band.wrapping_sub(band) <= self.step
-    }
-
-    /// Returns the size in bytes of a block of its band.
-    pub(crate) fn block_size(self) -> usize {
-        size_of_band(self.band)
-    }
-}
-
-/// Returns the units of the smallest area of `band`, as a power of two.
-fn grain_shift_of(band: usize) -> u32 {
-    if band == ALIGNED {
-        (TABLE_PAGES / COARSE_PAGES).ilog2()
-    } else {
-        // CAST: A small number.
-        (band % STEPS) as u32 + 1
-    }
-}
-
-/// Returns the units of the largest area of `band`.
-fn most_units(band: usize) -> usize {
-    if band == ALIGNED {
-        MAX_UNITS
-    } else {
-        (2_usize.wrapping_shl(grain_shift_of(band)) - 1).min(MAX_UNITS)
-    }
-}
-
-/// Returns the size in bytes of a block of `band`.
-fn size_of_band(band: usize) -> usize {
-    if band < STEPS {
-        SIZE
-    } else {
-        COARSE_SIZE
-    }
-}
+pub(crate) use crate::state::{
+    band::{
+        Small,
+        BANDS,
+        COARSE_SIZE,
+        SIZE,
+        STEPS, //
+    },
+    block_check::Contents, //
+};
 
 /// The units of a block that a purge has taken.
 pub(crate) struct Taken {
@@ -237,18 +115,18 @@ pub(crate) struct Block {
     first_unit: usize,
     band: usize,
     /// Bytes in a unit, as a power of two.
-    unit_shift: u32,
+    pub(super) unit_shift: u32,
     /// Units in a group, which is the smallest area of its band, as a power of two.
     grain_shift: u32,
     /// Whether areas are placed at random instead of at the lowest address.
     is_randomized: bool,
     /// Units of the largest area that was ever in the block, at least those of the largest of its band.
     reach: Atomic<usize>,
-    objects: Objects,
+    pub(super) objects: Objects,
     owner: CacheAligned<Owner>,
-    free: Map,
-    lazy: Map,
-    flushing: Map,
+    pub(super) free: Map,
+    pub(super) lazy: Map,
+    pub(super) flushing: Map,
 }
 
 impl Block {
@@ -346,7 +224,7 @@ impl Block {
     }
 
     /// Returns the number of the object of the area that starts at unit `first`.
-    fn object_of(&self, first: usize) -> usize {
+    pub(super) fn object_of(&self, first: usize) -> usize {
         first.wrapping_shr(self.grain_shift)
     }
 
@@ -355,7 +233,7 @@ impl Block {
         1_usize.wrapping_shl(self.grain_shift)
     }
 
-    fn unit_of(&self, addr: usize) -> Option<usize> {
+    pub(super) fn unit_of(&self, addr: usize) -> Option<usize> {
         let unit = addr
             .wrapping_shr(self.unit_shift)
             .checked_sub(self.first_unit)?;
@@ -369,12 +247,12 @@ impl Block {
     }
 
     /// Returns the number of units to reserve for an area of `bytes` bytes.
-    fn units_for(&self, bytes: usize) -> usize {
+    pub(super) fn units_for(&self, bytes: usize) -> usize {
         let last = bytes.saturating_sub(1).wrapping_shr(self.unit_shift);
         last.wrapping_add(1).max(2)
     }
 
-    fn pages_in(&self, units: usize) -> usize {
+    pub(super) fn pages_in(&self, units: usize) -> usize {
         units.wrapping_shl(self.unit_shift) / PAGE_SIZE
     }
 
@@ -499,47 +377,6 @@ impl Block {
             .find(|(_, seen)| seen.span().last() >= addr)
     }
 
-    /// Returns the lowest area that ends above `addr` and is neither busy nor free.
-    pub(crate) fn next_lazy(&self, addr: usize) -> Option<Span> {
-        let waiting = self.waiting();
-        let mut end = self.start();
-        // Begin with the first object: `end` must be known.
-        for object in 0..self.objects.len() {
-            if let Some(span) = self.not_busy(object, &waiting, end) {
-                if span.last() >= addr {
-                    return Some(span);
-                }
-                end = self.end_of(span);
-            }
-        }
-        None
-    }
-
-    /// Returns the end of the units of an area.
-    fn end_of(&self, span: Span) -> usize {
-        let units = self.units_for(span.size());
-        span.first()
-            .wrapping_add(units.wrapping_shl(self.unit_shift))
-    }
-
-    /// Returns the units that wait for a TLB flush.
-    fn waiting(&self) -> Words {
-        bits::or(&self.lazy.words(), &self.flushing.words())
-    }
-
-    /// Returns the area of an object if it is neither busy nor free. `waiting` are the units that wait for
-    /// a flush; `end` is the end of the units of the last such area before it.
-    ///
-    /// Objects keep their bounds after their units became free, and the first unit may then wait for a flush
-    /// as a part of another area. That one starts before it, or it would have this object: so `end` tells.
-    fn not_busy(&self, object: usize, waiting: &Words, end: usize) -> Option<Span> {
-        let (span, is_unlinked) = self.objects.not_busy(object)?;
-        let unit = self.unit_of(span.first())?;
-        let inside = self.span().is_some_and(|block| block.covers(span));
-        let is_lazy = bits::has(waiting, unit) && span.first() >= end;
-        (inside && self.object_of(unit) == object && (is_unlinked || is_lazy)).then_some(span)
-    }
-
     /// Returns the first unit of an area of this block and the number of units reserved for it.
     fn units_of(&self, area: &Area<Unlinked>) -> Option<(usize, usize)> {
         let span = area.span()?;
@@ -627,89 +464,4 @@ impl Block {
     pub(crate) fn is_vacant(&self) -> bool {
         self.objects.are_vacant()
     }
-
-    fn all_words(&self) -> [Words; 3] {
-        [&self.flushing, &self.lazy, &self.free].map(Map::words)
-    }
-
-    /// Checks the invariants and counts the areas. `quiet` says that nobody else changes the block.
-    ///
-    /// While others change it, an area may be counted twice or not at all, and a block that changes during
-    /// every look is not judged. `EINVAL` if an invariant is broken.
-    pub(crate) fn validate(&self, quiet: bool) -> Result<Contents> {
-        for _ in 0..MAX_LOOKS {
-            let words = self.all_words();
-            let (mut contents, sane) = self.check(&words, quiet);
-            let [flushing, lazy, ..] = &words;
-            let lazy = bits::weight(lazy).wrapping_add(bits::weight(flushing));
-            contents.lazy_pages = self.pages_in(lazy);
-            if sane {
-                return Ok(contents);
-            }
-            if words == self.all_words() {
-                mm::refuse!("block at {:#x}: {:x?}", self.start(), words);
-                return Err(EINVAL);
-            }
-        }
-        Ok(Contents::default())
-    }
-
-    fn check(&self, words: &[Words; 3], quiet: bool) -> (Contents, bool) {
-        let [flushing, lazy, free] = words;
-        let mut contents = Contents::default();
-        let waiting = bits::or(lazy, flushing);
-        let are_apart = |a: &Words, b: &Words| bits::weight(&bits::and(a, b)) == 0;
-        let mut sane = are_apart(lazy, flushing) && are_apart(&waiting, free);
-        let mut covered = 0_usize;
-        let mut end = self.start();
-        for object in 0..self.objects.len() {
-            let span = match self.objects.look(object) {
-                Some((_, seen)) => {
-                    contents.busy = contents.busy.wrapping_add(1);
-                    // Only if quiet: the area may have become busy after the words were read.
-                    if quiet {
-                        let unit = self.unit_of(seen.span().first());
-                        sane &= unit.is_some_and(|unit| {
-                            self.object_of(unit) == object
-                                && !bits::has(free, unit)
-                                && !bits::has(&waiting, unit)
-                        });
-                    }
-                    seen.span()
-                }
-                None => {
-                    let Some(span) = self.not_busy(object, &waiting, end) else {
-                        continue;
-                    };
-                    contents.unlinked = contents.unlinked.wrapping_add(1);
-                    span
-                }
-            };
-            if quiet {
-                sane &= span.first() >= end;
-            }
-            end = self.end_of(span);
-            covered = covered.wrapping_add(self.units_for(span.size()));
-        }
-        if quiet {
-            let size = end.wrapping_sub(self.start());
-            sane &= size <= self.size();
-            sane &= covered.wrapping_add(bits::weight(free)) == UNITS;
-        }
-        (contents, sane)
-    }
-}
-
-/// Attempts of [`Block::validate`] to read a block that others change.
-const MAX_LOOKS: usize = 100;
-
-/// The counts of one block.
-#[derive(Default)]
-pub(crate) struct Contents {
-    /// Busy areas.
-    pub(crate) busy: usize,
-    /// Areas that are neither busy nor free.
-    pub(crate) unlinked: usize,
-    /// Pages that wait for a TLB flush.
-    pub(crate) lazy_pages: usize,
 }

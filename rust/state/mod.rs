@@ -5,7 +5,11 @@
 
 pub(crate) mod area;
 #[forbid(unsafe_code)]
+pub(crate) mod band;
+#[forbid(unsafe_code)]
 pub(crate) mod block;
+#[forbid(unsafe_code)]
+pub(crate) mod block_check;
 pub(crate) mod dir;
 #[forbid(unsafe_code)]
 pub(crate) mod flush;

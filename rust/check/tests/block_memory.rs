@@ -23,11 +23,15 @@ use crate::{
         Request,
         Space, //
     },
-    state::block::{
-        COARSE_PAGES,
-        COARSE_SIZE,
-        MAX_UNITS,
-        SIZE, //
+    state::{
+        band::{
+            COARSE_PAGES,
+            MAX_UNITS, //
+        },
+        block::{
+            COARSE_SIZE,
+            SIZE, //
+        }, //
     },
     sys::mm::{
         self,

@@ -14,12 +14,16 @@ use crate::{
         Request,
         Space, //
     },
-    state::block::{
-        COARSE_PAGES,
-        COARSE_SIZE,
-        MAX_UNITS,
-        SIZE,
-        TABLE_PAGES, //
+    state::{
+        band::{
+            COARSE_PAGES,
+            MAX_UNITS,
+            TABLE_PAGES, //
+        },
+        block::{
+            COARSE_SIZE,
+            SIZE, //
+        }, //
     },
     sys::mm::{
         self,

@@ -4,7 +4,7 @@
 
 use crate::{
     check::trace_steps::Difference,
-    state::block::COARSE_PAGES,
+    state::band::COARSE_PAGES,
     sys::mm, //
 };
 use kernel::prelude::*;

@@ -16,11 +16,15 @@ use crate::{
         Request,
         Space, //
     },
-    state::block::{
-        self,
-        COARSE_PAGES,
-        COARSE_SIZE,
-        MAX_UNITS, //
+    state::{
+        band::{
+            COARSE_PAGES,
+            MAX_UNITS, //
+        },
+        block::{
+            self,
+            COARSE_SIZE, //
+        }, //
     },
     sys::mm::{
         self,

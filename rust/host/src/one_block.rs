@@ -18,8 +18,7 @@ use crate::{
     check::model::Random,
     state::{
         area::Attributes,
-        block::{
-            Block,
+        band::{
             Small,
             ALIGNED,
             BANDS,
@@ -30,6 +29,7 @@ use crate::{
             STEPS,
             TABLE_PAGES, //
         },
+        block::Block,
         pins::Pins, //
     }, //
 };

@@ -27,14 +27,14 @@ use crate::{
             Attributes,
             Unlinked, //
         },
-        block::{
-            Block,
+        band::{
             Small,
             COARSE_PAGES,
             COARSE_SIZE,
             MAX_UNITS,
             SIZE, //
         },
+        block::Block,
         flush::Plan,
         pins::Pins, //
     },

@@ -18,7 +18,10 @@ use crate::{
         home_of,
         request, //
     },
-    state::block,
+    state::{
+        band::MAX_UNITS,
+        block, //
+    },
     sys::{
         maple::MEANWHILE,
         mm::{
@@ -200,7 +203,7 @@ fn a_request_that_must_not_sleep_drains_32_ranges_or_blocks() {
             0 => space.cached(),
             _ => space.blocks().live,
         };
-        let size = unit.min(block::MAX_UNITS * PAGE_SIZE);
+        let size = unit.min(MAX_UNITS * PAGE_SIZE);
         let mut starts = Vec::new();
         while let Ok(area) = space.alloc(&request(&space, size)) {
             starts.push(space.start_of_busy(area).expect("busy"));
