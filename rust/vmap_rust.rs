@@ -69,7 +69,7 @@
 //! | | `tests`, `checker_tests`, `fixtures`: KUnit cases, and what they give a space | no |
 //! | | `trace`, `trace_steps`, `model`: random traces, and the model to compare answers with | no |
 //! | `policy` | `space`: decides what serves a request (block, cache or tree), and what becomes of a freed range | no |
-//! | | `blocks`: all blocks: which CPU has which, which have room, what a purge does with them | no |
+//! | | `blocks`: all blocks: which CPU has which; `pool`: which have room; `blocks_refill`, `blocks_current`, `blocks_limit`, `blocks_purge`, `blocks_check`: what is done with them | no |
 //! | | `lazy`, `cache`, `cache_part`: lazy areas and cached ranges that have an entry of their own | no |
 //! | | `percpu`: state of each CPU | no |
 //! | `state` | `area`, `view`, `list`: the area object and its states as types, what others see of it, lists | yes |

@@ -4,10 +4,16 @@
 //! folder.
 
 pub(crate) mod blocks;
+pub(crate) mod blocks_check;
+mod blocks_current;
+mod blocks_limit;
+mod blocks_purge;
+mod blocks_refill;
 pub(crate) mod cache;
 mod cache_part;
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
 mod cache_tests;
 pub(crate) mod lazy;
 pub(crate) mod percpu;
+mod pool;
 pub(crate) mod space;

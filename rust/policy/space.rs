@@ -21,11 +21,11 @@ use crate::{
     },
     policy::{
         blocks::{
-            self,
-            BlockCensus,
             Blocks,
             NoBlock, //
         },
+        blocks_check::BlockCensus,
+        blocks_purge,
         cache::{
             Place,
             RangeCache,
@@ -731,7 +731,7 @@ impl<T: Tlb> Space<T> {
     fn free_flushed(
         &self,
         mut areas: lazy::Snapshot,
-        pages: blocks::Snapshot,
+        pages: blocks_purge::Snapshot,
         flush: &Flush,
         drain: bool,
     ) {

@@ -12,10 +12,8 @@ use crate::{
         model::Random, //
     },
     policy::{
-        blocks::{
-            BlockCensus,
-            Blocks, //
-        },
+        blocks::Blocks,
+        blocks_check::BlockCensus,
         percpu::{
             Cpu,
             Cpus, //

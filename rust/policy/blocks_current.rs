@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! How a block becomes the current block of a CPU, and goes back to the pool.
+//!
+//! A block is held or in the pool. One in the pool is marked partial if it has room, and empty if all its units are
+//! free; a held one has no such mark. All this happens under the lock of the pool.
+
+use crate::{
+    policy::{
+        blocks::{
+            Blocks,
+            IDLE_EPOCHS, //
+        },
+        percpu::Cpus,
+        pool::Pool, //
+    },
+    state::block::Small,
+    sys::grace::Guard, //
+};
+use kernel::sync::atomic::Relaxed;
+
+impl Blocks {
+    /// Marks a block held, which takes it out of the pool.
+    pub(super) fn mark_held(&self, pool: &mut Pool, index: usize) {
+        let Some((maps, bit)) = self.dir.maps(index) else {
+            return;
+        };
+        let empty = maps.empty.has(bit);
+        if empty {
+            maps.empty.clear_bit(bit);
+            self.empty.fetch_sub(1, Relaxed);
+        }
+        for (map, band) in maps.partial.iter().zip(&mut pool.bands) {
+            if map.has(bit) {
+                map.clear_bit(bit);
+                band.partial = band.partial.saturating_sub(1);
+                // An empty block is also partial.
+                band.empty = band.empty.saturating_sub(usize::from(empty));
+                break;
+            }
+        }
+        if !maps.held.has(bit) {
+            maps.held.set_bit(bit);
+        }
+    }
+
+    /// Marks a block of `band` held that is about to be a current block, and counts it.
+    pub(super) fn take_into_use(&self, pool: &mut Pool, band: usize, index: usize) {
+        self.mark_held(pool, index);
+        pool.change(band, |band| band.taken = band.taken.saturating_add(1));
+    }
+
+    /// Returns a held block to the pool.
+    pub(super) fn return_to_pool(&self, pool: &mut Pool, cpus: &Cpus, index: usize) {
+        if let Some((maps, bit)) = self.dir.maps(index) {
+            if maps.held.has(bit) {
+                maps.held.clear_bit(bit);
+            }
+        }
+        self.update(pool, cpus, index);
+    }
+
+    /// Marks a block partial or empty, if it is in the pool and has the room.
+    pub(super) fn update(&self, pool: &mut Pool, cpus: &Cpus, index: usize) {
+        let rcu = Guard::new();
+        let (Some((maps, bit)), Some(block)) = (self.dir.maps(index), self.dir.block(index, &rcu))
+        else {
+            return;
+        };
+        block.note_room();
+        if maps.held.has(bit) {
+            return;
+        }
+        let band = block.band();
+        if let Some(partial) = maps.partial.get(band) {
+            if !partial.has(bit) && block.is_useful() {
+                partial.set_bit(bit);
+                pool.change(band, |band| band.partial = band.partial.saturating_add(1));
+                let owner = cpus.of(block.owner().0);
+                if !owner
+                    .former
+                    .get(band)
+                    .is_some_and(|former| former.push(index))
+                {
+                    // It has many others: the CPU that comes first may take this one.
+                    block.disown();
+                }
+                self.note_room();
+            }
+        }
+        if !maps.empty.has(bit) && block.is_empty() {
+            maps.empty.set_bit(bit);
+            pool.change(band, |band| band.empty = band.empty.saturating_add(1));
+            self.empty.add(1, Relaxed);
+            self.note_room();
+        }
+    }
+
+    /// Makes a held block the current block for `band` of the CPU, or group of CPUs, on which this runs, and
+    /// returns the previous one to the pool.
+    pub(super) fn make_current(
+        &self,
+        pool: &mut Pool,
+        cpus: &Cpus,
+        small: Small,
+        band: usize,
+        index: usize,
+    ) {
+        let seat = cpus.first_of_group(self.group_shift(small));
+        let cpu = cpus.of(seat);
+        let (Some(current), Some(former)) = (cpu.current.get(band), cpu.former.get(band)) else {
+            return;
+        };
+        former.forget(index);
+        let rcu = Guard::new();
+        if let Some(block) = self.dir.block(index, &rcu) {
+            block.set_owner(seat, pool.epoch);
+        }
+        drop(rcu);
+        // Relaxed, here and below: readers use it as a hint. It is written only under the pool lock.
+        let before = current.xchg(index.wrapping_add(1), Relaxed);
+        if let Some(before) = before.checked_sub(1) {
+            self.return_to_pool(pool, cpus, before);
+        }
+    }
+
+    /// Returns the current blocks of all CPUs to the pool, including CPUs that are offline.
+    pub(crate) fn return_current(&self, cpus: &Cpus) {
+        self.return_if(cpus, usize::MAX);
+    }
+
+    /// Returns current blocks that are idle to the pool, at most once in an epoch.
+    pub(crate) fn return_idle(&self, cpus: &Cpus) {
+        let mut pool = self.pool.lock();
+        let epoch = pool.epoch;
+        if core::mem::replace(&mut pool.idle_taken, epoch) != epoch {
+            drop(pool);
+            // A CPU that still uses its block takes it again with the next refill.
+            self.return_if(cpus, epoch.saturating_sub(IDLE_EPOCHS));
+        }
+    }
+
+    /// Returns the current blocks that became that before epoch `before` to the pool.
+    fn return_if(&self, cpus: &Cpus, before: usize) {
+        for cpu in cpus.iter() {
+            // Most CPUs have none: do not take the lock for them.
+            if cpu.current.iter().all(|current| current.load(Relaxed) == 0) {
+                continue;
+            }
+            let mut pool = self.pool.lock();
+            for current in cpu.current.iter() {
+                let Some(index) = current.load(Relaxed).checked_sub(1) else {
+                    continue;
+                };
+                let rcu = Guard::new();
+                let since = self
+                    .dir
+                    .block(index, &rcu)
+                    .map_or(0, |block| block.owner().1);
+                drop(rcu);
+                if since < before {
+                    current.store(0, Relaxed);
+                    self.return_to_pool(&mut pool, cpus, index);
+                }
+            }
+        }
+    }
+}

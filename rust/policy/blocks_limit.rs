@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! How many blocks there are: which new ones the limits allow, and which empty ones leave the directory.
+//!
+//! The limits are in bytes. All blocks together leave room for large areas, and coarse blocks leave room for
+//! fine ones. A purge frees empty blocks above a number for each band; a drain frees all of them.
+
+use crate::{
+    base::bits,
+    policy::{
+        blocks::{
+            Blocks,
+            MIN_BLOCKS,
+            SHARE, //
+        },
+        percpu::Cpus,
+        pool::{
+            coarse_part,
+            Band, //
+        }, //
+    },
+    state::{
+        block::{
+            Block,
+            COARSE_SIZE,
+            SIZE, //
+        },
+        dir::Removed, //
+    },
+    sys::grace::Guard, //
+};
+use kernel::sync::atomic::Relaxed;
+
+impl Blocks {
+    /// Counts one more block of `bytes` bytes, if the limits allow it. Returns whether they do. `reserved` is
+    /// the number of bytes of all entries of the tree.
+    pub(crate) fn reserve(&self, bytes: usize, reserved: usize) -> bool {
+        let mut pool = self.pool.lock();
+        // A space that is nearly full has fewer, but not fewer than a small space.
+        let large = reserved.saturating_sub(pool.bytes);
+        let limit = match self.share {
+            Some(size) => {
+                let share = size.saturating_sub(large) / SHARE;
+                self.limit.min(share.max(MIN_BLOCKS * SIZE))
+            }
+            None => self.limit,
+        };
+        let coarse_bytes = pool.coarse_bytes.saturating_add(coarse_part(bytes));
+        let ok = pool.bytes.saturating_add(bytes) <= limit
+            // Coarse blocks leave room for fine ones.
+            && coarse_bytes <= (limit / 2).max(COARSE_SIZE);
+        if ok {
+            pool.add(bytes);
+        } else {
+            pool.has_refused = true;
+        }
+        ok
+    }
+
+    /// Undoes [`Blocks::reserve`].
+    pub(crate) fn unreserve(&self, bytes: usize) {
+        let mut pool = self.pool.lock();
+        pool.subtract(bytes);
+        // Only if another request may have found no room: the caller may be about to note that there is none.
+        if core::mem::take(&mut pool.has_refused) {
+            self.note_room();
+        }
+    }
+
+    /// Takes out the highest empty block of a band with more than it may keep, or of any band if `all`.
+    /// The range of the block stays reserved.
+    pub(crate) fn take_empty(&self, cpus: &Cpus, all: bool) -> Option<Removed> {
+        let mut pool = self.pool.lock();
+        let has_too_many = |band: &Band| band.empty > if all { 0 } else { band.keep };
+        let band = pool.bands.iter().position(has_too_many)?;
+        for (_, first, maps) in self.dir.all_maps().rev() {
+            let partial = maps.partial.get(band)?.words();
+            let both = bits::and(&partial, &maps.empty.words());
+            let Some(bit) = bits::last_set(&both) else {
+                continue;
+            };
+            let index = first.wrapping_add(bit);
+            self.mark_held(&mut pool, index);
+            let rcu = Guard::new();
+            let block = self.dir.block(index, &rcu);
+            let Some(block) = block.filter(|block| block.close()) else {
+                // A task that moved to another CPU has allocated from it.
+                self.return_to_pool(&mut pool, cpus, index);
+                return None;
+            };
+            pool.subtract(block.size());
+            self.note_room();
+            let removed = self.dir.remove(index);
+            // Clear it before another block can have this index.
+            maps.held.clear_bit(bit);
+            return removed;
+        }
+        None
+    }
+
+    /// Inserts a block again that [`Blocks::take_empty`] has taken out.
+    pub(crate) fn restore(&self, cpus: &Cpus, removed: Removed) {
+        let Some(index) = self.dir.put_back(removed) else {
+            return;
+        };
+        let rcu = Guard::new();
+        // Open it only after inserting it: a CPU that found the block earlier may allocate from it, and
+        // its areas must be found.
+        let block = self.dir.block(index, &rcu);
+        if let Some(block) = block {
+            block.open();
+        }
+        let mut pool = self.pool.lock();
+        pool.add(block.map_or(0, Block::size));
+        self.update(&mut pool, cpus, index);
+    }
+
+    /// Returns the number of empty blocks. Takes no lock.
+    pub(crate) fn empty(&self) -> usize {
+        self.empty.load(Relaxed)
+    }
+}

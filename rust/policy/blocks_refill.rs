@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! How a CPU gets another block when its current one has no room.
+//!
+//! It takes the first of these that has room: a block in the pool that it remembers, an idle one of its NUMA node,
+//! a new one. If there can be no new one, it takes a block that another CPU owns. A search looks at a few blocks
+//! while it holds the lock of the pool, and the next search goes on behind them.
+
+use crate::{
+    base::bits,
+    policy::{
+        blocks::{
+            Blocks,
+            Room,
+            IDLE_EPOCHS, //
+        },
+        percpu::Cpus,
+        pool::{
+            Band,
+            Pool,
+            Position,
+            Whose, //
+        }, //
+    },
+    state::{
+        area::{
+            AreaPtr,
+            Attributes, //
+        },
+        block::{
+            Block,
+            Small,
+            Tried, //
+        }, //
+    },
+    sys::grace::{
+        GraceBox,
+        Guard, //
+    }, //
+};
+use kernel::sync::atomic::Relaxed;
+
+/// Maximum number of former blocks, and then of idle ones, that a refill searches before it makes a new block.
+const MAX_REFILL_TRIES: usize = 4;
+
+/// Maximum number of blocks that a search among those of all CPUs searches while it holds the lock.
+const MAX_STEAL_TRIES: usize = 8;
+
+/// Maximum number of blocks at which a search for an idle block, or among those of all CPUs, looks while it holds
+/// the lock. Most looks end at the owner of the block, or at what an earlier search did not find in it.
+const MAX_LOOKS: usize = 16;
+
+impl Blocks {
+    /// Allocates an area from a block in the pool that this CPU owns or that is idle. It becomes the current
+    /// block of the band. Spins.
+    pub(crate) fn refill(
+        &self,
+        cpus: &Cpus,
+        small: Small,
+        attributes: &Attributes,
+    ) -> Option<AreaPtr> {
+        let cpu = cpus.here();
+        let mut pool = self.pool.lock();
+        // Another task on this CPU may have refilled it meanwhile.
+        if let Some(area) = self.alloc(cpus, cpu, small, attributes) {
+            return Some(area);
+        }
+        let seat = cpus.first_of_group(self.group_shift(small));
+        let (index, area) = match self.take_own(&mut pool, cpus, seat, small, attributes) {
+            Some(found) => found,
+            None => {
+                let whose = Whose::OwnOrIdle(seat, pool.epoch.saturating_sub(IDLE_EPOCHS));
+                let band = small.band();
+                self.take_partial(&mut pool, band, small, attributes, MAX_REFILL_TRIES, whose)?
+            }
+        };
+        self.make_current(&mut pool, cpus, small, small.band(), index);
+        cpu.counters.refill.one();
+        Some(area)
+    }
+
+    /// Allocates an area from any block that can serve the request, also from blocks of other CPUs and of
+    /// lower bands of the same kind: for lack of room for a new block. Spins.
+    pub(crate) fn steal(
+        &self,
+        cpus: &Cpus,
+        small: Small,
+        attributes: &Attributes,
+    ) -> Option<AreaPtr> {
+        self.return_current(cpus);
+        for band in small.bands().rev() {
+            // All blocks, in bounded holds of the lock. Other CPUs may move the cursor meanwhile, so count.
+            let partial = {
+                let mut pool = self.pool.lock();
+                pool.rewind(band);
+                pool.bands.get(band).map_or(0, |band| band.partial)
+            };
+            for _ in 0..partial.div_ceil(MAX_STEAL_TRIES) {
+                let mut pool = self.pool.lock();
+                let tries = MAX_STEAL_TRIES;
+                let whose = Whose::AnyonesAgain;
+                let found = self.take_partial(&mut pool, band, small, attributes, tries, whose);
+                if let Some((index, area)) = found {
+                    self.make_current(&mut pool, cpus, small, band, index);
+                    cpus.here().counters.steal.one();
+                    return Some(area);
+                }
+            }
+        }
+        None
+    }
+
+    /// Allocates an area from a block of the band of the request in the pool, also of one that another
+    /// CPU owns: for lack of room for a new block since `room`, or, if that is [`None`], for lack of memory.
+    /// Spins.
+    pub(crate) fn take_anyones(
+        &self,
+        cpus: &Cpus,
+        small: Small,
+        attributes: &Attributes,
+        room: Option<Room>,
+    ) -> Option<AreaPtr> {
+        let mut pool = self.pool.lock();
+        let (band, tries) = (small.band(), MAX_STEAL_TRIES);
+        if pool.has_searched_all(band) {
+            let now = self.room.load(Relaxed);
+            pool.change(band, |band| band.room = now);
+        }
+        let found = self.take_partial(&mut pool, band, small, attributes, tries, Whose::Anyones);
+        let Some((index, area)) = found else {
+            // Otherwise the next request continues the search. Room that was made behind the search, or for
+            // this request, while it went on, must not be hidden.
+            let began = pool.bands.get(band).map(|band| band.room.wrapping_add(1));
+            if let (Some(room), true) = (room, pool.has_searched_all(band)) {
+                if began == Some(room.0) {
+                    self.note_no_room(small, room);
+                }
+            }
+            return None;
+        };
+        self.make_current(&mut pool, cpus, small, band, index);
+        cpus.here().counters.refill.one();
+        Some(area)
+    }
+
+    /// Inserts a new block, whose range is reserved, makes it the current block, and allocates an area
+    /// from it. Returns the block if its place is taken.
+    pub(crate) fn adopt(
+        &self,
+        cpus: &Cpus,
+        block: GraceBox<Block>,
+        small: Small,
+        attributes: &Attributes,
+    ) -> Result<Option<AreaPtr>, GraceBox<Block>> {
+        // Mark it held before publishing it: a CPU with a stale index must not take it from the pool. It
+        // stays closed until all its entries are set: areas in it must be found at each of their
+        // addresses.
+        let mut pool = self.pool.lock();
+        let index = self.dir.insert(block)?;
+        self.take_into_use(&mut pool, small.band(), index);
+        let rcu = Guard::new();
+        let area = self.dir.block(index, &rcu).and_then(|block| {
+            block.open();
+            // Few others can have allocated from the block yet, so there is room.
+            block.alloc(small, attributes)
+        });
+        self.make_current(&mut pool, cpus, small, small.band(), index);
+        let cpu = cpus.here();
+        cpu.counters.block_new.one();
+        cpu.counters.refill.one();
+        Ok(area)
+    }
+
+    /// Takes a block with room that CPU `seat` remembers out of the pool, and allocates the area from it.
+    fn take_own(
+        &self,
+        pool: &mut Pool,
+        cpus: &Cpus,
+        seat: usize,
+        small: Small,
+        attributes: &Attributes,
+    ) -> Option<(usize, AreaPtr)> {
+        let band = small.band();
+        let former = cpus.of(seat).former.get(band)?;
+        let rcu = Guard::new();
+        let (mut from, mut tries) = (0, 0);
+        while tries < MAX_REFILL_TRIES {
+            let index = former.lowest(from)?;
+            from = index.saturating_add(1);
+            let maps = self.dir.maps(index);
+            let is_partial = maps
+                .is_some_and(|(maps, bit)| maps.partial.get(band).is_some_and(|map| map.has(bit)));
+            let block = self.dir.block(index, &rcu).filter(|_| is_partial);
+            // Others may have taken it since, or it was freed.
+            let Some(block) = block.filter(|block| block.owner().0 == seat) else {
+                former.forget(index);
+                continue;
+            };
+            match block.alloc_in_pool(small, attributes) {
+                Tried::Found(area) => {
+                    self.take_into_use(pool, band, index);
+                    return Some((index, area));
+                }
+                Tried::NoRoom => tries = tries.saturating_add(1),
+                Tried::Lacks => {}
+            }
+        }
+        None
+    }
+
+    /// Takes a block of `band` with room out of the pool, and allocates the area from it.
+    fn take_partial(
+        &self,
+        pool: &mut Pool,
+        band: usize,
+        small: Small,
+        attributes: &Attributes,
+        tries: usize,
+        whose: Whose,
+    ) -> Option<(usize, AreaPtr)> {
+        let Band {
+            cursors, partial, ..
+        } = *pool.bands.get(band)?;
+        let which = whose.cursor();
+        if partial == 0 {
+            pool.set_cursor(band, which, (0, 0));
+            return None;
+        }
+        let rcu = Guard::new();
+        let mut from = *cursors.get(which)?;
+        let (mut looks, mut searches) = (0, 0);
+        while looks < MAX_LOOKS && searches < tries {
+            looks = looks.saturating_add(1);
+            let Some(((slot, bit), index)) = self.next_partial(band, from) else {
+                from = (0, 0);
+                break;
+            };
+            from = (slot, bit.saturating_add(1));
+            let block = self.dir.block(index, &rcu);
+            let block = block.filter(|block| block.serves(small) && whose.may_take(block));
+            let Some(block) = block else {
+                continue;
+            };
+            if let Whose::AnyonesAgain = whose {
+                block.note_room();
+            }
+            match block.alloc_in_pool(small, attributes) {
+                Tried::Found(area) => {
+                    self.take_into_use(pool, band, index);
+                    if let Whose::OwnOrIdle(..) = whose {
+                        from = (0, 0);
+                    }
+                    // Otherwise the next search continues: those before have no room before the next purge.
+                    pool.set_cursor(band, which, from);
+                    return Some((index, area));
+                }
+                Tried::NoRoom => searches = searches.saturating_add(1),
+                Tried::Lacks => {}
+            }
+        }
+        // The next search continues here, so that searches reach all blocks in the end.
+        pool.set_cursor(band, which, from);
+        None
+    }
+
+    /// Returns the place and the index of the first block in the pool, from `from` on, with room for the
+    /// band.
+    fn next_partial(&self, band: usize, from: Position) -> Option<(Position, usize)> {
+        for (slot, first, maps) in self.dir.maps_in(from.0..usize::MAX) {
+            let start = if slot == from.0 { from.1 } else { 0 };
+            let found = bits::next_set(&maps.partial.get(band)?.words(), start);
+            if let Some(bit) = found {
+                return Some(((slot, bit), first.checked_add(bit)?));
+            }
+        }
+        None
+    }
+}
