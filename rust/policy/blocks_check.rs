@@ -62,6 +62,7 @@ impl Blocks {
         let mut partials = [0_usize; BANDS];
         let (mut live, mut bytes) = (0_usize, 0_usize);
         for (_, first, maps) in self.dir.all_maps() {
+            let maps = maps.pool(&pool.locked);
             for (count, map) in partials.iter_mut().zip(&maps.partial) {
                 *count = count.wrapping_add(bits::weight(&map.words()));
             }

@@ -25,6 +25,7 @@ impl Blocks {
         let Some((maps, bit)) = self.dir.maps(index) else {
             return;
         };
+        let maps = maps.pool(&pool.locked);
         let empty = maps.empty.has(bit);
         if empty {
             maps.empty.clear_bit(bit);
@@ -53,8 +54,9 @@ impl Blocks {
     /// Returns a held block to the pool.
     pub(super) fn return_to_pool(&self, pool: &mut Pool, cpus: &Cpus, index: usize) {
         if let Some((maps, bit)) = self.dir.maps(index) {
-            if maps.held.has(bit) {
-                maps.held.clear_bit(bit);
+            let held = &maps.pool(&pool.locked).held;
+            if held.has(bit) {
+                held.clear_bit(bit);
             }
         }
         self.update(pool, cpus, index);
@@ -68,11 +70,11 @@ impl Blocks {
             return;
         };
         block.note_room();
-        if maps.held.has(bit) {
+        if maps.pool(&pool.locked).held.has(bit) {
             return;
         }
         let band = block.band();
-        if let Some(partial) = maps.partial.get(band) {
+        if let Some(partial) = maps.pool(&pool.locked).partial.get(band) {
             if !partial.has(bit) && block.is_useful() {
                 partial.set_bit(bit);
                 pool.change(band, |band| band.partial = band.partial.saturating_add(1));
@@ -88,8 +90,9 @@ impl Blocks {
                 self.note_room();
             }
         }
-        if !maps.empty.has(bit) && block.is_empty() {
-            maps.empty.set_bit(bit);
+        let empty = &maps.pool(&pool.locked).empty;
+        if !empty.has(bit) && block.is_empty() {
+            empty.set_bit(bit);
             pool.change(band, |band| band.empty = band.empty.saturating_add(1));
             self.empty.add(1, Relaxed);
             self.note_room();

@@ -74,8 +74,9 @@ impl Blocks {
         let has_too_many = |band: &Band| band.empty > if all { 0 } else { band.keep };
         let band = pool.bands.iter().position(has_too_many)?;
         for (_, first, maps) in self.dir.all_maps().rev() {
-            let partial = maps.partial.get(band)?.words();
-            let both = bits::and(&partial, &maps.empty.words());
+            let pooled = maps.pool(&pool.locked);
+            let partial = pooled.partial.get(band)?.words();
+            let both = bits::and(&partial, &pooled.empty.words());
             let Some(bit) = bits::last_set(&both) else {
                 continue;
             };
@@ -92,7 +93,7 @@ impl Blocks {
             self.note_room();
             let removed = self.dir.remove(index);
             // Clear it before another block can have this index.
-            maps.held.clear_bit(bit);
+            maps.pool(&pool.locked).held.clear_bit(bit);
             return removed;
         }
         None

@@ -31,7 +31,8 @@ use crate::{
             Block,
             Small,
             Tried, //
-        }, //
+        },
+        dir::PoolLocked, //
     },
     sys::grace::{
         GraceBox,
@@ -188,8 +189,10 @@ impl Blocks {
             let index = former.lowest(from)?;
             from = index.saturating_add(1);
             let maps = self.dir.maps(index);
-            let is_partial = maps
-                .is_some_and(|(maps, bit)| maps.partial.get(band).is_some_and(|map| map.has(bit)));
+            let is_partial = maps.is_some_and(|(maps, bit)| {
+                let partial = maps.pool(&pool.locked).partial.get(band);
+                partial.is_some_and(|map| map.has(bit))
+            });
             let block = self.dir.block(index, &rcu).filter(|_| is_partial);
             // Others may have taken it since, or it was freed.
             let Some(block) = block.filter(|block| block.owner().0 == seat) else {
@@ -231,7 +234,7 @@ impl Blocks {
         let (mut looks, mut searches) = (0, 0);
         while looks < MAX_LOOKS && searches < tries {
             looks = looks.saturating_add(1);
-            let Some(((slot, bit), index)) = self.next_partial(band, from) else {
+            let Some(((slot, bit), index)) = self.next_partial(&pool.locked, band, from) else {
                 from = (0, 0);
                 break;
             };
@@ -265,10 +268,15 @@ impl Blocks {
 
     /// Returns the place and the index of the first block in the pool, from `from` on, with room for the
     /// band.
-    fn next_partial(&self, band: usize, from: Position) -> Option<(Position, usize)> {
+    fn next_partial(
+        &self,
+        locked: &PoolLocked,
+        band: usize,
+        from: Position,
+    ) -> Option<(Position, usize)> {
         for (slot, first, maps) in self.dir.maps_in(from.0..usize::MAX) {
             let start = if slot == from.0 { from.1 } else { 0 };
-            let found = bits::next_set(&maps.partial.get(band)?.words(), start);
+            let found = bits::next_set(&maps.pool(locked).partial.get(band)?.words(), start);
             if let Some(bit) = found {
                 return Some(((slot, bit), first.checked_add(bit)?));
             }

@@ -7,10 +7,13 @@
 
 use crate::{
     policy::blocks::IDLE_EPOCHS,
-    state::block::{
-        Block,
-        BANDS,
-        SIZE, //
+    state::{
+        block::{
+            Block,
+            BANDS,
+            SIZE, //
+        },
+        dir::PoolLocked, //
     },
     sys::mm::Node, //
 };
@@ -18,8 +21,10 @@ use crate::{
 /// Minimum number of empty blocks of a band that a purge keeps.
 const MIN_KEEP: usize = 2;
 
-/// What the pool lock protects, besides the maps `held`, `partial` and `empty` of the directory.
+/// What the pool lock protects.
 pub(super) struct Pool {
+    /// The proof with which the lock protects the maps `held`, `partial` and `empty` of the directory, too.
+    pub(super) locked: PoolLocked,
     pub(super) bands: [Band; BANDS],
     /// Number of blocks that exist or are being made.
     pub(super) live: usize,
@@ -103,6 +108,7 @@ impl Pool {
             keep: MIN_KEEP,
         };
         Self {
+            locked: PoolLocked::new(),
             bands: [band; BANDS],
             live: 0,
             bytes: 0,

@@ -80,13 +80,29 @@ pub(crate) struct Maps {
     pub(crate) dirty: Map,
     /// Blocks with pages that the current purge has taken.
     pub(crate) flushing: Map,
-    /// Blocks that a CPU allocates from, or that are about to be removed. This map and those below change
-    /// under the pool lock.
+    /// Used under the lock of the pool, see [`Maps::pool`].
+    pool: PoolMaps,
+}
+
+/// Bitmaps of a part that are used under the lock of the pool.
+pub(crate) struct PoolMaps {
+    /// Blocks that a CPU allocates from, or that are about to be removed.
     pub(crate) held: Map,
     /// Blocks in the pool with room for an area of the band.
     pub(crate) partial: [Map; BANDS],
     /// Blocks in the pool with all units free.
     pub(crate) empty: Map,
+}
+
+/// Proof that the lock of the pool of blocks is held. The pool of a space has one among what its lock protects, so
+/// only who holds the lock can borrow it.
+pub(crate) struct PoolLocked(());
+
+impl PoolLocked {
+    /// Creates the proof for a new pool, which puts it under its lock.
+    pub(crate) const fn new() -> Self {
+        Self(())
+    }
 }
 
 /// All blocks by address.
@@ -492,9 +508,17 @@ impl Maps {
         Self {
             dirty: Map::new(false),
             flushing: Map::new(false),
-            held: Map::new(false),
-            partial: core::array::from_fn(|_| Map::new(false)),
-            empty: Map::new(false),
+            pool: PoolMaps {
+                held: Map::new(false),
+                partial: core::array::from_fn(|_| Map::new(false)),
+                empty: Map::new(false),
+            },
         }
+    }
+
+    /// Returns the bitmaps that are used under the lock of the pool, as long as it is held.
+    #[inline(always)]
+    pub(crate) fn pool<'a>(&'a self, _locked: &'a PoolLocked) -> &'a PoolMaps {
+        &self.pool
     }
 }
