@@ -76,6 +76,7 @@
 //! | | `objects`: area objects of a block | yes |
 //! | | `block`, `band`, `block_check`: one block, its size and that of its areas, its checks | no |
 //! | | `table`, `dir`, `pins`: the index, the block at an address, pins | yes |
+//! | | `maps`: bitmaps of the directory, and the proof that the lock of the pool is held | no |
 //! | | `flush`: what a purge flushes, and the proof that it was flushed | no |
 //! | `sys` | bindings: `maple` (maple tree), `grace` (RCU), `lock` (spinlock), `mm` (the rest of mm, memory on a NUMA node) | yes |
 //! | | `per_cpu`: a value for each CPU, on cache lines of its own and on the node of the CPU | no |

@@ -16,11 +16,11 @@ use crate::{
     },
     state::{
         block::Block,
-        dir::Maps,
         flush::{
             Flush,
             Plan, //
-        }, //
+        },
+        maps::Maps, //
     },
     sys::{
         grace::Guard,

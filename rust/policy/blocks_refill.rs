@@ -32,7 +32,7 @@ use crate::{
             Small,
             Tried, //
         },
-        dir::PoolLocked, //
+        maps::PoolLocked, //
     },
     sys::grace::{
         GraceBox,

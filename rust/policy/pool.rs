@@ -13,7 +13,7 @@ use crate::{
             BANDS,
             SIZE, //
         },
-        dir::PoolLocked, //
+        maps::PoolLocked, //
     },
     sys::mm::Node, //
 };

@@ -5,7 +5,7 @@
 //! It has two levels, and an entry for each [`SIZE`] bytes, so a lookup takes a few loads with any number
 //! of blocks and CPUs. The *index* of an entry is its number. A coarse block has several entries; the index
 //! of a block is that of its first one. The entries of 1 GiB (with pages of 4 KiB) are one *part* of the
-//! directory. Each part also has bitmaps with a bit for each entry, for [`crate::policy::blocks`].
+//! directory. Each part also has bitmaps with a bit for each entry ([`crate::state::maps`]).
 //!
 //! Parts are made when a block needs them, and kept in a table of [`MAX_PARTS`] slots. The slot of a part
 //! is its number modulo the number of slots. So blocks can be anywhere in the space, wherever large areas
@@ -15,19 +15,18 @@
 //! area objects is in use.
 
 use crate::{
-    base::{
-        bits::Map,
-        range::{
-            align_up,
-            Span,
-            PAGE_SIZE, //
-        }, //
+    base::range::{
+        align_up,
+        Span,
+        PAGE_SIZE, //
     },
-    state::block::{
-        Block,
-        BANDS,
-        COARSE_SIZE,
-        SIZE, //
+    state::{
+        block::{
+            Block,
+            COARSE_SIZE,
+            SIZE, //
+        },
+        maps::Maps, //
     },
     sys::{
         grace::{
@@ -71,38 +70,6 @@ struct Part {
     /// [`FANOUT`] entries, each null or a block that the directory owns.
     entries: KVec<Atomic<*mut c_void>>,
     maps: Maps,
-}
-
-/// Bitmaps with a bit for each entry of a part. The bit of a block is that of its first entry.
-pub(crate) struct Maps {
-    /// Blocks that had lazy pages lately, all those included that have some which no purge has taken. CPUs
-    /// that retire areas read it, so it hardly ever changes.
-    pub(crate) dirty: Map,
-    /// Blocks with pages that the current purge has taken.
-    pub(crate) flushing: Map,
-    /// Used under the lock of the pool, see [`Maps::pool`].
-    pool: PoolMaps,
-}
-
-/// Bitmaps of a part that are used under the lock of the pool.
-pub(crate) struct PoolMaps {
-    /// Blocks that a CPU allocates from, or that are about to be removed.
-    pub(crate) held: Map,
-    /// Blocks in the pool with room for an area of the band.
-    pub(crate) partial: [Map; BANDS],
-    /// Blocks in the pool with all units free.
-    pub(crate) empty: Map,
-}
-
-/// Proof that the lock of the pool of blocks is held. The pool of a space has one among what its lock protects, so
-/// only who holds the lock can borrow it.
-pub(crate) struct PoolLocked(());
-
-impl PoolLocked {
-    /// Creates the proof for a new pool, which puts it under its lock.
-    pub(crate) const fn new() -> Self {
-        Self(())
-    }
 }
 
 /// All blocks by address.
@@ -500,25 +467,5 @@ impl Part {
             entries,
             maps: Maps::new(),
         })
-    }
-}
-
-impl Maps {
-    fn new() -> Self {
-        Self {
-            dirty: Map::new(false),
-            flushing: Map::new(false),
-            pool: PoolMaps {
-                held: Map::new(false),
-                partial: core::array::from_fn(|_| Map::new(false)),
-                empty: Map::new(false),
-            },
-        }
-    }
-
-    /// Returns the bitmaps that are used under the lock of the pool, as long as it is held.
-    #[inline(always)]
-    pub(crate) fn pool<'a>(&'a self, _locked: &'a PoolLocked) -> &'a PoolMaps {
-        &self.pool
     }
 }

@@ -14,6 +14,8 @@ pub(crate) mod dir;
 #[forbid(unsafe_code)]
 pub(crate) mod flush;
 pub(crate) mod list;
+#[forbid(unsafe_code)]
+pub(crate) mod maps;
 pub(crate) mod objects;
 pub(crate) mod pins;
 pub(crate) mod table;

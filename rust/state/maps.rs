@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Bitmaps of the directory of blocks, for [`crate::policy::blocks`]: which blocks are dirty, held, partial or empty.
+//!
+//! Some of them belong to the pool, and its lock protects them. They are given out only with a proof that the lock
+//! is held. It has no size, so this costs nothing at run time.
+
+use crate::{
+    base::bits::Map,
+    state::block::BANDS, //
+};
+
+/// Bitmaps with a bit for each entry of a part. The bit of a block is that of its first entry.
+pub(crate) struct Maps {
+    /// Blocks that had lazy pages lately, all those included that have some which no purge has taken. CPUs
+    /// that retire areas read it, so it hardly ever changes.
+    pub(crate) dirty: Map,
+    /// Blocks with pages that the current purge has taken.
+    pub(crate) flushing: Map,
+    /// Used under the lock of the pool, see [`Maps::pool`].
+    pool: PoolMaps,
+}
+
+impl Maps {
+    /// Creates the bitmaps of a part without blocks.
+    pub(super) fn new() -> Self {
+        Self {
+            dirty: Map::new(false),
+            flushing: Map::new(false),
+            pool: PoolMaps {
+                held: Map::new(false),
+                partial: core::array::from_fn(|_| Map::new(false)),
+                empty: Map::new(false),
+            },
+        }
+    }
+
+    /// Returns the bitmaps that are used under the lock of the pool, as long as it is held.
+    #[inline(always)]
+    pub(crate) fn pool<'a>(&'a self, _locked: &'a PoolLocked) -> &'a PoolMaps {
+        &self.pool
+    }
+}
+
+/// Bitmaps of a part that are used under the lock of the pool.
+pub(crate) struct PoolMaps {
+    /// Blocks that a CPU allocates from, or that are about to be removed.
+    pub(crate) held: Map,
+    /// Blocks in the pool with room for an area of the band.
+    pub(crate) partial: [Map; BANDS],
+    /// Blocks in the pool with all units free.
+    pub(crate) empty: Map,
+}
+
+/// Proof that the lock of the pool of blocks is held. The pool of a space has one among what its lock protects, so
+/// only who holds the lock can borrow it.
+pub(crate) struct PoolLocked(());
+
+impl PoolLocked {
+    /// Creates the proof for a new pool, which puts it under its lock.
+    pub(crate) const fn new() -> Self {
+        Self(())
+    }
+}
