@@ -68,8 +68,11 @@
 //! | `check` | `checker`, `checked`: debugging: compare answers with an independent record of all areas | no |
 //! | | `tests`, `checker_tests`, `fixtures`: KUnit cases, and what they give a space | no |
 //! | | `trace`, `trace_steps`, `model`: random traces, and the model to compare answers with | no |
-//! | `policy` | `space`: decides what serves a request (block, cache or tree), and what becomes of a freed range | no |
-//! | | `blocks`: all blocks: which CPU has which; `pool`: which have room; `blocks_refill`, `blocks_current`, `blocks_limit`, `blocks_purge`, `blocks_check`: what is done with them | no |
+//! | `policy` | `space`, `reserve`: decide what serves a request, and reserve ranges of the tree | no |
+//! | | `purge`, `drain`, `give_back`: decide what becomes of a freed range, and return it | no |
+//! | | `lookup`, `census`: find areas by address; numbers and checks | no |
+//! | | `blocks`: all blocks: which CPU has which; `pool`: which have room | no |
+//! | | `blocks_refill`, `blocks_current`, `blocks_limit`, `blocks_purge`, `blocks_check`: what is done with blocks | no |
 //! | | `lazy`, `cache`, `cache_part`: lazy areas and cached ranges that have an entry of their own | no |
 //! | | `percpu`: state of each CPU | no |
 //! | `state` | `area`, `view`, `list`: the area object and its states as types, what others see of it, lists | yes |

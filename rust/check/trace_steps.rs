@@ -19,10 +19,12 @@ use crate::{
             State, //
         }, //
     },
-    policy::space::{
-        Census,
-        Request,
-        Space, //
+    policy::{
+        census::Census,
+        space::{
+            Request,
+            Space, //
+        }, //
     },
     state::band::COARSE_PAGES,
     sys::mm::Gfp, //

@@ -13,7 +13,13 @@ pub(crate) mod cache;
 mod cache_part;
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
 mod cache_tests;
+pub(crate) mod census;
+mod drain;
+mod give_back;
 pub(crate) mod lazy;
+mod lookup;
 pub(crate) mod percpu;
 mod pool;
+mod purge;
+mod reserve;
 pub(crate) mod space;

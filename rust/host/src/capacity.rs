@@ -11,9 +11,9 @@ use crate::{
     check::model::Random,
     cpu,
     kasan::ShadowLog,
-    policy::space::{
-        Census,
-        Space, //
+    policy::{
+        census::Census,
+        space::Space, //
     },
     runs::FreeRuns,
     spaces::request,

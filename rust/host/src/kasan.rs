@@ -7,9 +7,9 @@ use crate::{
         Span,
         PAGE_SIZE, //
     },
-    policy::space::{
-        Census,
-        Space, //
+    policy::{
+        census::Census,
+        space::Space, //
     },
     spaces::{
         home_of,

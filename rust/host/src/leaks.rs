@@ -11,10 +11,12 @@ use crate::{
         }, //
     },
     check::fixtures::FlushLog,
-    policy::space::{
-        Census,
-        Request,
-        Space, //
+    policy::{
+        census::Census,
+        space::{
+            Request,
+            Space, //
+        }, //
     },
     state::{
         band::{

@@ -7,10 +7,12 @@ use crate::{
         Span,
         PAGE_SIZE, //
     },
-    policy::space::{
-        Census,
-        Request,
-        Space, //
+    policy::{
+        census::Census,
+        space::{
+            Request,
+            Space, //
+        }, //
     },
     state::block,
     sys::mm::Tlb, //

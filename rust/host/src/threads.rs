@@ -11,10 +11,12 @@ use crate::{
         fixtures::FlushLog,
         model::Random, //
     },
-    policy::space::{
-        Census,
-        Request,
-        Space, //
+    policy::{
+        census::Census,
+        space::{
+            Request,
+            Space, //
+        }, //
     },
     state::{
         area::AreaPtr,

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Finds areas by address: for C, for readers that pin what they found, and for the list of all areas.
+//!
+//! An address leads to its block, or else to an entry of the tree. [`Space::find`] and [`Space::unlink`] come with
+//! every use of an area, and the search takes no lock. What a reader has pinned stays as it was seen.
+
+use crate::{
+    base::range::Span,
+    policy::{
+        blocks::NoBlock,
+        space::Space, //
+    },
+    state::{
+        area::{
+            Area,
+            AreaPtr,
+            Seen,
+            Unlinked,
+            Use, //
+        },
+        pins::{
+            PinGuard,
+            Pins, //
+        },
+        table::{
+            Entry,
+            Next, //
+        }, //
+    },
+    sys::{
+        grace::Guard,
+        mm::{
+            self,
+            Tlb, //
+        }, //
+    }, //
+};
+
+/// Entries read while the tree lock is held once. Each is a walk from the root.
+const LOOKS: usize = 16;
+
+impl<T: Tlb> Space<T> {
+    /// Returns the busy area that contains `addr`, with its bounds and flags.
+    #[inline(always)]
+    fn look(&self, addr: usize, rcu: &Guard) -> Option<(AreaPtr, Seen)> {
+        match self.blocks.find(addr, rcu) {
+            Ok(found) => found,
+            Err(NoBlock) => self.table.find(addr, rcu),
+        }
+    }
+
+    /// Returns the busy area that contains `addr`. Takes no lock; any context in which RCU is watching.
+    pub(crate) fn find(&self, addr: usize) -> Option<AreaPtr> {
+        Some(self.look(addr, &Guard::new())?.0)
+    }
+
+    /// Unlinks the busy area that contains `addr`. Never allocates, sleeps or fails. Takes a lock only if
+    /// a reader has pinned the area.
+    pub(crate) fn unlink(&self, addr: usize) -> Option<Area<Unlinked>> {
+        let rcu = Guard::new();
+        let area = match self.blocks.unlink(addr, &rcu) {
+            Ok(found) => found,
+            Err(NoBlock) => self.table.unlink(addr, &rcu),
+        };
+        drop(rcu);
+        Some(self.pins.wait_for_readers(area?))
+    }
+
+    /// Pins the lowest busy area that ends above `addr`. Spins; task context.
+    pub(crate) fn get(&self, addr: usize) -> Option<(AreaPtr, PinGuard<'_>)> {
+        loop {
+            let found = self.next_busy(addr)?;
+            let start = found.1.span().first();
+            let pin = self.pins.pin(start)?;
+            // The area may have been unlinked before the lock of the pin was taken, and a new area may be
+            // at its address. So compare everything that was seen.
+            if self.look(start, &Guard::new()) == Some(found) {
+                return Some((found.0, pin));
+            }
+        }
+    }
+
+    /// Pins the busy area that contains `addr` unless that means waiting. Any context.
+    pub(crate) fn try_get(&self, addr: usize) -> Option<(AreaPtr, PinGuard<'_>)> {
+        let rcu = Guard::new();
+        let found = self.look(addr, &rcu)?;
+        let pin = self.pins.try_pin(found.1.span().first())?;
+        // The area may have been unlinked before the lock of the pin was taken.
+        (self.look(addr, &rcu) == Some(found)).then_some((found.0, pin))
+    }
+
+    /// Returns the lowest busy area that ends above `addr`. Task context.
+    fn next_busy(&self, addr: usize) -> Option<(AreaPtr, Seen)> {
+        let mut addr = addr;
+        loop {
+            // With PREEMPT_RT, a lockless walk would spin behind a writer that it has preempted. Taking
+            // the lock gives priority inheritance.
+            let next = if cfg!(CONFIG_PREEMPT_RT) {
+                self.table.lock().next(addr)
+            } else {
+                self.table.next(addr)
+            };
+            match next? {
+                Next::Busy(area, seen) => return Some((area, seen)),
+                Next::Block(span) => {
+                    if let Some(found) = self.blocks.next_busy(span, addr) {
+                        return Some(found);
+                    }
+                    addr = span.last().checked_add(1)?;
+                }
+            }
+        }
+    }
+
+    /// Returns the pins, for unpinning what [`Space::get`] has pinned.
+    pub(crate) fn pins(&self) -> &Pins {
+        &self.pins
+    }
+
+    /// Returns the lowest range that ends above `addr` and is reserved, but neither busy, nor cached, nor
+    /// free space in a block. Sleepable context.
+    pub(crate) fn next_lazy(&self, addr: usize) -> Option<Span> {
+        let mut addr = addr;
+        loop {
+            let mut table = self.table.lock();
+            let mut block = None;
+            for _ in 0..LOOKS {
+                let (span, entry) = table.entry_from(addr)?;
+                match entry {
+                    Entry::Area(_, Use::Unlinked) => return Some(span),
+                    Entry::Area(..) => addr = span.last().checked_add(1)?,
+                    Entry::Block => {
+                        block = Some(span);
+                        break;
+                    }
+                }
+            }
+            drop(table);
+            if let Some(span) = block {
+                if let Some(lazy) = self.blocks.next_lazy(span, addr) {
+                    return Some(lazy);
+                }
+                addr = span.last().checked_add(1)?;
+            }
+            mm::cond_resched();
+        }
+    }
+
+    /// Returns the range for which the index holds `area` as busy. Walks all areas.
+    #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+    pub(crate) fn table_entry(&self, area: AreaPtr) -> Option<Span> {
+        let mut addr = 0;
+        loop {
+            let (found, seen) = self.next_busy(addr)?;
+            if found == area {
+                return Some(seen.span());
+            }
+            addr = seen.span().last().checked_add(1)?;
+        }
+    }
+
+    /// Returns the addresses of an area that the caller owns, if the index holds it as busy.
+    pub(crate) fn span_of_busy(&self, area: AreaPtr) -> Option<Span> {
+        let rcu = Guard::new();
+        let start = self.table.start_of(area, &rcu)?;
+        let (found, seen) = self.look(start, &rcu)?;
+        (found == area && seen.span().first() == start).then_some(seen.span())
+    }
+
+    /// Returns the start of an area that the caller owns, if the index holds it as busy.
+    #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+    pub(crate) fn start_of_busy(&self, area: AreaPtr) -> Option<usize> {
+        self.span_of_busy(area).map(Span::first)
+    }
+
+    /// Returns the start of a pinned area.
+    #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+    pub(crate) fn start_of_pinned(&self, area: AreaPtr, _pin: &PinGuard<'_>) -> usize {
+        self.table.start_of(area, &Guard::new()).unwrap_or(0)
+    }
+}

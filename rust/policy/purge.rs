@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! From the end of an area to its free range: areas become lazy, a purge flushes the TLBs for all of them, and then
+//! their ranges are free again, cached, or back in their blocks.
+//!
+//! A purge also trims what nobody has used since the last one.
+
+use crate::{
+    base::range::Span,
+    policy::{
+        blocks_purge,
+        drain::Budget,
+        lazy,
+        space::Space, //
+    },
+    state::{
+        area::{
+            Area,
+            AreaList,
+            Flushed,
+            Unlinked, //
+        },
+        flush::{
+            Flush,
+            Plan, //
+        }, //
+    },
+    sys::mm::{
+        self,
+        Tlb, //
+    }, //
+};
+
+/// Freed areas handled between two calls of `cond_resched()`.
+const BATCH: usize = 32;
+
+/// A purge of fewer large areas than 1/8 of the cached ranges says nothing about demand.
+const TRIM_MIN_FRACTION: usize = 8;
+
+/// Maximum size of a cached range in pages: 32 MiB with 4 KiB pages.
+const MAX_CACHED: usize = 8192;
+
+impl<T: Tlb> Space<T> {
+    /// Makes an unmapped area lazy. Returns about how many pages are lazy; 0, so that no purge begins, if
+    /// this CPU has counted only few since it was asked last. Takes no lock for an area of a block.
+    pub(crate) fn retire(&self, area: Area<Unlinked>) -> usize {
+        let cpu = self.cpus.here();
+        if area.is_in_block() {
+            return match self.blocks.retire(cpu, area) {
+                0 => 0,
+                pages => pages.wrapping_add(self.lazy.estimate()),
+            };
+        }
+        self.retire_large(area)
+    }
+
+    #[inline(never)]
+    fn retire_large(&self, area: Area<Unlinked>) -> usize {
+        self.cpus.here().counters.retire_tree.one();
+        self.lazy
+            .add(area.retire())
+            .wrapping_add(self.blocks.lazy_estimate())
+    }
+
+    /// Frees an area that was never mapped.
+    pub(crate) fn release(&self, area: Area<Unlinked>) {
+        self.cpus.here().counters.release.one();
+        if area.is_in_block() {
+            self.blocks.release(&self.cpus, area);
+        } else {
+            self.put_back(&mut self.table.lock(), area.never_mapped());
+        }
+    }
+
+    /// Flushes all areas retired before the call, and `also`, and frees these areas. Drains cached ranges
+    /// and empty blocks too if `drain`. Returns how many areas were flushed; if 0, nothing was flushed.
+    /// Sleepable context, with `vmap_purge_lock` held.
+    pub(crate) fn purge(&self, also: Option<Span>, drain: bool) -> usize {
+        let mut plan = Plan::new();
+        let pages = self.blocks.snapshot(&self.cpus, &mut plan);
+        let areas = self.lazy.snapshot(&mut plan);
+        if plan.is_empty() {
+            // Flush nothing: vm_unmap_aliases() comes with every change of page attributes, and mostly
+            // finds nothing to flush.
+            if drain {
+                self.give_back_all(Budget::ALL);
+            }
+            return 0;
+        }
+        let purged = plan.areas();
+        let blocks_representative = pages.is_representative();
+        // Trim cached ranges that nobody used since the last purge.
+        let cache_representative = areas.areas() > 0
+            && areas.areas().saturating_mul(TRIM_MIN_FRACTION) >= self.cache.len();
+        if !drain && (cache_representative || blocks_representative) {
+            // Half of them: how many are used until the next purge varies.
+            let most = self.cache.len().div_ceil(2);
+            self.sweep(Budget::of_purge(most));
+        }
+        if let (Some(also), true) = (also, purged > 0) {
+            plan.add(also);
+        }
+        let flush = plan.run(&self.tlb);
+        if purged > 0 {
+            let counters = &self.cpus.here().counters;
+            counters.purge.one();
+            counters.purge_areas.add(purged);
+        }
+        self.free_flushed(areas, pages, &flush, drain);
+        self.blocks.end_purge(blocks_representative);
+        if drain {
+            self.give_back_all(Budget::ALL);
+        } else {
+            self.free_blocks(false, Budget::ALL);
+        }
+        purged
+    }
+
+    /// Frees or caches what a purge has taken and flushed.
+    fn free_flushed(
+        &self,
+        mut areas: lazy::Snapshot,
+        pages: blocks_purge::Snapshot,
+        flush: &Flush,
+        drain: bool,
+    ) {
+        let mut clean = AreaList::new();
+        if let (true, Some(cover)) = (self.tlb.has_shadow(), flush.cover()) {
+            self.blocks.release_shadow(&pages, flush, &self.tlb);
+            for part in 0..self.lazy.parts() {
+                let mut flushed = areas.take_flushed(part, flush);
+                while let Some(area) = flushed.pop() {
+                    if let Some(span) = area.span() {
+                        self.tlb.release_shadow(span);
+                    }
+                    clean.push(area);
+                    mm::cond_resched();
+                }
+            }
+            self.tlb.flush_shadow(cover);
+        }
+        self.blocks.free(&self.cpus, pages, flush);
+        self.free_areas(clean, None, drain);
+        for part in 0..self.lazy.parts() {
+            let flushed = areas.take_flushed(part, flush);
+            self.free_areas(flushed, Some(part), drain);
+        }
+    }
+
+    /// Frees areas, or caches their ranges at CPU `part`, by default at this one.
+    fn free_areas(&self, mut areas: AreaList<Flushed>, part: Option<usize>, drain: bool) {
+        areas.prefetch();
+        while !areas.is_empty() {
+            let mut pages = 0_usize;
+            let mut large = AreaList::new();
+            for _ in 0..BATCH {
+                let Some(area) = areas.pop() else {
+                    break;
+                };
+                areas.prefetch();
+                pages = pages.wrapping_add(area.pages());
+                if !drain && self.is_cacheable(&area) {
+                    self.keep(area, part);
+                } else {
+                    large.push(area);
+                }
+            }
+            self.lazy.freed(pages);
+            while let Some(area) = large.pop() {
+                // One store for each hold of the lock: it can take thousands of instructions.
+                self.put_back(&mut self.table.lock(), area);
+                mm::cond_resched();
+            }
+            mm::cond_resched();
+        }
+    }
+
+    /// Returns whether requests for all of `home` could use the range of `area`.
+    fn is_cacheable(&self, area: &Area<Flushed>) -> bool {
+        area.pages() <= MAX_CACHED && area.span().is_some_and(|span| self.home.covers(span))
+    }
+}
