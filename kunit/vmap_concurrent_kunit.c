@@ -170,7 +170,7 @@ static int work(void *data)
  * all interfaces. They also free areas of other threads. Contents do not
  * change, busy areas are found, and the whole window is free at the end.
  */
-static void vmap_concurrent(struct kunit *test)
+static void vmap_concurrent_cpus(struct kunit *test)
 {
 	unsigned int nr = clamp(2 * num_online_cpus(), 2, MAX_WORKERS), i;
 	unsigned long nr_taken = 0, nr_refused = 0;
@@ -235,7 +235,7 @@ static void vmap_concurrent(struct kunit *test)
 }
 
 static struct kunit_case vmap_concurrent_cases[] = {
-	KUNIT_CASE_SLOW(vmap_concurrent),
+	KUNIT_CASE_SLOW(vmap_concurrent_cpus),
 	{}
 };
 

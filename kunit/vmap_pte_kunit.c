@@ -320,6 +320,9 @@ static void *vmap_failing(struct trial *t, unsigned int nth, bool *hit)
 	return mem;
 }
 
+/* Attempts of vmap_pte_no_table(), more than a vmap() has allocations. */
+#define MAX_ATTEMPTS	32
+
 /*
  * Each allocation of a vmap() fails once, those of page tables too: it returns
  * NULL, and nothing stays mapped.
@@ -327,6 +330,7 @@ static void *vmap_failing(struct trial *t, unsigned int nth, bool *hit)
 static void vmap_pte_no_table(struct kunit *test)
 {
 	const unsigned long per_pmd = PFN_DOWN(PMD_SIZE);
+	struct vm_struct *used[MAX_ATTEMPTS] = {};
 	unsigned int nth, nr_null = 0;
 	unsigned long i, first;
 	struct trial t;
@@ -342,11 +346,7 @@ static void vmap_pte_no_table(struct kunit *test)
 	for (i = 0; i < t.max; i++)
 		append(&t, 2 * i % 8, 1);
 
-	/*
-	 * No purge until the end: areas get addresses without page tables, which
-	 * are not freed.
-	 */
-	for (nth = 1; hit && nth <= 32; nth++) {
+	for (nth = 1; hit && nth <= MAX_ATTEMPTS; nth++) {
 		void *mem;
 
 		kunit_warning_suppress(test)
@@ -358,12 +358,17 @@ static void vmap_pte_no_table(struct kunit *test)
 			vunmap(mem);
 		KUNIT_EXPECT_EQ_MSG(test, 0, vmap_walk_count(first, t.block.nr),
 				    "pages left after fault %u", nth);
+		/* Page tables stay: the next attempt needs other addresses. */
+		vm_unmap_aliases();
+		used[nth - 1] = get_vm_area(t.nr * PAGE_SIZE, VM_MAP);
 	}
 
+	for (i = 0; i < MAX_ATTEMPTS && used[i]; i++)
+		free_vm_area(used[i]);
 	trial_end(&t);
 	KUNIT_EXPECT_FALSE_MSG(test, hit, "more than %u allocations", nth - 1);
 	kunit_info(test, "%u allocations failed\n", nr_null);
-	/* Areas lie next to each other: each one needs two tables or more. */
+	/* Each area needs two tables or more, and a vm_struct. */
 	KUNIT_EXPECT_GE(test, nr_null, 3);
 }
 
