@@ -2,6 +2,9 @@
 /*
  * KUnit suite "vmap_pte": page tables of vmap().
  */
+#include <linux/dcache.h>
+#include <linux/debugfs.h>
+#include <linux/err.h>
 #include <linux/sched.h>
 
 #include "vmap_area_kunit.h"
@@ -306,16 +309,42 @@ static void vmap_pte_null_page(struct kunit *test)
 	trial_end(&t);
 }
 
-/* Lets the n-th allocation of this task fail although it may reclaim memory. */
-static void *vmap_failing(struct trial *t, unsigned int nth, bool *hit)
+/*
+ * Returns the least order of pages whose allocation can be made to fail, 1 by
+ * default (mm/fail_page_alloc.c); or NULL if that cannot be changed.
+ */
+static u32 *failing_order(void)
+{
+	struct dentry *dir, *file;
+	u32 *order = NULL;
+
+	dir = debugfs_lookup("fail_page_alloc", NULL);
+	if (IS_ERR_OR_NULL(dir))
+		return NULL;
+	file = debugfs_lookup("min-order", dir);
+	if (file)
+		order = d_inode(file)->i_private;
+	dput(file);
+	dput(dir);
+	return order;
+}
+
+/*
+ * Lets the n-th allocation of this task fail although it may reclaim memory, or
+ * is one of a single page.
+ */
+static void *vmap_failing(struct trial *t, unsigned int nth, u32 *order, bool *hit)
 {
 	gfp_t allowed = READ_ONCE(gfp_allowed_mask);
+	u32 least = READ_ONCE(*order);
 	void *mem;
 
 	WRITE_ONCE(gfp_allowed_mask, allowed & ~__GFP_DIRECT_RECLAIM);
+	WRITE_ONCE(*order, 0);
 	vmap_fault_arm(nth);
 	mem = vmap(t->pages, t->nr, VM_MAP, PAGE_KERNEL);
 	*hit = vmap_fault_disarm();
+	WRITE_ONCE(*order, least);
 	WRITE_ONCE(gfp_allowed_mask, allowed);
 	return mem;
 }
@@ -334,11 +363,12 @@ static void vmap_pte_no_table(struct kunit *test)
 	unsigned int nth, nr_null = 0;
 	unsigned long i, first;
 	struct trial t;
+	u32 *order = failing_order();
 	bool hit = true;
 
 	vmap_fault_need(test);
-	if (!IS_ENABLED(CONFIG_FAIL_PAGE_ALLOC))
-		kunit_skip(test, "needs CONFIG_FAIL_PAGE_ALLOC");
+	if (!order)
+		kunit_skip(test, "needs CONFIG_FAIL_PAGE_ALLOC and its folder in debugfs");
 	trial_start(test, &t, 8, 3 * per_pmd);
 	first = page_to_pfn(t.block.page);
 
@@ -350,7 +380,7 @@ static void vmap_pte_no_table(struct kunit *test)
 		void *mem;
 
 		kunit_warning_suppress(test)
-			mem = vmap_failing(&t, nth, &hit);
+			mem = vmap_failing(&t, nth, order, &hit);
 		/* The allocator of addresses can do without some allocations. */
 		KUNIT_EXPECT_TRUE_MSG(test, mem || hit, "refused without fault %u", nth);
 		nr_null += !mem;
