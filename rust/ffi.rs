@@ -17,7 +17,8 @@ use crate::{
     state::area::{
         Area,
         AreaPtr,
-        Attributes, //
+        Attributes,
+        NeverMapped, //
     },
     sys::mm::{
         self,
@@ -285,11 +286,12 @@ unsafe extern "C" fn retire(va: *mut bindings::vmap_area) -> usize {
 ///
 /// # Safety
 ///
-/// `va` is null, or came from [`unlink`] and C no longer uses it.
+/// `va` is null, or came from [`unlink`], and C no longer uses it and has mapped nothing there.
 unsafe extern "C" fn release(va: *mut bindings::vmap_area) {
     // SAFETY: By the safety requirements, C has unlinked the area and no longer uses it.
     if let Some((space, area)) = unsafe { take_back(va) } {
-        space.release(area);
+        // SAFETY: By the safety requirements, C has mapped nothing there.
+        space.release(area, unsafe { NeverMapped::promised() });
     }
 }
 

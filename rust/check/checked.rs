@@ -24,6 +24,7 @@ use crate::{
         area::{
             Area,
             AreaPtr,
+            NeverMapped,
             Unlinked, //
         },
         pins::PinGuard, //
@@ -244,13 +245,13 @@ impl KernelSpace {
     }
 
     /// See [`Space::release`].
-    pub(crate) fn release(&self, area: Area<Unlinked>) {
+    pub(crate) fn release(&self, area: Area<Unlinked>, proof: NeverMapped) {
         let Some((checker, span)) = self.checker().zip(area.span()) else {
-            return self.0.release(area);
+            return self.0.release(area, proof);
         };
         checker.change(|| {
             checker.releasing(span, identity(area.ptr()));
-            self.0.release(area);
+            self.0.release(area, proof);
         });
     }
 

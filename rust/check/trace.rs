@@ -22,6 +22,7 @@ use crate::{
     },
     policy::space::Space,
     state::{
+        area::NeverMapped,
         band::COARSE_PAGES,
         block::COARSE_SIZE, //
     }, //
@@ -92,7 +93,7 @@ fn run_from(source: Source<'_>, steps: usize, blocks: usize, log: FlushLog) -> R
                 .table_entry(area)
                 .and_then(|span| space.unlink(span.first()))
             {
-                Some(area) => space.release(area),
+                Some(area) => space.release(area, NeverMapped::in_test()),
                 None => break,
             }
         }

@@ -26,7 +26,10 @@ use crate::{
             Space, //
         }, //
     },
-    state::band::COARSE_PAGES,
+    state::{
+        area::NeverMapped,
+        band::COARSE_PAGES, //
+    },
     sys::mm::Gfp, //
 };
 
@@ -261,7 +264,7 @@ impl Trace<'_> {
         if lazy {
             self.space.retire(area);
         } else {
-            self.space.release(area);
+            self.space.release(area, NeverMapped::in_test());
         }
         self.model.free(span.first(), lazy);
         Ok(())

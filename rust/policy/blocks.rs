@@ -45,6 +45,7 @@ use crate::{
             AreaPtr,
             Attributes,
             Leaving,
+            NeverMapped,
             Seen,
             Unlinked, //
         },
@@ -348,14 +349,14 @@ impl Blocks {
     }
 
     /// Frees an area of a block that was never mapped. Spins.
-    pub(crate) fn release(&self, cpus: &Cpus, area: Area<Unlinked>) {
+    pub(crate) fn release(&self, cpus: &Cpus, area: Area<Unlinked>, proof: NeverMapped) {
         let rcu = Guard::new();
         let addr = area.span().map_or(0, Span::first);
         let Some(block) = self.dir.block_at(addr, &rcu) else {
             return;
         };
         let index = self.dir.index_of(block.start());
-        block.release(area);
+        block.release(area, proof);
         drop(rcu);
         if let Some(index) = index {
             self.update(&mut self.pool.lock(), cpus, index);

@@ -24,7 +24,8 @@ mod tests {
             area::{
                 Area,
                 Attributes,
-                Cached, //
+                Cached,
+                NeverMapped, //
             },
             pins::Pins,
             table::Table, //
@@ -76,7 +77,7 @@ mod tests {
             drop(table);
             let area = self.table.unlink(span.first(), &Guard::new());
             let area = self.pins.wait_for_readers(area.ok_or(EINVAL)?);
-            Ok(area.never_mapped().cached())
+            Ok(area.never_mapped(NeverMapped::in_test()).cached())
         }
 
         /// Frees a range, and returns its size.

@@ -3,7 +3,7 @@
 //! Lazy areas with an entry of their own: unmapped, but perhaps still in a TLB.
 //!
 //! Flushing the TLBs of all CPUs is expensive, so lazy areas are collected and flushed together.
-//! [`LazySet::snapshot`] takes out the areas of a purge, and only areas that were flushed since can be freed.
+//! [`LazySet::snapshot`] takes out the areas of a purge, and adds them to the plan of what it flushes.
 //!
 //! The set has a part for each CPU, so that CPUs that free areas do not contend, and a freed range is
 //! cached for the CPU that freed it. If there are more than [`MAX_PARTS`] CPUs, several share a part: large
@@ -11,20 +11,19 @@
 //! than it finds areas.
 
 use crate::{
-    base::range::{
-        Span,
-        PAGE_SIZE, //
-    },
+    base::range::PAGE_SIZE,
     state::{
         area::{
             Area,
-            AreaList,
-            Flushed,
             Lazy, //
         },
         flush::{
-            Flush,
-            Plan, //
+            Plan,
+            MAX_LISTS, //
+        },
+        list::{
+            LazyArea,
+            LazyList, //
         }, //
     },
     sys::{
@@ -49,7 +48,7 @@ use kernel::{
 };
 
 /// Maximum number of parts.
-pub(crate) const MAX_PARTS: usize = 8;
+pub(crate) const MAX_PARTS: usize = MAX_LISTS;
 
 /// Bytes that the counts of all CPUs together may hide from [`LazySet::estimate`], per power of two of the
 /// number of CPUs: a quarter of `lazy_max_pages()` in mm/vmalloc.c.
@@ -65,23 +64,6 @@ pub(crate) fn batch(cpus: usize) -> usize {
     UNCOUNTED / PAGE_SIZE * log / cpus.max(1)
 }
 
-/// The lazy areas of one CPU, and the bounds of a span that covers them.
-struct List {
-    areas: AreaList<Lazy>,
-    /// In pages: kmemleak would take an address for a reference to the area that starts there.
-    first: usize,
-    /// Below `first` if there are no areas.
-    last: usize,
-}
-
-impl List {
-    const EMPTY: Self = Self {
-        areas: AreaList::new(),
-        first: usize::MAX,
-        last: 0,
-    };
-}
-
 /// What others read of a part without its lock.
 struct Counts {
     /// Number of areas in the list. A purge reads it to skip CPUs that have freed nothing.
@@ -92,7 +74,7 @@ struct Counts {
 
 /// The areas that one CPU has freed: one cache line, so that freeing an area moves only this one from a CPU
 /// that shares the part.
-struct Part(Locked<List, Counts>);
+struct Part(Locked<LazyList, Counts>);
 
 impl Part {
     fn new(node: Node) -> Result<Self> {
@@ -101,7 +83,7 @@ impl Part {
             uncounted: Atomic::new(0),
         };
         let name = c"vmap_rust lazy";
-        let list = Locked::with_beside(node, List::EMPTY, counts, name, static_lock_class!())?;
+        let list = Locked::with_beside(node, LazyList::EMPTY, counts, name, static_lock_class!())?;
         Ok(Self(list))
     }
 
@@ -118,16 +100,14 @@ impl Part {
     }
 
     /// Adds an area. Adds what this CPU has counted to `total` once it is `batch` pages.
-    fn add(&self, area: Area<Lazy>, span: Span, batch: usize, total: &Atomic<usize>) {
+    fn add(&self, area: LazyArea, batch: usize, total: &Atomic<usize>) {
         let mut list = self.0.lock();
-        let pages = span.in_pages();
-        list.first = list.first.min(pages.first());
-        list.last = list.last.max(pages.last());
-        list.areas.push_first(area);
+        let pages = area.span().size() / PAGE_SIZE;
+        list.push_first(area);
         let counts = self.0.beside();
         // Relaxed: both counts are written only under the lock.
-        counts.len.store(list.areas.len(), Relaxed);
-        let uncounted = self.uncounted().wrapping_add(span.size() / PAGE_SIZE);
+        counts.len.store(list.len(), Relaxed);
+        let uncounted = self.uncounted().wrapping_add(pages);
         counts.uncounted.store(uncounted, Relaxed);
         if uncounted >= batch {
             self.count(total);
@@ -141,20 +121,16 @@ impl Part {
         self.0.beside().uncounted.store(0, Relaxed);
     }
 
-    /// Takes all areas, adds a span that covers them to `plan`, and what was counted of them to `total`.
-    fn take(&self, plan: &mut Plan, total: &Atomic<usize>) -> AreaList<Lazy> {
+    /// Takes all areas, if there are some, and adds what was counted of them to `total`.
+    fn take(&self, total: &Atomic<usize>) -> Option<LazyList> {
         if self.is_empty() {
-            return AreaList::new();
+            return None;
         }
         let mut list = self.0.lock();
         self.count(total);
         // Relaxed: written only under the lock.
         self.0.beside().len.store(0, Relaxed);
-        let taken = core::mem::replace(&mut *list, List::EMPTY);
-        if let Some(cover) = Span::new(taken.first, taken.last).and_then(Span::from_pages) {
-            plan.add(cover);
-        }
-        taken.areas
+        Some(list.take())
     }
 }
 
@@ -166,28 +142,6 @@ pub(crate) struct LazySet {
     /// Number of lazy pages, without those that CPUs count for themselves. It includes all pages that a
     /// purge has selected, so subtracting these does not wrap.
     total: CacheAligned<Atomic<usize>>,
-}
-
-/// The areas that a purge has selected, by the part that they were in.
-#[must_use = "areas that are not freed leak"]
-pub(crate) struct Snapshot {
-    parts: [AreaList<Lazy>; MAX_PARTS],
-    areas: usize,
-}
-
-impl Snapshot {
-    /// Returns the number of areas.
-    pub(crate) fn areas(&self) -> usize {
-        self.areas
-    }
-
-    /// Takes the areas of one part, which were flushed after they were selected.
-    pub(crate) fn take_flushed(&mut self, part: usize, flush: &Flush) -> AreaList<Flushed> {
-        match self.parts.get_mut(part) {
-            Some(areas) => areas.take().flushed(flush),
-            None => AreaList::new(),
-        }
-    }
 }
 
 impl LazySet {
@@ -214,32 +168,29 @@ impl LazySet {
 
     /// Adds an area. Returns about how many pages are lazy.
     pub(crate) fn add(&self, area: Area<Lazy>) -> usize {
-        // There always is one: a span is not empty.
-        if let Some(span) = area.span() {
-            let part = self.parts.here();
-            part.add(area, span, self.batch, &self.total);
+        if let Some(area) = LazyArea::new(area) {
+            self.parts.here().add(area, self.batch, &self.total);
         }
         self.estimate()
     }
 
-    /// Selects all areas that were added before the call, and adds them to `plan`. Only one purge at a
-    /// time.
-    pub(crate) fn snapshot(&self, plan: &mut Plan) -> Snapshot {
-        let mut snapshot = Snapshot {
-            parts: [const { AreaList::new() }; MAX_PARTS],
-            areas: 0,
-        };
+    /// Moves all areas that were added before the call to `plan`, those of each part as a list of their own.
+    /// Only one purge at a time. Returns how many they are.
+    pub(crate) fn snapshot(&self, plan: &mut Plan) -> usize {
+        let mut areas = 0_usize;
         let some = self.estimate() > 0;
-        for (part, taken) in self.parts.iter().zip(&mut snapshot.parts) {
+        for (index, part) in self.parts.iter().enumerate() {
             if some {
                 // Mostly it has areas, so that its lock is taken next.
                 part.0.prefetch();
             }
-            *taken = part.take(plan, &self.total);
-            snapshot.areas = snapshot.areas.wrapping_add(taken.len());
+            if let Some(list) = part.take(&self.total) {
+                areas = areas.wrapping_add(list.len());
+                plan.add_list(index, list);
+            }
         }
-        plan.count(snapshot.areas);
-        snapshot
+        plan.count(areas);
+        areas
     }
 
     /// Returns the memory of the part of CPU `cpu`; [`None`] if several CPUs share it and another one is the

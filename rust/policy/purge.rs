@@ -8,9 +8,7 @@
 use crate::{
     base::range::Span,
     policy::{
-        blocks_purge,
         drain::Budget,
-        lazy,
         space::Space, //
     },
     state::{
@@ -18,10 +16,11 @@ use crate::{
             Area,
             AreaList,
             Flushed,
+            NeverMapped,
             Unlinked, //
         },
         flush::{
-            Flush,
+            FlushedPlan,
             Plan, //
         }, //
     },
@@ -63,12 +62,12 @@ impl<T: Tlb> Space<T> {
     }
 
     /// Frees an area that was never mapped.
-    pub(crate) fn release(&self, area: Area<Unlinked>) {
+    pub(crate) fn release(&self, area: Area<Unlinked>, proof: NeverMapped) {
         self.cpus.here().counters.release.one();
         if area.is_in_block() {
-            self.blocks.release(&self.cpus, area);
+            self.blocks.release(&self.cpus, area, proof);
         } else {
-            self.put_back(&mut self.table.lock(), area.never_mapped());
+            self.put_back(&mut self.table.lock(), area.never_mapped(proof));
         }
     }
 
@@ -77,8 +76,8 @@ impl<T: Tlb> Space<T> {
     /// Sleepable context, with `vmap_purge_lock` held.
     pub(crate) fn purge(&self, also: Option<Span>, drain: bool) -> usize {
         let mut plan = Plan::new();
-        let pages = self.blocks.snapshot(&self.cpus, &mut plan);
-        let areas = self.lazy.snapshot(&mut plan);
+        let blocks_representative = self.blocks.snapshot(&self.cpus, &mut plan);
+        let large = self.lazy.snapshot(&mut plan);
         if plan.is_empty() {
             // Flush nothing: vm_unmap_aliases() comes with every change of page attributes, and mostly
             // finds nothing to flush.
@@ -88,10 +87,9 @@ impl<T: Tlb> Space<T> {
             return 0;
         }
         let purged = plan.areas();
-        let blocks_representative = pages.is_representative();
         // Trim cached ranges that nobody used since the last purge.
-        let cache_representative = areas.areas() > 0
-            && areas.areas().saturating_mul(TRIM_MIN_FRACTION) >= self.cache.len();
+        let cache_representative =
+            large > 0 && large.saturating_mul(TRIM_MIN_FRACTION) >= self.cache.len();
         if !drain && (cache_representative || blocks_representative) {
             // Half of them: how many are used until the next purge varies.
             let most = self.cache.len().div_ceil(2);
@@ -100,13 +98,13 @@ impl<T: Tlb> Space<T> {
         if let (Some(also), true) = (also, purged > 0) {
             plan.add(also);
         }
-        let flush = plan.run(&self.tlb);
+        let flushed = plan.flush(&self.tlb);
         if purged > 0 {
             let counters = &self.cpus.here().counters;
             counters.purge.one();
             counters.purge_areas.add(purged);
         }
-        self.free_flushed(areas, pages, &flush, drain);
+        self.free_flushed(flushed, drain);
         self.blocks.end_purge(blocks_representative);
         if drain {
             self.give_back_all(Budget::ALL);
@@ -117,19 +115,16 @@ impl<T: Tlb> Space<T> {
     }
 
     /// Frees or caches what a purge has taken and flushed.
-    fn free_flushed(
-        &self,
-        mut areas: lazy::Snapshot,
-        pages: blocks_purge::Snapshot,
-        flush: &Flush,
-        drain: bool,
-    ) {
+    fn free_flushed(&self, mut flushed: FlushedPlan, drain: bool) {
+        let pages = flushed.take_pages();
         let mut clean = AreaList::new();
-        if let (true, Some(cover)) = (self.tlb.has_shadow(), flush.cover()) {
-            self.blocks.release_shadow(&pages, flush, &self.tlb);
+        if let (true, Some(cover)) = (self.tlb.has_shadow(), flushed.cover()) {
+            if let Some(pages) = &pages {
+                self.blocks.release_shadow(pages, &self.tlb);
+            }
             for part in 0..self.lazy.parts() {
-                let mut flushed = areas.take_flushed(part, flush);
-                while let Some(area) = flushed.pop() {
+                let mut areas = flushed.take_list(part);
+                while let Some(area) = areas.pop() {
                     if let Some(span) = area.span() {
                         self.tlb.release_shadow(span);
                     }
@@ -139,11 +134,12 @@ impl<T: Tlb> Space<T> {
             }
             self.tlb.flush_shadow(cover);
         }
-        self.blocks.free(&self.cpus, pages, flush);
+        if let Some(pages) = pages {
+            self.blocks.free(&self.cpus, pages);
+        }
         self.free_areas(clean, None, drain);
         for part in 0..self.lazy.parts() {
-            let flushed = areas.take_flushed(part, flush);
-            self.free_areas(flushed, Some(part), drain);
+            self.free_areas(flushed.take_list(part), Some(part), drain);
         }
     }
 

@@ -218,11 +218,12 @@ impl<T: Tlb> Space<T> {
                 Err(miss) => {
                     for member in members.take(index) {
                         table.relock();
-                        if let Some(area) = table.unlink(base.wrapping_add(member.offset)) {
+                        let addr = base.wrapping_add(member.offset);
+                        if let Some((area, proof)) = table.unpublish(addr) {
                             // Lockless readers may have found it. Waiting for them here cannot deadlock:
                             // no reader takes the tree lock while it holds a pin.
                             let area = self.pins.wait_for_readers(area);
-                            self.put_back(table, area.never_mapped());
+                            self.put_back(table, area.never_mapped(proof));
                         }
                     }
                     return Err(miss);

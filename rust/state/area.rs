@@ -16,8 +16,9 @@
 //!
 //! A busy area has no token: the index or the block has it, and C code uses it. The object itself stores
 //! the state, in `vmap_area::flags`, so that a change of state does not change the index. A [`Lazy`] area
-//! becomes [`Flushed`] only with a [`Flush`](crate::state::flush::Flush) as proof, and only a [`Flushed`] or [`Cached`] area can be
-//! reused or erased: a range cannot be reused before the TLB flush.
+//! becomes [`Flushed`] only as part of a plan that is flushed ([`crate::state::flush`]), or with the proof that it was
+//! [`NeverMapped`]. Only a [`Flushed`] or [`Cached`] area can be reused or erased: a range cannot be reused before
+//! the TLB flush.
 //!
 //! The objects of small areas are part of a block ([`crate::state::objects`]), whose bitmaps record which units
 //! are lazy and which are free. [`Area::vacate`] ends the use of such an object.
@@ -106,6 +107,31 @@ states! {
 pub(crate) trait Idle: State {}
 impl Idle for New {}
 impl Idle for Cached {}
+
+/// Proof that nothing was mapped at an area since it was reserved. It is for this area only, and used up with it.
+pub(crate) struct NeverMapped(());
+
+impl NeverMapped {
+    /// C says so: its operation `release` is for such areas.
+    ///
+    /// # Safety
+    ///
+    /// Nothing was mapped at the area for which the proof is used.
+    pub(crate) unsafe fn promised() -> Self {
+        Self(())
+    }
+
+    /// The request for the area fails, and C never gets it: see `TableGuard::unpublish()`.
+    pub(super) const fn unpublished() -> Self {
+        Self(())
+    }
+
+    /// Nothing is ever mapped in the space of a test.
+    #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+    pub(crate) const fn in_test() -> Self {
+        Self(())
+    }
+}
 
 /// The fields of an area that C sets in its request.
 ///
@@ -391,10 +417,7 @@ impl Area<Unlinked> {
     }
 
     /// Marks the area as flushed because it never needed a flush.
-    ///
-    /// The caller knows that nothing was mapped there since its allocation. The C operation `release` is
-    /// for such areas.
-    pub(crate) fn never_mapped(self) -> Area<Flushed> {
+    pub(crate) fn never_mapped(self, _: NeverMapped) -> Area<Flushed> {
         self.set_vm(core::ptr::null_mut());
         // INVARIANT: The range stays reserved, and no TLB can hold a page that was never mapped.
         self.into_state()

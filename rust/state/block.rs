@@ -43,7 +43,9 @@ use crate::{
             Area,
             AreaPtr,
             Attributes,
+            Flushed,
             Leaving,
+            NeverMapped,
             Seen,
             Unlinked, //
         },
@@ -51,6 +53,10 @@ use crate::{
             grain_shift_of,
             most_units,
             size_of_band, //
+        },
+        flush::{
+            Pages,
+            Plan, //
         },
         objects::Objects, //
     },
@@ -78,14 +84,6 @@ pub(crate) use crate::state::{
     },
     block_check::Contents, //
 };
-
-/// The units of a block that a purge has taken.
-pub(crate) struct Taken {
-    /// The smallest span that covers them.
-    pub(crate) cover: Span,
-    /// Number of units.
-    pub(crate) units: usize,
-}
 
 /// The result of [`Block::alloc_in_pool`].
 pub(crate) enum Tried {
@@ -397,7 +395,7 @@ impl Block {
     }
 
     /// Frees an area that was never mapped: its units are free at once.
-    pub(crate) fn release(&self, area: Area<Unlinked>) {
+    pub(crate) fn release(&self, area: Area<Unlinked>, _: NeverMapped) {
         let Some((first, units)) = self.units_of(&area) else {
             return;
         };
@@ -415,16 +413,16 @@ impl Block {
         }
     }
 
-    /// Takes all lazy units for a purge. Only one purge runs at a time.
-    pub(crate) fn snapshot(&self) -> Option<Taken> {
+    /// Takes all lazy units for a purge, which is the only one, and adds them to its `plan`. Returns the
+    /// smallest span that covers them, if there are some.
+    pub(crate) fn snapshot(&self, plan: &mut Plan) -> Option<Span> {
         let words = self.lazy.take();
         let first = bits::next_set(&words, 0)?;
         let end = bits::last_set(&words)?.saturating_add(1);
         self.flushing.store(&words);
-        Some(Taken {
-            cover: Span::from_bounds(self.address_of(first), self.address_of(end))?,
-            units: bits::weight(&words),
-        })
+        let cover = Span::from_bounds(self.address_of(first), self.address_of(end))?;
+        plan.add_units(cover, bits::weight(&words));
+        Some(cover)
     }
 
     /// Returns the units that a purge has taken.
@@ -437,8 +435,8 @@ impl Block {
         Span::with_size(self.address_of(first), units.wrapping_shl(self.unit_shift))
     }
 
-    /// Makes the units free that a purge has taken and TLB-flushed.
-    pub(crate) fn free_flushed(&self) {
+    /// Makes the units free that a purge has taken and TLB-flushed: `_pages` are those of its plan.
+    pub(crate) fn free_flushed(&self, _pages: &Pages<Flushed>) {
         let words = self.flushing.words();
         self.flushing.store(&[0; bits::WORDS]);
         self.make_free(&words);

@@ -1,9 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a purge flushes from the TLBs, and the proof that it was flushed.
+//! What a purge takes, flushes and frees. The types prove that nothing becomes free before its TLB flush:
 //!
-//! A purge collects in a [`Plan`] all ranges that it wants to free. [`Plan::run`] flushes them and returns
-//! a [`Flush`], and without a [`Flush`] no lazily freed range becomes free.
+//! ```text
+//! lazy areas, pages of blocks --- taken ---> Plan --- flush ---> FlushedPlan --- its lists, its pages ---> free
+//! ```
+//!
+//! A [`Plan`] owns what a purge has taken: lists of areas, and the right to the pages that blocks have noted as taken.
+//! Both are added together with the range to flush for them. [`Plan::flush`] consumes the plan and returns a
+//! [`FlushedPlan`], which has exactly what was in the plan. Only this makes lazy areas flushed ones, and lets blocks
+//! free what they have noted.
+//!
+//! One thing is left to the callers: a block notes its pages at the same place for every plan, because a place for
+//! each would need memory. So there is only one plan for the blocks of a space at a time. `vmap_purge_lock` ensures
+//! that.
 //!
 //! The plan is flushed as one range that covers everything, as `__purge_vmap_area_lazy()` in mm/vmalloc.c
 //! does. Several smaller ranges would cost more: without TLB instructions that reach all CPUs, each flush
@@ -12,33 +22,52 @@
 
 use crate::{
     base::range::Span,
-    sys::mm::Tlb, //
+    state::{
+        area::{
+            Flushed,
+            Lazy,
+            State, //
+        },
+        list::{
+            AreaList,
+            LazyList, //
+        }, //
+    },
+    sys::mm::{
+        self,
+        Tlb, //
+    }, //
+};
+use core::{
+    marker::PhantomData,
+    ops::Range, //
 };
 
-/// The ranges to flush.
+/// Maximum number of lists in a plan.
+pub(crate) const MAX_LISTS: usize = 8;
+
+/// What a purge has taken and not flushed, and the range to flush for it.
+///
+/// # Invariants
+///
+/// `cover` covers all areas in `lists`, and all pages that blocks have added.
+#[must_use = "what a purge has taken and does not free leaks"]
 pub(crate) struct Plan {
     cover: Option<Span>,
     areas: usize,
-}
-
-/// Proof that all ranges of a plan were flushed.
-pub(crate) struct Flush {
-    cover: Option<Span>,
-}
-
-impl Flush {
-    /// Returns the range that was flushed.
-    pub(crate) fn cover(&self) -> Option<Span> {
-        self.cover
-    }
+    lists: [AreaList<Lazy>; MAX_LISTS],
+    pages: Pages<Lazy>,
 }
 
 impl Plan {
     /// Returns a plan with nothing to flush.
     pub(crate) const fn new() -> Self {
+        // INVARIANT: There is nothing to cover.
         Self {
             cover: None,
             areas: 0,
+            lists: [const { AreaList::new() }; MAX_LISTS],
+            pages: Pages::NONE,
         }
     }
 
@@ -52,6 +81,29 @@ impl Plan {
         self.cover = Some(self.cover.map_or(span, |cover| cover.join(span)));
     }
 
+    /// Adds a list of areas as number `index`, which is below [`MAX_LISTS`] and not in use.
+    pub(crate) fn add_list(&mut self, index: usize, list: LazyList) {
+        let (areas, cover) = list.into_parts();
+        // INVARIANT: `cover` covers the areas.
+        if let Some(cover) = cover {
+            self.add(cover);
+        }
+        if let Some(list) = self.lists.get_mut(index) {
+            *list = areas;
+        }
+    }
+
+    /// Adds `units` units that a block has taken. All of them are in `cover`.
+    pub(super) fn add_units(&mut self, cover: Span, units: usize) {
+        self.add(cover);
+        self.pages.units = self.pages.units.wrapping_add(units);
+    }
+
+    /// Notes that all pages that were added are in blocks at `slots` of the directory.
+    pub(crate) fn set_slots(&mut self, slots: Range<usize>) {
+        self.pages.slots = slots;
+    }
+
     /// Returns whether there is nothing to flush.
     pub(crate) fn is_empty(&self) -> bool {
         self.cover.is_none()
@@ -62,11 +114,107 @@ impl Plan {
         self.areas
     }
 
-    /// Flushes all ranges of the plan with one call. Sleepable context, with `vmap_purge_lock` held.
-    pub(crate) fn run(self, tlb: &impl Tlb) -> Flush {
+    /// Returns the number of units that blocks have added.
+    pub(crate) fn units(&self) -> usize {
+        self.pages.units
+    }
+
+    /// Flushes everything in the plan with one call. Sleepable context, with `vmap_purge_lock` held.
+    pub(crate) fn flush(self, tlb: &impl Tlb) -> FlushedPlan {
         if let Some(cover) = self.cover {
             tlb.flush(cover, self.areas);
         }
-        Flush { cover: self.cover }
+        // INVARIANT: The flush was for all that is in the plan, by its invariants.
+        FlushedPlan {
+            cover: self.cover,
+            lists: self.lists,
+            pages: self.pages.flushed(),
+        }
+    }
+}
+
+/// What was in a [`Plan`] when it was flushed.
+///
+/// # Invariants
+///
+/// What it has was flushed after it was taken.
+#[must_use = "what a purge has taken and does not free leaks"]
+pub(crate) struct FlushedPlan {
+    cover: Option<Span>,
+    lists: [AreaList<Lazy>; MAX_LISTS],
+    pages: Pages<Flushed>,
+}
+
+impl FlushedPlan {
+    /// Returns the range that was flushed.
+    pub(crate) fn cover(&self) -> Option<Span> {
+        self.cover
+    }
+
+    /// Takes list `index`.
+    pub(crate) fn take_list(&mut self, index: usize) -> AreaList<Flushed> {
+        match self.lists.get_mut(index) {
+            Some(list) => list.take().flushed(self),
+            None => AreaList::new(),
+        }
+    }
+
+    /// Takes the right to free the pages that blocks have taken, if they have taken some.
+    pub(crate) fn take_pages(&mut self) -> Option<Pages<Flushed>> {
+        let pages = core::mem::replace(&mut self.pages, Pages::NONE);
+        (pages.units > 0).then_some(pages)
+    }
+}
+
+/// Pages that blocks have taken for a plan, in state [`Lazy`] or [`Flushed`]. The blocks know which pages.
+#[must_use = "pages that blocks have taken must be flushed and freed"]
+pub(crate) struct Pages<S: State> {
+    units: usize,
+    /// Where in the directory the blocks are. There may be other blocks between.
+    slots: Range<usize>,
+    _state: PhantomData<S>,
+}
+
+impl<S: State> Pages<S> {
+    const NONE: Self = Self {
+        units: 0,
+        slots: 0..0,
+        _state: PhantomData,
+    };
+}
+
+impl Pages<Lazy> {
+    /// The caller has flushed the pages.
+    fn flushed(mut self) -> Pages<Flushed> {
+        Pages {
+            units: core::mem::take(&mut self.units),
+            slots: self.slots.clone(),
+            _state: PhantomData,
+        }
+    }
+}
+
+impl Pages<Flushed> {
+    /// Returns where in the directory the blocks are.
+    pub(crate) fn slots(&self) -> Range<usize> {
+        self.slots.clone()
+    }
+
+    /// Ends the right to free the pages: the caller has told all blocks to free them.
+    pub(crate) fn freed(mut self) {
+        self.units = 0;
+    }
+}
+
+impl<S: State> Drop for Pages<S> {
+    fn drop(&mut self) {
+        if self.units > 0 {
+            // Not safe: the next purge may free them with a flush that does not cover them.
+            mm::refuse!(
+                "{} units of blocks were dropped in state {}",
+                self.units,
+                S::CODE
+            );
+        }
     }
 }

@@ -3,15 +3,18 @@
 //! Lists of areas in one state, which need no memory: they are linked through `vmap_area::vm` of the area
 //! objects.
 
-use crate::state::{
-    area::{
-        Area,
-        Flushed,
-        Lazy,
-        State, //
-    },
-    flush::Flush,
-    view::AreaPtr, //
+use crate::{
+    base::range::Span,
+    state::{
+        area::{
+            Area,
+            Flushed,
+            Lazy,
+            State, //
+        },
+        flush::FlushedPlan,
+        view::AreaPtr, //
+    }, //
 };
 use core::marker::PhantomData;
 
@@ -110,9 +113,9 @@ impl<S: State> AreaList<S> {
 }
 
 impl AreaList<Lazy> {
-    /// Turns the areas into flushed ones, with `_flush` as proof: the only way from [`Lazy`] to
-    /// [`Flushed`].
-    pub(crate) fn flushed(mut self, _flush: &Flush) -> AreaList<Flushed> {
+    /// Turns the areas of a plan that was flushed into flushed ones: the only way from [`Lazy`] to
+    /// [`Flushed`]. The caller has taken the list out of `_plan`.
+    pub(super) fn flushed(mut self, _plan: &FlushedPlan) -> AreaList<Flushed> {
         // INVARIANT: The links are unchanged. The objects keep the code of `Lazy` until their next
         // change of state; others only read from it that the areas are not busy.
         let flushed = AreaList {
@@ -131,5 +134,72 @@ impl<S: State> Drop for AreaList<S> {
         while let Some(area) = self.pop() {
             drop(area);
         }
+    }
+}
+
+/// A lazy area, and its addresses: reading them once is enough.
+pub(crate) struct LazyArea {
+    area: Area<Lazy>,
+    span: Span,
+}
+
+impl LazyArea {
+    /// Reads the addresses of an area. It always has some: a span is not empty.
+    pub(crate) fn new(area: Area<Lazy>) -> Option<Self> {
+        let span = area.span()?;
+        Some(Self { area, span })
+    }
+
+    /// Returns the addresses.
+    pub(crate) fn span(&self) -> Span {
+        self.span
+    }
+}
+
+/// A list of lazy areas, and the bounds of a span that covers them.
+///
+/// # Invariants
+///
+/// All pages of the areas are in `first..=last`.
+pub(crate) struct LazyList {
+    areas: AreaList<Lazy>,
+    /// In pages: kmemleak would take an address for a reference to the area that starts there.
+    first: usize,
+    /// Below `first` if there are no areas.
+    last: usize,
+}
+
+impl LazyList {
+    /// A list without areas.
+    // INVARIANT: There are no pages.
+    pub(crate) const EMPTY: Self = Self {
+        areas: AreaList::new(),
+        first: usize::MAX,
+        last: 0,
+    };
+
+    /// Returns the number of areas.
+    pub(crate) fn len(&self) -> usize {
+        self.areas.len()
+    }
+
+    /// Inserts an area before the others. Leaves their objects alone, which other CPUs may have written last.
+    pub(crate) fn push_first(&mut self, LazyArea { area, span }: LazyArea) {
+        let pages = span.in_pages();
+        // INVARIANT: The bounds include the pages of the area.
+        self.first = self.first.min(pages.first());
+        self.last = self.last.max(pages.last());
+        self.areas.push_first(area);
+    }
+
+    /// Moves all areas to a new list.
+    pub(crate) fn take(&mut self) -> Self {
+        core::mem::replace(self, Self::EMPTY)
+    }
+
+    /// Returns the areas, and a span that covers them if there are some.
+    pub(super) fn into_parts(self) -> (AreaList<Lazy>, Option<Span>) {
+        let cover = Span::new(self.first, self.last).and_then(Span::from_pages);
+        (self.areas, cover)
     }
 }

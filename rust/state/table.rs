@@ -24,6 +24,7 @@ use crate::{
         Cached,
         Flushed,
         Leaving,
+        NeverMapped,
         New,
         Seen,
         State,
@@ -189,15 +190,17 @@ impl TableGuard<'_> {
         }
     }
 
-    /// Unlinks the busy area that contains `addr`. Does not allocate.
-    pub(crate) fn unlink(&mut self, addr: usize) -> Option<Area<Leaving>> {
+    /// Unlinks the busy area that contains `addr`, for a request that has published it and fails: C gets areas
+    /// only from requests that succeed, so nothing was mapped there. Does not allocate.
+    pub(crate) fn unpublish(&mut self, addr: usize) -> Option<(Area<Leaving>, NeverMapped)> {
         let (_, Slot::Area(area)) = self.0.entry_from(addr)? else {
             return None;
         };
         // SAFETY: The area is in the tree, whose lock is held.
         let seen = unsafe { area.look() }.filter(|seen| seen.contains(addr))?;
         // SAFETY: The area is in the tree, whose lock is held.
-        unsafe { area.leave(seen) }
+        let area = unsafe { area.leave(seen) }?;
+        Some((area, NeverMapped::unpublished()))
     }
 
     /// Frees the range of `area`. Returns the area if there is no memory for that.

@@ -24,6 +24,7 @@ use crate::{
         Space, //
     },
     state::{
+        area::NeverMapped,
         band::{
             COARSE_PAGES,
             MAX_UNITS, //
@@ -188,7 +189,7 @@ mod tests {
             for index in [1, 3, 0, 4, 2] {
                 let area = space.unlink(starts[index]).ok_or(EINVAL)?;
                 match how {
-                    Free::Release => space.release(area),
+                    Free::Release => space.release(area, NeverMapped::in_test()),
                     Free::Purge | Free::Drain => {
                         space.retire(area);
                         space.purge(None, matches!(how, Free::Drain));

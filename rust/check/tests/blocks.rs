@@ -15,6 +15,7 @@ use crate::{
         Space, //
     },
     state::{
+        area::NeverMapped,
         band::{
             COARSE_PAGES,
             MAX_UNITS,
@@ -492,7 +493,7 @@ mod tests {
         let starts = fill(&space, &req, PAGES / 2 + 1)?;
         // The first block is full, and not the current one.
         let area = space.unlink(starts[5]).ok_or(EINVAL)?;
-        space.release(area);
+        space.release(area, NeverMapped::in_test());
         assert_eq!(space.lazy_pages(), 0);
         assert_eq!(space.purge(None, false), 0);
         assert_eq!(space.blocks().partial, 1);

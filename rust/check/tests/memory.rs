@@ -16,6 +16,7 @@ use crate::{
             PAGE_SIZE, //
         }, //
     },
+    state::area::NeverMapped,
     sys::mm::{
         self,
         Gfp, //
@@ -50,7 +51,7 @@ mod tests {
                     Ok(area) => {
                         let start = start_of(&space, area);
                         if let Some(area) = space.unlink(start) {
-                            space.release(area);
+                            space.release(area, NeverMapped::in_test());
                         }
                         space.purge(None, true);
                     }
@@ -198,7 +199,7 @@ mod tests {
         }
         if let Some(area) = space.unlink(away) {
             mm::fail_nth(1);
-            space.release(area);
+            space.release(area, NeverMapped::in_test());
             mm::fail_nth(0);
         }
         assert!(!mm::CAN_FAIL || space.cached() == 1);
@@ -286,7 +287,7 @@ mod tests {
                     return Err(EINVAL);
                 };
                 mm::fail_nth(1);
-                space.release(area);
+                space.release(area, NeverMapped::in_test());
                 if mm::fail_nth(0) == 0 {
                     kept += 1;
                 }

@@ -20,6 +20,7 @@ use crate::{
         Request,
         Space, //
     },
+    state::area::NeverMapped,
     sys::mm::{
         self,
         Gfp, //
@@ -111,7 +112,7 @@ mod tests {
 
         // Fits only if the cached ranges are returned to the tree.
         if let Some(area) = space.unlink(again) {
-            space.release(area);
+            space.release(area, NeverMapped::in_test());
         }
         req.size = 8 * PAGE_SIZE;
         assert_eq!(start_of(&space, space.alloc(&req)?), START);

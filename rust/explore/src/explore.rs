@@ -15,7 +15,10 @@ use crate::{
         Request,
         Space, //
     },
-    state::block,
+    state::{
+        area::NeverMapped,
+        block, //
+    },
     sys::mm::Tlb, //
 };
 use shuttle::{
@@ -133,7 +136,7 @@ impl Shared {
         if release {
             self.areas
                 .with(|all| all.retain(|known| known.span.first() != span.first()));
-            self.space.release(area);
+            self.space.release(area, NeverMapped::in_test());
         } else {
             self.space.retire(area);
         }

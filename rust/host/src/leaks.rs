@@ -19,6 +19,7 @@ use crate::{
         }, //
     },
     state::{
+        area::NeverMapped,
         band::{
             COARSE_PAGES,
             MAX_UNITS, //
@@ -154,7 +155,9 @@ fn run_without_memory(operation: Operation, pages: usize, gfp: Gfp, fails: Fails
             let members = members.into_iter();
             let _ = space.alloc_congruent(home, members, PAGE_SIZE, gfp, |_, _| ());
         }
-        Operation::Release => areas.drain(..).for_each(|area| space.release(area)),
+        Operation::Release => areas
+            .drain(..)
+            .for_each(|area| space.release(area, NeverMapped::in_test())),
         Operation::Retire => areas.drain(..).for_each(|area| {
             space.retire(area);
         }),

@@ -43,6 +43,8 @@ mod other_cpus;
 mod pool;
 #[cfg(all(test, not(explore)))]
 mod refills;
+#[cfg(all(doctest, not(explore)))]
+mod refusals;
 #[cfg(all(test, not(explore)))]
 mod retries;
 #[cfg(all(test, not(explore)))]

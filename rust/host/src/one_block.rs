@@ -15,9 +15,15 @@ use crate::{
         }, //
     },
     bitmaps::lowest,
-    check::model::Random,
+    check::{
+        fixtures::FlushLog,
+        model::Random, //
+    },
     state::{
-        area::Attributes,
+        area::{
+            Attributes,
+            NeverMapped, //
+        },
         band::{
             Small,
             ALIGNED,
@@ -30,6 +36,7 @@ use crate::{
             TABLE_PAGES, //
         },
         block::Block,
+        flush::Plan,
         pins::Pins, //
     }, //
 };
@@ -57,6 +64,8 @@ struct Known {
 
 struct Pair {
     block: Block,
+    /// Of the purge that has begun and not ended.
+    plan: Plan,
     band: usize,
     areas: Vec<Known>,
     pins: Pins,
@@ -104,6 +113,7 @@ impl Pair {
         block.open();
         Self {
             block,
+            plan: Plan::new(),
             band,
             areas: Vec::new(),
             pins: Pins::new().expect("memory"),
@@ -180,7 +190,7 @@ impl Pair {
             assert_eq!(self.block.retire(area), span.size() / PAGE_SIZE);
             self.areas[index].state = State::Lazy;
         } else {
-            self.block.release(area);
+            self.block.release(area, NeverMapped::in_test());
             self.areas.remove(index);
         }
     }
@@ -193,15 +203,15 @@ impl Pair {
         let lazy = self.units_in(&[State::Lazy]);
         let first = lazy.iter().position(|&lazy| lazy);
         let last = lazy.iter().rposition(|&lazy| lazy);
-        let taken = self.block.snapshot();
-        assert_eq!(taken.is_some(), first.is_some());
-        if let (Some(taken), Some(first), Some(last)) = (taken, first, last) {
+        let cover = self.block.snapshot(&mut self.plan);
+        assert_eq!(cover.is_some(), first.is_some());
+        if let (Some(cover), Some(first), Some(last)) = (cover, first, last) {
             assert_eq!(
-                taken.cover,
+                cover,
                 self.block.run(first, last + 1 - first).expect("a run")
             );
-            assert_eq!(taken.units, lazy.iter().filter(|&&lazy| lazy).count());
         }
+        assert_eq!(self.plan.units(), lazy.iter().filter(|&&lazy| lazy).count());
         for area in self
             .areas
             .iter_mut()
@@ -212,7 +222,7 @@ impl Pair {
     }
 
     fn flushed(&mut self) {
-        self.block.free_flushed();
+        flush_and_free(&self.block, &mut self.plan);
         self.areas.retain(|area| area.state != State::Taken);
     }
 
@@ -326,6 +336,16 @@ fn a_block_agrees_with_a_list_of_its_areas() {
     }
 }
 
+/// Flushes and frees what `block` has added to `plan`, and leaves an empty plan.
+fn flush_and_free(block: &Block, plan: &mut Plan) {
+    let plan = core::mem::replace(plan, Plan::new());
+    let log = FlushLog::new().expect("memory");
+    if let Some(pages) = plan.flush(&log).take_pages() {
+        block.free_flushed(&pages);
+        pages.freed();
+    }
+}
+
 /// Creates two open blocks at one address, so that areas of one can be passed to the other.
 fn two_blocks() -> [Block; 2] {
     [(), ()].map(|()| {
@@ -346,6 +366,25 @@ fn retire_foreign(block: &Block, other: &Block, pins: &Pins) {
     }
     let leaving = other.unlink(addr - 1).expect("busy");
     block.retire(pins.wait_for_readers(leaving));
+}
+
+/// Pages that a purge has taken and loses are reported, whether it has flushed them or not.
+#[test]
+fn pages_that_a_purge_drops_are_refused() {
+    let pins = Pins::new().expect("memory");
+    let log = FlushLog::new().expect("memory");
+    let is_refused = |what: &mut dyn FnMut()| catch_unwind(AssertUnwindSafe(what)).is_err();
+    let taken = || {
+        let [block, other] = two_blocks();
+        retire_foreign(&block, &other, &pins);
+        let mut plan = Plan::new();
+        block.snapshot(&mut plan).expect("lazy units");
+        plan
+    };
+    assert!(is_refused(&mut || drop(taken())));
+    assert!(is_refused(&mut || drop(taken().flush(&log))));
+    assert!(is_refused(&mut || drop(taken().flush(&log).take_pages())));
+    assert!(Plan::new().flush(&log).take_pages().is_none());
 }
 
 /// Breaks one rule at a time, and each time the block is refused.
@@ -370,18 +409,21 @@ fn a_block_with_a_unit_in_two_states_is_refused() {
     let [block, other] = two_blocks();
     retire_foreign(&block, &other, &pins);
     assert!(!is_sound(&block, false));
-    block.snapshot().expect("lazy units");
+    let mut plan = Plan::new();
+    block.snapshot(&mut plan).expect("lazy units");
     assert!(!is_sound(&block, false));
+    flush_and_free(&block, &mut plan);
 
     // Units that are lazy and taken by a purge.
     let [block, other] = two_blocks();
     assert!(block.close());
     retire_foreign(&block, &other, &pins);
-    block.snapshot().expect("lazy units");
+    block.snapshot(&mut plan).expect("lazy units");
     assert!(is_sound(&block, false));
     let [_, other] = two_blocks();
     retire_foreign(&block, &other, &pins);
     assert!(!is_sound(&block, false));
+    flush_and_free(&block, &mut plan);
 
     // Objects that are right do not hide wrong units.
     let [block, other] = two_blocks();

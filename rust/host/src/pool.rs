@@ -23,6 +23,7 @@ use crate::{
         area::{
             Area,
             Attributes,
+            NeverMapped,
             Unlinked, //
         },
         band::{
@@ -109,7 +110,8 @@ impl Pool {
                 assert!(self.alloc(1));
             }
             let last = self.start_of(index + 1) - 2 * PAGE_SIZE;
-            self.blocks.release(&self.cpus, self.unlink(last));
+            self.blocks
+                .release(&self.cpus, self.unlink(last), NeverMapped::in_test());
         }
         self.blocks.return_current(&self.cpus);
     }
@@ -146,6 +148,14 @@ impl Pool {
         self.blocks.retire(self.here(), self.unlink(addr))
     }
 
+    /// Flushes a plan, and frees the pages that blocks have taken for it.
+    fn flush_and_free(&self, plan: Plan) {
+        let mut flushed = plan.flush(&FlushLog::new().expect("memory"));
+        if let Some(pages) = flushed.take_pages() {
+            self.blocks.free(&self.cpus, pages);
+        }
+    }
+
     pub(super) fn has_busy(&self, index: usize) -> bool {
         let block = Span::with_size(self.start_of(index), SIZE).expect("not empty");
         self.blocks.next_busy(block, block.first()).is_some()
@@ -158,8 +168,11 @@ impl Pool {
             while self.has_busy(index) {
                 let block = Span::with_size(self.start_of(index), SIZE).expect("not empty");
                 let (_, seen) = self.blocks.next_busy(block, 0).expect("busy");
-                self.blocks
-                    .release(&self.cpus, self.unlink(seen.span().first()));
+                self.blocks.release(
+                    &self.cpus,
+                    self.unlink(seen.span().first()),
+                    NeverMapped::in_test(),
+                );
             }
         }
     }
@@ -233,8 +246,11 @@ fn the_pool_counts_blocks_that_are_no_cpus_current_block() {
         pool.blocks.return_current(&pool.cpus);
         assert_eq!(pool.census(), (1, 0, 0));
         assert!(!pool.refill(pages));
-        pool.blocks
-            .release(&pool.cpus, pool.unlink(pool.start_of(0)));
+        pool.blocks.release(
+            &pool.cpus,
+            pool.unlink(pool.start_of(0)),
+            NeverMapped::in_test(),
+        );
         assert_eq!(pool.census(), (1, 1, 0));
         pool.empty_all(0..1);
         assert_eq!(pool.census(), (1, 1, 1));
@@ -307,14 +323,13 @@ fn lazy_pages_are_added_to_the_common_count_in_batches() {
         assert_eq!(pool.blocks.lazy_pages(), 2 * (count + 1));
     }
     let mut plan = Plan::new();
-    let snapshot = pool.blocks.snapshot(&pool.cpus, &mut plan);
+    let is_representative = pool.blocks.snapshot(&pool.cpus, &mut plan);
     assert_eq!(plan.areas(), all);
-    assert_eq!(snapshot.is_representative(), 2 * all >= SIZE / PAGE_SIZE);
+    assert_eq!(is_representative, 2 * all >= SIZE / PAGE_SIZE);
     assert_eq!(pool.blocks.lazy_pages(), 2 * all);
     assert_eq!(retire(all), 0);
     assert_eq!(pool.blocks.lazy_pages(), 2 * all + 2);
-    let flush = plan.run(&FlushLog::new().expect("memory"));
-    pool.blocks.free(&pool.cpus, snapshot, &flush);
+    pool.flush_and_free(plan);
     assert_eq!(pool.blocks.lazy_pages(), 2);
     pool.empty_all(0..1);
 }
@@ -331,10 +346,9 @@ fn the_number_of_purged_areas_is_at_most_that_of_their_units() {
             pool.here().counters.retire_block.add(usize::MAX - 7);
         }
         let mut plan = Plan::new();
-        let snapshot = pool.blocks.snapshot(&pool.cpus, &mut plan);
+        pool.blocks.snapshot(&pool.cpus, &mut plan);
         assert!((1..=2).contains(&plan.areas()), "{} areas", plan.areas());
-        let flush = plan.run(&FlushLog::new().expect("memory"));
-        pool.blocks.free(&pool.cpus, snapshot, &flush);
+        pool.flush_and_free(plan);
         assert!(pool.alloc(1));
     }
     pool.empty_all(0..1);

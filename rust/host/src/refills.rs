@@ -17,7 +17,10 @@ use crate::{
     },
     pool::Pool,
     state::{
-        area::Attributes,
+        area::{
+            Attributes,
+            NeverMapped, //
+        },
         block::{
             Small,
             SIZE, //
@@ -45,8 +48,11 @@ fn a_refill_continues_where_the_last_one_stopped() {
     assert!(pool.refill(3));
     assert_eq!(pool.census(), (ALMOST_FULL + 1, ALMOST_FULL, 0));
     pool.blocks.return_current(&pool.cpus);
-    pool.blocks
-        .release(&pool.cpus, pool.unlink(pool.start_of(0)));
+    pool.blocks.release(
+        &pool.cpus,
+        pool.unlink(pool.start_of(0)),
+        NeverMapped::in_test(),
+    );
     // The freed area is the lowest of the lowest block, so it is used first.
     assert!(pool.refill(1));
     assert!(pool.has_busy(0));
@@ -66,7 +72,8 @@ fn a_lack_of_room_is_forgotten_when_there_is_room() {
     assert!(!pool.refill(3));
     // Two pages less: with the last one, there is room for three.
     let before_last = pool.start_of(1) - 4 * PAGE_SIZE;
-    pool.blocks.release(&pool.cpus, pool.unlink(before_last));
+    pool.blocks
+        .release(&pool.cpus, pool.unlink(before_last), NeverMapped::in_test());
     assert!(pool.refill(3));
     pool.blocks.return_current(&pool.cpus);
     assert!(!pool.refill(3));
@@ -146,8 +153,11 @@ fn a_cpu_takes_its_former_blocks_again() {
     on_another_cpu(take);
     let first = pool.start_of(1);
     for unit in (0..UNITS - 2).step_by(2) {
-        pool.blocks
-            .release(&pool.cpus, pool.unlink(first + unit * PAGE_SIZE));
+        pool.blocks.release(
+            &pool.cpus,
+            pool.unlink(first + unit * PAGE_SIZE),
+            NeverMapped::in_test(),
+        );
     }
     assert_eq!(pool.take_empty(true), [1]);
     pool.add(&pool.cpus, 1, 9);
@@ -230,7 +240,8 @@ fn room_behind_a_search_is_found_later() {
     search_in_vain(&pool, small, room());
     let start = pool.start_of(0);
     for addr in [start, start + 2 * PAGE_SIZE] {
-        pool.blocks.release(&pool.cpus, pool.unlink(addr));
+        pool.blocks
+            .release(&pool.cpus, pool.unlink(addr), NeverMapped::in_test());
     }
     search_in_vain(&pool, small, room());
     let found = pool

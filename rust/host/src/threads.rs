@@ -19,7 +19,10 @@ use crate::{
         }, //
     },
     state::{
-        area::AreaPtr,
+        area::{
+            AreaPtr,
+            NeverMapped, //
+        },
         block, //
     },
     sys::mm, //
@@ -182,7 +185,7 @@ impl<'a> Worker<'a> {
         assert_eq!(unlinked.span(), Some(span));
         assert!(self.load.space.find(inner) != Some(area));
         if self.random.below(8) == 0 {
-            self.load.space.release(unlinked);
+            self.load.space.release(unlinked, NeverMapped::in_test());
         } else {
             self.load.space.retire(unlinked);
         }

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: GPL-2.0
+
+// The layers of the allocator up to `state`, which each example in refusals.rs includes. An included file cannot begin
+// with `//!`.
+
+#[path = "../../base/mod.rs"]
+mod base;
+mod check {
+    #[path = "../../../check/model.rs"]
+    pub(crate) mod model;
+}
+mod cpu;
+mod runs;
+#[path = "../../state/mod.rs"]
+mod state;
+mod sys;
+
+use state::{
+    area::*,
+    block::*,
+    flush::*,
+    list::*,
+    table::*, //
+};
+use sys::mm::Tlb;
