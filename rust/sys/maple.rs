@@ -83,10 +83,11 @@ pub(crate) struct Tree<E: Entry> {
     _entries: PhantomData<E>,
 }
 
-// SAFETY: Entries are plain values.
-unsafe impl<E: Entry> Send for Tree<E> {}
-// SAFETY: Entries are read under RCU or with the lock of the tree held.
-unsafe impl<E: Entry> Sync for Tree<E> {}
+// SAFETY: By the type invariants, the tree holds nothing but values of type `E`, and these are `Send`.
+unsafe impl<E: Entry + Send> Send for Tree<E> {}
+// SAFETY: Entries are stored with the lock of the tree held, and read under RCU or with the lock held. What
+// another CPU stores or reads is a copy of an `E`, which is `Send`.
+unsafe impl<E: Entry + Send> Sync for Tree<E> {}
 
 #[pinned_drop]
 impl<E: Entry> PinnedDrop for Tree<E> {

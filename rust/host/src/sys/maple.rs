@@ -111,7 +111,8 @@ impl DerefMut for Held<'_> {
 
 pub(crate) struct Tree<E: Entry> {
     inner: Mutex<Inner>,
-    _entries: core::marker::PhantomData<fn(E)>,
+    /// Makes the tree `Send` and `Sync` if `E` is `Send`.
+    _entries: core::marker::PhantomData<Mutex<E>>,
 }
 
 fn at_or_above(map: &Map, addr: usize) -> impl Iterator<Item = (Span, *mut c_void)> + '_ {
