@@ -36,7 +36,8 @@ use crate::{
     },
     sys::grace::{
         GraceBox,
-        Guard, //
+        Guard,
+        Unpublished, //
     }, //
 };
 use kernel::sync::atomic::Relaxed;
@@ -149,7 +150,7 @@ impl Blocks {
     pub(crate) fn adopt(
         &self,
         cpus: &Cpus,
-        block: GraceBox<Block>,
+        block: Unpublished<Block>,
         small: Small,
         attributes: &Attributes,
     ) -> Result<Option<AreaPtr>, GraceBox<Block>> {
@@ -157,7 +158,7 @@ impl Blocks {
         // stays closed until all its entries are set: areas in it must be found at each of their
         // addresses.
         let mut pool = self.pool.lock();
-        let index = self.dir.insert(block)?;
+        let index = self.dir.insert(block.into())?;
         self.take_into_use(&mut pool, small.band(), index);
         let rcu = Guard::new();
         let area = self.dir.block(index, &rcu).and_then(|block| {

@@ -38,7 +38,7 @@ use crate::{
         table::TableGuard, //
     },
     sys::{
-        grace::GraceBox,
+        grace::Unpublished,
         maple::StoreError,
         mm::{
             self,
@@ -78,11 +78,11 @@ impl<T: Tlb> Space<T> {
 
     /// Creates a block for requests like `small`, and reserves the lowest free range of its size. Sleeps
     /// if `gfp` allows it.
-    pub(super) fn new_block(&self, small: Small, gfp: Gfp) -> Result<GraceBox<Block>, Miss> {
+    pub(super) fn new_block(&self, small: Small, gfp: Gfp) -> Result<Unpublished<Block>, Miss> {
         // Allocate memory before the lock is taken.
         let flags = gfp.flags();
         let block = Block::new(small.band(), self.tlb.is_randomized(), flags);
-        let block = block.and_then(|block| GraceBox::new(block, flags));
+        let block = block.and_then(|block| Unpublished::new(block, flags));
         let mut block = block.map_err(|_| Miss::NoMemory)?;
         let mut window = self.blocks.window().ok_or(Miss::NoRoom)?;
         let size = small.block_size();

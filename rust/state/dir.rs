@@ -383,8 +383,8 @@ impl Directory {
             // An entry that holds another block stays as it is.
             let _ = entry.cmpxchg(raw, ptr::null_mut(), Release);
         }
-        // SAFETY: By the type invariants, the first entry owned the box. Only one exchange can take it
-        // from there, and no entry holds it any more.
+        // SAFETY: By the type invariants, the pointer came from `into_raw()`, and the first entry owned the
+        // box. Only one exchange can take it from there. No entry holds it any more, so nobody finds it.
         let block = unsafe { GraceBox::from_raw(raw) };
         Some(Removed {
             block: Some(block),
@@ -440,7 +440,7 @@ impl Drop for Removed {
             return;
         };
         if block.is_vacant() {
-            block.free_after_readers();
+            drop(block);
         } else {
             // Leak it: freeing would free area objects in use.
             mm::refuse!("block {} is freed with areas in it", self.index);

@@ -2,6 +2,10 @@
 
 //! Boxes that are freed after an RCU grace period, because lockless readers may still read them.
 //!
+//! A value is [`Unpublished`] at first: its owner alone has it, may change it, and may free it at once. As a
+//! [`GraceBox`] it can be published, so readers may have a reference, and only a grace period after its drop
+//! shows that they have none. There is no way back.
+//!
 //! C header: [`include/linux/rcupdate.h`](srctree/include/linux/rcupdate.h)
 
 use crate::sys::mm;
@@ -28,41 +32,64 @@ struct Node<T> {
     value: T,
 }
 
-/// A box that can be freed after an RCU grace period.
-///
-/// # Invariants
-///
-/// It owns the node, which came from a [`KBox`] and so is not null.
-pub(crate) struct GraceBox<T>(NonNull<Node<T>>);
+/// A box that no reader has seen, for a [`GraceBox`]. Dropping it frees the memory at once.
+pub(crate) struct Unpublished<T>(KBox<Node<T>>);
 
-// SAFETY: It owns a `T`.
-unsafe impl<T: Send> Send for GraceBox<T> {}
-
-impl<T: Send + Sync> GraceBox<T> {
+impl<T: Send + Sync + 'static> Unpublished<T> {
     /// Puts `value` into a box on the node of the CPU on which this runs. Sleeps if `flags` allow it.
     pub(crate) fn new(value: T, flags: Flags) -> Result<Self> {
         let node = Node {
             head: Opaque::uninit(),
             value,
         };
-        let node = KBox::into_raw(mm::Node::here().new_box(node, flags)?);
-        // INVARIANT: The pointer came from `KBox::into_raw()`.
-        // SAFETY: The pointer of a box is not null.
-        Ok(Self(unsafe { NonNull::new_unchecked(node) }))
+        Ok(Self(mm::Node::here().new_box(node, flags)?))
     }
+}
 
-    /// Turns the box into a pointer.
+impl<T> Deref for Unpublished<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0.value
+    }
+}
+
+impl<T> DerefMut for Unpublished<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.0.value
+    }
+}
+
+/// A box that readers may read until a grace period after its drop, which frees the memory then. Any
+/// context may drop it.
+///
+/// # Invariants
+///
+/// - It owns the node, which came from the [`KBox`] of an [`Unpublished`].
+/// - Others only read the value, and only through [`GraceBox::peek`].
+pub(crate) struct GraceBox<T: Send + Sync + 'static>(NonNull<Node<T>>);
+
+impl<T: Send + Sync + 'static> From<Unpublished<T>> for GraceBox<T> {
+    fn from(unpublished: Unpublished<T>) -> Self {
+        // INVARIANT: The pointer came from the box, which gave up the node.
+        Self(NonNull::from(KBox::leak(unpublished.0)))
+    }
+}
+
+impl<T: Send + Sync + 'static> GraceBox<T> {
+    /// Turns the box into a pointer, for readers to find.
     pub(crate) fn into_raw(self) -> *mut c_void {
         ManuallyDrop::new(self).0.as_ptr().cast()
     }
 
-    /// Turns a pointer back into the box.
+    /// Turns a pointer back into the box. Readers that found it may still use it.
     ///
     /// # Safety
     ///
-    /// `raw` came from [`GraceBox::into_raw`] of a box of a `T`, and only once.
+    /// `raw` came from [`GraceBox::into_raw`] of a box of a `T`, and only once. Readers can no longer find
+    /// `raw` when the box is dropped.
     pub(crate) unsafe fn from_raw(raw: *mut c_void) -> Self {
-        // INVARIANT: By the safety requirements, the pointer came from a box.
+        // INVARIANT: By the safety requirements, the pointer came from a box, and nobody else turns it back.
         // SAFETY: By the safety requirements, the pointer came from a box, which is not null.
         Self(unsafe { NonNull::new_unchecked(raw.cast()) })
     }
@@ -71,17 +98,29 @@ impl<T: Send + Sync> GraceBox<T> {
     ///
     /// # Safety
     ///
-    /// `raw` came from [`GraceBox::into_raw`] of a box of a `T`, which is not dropped, or only after an RCU
-    /// grace period, while the reference is used.
+    /// `raw` came from [`GraceBox::into_raw`] of a box of a `T`. While the reference is used, the box is not
+    /// dropped, or the caller holds an RCU read lock that was taken before the drop.
     pub(crate) unsafe fn peek<'a>(raw: *mut c_void) -> &'a T {
-        // SAFETY: By the safety requirements.
+        // SAFETY: By the safety requirements, `raw` points to a node, and `free_node()` runs after the last use of
+        // the reference. By the type invariants, others only read the value.
         unsafe { &(*raw.cast::<Node<T>>()).value }
     }
+}
 
-    /// Drops the value after an RCU grace period. Any context.
-    pub(crate) fn free_after_readers(self) {
-        let node = ManuallyDrop::new(self).0.as_ptr();
-        // SAFETY: By the type invariants, the box owned the node, which stays valid until `free_node()`.
+impl<T: Send + Sync + 'static> Deref for GraceBox<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: By the type invariants, the box owns the node, and others only read the value.
+        unsafe { &self.0.as_ref().value }
+    }
+}
+
+impl<T: Send + Sync + 'static> Drop for GraceBox<T> {
+    fn drop(&mut self) {
+        let node = self.0.as_ptr();
+        // SAFETY: By the type invariants, the box owns the node, which came from a `KBox`. It stays valid until
+        // `free_node()`, which may run on any CPU: `T` is `Send` and `'static`.
         unsafe { bindings::call_rcu((*node).head.get(), Some(free_node::<T>)) };
     }
 }
@@ -94,27 +133,4 @@ impl<T: Send + Sync> GraceBox<T> {
 unsafe extern "C" fn free_node<T>(head: *mut bindings::callback_head) {
     // SAFETY: The head is at the start of the node (`repr(C)`), which came from a box.
     drop(unsafe { KBox::from_raw(head.cast::<Node<T>>()) });
-}
-
-impl<T> Deref for GraceBox<T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        // SAFETY: By the type invariants, the box owns the node.
-        unsafe { &self.0.as_ref().value }
-    }
-}
-
-impl<T> DerefMut for GraceBox<T> {
-    fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: By the type invariants, the box owns the node; readers need a pointer of `into_raw()`.
-        unsafe { &mut self.0.as_mut().value }
-    }
-}
-
-impl<T> Drop for GraceBox<T> {
-    fn drop(&mut self) {
-        // SAFETY: By the type invariants, the box owns the node, which came from a `KBox`.
-        drop(unsafe { KBox::from_raw(self.0.as_ptr()) });
-    }
 }

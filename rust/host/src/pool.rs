@@ -38,8 +38,8 @@ use crate::{
         pins::Pins, //
     },
     sys::grace::{
-        GraceBox,
-        Guard, //
+        Guard,
+        Unpublished, //
     }, //
 };
 use kernel::{
@@ -97,7 +97,7 @@ impl Pool {
         self.blocks.prepare(start, GFP_KERNEL).expect("memory");
         let mut block = Block::new(small.band(), false, GFP_KERNEL).expect("memory");
         block.place(start);
-        let block = GraceBox::new(block, GFP_KERNEL).expect("memory");
+        let block = Unpublished::new(block, GFP_KERNEL).expect("memory");
         let area = self.blocks.adopt(cpus, block, small, &Attributes::NONE);
         assert!(matches!(area, Ok(Some(_))));
     }

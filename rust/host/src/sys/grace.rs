@@ -1,34 +1,63 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Stand-in of `grace`: a box that is freed when there are no readers.
+//! Stand-in of `grace`: boxes that are freed when there are no readers.
 
 pub(crate) use kernel::sync::rcu::Guard;
 use kernel::{
     alloc::Flags,
     prelude::*, //
 };
-use std::ops::{
-    Deref,
-    DerefMut, //
+use std::{
+    mem::ManuallyDrop,
+    ops::{
+        Deref,
+        DerefMut, //
+    }, //
 };
 
-pub(crate) struct GraceBox<T>(KBox<T>);
+pub(crate) struct Unpublished<T>(KBox<T>);
 
-impl<T: Send + Sync + 'static> GraceBox<T> {
+impl<T: Send + Sync + 'static> Unpublished<T> {
     pub(crate) fn new(value: T, flags: Flags) -> Result<Self> {
         Ok(Self(KBox::new(value, flags)?))
     }
+}
 
+impl<T> Deref for Unpublished<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T> DerefMut for Unpublished<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.0
+    }
+}
+
+/// # Invariants
+///
+/// It owns the value, which came from a [`KBox`]. Others only read it.
+pub(crate) struct GraceBox<T: Send + Sync + 'static>(*mut T);
+
+impl<T: Send + Sync + 'static> From<Unpublished<T>> for GraceBox<T> {
+    fn from(unpublished: Unpublished<T>) -> Self {
+        Self(KBox::into_raw(unpublished.0))
+    }
+}
+
+impl<T: Send + Sync + 'static> GraceBox<T> {
     pub(crate) fn into_raw(self) -> *mut c_void {
-        KBox::into_raw(self.0).cast()
+        ManuallyDrop::new(self).0.cast()
     }
 
     /// # Safety
     ///
     /// Those of the kernel's function.
     pub(crate) unsafe fn from_raw(raw: *mut c_void) -> Self {
-        // SAFETY: By the safety requirements, `raw` came from `into_raw()`.
-        Self(unsafe { KBox::from_raw(raw.cast()) })
+        Self(raw.cast())
     }
 
     /// # Safety
@@ -38,26 +67,23 @@ impl<T: Send + Sync + 'static> GraceBox<T> {
         // SAFETY: By the safety requirements, the box is not freed while the reference is used.
         unsafe { &*raw.cast() }
     }
-
-    pub(crate) fn free_after_readers(self) {
-        let raw = self.into_raw().expose_provenance();
-        kernel::sync::rcu::call(move || {
-            // SAFETY: `into_raw()` above turned a box into this pointer.
-            drop(unsafe { Self::from_raw(core::ptr::with_exposed_provenance_mut(raw)) });
-        });
-    }
 }
 
-impl<T> Deref for GraceBox<T> {
+impl<T: Send + Sync + 'static> Deref for GraceBox<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        &self.0
+        // SAFETY: By the type invariants, the box owns the value, and others only read it.
+        unsafe { &*self.0 }
     }
 }
 
-impl<T> DerefMut for GraceBox<T> {
-    fn deref_mut(&mut self) -> &mut T {
-        &mut self.0
+impl<T: Send + Sync + 'static> Drop for GraceBox<T> {
+    fn drop(&mut self) {
+        let raw = self.0.expose_provenance();
+        kernel::sync::rcu::call(move || {
+            // SAFETY: By the type invariants, the box owned the value. No reader is left.
+            drop(unsafe { KBox::from_raw(core::ptr::with_exposed_provenance_mut::<T>(raw)) });
+        });
     }
 }
