@@ -19,15 +19,18 @@ use crate::{
             Band, //
         }, //
     },
-    state::{
-        block::{
-            Block,
-            COARSE_SIZE,
-            SIZE, //
-        },
-        dir::Removed, //
+    state::block::{
+        Block,
+        COARSE_SIZE,
+        SIZE, //
     },
-    sys::grace::Guard, //
+    sys::{
+        grace::{
+            GraceBox,
+            Guard, //
+        },
+        mm, //
+    }, //
 };
 use kernel::sync::atomic::Relaxed;
 
@@ -69,7 +72,7 @@ impl Blocks {
 
     /// Takes out the highest empty block of a band with more than it may keep, or of any band if `all`.
     /// The range of the block stays reserved.
-    pub(crate) fn take_empty(&self, cpus: &Cpus, all: bool) -> Option<Removed> {
+    pub(crate) fn take_empty(&self, cpus: &Cpus, all: bool) -> Option<GraceBox<Block>> {
         let mut pool = self.pool.lock();
         let has_too_many = |band: &Band| band.empty > if all { 0 } else { band.keep };
         let band = pool.bands.iter().position(has_too_many)?;
@@ -100,9 +103,13 @@ impl Blocks {
     }
 
     /// Inserts a block again that [`Blocks::take_empty`] has taken out.
-    pub(crate) fn restore(&self, cpus: &Cpus, removed: Removed) {
-        let Some(index) = self.dir.put_back(removed) else {
-            return;
+    pub(crate) fn restore(&self, cpus: &Cpus, removed: GraceBox<Block>) {
+        let index = match self.dir.insert(removed) {
+            Ok(index) => index,
+            Err(block) => {
+                mm::refuse!("there are two blocks at {:?}", block.span());
+                return;
+            }
         };
         let rcu = Guard::new();
         // Open it only after inserting it: a CPU that found the block earlier may allocate from it, and

@@ -170,6 +170,9 @@ impl Attributes {
 /// # Invariants
 ///
 /// - `ptr` points to an area object that only the owner of the token changes.
+/// - The object stays valid as long as the token, also without an RCU read lock: an object of the slab cache is
+///   freed with its token, and one of a block is not freed while it is in use
+///   ([`Objects`](crate::state::objects::Objects)).
 /// - Lockless readers read only the fields that [`AreaPtr::look`] reads, in any state; pinned readers
 ///   read all fields if `S` is [`Leaving`].
 /// - If `S::RESERVED`, exactly its range is reserved for it.
@@ -213,6 +216,15 @@ impl<S: State> Area<S> {
         // are enough because only the owner writes.
         let others = flags.load(Relaxed) & !STATE_MASK;
         flags.store(others | (code << STATE_SHIFT), Relaxed);
+    }
+
+    /// Stores that nobody uses the object of a block. From now on it may be taken or freed.
+    fn set_vacant(&self) {
+        let flags = self.fields().flags;
+        let others = flags.load(Relaxed) & !STATE_MASK;
+        // Release: pairs with the acquire in `occupy()` of the next user, and in `is_vacant()` before the memory is
+        // freed.
+        flags.store(others | (VACANT_CODE << STATE_SHIFT), Release);
     }
 
     /// Changes the state to `T`, for which the caller argues that the type invariants hold.
@@ -264,7 +276,7 @@ impl<S: State> Drop for Area<S> {
             self.set_code(LEAKED_CODE);
             mm::refuse!("area {:?} was leaked in state {}", self.span(), S::CODE);
         } else if self.is_in_block() {
-            self.set_code(VACANT_CODE);
+            self.set_vacant();
         } else {
             // SAFETY: By the type invariants, nobody else changes the object, and no range is reserved
             // for it. Lockless readers find it not busy, and the slab cache is type-safe by RCU, so the
@@ -426,10 +438,7 @@ impl Area<Unlinked> {
     /// Gives the object back to its block. The bitmaps of the block keep the range reserved.
     pub(crate) fn vacate(self) {
         self.set_vm(core::ptr::null_mut());
-        let flags = self.fields().flags;
-        let others = flags.load(Relaxed) & !STATE_MASK;
-        // Release: pairs with the acquire in `occupy()` of the next user.
-        flags.store(others | (VACANT_CODE << STATE_SHIFT), Release);
+        self.set_vacant();
         let _ = self.into_ptr();
     }
 }

@@ -457,9 +457,4 @@ impl Block {
     pub(crate) fn open(&self) {
         self.free.set(0, UNITS);
     }
-
-    /// Returns whether all objects are unused, as they must be before the memory is freed.
-    pub(crate) fn is_vacant(&self) -> bool {
-        self.objects.are_vacant()
-    }
 }

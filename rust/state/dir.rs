@@ -11,8 +11,7 @@
 //! is its number modulo the number of slots. So blocks can be anywhere in the space, wherever large areas
 //! are, but not in two parts with the same slot.
 //!
-//! A block that was removed from the directory is freed after an RCU grace period, and only if none of its
-//! area objects is in use.
+//! A block that was removed from the directory is freed after an RCU grace period.
 
 use crate::{
     base::range::{
@@ -94,14 +93,6 @@ pub(crate) struct Directory {
     parts: KVec<Atomic<*mut Part>>,
     /// All slots in use are below this one: walks over all parts end here. It only rises.
     slots_end: Atomic<usize>,
-}
-
-/// A block that was removed from the directory, and its index. Dropping it frees the memory after an RCU
-/// grace period; any context.
-pub(crate) struct Removed {
-    /// [`None`] only after the block was moved out.
-    block: Option<GraceBox<Block>>,
-    index: usize,
 }
 
 impl Directory {
@@ -366,7 +357,7 @@ impl Directory {
     }
 
     /// Removes block `index` from all its entries.
-    pub(crate) fn remove(&self, index: usize) -> Option<Removed> {
+    pub(crate) fn remove(&self, index: usize) -> Option<GraceBox<Block>> {
         let rcu = Guard::new();
         let raw = self.entry(index)?.load(Relaxed);
         // SAFETY: `raw` was in an entry after the RCU read lock was taken, which `rcu` shows.
@@ -385,24 +376,7 @@ impl Directory {
         }
         // SAFETY: By the type invariants, the pointer came from `into_raw()`, and the first entry owned the
         // box. Only one exchange can take it from there. No entry holds it any more, so nobody finds it.
-        let block = unsafe { GraceBox::from_raw(raw) };
-        Some(Removed {
-            block: Some(block),
-            index,
-        })
-    }
-
-    /// Inserts a removed block at its old place. Returns its index.
-    pub(crate) fn put_back(&self, mut removed: Removed) -> Option<usize> {
-        match self.insert(removed.block.take()?) {
-            Ok(index) => Some(index),
-            Err(block) => {
-                mm::refuse!("there are two blocks at {:?}", block.span());
-                // Leak it: readers may still have it.
-                let _ = block.into_raw();
-                None
-            }
-        }
+        Some(unsafe { GraceBox::from_raw(raw) })
     }
 }
 
@@ -423,28 +397,6 @@ impl Drop for Directory {
                 // SAFETY: By the type invariants, the part is valid, and it came from `KBox::into_raw()`.
                 drop(unsafe { KBox::from_raw(part) });
             }
-        }
-    }
-}
-
-impl Removed {
-    /// Returns the addresses of the block.
-    pub(crate) fn span(&self) -> Option<Span> {
-        self.block.as_ref()?.span()
-    }
-}
-
-impl Drop for Removed {
-    fn drop(&mut self) {
-        let Some(block) = self.block.take() else {
-            return;
-        };
-        if block.is_vacant() {
-            drop(block);
-        } else {
-            // Leak it: freeing would free area objects in use.
-            mm::refuse!("block {} is freed with areas in it", self.index);
-            let _ = block.into_raw();
         }
     }
 }

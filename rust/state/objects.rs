@@ -5,6 +5,9 @@
 //! An object has the fields of `struct vmap_area` that C uses of an area of this allocator, without those
 //! that only the rb-trees need. Objects are allocated with their block and freed with it after an RCU
 //! grace period, so an area in a block costs no allocation. They are allocated in chunks of [`CHUNK`].
+//!
+//! The owner of an area may keep its token longer than the RCU read lock under which it found the block. So
+//! objects of which one is in use are never freed, whoever drops the block: their memory leaks, with a report.
 
 use crate::base::range::Span;
 use crate::state::area::{
@@ -14,10 +17,16 @@ use crate::state::area::{
     New,
     Seen, //
 };
-use crate::sys::mm::Node;
+use crate::sys::mm::{
+    self,
+    Node, //
+};
 use core::{
     cell::UnsafeCell,
-    mem::offset_of, //
+    mem::{
+        self,
+        offset_of, //
+    }, //
 };
 use kernel::{
     alloc::Flags,
@@ -55,7 +64,8 @@ unsafe impl Send for Memory {}
 ///
 /// # Invariants
 ///
-/// The memory is zeroed at first, and only [`crate::state::area`] accesses it, as area objects.
+/// - The memory is zeroed at first, and only [`crate::state::area`] accesses it, as area objects.
+/// - It is freed only if all objects are vacant, so it stays valid while `self` or the token of an area in it lives.
 pub(crate) struct Objects {
     chunks: [KVec<Memory>; CHUNKS],
 }
@@ -111,8 +121,8 @@ impl Objects {
 
     /// Takes object `index` if nobody uses it.
     pub(crate) fn occupy(&self, index: usize) -> Option<Area<New>> {
-        // SAFETY: By the type invariants, the memory is an area object, zeroed at first. It stays valid:
-        // the drop of `Removed` does not free a block with an object in use.
+        // SAFETY: By the type invariants, the memory is an area object, zeroed at first, and stays valid as long
+        // as the object is in use.
         unsafe { Area::occupy(self.ptr(index)?) }
     }
 
@@ -139,7 +149,8 @@ impl Objects {
     /// Unlinks the busy area at object `index` if its user is still the one in `seen`.
     pub(crate) fn leave(&self, index: usize, seen: Seen) -> Option<Area<Leaving>> {
         let ptr = self.ptr(index)?;
-        // SAFETY: By the type invariants, the memory is an area object, and it lives as long as `self`.
+        // SAFETY: By the type invariants, the memory is an area object, and it lives as long as `self` or the
+        // token.
         unsafe { ptr.leave(seen) }
     }
 
@@ -151,13 +162,24 @@ impl Objects {
         unsafe { ptr.not_busy() }
     }
 
-    /// Returns whether nobody uses any object.
-    pub(crate) fn are_vacant(&self) -> bool {
-        (0..self.len()).all(|index| match self.ptr(index) {
-            // SAFETY: By the type invariants, the memory is an area object, and it lives as long as
-            // `self`.
-            Some(ptr) => unsafe { ptr.is_vacant() },
-            None => false,
-        })
+    /// Returns the number of objects in use.
+    fn used(&self) -> usize {
+        let objects = (0..self.len()).filter_map(|index| self.ptr(index));
+        // SAFETY: By the type invariants, the memory is an area object, and it lives as long as `self`.
+        objects.filter(|ptr| !unsafe { ptr.is_vacant() }).count()
+    }
+}
+
+impl Drop for Objects {
+    fn drop(&mut self) {
+        let used = self.used();
+        if used == 0 {
+            return;
+        }
+        // INVARIANT: The memory is not freed.
+        for chunk in &mut self.chunks {
+            mem::forget(mem::replace(chunk, KVec::new()));
+        }
+        mm::refuse!("a block is freed with {} areas in it", used);
     }
 }

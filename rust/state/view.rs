@@ -153,8 +153,8 @@ impl AreaPtr {
     /// As [`AreaPtr::look`].
     pub(crate) unsafe fn is_vacant(self) -> bool {
         // SAFETY: By the safety requirements.
-        // Relaxed: the caller has claimed all units of the block, which orders this read.
-        code_of(unsafe { self.fields() }.flags.load(Relaxed)) == VACANT_CODE
+        // Acquire: pairs with the release in `vacate()` of the last user, before the memory is freed.
+        code_of(unsafe { self.fields() }.flags.load(Acquire)) == VACANT_CODE
     }
 
     /// Returns the bounds of an object of a block that is not busy, and whether its area is unlinked. If it

@@ -65,7 +65,21 @@ pub mod sync {
         SCHEDULE.get_or_init(|| what);
     }
 
+    std::thread_local! {
+        static HOLDS_SCHEDULE: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+    }
+
+    /// Calls `what` without calling the scheduler.
+    fn without_schedule(what: impl FnOnce()) {
+        HOLDS_SCHEDULE.set(true);
+        what();
+        HOLDS_SCHEDULE.set(false);
+    }
+
     fn schedule() {
+        if HOLDS_SCHEDULE.get() {
+            return;
+        }
         if let Some(what) = SCHEDULE.get() {
             what();
         }
