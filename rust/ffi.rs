@@ -237,11 +237,11 @@ unsafe extern "C" fn get(addr: usize, try_: bool) -> *mut bindings::vmap_area {
 ///
 /// `va` is null, or came from [`get`] in the same task and is still pinned.
 unsafe extern "C" fn put(va: *mut bindings::vmap_area) {
-    let (Some(space), false) = (space(), va.is_null()) else {
+    let (Some(space), Some(area)) = (space(), AreaPtr::new(va)) else {
         return;
     };
     // SAFETY: By the safety requirements, the area is pinned, so it is valid and does not change.
-    let start = unsafe { (*va).va_start };
+    let (start, _) = unsafe { area.start_and_end() };
     // SAFETY: `get()` has pinned the area that starts there in this task, and forgotten the guard.
     unsafe { space.space().pins().unpin(start) };
 }
@@ -263,7 +263,7 @@ unsafe fn take_back(
     let area = unsafe { Area::from_c(ptr) };
     if area.is_none() {
         // SAFETY: By the safety requirements, the object is valid.
-        let (start, end, flags) = unsafe { ((*va).va_start, (*va).va_end, ptr.flags()) };
+        let ((start, end), flags) = unsafe { (ptr.start_and_end(), ptr.flags()) };
         mm::refuse!("freeing {start:#x}-{end:#x}, flags {flags:#x}: not unlinked");
     }
     Some((space, area?))

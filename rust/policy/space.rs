@@ -209,14 +209,13 @@ impl<T: Tlb> Space<T> {
             area.span()
                 .is_some_and(|span| self.home.covers(span) && is_aligned(span.first(), req.align))
         })?;
-        let span = area.span()?;
+        let area = area.reuse(&req.attributes)?;
         let counters = &self.cpus.here().counters;
         counters.alloc_cached.one();
         if let Place::Elsewhere = place {
             counters.cached_elsewhere.one();
         }
-        // The entry of a cached range is still in the tree.
-        Some(area.prepare(span, &req.attributes).busy())
+        Some(area.busy())
     }
 
     /// Returns the TLB of the space.

@@ -6,11 +6,12 @@
 //! takes the token of the old state and returns the token of the new one:
 //!
 //! ```text
-//! New ------ prepare ----------------> Ready ----- busy ----> (busy, no token)
+//! New ------ prepare ----------------> Ready
+//! Ready ---- range reserved ---------> Reserved -- busy ----> (busy, no token)
 //! (busy) --- leave ------------------> Leaving --- wait for readers ---> Unlinked
 //! Unlinked - retire: was mapped -----> Lazy ------ TLB flush ----------> Flushed
 //! Unlinked - release: never mapped --> Flushed
-//! Flushed -- cache ------------------> Cached ---- prepare ------------> Ready
+//! Flushed -- cache ------------------> Cached ---- reuse --------------> Reserved
 //! Flushed, Cached -- erase the entry -> New ------ freed
 //! ```
 //!
@@ -30,17 +31,20 @@
 
 use crate::{
     base::range::Span,
-    state::view::{
-        code_of,
-        Fields,
-        BUSY_CODE,
-        C_MASK,
-        GENERATION,
-        IN_BLOCK,
-        LEAKED_CODE,
-        STATE_MASK,
-        STATE_SHIFT,
-        VACANT_CODE, //
+    state::{
+        block::Claim,
+        view::{
+            code_of,
+            Fields,
+            BUSY_CODE,
+            C_MASK,
+            GENERATION,
+            IN_BLOCK,
+            LEAKED_CODE,
+            STATE_MASK,
+            STATE_SHIFT,
+            VACANT_CODE, //
+        }, //
     },
     sys::mm, //
 };
@@ -90,7 +94,9 @@ states! {
     /// An object without a range.
     New = 2, reserved: false;
     /// Prepared with the bounds and attributes of its next user.
-    Ready = 2, reserved: true;
+    Ready = 2, reserved: false;
+    /// Prepared, and the range is reserved: the area can be made busy.
+    Reserved = 2, reserved: true;
     /// New lookups do not find it; earlier readers may still have it pinned.
     Leaving = 3, reserved: true;
     /// Out of use, perhaps still mapped.
@@ -102,11 +108,6 @@ states! {
     /// In no TLB, and kept for the next request of its size.
     Cached = 6, reserved: true;
 }
-
-/// States of areas that can be prepared for a new user.
-pub(crate) trait Idle: State {}
-impl Idle for New {}
-impl Idle for Cached {}
 
 /// Proof that nothing was mapped at an area since it was reserved. It is for this area only, and used up with it.
 pub(crate) struct NeverMapped(());
@@ -175,7 +176,8 @@ impl Attributes {
 ///   ([`Objects`](crate::state::objects::Objects)).
 /// - Lockless readers read only the fields that [`AreaPtr::look`] reads, in any state; pinned readers
 ///   read all fields if `S` is [`Leaving`].
-/// - If `S::RESERVED`, exactly its range is reserved for it.
+/// - If `S::RESERVED`, exactly its range is reserved for it: by an entry of the index that is this object, or by
+///   units of the block of the object. Otherwise, no entry of the index is this object.
 #[must_use = "dropping an area leaks its range"]
 pub(crate) struct Area<S: State> {
     ptr: AreaPtr,
@@ -278,8 +280,8 @@ impl<S: State> Drop for Area<S> {
         } else if self.is_in_block() {
             self.set_vacant();
         } else {
-            // SAFETY: By the type invariants, nobody else changes the object, and no range is reserved
-            // for it. Lockless readers find it not busy, and the slab cache is type-safe by RCU, so the
+            // SAFETY: By the type invariants, nobody else changes the object, and it is in no entry of the
+            // index. Lockless readers find it not busy, and the slab cache is type-safe by RCU, so the
             // memory remains an area object while they read it.
             unsafe { bindings::vmap_area_cache_free(self.ptr.as_raw()) };
         }
@@ -327,18 +329,17 @@ impl Area<New> {
     }
 }
 
-impl<S: Idle> Area<S> {
-    /// Gives the area the bounds and attributes of its next user.
-    pub(crate) fn prepare(self, span: Span, attributes: &Attributes) -> Area<Ready> {
-        let fields = self.fields();
-        // Relaxed: `Area::busy()` publishes them; for readers of the previous user see `look()`.
-        fields.start.store(span.first(), Relaxed);
-        fields.end.store(span.end(), Relaxed);
-        let kept = fields.flags.load(Relaxed) & !(C_MASK | STATE_MASK);
-        let flags = kept.wrapping_add(GENERATION) | attributes.flags;
-        fields
-            .flags
-            .store(flags | (Ready::CODE << STATE_SHIFT), Relaxed);
+impl<S: State> Area<S> {
+    /// Gives the area, whose addresses are `span`, the attributes of its next user. The code of the state becomes
+    /// that of [`Ready`] and [`Reserved`].
+    #[inline(always)]
+    fn set_user(&self, span: Span, attributes: &Attributes) {
+        const { assert!(Ready::CODE == Reserved::CODE) };
+        let flags = self.fields().flags;
+        let kept = flags.load(Relaxed) & !(C_MASK | STATE_MASK);
+        let new = kept.wrapping_add(GENERATION) | attributes.flags;
+        // Relaxed: as the bounds.
+        flags.store(new | (Ready::CODE << STATE_SHIFT), Relaxed);
         self.set_vm(attributes.vm);
         if !attributes.vm.is_null() {
             // SAFETY: By the invariants of `Attributes`, it is valid and nobody uses it yet.
@@ -347,30 +348,64 @@ impl<S: Idle> Area<S> {
                 (*attributes.vm).size = span.size();
             }
         }
+    }
+}
+
+impl Area<New> {
+    /// Gives the area the bounds and attributes of its next user.
+    pub(super) fn prepare(self, span: Span, attributes: &Attributes) -> Area<Ready> {
+        let fields = self.fields();
+        // Relaxed: `Area::busy()` publishes them; for readers of the previous user see `look()`.
+        fields.start.store(span.first(), Relaxed);
+        fields.end.store(span.end(), Relaxed);
+        self.set_user(span, attributes);
+        // INVARIANT: No entry of the index is the object, as before.
         Area::from_ptr(self.into_ptr())
     }
 }
 
+impl Area<Cached> {
+    /// Gives the area the attributes of its next user. The bounds stay.
+    pub(crate) fn reuse(self, attributes: &Attributes) -> Option<Area<Reserved>> {
+        self.set_user(self.span()?, attributes);
+        // INVARIANT: The range stays reserved.
+        Some(Area::from_ptr(self.into_ptr()))
+    }
+}
+
 impl Area<Ready> {
-    /// Makes the area busy: lookups that find its object accept it from now on.
+    /// Goes on with an area that was inserted in the index.
     ///
-    /// The caller has reserved the range, and keeps the object in an index as long as the area is busy.
+    /// # Safety
+    ///
+    /// The object is the entry of exactly the range of the area, until an owner of the token erases it.
+    pub(super) unsafe fn inserted(self) -> Area<Reserved> {
+        // INVARIANT: By the safety requirements, the range is reserved. Both states have one code.
+        Area::from_ptr(self.into_ptr())
+    }
+
+    /// Goes on with an area of a block for which units were claimed.
+    pub(super) fn claimed(self, _claim: Claim) -> Area<Reserved> {
+        // INVARIANT: By the invariants of `Claim`, the range is reserved. Both states have one code.
+        Area::from_ptr(self.into_ptr())
+    }
+
+    /// Undoes [`Area::prepare`].
+    pub(super) fn undo(self) -> Area<New> {
+        // INVARIANT: No entry of the index is the object, as before.
+        self.into_state()
+    }
+}
+
+impl Area<Reserved> {
+    /// Makes the area busy: lookups that find its object accept it from now on. They find it in the index or in its
+    /// block, because its range stays reserved until it is unlinked and given back.
     pub(crate) fn busy(self) -> AreaPtr {
         let flags = self.fields().flags;
         let others = flags.load(Relaxed) & !STATE_MASK;
         // Release: a reader that sees the busy flags sees what `prepare()` wrote.
         flags.store(others | (BUSY_CODE << STATE_SHIFT), Release);
         self.into_ptr()
-    }
-
-    /// Undoes [`Area::prepare`] of a new area.
-    ///
-    /// # Safety
-    ///
-    /// No range is reserved for it.
-    pub(crate) unsafe fn undo(self) -> Area<New> {
-        // INVARIANT: By the safety requirements, no range is reserved.
-        self.into_state()
     }
 }
 

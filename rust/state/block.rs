@@ -94,6 +94,14 @@ pub(crate) enum Tried {
     Lacks,
 }
 
+/// Proof that units of a block were claimed for an area.
+///
+/// # Invariants
+///
+/// The units cover exactly the area that is made of it, and nobody else claims them before its owner, or the purge
+/// that has flushed it, makes them free.
+pub(super) struct Claim(());
+
 /// What mostly the CPU writes whose block it is.
 struct Owner {
     /// The first word of `free` that may have free units.
@@ -281,6 +289,8 @@ impl Block {
             self.free
                 .claim(small.units, small.align, self.grain(), &self.owner.hint)
         })?;
+        // INVARIANT: The units were claimed just now.
+        let claim = Claim(());
         let object = self.objects.occupy(self.object_of(first));
         let (Some(area), Some(span)) =
             (object, Span::with_size(self.address_of(first), small.size))
@@ -298,7 +308,7 @@ impl Block {
             // Before the area is busy: every lookup of a busy area looks that far back.
             self.reach_at_least(small.units);
         }
-        Some(area.busy())
+        Some(area.claimed(claim).busy())
     }
 
     /// Makes lookups look at the objects of areas of up to `units` units.

@@ -184,9 +184,9 @@ impl TableGuard<'_> {
     ) -> Result<AreaPtr, (Area<New>, StoreError)> {
         let area = area.prepare(span, attributes);
         match self.0.insert(span, Slot::Area(area.ptr())) {
-            Ok(()) => Ok(area.busy()),
-            // SAFETY: `insert()` has failed, so no range is reserved.
-            Err(err) => Err((unsafe { area.undo() }, err)),
+            // SAFETY: `insert()` has stored the object at exactly `span`, and only `give_back()` erases it.
+            Ok(()) => Ok(unsafe { area.inserted() }.busy()),
+            Err(err) => Err((area.undo(), err)),
         }
     }
 

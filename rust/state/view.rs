@@ -180,9 +180,20 @@ impl AreaPtr {
     /// As [`AreaPtr::look`].
     pub(crate) unsafe fn bounds(self) -> Option<Span> {
         // SAFETY: By the safety requirements.
+        let (start, end) = unsafe { self.start_and_end() };
+        Span::from_bounds(start, end)
+    }
+
+    /// [`AreaPtr::bounds`] without a check that they are a range.
+    ///
+    /// # Safety
+    ///
+    /// As [`AreaPtr::look`].
+    pub(crate) unsafe fn start_and_end(self) -> (usize, usize) {
+        // SAFETY: By the safety requirements.
         let fields = unsafe { self.fields() };
         // Relaxed: the bounds need not belong together.
-        Span::from_bounds(fields.start.load(Relaxed), fields.end.load(Relaxed))
+        (fields.start.load(Relaxed), fields.end.load(Relaxed))
     }
 }
 
