@@ -200,7 +200,7 @@ impl Pages<Flushed> {
         self.slots.clone()
     }
 
-    /// Ends the right to free the pages: the caller has told all blocks to free them.
+    /// Ends the right to free the pages: the caller has let all blocks free them.
     pub(crate) fn freed(mut self) {
         self.units = 0;
     }

@@ -7,7 +7,7 @@
 //! grace period, so an area in a block costs no allocation. They are allocated in chunks of [`CHUNK`].
 //!
 //! The owner of an area may keep its token longer than the RCU read lock under which it found the block. So
-//! objects of which one is in use are never freed, whoever drops the block: their memory leaks, with a report.
+//! objects of which one is in use are never freed, even if their block is dropped: their memory leaks, with a report.
 
 use crate::base::range::Span;
 use crate::state::area::{

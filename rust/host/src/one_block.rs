@@ -296,7 +296,7 @@ impl Drop for Open {
     }
 }
 
-/// Whoever still has the token of an area can use it after its block was dropped.
+/// The owner of the token of an area can use it after its block was dropped.
 #[test]
 fn a_block_with_an_area_in_it_is_not_freed() {
     let small = Small::new(2 * PAGE_SIZE, 1, true).expect("small");

@@ -244,7 +244,7 @@ mod area_that_may_be_mapped {}
 /// ```
 mod proof_of_another_area {}
 
-/// Whoever says that an area was never mapped answers for it.
+/// Only unsafe code can say that an area was never mapped: its author answers for it.
 ///
 /// ```no_run
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/layers.rs"));
