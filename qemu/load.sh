@@ -86,13 +86,14 @@ banner_check() {
 	check kcore-banner "$found -gt 0" "$found of $(wc -l </tmp/image.areas) image areas hold \"Linux version $(uname -r)\""
 }
 
-# lost_check: kmemleak reports exactly what the module vmap_leak loses, while processes come and go. A stale pointer on a stack
-# or in a cache hides a lost area for some scans, so they are repeated until enough areas are reported, five times at most.
+# lost_check: kmemleak reports what the module vmap_leak loses, and nothing else, while processes come and go. A stale pointer on
+# a stack or in a cache hides a lost area for some scans, so they are repeated until enough areas are reported, five times at
+# most. It may hide a few even then (false negatives, Documentation/dev-tools/kmemleak.rst): nine of ten of each size are enough.
 #
 # The rb-trees hide an area that follows a free range: kmemleak scans the whole vmap_area that va_clip() makes for that range,
 # and its va_end is the address of the area. So half of the reports are enough there.
 lost_check() {
-	local parameters=/sys/module/vmap_leak/parameters pages found lost='' sum=0 all=0 wanted fork scans=0 enough
+	local parameters=/sys/module/vmap_leak/parameters pages found lost='' few='' sum=0 all=0 wanted fork scans=0 enough rest
 	[ -e /vmap_leak.ko ] || return 0
 	insmod /vmap_leak.ko || { report "FAIL kmemleak-lost the module cannot be loaded"; return; }
 	wanted=$(cat $parameters/lost_areas)
@@ -109,13 +110,16 @@ lost_check() {
 	touch /tmp/stop
 	wait $fork
 	head -n 20 /tmp/kmemleak
+	rest=$(cat $parameters/lost)-
 	for pages in 1 64 1500; do
 		found=$(grep -c "^unreferenced object .* (size $((pages * $(cat $parameters/page_bytes)))):" /tmp/kmemleak)
+		if [ "$found" -lt $((${rest%%-*} * 9 / 10)) ] || [ "$found" -gt "${rest%%-*}" ]; then few="$few $pages"; fi
+		rest=${rest#*-}
 		lost=$lost-$found
 		sum=$((sum + found))
 	done
 	if [ "$LOAD_ALLOCATOR" = rust ]; then
-		check kmemleak-lost "x$lost = x-$(cat $parameters/lost)" "reports of areas of 1, 64 and 1,500 pages: $lost"
+		check kmemleak-lost "x$few = x" "of $(cat $parameters/lost) lost areas of 1, 64 and 1,500 pages reported: $lost"
 	else
 		check kmemleak-lost "$sum -ge $enough" "reports of areas of 1, 64 and 1,500 pages: $lost"
 	fi
