@@ -9,17 +9,19 @@
 //! The owner of an area may keep its token longer than the RCU read lock under which it found the block. So
 //! objects of which one is in use are never freed, even if their block is dropped: their memory leaks, with a report.
 
-use crate::base::range::Span;
-use crate::state::area::{
-    Area,
-    AreaPtr,
-    Leaving,
-    New,
-    Seen, //
-};
-use crate::sys::mm::{
-    self,
-    Node, //
+use crate::{
+    base::range::Span,
+    state::area::{
+        Area,
+        AreaPtr,
+        Leaving,
+        New,
+        Seen, //
+    },
+    sys::mm::{
+        self,
+        Node, //
+    }, //
 };
 use core::{
     cell::UnsafeCell,
