@@ -19,8 +19,9 @@ check() {
 	if [ $condition ]; then report "ok $name $*"; else report "FAIL $name $*"; fi
 }
 
-# add FILE N: adds N to the counter in /tmp/FILE. Each counter has one writer. count FILE: prints the counter.
-add() { echo $(($(cat "/tmp/$1" 2>/dev/null || echo 0) + $2)) >"/tmp/$1"; }
+# add FILE N: adds N to the counter in /tmp/FILE. Each counter has one writer, and a reader never sees an empty file. count FILE:
+# prints the counter.
+add() { echo $(($(count "$1") + $2)) >"/tmp/$1.new" && mv "/tmp/$1.new" "/tmp/$1"; }
 count() { cat "/tmp/$1" 2>/dev/null || echo 0; }
 
 # info_loop: reads /proc/vmallocinfo until /tmp/stop exists; appends lines of an unknown shape to /tmp/info.bad.
