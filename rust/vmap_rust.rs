@@ -78,6 +78,7 @@
 //! | `state` | `area`, `view`, `list`: the area object and its states as types, what others see of it, lists | yes |
 //! | | `objects`: area objects of a block | yes |
 //! | | `block`, `band`, `block_check`: one block, its size and that of its areas, its checks | no |
+//! | | `by_band`: a value for each band | no |
 //! | | `table`, `dir`, `pins`: the index, the block at an address, pins | yes |
 //! | | `maps`: bitmaps of the directory, and the proof that the lock of the pool is held | no |
 //! | | `flush`: what a purge flushes, and the proof that it was flushed | no |

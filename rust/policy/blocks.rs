@@ -57,6 +57,7 @@ use crate::{
             SIZE,
             STEPS, //
         },
+        by_band::ByBand,
         dir::Directory, //
     },
     sys::{
@@ -127,7 +128,7 @@ pub(crate) struct Blocks {
     pub(super) room: CacheAligned<Atomic<usize>>,
     /// For each band, the value of `room` plus one when a search over all its blocks found no room, and there
     /// was no room for a new one.
-    no_room: [Atomic<usize>; BANDS],
+    no_room: ByBand<Atomic<usize>>,
     /// Number of empty blocks in the pool, changed under its lock.
     pub(super) empty: CacheAligned<Atomic<usize>>,
 }
@@ -163,7 +164,7 @@ impl Blocks {
             lazy_batch: lazy::batch(cpus).clamp(*LAZY_BATCH.start(), *LAZY_BATCH.end()),
             group_shifts,
             room: CacheAligned::new(Atomic::new(0)),
-            no_room: [const { Atomic::new(0) }; BANDS],
+            no_room: ByBand::new(|_| Atomic::new(0)),
             empty: CacheAligned::new(Atomic::new(0)),
         })
     }
@@ -208,7 +209,7 @@ impl Blocks {
         };
         let rcu = Guard::new();
         // Relaxed: the index is only a hint of which block to ask.
-        let current = seat.current.get(small.band())?.load(Relaxed);
+        let current = seat.current.of(small.band()).load(Relaxed);
         let block = self.dir.block_in(current.checked_sub(1)?, &rcu)?;
         // The entry may hold another block by now, even one with another index.
         if !block.serves(small) {
@@ -227,17 +228,15 @@ impl Blocks {
     /// this was asked. [`None`] if there was none and nothing has changed since.
     pub(crate) fn may_have_room(&self, small: Small) -> Option<Room> {
         let now = self.room.load(Relaxed).wrapping_add(1);
-        let none = self.no_room.get(small.band())?;
+        let none = self.no_room.of(small.band());
         (none.load(Relaxed) != now).then_some(Room(now))
     }
 
     /// Notes that there is no room for `small`: not in the pool, and not for a new block.
     #[cold]
     pub(super) fn note_no_room(&self, small: Small, room: Room) {
-        if let Some(none) = self.no_room.get(small.band()) {
-            // Relaxed: what made room after `room` was asked for has changed the count, or will.
-            none.store(room.0, Relaxed);
-        }
+        // Relaxed: what made room after `room` was asked for has changed the count, or will.
+        self.no_room.of(small.band()).store(room.0, Relaxed);
     }
 
     /// Returns whether there is a part of the directory for a block at `addr`.

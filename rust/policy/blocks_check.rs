@@ -11,10 +11,12 @@ use crate::{
         blocks::Blocks,
         percpu::Cpus, //
     },
-    state::block::{
-        Block,
-        Contents,
-        BANDS, //
+    state::{
+        block::{
+            Block,
+            Contents, //
+        },
+        by_band::ByBand, //
     },
     sys::{
         grace::Guard,
@@ -59,11 +61,11 @@ impl Blocks {
         let rcu = Guard::new();
         let mut empty = 0_usize;
         let mut held = 0_usize;
-        let mut partials = [0_usize; BANDS];
+        let mut partials = ByBand::new(|_| 0_usize);
         let (mut live, mut bytes) = (0_usize, 0_usize);
         for (_, first, maps) in self.dir.all_maps() {
             let maps = maps.pool(&pool.locked);
-            for (count, map) in partials.iter_mut().zip(&maps.partial) {
+            for (count, map) in partials.iter_mut().zip(maps.partial.iter()) {
                 *count = count.wrapping_add(bits::weight(&map.words()));
             }
             for bit in 0..UNITS {
@@ -102,7 +104,7 @@ impl Blocks {
             );
             return Err(EINVAL);
         }
-        let counted = pool.bands.map(|band| band.partial);
+        let counted = ByBand::new(|band| pool.bands.of(band).partial);
         if partials != counted {
             mm::refuse!("{:?} partial blocks, counted {:?}", partials, counted);
             return Err(EINVAL);

@@ -14,7 +14,10 @@ use crate::{
         percpu::Cpus,
         pool::Pool, //
     },
-    state::block::Small,
+    state::block::{
+        Band,
+        Small, //
+    },
     sys::grace::Guard, //
 };
 use kernel::sync::atomic::Relaxed;
@@ -31,7 +34,7 @@ impl Blocks {
             maps.empty.clear_bit(bit);
             self.empty.fetch_sub(1, Relaxed);
         }
-        for (map, band) in maps.partial.iter().zip(&mut pool.bands) {
+        for (map, band) in maps.partial.iter().zip(pool.bands.iter_mut()) {
             if map.has(bit) {
                 map.clear_bit(bit);
                 band.partial = band.partial.saturating_sub(1);
@@ -46,9 +49,10 @@ impl Blocks {
     }
 
     /// Marks a block of `band` held that is about to be a current block, and counts it.
-    pub(super) fn take_into_use(&self, pool: &mut Pool, band: usize, index: usize) {
+    pub(super) fn take_into_use(&self, pool: &mut Pool, band: Band, index: usize) {
         self.mark_held(pool, index);
-        pool.change(band, |band| band.taken = band.taken.saturating_add(1));
+        let band = pool.bands.of_mut(band);
+        band.taken = band.taken.saturating_add(1);
     }
 
     /// Returns a held block to the pool.
@@ -73,27 +77,23 @@ impl Blocks {
         if maps.pool(&pool.locked).held.has(bit) {
             return;
         }
-        let band = block.band();
-        if let Some(partial) = maps.pool(&pool.locked).partial.get(band) {
-            if !partial.has(bit) && block.is_useful() {
-                partial.set_bit(bit);
-                pool.change(band, |band| band.partial = band.partial.saturating_add(1));
-                let owner = cpus.of(block.owner().0);
-                if !owner
-                    .former
-                    .get(band)
-                    .is_some_and(|former| former.push(index))
-                {
-                    // It has many others: the CPU that comes first may take this one.
-                    block.disown();
-                }
-                self.note_room();
+        let partial = maps.pool(&pool.locked).partial.of(block.band());
+        if !partial.has(bit) && block.is_useful() {
+            partial.set_bit(bit);
+            let band = pool.bands.of_mut(block.band());
+            band.partial = band.partial.saturating_add(1);
+            let owner = cpus.of(block.owner().0);
+            if !owner.former.of(block.band()).push(index) {
+                // It has many others: the CPU that comes first may take this one.
+                block.disown();
             }
+            self.note_room();
         }
         let empty = &maps.pool(&pool.locked).empty;
         if !empty.has(bit) && block.is_empty() {
             empty.set_bit(bit);
-            pool.change(band, |band| band.empty = band.empty.saturating_add(1));
+            let band = pool.bands.of_mut(block.band());
+            band.empty = band.empty.saturating_add(1);
             self.empty.add(1, Relaxed);
             self.note_room();
         }
@@ -106,22 +106,19 @@ impl Blocks {
         pool: &mut Pool,
         cpus: &Cpus,
         small: Small,
-        band: usize,
+        band: Band,
         index: usize,
     ) {
         let seat = cpus.first_of_group(self.group_shift(small));
         let cpu = cpus.of(seat);
-        let (Some(current), Some(former)) = (cpu.current.get(band), cpu.former.get(band)) else {
-            return;
-        };
-        former.forget(index);
+        cpu.former.of(band).forget(index);
         let rcu = Guard::new();
         if let Some(block) = self.dir.block(index, &rcu) {
             block.set_owner(seat, pool.epoch);
         }
         drop(rcu);
         // Relaxed, here and below: readers use it as a hint. It is written only under the pool lock.
-        let before = current.xchg(index.wrapping_add(1), Relaxed);
+        let before = cpu.current.of(band).xchg(index.wrapping_add(1), Relaxed);
         if let Some(before) = before.checked_sub(1) {
             self.return_to_pool(pool, cpus, before);
         }

@@ -16,10 +16,11 @@ use crate::{
         percpu::Cpus,
         pool::{
             coarse_part,
-            Band, //
+            BandPool, //
         }, //
     },
     state::block::{
+        Band,
         Block,
         COARSE_SIZE,
         SIZE, //
@@ -74,11 +75,12 @@ impl Blocks {
     /// The range of the block stays reserved.
     pub(crate) fn take_empty(&self, cpus: &Cpus, all: bool) -> Option<GraceBox<Block>> {
         let mut pool = self.pool.lock();
-        let has_too_many = |band: &Band| band.empty > if all { 0 } else { band.keep };
-        let band = pool.bands.iter().position(has_too_many)?;
+        let has_too_many = |band: &BandPool| band.empty > if all { 0 } else { band.keep };
+        let mut bands = Band::ALL.into_iter();
+        let band = bands.find(|&band| has_too_many(pool.bands.of(band)))?;
         for (_, first, maps) in self.dir.all_maps().rev() {
             let pooled = maps.pool(&pool.locked);
-            let partial = pooled.partial.get(band)?.words();
+            let partial = pooled.partial.of(band).words();
             let both = bits::and(&partial, &pooled.empty.words());
             let Some(bit) = bits::last_set(&both) else {
                 continue;

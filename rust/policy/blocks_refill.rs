@@ -16,10 +16,10 @@ use crate::{
         },
         percpu::Cpus,
         pool::{
-            Band,
             Pool,
             Position,
-            Whose, //
+            Whose,
+            START, //
         }, //
     },
     state::{
@@ -28,6 +28,7 @@ use crate::{
             Attributes, //
         },
         block::{
+            Band,
             Block,
             Small,
             Tried, //
@@ -94,8 +95,9 @@ impl Blocks {
             // All blocks, in bounded holds of the lock. Other CPUs may move the cursor meanwhile, so count.
             let partial = {
                 let mut pool = self.pool.lock();
-                pool.rewind(band);
-                pool.bands.get(band).map_or(0, |band| band.partial)
+                let band = pool.bands.of_mut(band);
+                band.rewind();
+                band.partial
             };
             for _ in 0..partial.div_ceil(MAX_STEAL_TRIES) {
                 let mut pool = self.pool.lock();
@@ -124,17 +126,16 @@ impl Blocks {
     ) -> Option<AreaPtr> {
         let mut pool = self.pool.lock();
         let (band, tries) = (small.band(), MAX_STEAL_TRIES);
-        if pool.has_searched_all(band) {
-            let now = self.room.load(Relaxed);
-            pool.change(band, |band| band.room = now);
+        if pool.bands.of(band).has_searched_all() {
+            pool.bands.of_mut(band).room = self.room.load(Relaxed);
         }
         let found = self.take_partial(&mut pool, band, small, attributes, tries, Whose::Anyones);
         let Some((index, area)) = found else {
             // Otherwise the next request continues the search. Room that was made behind the search, or for
             // this request, while it went on, must not be hidden.
-            let began = pool.bands.get(band).map(|band| band.room.wrapping_add(1));
-            if let (Some(room), true) = (room, pool.has_searched_all(band)) {
-                if began == Some(room.0) {
+            let band = pool.bands.of(band);
+            if let (Some(room), true) = (room, band.has_searched_all()) {
+                if band.room.wrapping_add(1) == room.0 {
                     self.note_no_room(small, room);
                 }
             }
@@ -183,7 +184,7 @@ impl Blocks {
         attributes: &Attributes,
     ) -> Option<(usize, AreaPtr)> {
         let band = small.band();
-        let former = cpus.of(seat).former.get(band)?;
+        let former = cpus.of(seat).former.of(band);
         let rcu = Guard::new();
         let (mut from, mut tries) = (0, 0);
         while tries < MAX_REFILL_TRIES {
@@ -191,8 +192,8 @@ impl Blocks {
             from = index.saturating_add(1);
             let maps = self.dir.maps(index);
             let is_partial = maps.is_some_and(|(maps, bit)| {
-                let partial = maps.pool(&pool.locked).partial.get(band);
-                partial.is_some_and(|map| map.has(bit))
+                let partial = maps.pool(&pool.locked).partial.of(band);
+                partial.has(bit)
             });
             let block = self.dir.block(index, &rcu).filter(|_| is_partial);
             // Others may have taken it since, or it was freed.
@@ -216,27 +217,24 @@ impl Blocks {
     fn take_partial(
         &self,
         pool: &mut Pool,
-        band: usize,
+        band: Band,
         small: Small,
         attributes: &Attributes,
         tries: usize,
         whose: Whose,
     ) -> Option<(usize, AreaPtr)> {
-        let Band {
-            cursors, partial, ..
-        } = *pool.bands.get(band)?;
-        let which = whose.cursor();
-        if partial == 0 {
-            pool.set_cursor(band, which, (0, 0));
+        let in_band = pool.bands.of_mut(band);
+        if in_band.partial == 0 {
+            *in_band.cursor(whose) = START;
             return None;
         }
+        let mut from = *in_band.cursor(whose);
         let rcu = Guard::new();
-        let mut from = *cursors.get(which)?;
         let (mut looks, mut searches) = (0, 0);
         while looks < MAX_LOOKS && searches < tries {
             looks = looks.saturating_add(1);
             let Some(((slot, bit), index)) = self.next_partial(&pool.locked, band, from) else {
-                from = (0, 0);
+                from = START;
                 break;
             };
             from = (slot, bit.saturating_add(1));
@@ -252,10 +250,10 @@ impl Blocks {
                 Tried::Found(area) => {
                     self.take_into_use(pool, band, index);
                     if let Whose::OwnOrIdle(..) = whose {
-                        from = (0, 0);
+                        from = START;
                     }
                     // Otherwise the next search continues: those before have no room before the next purge.
-                    pool.set_cursor(band, which, from);
+                    *pool.bands.of_mut(band).cursor(whose) = from;
                     return Some((index, area));
                 }
                 Tried::NoRoom => searches = searches.saturating_add(1),
@@ -263,7 +261,7 @@ impl Blocks {
             }
         }
         // The next search continues here, so that searches reach all blocks in the end.
-        pool.set_cursor(band, which, from);
+        *pool.bands.of_mut(band).cursor(whose) = from;
         None
     }
 
@@ -272,12 +270,12 @@ impl Blocks {
     fn next_partial(
         &self,
         locked: &PoolLocked,
-        band: usize,
+        band: Band,
         from: Position,
     ) -> Option<(Position, usize)> {
         for (slot, first, maps) in self.dir.maps_in(from.0..usize::MAX) {
             let start = if slot == from.0 { from.1 } else { 0 };
-            let found = bits::next_set(&maps.pool(locked).partial.get(band)?.words(), start);
+            let found = bits::next_set(&maps.pool(locked).partial.of(band).words(), start);
             if let Some(bit) = found {
                 return Some(((slot, bit), first.checked_add(bit)?));
             }

@@ -42,13 +42,16 @@ pub(crate) struct Census {
 impl<T: Tlb> Space<T> {
     /// Returns the memory that was allocated for CPU `cpu` and no other.
     #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
-    pub(crate) fn memory_of_cpu(&self, cpu: usize) -> impl Iterator<Item = *const c_void> {
+    pub(crate) fn memory_of_cpu(&self, cpu: usize) -> impl Iterator<Item = *const c_void> + '_ {
         let state = self.cpus.of(cpu);
-        let former = state.former.as_ptr().cast();
-        let state = [core::ptr::from_ref(state).cast(), former];
+        let former = state
+            .former
+            .iter()
+            .map(|former| core::ptr::from_ref(&**former).cast());
+        let state = Iterator::chain(core::iter::once(core::ptr::from_ref(state).cast()), former);
         let lazy = self.lazy.memory_of_cpu(cpu).into_iter().flatten();
         let cache = self.cache.memory_of_cpu(cpu).into_iter().flatten();
-        Iterator::chain(state.into_iter(), Iterator::chain(lazy, cache))
+        Iterator::chain(state, Iterator::chain(lazy, cache))
     }
 
     /// Returns the number of cached ranges.

@@ -7,7 +7,7 @@ use crate::{
         Counters,
         Totals, //
     },
-    state::block::BANDS,
+    state::by_band::ByBand,
     sys::{
         mm::{
             self,
@@ -84,9 +84,9 @@ impl Former {
 pub(crate) struct Cpu {
     /// For each band, the index of the current block plus one; 0 if there is none. Changes under the lock of
     /// the pool. Other CPUs may use them, too: see [`crate::policy::blocks`].
-    pub(crate) current: CacheAligned<[Atomic<usize>; BANDS]>,
-    /// For each band, former current blocks. Apart from the rest, which would not fit well on a stack with it.
-    pub(crate) former: KVec<Former>,
+    pub(crate) current: CacheAligned<ByBand<Atomic<usize>>>,
+    /// For each band, former current blocks. Apart from the rest, which would not fit well on a stack with them.
+    pub(crate) former: ByBand<KBox<Former>>,
     /// Estimate of the lazy pages that this CPU has not yet added to the total of all CPUs.
     pub(crate) lazy: Atomic<usize>,
     pub(crate) counters: Counters,
@@ -94,13 +94,9 @@ pub(crate) struct Cpu {
 
 impl Cpu {
     fn new(node: Node) -> Result<Self> {
-        let mut former = node.new_vec(BANDS, GFP_NOWAIT)?;
-        for _ in 0..BANDS {
-            former.push(Former::new(), GFP_NOWAIT)?;
-        }
         Ok(Self {
-            current: CacheAligned::new(core::array::from_fn(|_| Atomic::new(0))),
-            former,
+            current: CacheAligned::new(ByBand::new(|_| Atomic::new(0))),
+            former: ByBand::try_new(|_| node.new_box(Former::new(), GFP_NOWAIT))?,
             lazy: Atomic::new(0),
             counters: Counters::new(),
         })

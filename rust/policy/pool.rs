@@ -10,9 +10,9 @@ use crate::{
     state::{
         block::{
             Block,
-            BANDS,
             SIZE, //
         },
+        by_band::ByBand,
         maps::PoolLocked, //
     },
     sys::mm::Node, //
@@ -25,7 +25,7 @@ const MIN_KEEP: usize = 2;
 pub(super) struct Pool {
     /// The proof with which the lock protects the maps `held`, `partial` and `empty` of the directory, too.
     pub(super) locked: PoolLocked,
-    pub(super) bands: [Band; BANDS],
+    pub(super) bands: ByBand<BandPool>,
     /// Number of blocks that exist or are being made.
     pub(super) live: usize,
     /// Bytes of all blocks, and of the coarse blocks among them.
@@ -41,9 +41,11 @@ pub(super) struct Pool {
 
 /// What the pool knows of the blocks of one band.
 #[derive(Clone, Copy)]
-pub(super) struct Band {
-    /// Where in the directory the next search starts, among blocks of this CPU or idle ones, and among all.
-    pub(super) cursors: [Position; 2],
+pub(super) struct BandPool {
+    /// Where in the directory the next search starts among blocks of this CPU or idle ones.
+    cursor_own: Position,
+    /// Where in the directory the next search starts among all blocks.
+    cursor_all: Position,
     /// The value of `Blocks::room` before the search among all blocks began at the first one.
     pub(super) room: usize,
     /// Number of blocks in the map `partial`; if it is 0, there is no search.
@@ -59,6 +61,30 @@ pub(super) struct Band {
 /// A place in a walk over the bitmaps of the directory: slot of the part, and bit.
 pub(super) type Position = (usize, usize);
 
+/// The place where a walk over all blocks starts.
+pub(super) const START: Position = (0, 0);
+
+impl BandPool {
+    /// Returns where the next search for blocks of `whose` starts.
+    pub(super) fn cursor(&mut self, whose: Whose) -> &mut Position {
+        match whose {
+            Whose::OwnOrIdle(..) => &mut self.cursor_own,
+            Whose::Anyones | Whose::AnyonesAgain => &mut self.cursor_all,
+        }
+    }
+
+    /// Lets the next search among all blocks start at the first one.
+    pub(super) fn rewind(&mut self) {
+        self.cursor_all = START;
+    }
+
+    /// Returns whether the next search among all blocks starts at the first one: the last one has reached the end
+    /// and found nothing, or there was none.
+    pub(super) fn has_searched_all(&self) -> bool {
+        self.cursor_all == START
+    }
+}
+
 /// Which blocks of the pool a search may take.
 #[derive(Clone, Copy)]
 pub(super) enum Whose {
@@ -71,11 +97,6 @@ pub(super) enum Whose {
 }
 
 impl Whose {
-    /// Returns the number of the cursor of such searches.
-    pub(super) fn cursor(self) -> usize {
-        usize::from(!matches!(self, Self::OwnOrIdle(..)))
-    }
-
     pub(super) fn may_take(self, block: &Block) -> bool {
         match self {
             Self::Anyones | Self::AnyonesAgain => true,
@@ -99,8 +120,9 @@ pub(super) fn coarse_part(bytes: usize) -> usize {
 impl Pool {
     /// Creates the pool of a space without blocks.
     pub(super) fn new() -> Self {
-        let band = Band {
-            cursors: [(0, 0); 2],
+        let band = BandPool {
+            cursor_own: START,
+            cursor_all: START,
             room: 0,
             partial: 0,
             empty: 0,
@@ -109,7 +131,7 @@ impl Pool {
         };
         Self {
             locked: PoolLocked::new(),
-            bands: [band; BANDS],
+            bands: ByBand::new(|_| band),
             live: 0,
             bytes: 0,
             coarse_bytes: 0,
@@ -134,36 +156,6 @@ impl Pool {
         self.coarse_bytes = self.coarse_bytes.saturating_sub(coarse_part(bytes));
     }
 
-    /// Sets where the next search of a kind starts.
-    pub(super) fn set_cursor(&mut self, band: usize, which: usize, to: Position) {
-        if let Some(cursor) = self
-            .bands
-            .get_mut(band)
-            .and_then(|band| band.cursors.get_mut(which))
-        {
-            *cursor = to;
-        }
-    }
-
-    /// Lets the next search among all blocks of `band` start at the first one.
-    pub(super) fn rewind(&mut self, band: usize) {
-        self.set_cursor(band, Whose::Anyones.cursor(), (0, 0));
-    }
-
-    /// Returns whether the next search among all blocks of `band` starts at the first one: the last one has
-    /// reached the end and found nothing, or there was none.
-    pub(super) fn has_searched_all(&self, band: usize) -> bool {
-        let cursors = self.bands.get(band).map(|band| band.cursors);
-        cursors.and_then(|cursors| cursors.get(Whose::Anyones.cursor()).copied()) == Some((0, 0))
-    }
-
-    /// Calls `what` with the band `band`, which exists.
-    pub(super) fn change(&mut self, band: usize, what: impl FnOnce(&mut Band)) {
-        if let Some(band) = self.bands.get_mut(band) {
-            what(band);
-        }
-    }
-
     /// Ends a purge. If it `is_representative`, each band may keep as many empty blocks as were taken into
     /// use since the last such purge, plus a quarter, plus [`MIN_KEEP`]; but at least half of what it
     /// could keep before.
@@ -171,10 +163,12 @@ impl Pool {
         if is_representative {
             self.epoch = self.epoch.wrapping_add(1);
         }
-        for band in &mut self.bands {
-            if band.cursors != [(0, 0); 2] {
+        for band in self.bands.iter_mut() {
+            for cursor in [&mut band.cursor_own, &mut band.cursor_all] {
                 // Not the same value again: that would move the cache line.
-                band.cursors = [(0, 0); 2];
+                if *cursor != START {
+                    *cursor = START;
+                }
             }
             if is_representative {
                 let taken = core::mem::take(&mut band.taken);

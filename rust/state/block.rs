@@ -49,11 +49,6 @@ use crate::{
             Seen,
             Unlinked, //
         },
-        band::{
-            grain_shift_of,
-            most_units,
-            size_of_band, //
-        },
         flush::{
             Pages,
             Plan, //
@@ -76,6 +71,7 @@ use kernel::{
 
 pub(crate) use crate::state::{
     band::{
+        Band,
         Small,
         BANDS,
         COARSE_SIZE,
@@ -119,7 +115,7 @@ pub(crate) struct Block {
     /// Number of the first unit, counted from address 0: the address itself would be a reference to the
     /// first area for kmemleak.
     first_unit: usize,
-    band: usize,
+    band: Band,
     /// Bytes in a unit, as a power of two.
     pub(super) unit_shift: u32,
     /// Units in a group, which is the smallest area of its band, as a power of two.
@@ -138,15 +134,15 @@ pub(crate) struct Block {
 impl Block {
     /// Creates a closed block of `band` without an address. It places areas at random if `is_randomized`.
     /// Sleeps if `flags` allow it.
-    pub(crate) fn new(band: usize, is_randomized: bool, flags: Flags) -> Result<Self> {
-        let grain_shift = grain_shift_of(band);
+    pub(crate) fn new(band: Band, is_randomized: bool, flags: Flags) -> Result<Self> {
+        let grain_shift = band.grain_shift();
         Ok(Self {
             first_unit: 0,
             band,
-            unit_shift: (size_of_band(band) / UNITS).trailing_zeros(),
+            unit_shift: (band.block_size() / UNITS).trailing_zeros(),
             grain_shift,
             is_randomized,
-            reach: Atomic::new(most_units(band)),
+            reach: Atomic::new(band.most_units()),
             objects: Objects::new(UNITS.wrapping_shr(grain_shift), flags)?,
             owner: CacheAligned::new(Owner {
                 hint: Atomic::new(0),
@@ -172,7 +168,7 @@ impl Block {
 
     /// Returns the size in bytes.
     pub(crate) fn size(&self) -> usize {
-        size_of_band(self.band)
+        self.band.block_size()
     }
 
     /// Returns the addresses of the block.
@@ -181,7 +177,7 @@ impl Block {
     }
 
     /// Returns the band of the block.
-    pub(crate) fn band(&self) -> usize {
+    pub(crate) fn band(&self) -> Band {
         self.band
     }
 

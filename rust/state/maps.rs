@@ -7,7 +7,7 @@
 
 use crate::{
     base::bits::Map,
-    state::block::BANDS, //
+    state::by_band::ByBand, //
 };
 
 /// Bitmaps with a bit for each entry of a part. The bit of a block is that of its first entry.
@@ -29,7 +29,7 @@ impl Maps {
             flushing: Map::new(false),
             pool: PoolMaps {
                 held: Map::new(false),
-                partial: core::array::from_fn(|_| Map::new(false)),
+                partial: ByBand::new(|_| Map::new(false)),
                 empty: Map::new(false),
             },
         }
@@ -47,7 +47,7 @@ pub(crate) struct PoolMaps {
     /// Blocks that a CPU allocates from, or that are about to be removed.
     pub(crate) held: Map,
     /// Blocks in the pool with room for an area of the band.
-    pub(crate) partial: [Map; BANDS],
+    pub(crate) partial: ByBand<Map>,
     /// Blocks in the pool with all units free.
     pub(crate) empty: Map,
 }

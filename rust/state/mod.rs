@@ -10,6 +10,8 @@ pub(crate) mod band;
 pub(crate) mod block;
 #[forbid(unsafe_code)]
 pub(crate) mod block_check;
+#[forbid(unsafe_code)]
+pub(crate) mod by_band;
 pub(crate) mod dir;
 #[forbid(unsafe_code)]
 pub(crate) mod flush;

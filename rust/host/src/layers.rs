@@ -18,6 +18,7 @@ mod sys;
 use state::{
     area::*,
     block::*,
+    by_band::*,
     flush::*,
     list::*,
     table::*, //

@@ -25,9 +25,8 @@ use crate::{
             NeverMapped, //
         },
         band::{
+            Band,
             Small,
-            ALIGNED,
-            BANDS,
             COARSE_PAGES,
             COARSE_SIZE,
             MAX_UNITS,
@@ -69,14 +68,14 @@ struct Pair {
     block: Block,
     /// Of the purge that has begun and not ended.
     plan: Plan,
-    band: usize,
+    band: Band,
     areas: Vec<Known>,
     pins: Pins,
 }
 
 /// Returns the size in bytes of a unit of a block of `band`.
-fn unit(band: usize) -> usize {
-    if band < STEPS {
+fn unit(band: Band) -> usize {
+    if band.number() < STEPS {
         SIZE / UNITS
     } else {
         COARSE_SIZE / UNITS
@@ -84,32 +83,33 @@ fn unit(band: usize) -> usize {
 }
 
 /// Returns the units of the smallest area of `band`.
-fn grain(band: usize) -> usize {
+fn grain(band: Band) -> usize {
     match band {
-        ALIGNED => TABLE_PAGES / COARSE_PAGES,
-        _ => 2 << (band % STEPS),
+        Band::Aligned => TABLE_PAGES / COARSE_PAGES,
+        _ => 2 << (band.number() % STEPS),
     }
 }
 
 /// Returns an alignment in bytes of areas of `band`.
-fn align(band: usize) -> usize {
+fn align(band: Band) -> usize {
     match band {
-        ALIGNED => TABLE_PAGES * PAGE_SIZE,
+        Band::Aligned => TABLE_PAGES * PAGE_SIZE,
         _ => 1,
     }
 }
 
 /// Iterates over requests: all sizes for fine blocks, every seventh for coarse ones, and those with the
-/// alignment of [`ALIGNED`].
+/// alignment of [`Band::Aligned`].
 fn requests() -> impl Iterator<Item = Small> {
     let coarse = (MAX_UNITS + 1..=MAX_UNITS * COARSE_PAGES).step_by(7);
     let sizes = (1..=MAX_UNITS).chain(coarse.clone());
     let plain = sizes.filter_map(|pages| Small::new(pages * PAGE_SIZE, 1, true));
-    plain.chain(coarse.filter_map(|pages| Small::new(pages * PAGE_SIZE, align(ALIGNED), true)))
+    plain
+        .chain(coarse.filter_map(|pages| Small::new(pages * PAGE_SIZE, align(Band::Aligned), true)))
 }
 
 impl Pair {
-    fn new(band: usize) -> Self {
+    fn new(band: Band) -> Self {
         let mut block = Block::new(band, false, GFP_KERNEL).expect("memory");
         block.place(START);
         assert!(!block.is_empty() && !block.is_useful());
@@ -271,7 +271,7 @@ struct Open(Block);
 
 impl Open {
     fn new(is_randomized: bool) -> Self {
-        let mut block = Block::new(0, is_randomized, GFP_KERNEL).expect("memory");
+        let mut block = Block::new(Band::Fine2, is_randomized, GFP_KERNEL).expect("memory");
         block.place(START);
         block.open();
         Self(block)
@@ -302,7 +302,7 @@ fn a_block_with_an_area_in_it_is_not_freed() {
     let small = Small::new(2 * PAGE_SIZE, 1, true).expect("small");
     let span = Span::with_size(START, 2 * PAGE_SIZE).expect("not empty");
     let pins = Pins::new().expect("memory");
-    let mut block = Block::new(0, false, GFP_KERNEL).expect("memory");
+    let mut block = Block::new(Band::Fine2, false, GFP_KERNEL).expect("memory");
     block.place(START);
     block.open();
     block.alloc(small, &Attributes::NONE).expect("room");
@@ -316,10 +316,13 @@ fn a_block_with_an_area_in_it_is_not_freed() {
 
 #[test]
 fn a_block_serves_its_band_and_higher_ones_of_its_kind() {
-    for band in 0..BANDS {
+    for band in Band::ALL {
         let block = Block::new(band, false, GFP_KERNEL).expect("memory");
         for small in requests() {
-            assert_eq!(block.serves(small), small.bands().contains(&band));
+            assert_eq!(
+                block.serves(small),
+                small.bands().any(|other| other == band)
+            );
         }
     }
 }
@@ -340,8 +343,8 @@ fn randomized_areas_are_rarely_at_the_lowest_address() {
 
 #[test]
 fn a_block_agrees_with_a_list_of_its_areas() {
-    for band in 0..BANDS {
-        let mut random = Random::new(1 + band as u64);
+    for band in Band::ALL {
+        let mut random = Random::new(1 + band.number() as u64);
         let mut pair = Pair::new(band);
         let page_units = unit(band) / PAGE_SIZE;
         for step in 0..600 {

@@ -388,7 +388,7 @@ fn a_pool_with_a_wrong_count_is_refused() {
         pool.here().current.iter().for_each(|current| {
             // Relaxed: there is only one thread.
             if current.load(Relaxed) != 0 {
-                let other = others.here().current.first().expect("a band");
+                let other = others.here().current.iter().next().expect("a band");
                 other.store(current.load(Relaxed), Relaxed);
             }
         });

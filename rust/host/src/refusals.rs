@@ -262,3 +262,41 @@ mod proof_of_another_area {}
 /// }
 /// ```
 mod promise_without_unsafe {}
+
+/// What there is for each band is not found with a number.
+///
+/// ```no_run
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/layers.rs"));
+/// # fn main() {}
+/// fn find(counts: &ByBand<usize>, band: Band) -> &usize {
+///     counts.of(band)
+/// }
+/// ```
+///
+/// ```compile_fail,E0308
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/layers.rs"));
+/// # fn main() {}
+/// fn find(counts: &ByBand<usize>, units: usize) -> &usize {
+///     counts.of(units)
+/// }
+/// ```
+mod number_for_a_band {}
+
+/// A number that may be too large is no band before it was checked.
+///
+/// ```no_run
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/layers.rs"));
+/// # fn main() {}
+/// fn find(counts: &ByBand<usize>, number: usize) -> Option<&usize> {
+///     Some(counts.of(Band::new(number)?))
+/// }
+/// ```
+///
+/// ```compile_fail,E0308
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/layers.rs"));
+/// # fn main() {}
+/// fn find(counts: &ByBand<usize>, number: usize) -> Option<&usize> {
+///     Some(counts.of(Band::new(number)))
+/// }
+/// ```
+mod band_without_a_check {}
