@@ -19,10 +19,9 @@
 //! - *owner* of an area: the code that reserved it and has not freed it yet.
 //! - *space*: an address space with all its areas, blocks and cached ranges. The kernel has one; tests make
 //!   others. *Home*: the range in which blocks and cached ranges are; in the kernel, vmalloc space.
-//! - *index*: the maple tree of all reserved ranges. *Gap*: a range that is not reserved. The index of a
-//!   block is something else: the number of its first entry in the directory of blocks.
+//! - *index*: the maple tree of all reserved ranges. *Gap*: a range that is not reserved.
 //! - *block*: a range whose *units* are allocated by a bitmap. A unit is one page in a *fine* block, and
-//!   32 pages in a *coarse* one.
+//!   32 pages in a *coarse* one. The *number* of a block is that of its first entry in the directory of blocks.
 //! - *band*: the sizes that are served from the same blocks.
 //! - *current block*: the block from which a CPU, or a group of CPUs, allocates; it has one for each band.
 //! - *held*: a block that is current or about to be removed.
@@ -78,7 +77,7 @@
 //! | `state` | `area`, `view`, `list`: the area object and its states as types, what others see of it, lists | yes |
 //! | | `objects`: area objects of a block | yes |
 //! | | `block`, `band`, `block_check`: one block, its size and that of its areas, its checks | no |
-//! | | `by_band`: a value for each band | no |
+//! | | `block_number`, `by_band`: the number of a block; a value for each band | no |
 //! | | `table`, `dir`, `pins`: the index, the block at an address, pins | yes |
 //! | | `maps`: bitmaps of the directory, and the proof that the lock of the pool is held | no |
 //! | | `flush`: what a purge flushes, and the proof that it was flushed | no |

@@ -23,6 +23,109 @@ pub(crate) const UNITS: usize = 512;
 /// Words in a map.
 pub(crate) const WORDS: usize = UNITS / BITS;
 
+/// The number of a bit in a map.
+///
+/// # Invariants
+///
+/// It is below [`UNITS`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(transparent)]
+pub(crate) struct Bit(usize);
+
+impl Bit {
+    /// Returns bit `number`; [`None`] if a map has fewer bits.
+    #[inline(always)]
+    pub(crate) const fn new(number: usize) -> Option<Self> {
+        if number < UNITS {
+            // INVARIANT: Just checked.
+            Some(Self(number))
+        } else {
+            None
+        }
+    }
+
+    /// Returns the bit for `number` in a row of maps, of which each begins where the one before ends.
+    #[inline(always)]
+    pub(crate) const fn in_row(number: usize) -> Self {
+        // INVARIANT: A remainder is below the divisor.
+        Self(number % UNITS)
+    }
+
+    /// Returns bit `bit`, below [`BITS`], of word `index`, below [`WORDS`].
+    #[inline(always)]
+    const fn in_word(index: usize, bit: usize) -> Self {
+        // INVARIANT: A map has no other words, and they have no other bits.
+        Self(index.wrapping_mul(BITS) | bit)
+    }
+
+    /// Returns all bits in ascending order.
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        // INVARIANT: Each is below the end of the range.
+        (0..UNITS).map(Self)
+    }
+
+    /// Returns the number of the bit, which is below [`UNITS`].
+    #[inline(always)]
+    pub(crate) const fn number(self) -> usize {
+        self.0
+    }
+
+    /// Returns the number of the word that has the bit. The remainder costs nothing, and shows the compiler that it
+    /// is below [`WORDS`], so that no check remains.
+    #[inline(always)]
+    const fn word(self) -> usize {
+        self.0 / BITS % WORDS
+    }
+
+    /// Returns the mask of the bit in its word.
+    #[inline(always)]
+    const fn mask(self) -> usize {
+        1 << (self.0 % BITS)
+    }
+}
+
+/// A run of bits.
+///
+/// # Invariants
+///
+/// All of them are in a map: the run ends at [`UNITS`] or below.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    first: Bit,
+    len: usize,
+}
+
+impl Run {
+    /// All bits of a map.
+    pub(crate) const ALL: Self = Self {
+        // INVARIANT: It ends at `UNITS`.
+        first: Bit(0),
+        len: UNITS,
+    };
+
+    /// Returns the run of `len` bits from `first` on; [`None`] if a map has fewer bits.
+    #[inline(always)]
+    pub(crate) const fn new(first: Bit, len: usize) -> Option<Self> {
+        // By the invariants of `first`, this does not wrap.
+        if len <= UNITS.wrapping_sub(first.0) {
+            // INVARIANT: Just checked.
+            Some(Self { first, len })
+        } else {
+            None
+        }
+    }
+
+    /// Returns the first bit, or the one behind an empty run.
+    pub(crate) const fn first(self) -> Bit {
+        self.first
+    }
+
+    /// Returns the number of bits.
+    pub(crate) const fn len(self) -> usize {
+        self.len
+    }
+}
+
 /// Attempts to claim bits in several words while other CPUs claim them, too.
 const MAX_TRIES: usize = 4;
 
@@ -41,13 +144,13 @@ const fn mask(first: usize, len: usize) -> usize {
     bits.wrapping_shl(first as u32)
 }
 
-/// Calls `what` for each word that holds some of bits `first` to `first + len - 1`, with the index of the
-/// word and a mask of these bits, until it returns false. Returns whether it never did.
+/// Calls `what` for each word that holds some of the bits of `run`, with the index of the word, which is below
+/// [`WORDS`], and a mask of these bits, until it returns false. Returns whether it never did.
 #[inline(always)]
-fn each_word(first: usize, len: usize, mut what: impl FnMut(usize, usize) -> bool) -> bool {
-    let mut word = first / BITS;
-    let mut bit = first % BITS;
-    let mut rest = len;
+fn each_word(run: Run, mut what: impl FnMut(usize, usize) -> bool) -> bool {
+    let mut word = run.first.word();
+    let mut bit = run.first.0 % BITS;
+    let mut rest = run.len;
     loop {
         let here = BITS.wrapping_sub(bit);
         if rest <= here {
@@ -58,7 +161,8 @@ fn each_word(first: usize, len: usize, mut what: impl FnMut(usize, usize) -> boo
             return false;
         }
         rest = rest.wrapping_sub(here);
-        word = word.wrapping_add(1);
+        // By the invariants of the run, the remainder changes nothing. No check of the index remains.
+        word = word.wrapping_add(1) % WORDS;
         bit = 0;
     }
 }
@@ -94,27 +198,25 @@ pub(super) fn run_in_word(word: usize, len: usize, align: u32) -> Option<usize> 
 }
 
 /// Returns the first bit of the lowest run of `len` set bits that starts at a multiple of `1 << align`.
-pub(crate) fn find_run(words: &Words, len: usize, align: u32) -> Option<usize> {
+pub(crate) fn find_run(words: &Words, len: usize, align: u32) -> Option<Run> {
     let step = 1_usize.checked_shl(align)?;
-    let mut first = 0;
+    let mut from = 0;
     loop {
-        first = next_set(words, first)?.checked_next_multiple_of(step)?;
-        if first.checked_add(len)? > UNITS {
-            return None;
-        }
-        match last_clear(words, first, len) {
-            None => return Some(first),
+        let first = next_set(words, from)?.0.checked_next_multiple_of(step)?;
+        let run = Run::new(Bit::new(first)?, len)?;
+        match last_clear(words, run) {
+            None => return Some(run),
             // No run contains this bit.
-            Some(clear) => first = clear.saturating_add(1),
+            Some(clear) => from = clear.0.wrapping_add(1),
         }
     }
 }
 
-/// Returns the highest clear bit of `first` to `first + len - 1`.
-fn last_clear(words: &Words, first: usize, len: usize) -> Option<usize> {
+/// Returns the highest clear bit of `run`.
+fn last_clear(words: &Words, run: Run) -> Option<Bit> {
     let mut found = None;
-    each_word(first, len, |index, mask| {
-        let clear = !words.get(index).copied().unwrap_or(0) & mask;
+    each_word(run, |index, mask| {
+        let clear = !words[index] & mask;
         if clear != 0 {
             found = Some(highest(index, clear));
         }
@@ -125,20 +227,20 @@ fn last_clear(words: &Words, first: usize, len: usize) -> Option<usize> {
 
 /// Returns the number in the map of the lowest set bit of `word`, the word at `index`, which is not 0.
 #[inline(always)]
-fn lowest(index: usize, word: usize) -> usize {
+fn lowest(index: usize, word: usize) -> Bit {
     // CAST: A number of bits fits in a `usize`.
-    index.wrapping_mul(BITS) | word.trailing_zeros() as usize
+    Bit::in_word(index, word.trailing_zeros() as usize)
 }
 
 /// Returns the number in the map of the highest set bit of `word`, the word at `index`, which is not 0.
 #[inline(always)]
-fn highest(index: usize, word: usize) -> usize {
+fn highest(index: usize, word: usize) -> Bit {
     // CAST: A number of bits fits in a `usize`.
-    index.wrapping_mul(BITS) | word.checked_ilog2().unwrap_or(0) as usize
+    Bit::in_word(index, word.checked_ilog2().unwrap_or(0) as usize)
 }
 
 /// Returns the lowest set bit at or above `from`.
-pub(crate) fn next_set(words: &Words, from: usize) -> Option<usize> {
+pub(crate) fn next_set(words: &Words, from: usize) -> Option<Bit> {
     let mut index = from / BITS;
     // CAST: Below the number of bits.
     let mut mask = usize::MAX.wrapping_shl((from % BITS) as u32);
@@ -153,36 +255,34 @@ pub(crate) fn next_set(words: &Words, from: usize) -> Option<usize> {
 }
 
 /// Returns whether bit `bit` is set.
-pub(crate) fn has(words: &Words, bit: usize) -> bool {
-    words
-        .get(bit / BITS)
-        .is_some_and(|word| word >> (bit % BITS) & 1 == 1)
+pub(crate) fn has(words: &Words, bit: Bit) -> bool {
+    words[bit.word()] & bit.mask() != 0
 }
 
 /// Returns the highest set bit.
-pub(crate) fn last_set(words: &Words) -> Option<usize> {
+pub(crate) fn last_set(words: &Words) -> Option<Bit> {
     let index = words.iter().rposition(|&word| word != 0)?;
     Some(highest(index, *words.get(index)?))
 }
 
 /// Iterates over the set bits in ascending order.
-pub(crate) fn set_bits(words: &Words) -> impl Iterator<Item = usize> + '_ {
+pub(crate) fn set_bits(words: &Words) -> impl Iterator<Item = Bit> + '_ {
     let mut from = 0;
     core::iter::from_fn(move || {
         let bit = next_set(words, from)?;
-        from = bit.saturating_add(1);
+        from = bit.number().wrapping_add(1);
         Some(bit)
     })
 }
 
-/// Iterates over the runs of set bits in ascending order, as first bit and length.
-pub(crate) fn runs(words: &Words) -> impl Iterator<Item = (usize, usize)> + '_ {
+/// Iterates over the runs of set bits in ascending order.
+pub(crate) fn runs(words: &Words) -> impl Iterator<Item = Run> + '_ {
     let clear = words.map(|word| !word);
     let mut from = 0;
     core::iter::from_fn(move || {
         let first = next_set(words, from)?;
-        from = next_set(&clear, first).unwrap_or(UNITS);
-        Some((first, from.saturating_sub(first)))
+        from = next_set(&clear, first.0).map_or(UNITS, Bit::number);
+        Run::new(first, from.wrapping_sub(first.0))
     })
 }
 
@@ -204,13 +304,11 @@ pub(crate) fn or(a: &Words, b: &Words) -> Words {
     either
 }
 
-/// Returns a map in which only the `len` bits from `first` on are set.
-pub(crate) fn run_at(first: usize, len: usize) -> Words {
+/// Returns a map in which only the bits of `run` are set.
+pub(crate) fn run_at(run: Run) -> Words {
     let mut words = [0; WORDS];
-    each_word(first, len, |index, mask| {
-        if let Some(word) = words.get_mut(index) {
-            *word = mask;
-        }
+    each_word(run, |index, mask| {
+        words[index] = mask;
         true
     });
     words
@@ -233,10 +331,16 @@ impl Map {
         Self(core::array::from_fn(|_| Atomic::new(word)))
     }
 
+    /// Returns the word that has `bit`.
+    #[inline(always)]
+    fn word(&self, bit: Bit) -> &Atomic<usize> {
+        &self.0[bit.word()]
+    }
+
     /// Reads all words, each at some time during the call.
     pub(crate) fn words(&self) -> Words {
         // Relaxed: only a hint; a claim reads the word again.
-        core::array::from_fn(|index| self.0.get(index).map_or(0, |word| word.load(Relaxed)))
+        self.0.each_ref().map(|word| word.load(Relaxed))
     }
 
     /// Claims (clears) a run of `len` set bits that starts at a multiple of `1 << align`. Returns its first
@@ -248,7 +352,7 @@ impl Map {
         align: u32,
         least: usize,
         hint: &Atomic<usize>,
-    ) -> Option<usize> {
+    ) -> Option<Bit> {
         if len <= BITS && align <= BITS.ilog2() {
             let mut index = hint.load(Relaxed);
             while let Some(word) = self.0.get(index) {
@@ -256,7 +360,7 @@ impl Map {
                 while let Some(bit) = run_in_word(old, len, align) {
                     // Acquire: pairs with the release in `set()`, which made the bits free.
                     match word.cmpxchg(old, old & !mask(bit, len), Acquire) {
-                        Ok(_) => return Some(index.wrapping_mul(BITS) | bit),
+                        Ok(_) => return Some(Bit::in_word(index, bit)),
                         Err(now) => old = now,
                     }
                 }
@@ -275,21 +379,21 @@ impl Map {
     ///
     /// The search starts at the word of bit `near` and wraps around; within a word it prefers runs at or
     /// above the position of `near`. Returns [`None`] if no word has such a run.
-    pub(crate) fn claim_near(&self, len: usize, align: u32, near: usize) -> Option<usize> {
+    pub(crate) fn claim_near(&self, len: usize, align: u32, near: Bit) -> Option<Bit> {
         if len > BITS || align > BITS.ilog2() {
             return None;
         }
-        let above = mask(near % BITS, BITS);
+        let above = mask(near.0 % BITS, BITS);
         for step in 0..WORDS {
-            let index = (near / BITS).wrapping_add(step) % WORDS;
-            let word = self.0.get(index)?;
+            let index = near.word().wrapping_add(step) % WORDS;
+            let word = &self.0[index];
             let mut old = word.load(Relaxed);
             while let Some(bit) =
                 run_in_word(old & above, len, align).or_else(|| run_in_word(old, len, align))
             {
                 // Acquire: pairs with the release in `set()`, which made the bits free.
                 match word.cmpxchg(old, old & !mask(bit, len), Acquire) {
-                    Ok(_) => return Some(index.wrapping_mul(BITS) | bit),
+                    Ok(_) => return Some(Bit::in_word(index, bit)),
                     Err(now) => old = now,
                 }
             }
@@ -299,21 +403,21 @@ impl Map {
 
     #[cold]
     #[inline(never)]
-    fn claim_across_words(&self, len: usize, align: u32) -> Option<usize> {
+    fn claim_across_words(&self, len: usize, align: u32) -> Option<Bit> {
         for _ in 0..MAX_TRIES {
-            let first = find_run(&self.words(), len, align)?;
-            if self.claim_at(first, len) {
-                return Some(first);
+            let run = find_run(&self.words(), len, align)?;
+            if self.claim_at(run) {
+                return Some(run.first);
             }
         }
         None
     }
 
-    /// Claims (clears) the `len` bits from `first` on if all of them are set. Returns whether it did.
-    pub(crate) fn claim_at(&self, first: usize, len: usize) -> bool {
+    /// Claims (clears) the bits of `run` if all of them are set. Returns whether it did.
+    pub(crate) fn claim_at(&self, run: Run) -> bool {
         let mut done = 0_usize;
-        let ok = each_word(first, len, |index, mask| {
-            let ok = self.claim_in_word(index, mask);
+        let ok = each_word(run, |index, mask| {
+            let ok = Self::claim_in_word(&self.0[index], mask);
             if ok {
                 // CAST: A number of bits fits in a `usize`.
                 done = done.saturating_add(mask.count_ones() as usize);
@@ -321,15 +425,13 @@ impl Map {
             ok
         });
         if !ok && done > 0 {
-            self.set(first, done);
+            // INVARIANT: It is a part of `run`.
+            self.set(Run { len: done, ..run });
         }
         ok
     }
 
-    fn claim_in_word(&self, index: usize, mask: usize) -> bool {
-        let Some(word) = self.0.get(index) else {
-            return false;
-        };
+    fn claim_in_word(word: &Atomic<usize>, mask: usize) -> bool {
         let mut old = word.load(Relaxed);
         while old & mask == mask {
             // Acquire: pairs with the release in `set()`, which made the bits free.
@@ -341,55 +443,43 @@ impl Map {
         false
     }
 
-    /// Sets the `len` bits from `first` on, which are clear and owned by the caller.
-    pub(crate) fn set(&self, first: usize, len: usize) {
-        each_word(first, len, |index, mask| {
-            if let Some(word) = self.0.get(index) {
-                // Release: the caller's use of the pages comes before the next claim of the bits.
-                word.fetch_add(mask, Release);
-            }
+    /// Sets the bits of `run`, which are clear and owned by the caller.
+    pub(crate) fn set(&self, run: Run) {
+        each_word(run, |index, mask| {
+            // Release: the caller's use of the pages comes before the next claim of the bits.
+            self.0[index].fetch_add(mask, Release);
             true
         });
     }
 
-    /// Sets the `len` bits from `first` on, which are clear and owned by the caller; a full barrier.
+    /// Sets the bits of `run`, which are clear and owned by the caller; a full barrier.
     #[inline(always)]
-    pub(crate) fn set_and_fence(&self, first: usize, len: usize) {
-        each_word(first, len, |index, mask| {
-            if let Some(word) = self.0.get(index) {
-                word.fetch_add(mask, Full);
-            }
+    pub(crate) fn set_and_fence(&self, run: Run) {
+        each_word(run, |index, mask| {
+            self.0[index].fetch_add(mask, Full);
             true
         });
     }
 
     /// Sets one bit, which is clear and owned by the caller. Orders nothing.
-    pub(crate) fn set_bit(&self, bit: usize) {
-        if let Some(word) = self.0.get(bit / BITS) {
-            word.add(1 << (bit % BITS), Relaxed);
-        }
+    pub(crate) fn set_bit(&self, bit: Bit) {
+        self.word(bit).add(bit.mask(), Relaxed);
     }
 
     /// Clears one bit, which is set and owned by the caller. Orders nothing.
-    pub(crate) fn clear_bit(&self, bit: usize) {
-        if let Some(word) = self.0.get(bit / BITS) {
-            word.fetch_sub(1 << (bit % BITS), Relaxed);
-        }
+    pub(crate) fn clear_bit(&self, bit: Bit) {
+        self.word(bit).fetch_sub(bit.mask(), Relaxed);
     }
 
     /// Returns whether the bit is set.
-    pub(crate) fn has(&self, bit: usize) -> bool {
+    pub(crate) fn has(&self, bit: Bit) -> bool {
         // Relaxed: the caller provides the ordering.
-        let word = self.0.get(bit / BITS).map_or(0, |word| word.load(Relaxed));
-        word >> (bit % BITS) & 1 == 1
+        self.word(bit).load(Relaxed) & bit.mask() != 0
     }
 
     /// Sets one bit, which other CPUs may set concurrently.
-    pub(crate) fn insert(&self, bit: usize) {
-        let Some(word) = self.0.get(bit / BITS) else {
-            return;
-        };
-        let mask = 1 << (bit % BITS);
+    pub(crate) fn insert(&self, bit: Bit) {
+        let (word, mask) = (self.word(bit), bit.mask());
         let mut old = word.load(Relaxed);
         while old & mask == 0 {
             // Release: the state that the bit announces is written before it.
@@ -401,11 +491,8 @@ impl Map {
     }
 
     /// Clears one bit, which other CPUs may set concurrently; a full barrier.
-    pub(crate) fn remove_and_fence(&self, bit: usize) {
-        let Some(word) = self.0.get(bit / BITS) else {
-            return;
-        };
-        let mask = 1 << (bit % BITS);
+    pub(crate) fn remove_and_fence(&self, bit: Bit) {
+        let (word, mask) = (self.word(bit), bit.mask());
         let mut old = word.load(Relaxed);
         loop {
             // A failed exchange orders nothing, so exchange also if the bit is clear already.
@@ -418,15 +505,13 @@ impl Map {
 
     /// Clears all bits and returns those that were set.
     pub(crate) fn take(&self) -> Words {
-        core::array::from_fn(|index| {
-            self.0.get(index).map_or(0, |word| {
-                // Most words are 0: skip the exchange.
-                // Full: ordered after the writers of the bits and before the caller's next access.
-                match word.load(Relaxed) {
-                    0 => 0,
-                    _ => word.xchg(0, Full),
-                }
-            })
+        self.0.each_ref().map(|word| {
+            // Most words are 0: skip the exchange.
+            // Full: ordered after the writers of the bits and before the caller's next access.
+            match word.load(Relaxed) {
+                0 => 0,
+                _ => word.xchg(0, Full),
+            }
         })
     }
 

@@ -25,7 +25,7 @@
 
 use crate::{
     base::{
-        bits::UNITS,
+        bits::Bit,
         range::{
             Span,
             PAGE_SIZE, //
@@ -208,10 +208,9 @@ impl Blocks {
             shift => cpus.of(cpus.first_of_group(shift)),
         };
         let rcu = Guard::new();
-        // Relaxed: the index is only a hint of which block to ask.
-        let current = seat.current.of(small.band()).load(Relaxed);
-        let block = self.dir.block_in(current.checked_sub(1)?, &rcu)?;
-        // The entry may hold another block by now, even one with another index.
+        let current = seat.current.of(small.band()).get()?;
+        let block = self.dir.block_in(current, &rcu)?;
+        // The entry may hold another block by now, even one with another number.
         if !block.serves(small) {
             return None;
         }
@@ -242,15 +241,15 @@ impl Blocks {
     /// Returns whether there is a part of the directory for a block at `addr`.
     pub(crate) fn is_prepared(&self, addr: usize) -> bool {
         self.dir
-            .index_of(addr)
-            .is_some_and(|index| self.dir.is_prepared(index))
+            .number_at(addr)
+            .is_some_and(|number| self.dir.is_prepared(number))
     }
 
     /// Creates a part of the directory for a block at `addr`. Fails with `EBUSY` if there can be none. Sleeps
     /// if `flags` allow it.
     pub(crate) fn prepare(&self, addr: usize, flags: Flags) -> Result {
         self.dir
-            .prepare(self.dir.index_of(addr).ok_or(EINVAL)?, flags)
+            .prepare(self.dir.number_at(addr).ok_or(EINVAL)?, flags)
     }
 
     /// Returns the lowest address above `addr` at which there can be blocks when [`Blocks::prepare`] has
@@ -300,14 +299,14 @@ impl Blocks {
     pub(crate) fn retire(&self, cpu: &Cpu, area: Area<Unlinked>) -> usize {
         let rcu = Guard::new();
         let addr = area.span().map_or(0, Span::first);
-        let Some((block, maps, bit)) = self.dir.block_and_maps(addr, &rcu) else {
+        let Some((block, entry)) = self.dir.block_and_entry(addr, &rcu) else {
             // Cannot happen: a block with an area in it stays. The drop of the area reports the leak.
             return 0;
         };
         let pages = block.retire(area);
         // `Block::retire()` ends with a full barrier. A purge that clears the dirty bit takes the lazy pages
         // afterwards, so either this sees the bit clear, or the purge takes the pages.
-        maps.dirty.insert(bit);
+        entry.maps.dirty.insert(entry.bit);
         cpu.counters.retire_block.one();
 
         // Relaxed: the count says when to purge, and orders nothing. A load and a store are enough: the
@@ -338,9 +337,10 @@ impl Blocks {
     pub(crate) fn lazy_pages(&self) -> usize {
         let rcu = Guard::new();
         let mut pages = 0_usize;
-        for (_, first, maps) in self.dir.all_maps() {
-            for bit in (0..UNITS).filter(|&bit| maps.dirty.has(bit) || maps.flushing.has(bit)) {
-                let block = self.dir.block(first.wrapping_add(bit), &rcu);
+        for part in self.dir.all_maps() {
+            let maps = part.maps;
+            for bit in Bit::all().filter(|&bit| maps.dirty.has(bit) || maps.flushing.has(bit)) {
+                let block = self.dir.block(part.entry(bit).number, &rcu);
                 pages = pages.wrapping_add(block.map_or(0, Block::lazy_pages));
             }
         }
@@ -351,15 +351,13 @@ impl Blocks {
     pub(crate) fn release(&self, cpus: &Cpus, area: Area<Unlinked>, proof: NeverMapped) {
         let rcu = Guard::new();
         let addr = area.span().map_or(0, Span::first);
-        let Some(block) = self.dir.block_at(addr, &rcu) else {
+        let Some((block, entry)) = self.dir.block_and_entry(addr, &rcu) else {
+            // Cannot happen: a block with an area in it stays. The drop of the area reports the leak.
             return;
         };
-        let index = self.dir.index_of(block.start());
         block.release(area, proof);
         drop(rcu);
-        if let Some(index) = index {
-            self.update(&mut self.pool.lock(), cpus, index);
-        }
+        self.update(&mut self.pool.lock(), cpus, entry);
         // A partial block may have more room now.
         self.note_room();
     }

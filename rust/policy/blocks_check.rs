@@ -5,7 +5,7 @@
 use crate::{
     base::bits::{
         self,
-        UNITS, //
+        Bit, //
     },
     policy::{
         blocks::Blocks,
@@ -23,10 +23,7 @@ use crate::{
         mm, //
     }, //
 };
-use kernel::{
-    prelude::*,
-    sync::atomic::Relaxed, //
-};
+use kernel::prelude::*;
 
 /// Numbers of blocks by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,25 +60,26 @@ impl Blocks {
         let mut held = 0_usize;
         let mut partials = ByBand::new(|_| 0_usize);
         let (mut live, mut bytes) = (0_usize, 0_usize);
-        for (_, first, maps) in self.dir.all_maps() {
-            let maps = maps.pool(&pool.locked);
+        for part in self.dir.all_maps() {
+            let maps = part.maps.pool(&pool.locked);
             for (count, map) in partials.iter_mut().zip(maps.partial.iter()) {
                 *count = count.wrapping_add(bits::weight(&map.words()));
             }
-            for bit in 0..UNITS {
-                let index = first.wrapping_add(bit);
+            for bit in Bit::all() {
+                let number = part.entry(bit).number;
                 let partial = maps.partial.iter().any(|map| map.has(bit));
                 let known = partial || maps.empty.has(bit) || maps.held.has(bit);
-                let block = self.dir.block(index, &rcu);
+                let block = self.dir.block(number, &rcu);
                 live = live.wrapping_add(usize::from(block.is_some()));
                 bytes = bytes.wrapping_add(block.map_or(0, Block::size));
                 // An entry inside a coarse block must have no bits set either.
                 if known && block.is_none() {
-                    mm::refuse!("the pool knows block {}, which is not there", index);
+                    let number = number.entry();
+                    mm::refuse!("the pool knows block {}, which is not there", number);
                     return Err(EINVAL);
                 }
                 if maps.held.has(bit) && (partial || maps.empty.has(bit)) {
-                    mm::refuse!("block {} is held and in the pool", index);
+                    mm::refuse!("block {} is held and in the pool", number.entry());
                     return Err(EINVAL);
                 }
                 empty = empty.wrapping_add(usize::from(maps.empty.has(bit)));
@@ -90,8 +88,8 @@ impl Blocks {
         }
         let mut current = 0_usize;
         for cpu in cpus.iter() {
-            for index in cpu.current.iter() {
-                current = current.wrapping_add(usize::from(index.load(Relaxed) != 0));
+            for block in cpu.current.iter() {
+                current = current.wrapping_add(usize::from(block.get().is_some()));
             }
         }
         if quiet && (live, bytes) != (pool.live, pool.bytes) {

@@ -14,20 +14,24 @@ use crate::{
         percpu::Cpus,
         pool::Pool, //
     },
-    state::block::{
-        Band,
-        Small, //
+    state::{
+        block::{
+            Band,
+            Small, //
+        },
+        block_number::BlockNumber,
+        dir::Entry, //
     },
-    sys::grace::Guard, //
+    sys::{
+        grace::Guard,
+        mm, //
+    }, //
 };
 use kernel::sync::atomic::Relaxed;
 
 impl Blocks {
     /// Marks a block held, which takes it out of the pool.
-    pub(super) fn mark_held(&self, pool: &mut Pool, index: usize) {
-        let Some((maps, bit)) = self.dir.maps(index) else {
-            return;
-        };
+    pub(super) fn mark_held(&self, pool: &mut Pool, Entry { maps, bit, .. }: Entry<'_>) {
         let maps = maps.pool(&pool.locked);
         let empty = maps.empty.has(bit);
         if empty {
@@ -49,28 +53,27 @@ impl Blocks {
     }
 
     /// Marks a block of `band` held that is about to be a current block, and counts it.
-    pub(super) fn take_into_use(&self, pool: &mut Pool, band: Band, index: usize) {
-        self.mark_held(pool, index);
+    pub(super) fn take_into_use(&self, pool: &mut Pool, band: Band, entry: Entry<'_>) {
+        self.mark_held(pool, entry);
         let band = pool.bands.of_mut(band);
         band.taken = band.taken.saturating_add(1);
     }
 
     /// Returns a held block to the pool.
-    pub(super) fn return_to_pool(&self, pool: &mut Pool, cpus: &Cpus, index: usize) {
-        if let Some((maps, bit)) = self.dir.maps(index) {
-            let held = &maps.pool(&pool.locked).held;
-            if held.has(bit) {
-                held.clear_bit(bit);
-            }
+    pub(super) fn return_to_pool(&self, pool: &mut Pool, cpus: &Cpus, entry: Entry<'_>) {
+        let held = &entry.maps.pool(&pool.locked).held;
+        if held.has(entry.bit) {
+            held.clear_bit(entry.bit);
         }
-        self.update(pool, cpus, index);
+        self.update(pool, cpus, entry);
     }
 
     /// Marks a block partial or empty, if it is in the pool and has the room.
-    pub(super) fn update(&self, pool: &mut Pool, cpus: &Cpus, index: usize) {
+    pub(super) fn update(&self, pool: &mut Pool, cpus: &Cpus, entry: Entry<'_>) {
         let rcu = Guard::new();
-        let (Some((maps, bit)), Some(block)) = (self.dir.maps(index), self.dir.block(index, &rcu))
-        else {
+        let Entry { number, maps, bit } = entry;
+        // It may have been freed since.
+        let Some(block) = self.dir.block(number, &rcu) else {
             return;
         };
         block.note_room();
@@ -83,7 +86,7 @@ impl Blocks {
             let band = pool.bands.of_mut(block.band());
             band.partial = band.partial.saturating_add(1);
             let owner = cpus.of(block.owner().0);
-            if !owner.former.of(block.band()).push(index) {
+            if !owner.former.of(block.band()).push(number) {
                 // It has many others: the CPU that comes first may take this one.
                 block.disown();
             }
@@ -107,20 +110,27 @@ impl Blocks {
         cpus: &Cpus,
         small: Small,
         band: Band,
-        index: usize,
+        entry: Entry<'_>,
     ) {
         let seat = cpus.first_of_group(self.group_shift(small));
         let cpu = cpus.of(seat);
-        cpu.former.of(band).forget(index);
+        cpu.former.of(band).forget(entry.number);
         let rcu = Guard::new();
-        if let Some(block) = self.dir.block(index, &rcu) {
+        if let Some(block) = self.dir.block(entry.number, &rcu) {
             block.set_owner(seat, pool.epoch);
         }
         drop(rcu);
-        // Relaxed, here and below: readers use it as a hint. It is written only under the pool lock.
-        let before = cpu.current.of(band).xchg(index.wrapping_add(1), Relaxed);
-        if let Some(before) = before.checked_sub(1) {
-            self.return_to_pool(pool, cpus, before);
+        let before = cpu.current.of(band).replace(Some(entry.number));
+        if let Some(before) = before {
+            self.return_current_block(pool, cpus, before);
+        }
+    }
+
+    /// Returns a block that was a current one to the pool.
+    fn return_current_block(&self, pool: &mut Pool, cpus: &Cpus, number: BlockNumber) {
+        match self.dir.entry(number) {
+            Some(entry) => self.return_to_pool(pool, cpus, entry),
+            None => mm::refuse!("block {} was current, but has no part", number.entry()),
         }
     }
 
@@ -144,23 +154,23 @@ impl Blocks {
     fn return_if(&self, cpus: &Cpus, before: usize) {
         for cpu in cpus.iter() {
             // Most CPUs have none: do not take the lock for them.
-            if cpu.current.iter().all(|current| current.load(Relaxed) == 0) {
+            if cpu.current.iter().all(|current| current.get().is_none()) {
                 continue;
             }
             let mut pool = self.pool.lock();
             for current in cpu.current.iter() {
-                let Some(index) = current.load(Relaxed).checked_sub(1) else {
+                let Some(number) = current.get() else {
                     continue;
                 };
                 let rcu = Guard::new();
                 let since = self
                     .dir
-                    .block(index, &rcu)
+                    .block(number, &rcu)
                     .map_or(0, |block| block.owner().1);
                 drop(rcu);
                 if since < before {
-                    current.store(0, Relaxed);
-                    self.return_to_pool(&mut pool, cpus, index);
+                    current.set(None);
+                    self.return_current_block(&mut pool, cpus, number);
                 }
             }
         }

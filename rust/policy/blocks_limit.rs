@@ -78,27 +78,27 @@ impl Blocks {
         let has_too_many = |band: &BandPool| band.empty > if all { 0 } else { band.keep };
         let mut bands = Band::ALL.into_iter();
         let band = bands.find(|&band| has_too_many(pool.bands.of(band)))?;
-        for (_, first, maps) in self.dir.all_maps().rev() {
-            let pooled = maps.pool(&pool.locked);
+        for part in self.dir.all_maps().rev() {
+            let pooled = part.maps.pool(&pool.locked);
             let partial = pooled.partial.of(band).words();
             let both = bits::and(&partial, &pooled.empty.words());
             let Some(bit) = bits::last_set(&both) else {
                 continue;
             };
-            let index = first.wrapping_add(bit);
-            self.mark_held(&mut pool, index);
+            let entry = part.entry(bit);
+            self.mark_held(&mut pool, entry);
             let rcu = Guard::new();
-            let block = self.dir.block(index, &rcu);
+            let block = self.dir.block(entry.number, &rcu);
             let Some(block) = block.filter(|block| block.close()) else {
                 // A task that moved to another CPU has allocated from it.
-                self.return_to_pool(&mut pool, cpus, index);
+                self.return_to_pool(&mut pool, cpus, entry);
                 return None;
             };
             pool.subtract(block.size());
             self.note_room();
-            let removed = self.dir.remove(index);
-            // Clear it before another block can have this index.
-            maps.pool(&pool.locked).held.clear_bit(bit);
+            let removed = self.dir.remove(entry.number);
+            // Clear it before another block can have this number.
+            part.maps.pool(&pool.locked).held.clear_bit(bit);
             return removed;
         }
         None
@@ -106,8 +106,8 @@ impl Blocks {
 
     /// Inserts a block again that [`Blocks::take_empty`] has taken out.
     pub(crate) fn restore(&self, cpus: &Cpus, removed: GraceBox<Block>) {
-        let index = match self.dir.insert(removed) {
-            Ok(index) => index,
+        let entry = match self.dir.insert(removed) {
+            Ok(entry) => entry,
             Err(block) => {
                 mm::refuse!("there are two blocks at {:?}", block.span());
                 return;
@@ -116,13 +116,13 @@ impl Blocks {
         let rcu = Guard::new();
         // Open it only after inserting it: a CPU that found the block earlier may allocate from it, and
         // its areas must be found.
-        let block = self.dir.block(index, &rcu);
+        let block = self.dir.block(entry.number, &rcu);
         if let Some(block) = block {
             block.open();
         }
         let mut pool = self.pool.lock();
         pool.add(block.map_or(0, Block::size));
-        self.update(&mut pool, cpus, index);
+        self.update(&mut pool, cpus, entry);
     }
 
     /// Returns the number of empty blocks. Takes no lock.

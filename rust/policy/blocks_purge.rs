@@ -17,11 +17,11 @@ use crate::{
     state::{
         area::Flushed,
         block::Block,
+        dir::Entry,
         flush::{
             Pages,
             Plan, //
         },
-        maps::Maps, //
     },
     sys::{
         grace::Guard,
@@ -43,14 +43,14 @@ impl Blocks {
         if self.lazy.load(Relaxed) != 0 {
             self.lazy.store(0, Relaxed);
         }
-        let slots = self.take_dirty(plan, 0..usize::MAX, |_, _| {});
+        let slots = self.take_dirty(plan, 0..usize::MAX, |_| {});
         plan.set_slots(slots.clone());
         if !slots.is_empty() && plan.units() < UNITS {
             // The bits of blocks in use stay set through large purges: CPUs that retire areas read them, and
             // need not fetch their cache line again. A small purge clears those of unused blocks, so that the
             // next one need not look at them. A full barrier is between clearing a bit and looking again, see
             // `Blocks::retire()`.
-            let clear = |maps: &Maps, bit| {
+            let clear = |Entry { maps, bit, .. }: Entry<'_>| {
                 if !maps.flushing.has(bit) {
                     maps.dirty.remove_and_fence(bit);
                 }
@@ -68,24 +68,26 @@ impl Blocks {
     }
 
     /// Takes the lazy pages of the blocks in `slots` whose dirty bit is set, and adds them to `plan`. Calls
-    /// `before` with the maps and the bit of each block first. Returns the slots of the parts of the directory in
+    /// `before` with the entry of each block first. Returns the slots of the parts of the directory in
     /// which it has found such blocks, and perhaps others between.
     fn take_dirty(
         &self,
         plan: &mut Plan,
         slots: Range<usize>,
-        before: impl Fn(&Maps, usize),
+        before: impl Fn(Entry<'_>),
     ) -> Range<usize> {
         let mut found = 0..0;
-        for (slot, first, maps) in self.dir.maps_in(slots) {
+        for part in self.dir.maps_in(slots) {
+            let maps = part.maps;
             for bit in bits::set_bits(&maps.dirty.words()) {
                 if found.is_empty() {
-                    found.start = slot;
+                    found.start = part.slot;
                 }
-                found.end = slot.saturating_add(1);
-                before(maps, bit);
+                found.end = part.slot.saturating_add(1);
+                let entry = part.entry(bit);
+                before(entry);
                 let rcu = Guard::new();
-                let block = self.dir.block(first.wrapping_add(bit), &rcu);
+                let block = self.dir.block(entry.number, &rcu);
                 // What this purge has taken of the block already must not be lost.
                 let block = block.filter(|_| !maps.flushing.has(bit));
                 let taken = block.and_then(|block| block.snapshot(plan));
@@ -102,8 +104,8 @@ impl Blocks {
     /// Releases the KASAN shadow of the pages of a plan, before they become free. Sleepable context.
     pub(crate) fn release_shadow(&self, pages: &Pages<Flushed>, tlb: &impl Tlb) {
         self.each_flushing(pages, false, |_, block| {
-            for (first, pages) in bits::runs(&block.flushing()) {
-                if let Some(span) = block.run(first, pages) {
+            for units in bits::runs(&block.flushing()) {
+                if let Some(span) = block.run(units) {
                     tlb.release_shadow(span);
                 }
             }
@@ -112,9 +114,9 @@ impl Blocks {
 
     /// Frees exactly the pages of a plan. Sleepable context.
     pub(crate) fn free(&self, cpus: &Cpus, pages: Pages<Flushed>) {
-        self.each_flushing(&pages, true, |index, block| {
+        self.each_flushing(&pages, true, |entry, block| {
             block.free_flushed(&pages);
-            self.update(&mut self.pool.lock(), cpus, index);
+            self.update(&mut self.pool.lock(), cpus, entry);
         });
         pages.freed();
         // Partial blocks may have more room now.
@@ -122,18 +124,19 @@ impl Blocks {
     }
 
     /// Calls `what` for each block with pages of a plan. If `done`, also ends their purge.
-    fn each_flushing(&self, pages: &Pages<Flushed>, done: bool, what: impl Fn(usize, &Block)) {
-        for (_, first, maps) in self.dir.maps_in(pages.slots()) {
+    fn each_flushing(&self, pages: &Pages<Flushed>, done: bool, what: impl Fn(Entry<'_>, &Block)) {
+        for part in self.dir.maps_in(pages.slots()) {
+            let maps = part.maps;
             let flushing = if done {
                 maps.flushing.take()
             } else {
                 maps.flushing.words()
             };
             for bit in bits::set_bits(&flushing) {
-                let index = first.wrapping_add(bit);
+                let entry = part.entry(bit);
                 let rcu = Guard::new();
-                if let Some(block) = self.dir.block(index, &rcu) {
-                    what(index, block);
+                if let Some(block) = self.dir.block(entry.number, &rcu) {
+                    what(entry, block);
                 }
                 drop(rcu);
                 mm::cond_resched();

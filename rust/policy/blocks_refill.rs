@@ -33,6 +33,7 @@ use crate::{
             Small,
             Tried, //
         },
+        dir::Entry,
         maps::PoolLocked, //
     },
     sys::grace::{
@@ -69,7 +70,7 @@ impl Blocks {
             return Some(area);
         }
         let seat = cpus.first_of_group(self.group_shift(small));
-        let (index, area) = match self.take_own(&mut pool, cpus, seat, small, attributes) {
+        let (entry, area) = match self.take_own(&mut pool, cpus, seat, small, attributes) {
             Some(found) => found,
             None => {
                 let whose = Whose::OwnOrIdle(seat, pool.epoch.saturating_sub(IDLE_EPOCHS));
@@ -77,7 +78,7 @@ impl Blocks {
                 self.take_partial(&mut pool, band, small, attributes, MAX_REFILL_TRIES, whose)?
             }
         };
-        self.make_current(&mut pool, cpus, small, small.band(), index);
+        self.make_current(&mut pool, cpus, small, small.band(), entry);
         cpu.counters.refill.one();
         Some(area)
     }
@@ -104,8 +105,8 @@ impl Blocks {
                 let tries = MAX_STEAL_TRIES;
                 let whose = Whose::AnyonesAgain;
                 let found = self.take_partial(&mut pool, band, small, attributes, tries, whose);
-                if let Some((index, area)) = found {
-                    self.make_current(&mut pool, cpus, small, band, index);
+                if let Some((entry, area)) = found {
+                    self.make_current(&mut pool, cpus, small, band, entry);
                     cpus.here().counters.steal.one();
                     return Some(area);
                 }
@@ -130,7 +131,7 @@ impl Blocks {
             pool.bands.of_mut(band).room = self.room.load(Relaxed);
         }
         let found = self.take_partial(&mut pool, band, small, attributes, tries, Whose::Anyones);
-        let Some((index, area)) = found else {
+        let Some((entry, area)) = found else {
             // Otherwise the next request continues the search. Room that was made behind the search, or for
             // this request, while it went on, must not be hidden.
             let band = pool.bands.of(band);
@@ -141,7 +142,7 @@ impl Blocks {
             }
             return None;
         };
-        self.make_current(&mut pool, cpus, small, band, index);
+        self.make_current(&mut pool, cpus, small, band, entry);
         cpus.here().counters.refill.one();
         Some(area)
     }
@@ -155,19 +156,19 @@ impl Blocks {
         small: Small,
         attributes: &Attributes,
     ) -> Result<Option<AreaPtr>, GraceBox<Block>> {
-        // Mark it held before publishing it: a CPU with a stale index must not take it from the pool. It
+        // Mark it held before publishing it: a CPU with a stale number must not take it from the pool. It
         // stays closed until all its entries are set: areas in it must be found at each of their
         // addresses.
         let mut pool = self.pool.lock();
-        let index = self.dir.insert(block.into())?;
-        self.take_into_use(&mut pool, small.band(), index);
+        let entry = self.dir.insert(block.into())?;
+        self.take_into_use(&mut pool, small.band(), entry);
         let rcu = Guard::new();
-        let area = self.dir.block(index, &rcu).and_then(|block| {
+        let area = self.dir.block(entry.number, &rcu).and_then(|block| {
             block.open();
             // Few others can have allocated from the block yet, so there is room.
             block.alloc(small, attributes)
         });
-        self.make_current(&mut pool, cpus, small, small.band(), index);
+        self.make_current(&mut pool, cpus, small, small.band(), entry);
         let cpu = cpus.here();
         cpu.counters.block_new.one();
         cpu.counters.refill.one();
@@ -182,29 +183,28 @@ impl Blocks {
         seat: usize,
         small: Small,
         attributes: &Attributes,
-    ) -> Option<(usize, AreaPtr)> {
+    ) -> Option<(Entry<'_>, AreaPtr)> {
         let band = small.band();
         let former = cpus.of(seat).former.of(band);
         let rcu = Guard::new();
-        let (mut from, mut tries) = (0, 0);
+        let (mut last, mut tries) = (None, 0);
         while tries < MAX_REFILL_TRIES {
-            let index = former.lowest(from)?;
-            from = index.saturating_add(1);
-            let maps = self.dir.maps(index);
-            let is_partial = maps.is_some_and(|(maps, bit)| {
-                let partial = maps.pool(&pool.locked).partial.of(band);
-                partial.has(bit)
-            });
-            let block = self.dir.block(index, &rcu).filter(|_| is_partial);
+            let number = former.lowest_above(last)?;
+            last = Some(number);
             // Others may have taken it since, or it was freed.
-            let Some(block) = block.filter(|block| block.owner().0 == seat) else {
-                former.forget(index);
+            let found = self.dir.entry(number).zip(self.dir.block(number, &rcu));
+            let found = found.filter(|(entry, block)| {
+                let partial = entry.maps.pool(&pool.locked).partial.of(band);
+                partial.has(entry.bit) && block.owner().0 == seat
+            });
+            let Some((entry, block)) = found else {
+                former.forget(number);
                 continue;
             };
             match block.alloc_in_pool(small, attributes) {
                 Tried::Found(area) => {
-                    self.take_into_use(pool, band, index);
-                    return Some((index, area));
+                    self.take_into_use(pool, band, entry);
+                    return Some((entry, area));
                 }
                 Tried::NoRoom => tries = tries.saturating_add(1),
                 Tried::Lacks => {}
@@ -222,7 +222,7 @@ impl Blocks {
         attributes: &Attributes,
         tries: usize,
         whose: Whose,
-    ) -> Option<(usize, AreaPtr)> {
+    ) -> Option<(Entry<'_>, AreaPtr)> {
         let in_band = pool.bands.of_mut(band);
         if in_band.partial == 0 {
             *in_band.cursor(whose) = START;
@@ -233,12 +233,12 @@ impl Blocks {
         let (mut looks, mut searches) = (0, 0);
         while looks < MAX_LOOKS && searches < tries {
             looks = looks.saturating_add(1);
-            let Some(((slot, bit), index)) = self.next_partial(&pool.locked, band, from) else {
+            let Some((slot, entry)) = self.next_partial(&pool.locked, band, from) else {
                 from = START;
                 break;
             };
-            from = (slot, bit.saturating_add(1));
-            let block = self.dir.block(index, &rcu);
+            from = (slot, entry.bit.number().wrapping_add(1));
+            let block = self.dir.block(entry.number, &rcu);
             let block = block.filter(|block| block.serves(small) && whose.may_take(block));
             let Some(block) = block else {
                 continue;
@@ -248,13 +248,13 @@ impl Blocks {
             }
             match block.alloc_in_pool(small, attributes) {
                 Tried::Found(area) => {
-                    self.take_into_use(pool, band, index);
+                    self.take_into_use(pool, band, entry);
                     if let Whose::OwnOrIdle(..) = whose {
                         from = START;
                     }
                     // Otherwise the next search continues: those before have no room before the next purge.
                     *pool.bands.of_mut(band).cursor(whose) = from;
-                    return Some((index, area));
+                    return Some((entry, area));
                 }
                 Tried::NoRoom => searches = searches.saturating_add(1),
                 Tried::Lacks => {}
@@ -265,19 +265,19 @@ impl Blocks {
         None
     }
 
-    /// Returns the place and the index of the first block in the pool, from `from` on, with room for the
+    /// Returns the slot and the entry of the first block in the pool, from `from` on, with room for the
     /// band.
     fn next_partial(
         &self,
         locked: &PoolLocked,
         band: Band,
         from: Position,
-    ) -> Option<(Position, usize)> {
-        for (slot, first, maps) in self.dir.maps_in(from.0..usize::MAX) {
-            let start = if slot == from.0 { from.1 } else { 0 };
-            let found = bits::next_set(&maps.pool(locked).partial.of(band).words(), start);
-            if let Some(bit) = found {
-                return Some(((slot, bit), first.checked_add(bit)?));
+    ) -> Option<(usize, Entry<'_>)> {
+        for part in self.dir.maps_in(from.0..usize::MAX) {
+            let start = if part.slot == from.0 { from.1 } else { 0 };
+            let partial = part.maps.pool(locked).partial.of(band);
+            if let Some(bit) = bits::next_set(&partial.words(), start) {
+                return Some((part.slot, part.entry(bit)));
             }
         }
         None

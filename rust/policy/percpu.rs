@@ -7,7 +7,13 @@ use crate::{
         Counters,
         Totals, //
     },
-    state::by_band::ByBand,
+    state::{
+        block_number::{
+            BlockHint,
+            BlockNumber, //
+        },
+        by_band::ByBand, //
+    },
     sys::{
         mm::{
             self,
@@ -21,10 +27,7 @@ use crate::{
 };
 use kernel::{
     prelude::*,
-    sync::atomic::{
-        Atomic,
-        Relaxed, //
-    }, //
+    sync::atomic::Atomic, //
 };
 
 /// Maximum number of blocks of a band that a CPU remembers: as many fine blocks of 2 MiB as may be lazy in a
@@ -34,57 +37,48 @@ const REMEMBERED: usize = 16;
 /// Blocks that were current blocks of a CPU and are in the pool with room, unless others have taken them
 /// since. Used under the lock of the pool.
 pub(crate) struct Former {
-    /// Indices of blocks.
-    blocks: [Atomic<usize>; REMEMBERED],
-    len: Atomic<usize>,
+    /// Those in use come first.
+    blocks: [BlockHint; REMEMBERED],
 }
 
 impl Former {
     fn new() -> Self {
         Self {
-            blocks: [const { Atomic::new(0) }; REMEMBERED],
-            len: Atomic::new(0),
+            blocks: [const { BlockHint::new() }; REMEMBERED],
         }
     }
 
     /// Remembers a block, if there is room. Returns whether there is.
-    pub(crate) fn push(&self, index: usize) -> bool {
-        // Relaxed, here and below: only under the lock.
-        let len = self.len.load(Relaxed);
-        let slot = self.blocks.get(len);
-        if let Some(slot) = slot {
-            slot.store(index, Relaxed);
-            self.len.store(len.wrapping_add(1), Relaxed);
+    pub(crate) fn push(&self, block: BlockNumber) -> bool {
+        let free = self.blocks.iter().find(|slot| slot.get().is_none());
+        if let Some(free) = free {
+            free.set(Some(block));
         }
-        slot.is_some()
+        free.is_some()
     }
 
-    /// Returns the lowest block at or above `from`.
-    pub(crate) fn lowest(&self, from: usize) -> Option<usize> {
-        let blocks = self.blocks.get(..self.len.load(Relaxed))?;
-        let blocks = blocks.iter().map(|block| block.load(Relaxed));
-        blocks.filter(|&index| index >= from).min()
+    /// Returns the lowest block, or the lowest above `last`.
+    pub(crate) fn lowest_above(&self, last: Option<BlockNumber>) -> Option<BlockNumber> {
+        let blocks = self.blocks.iter().map_while(BlockHint::get);
+        // None is below all.
+        blocks.filter(|&block| Some(block) > last).min()
     }
 
-    /// Forgets a block.
-    pub(crate) fn forget(&self, index: usize) {
-        let Some(last) = self.len.load(Relaxed).checked_sub(1) else {
+    /// Forgets a block, if it is remembered.
+    pub(crate) fn forget(&self, block: BlockNumber) {
+        let mut used = self.blocks.iter().take_while(|slot| slot.get().is_some());
+        let Some(found) = used.find(|slot| slot.get() == Some(block)) else {
             return;
         };
-        let mut blocks = self.blocks.iter().take(last.wrapping_add(1));
-        let found = blocks.find(|block| block.load(Relaxed) == index);
-        if let (Some(found), Some(end)) = (found, self.blocks.get(last)) {
-            found.store(end.load(Relaxed), Relaxed);
-            self.len.store(last, Relaxed);
-        }
+        // The last one takes its place, unless it is the last one itself.
+        found.set(used.last().and_then(|last| last.replace(None)));
     }
 }
 
 /// The state of one CPU.
 pub(crate) struct Cpu {
-    /// For each band, the index of the current block plus one; 0 if there is none. Changes under the lock of
-    /// the pool. Other CPUs may use them, too: see [`crate::policy::blocks`].
-    pub(crate) current: CacheAligned<ByBand<Atomic<usize>>>,
+    /// For each band, the current block, if there is one. Changes under the lock of the pool. Other CPUs may use them, too: see [`crate::policy::blocks`].
+    pub(crate) current: CacheAligned<ByBand<BlockHint>>,
     /// For each band, former current blocks. Apart from the rest, which would not fit well on a stack with them.
     pub(crate) former: ByBand<KBox<Former>>,
     /// Estimate of the lazy pages that this CPU has not yet added to the total of all CPUs.
@@ -95,7 +89,7 @@ pub(crate) struct Cpu {
 impl Cpu {
     fn new(node: Node) -> Result<Self> {
         Ok(Self {
-            current: CacheAligned::new(ByBand::new(|_| Atomic::new(0))),
+            current: CacheAligned::new(ByBand::new(|_| BlockHint::new())),
             former: ByBand::try_new(|_| node.new_box(Former::new(), GFP_NOWAIT))?,
             lazy: Atomic::new(0),
             counters: Counters::new(),

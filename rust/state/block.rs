@@ -29,7 +29,9 @@ use crate::{
     base::{
         bits::{
             self,
+            Bit,
             Map,
+            Run,
             Words,
             UNITS, //
         },
@@ -226,8 +228,8 @@ impl Block {
     }
 
     /// Returns the number of the object of the area that starts at unit `first`.
-    pub(super) fn object_of(&self, first: usize) -> usize {
-        first.wrapping_shr(self.grain_shift)
+    pub(super) fn object_of(&self, first: Bit) -> usize {
+        first.number().wrapping_shr(self.grain_shift)
     }
 
     /// Returns the size of the smallest area of its band, in units.
@@ -235,11 +237,11 @@ impl Block {
         1_usize.wrapping_shl(self.grain_shift)
     }
 
-    pub(super) fn unit_of(&self, addr: usize) -> Option<usize> {
+    pub(super) fn unit_of(&self, addr: usize) -> Option<Bit> {
         let unit = addr
             .wrapping_shr(self.unit_shift)
             .checked_sub(self.first_unit)?;
-        (unit < UNITS).then_some(unit)
+        Bit::new(unit)
     }
 
     fn address_of(&self, unit: usize) -> usize {
@@ -288,13 +290,14 @@ impl Block {
         // INVARIANT: The units were claimed just now.
         let claim = Claim(());
         let object = self.objects.occupy(self.object_of(first));
-        let (Some(area), Some(span)) =
-            (object, Span::with_size(self.address_of(first), small.size))
-        else {
+        let (Some(area), Some(span)) = (
+            object,
+            Span::with_size(self.address_of(first.number()), small.size),
+        ) else {
             // The units stay reserved: a leak is safe, reuse would not be.
             mm::refuse!(
                 "unit {} of the block at {:#x} is not free",
-                first,
+                first.number(),
                 self.start()
             );
             return None;
@@ -323,17 +326,18 @@ impl Block {
 
     /// Returns the lowest object, by number, of an area that may contain `unit`.
     #[inline(always)]
-    fn first_object_for(&self, unit: usize) -> usize {
+    fn first_object_for(&self, unit: Bit) -> usize {
         let back = self.reach.load(Relaxed).wrapping_sub(1);
-        self.object_of(unit.saturating_sub(back))
+        let first = unit.number().saturating_sub(back);
+        first.wrapping_shr(self.grain_shift)
     }
 
     /// Claims free units near a random unit.
     #[cold]
     #[inline(never)]
-    fn claim_randomized(&self, small: Small) -> Option<usize> {
+    fn claim_randomized(&self, small: Small) -> Option<Bit> {
         self.free
-            .claim_near(small.units, small.align, mm::random() % UNITS)
+            .claim_near(small.units, small.align, Bit::in_row(mm::random()))
     }
 
     /// Returns the busy area that contains `addr`. The caller keeps the block from being freed.
@@ -381,32 +385,35 @@ impl Block {
             .find(|(_, seen)| seen.span().last() >= addr)
     }
 
-    /// Returns the first unit of an area of this block and the number of units reserved for it.
-    fn units_of(&self, area: &Area<Unlinked>) -> Option<(usize, usize)> {
+    /// Returns the units that are reserved for an area of this block.
+    #[inline(always)]
+    fn units_of(&self, area: &Area<Unlinked>) -> Option<Run> {
         let span = area.span()?;
-        Some((self.unit_of(span.first())?, self.units_for(span.size())))
+        Run::new(self.unit_of(span.first())?, self.units_for(span.size()))
     }
 
     /// Makes an area lazy: unmapped, not TLB-flushed. Returns its size in pages, which may be less than the
     /// block keeps reserved for it. Ends with a full barrier.
     pub(crate) fn retire(&self, area: Area<Unlinked>) -> usize {
-        let Some((first, units)) = self.units_of(&area) else {
+        let Some(units) = self.units_of(&area) else {
+            // Cannot happen: the area is in the block. The drop of the area reports the leak.
             return 0;
         };
         let pages = area.pages();
         // Before the bits: from then on a purge may make the units free for the next user.
         area.vacate();
-        self.lazy.set_and_fence(first, units);
+        self.lazy.set_and_fence(units);
         pages
     }
 
     /// Frees an area that was never mapped: its units are free at once.
     pub(crate) fn release(&self, area: Area<Unlinked>, _: NeverMapped) {
-        let Some((first, units)) = self.units_of(&area) else {
+        let Some(units) = self.units_of(&area) else {
+            // Cannot happen: the area is in the block. The drop of the area reports the leak.
             return;
         };
         area.vacate();
-        self.make_free(&bits::run_at(first, units));
+        self.make_free(&bits::run_at(units));
     }
 
     /// Makes units free that the caller owns.
@@ -424,9 +431,9 @@ impl Block {
     pub(crate) fn snapshot(&self, plan: &mut Plan) -> Option<Span> {
         let words = self.lazy.take();
         let first = bits::next_set(&words, 0)?;
-        let end = bits::last_set(&words)?.saturating_add(1);
+        let end = bits::last_set(&words)?.number().wrapping_add(1);
         self.flushing.store(&words);
-        let cover = Span::from_bounds(self.address_of(first), self.address_of(end))?;
+        let cover = Span::from_bounds(self.address_of(first.number()), self.address_of(end))?;
         plan.add_units(cover, bits::weight(&words));
         Some(cover)
     }
@@ -437,8 +444,9 @@ impl Block {
     }
 
     /// Returns the addresses of a run of units.
-    pub(crate) fn run(&self, first: usize, units: usize) -> Option<Span> {
-        Span::with_size(self.address_of(first), units.wrapping_shl(self.unit_shift))
+    pub(crate) fn run(&self, units: Run) -> Option<Span> {
+        let bytes = units.len().wrapping_shl(self.unit_shift);
+        Span::with_size(self.address_of(units.first().number()), bytes)
     }
 
     /// Makes the units free that a purge has taken and TLB-flushed: `_pages` are those of its plan.
@@ -456,11 +464,11 @@ impl Block {
 
     /// Closes the block if all of it is free, by claiming all units: nobody can allocate from it then.
     pub(crate) fn close(&self) -> bool {
-        self.free.claim_at(0, UNITS)
+        self.free.claim_at(Run::ALL)
     }
 
     /// Opens a closed block by freeing all units. The directory must have all its entries before.
     pub(crate) fn open(&self) {
-        self.free.set(0, UNITS);
+        self.free.set(Run::ALL);
     }
 }

@@ -3,8 +3,8 @@
 //! The directory of blocks: finds the block at an address without a lock.
 //!
 //! It has two levels, and an entry for each [`SIZE`] bytes, so a lookup takes a few loads with any number
-//! of blocks and CPUs. The *index* of an entry is its number. A coarse block has several entries; the index
-//! of a block is that of its first one. The entries of 1 GiB (with pages of 4 KiB) are one *part* of the
+//! of blocks and CPUs. A coarse block has several entries; the number of a block ([`BlockNumber`]) is that
+//! of its first one. The entries of 1 GiB (with pages of 4 KiB) are one *part* of the
 //! directory. Each part also has bitmaps with a bit for each entry ([`crate::state::maps`]).
 //!
 //! Parts are made when a block needs them, and kept in a table of [`MAX_PARTS`] slots. The slot of a part
@@ -14,10 +14,13 @@
 //! A block that was removed from the directory is freed after an RCU grace period.
 
 use crate::{
-    base::range::{
-        align_up,
-        Span,
-        PAGE_SIZE, //
+    base::{
+        bits::Bit,
+        range::{
+            align_up,
+            Span,
+            PAGE_SIZE, //
+        }, //
     },
     state::{
         block::{
@@ -25,6 +28,7 @@ use crate::{
             COARSE_SIZE,
             SIZE, //
         },
+        block_number::BlockNumber,
         maps::Maps, //
     },
     sys::{
@@ -32,7 +36,10 @@ use crate::{
             GraceBox,
             Guard, //
         },
-        mm, //
+        mm::{
+            self,
+            Node, //
+        }, //
     }, //
 };
 use core::{
@@ -62,13 +69,47 @@ const HEADROOM: usize = 64 * PAGE_SIZE;
 /// A space with room for fewer coarse blocks has no coarse blocks.
 const MIN_COARSE: usize = 64;
 
+/// The pointers in the entries of a block: that in the first one, and the others.
+type Pointers<'a> = (&'a Atomic<*mut c_void>, &'a [Atomic<*mut c_void>]);
+
 /// The lower level of the directory.
 struct Part {
-    /// The index of its first entry, divided by [`FANOUT`].
+    /// The number of its first entry, divided by [`FANOUT`].
     number: usize,
-    /// [`FANOUT`] entries, each null or a block that the directory owns.
-    entries: KVec<Atomic<*mut c_void>>,
+    /// Each is null or a block that the directory owns.
+    entries: KBox<[Atomic<*mut c_void>; FANOUT]>,
     maps: Maps,
+}
+
+/// An entry of the directory: the number of the block there, the bitmaps of its part, and its bit in them.
+#[derive(Clone, Copy)]
+pub(crate) struct Entry<'a> {
+    pub(crate) number: BlockNumber,
+    pub(crate) maps: &'a Maps,
+    pub(crate) bit: Bit,
+}
+
+/// The bitmaps of a part.
+#[derive(Clone, Copy)]
+pub(crate) struct PartMaps<'a> {
+    /// The slot of the part.
+    pub(crate) slot: usize,
+    pub(crate) maps: &'a Maps,
+    /// The number of the part.
+    number: usize,
+}
+
+impl<'a> PartMaps<'a> {
+    /// Returns the entry that has bit `bit`.
+    pub(crate) fn entry(self, bit: Bit) -> Entry<'a> {
+        // The number of a part is that of an entry, divided.
+        let first = self.number.wrapping_mul(FANOUT);
+        Entry {
+            number: BlockNumber::of_entry(first.wrapping_add(bit.number())),
+            maps: self.maps,
+            bit,
+        }
+    }
 }
 
 /// All blocks by address.
@@ -90,7 +131,7 @@ pub(crate) struct Directory {
     /// Whether there can be coarse blocks.
     coarse: bool,
     /// The slots. A part is in the slot of its number.
-    parts: KVec<Atomic<*mut Part>>,
+    parts: KBox<[Atomic<*mut Part>; MAX_PARTS]>,
     /// All slots in use are below this one: walks over all parts end here. It only rises.
     slots_end: Atomic<usize>,
 }
@@ -111,11 +152,7 @@ impl Directory {
             .checked_sub(start)
             .map_or(0, |last| last.saturating_add(1));
         let capacity = bytes / SIZE;
-        let count = capacity.div_ceil(FANOUT).min(MAX_PARTS);
-        let mut parts = KVec::with_capacity(count, GFP_NOWAIT)?;
-        for _ in 0..count {
-            parts.push(Atomic::new(ptr::null_mut()), GFP_NOWAIT)?;
-        }
+        let parts = Node::ANY.new_array(|| Atomic::new(ptr::null_mut()), GFP_NOWAIT)?;
         // INVARIANT: All pointers in `parts` are null.
         Ok(Self {
             first: start / SIZE,
@@ -144,28 +181,33 @@ impl Directory {
         self.coarse
     }
 
-    /// Returns the index of the entry for `addr`.
-    pub(crate) fn index_of(&self, addr: usize) -> Option<usize> {
+    /// Returns the number of a block that begins at `addr`, if there can be one.
+    pub(crate) fn number_at(&self, addr: usize) -> Option<BlockNumber> {
+        let entry = self.entry_of(addr)?;
+        (entry < self.capacity).then(|| BlockNumber::of_entry(entry))
+    }
+
+    /// Returns the number of the entry for `addr`, which may be higher than that of the last one.
+    #[inline(always)]
+    fn entry_of(&self, addr: usize) -> Option<usize> {
         (addr / SIZE).checked_sub(self.first)
     }
 
-    /// Returns the slot for the part of block `index`.
+    /// Returns the slot for part `number`.
     #[inline(always)]
-    fn slot(&self, index: usize) -> Option<&Atomic<*mut Part>> {
-        self.parts.get(index / FANOUT % MAX_PARTS)
+    fn slot(&self, number: usize) -> &Atomic<*mut Part> {
+        // By the remainder, no check remains.
+        &self.parts[number % MAX_PARTS]
     }
 
-    /// Makes sure that there is a part for block `index`. Fails with `EBUSY` if another part has its slot.
+    /// Makes sure that there is a part for block `block`. Fails with `EBUSY` if another part has its slot.
     /// Sleeps if `flags` allow it.
-    pub(crate) fn prepare(&self, index: usize, flags: Flags) -> Result {
-        if index >= self.capacity {
-            return Err(EINVAL);
-        }
-        if self.is_prepared(index) {
+    pub(crate) fn prepare(&self, block: BlockNumber, flags: Flags) -> Result {
+        if self.is_prepared(block) {
             return Ok(());
         }
-        let number = index / FANOUT;
-        let slot = self.slot(index).ok_or(EINVAL)?;
+        let number = block.entry() / FANOUT;
+        let slot = self.slot(number);
         // Relaxed: the exchange below decides.
         if slot.load(Relaxed).is_null() {
             let new = KBox::into_raw(KBox::new(Part::new(number, flags)?, flags)?);
@@ -178,7 +220,7 @@ impl Directory {
             }
         }
         // Another CPU may have used the slot meanwhile.
-        if self.is_prepared(index) {
+        if self.is_prepared(block) {
             Ok(())
         } else {
             Err(EBUSY)
@@ -187,15 +229,15 @@ impl Directory {
 
     /// Returns the first address of the lowest part above that of `addr` which exists or has a free slot.
     pub(crate) fn next_usable(&self, addr: usize) -> Option<usize> {
-        let number = self.index_of(addr)? / FANOUT;
+        let number = self.entry_of(addr)? / FANOUT;
         for step in 1..=MAX_PARTS {
-            let index = number.checked_add(step)?.checked_mul(FANOUT)?;
-            if index >= self.capacity {
+            let entry = number.checked_add(step)?.checked_mul(FANOUT)?;
+            if entry >= self.capacity {
                 return None;
             }
             // Relaxed: `prepare()` looks again.
-            if self.is_prepared(index) || self.slot(index)?.load(Relaxed).is_null() {
-                return self.first.checked_add(index)?.checked_mul(SIZE);
+            if self.part(entry).is_some() || self.slot(entry / FANOUT).load(Relaxed).is_null() {
+                return self.first.checked_add(entry)?.checked_mul(SIZE);
             }
         }
         None
@@ -216,63 +258,74 @@ impl Directory {
         }
     }
 
-    /// Returns whether there is a part for block `index`.
-    pub(crate) fn is_prepared(&self, index: usize) -> bool {
-        self.part(index).is_some()
+    /// Returns whether there is a part for block `block`.
+    pub(crate) fn is_prepared(&self, block: BlockNumber) -> bool {
+        self.part(block.entry()).is_some()
     }
 
-    /// Returns the part in slot `slot`.
+    /// Returns the part in the slot for part `number`.
     #[inline(always)]
-    fn part_in(&self, slot: usize) -> Option<&Part> {
+    fn part_in(&self, number: usize) -> Option<&Part> {
         // Relaxed: all reads of the part depend on the address, see `prepare()`.
-        let part = self.parts.get(slot)?.load(Relaxed);
+        let part = self.slot(number).load(Relaxed);
         // SAFETY: By the type invariants, the pointer is null or valid as long as `self` is.
         unsafe { part.as_ref() }
     }
 
+    /// Returns the part that has `entry`.
     #[inline(always)]
-    fn part(&self, index: usize) -> Option<&Part> {
-        let number = index / FANOUT;
-        self.part_in(number % MAX_PARTS)
-            .filter(|part| part.number == number)
+    fn part(&self, entry: usize) -> Option<&Part> {
+        let number = entry / FANOUT;
+        self.part_in(number).filter(|part| part.number == number)
     }
 
-    /// Returns the bitmaps for block `index`, and its bit in them.
-    pub(crate) fn maps(&self, index: usize) -> Option<(&Maps, usize)> {
-        Some((&self.part(index)?.maps, index % FANOUT))
+    /// Returns the entry of block `number`; [`None`] if its part does not exist, which never is so for a number that
+    /// a block of this directory had.
+    pub(crate) fn entry(&self, number: BlockNumber) -> Option<Entry<'_>> {
+        Some(Entry {
+            number,
+            maps: &self.part(number.entry())?.maps,
+            bit: Bit::in_row(number.entry()),
+        })
     }
 
-    /// Returns the bitmaps of all parts, with the slot of the part and the block index of bit 0.
-    pub(crate) fn all_maps(&self) -> impl DoubleEndedIterator<Item = (usize, usize, &Maps)> {
+    /// Returns the bitmaps of all parts.
+    pub(crate) fn all_maps(&self) -> impl DoubleEndedIterator<Item = PartMaps<'_>> {
         self.maps_in(0..usize::MAX)
     }
 
-    /// Returns the bitmaps of the parts in `slots`, with the slot of the part and the block index of bit 0.
+    /// Returns the bitmaps of the parts in `slots`.
     pub(crate) fn maps_in(
         &self,
         slots: Range<usize>,
-    ) -> impl DoubleEndedIterator<Item = (usize, usize, &Maps)> {
+    ) -> impl DoubleEndedIterator<Item = PartMaps<'_>> {
         // Relaxed: see `raise_slots_end()`.
         let end = slots.end.min(self.slots_end.load(Relaxed));
         (slots.start..end).filter_map(|slot| {
             let part = self.part_in(slot)?;
-            Some((slot, part.number.checked_mul(FANOUT)?, &part.maps))
+            Some(PartMaps {
+                slot,
+                maps: &part.maps,
+                number: part.number,
+            })
         })
     }
 
-    /// Returns the block at entry `index`, as long as `rcu` is held. Any context in which RCU is watching.
+    /// Returns the block at the entry with number `number`, as long as `rcu` is held. Any context in which RCU is
+    /// watching.
     ///
-    /// The block has index `index`, or is a coarse block with a lower index.
+    /// The block has this number, or is a coarse block with a lower one.
     #[inline(always)]
-    pub(crate) fn block_in<'a>(&'a self, index: usize, rcu: &'a Guard) -> Option<&'a Block> {
-        // Relaxed: all reads of the block depend on the address, see `insert()`.
-        let raw = self.entry(index)?.load(Relaxed);
-        // SAFETY: `raw` was in an entry after the RCU read lock was taken, which `rcu` shows.
-        unsafe { Self::peek(raw, rcu) }
+    pub(crate) fn block_in<'a>(&'a self, number: BlockNumber, rcu: &'a Guard) -> Option<&'a Block> {
+        self.block_at_entry(number.entry(), rcu)
     }
 
-    fn entry(&self, index: usize) -> Option<&Atomic<*mut c_void>> {
-        self.part(index)?.entries.get(index % FANOUT)
+    #[inline(always)]
+    fn block_at_entry<'a>(&'a self, entry: usize, rcu: &'a Guard) -> Option<&'a Block> {
+        // Relaxed: all reads of the block depend on the address, see `insert()`.
+        let raw = self.part(entry)?.pointer(entry).load(Relaxed);
+        // SAFETY: `raw` was in an entry after the RCU read lock was taken, which `rcu` shows.
+        unsafe { Self::peek(raw, rcu) }
     }
 
     /// Returns the block at `raw` unless that is null.
@@ -290,53 +343,59 @@ impl Directory {
         Some(unsafe { GraceBox::<Block>::peek(raw) })
     }
 
-    /// Returns the block at `addr`, with the bitmaps of its part and its bit in them.
+    /// Returns the block at `addr`, and its first entry.
     #[inline(always)]
-    pub(crate) fn block_and_maps<'a>(
+    pub(crate) fn block_and_entry<'a, 'rcu>(
         &'a self,
         addr: usize,
-        rcu: &'a Guard,
-    ) -> Option<(&'a Block, &'a Maps, usize)> {
-        let index = self.index_of(addr)?;
-        let part = self.part(index)?;
-        // Relaxed: see `block_in()`.
-        let raw = part.entries.get(index % FANOUT)?.load(Relaxed);
+        rcu: &'rcu Guard,
+    ) -> Option<(&'rcu Block, Entry<'a>)> {
+        let entry = self.entry_of(addr)?;
+        let part = self.part(entry)?;
+        // Relaxed: see `block_at_entry()`.
+        let raw = part.pointer(entry).load(Relaxed);
         // SAFETY: `raw` was in an entry after the RCU read lock was taken, which `rcu` shows.
         let block = unsafe { Self::peek(raw, rcu) }?;
-        // All entries of a block are in one part.
-        let bit = self.index_of(block.start())? % FANOUT;
-        Some((block, &part.maps, bit))
+        let first = self.entry_of(block.start())?;
+        let entry = Entry {
+            number: BlockNumber::of_entry(first),
+            // All entries of a block are in one part.
+            maps: &part.maps,
+            bit: Bit::in_row(first),
+        };
+        Some((block, entry))
     }
 
     /// Returns the block at `addr`.
     #[inline(always)]
     pub(crate) fn block_at<'a>(&'a self, addr: usize, rcu: &'a Guard) -> Option<&'a Block> {
-        self.block_in(self.index_of(addr)?, rcu)
+        self.block_at_entry(self.entry_of(addr)?, rcu)
     }
 
-    /// Returns the block with index `index`, or [`None`] for an entry inside a coarse block: there,
-    /// `index` is a stale index of a freed block.
-    pub(crate) fn block<'a>(&'a self, index: usize, rcu: &'a Guard) -> Option<&'a Block> {
-        let block = self.block_in(index, rcu)?;
-        (self.index_of(block.start()) == Some(index)).then_some(block)
+    /// Returns block `number`, or [`None`] for an entry inside a coarse block: there, `number` is the stale
+    /// number of a freed block.
+    pub(crate) fn block<'a>(&'a self, number: BlockNumber, rcu: &'a Guard) -> Option<&'a Block> {
+        let block = self.block_in(number, rcu)?;
+        (self.entry_of(block.start()) == Some(number.entry())).then_some(block)
     }
 
-    /// Returns the entries of block `index`, which is at `span`, if they are all in one part.
-    fn entries(&self, index: usize, span: Span) -> Option<&[Atomic<*mut c_void>]> {
-        let first = index % FANOUT;
+    /// Returns the pointers in the entries of a block at `span`, the first one and the others, if they are all in
+    /// one part.
+    fn pointers(&self, number: BlockNumber, span: Span) -> Option<Pointers<'_>> {
+        let first = Bit::in_row(number.entry()).number();
         let end = first.checked_add(span.size() / SIZE)?;
-        self.part(index)?.entries.get(first..end)
+        let part = self.part(number.entry())?;
+        part.entries.get(first..end)?.split_first()
     }
 
-    /// Inserts a block at its address. Returns its index, or the block if the place is taken or has no
+    /// Inserts a block at its address. Returns its first entry, or the block if the place is taken or has no
     /// part.
-    pub(crate) fn insert(&self, block: GraceBox<Block>) -> Result<usize, GraceBox<Block>> {
-        let span = block.span();
-        let index = span.and_then(|span| self.index_of(span.first()));
-        let entries = index
-            .zip(span)
-            .and_then(|(index, span)| self.entries(index, span));
-        let (Some(index), Some([first, others @ ..])) = (index, entries) else {
+    pub(crate) fn insert(&self, block: GraceBox<Block>) -> Result<Entry<'_>, GraceBox<Block>> {
+        let place = block.span().and_then(|span| {
+            let number = self.number_at(span.first())?;
+            Some((self.entry(number)?, self.pointers(number, span)?))
+        });
+        let Some((entry, (first, others))) = place else {
             return Err(block);
         };
         let raw = block.into_raw();
@@ -347,32 +406,33 @@ impl Directory {
             // SAFETY: `raw` came from `into_raw()` above, and the exchange failed, so nobody else has it.
             return Err(unsafe { GraceBox::from_raw(raw) });
         }
-        for entry in others {
+        for other in others {
             // INVARIANT: The pointer came from `into_raw()`, and the first entry owns the box.
-            if entry.cmpxchg(ptr::null_mut(), raw, Full).is_err() {
-                mm::refuse!("there is a block in block {}", index);
+            if other.cmpxchg(ptr::null_mut(), raw, Full).is_err() {
+                mm::refuse!("there is a block in block {}", entry.number.entry());
             }
         }
-        Ok(index)
+        Ok(entry)
     }
 
-    /// Removes block `index` from all its entries.
-    pub(crate) fn remove(&self, index: usize) -> Option<GraceBox<Block>> {
+    /// Removes block `number` from all its entries.
+    pub(crate) fn remove(&self, number: BlockNumber) -> Option<GraceBox<Block>> {
         let rcu = Guard::new();
-        let raw = self.entry(index)?.load(Relaxed);
+        let part = self.part(number.entry())?;
+        let raw = part.pointer(number.entry()).load(Relaxed);
         // SAFETY: `raw` was in an entry after the RCU read lock was taken, which `rcu` shows.
         let span = unsafe { Self::peek(raw, &rcu) }?.span()?;
-        if self.index_of(span.first()) != Some(index) {
+        if self.entry_of(span.first()) != Some(number.entry()) {
             return None;
         }
-        let (first, others) = self.entries(index, span)?.split_first()?;
+        let (first, others) = self.pointers(number, span)?;
         // If it is still `raw`, it is still this block: the RCU read lock keeps the memory from being
         // reused.
         first.cmpxchg(raw, ptr::null_mut(), Release).ok()?;
         drop(rcu);
-        for entry in others {
+        for other in others {
             // An entry that holds another block stays as it is.
-            let _ = entry.cmpxchg(raw, ptr::null_mut(), Release);
+            let _ = other.cmpxchg(raw, ptr::null_mut(), Release);
         }
         // SAFETY: By the type invariants, the pointer came from `into_raw()`, and the first entry owned the
         // box. Only one exchange can take it from there. No entry holds it any more, so nobody finds it.
@@ -382,13 +442,9 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        for slot in 0..self.parts.len() {
-            let Some(number) = self.part_in(slot).map(|part| part.number) else {
-                continue;
-            };
-            let first = number.wrapping_mul(FANOUT);
-            for bit in 0..FANOUT {
-                drop(self.remove(first.wrapping_add(bit)));
+        for part in self.all_maps() {
+            for bit in Bit::all() {
+                drop(self.remove(part.entry(bit).number));
             }
         }
         for part in self.parts.iter() {
@@ -410,14 +466,17 @@ const _: () = {
 
 impl Part {
     fn new(number: usize, flags: Flags) -> Result<Self> {
-        let mut entries = KVec::with_capacity(FANOUT, flags)?;
-        for _ in 0..FANOUT {
-            entries.push(Atomic::new(ptr::null_mut()), flags)?;
-        }
         Ok(Self {
             number,
-            entries,
+            entries: Node::ANY.new_array(|| Atomic::new(ptr::null_mut()), flags)?,
             maps: Maps::new(),
         })
+    }
+
+    /// Returns the pointer in `entry`, which is one of this part.
+    #[inline(always)]
+    fn pointer(&self, entry: usize) -> &Atomic<*mut c_void> {
+        // By the remainder, no check remains.
+        &self.entries[entry % FANOUT]
     }
 }

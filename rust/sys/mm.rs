@@ -186,6 +186,23 @@ impl Node {
         Ok(self.new_uninit(flags)?.write(value))
     }
 
+    /// Puts an array, each element of which `make` returns, into a box. The elements are made in place: on the stack
+    /// there might be no room for all. Sleeps if `flags` allow it.
+    pub(crate) fn new_array<T, const N: usize>(
+        self,
+        mut make: impl FnMut() -> T,
+        flags: Flags,
+    ) -> Result<KBox<[T; N]>> {
+        let mut array = self.new_uninit::<[MaybeUninit<T>; N]>(flags)?;
+        let elements: *mut MaybeUninit<T> = array.as_mut_ptr().cast();
+        for index in 0..N {
+            // SAFETY: The box has room for `N` elements.
+            unsafe { elements.add(index).write(MaybeUninit::new(make())) };
+        }
+        // SAFETY: Each element was just initialized, and an array of them has the layout of one of `T`.
+        Ok(unsafe { KBox::from_raw(KBox::into_raw(array).cast()) })
+    }
+
     /// Creates an empty vector with room for `capacity` elements. Sleeps if `flags` allow it.
     pub(crate) fn new_vec<T>(self, capacity: usize, flags: Flags) -> Result<KVec<T>> {
         let layout = Layout::array::<T>(capacity).map_err(|_| ENOMEM)?;

@@ -4,7 +4,9 @@
 
 use crate::base::bits::{
     self,
+    Bit,
     Map,
+    Run,
     Words,
     BITS,
     UNITS, //
@@ -21,7 +23,7 @@ fn map_of(plain: &[bool]) -> Map {
     let map = Map::new(false);
     for (bit, &set) in plain.iter().enumerate() {
         if set {
-            map.set_bit(bit);
+            map.set_bit(Bit::in_row(bit));
         }
     }
     map
@@ -32,7 +34,12 @@ fn words_of(plain: &[bool]) -> Words {
 }
 
 fn plain_of(map: &Map) -> Vec<bool> {
-    (0..UNITS).map(|bit| map.has(bit)).collect()
+    Bit::all().map(|bit| map.has(bit)).collect()
+}
+
+/// Returns the run of `len` bits from bit `first` on.
+fn run(first: usize, len: usize) -> Run {
+    Run::new(Bit::new(first).expect("a bit"), len).expect("a run")
 }
 
 /// Returns maps with no bits, all bits, single bits, and short and long runs.
@@ -70,12 +77,13 @@ fn each_bit_is_set_found_and_cleared_alone() {
         let mut plain = vec![false; UNITS];
         plain[bit] = true;
         let words = words_of(&plain);
-        assert_eq!(bits::next_set(&words, 0), Some(bit));
-        assert_eq!(bits::next_set(&words, bit), Some(bit));
+        assert_eq!(bits::next_set(&words, 0), Some(Bit::in_row(bit)));
+        assert_eq!(bits::next_set(&words, bit), Some(Bit::in_row(bit)));
         assert_eq!(bits::next_set(&words, bit + 1), None);
-        assert_eq!(bits::last_set(&words), Some(bit));
+        assert_eq!(bits::last_set(&words), Some(Bit::in_row(bit)));
         assert_eq!(bits::weight(&words), 1);
         let map = map_of(&plain);
+        let bit = Bit::in_row(bit);
         map.clear_bit(bit);
         map.insert(bit);
         map.insert(bit);
@@ -89,14 +97,14 @@ fn each_aligned_bit_of_a_word_is_claimed() {
     for align in ALIGNS {
         for bit in 0..UNITS {
             let map = Map::new(false);
-            map.set_bit(bit);
+            map.set_bit(Bit::in_row(bit));
             let expected = align <= BITS.ilog2() && bit % (1 << align) == 0;
             assert_eq!(
-                map.claim_near(1, align, 0),
+                map.claim_near(1, align, Bit::in_row(0)).map(Bit::number),
                 expected.then_some(bit),
                 "{align} {bit}"
             );
-            assert_eq!(map.has(bit), !expected);
+            assert_eq!(map.has(Bit::in_row(bit)), !expected);
         }
     }
 }
@@ -106,11 +114,13 @@ fn iterators_return_the_bits_and_runs_of_the_map() {
     for plain in examples() {
         let words = words_of(&plain);
         let set: Vec<usize> = (0..UNITS).filter(|&bit| plain[bit]).collect();
-        assert_eq!(bits::set_bits(&words).collect::<Vec<_>>(), set);
+        assert!(bits::set_bits(&words)
+            .map(Bit::number)
+            .eq(set.iter().copied()));
         assert_eq!(bits::weight(&words), set.len());
-        assert_eq!(bits::last_set(&words), set.last().copied());
+        assert_eq!(bits::last_set(&words).map(Bit::number), set.last().copied());
         let mut from_runs = vec![false; UNITS];
-        for (first, len) in bits::runs(&words) {
+        for (first, len) in bits::runs(&words).map(|run| (run.first().number(), run.len())) {
             assert!(first == 0 || !plain[first - 1]);
             assert!(first + len == UNITS || !plain[first + len]);
             from_runs[first..first + len].fill(true);
@@ -129,12 +139,13 @@ fn the_lowest_run_is_claimed() {
         for len in [1, 2, 3, 31, 32, 33, 63, 64, 65, 100, 128, 200, 512] {
             for align in 0..=9 {
                 let anywhere = lowest(&plain, len, align, |_| true);
-                assert_eq!(bits::find_run(&words_of(&plain), len, align), anywhere);
+                let found = bits::find_run(&words_of(&plain), len, align);
+                assert_eq!(found.map(|run| run.first().number()), anywhere);
                 // A run within one word comes first.
                 let in_word = lowest(&plain, len, align, |first| first % BITS + len <= BITS);
                 let in_word = in_word.filter(|_| align <= BITS.ilog2());
                 let map = map_of(&plain);
-                let claimed = map.claim(len, align, 1, &Atomic::new(0));
+                let claimed = map.claim(len, align, 1, &Atomic::new(0)).map(Bit::number);
                 assert_eq!(claimed, in_word.or(anywhere), "{len} {align}");
                 let mut rest = plain.clone();
                 if let Some(first) = claimed {
@@ -142,8 +153,8 @@ fn the_lowest_run_is_claimed() {
                 }
                 assert_eq!(plain_of(&map), rest);
                 if let Some(first) = claimed {
-                    assert!(!map.claim_at(first, len));
-                    map.set(first, len);
+                    assert!(!map.claim_at(run(first, len)));
+                    map.set(run(first, len));
                 }
                 assert_eq!(plain_of(&map), plain);
             }
@@ -158,7 +169,7 @@ fn a_claim_of_a_run_that_is_not_all_set_changes_nothing() {
             for first in (0..=UNITS - len).step_by(37) {
                 let all = plain[first..first + len].iter().all(|&set| set);
                 let map = map_of(&plain);
-                assert_eq!(map.claim_at(first, len), all);
+                assert_eq!(map.claim_at(run(first, len)), all);
                 let mut rest = plain.clone();
                 if all {
                     rest[first..first + len].fill(false);
@@ -182,7 +193,8 @@ fn the_nearest_run_is_claimed() {
                     let above = |first: usize| fits(first) && first % BITS >= near % BITS;
                     lowest(&plain, len, align, above).or_else(|| lowest(&plain, len, align, fits))
                 });
-                assert_eq!(map_of(&plain).claim_near(len, align, near), expected);
+                let claimed = map_of(&plain).claim_near(len, align, Bit::in_row(near));
+                assert_eq!(claimed.map(Bit::number), expected);
             }
         }
     }
@@ -197,7 +209,8 @@ fn the_hint_advances_past_words_without_a_run_of_least_bits() {
         plain[2 * BITS + 9..2 * BITS + 12].fill(true);
         plain[7 * BITS..].fill(true);
         let hint = Atomic::new(0);
-        assert_eq!(map_of(&plain).claim(8, 0, least, &hint), Some(7 * BITS));
+        let claimed = map_of(&plain).claim(8, 0, least, &hint);
+        assert_eq!(claimed.map(Bit::number), Some(7 * BITS));
         let expected = match least {
             1 => 1,
             2 => 2,
@@ -216,9 +229,9 @@ fn words_are_set_and_taken() {
         assert_eq!(map.words(), words);
         assert_eq!(map.take(), words);
         assert_eq!(map.words(), [0; bits::WORDS]);
-        for (first, len) in bits::runs(&words) {
-            assert_eq!(bits::weight(&bits::run_at(first, len)), len);
-            map.set_and_fence(first, len);
+        for run in bits::runs(&words) {
+            assert_eq!(bits::weight(&bits::run_at(run)), run.len());
+            map.set_and_fence(run);
         }
         assert_eq!(map.words(), words);
     }

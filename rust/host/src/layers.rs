@@ -15,12 +15,18 @@ mod runs;
 mod state;
 mod sys;
 
+use base::bits::*;
 use state::{
     area::*,
     block::*,
+    block_number::*,
     by_band::*,
+    dir::*,
     flush::*,
     list::*,
     table::*, //
 };
-use sys::mm::Tlb;
+use sys::{
+    grace::Guard,
+    mm::Tlb, //
+};

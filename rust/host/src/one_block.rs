@@ -6,6 +6,8 @@
 use crate::{
     base::{
         bits::{
+            Bit,
+            Run,
             BITS,
             UNITS, //
         },
@@ -209,10 +211,8 @@ impl Pair {
         let cover = self.block.snapshot(&mut self.plan);
         assert_eq!(cover.is_some(), first.is_some());
         if let (Some(cover), Some(first), Some(last)) = (cover, first, last) {
-            assert_eq!(
-                cover,
-                self.block.run(first, last + 1 - first).expect("a run")
-            );
+            let taken = Run::new(Bit::in_row(first), last + 1 - first).expect("a run");
+            assert_eq!(cover, self.block.run(taken).expect("a range"));
         }
         assert_eq!(self.plan.units(), lazy.iter().filter(|&&lazy| lazy).count());
         for area in self

@@ -42,10 +42,7 @@ use crate::{
         Unpublished, //
     }, //
 };
-use kernel::{
-    prelude::*,
-    sync::atomic::Relaxed, //
-};
+use kernel::prelude::*;
 use std::panic::{
     catch_unwind,
     AssertUnwindSafe, //
@@ -386,10 +383,9 @@ fn a_pool_with_a_wrong_count_is_refused() {
     // A block is the current block of a CPU, but not marked held.
     let current = |pool: &Pool, others: &Cpus| {
         pool.here().current.iter().for_each(|current| {
-            // Relaxed: there is only one thread.
-            if current.load(Relaxed) != 0 {
+            if current.get().is_some() {
                 let other = others.here().current.iter().next().expect("a band");
-                other.store(current.load(Relaxed), Relaxed);
+                other.set(current.get());
             }
         });
         pool.blocks.return_current(others);

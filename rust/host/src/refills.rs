@@ -28,7 +28,6 @@ use crate::{
     },
     sys::mm, //
 };
-use kernel::sync::atomic::Relaxed;
 
 /// A refill searches at most eight blocks, and the next refill continues behind them. After a success, the
 /// lowest block comes first again. What was searched for in vain is remembered until there is new room.
@@ -95,7 +94,7 @@ fn a_steal_tries_all_blocks() {
     pool.add(&pool.cpus, ALMOST_FULL, 1);
     // The current block of another CPU.
     for (here, there) in pool.here().current.iter().zip(other.current.iter()) {
-        there.store(here.xchg(0, Relaxed), Relaxed);
+        there.set(here.replace(None));
     }
     let small = pool.small(3);
     let stolen = pool.blocks.steal(&pool.cpus, small, &Attributes::NONE);
@@ -166,7 +165,7 @@ fn a_cpu_takes_its_former_blocks_again() {
         .here()
         .current
         .iter()
-        .any(|current| current.load(Relaxed) == 2 + 1));
+        .any(|current| current.get().is_some_and(|block| block.entry() == 2)));
     assert!(pool.is_sound(&pool.cpus, true));
     pool.empty_all(0..ALMOST_FULL);
 }

@@ -300,3 +300,98 @@ mod number_for_a_band {}
 /// }
 /// ```
 mod band_without_a_check {}
+
+/// A unit is not a band.
+///
+/// ```no_run
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/layers.rs"));
+/// # fn main() {}
+/// fn find(counts: &ByBand<usize>, band: Band) -> &usize {
+///     counts.of(band)
+/// }
+/// ```
+///
+/// ```compile_fail,E0308
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/layers.rs"));
+/// # fn main() {}
+/// fn find(counts: &ByBand<usize>, unit: Bit) -> &usize {
+///     counts.of(unit)
+/// }
+/// ```
+mod unit_for_a_band {}
+
+/// A number of pages is not a unit.
+///
+/// ```no_run
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/layers.rs"));
+/// # fn main() {}
+/// fn is_free(free: &Map, unit: Bit) -> bool {
+///     free.has(unit)
+/// }
+/// ```
+///
+/// ```compile_fail,E0308
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/layers.rs"));
+/// # fn main() {}
+/// fn is_free(free: &Map, pages: usize) -> bool {
+///     free.has(pages)
+/// }
+/// ```
+mod pages_for_a_unit {}
+
+/// A run that may leave its block is none before it was checked.
+///
+/// ```no_run
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/layers.rs"));
+/// # fn main() {}
+/// fn claim(free: &Map, first: Bit, units: usize) -> bool {
+///     Run::new(first, units).is_some_and(|run| free.claim_at(run))
+/// }
+/// ```
+///
+/// ```compile_fail,E0308
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/layers.rs"));
+/// # fn main() {}
+/// fn claim(free: &Map, first: Bit, units: usize) -> bool {
+///     free.claim_at(Run::new(first, units))
+/// }
+/// ```
+mod run_without_a_check {}
+
+/// A unit is not the number of a block.
+///
+/// ```no_run
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/layers.rs"));
+/// # fn main() {}
+/// fn find<'a>(dir: &'a Directory, number: BlockNumber, rcu: &'a Guard) -> Option<&'a Block> {
+///     dir.block(number, rcu)
+/// }
+/// ```
+///
+/// ```compile_fail,E0308
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/layers.rs"));
+/// # fn main() {}
+/// fn find<'a>(dir: &'a Directory, unit: Bit, rcu: &'a Guard) -> Option<&'a Block> {
+///     dir.block(unit, rcu)
+/// }
+/// ```
+mod unit_for_a_block {}
+
+/// Only the directory makes numbers of blocks.
+///
+/// ```no_run
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/layers.rs"));
+/// # fn main() {}
+/// fn note(hint: &BlockHint, dir: &Directory, addr: usize) {
+///     hint.set(dir.number_at(addr));
+/// }
+/// ```
+///
+/// ```compile_fail,E0308
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/layers.rs"));
+/// # fn main() {}
+/// fn note(hint: &BlockHint, dir: &Directory, addr: usize) {
+///     hint.set(Some(addr));
+/// }
+/// ```
+mod address_for_a_block {}

@@ -37,6 +37,8 @@ pub(crate) fn prefetch_for_write<T>(_: *const T) {}
 pub(crate) struct Node(usize);
 
 impl Node {
+    pub(crate) const ANY: Self = Self(usize::MAX);
+
     pub(crate) fn of_cpu(cpu: usize) -> Self {
         Self(cpu / CPUS_PER_NODE.get())
     }
@@ -47,6 +49,14 @@ impl Node {
 
     pub(crate) fn new_box<T>(self, value: T, flags: Flags) -> Result<KBox<T>> {
         KBox::new(value, flags)
+    }
+
+    pub(crate) fn new_array<T, const N: usize>(
+        self,
+        mut make: impl FnMut() -> T,
+        flags: Flags,
+    ) -> Result<KBox<[T; N]>> {
+        KBox::new(core::array::from_fn(|_| make()), flags)
     }
 
     pub(crate) fn new_vec<T>(self, capacity: usize, flags: Flags) -> Result<KVec<T>> {
