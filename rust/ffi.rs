@@ -370,6 +370,7 @@ pub(crate) unsafe extern "C" fn validate() -> bool {
 pub(crate) unsafe extern "C" fn cpu_memory(cpu: c_uint, nth: c_uint) -> *const c_void {
     // CAST: A `u32` fits in a `usize` on all platforms of Linux.
     let (cpu, nth) = (cpu as usize, nth as usize);
+    let cpu = crate::base::cpu::CpuNumber::new(cpu);
     let memory = running().and_then(|space| space.space().memory_of_cpu(cpu).nth(nth));
     memory.unwrap_or(ptr::null())
 }

@@ -83,7 +83,7 @@
 //! | | `flush`: what a purge flushes, and the proof that it was flushed | no |
 //! | `sys` | bindings: `maple` (maple tree), `grace` (RCU), `lock` (spinlock), `mm` (the rest of mm, memory on a NUMA node) | yes |
 //! | | `per_cpu`: a value for each CPU, on cache lines of its own and on the node of the CPU | no |
-//! | `base` | `bits`, `fit`, `range`, `stats`: shared bitmaps, searches for gaps, addresses, counters | no |
+//! | `base` | `bits`, `fit`, `range`, `cpu`, `stats`: shared bitmaps, searches for gaps, addresses, CPUs, counters | no |
 //!
 //! A folder uses only folders below it; only tests may use `check`.
 //!

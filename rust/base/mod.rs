@@ -5,6 +5,7 @@
 pub(crate) mod bits;
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
 mod bits_tests;
+pub(crate) mod cpu;
 pub(crate) mod fit;
 pub(crate) mod range;
 pub(crate) mod stats;

@@ -7,7 +7,10 @@
 //! while it holds the lock of the pool, and the next search goes on behind them.
 
 use crate::{
-    base::bits,
+    base::{
+        bits,
+        cpu::CpuNumber, //
+    },
     policy::{
         blocks::{
             Blocks,
@@ -180,7 +183,7 @@ impl Blocks {
         &self,
         pool: &mut Pool,
         cpus: &Cpus,
-        seat: usize,
+        seat: CpuNumber,
         small: Small,
         attributes: &Attributes,
     ) -> Option<(Entry<'_>, AreaPtr)> {

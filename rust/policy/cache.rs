@@ -21,6 +21,7 @@
 //! allocator is trimmed in a similar way.
 
 use crate::{
+    base::cpu::CpuNumber,
     policy::cache_part::{
         group_of,
         Part,
@@ -91,8 +92,8 @@ impl RangeCache {
     /// Returns the memory of the part of CPU `cpu`; [`None`] if several CPUs share it and another one is the
     /// first of them. Spins.
     #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
-    pub(crate) fn memory_of_cpu(&self, cpu: usize) -> Option<[*const c_void; 3]> {
-        let part = (self.parts.index(cpu) == cpu).then(|| self.parts.get(cpu))?;
+    pub(crate) fn memory_of_cpu(&self, cpu: CpuNumber) -> Option<[*const c_void; 3]> {
+        let part = (self.parts.sharer(cpu) == cpu).then(|| self.parts.get(cpu))?;
         Some(part.memory())
     }
 
@@ -109,7 +110,7 @@ impl RangeCache {
     }
 
     /// Adds a range to the part of CPU `cpu`, by default of this one.
-    pub(crate) fn put(&self, area: Area<Cached>, cpu: Option<usize>) {
+    pub(crate) fn put(&self, area: Area<Cached>, cpu: Option<CpuNumber>) {
         let part = self.parts.get(cpu.unwrap_or_else(mm::cpu_hint));
         part.put(area, &self.summary);
     }
@@ -136,11 +137,11 @@ impl RangeCache {
     /// [`RangeCache::take`] on CPU `cpu`.
     pub(super) fn take_at(
         &self,
-        cpu: usize,
+        cpu: CpuNumber,
         pages: usize,
         fits: impl Fn(&Area<Cached>) -> bool,
     ) -> Option<(Area<Cached>, Place)> {
-        let here = self.parts.index(cpu);
+        let here = self.parts.sharer(cpu);
         let mut tries = MAX_TRIES;
         let own = self.parts.get(here);
         let is_own_first = own.has_first(pages);
@@ -152,7 +153,7 @@ impl RangeCache {
         }
         // Begin with this part. CPUs with other numbers begin elsewhere, so they take other locks first.
         // CAST: It is less than the number of bits, which is a `u32`.
-        let mut left = self.candidates(pages).rotate_right(here as u32);
+        let mut left = self.candidates(pages).rotate_right(here.number() as u32);
         if is_own_first {
             left &= !1;
         }
@@ -160,7 +161,8 @@ impl RangeCache {
             // CAST: A number of bits fits in a `usize`.
             let step = left.trailing_zeros() as usize;
             left &= left.wrapping_sub(1);
-            let part = self.parts.get(here.wrapping_add(step) % MAX_PARTS);
+            let part = here.number().wrapping_add(step) % MAX_PARTS;
+            let part = self.parts.get(CpuNumber::new(part));
             if let Some(area) = part.take(pages, &mut tries, &fits, &self.summary) {
                 let place = match step {
                     0 => Place::Here,
@@ -174,13 +176,13 @@ impl RangeCache {
 
     /// Adds the range again that a sweep took out last.
     pub(crate) fn put_back(&self, area: Area<Cached>, sweep: &Sweep) {
-        self.put(area, Some(sweep.part));
+        self.put(area, Some(CpuNumber::new(sweep.part)));
     }
 
     /// Takes out the next range of a sweep.
     pub(crate) fn sweep(&self, sweep: &mut Sweep) -> Option<Area<Cached>> {
-        while sweep.part < self.parts.len() {
-            let part = self.parts.get(sweep.part);
+        while sweep.part < self.parts.len().get() {
+            let part = self.parts.get(CpuNumber::new(sweep.part));
             if let Some(area) = part.sweep(sweep, &self.summary) {
                 return Some(area);
             }

@@ -5,9 +5,12 @@
 #[kernel::prelude::kunit_tests(vmap_rust_cache)]
 mod tests {
     use crate::{
-        base::range::{
-            Span,
-            PAGE_SIZE, //
+        base::{
+            cpu::CpuNumber,
+            range::{
+                Span,
+                PAGE_SIZE, //
+            }, //
         },
         check::model::Random,
         policy::{
@@ -120,7 +123,7 @@ mod tests {
             for round in 0..6 {
                 for &pages in Iterator::chain(others.iter(), &wanted) {
                     if round == 3 || !wanted.contains(&pages) {
-                        cache.put(ranges.make(pages)?, Some(cpu));
+                        cache.put(ranges.make(pages)?, Some(CpuNumber::new(cpu)));
                     }
                 }
             }
@@ -128,11 +131,13 @@ mod tests {
         assert_eq!(cache.validate()?, 2 * (6 * others.len() + wanted.len()));
         for pages in wanted {
             for (cpu, place) in [(5, Place::Here), (5, Place::Elsewhere)] {
-                let (area, found) = cache.take_at(cpu, pages, |_| true).ok_or(EINVAL)?;
+                let (area, found) = cache
+                    .take_at(CpuNumber::new(cpu), pages, |_| true)
+                    .ok_or(EINVAL)?;
                 assert_eq!((area.pages(), found), (pages, place));
                 ranges.free(area)?;
             }
-            assert!(cache.take_at(0, pages, |_| true).is_none());
+            assert!(cache.take_at(CpuNumber::new(0), pages, |_| true).is_none());
         }
         assert_eq!(ranges.free_all(&cache)?, 12 * others.len());
         Ok(())
@@ -142,18 +147,18 @@ mod tests {
     fn a_size_that_nobody_has_cached_takes_no_lock() -> Result {
         let mut ranges = Ranges::new()?;
         let cache = RangeCache::for_cpus(8)?;
-        cache.put(ranges.make(1025)?, Some(3));
-        cache.put(ranges.make(2049)?, Some(6));
-        let locked = cache.parts.get(3).lists.lock();
+        cache.put(ranges.make(1025)?, Some(CpuNumber::new(3)));
+        cache.put(ranges.make(2049)?, Some(CpuNumber::new(6)));
+        let locked = cache.parts.get(CpuNumber::new(3)).lists.lock();
         // These would spin for ever, or lockdep would report them.
         for cpu in 0..8 {
-            assert!(cache.take_at(cpu, 4097, |_| true).is_none());
+            assert!(cache.take_at(CpuNumber::new(cpu), 4097, |_| true).is_none());
         }
         drop(locked);
         assert_eq!(cache.candidates(4097), 0);
         // Only the lock of one part.
         assert_eq!(cache.candidates(2049), 1 << 6);
-        assert!(cache.take_at(0, 2049, |_| false).is_none());
+        assert!(cache.take_at(CpuNumber::new(0), 2049, |_| false).is_none());
         assert_eq!(cache.candidates(1025), 1 << 3);
         assert_eq!(ranges.free_all(&cache)?, 2);
         assert_eq!((cache.candidates(1025), cache.candidates(2049)), (0, 0));
@@ -164,19 +169,23 @@ mod tests {
     fn cpus_share_parts_if_there_are_many() -> Result {
         let mut ranges = Ranges::new()?;
         let cache = RangeCache::for_cpus(3 * MAX_PARTS)?;
-        assert_eq!(cache.parts.len(), MAX_PARTS);
+        assert_eq!(cache.parts.len().get(), MAX_PARTS);
         for cpu in 0..3 * MAX_PARTS {
-            cache.put(ranges.make(2000)?, Some(cpu));
+            cache.put(ranges.make(2000)?, Some(CpuNumber::new(cpu)));
         }
         assert_eq!(cache.candidates(2000), (1 << MAX_PARTS) - 1);
         for cpu in (0..3 * MAX_PARTS).rev() {
-            let (area, place) = cache.take_at(cpu, 2000, |_| true).ok_or(EINVAL)?;
+            let (area, place) = cache
+                .take_at(CpuNumber::new(cpu), 2000, |_| true)
+                .ok_or(EINVAL)?;
             assert_eq!(place, Place::Here);
             ranges.free(area)?;
         }
-        cache.put(ranges.make(2000)?, Some(MAX_PARTS + 1));
+        cache.put(ranges.make(2000)?, Some(CpuNumber::new(MAX_PARTS + 1)));
         assert_eq!(cache.candidates(2000), 2);
-        let (area, place) = cache.take_at(0, 2000, |_| true).ok_or(EINVAL)?;
+        let (area, place) = cache
+            .take_at(CpuNumber::new(0), 2000, |_| true)
+            .ok_or(EINVAL)?;
         assert_eq!(place, Place::Elsewhere);
         ranges.free(area)?;
         assert_eq!(cache.validate()?, 0);
@@ -192,12 +201,12 @@ mod tests {
         for _ in 0..2 * MAX_TRIES {
             let area = ranges.make(3)?;
             last = area.span().ok_or(EINVAL)?.first();
-            cache.put(area, Some(1));
+            cache.put(area, Some(CpuNumber::new(1)));
         }
         let is_last = |area: &Area<Cached>| area.span().is_some_and(|span| span.first() == last);
-        assert!(cache.take_at(0, 3, is_last).is_none());
+        assert!(cache.take_at(CpuNumber::new(0), 3, is_last).is_none());
         // The next request sees the others.
-        let (area, _) = cache.take_at(0, 3, is_last).ok_or(EINVAL)?;
+        let (area, _) = cache.take_at(CpuNumber::new(0), 3, is_last).ok_or(EINVAL)?;
         ranges.free(area)?;
         assert_eq!(ranges.free_all(&cache)?, 2 * MAX_TRIES - 1);
         Ok(())
@@ -210,13 +219,15 @@ mod tests {
         let cache = RangeCache::for_cpus(1)?;
         for _ in 0..3 {
             for pages in 1..=SIZES + MAX_TRIES {
-                cache.put(ranges.make(pages)?, Some(0));
+                cache.put(ranges.make(pages)?, Some(CpuNumber::new(0)));
             }
             assert_eq!(cache.validate()?, SIZES + MAX_TRIES);
             for pages in (1..=SIZES + MAX_TRIES).rev() {
-                let (area, _) = cache.take_at(0, pages, |_| true).ok_or(EINVAL)?;
+                let (area, _) = cache
+                    .take_at(CpuNumber::new(0), pages, |_| true)
+                    .ok_or(EINVAL)?;
                 assert_eq!(ranges.free(area)?, pages);
-                assert!(cache.take_at(0, pages, |_| true).is_none());
+                assert!(cache.take_at(CpuNumber::new(0), pages, |_| true).is_none());
                 cache.validate()?;
             }
         }
@@ -233,14 +244,14 @@ mod tests {
             for cpu in 0..4 {
                 for pages in [7, 7, 8, 9] {
                     starts.push((cpu, ranges.next), GFP_KERNEL)?;
-                    cache.put(ranges.make(pages + cpu)?, Some(cpu));
+                    cache.put(ranges.make(pages + cpu)?, Some(CpuNumber::new(cpu)));
                 }
             }
             let mut seen = KVec::new();
             let mut sweep = Sweep::default();
             while let Some(area) = cache.sweep(&mut sweep) {
                 seen.push(area.span().ok_or(EINVAL)?.first(), GFP_KERNEL)?;
-                cache.put(area, Some(again));
+                cache.put(area, Some(CpuNumber::new(again)));
                 assert!(seen.len() <= 2 * starts.len());
             }
             for &(cpu, start) in starts.iter() {
@@ -273,7 +284,7 @@ mod tests {
             assert_eq!(cache.candidates(pages) & word, word);
             if random.below(2) == 0 && model.len() < 60 {
                 model.push((cpu, pages), GFP_KERNEL)?;
-                cache.put(ranges.make(pages)?, Some(cpu));
+                cache.put(ranges.make(pages)?, Some(CpuNumber::new(cpu)));
                 continue;
             }
             let expected = if word & 1 << cpu != 0 {
@@ -283,7 +294,7 @@ mod tests {
             } else {
                 None
             };
-            let found = cache.take_at(cpu, pages, |_| true);
+            let found = cache.take_at(CpuNumber::new(cpu), pages, |_| true);
             let place = found.as_ref().map(|&(_, place)| place);
             assert_eq!(place, expected);
             if let Some((area, _)) = found {

@@ -2,6 +2,8 @@
 
 //! Looks at a whole space: numbers for users and for memory reclaim, and checks for tests and debugging.
 
+#[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+use crate::base::cpu::CpuNumber;
 use crate::{
     base::{
         range::{
@@ -42,7 +44,7 @@ pub(crate) struct Census {
 impl<T: Tlb> Space<T> {
     /// Returns the memory that was allocated for CPU `cpu` and no other.
     #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
-    pub(crate) fn memory_of_cpu(&self, cpu: usize) -> impl Iterator<Item = *const c_void> + '_ {
+    pub(crate) fn memory_of_cpu(&self, cpu: CpuNumber) -> impl Iterator<Item = *const c_void> + '_ {
         let state = self.cpus.of(cpu);
         let former = state
             .former

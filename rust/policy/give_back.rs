@@ -6,7 +6,10 @@
 //! fails.
 
 use crate::{
-    base::range::Span,
+    base::{
+        cpu::CpuNumber,
+        range::Span, //
+    },
     policy::space::Space,
     state::{
         area::{
@@ -34,9 +37,9 @@ use kernel::{
 };
 
 impl<T: Tlb> Space<T> {
-    /// Caches the range of a flushed area.
-    pub(super) fn keep(&self, area: Area<Flushed>, part: Option<usize>) {
-        self.cache.put(area.cached(), part);
+    /// Caches the range of a flushed area at CPU `cpu`, by default at this one.
+    pub(super) fn keep(&self, area: Area<Flushed>, cpu: Option<CpuNumber>) {
+        self.cache.put(area.cached(), cpu);
         self.cpus.here().counters.cache_put.one();
     }
 

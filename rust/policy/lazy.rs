@@ -10,6 +10,8 @@
 //! areas reach the limit of lazy pages after a few frees, so with many parts a purge would visit more parts
 //! than it finds areas.
 
+#[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+use crate::base::cpu::CpuNumber;
 use crate::{
     base::range::PAGE_SIZE,
     state::{
@@ -196,15 +198,15 @@ impl LazySet {
     /// Returns the memory of the part of CPU `cpu`; [`None`] if several CPUs share it and another one is the
     /// first of them. Spins.
     #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
-    pub(crate) fn memory_of_cpu(&self, cpu: usize) -> Option<[*const c_void; 2]> {
-        let part = (self.parts.index(cpu) == cpu).then(|| self.parts.get(cpu))?;
+    pub(crate) fn memory_of_cpu(&self, cpu: CpuNumber) -> Option<[*const c_void; 2]> {
+        let part = (self.parts.sharer(cpu) == cpu).then(|| self.parts.get(cpu))?;
         let lists = core::ptr::from_ref(&*part.0.lock()).cast();
         Some([core::ptr::from_ref(part).cast(), lists])
     }
 
     /// Returns the number of parts.
     pub(crate) fn parts(&self) -> usize {
-        self.parts.len()
+        self.parts.len().get()
     }
 
     /// Subtracts `pages` pages that were taken out and are no longer lazy.

@@ -3,9 +3,12 @@
 //! State of each CPU.
 
 use crate::{
-    base::stats::{
-        Counters,
-        Totals, //
+    base::{
+        cpu::CpuNumber,
+        stats::{
+            Counters,
+            Totals, //
+        }, //
     },
     state::{
         block_number::{
@@ -112,12 +115,12 @@ impl Cpus {
     }
 
     /// Returns the first CPU of the group of `1 << shift` CPUs in which this runs.
-    pub(crate) fn first_of_group(&self, shift: u32) -> usize {
-        mm::cpu_hint().wrapping_shr(shift).wrapping_shl(shift)
+    pub(crate) fn first_of_group(&self, shift: u32) -> CpuNumber {
+        mm::cpu_hint().first_of_group(shift)
     }
 
     /// Returns the state of CPU `cpu`.
-    pub(crate) fn of(&self, cpu: usize) -> &Cpu {
+    pub(crate) fn of(&self, cpu: CpuNumber) -> &Cpu {
         self.0.get(cpu)
     }
 

@@ -6,6 +6,7 @@
 //! the directory, which change under the same lock.
 
 use crate::{
+    base::cpu::CpuNumber,
     policy::blocks::IDLE_EPOCHS,
     state::{
         block::{
@@ -89,7 +90,7 @@ impl BandPool {
 #[derive(Clone, Copy)]
 pub(super) enum Whose {
     /// Those of CPU `.0`, and those of its NUMA node that their owner has not used since before epoch `.1`.
-    OwnOrIdle(usize, usize),
+    OwnOrIdle(CpuNumber, usize),
     Anyones,
     /// The same, also those in which earlier searches found no room: a task that gives claimed units back makes
     /// room without a note.

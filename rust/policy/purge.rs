@@ -6,7 +6,10 @@
 //! A purge also trims what nobody has used since the last one.
 
 use crate::{
-    base::range::Span,
+    base::{
+        cpu::CpuNumber,
+        range::Span, //
+    },
     policy::{
         drain::Budget,
         space::Space, //
@@ -139,12 +142,13 @@ impl<T: Tlb> Space<T> {
         }
         self.free_areas(clean, None, drain);
         for part in 0..self.lazy.parts() {
-            self.free_areas(flushed.take_list(part), Some(part), drain);
+            let cpu = Some(CpuNumber::new(part));
+            self.free_areas(flushed.take_list(part), cpu, drain);
         }
     }
 
-    /// Frees areas, or caches their ranges at CPU `part`, by default at this one.
-    fn free_areas(&self, mut areas: AreaList<Flushed>, part: Option<usize>, drain: bool) {
+    /// Frees areas, or caches their ranges at CPU `cpu`, by default at this one.
+    fn free_areas(&self, mut areas: AreaList<Flushed>, cpu: Option<CpuNumber>, drain: bool) {
         areas.prefetch();
         while !areas.is_empty() {
             let mut pages = 0_usize;
@@ -156,7 +160,7 @@ impl<T: Tlb> Space<T> {
                 areas.prefetch();
                 pages = pages.wrapping_add(area.pages());
                 if !drain && self.is_cacheable(&area) {
-                    self.keep(area, part);
+                    self.keep(area, cpu);
                 } else {
                     large.push(area);
                 }

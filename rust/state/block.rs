@@ -35,6 +35,7 @@ use crate::{
             Words,
             UNITS, //
         },
+        cpu::CpuNumber,
         range::{
             Span,
             PAGE_SIZE, //
@@ -185,14 +186,15 @@ impl Block {
 
     /// Returns the CPU whose current block it is or was last, and the epoch of the pool in which it became
     /// that.
-    pub(crate) fn owner(&self) -> (usize, usize) {
+    pub(crate) fn owner(&self) -> (CpuNumber, usize) {
         // Relaxed: changed and read under the pool lock.
-        (self.owner.cpu.load(Relaxed), self.owner.since.load(Relaxed))
+        let cpu = CpuNumber::new(self.owner.cpu.load(Relaxed));
+        (cpu, self.owner.since.load(Relaxed))
     }
 
     /// Notes that it is the current block of CPU `cpu` since `epoch`. With the pool lock held.
-    pub(crate) fn set_owner(&self, cpu: usize, epoch: usize) {
-        self.owner.cpu.store(cpu, Relaxed);
+    pub(crate) fn set_owner(&self, cpu: CpuNumber, epoch: usize) {
+        self.owner.cpu.store(cpu.number(), Relaxed);
         self.owner.since.store(epoch, Relaxed);
     }
 

@@ -4,7 +4,10 @@
 //!
 //! C header: [`include/linux/vmap_area_ops.h`](srctree/include/linux/vmap_area_ops.h)
 
-use crate::base::range::Span;
+use crate::base::{
+    cpu::CpuNumber,
+    range::Span, //
+};
 use core::{
     alloc::Layout,
     mem::MaybeUninit, //
@@ -131,9 +134,9 @@ pub(crate) fn ops_name() -> Option<&'static kernel::str::CStr> {
 }
 
 /// Returns the CPU number: a hint, since the task may move to another CPU at once.
-pub(crate) fn cpu_hint() -> usize {
+pub(crate) fn cpu_hint() -> CpuNumber {
     // CAST: A `u32` fits in a `usize` on all platforms of Linux.
-    kernel::cpu::CpuId::current().as_u32() as usize
+    CpuNumber::new(kernel::cpu::CpuId::current().as_u32() as usize)
 }
 
 /// Returns the number of possible CPUs, at least one.
@@ -158,11 +161,11 @@ impl Node {
     pub(crate) const ANY: Self = Self(NumaNode::NO_NODE);
 
     /// Returns the node of CPU `cpu`, or [`Node::ANY`] if there is no such CPU.
-    pub(crate) fn of_cpu(cpu: usize) -> Self {
+    pub(crate) fn of_cpu(cpu: CpuNumber) -> Self {
         if !cfg!(CONFIG_NUMA) {
             return Self::ANY;
         }
-        let cpu = u32::try_from(cpu).unwrap_or(u32::MAX);
+        let cpu = u32::try_from(cpu.number()).unwrap_or(u32::MAX);
         // SAFETY: Any number is allowed, and `vmalloc_init()` has begun.
         let node = unsafe { bindings::vmap_area_cpu_node(cpu) };
         NumaNode::new(node).map_or(Self::ANY, Self)

@@ -8,11 +8,17 @@
 //!
 //! The kernel's per-CPU allocator cannot serve these values: it takes its memory from this allocator.
 
-use crate::sys::mm::{
-    self,
-    Node, //
+use crate::{
+    base::cpu::CpuNumber,
+    sys::mm::{
+        self,
+        Node, //
+    }, //
 };
-use core::ops::Deref;
+use core::{
+    num::NonZero,
+    ops::Deref, //
+};
 use kernel::prelude::*;
 
 /// A value that shares no cache line with other data.
@@ -73,7 +79,7 @@ impl<T> PerCpu<T> {
     pub(crate) fn with_len(len: usize, mut make: impl FnMut(Node) -> Result<T>) -> Result<Self> {
         let count = len.saturating_sub(1);
         let mut slot = |cpu| {
-            let node = Node::of_cpu(cpu);
+            let node = Node::of_cpu(CpuNumber::new(cpu));
             node.new_box(CacheAligned::new(make(node)?), GFP_NOWAIT)
         };
         let first = slot(0)?;
@@ -85,8 +91,9 @@ impl<T> PerCpu<T> {
     }
 
     /// Returns the number of values.
-    pub(crate) fn len(&self) -> usize {
-        self.others.len().wrapping_add(1)
+    pub(crate) fn len(&self) -> NonZero<usize> {
+        // The vector has fewer than `isize::MAX` elements, so nothing saturates.
+        NonZero::<usize>::MIN.saturating_add(self.others.len())
     }
 
     /// Returns the value of the CPU on which this runs, or ran a moment ago.
@@ -95,20 +102,20 @@ impl<T> PerCpu<T> {
     }
 
     /// Returns the value of CPU `cpu`.
-    pub(crate) fn get(&self, cpu: usize) -> &T {
-        let Some(other) = cpu.checked_sub(1) else {
+    pub(crate) fn get(&self, cpu: CpuNumber) -> &T {
+        let Some(other) = cpu.number().checked_sub(1) else {
             return &self.first;
         };
         match self.others.get(other) {
             Some(slot) => slot,
             // Only CPUs that share a value come here, and only once: fast paths do not divide.
-            None => self.get(self.index(cpu)),
+            None => self.get(self.sharer(cpu)),
         }
     }
 
-    /// Returns the number of the value of CPU `cpu`.
-    pub(crate) fn index(&self, cpu: usize) -> usize {
-        cpu.checked_rem(self.len()).unwrap_or(0)
+    /// Returns the first CPU with the same value as CPU `cpu`, which is the number of this value.
+    pub(crate) fn sharer(&self, cpu: CpuNumber) -> CpuNumber {
+        CpuNumber::new(cpu.number() % self.len())
     }
 
     /// Returns all values, in the order of the CPUs.
@@ -136,14 +143,15 @@ mod tests {
     #[test]
     fn each_cpu_has_a_value_on_lines_of_its_own() -> Result {
         let values = numbers(5)?;
-        assert_eq!(values.len(), 5);
+        assert_eq!(values.len().get(), 5);
         assert!(values.iter().copied().eq(0..5));
         let align = align_of::<CacheAligned<usize>>();
         assert!(align >= 64);
         assert_eq!(size_of::<CacheAligned<usize>>(), align);
         for cpu in 0..5 {
-            assert_eq!(*values.get(cpu), cpu);
-            assert_eq!(core::ptr::from_ref(values.get(cpu)).addr() % align, 0);
+            let value = values.get(CpuNumber::new(cpu));
+            assert_eq!(*value, cpu);
+            assert_eq!(core::ptr::from_ref(value).addr() % align, 0);
         }
         Ok(())
     }
@@ -152,23 +160,22 @@ mod tests {
     fn cpus_share_if_there_are_fewer_values() -> Result {
         let values = numbers(3)?;
         for cpu in 0..20 {
-            assert_eq!(*values.get(cpu), cpu % 3);
-            assert_eq!(values.index(cpu), cpu % 3);
+            let number = CpuNumber::new(cpu);
+            assert_eq!(*values.get(number), cpu % 3);
+            assert_eq!(values.sharer(number).number(), cpu % 3);
         }
-        assert_eq!(*values.get(usize::MAX), usize::MAX % 3);
+        assert_eq!(*values.get(CpuNumber::new(usize::MAX)), usize::MAX % 3);
         // There is always one.
         let one = numbers(0)?;
-        assert_eq!(
-            (one.len(), *one.get(0), *one.get(7), *one.here()),
-            (1, 0, 0, 0)
-        );
+        let [first, other] = [0, 7].map(|cpu| *one.get(CpuNumber::new(cpu)));
+        assert_eq!((one.len().get(), first, other, *one.here()), (1, 0, 0, 0));
         Ok(())
     }
 
     #[test]
     fn this_cpu_has_a_value() -> Result {
         let values = PerCpu::new(|_| Ok(1_usize))?;
-        assert_eq!(values.len(), mm::cpu_count());
+        assert_eq!(values.len().get(), mm::cpu_count());
         assert_eq!(values.iter().sum::<usize>(), mm::cpu_count());
         assert_eq!(*values.here(), 1);
         Ok(())

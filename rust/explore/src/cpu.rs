@@ -2,6 +2,7 @@
 
 //! CPUs and locks of the scheduler.
 
+use crate::base::cpu::CpuNumber;
 use shuttle::rand::Rng;
 pub(crate) use shuttle::sync::{
     Mutex,
@@ -12,8 +13,8 @@ pub(crate) use shuttle::sync::{
 pub(crate) fn cond_resched() {}
 
 /// Returns a random CPU: threads migrate all the time.
-pub(crate) fn cpu_hint() -> usize {
-    shuttle::rand::thread_rng().gen_range(0..cpu_count())
+pub(crate) fn cpu_hint() -> CpuNumber {
+    CpuNumber::new(shuttle::rand::thread_rng().gen_range(0..cpu_count()))
 }
 
 pub(crate) fn cpu_count() -> usize {

@@ -2,6 +2,7 @@
 
 //! CPUs and locks of the build host.
 
+use crate::base::cpu::CpuNumber;
 use std::cell::Cell;
 pub(crate) use std::sync::{
     Mutex,
@@ -28,7 +29,7 @@ pub(crate) fn be_on(cpu: usize, count: usize) {
 }
 
 /// Returns the CPU of this thread: threads are spread over all CPUs in turn.
-pub(crate) fn cpu_hint() -> usize {
+pub(crate) fn cpu_hint() -> CpuNumber {
     use std::sync::atomic::{
         AtomicUsize,
         Ordering, //
@@ -37,9 +38,8 @@ pub(crate) fn cpu_hint() -> usize {
     std::thread_local! {
         static CPU: usize = NEXT.fetch_add(1, Ordering::Relaxed) % CPUS;
     }
-    CHOSEN
-        .get()
-        .map_or_else(|| CPU.with(|cpu| *cpu), |(cpu, _)| cpu)
+    let chosen = CHOSEN.get().map(|(cpu, _)| cpu);
+    CpuNumber::new(chosen.unwrap_or_else(|| CPU.with(|cpu| *cpu)))
 }
 
 pub(crate) fn cpu_count() -> usize {

@@ -15,7 +15,10 @@ mod runs;
 mod state;
 mod sys;
 
-use base::bits::*;
+use base::{
+    bits::*,
+    cpu::*, //
+};
 use state::{
     area::*,
     block::*,

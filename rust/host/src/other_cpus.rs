@@ -29,7 +29,7 @@ fn retire_everywhere<const N: usize>(space: &Space<ShadowLog>, sizes: [usize; N]
         // Each new thread is on the next CPU.
         while let Some(areas) = left.take() {
             let retire = move || {
-                if mm::cpu_hint() != cpu {
+                if mm::cpu_hint().number() != cpu {
                     return Some(areas);
                 }
                 for area in areas {

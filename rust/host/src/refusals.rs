@@ -395,3 +395,22 @@ mod unit_for_a_block {}
 /// }
 /// ```
 mod address_for_a_block {}
+
+/// An epoch is not a CPU.
+///
+/// ```no_run
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/layers.rs"));
+/// # fn main() {}
+/// fn note(block: &Block, cpu: CpuNumber, epoch: usize) {
+///     block.set_owner(cpu, epoch);
+/// }
+/// ```
+///
+/// ```compile_fail,E0308
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/layers.rs"));
+/// # fn main() {}
+/// fn note(block: &Block, cpu: CpuNumber, epoch: usize) {
+///     block.set_owner(epoch, cpu);
+/// }
+/// ```
+mod epoch_for_a_cpu {}

@@ -27,7 +27,13 @@ impl<T> Locked<T> {
         name: &'static CStr,
         key: Pin<&'static LockClassKey>,
     ) -> Result<Self> {
-        Self::with_beside(Node::of_cpu(0), value, (), name, key)
+        Self::with_beside(
+            Node::of_cpu(crate::base::cpu::CpuNumber::new(0)),
+            value,
+            (),
+            name,
+            key,
+        )
     }
 }
 

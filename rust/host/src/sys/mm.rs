@@ -2,7 +2,10 @@
 
 //! Stand-in of `mm`: allocations fail on demand, and a report is a panic.
 
-use crate::base::range::Span;
+use crate::base::{
+    cpu::CpuNumber,
+    range::Span, //
+};
 pub(crate) use crate::cpu::{
     cond_resched,
     cpu_count,
@@ -39,8 +42,8 @@ pub(crate) struct Node(usize);
 impl Node {
     pub(crate) const ANY: Self = Self(usize::MAX);
 
-    pub(crate) fn of_cpu(cpu: usize) -> Self {
-        Self(cpu / CPUS_PER_NODE.get())
+    pub(crate) fn of_cpu(cpu: CpuNumber) -> Self {
+        Self(cpu.number() / CPUS_PER_NODE.get())
     }
 
     pub(crate) fn here() -> Self {
