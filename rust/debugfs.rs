@@ -4,6 +4,8 @@
 //!
 //! - `allocator`: `rust` or `rbtree`
 //! - `stats`: a line for each counter, with its value and meaning
+//! - `counters`: the same values for programs: a line of name and value for each, as in /proc/vmstat
+//! - `map`: a line for each reserved range, with the units of blocks; empty if the allocator is not in use
 //! - `validate` (`CONFIG_VMAP_RUST_DEBUG`): a read checks all invariants
 //! - `checker` (`CONFIG_VMAP_RUST_DEBUG`): how many answers the checker has compared, and how many were wrong
 
@@ -14,16 +16,20 @@ use crate::{
 };
 use kernel::{
     debugfs::{
+        BinaryWriter,
         Dir,
         File, //
     },
     fmt,
-    prelude::*, //
+    fs::file,
+    prelude::*,
+    uaccess::UserSliceWriter, //
 };
 
 /// The files, which remain until shutdown.
 pub(crate) struct DebugFs {
     _files: KVec<Pin<KBox<File<()>>>>,
+    _map: Pin<KBox<File<Map>>>,
 }
 
 fn allocator(_: &(), out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -36,9 +42,11 @@ fn allocator(_: &(), out: &mut fmt::Formatter<'_>) -> fmt::Result {
     writeln!(out, "{running}")
 }
 
-fn stats(_: &(), out: &mut fmt::Formatter<'_>) -> fmt::Result {
+/// Calls `what` for each counter, and for each number of what there is now, with its name, value and meaning. Does
+/// nothing if the allocator is not in use.
+fn each_value(mut what: impl FnMut(&str, usize, &str) -> fmt::Result) -> fmt::Result {
     let Some(space) = ffi::running().map(KernelSpace::space) else {
-        return writeln!(out, "the allocator is not in use");
+        return Ok(());
     };
     let blocks = space.blocks();
     let now = [
@@ -56,9 +64,41 @@ fn stats(_: &(), out: &mut fmt::Formatter<'_>) -> fmt::Result {
         ),
         ("blocks_empty", blocks.empty, "of these, empty"),
     ];
-    space.counters().write(out)?;
+    space.counters().each(&mut what)?;
     now.iter()
-        .try_for_each(|&(name, value, meaning)| line(out, name, value, meaning))
+        .try_for_each(|&(name, value, meaning)| what(name, value, meaning))
+}
+
+fn stats(_: &(), out: &mut fmt::Formatter<'_>) -> fmt::Result {
+    if ffi::running().is_none() {
+        return writeln!(out, "the allocator is not in use");
+    }
+    each_value(|name, value, meaning| line(out, name, value, meaning))
+}
+
+fn counters(_: &(), out: &mut fmt::Formatter<'_>) -> fmt::Result {
+    each_value(|name, value, _| writeln!(out, "{name} {value}"))
+}
+
+/// The file `map`. It may be long, so each read gets the next lines: a `seq_file` that is written at once would need
+/// memory for all of it, from the very space that it shows.
+struct Map;
+
+impl BinaryWriter for Map {
+    fn write_to_slice(
+        &self,
+        writer: &mut UserSliceWriter,
+        offset: &mut file::Offset,
+    ) -> Result<usize> {
+        let Some(space) = ffi::running().map(KernelSpace::space) else {
+            return Ok(0);
+        };
+        let mut position = u64::try_from(*offset)?;
+        let room = writer.len();
+        let written = space.read_list(&mut position, room, |text| writer.write_slice(text))?;
+        *offset = file::Offset::try_from(position)?;
+        Ok(written)
+    }
 }
 
 fn validate(_: &(), out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -98,6 +138,14 @@ impl DebugFs {
             KBox::pin_init(dir.read_callback_file(c"stats", (), &stats), GFP_KERNEL)?,
             GFP_KERNEL,
         )?;
+        files.push(
+            KBox::pin_init(
+                dir.read_callback_file(c"counters", (), &counters),
+                GFP_KERNEL,
+            )?,
+            GFP_KERNEL,
+        )?;
+        let map = KBox::pin_init(dir.read_binary_file(c"map", Map), GFP_KERNEL)?;
         if cfg!(CONFIG_VMAP_RUST_DEBUG) {
             files.push(
                 KBox::pin_init(
@@ -111,6 +159,9 @@ impl DebugFs {
                 GFP_KERNEL,
             )?;
         }
-        Ok(Self { _files: files })
+        Ok(Self {
+            _files: files,
+            _map: map,
+        })
     }
 }

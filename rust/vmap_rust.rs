@@ -69,21 +69,21 @@
 //! | | `trace`, `trace_steps`, `model`: random traces, and the model to compare answers with | no |
 //! | `policy` | `space`, `reserve`: decide what serves a request, and reserve ranges of the tree | no |
 //! | | `purge`, `drain`, `give_back`: decide what becomes of a freed range, and return it | no |
-//! | | `lookup`, `census`: find areas by address; numbers and checks | no |
+//! | | `lookup`, `census`, `listing`: find areas by address; numbers and checks; the list of all ranges | no |
 //! | | `blocks`: all blocks: which CPU has which; `pool`: which have room | no |
 //! | | `blocks_refill`, `blocks_current`, `blocks_limit`, `blocks_purge`, `blocks_check`: what is done with blocks | no |
 //! | | `lazy`, `cache`, `cache_part`: lazy areas and cached ranges that have an entry of their own | no |
 //! | | `percpu`: state of each CPU | no |
 //! | `state` | `area`, `view`, `list`: the area object and its states as types, what others see of it, lists | yes |
 //! | | `objects`: area objects of a block | yes |
-//! | | `block`, `band`, `block_check`: one block, its size and that of its areas, its checks | no |
+//! | | `block`, `band`, `block_check`, `block_units`: one block, its size and that of its areas, its checks, its units | no |
 //! | | `block_number`, `by_band`: the number of a block; a value for each band | no |
 //! | | `table`, `dir`, `pins`: the index, the block at an address, pins | yes |
 //! | | `maps`: bitmaps of the directory, and the proof that the lock of the pool is held | no |
 //! | | `flush`: what a purge flushes, and the proof that it was flushed | no |
 //! | `sys` | bindings: `maple` (maple tree), `grace` (RCU), `lock` (spinlock), `mm` (the rest of mm, memory on a NUMA node) | yes |
 //! | | `per_cpu`: a value for each CPU, on cache lines of its own and on the node of the CPU | no |
-//! | `base` | `bits`, `fit`, `range`, `cpu`, `stats`: shared bitmaps, searches for gaps, addresses, CPUs, counters | no |
+//! | `base` | `bits`, `fit`, `range`, `cpu`, `stats`, `line`: shared bitmaps, searches for gaps, addresses, CPUs, counters, text | no |
 //!
 //! A folder uses only folders below it; only tests may use `check`.
 //!

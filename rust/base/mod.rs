@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Values and searches that know nothing of the kernel: addresses, gaps, bitmaps, counters.
+//! Values and searches that know nothing of the kernel: addresses, gaps, bitmaps, counters, text.
 
 pub(crate) mod bits;
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
 mod bits_tests;
 pub(crate) mod cpu;
 pub(crate) mod fit;
+pub(crate) mod line;
 pub(crate) mod range;
 pub(crate) mod stats;

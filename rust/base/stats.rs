@@ -37,10 +37,15 @@ macro_rules! counters {
                 $(self.$name = self.$name.wrapping_add(cpu.$name.get());)*
             }
 
+            /// Calls `what` for each counter with its name, value and meaning, until that fails.
+            pub(crate) fn each(&self, mut what: impl FnMut(&str, usize, &str) -> fmt::Result) -> fmt::Result {
+                $(what(stringify!($name), self.$name, concat!($($doc),*).trim_start())?;)*
+                Ok(())
+            }
+
             /// Writes a line for each counter: name, value, meaning.
             pub(crate) fn write(&self, out: &mut dyn Write) -> fmt::Result {
-                $(line(out, stringify!($name), self.$name, concat!($($doc),*).trim_start())?;)*
-                Ok(())
+                self.each(|name, value, meaning| line(out, name, value, meaning))
             }
         }
     };

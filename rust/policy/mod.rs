@@ -17,6 +17,7 @@ pub(crate) mod census;
 mod drain;
 mod give_back;
 pub(crate) mod lazy;
+mod listing;
 mod lookup;
 pub(crate) mod percpu;
 mod pool;

@@ -80,7 +80,8 @@ impl Former {
 
 /// The state of one CPU.
 pub(crate) struct Cpu {
-    /// For each band, the current block, if there is one. Changes under the lock of the pool. Other CPUs may use them, too: see [`crate::policy::blocks`].
+    /// For each band, the current block, if there is one. Changes under the lock of the pool. Other CPUs may use
+    /// them, too: see [`crate::policy::blocks`].
     pub(crate) current: CacheAligned<ByBand<BlockHint>>,
     /// For each band, former current blocks. Apart from the rest, which would not fit well on a stack with them.
     pub(crate) former: ByBand<KBox<Former>>,

@@ -3,8 +3,8 @@
 //! The allocator: an address space with all its areas, and the order in which a block, the cache and the tree are
 //! asked to serve a request.
 //!
-//! The other operations of [`Space`] are in files of their own: `lookup`, `reserve`, `purge`, `give_back`, `drain` and
-//! `census`.
+//! The other operations of [`Space`] are in files of their own: `lookup`, `reserve`, `purge`, `give_back`, `drain`,
+//! `census` and `listing`.
 
 use crate::{
     base::range::{

@@ -67,6 +67,7 @@ pub(crate) use crate::state::{
     view::{
         AreaPtr,
         Seen,
+        Stage,
         Use, //
     }, //
 };

@@ -179,15 +179,20 @@ impl Block {
         Span::with_size(self.start(), self.size())
     }
 
+    /// Returns the size of a unit in bytes.
+    pub(crate) fn unit_size(&self) -> usize {
+        1_usize.wrapping_shl(self.unit_shift)
+    }
+
     /// Returns the band of the block.
     pub(crate) fn band(&self) -> Band {
         self.band
     }
 
     /// Returns the CPU whose current block it is or was last, and the epoch of the pool in which it became
-    /// that.
+    /// that. Without the pool lock, both may change at once.
     pub(crate) fn owner(&self) -> (CpuNumber, usize) {
-        // Relaxed: changed and read under the pool lock.
+        // Relaxed: changed under the pool lock.
         let cpu = CpuNumber::new(self.owner.cpu.load(Relaxed));
         (cpu, self.owner.since.load(Relaxed))
     }

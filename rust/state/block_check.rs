@@ -77,7 +77,8 @@ impl Block {
         (inside && self.object_of(unit) == object && (is_unlinked || is_lazy)).then_some(span)
     }
 
-    fn all_words(&self) -> [Words; 3] {
+    /// Returns the bitmaps, each read at once, against the order in which a unit changes its state.
+    pub(super) fn all_words(&self) -> [Words; 3] {
         [&self.flushing, &self.lazy, &self.free].map(Map::words)
     }
 

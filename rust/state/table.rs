@@ -27,6 +27,7 @@ use crate::{
         NeverMapped,
         New,
         Seen,
+        Stage,
         State,
         Use, //
     },
@@ -104,6 +105,15 @@ pub(crate) enum Next {
     Block(Span),
 }
 
+/// The use of a reserved range, for the list of all ranges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Range {
+    /// An area in this state.
+    Area(Stage),
+    /// A block.
+    Block,
+}
+
 /// The index, in a box because its lock must not move.
 pub(crate) struct Table(Pin<KBox<maple::Tree<Slot>>>);
 /// The locked index: entries change only together with the tokens of their areas.
@@ -173,6 +183,18 @@ impl TableGuard<'_> {
                 Slot::Block(_) => return Some(Next::Block(span)),
             }
         }
+    }
+
+    /// Returns the lowest reserved range that ends above `addr`. For contexts in which [`Table::next_range`]
+    /// could spin behind a preempted writer.
+    pub(crate) fn next_range(&mut self, addr: usize) -> Option<(Span, Range)> {
+        let (span, slot) = self.0.entry_from(addr)?;
+        let range = match slot {
+            // SAFETY: The area is in the tree, whose lock is held.
+            Slot::Area(area) => Range::Area(unsafe { area.stage(span) }),
+            Slot::Block(_) => Range::Block,
+        };
+        Some((span, range))
     }
 
     /// Reserves `span`, which is in the gap found last, for `area`, and makes it busy.
@@ -282,6 +304,19 @@ impl Table {
             // was taken.
             Slot::Area(area) => unsafe { area.look() }.map(|seen| Next::Busy(area, seen)),
             Slot::Block(_) => Some(Next::Block(span)),
+        })
+    }
+
+    /// Returns the lowest reserved range that ends above `addr`, without the lock. Task context.
+    pub(crate) fn next_range(&self, addr: usize) -> Option<(Span, Range)> {
+        self.0.next(addr, |span, slot| {
+            let range = match slot {
+                // SAFETY: The closure runs under the RCU read lock, and the area was in the tree after that
+                // was taken.
+                Slot::Area(area) => Range::Area(unsafe { area.stage(span) }),
+                Slot::Block(_) => Range::Block,
+            };
+            Some((span, range))
         })
     }
 }

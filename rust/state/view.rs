@@ -11,6 +11,8 @@ use crate::{
     base::range::Span,
     state::area::{
         Cached,
+        Flushed,
+        Lazy,
         State,
         Unlinked, //
     }, //
@@ -135,6 +137,27 @@ impl AreaPtr {
         }
     }
 
+    /// Returns the state of the area whose entry is at `span`, at some time during the call.
+    ///
+    /// # Safety
+    ///
+    /// As [`AreaPtr::look`].
+    pub(crate) unsafe fn stage(self, span: Span) -> Stage {
+        // SAFETY: By the safety requirements.
+        let (flags, bounds) = unsafe { (self.flags(), self.bounds()) };
+        match code_of(flags) {
+            // The object may have another user by now.
+            _ if bounds != Some(span) => Stage::Changing,
+            BUSY_CODE => Stage::Busy,
+            Unlinked::CODE => Stage::Leaving,
+            Lazy::CODE => Stage::Lazy,
+            Flushed::CODE => Stage::Flushed,
+            Cached::CODE => Stage::Cached,
+            LEAKED_CODE => Stage::Leaked,
+            _ => Stage::Changing,
+        }
+    }
+
     /// Returns the flags of the area at some time during the call.
     ///
     /// # Safety
@@ -206,6 +229,39 @@ pub(crate) enum Use {
     Unlinked,
     /// Free for a request of exactly its size.
     Cached,
+}
+
+/// The state of an area with an entry of its own, for the list of all ranges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// Reserved for a request that has not made it busy yet, or about to be erased.
+    Changing,
+    Busy,
+    /// Out of use, perhaps still mapped.
+    Leaving,
+    /// Waits for a purge.
+    Lazy,
+    /// In no TLB, and about to be cached or erased.
+    Flushed,
+    /// Free for a request of exactly its size.
+    Cached,
+    /// Lost by a bug, and reserved for ever.
+    Leaked,
+}
+
+impl Stage {
+    /// Returns the word for the state in the list.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Changing => "changing",
+            Self::Busy => "busy",
+            Self::Leaving => "leaving",
+            Self::Lazy => "lazy",
+            Self::Flushed => "flushed",
+            Self::Cached => "cached",
+            Self::Leaked => "leaked",
+        }
+    }
 }
 
 /// `vmap_area::flags`: the low bits belong to C.

@@ -5,6 +5,7 @@
 
 mod block_memory;
 mod blocks;
+mod listing;
 mod memory;
 mod spaces;
 mod traces;

@@ -35,6 +35,8 @@ mod gaps;
 mod kasan;
 #[cfg(all(test, not(explore)))]
 mod leaks;
+#[cfg(not(explore))]
+mod listings;
 #[cfg(all(test, not(explore)))]
 mod one_block;
 #[cfg(all(test, not(explore)))]
@@ -61,4 +63,12 @@ pub fn replay(steps: &[[u16; 10]], blocks: usize) -> Result<(), String> {
         Ok(Err(difference)) => Err(difference.to_string()),
         Err(err) => Err(format!("{err:?}")),
     }
+}
+
+/// Serves the areas of `boot`, the text of a /proc/vmallocinfo, `copies` times on 64 CPUs in `gib` GiB of space, and
+/// frees half of them. Returns the text of the file `map` of debugfs, and of /proc/vmallocinfo. Fails if `boot` has no
+/// areas.
+#[cfg(not(explore))]
+pub fn large_system(boot: &str, copies: usize, gib: usize) -> Result<(String, String), String> {
+    listings::large(boot, copies, gib)
 }

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The list of all ranges: what it shows of areas and blocks, and that its parts fit together for any reader.
+
+use super::{
+    blocks::{
+        fill,
+        make_blocks,
+        retire,
+        FIRST,
+        START, //
+    },
+    free_all,
+};
+use crate::{
+    base::range::PAGE_SIZE,
+    check::fixtures::FlushLog,
+    policy::space::{
+        Request,
+        Space, //
+    },
+    state::block::SIZE, //
+};
+use core::fmt::{
+    self,
+    Write, //
+};
+use kernel::prelude::*;
+
+/// Text that was read or is expected.
+struct Text(KVec<u8>);
+
+impl Write for Text {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        append(&mut self.0, text.as_bytes()).map_err(|_| fmt::Error)
+    }
+}
+
+fn append(text: &mut KVec<u8>, part: &[u8]) -> Result {
+    for &byte in part {
+        text.push(byte, GFP_KERNEL)?;
+    }
+    Ok(())
+}
+
+/// Reads the list of `space` with buffers of `room` bytes.
+fn read(space: &Space<FlushLog>, room: usize) -> Result<KVec<u8>> {
+    let mut text = KVec::new();
+    let mut position = 0;
+    while space.read_list(&mut position, room, |part| {
+        assert!(part.len() <= room);
+        append(&mut text, part)
+    })? > 0
+    {}
+    Ok(text)
+}
+
+/// Returns the list of a space of [`make_blocks`] with 8 blocks: an area of 40 pages in `stage`, if there is one,
+/// and the block at [`FIRST`], with these first units.
+fn expected(stage: Option<&str>, units: &str) -> Result<KVec<u8>> {
+    let mut text = Text(KVec::new());
+    let mut write = || {
+        let end = FIRST + 8 * SIZE;
+        writeln!(
+            text,
+            "vmap_rust map 1 page {PAGE_SIZE} home {START:#x}-{end:#x}"
+        )?;
+        if let Some(stage) = stage {
+            let end = START + 40 * PAGE_SIZE;
+            writeln!(text, "{START:#x}-{end:#x} area {stage}")?;
+        }
+        let end = FIRST + SIZE;
+        write!(
+            text,
+            "{FIRST:#x}-{end:#x} block cpu 0 current band 0 unit {PAGE_SIZE} "
+        )?;
+        writeln!(text, "{units:.<512}")
+    };
+    write().map_err(|_: fmt::Error| ENOMEM)?;
+    Ok(text.0)
+}
+
+#[kernel::prelude::kunit_tests(vmap_rust_listing)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_shows_each_state() -> Result {
+        let (space, req) = make_blocks(8, 8)?;
+        let starts = fill(&space, &req, 3)?;
+        let three = Request {
+            size: 3 * PAGE_SIZE,
+            ..Request::any_page(req.window)
+        };
+        let others = fill(&space, &three, 1)?;
+        // The text compares as text if it differs: a failed assertion prints both.
+        let shown = |stage: Option<&str>, units: &str| -> Result {
+            let (is, want) = (read(&space, 4096)?, expected(stage, units)?);
+            assert_eq!(
+                core::str::from_utf8(&is).ok(),
+                core::str::from_utf8(&want).ok()
+            );
+            Ok(())
+        };
+        shown(None, "BbBbBbBbb")?;
+        let large = Request {
+            size: 40 * PAGE_SIZE,
+            ..Request::any_page(req.window)
+        };
+        let large = fill(&space, &large, 1)?;
+        shown(Some("busy"), "BbBbBbBbb")?;
+
+        let middle = *starts.get(1).ok_or(EINVAL)?;
+        let leaving = space.unlink(middle).ok_or(EINVAL)?;
+        shown(Some("busy"), "BbuuBbBbb")?;
+        space.retire(leaving);
+        shown(Some("busy"), "BbllBbBbb")?;
+        let leaving = space.unlink(START).ok_or(EINVAL)?;
+        shown(Some("leaving"), "BbllBbBbb")?;
+        space.retire(leaving);
+        shown(Some("lazy"), "BbllBbBbb")?;
+        space.purge(None, false);
+        shown(Some("cached"), "Bb..BbBbb")?;
+        assert_eq!(large.first(), Some(&START));
+        let rest = Iterator::chain(starts.iter(), others.iter());
+        free_all(&space, rest.copied().filter(|&start| start != middle));
+        Ok(())
+    }
+
+    #[test]
+    fn a_reader_may_have_a_buffer_of_any_size() -> Result {
+        let (space, req) = make_blocks(8, 8)?;
+        // Five blocks and a part of the sixth.
+        let starts = fill(&space, &req, 5 * SIZE / PAGE_SIZE / 2 + 1)?;
+        retire(&space, *starts.get(7).ok_or(EINVAL)?)?;
+        let all = read(&space, usize::MAX)?;
+        let lines = all.iter().filter(|&&byte| byte == b'\n').count();
+        assert_eq!(lines, 7);
+        for room in [1, 7, 500, 600, 1200, 4096] {
+            assert!(read(&space, room)?.iter().eq(all.iter()));
+        }
+        // A reader that is after the first block does not notice that it becomes empty.
+        let mut position = 0;
+        let read_before = space.read_list(&mut position, 1024, |_| Ok(()))?;
+        for &start in starts.iter().take(SIZE / PAGE_SIZE / 2) {
+            if let Some(area) = space.unlink(start) {
+                space.retire(area);
+            }
+        }
+        space.purge(None, false);
+        let mut rest = KVec::new();
+        while space.read_list(&mut position, 4096, |part| append(&mut rest, part))? > 0 {}
+        assert!(rest.iter().eq(all.iter().skip(read_before)));
+        free_all(&space, starts.iter().copied());
+        Ok(())
+    }
+}

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The list of all reserved ranges in the order of addresses, as text for debugfs and for pictures. Nobody waits for
+//! a reader: it takes no lock, and holds the RCU read lock for one line at a time. With PREEMPT_RT it takes the
+//! tree lock for one walk down the tree per line.
+//!
+//! ```text
+//! vmap_rust map 1 page 4096 home 0x60800000-0x7fbffffff000
+//! 0x60a00000-0x60c00000 block cpu 0 current band 0 unit 4096 BbBbb...ll
+//! 0x64000000-0x64801000 area busy
+//! ```
+//!
+//! Ends are exclusive. Each line was true at some time, but not all at the same time.
+
+use crate::{
+    base::{
+        line::{
+            Line,
+            LINE_SHIFT, //
+        },
+        range::{
+            Span,
+            PAGE_SIZE, //
+        }, //
+    },
+    policy::space::Space,
+    state::table::Range,
+    sys::{
+        grace::Guard,
+        mm::{
+            self,
+            Tlb, //
+        }, //
+    }, //
+};
+use core::fmt::{
+    self,
+    Write, //
+};
+use kernel::prelude::*;
+
+/// Bytes after which a read ends even if the reader has room for more, so that signals are noticed.
+const MAX_READ: usize = 1 << 16;
+
+impl<T: Tlb> Space<T> {
+    /// Gives `sink` the next lines of the list, whole ones if at least one fits in `room` bytes. Returns how many
+    /// bytes these were, 0 at the end of the list. Sleepable context. `EINVAL` for a `position` of no list; errors
+    /// of `sink`.
+    ///
+    /// `position` is 0 at first. It is not a number of bytes: it holds the page from which to look for the next
+    /// range, and how much of its line was read. So a reader needs no state, and a range that others reserve or
+    /// free meanwhile does not move the lines after it.
+    pub(crate) fn read_list(
+        &self,
+        position: &mut u64,
+        room: usize,
+        mut sink: impl FnMut(&[u8]) -> Result,
+    ) -> Result<usize> {
+        let mut written = 0_usize;
+        while written < MAX_READ {
+            let page = usize::try_from(position.wrapping_shr(LINE_SHIFT)).map_err(|_| EINVAL)?;
+            let skip = usize::try_from(*position & ((1 << LINE_SHIFT) - 1)).map_err(|_| EINVAL)?;
+            let mut line = Line::new();
+            let Some(next) = self.write_line(page, &mut line)? else {
+                break;
+            };
+            // The range may have changed since the first part of its line was read.
+            let text = line.bytes().get(skip..).unwrap_or_default();
+            let left = room.saturating_sub(written);
+            match text.get(..left) {
+                // All of it has room.
+                None => sink(text)?,
+                Some(_) if text.len() == left => sink(text)?,
+                // The buffer is smaller than a line.
+                Some(part) if written == 0 => {
+                    sink(part)?;
+                    *position = position.saturating_add(part.len() as u64);
+                    return Ok(part.len());
+                }
+                Some(_) => break,
+            }
+            *position = (next as u64).wrapping_shl(LINE_SHIFT);
+            written = written.saturating_add(text.len());
+            mm::cond_resched();
+        }
+        Ok(written)
+    }
+
+    /// Writes the line of the lowest range at or above page `page`, or the head of the list for page 0. Returns the
+    /// page from which to look for the next one; [`None`] if there is no range.
+    fn write_line(&self, page: usize, line: &mut Line) -> Result<Option<usize>> {
+        if page == 0 {
+            let (start, end) = (self.home.first(), self.home.end());
+            writeln!(
+                line,
+                "vmap_rust map 1 page {PAGE_SIZE} home {start:#x}-{end:#x}"
+            )
+            .map_err(|_| EINVAL)?;
+            return Ok(Some(1));
+        }
+        let Some(addr) = page.checked_mul(PAGE_SIZE) else {
+            return Ok(None);
+        };
+        let found = if cfg!(CONFIG_PREEMPT_RT) {
+            self.table.lock().next_range(addr)
+        } else {
+            self.table.next_range(addr)
+        };
+        let Some((span, range)) = found else {
+            return Ok(None);
+        };
+        self.write_range(span, range, line).map_err(|_| EINVAL)?;
+        Ok(Some((span.last() / PAGE_SIZE).wrapping_add(1)))
+    }
+
+    fn write_range(&self, span: Span, range: Range, line: &mut Line) -> fmt::Result {
+        write!(line, "{:#x}-{:#x} ", span.first(), span.end())?;
+        match range {
+            Range::Area(stage) => writeln!(line, "area {}", stage.name()),
+            Range::Block => self.write_block(span, line),
+        }
+    }
+
+    fn write_block(&self, span: Span, line: &mut Line) -> fmt::Result {
+        let rcu = Guard::new();
+        let block = self.blocks.dir.block_at(span.first(), &rcu);
+        let Some(block) = block.filter(|block| block.span() == Some(span)) else {
+            // It is being inserted or removed.
+            return writeln!(line, "block changing");
+        };
+        let (cpu, _) = block.owner();
+        let number = self.blocks.dir.number_at(span.first());
+        // It may change at once.
+        let current = self.cpus.of(cpu).current.of(block.band()).get();
+        let seat = match number.is_some() && current == number {
+            true => "current",
+            false => "pool",
+        };
+        let (cpu, band) = (cpu.number(), block.band().number());
+        let unit = block.unit_size();
+        write!(line, "block cpu {cpu} {seat} band {band} unit {unit} ")?;
+        for unit in block.units() {
+            line.write_char(unit.letter())?;
+        }
+        line.write_char('\n')
+    }
+}
