@@ -1,0 +1,206 @@
+#!/usr/bin/env -S python3 -B
+# SPDX-License-Identifier: GPL-2.0
+"""Tests of vmap-map: what it reads, its figures and its layout. Also runs with pytest. Last line: "N passed, N failed"."""
+
+import base64
+import json
+import os
+import re
+import sys
+import tempfile
+import unittest
+import zlib
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
+# pylint: disable=wrong-import-position
+from vmap_map import figures, page, snapshot, tiles
+
+MIB = 1 << 20
+HOME = 0xffff800080000000
+# One unit is free behind three areas of two, one of which is lazy; the rest is free.
+UNITS = "BbllBb" + "." * 506
+MAP = f"""vmap_rust map 1 page 4096 home {HOME:#x}-{HOME + (1 << 30):#x}
+{HOME - 16 * MIB:#x}-{HOME - 15 * MIB:#x} area busy
+{HOME:#x}-{HOME + 0x5000:#x} area busy
+{HOME + 2 * MIB:#x}-{HOME + 4 * MIB:#x} block cpu 3 current band 0 unit 4096 {UNITS}
+{HOME + 8 * MIB:#x}-{HOME + 9 * MIB:#x} area cached
+{HOME + 64 * MIB:#x}-{HOME + 128 * MIB:#x} block cpu 1 pool band 5 unit 131072 {"Bbb" + "." * 509}
+{HOME + 128 * MIB:#x}-{HOME + 192 * MIB:#x} block changing
+"""
+INFO = f"""{HOME:#018x}-{HOME + 0x5000:#018x}   20480 kernel_clone+0x1c/0x3f0 pages=4 vmalloc N0=4
+{HOME + 2 * MIB:#018x}-{HOME + 2 * MIB + 0x2000:#018x}    8192 gic_of_init+0x1/0x2 phys=0x8000000 ioremap
+{HOME + 2 * MIB + 0x4000:#018x}-{HOME + 2 * MIB + 0x6000:#018x}    8192 vm_map_ram
+{HOME + 2 * MIB + 0x2000:#018x}-{HOME + 2 * MIB + 0x4000:#018x}    8192 unpurged vm_area
+"""
+
+
+def rust():
+    """A snapshot of the allocator in Rust."""
+    return snapshot.from_texts({"map": MAP, "vmallocinfo": INFO, "meminfo": "MemFree: 1 kB\nPageTables:        88 kB\n"})
+
+
+def rbtree(info=INFO):
+    """A snapshot of the rb-trees."""
+    return snapshot.from_texts({"allocator": "rbtree\n", "vmallocinfo": info})
+
+
+class Reading(unittest.TestCase):
+    """What the files say is what a snapshot has."""
+
+    def test_owners_come_from_vmallocinfo(self):
+        pieces = rust()["pieces"]
+        self.assertEqual([piece["kind"] for piece in pieces], ["area", "area", "block", "area", "block", "block"])
+        self.assertEqual((pieces[1]["owner"], pieces[1]["type"]), ("kernel_clone", "vmalloc"))
+        owners = [(area["owner"], area["type"]) for area in pieces[2]["areas"]]
+        self.assertEqual(owners, [("gic_of_init", "ioremap"), ("vm_map_ram", "vm_map_ram")])
+        self.assertNotIn("units", pieces[5])
+
+    def test_json_keeps_everything(self):
+        shot = rust()
+        text = snapshot.to_json(shot)
+        self.assertEqual(snapshot.from_json(text), shot)
+        # No number is too large for a reader with doubles.
+        self.assertLess(max(map(int, re.findall(r"[:\[,](\d+)", text))), 1 << 53)
+
+    def test_without_a_map_lazy_areas_are_in_vmallocinfo(self):
+        states = [piece["state"] for piece in rbtree()["pieces"]]
+        self.assertEqual(states, ["busy", "busy", "lazy", "busy"])
+
+    def test_an_area_freed_during_the_read_counts_once(self):
+        twice = INFO + f"{HOME:#018x}-{HOME + 0x5000:#018x}   20480 unpurged vm_area\n"
+        self.assertEqual(len(rbtree(twice)["pieces"]), 4)
+
+    def test_bad_input_is_refused_with_the_place(self):
+        for texts, what in (({"map": MAP.replace("map 1", "map 2")}, "version 2"),
+                            ({"map": MAP.replace("area cached", "area gone")}, "line 5"),
+                            ({"map": MAP.replace("Bbll", "Bbl")}, "line 4"), ({"map": "no\n"}, "first line"),
+                            ({"vmallocinfo": "0x(____ptrval____)-0x(____ptrval____) 8192 a+0x1/0x2\n"}, "kptr_restrict"), ({}, "no area")):
+            with self.assertRaisesRegex(snapshot.Bad, what):
+                snapshot.from_texts(texts)
+        for text in ("{", "[]", '{"version":2}'):
+            with self.assertRaises(snapshot.Bad):
+                snapshot.from_json(text)
+
+    def test_a_console_log_has_a_snapshot(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "log")
+            with open(path, "w", encoding="utf-8") as log:
+                log.write("[    0.1] boot\n" + "".join(f"picture map| {line} |\r\n" for line in MAP.splitlines()))
+                log.write("".join(f"picture vmallocinfo| {line} |\n" for line in INFO.splitlines()))
+            shot = snapshot.load(path + "#rust")
+        self.assertEqual(shot["pieces"], rust()["pieces"])
+
+
+class Figures(unittest.TestCase):
+    """Sizes and gaps."""
+
+    def test_figures_of_a_map(self):
+        values = figures.figures(rust())
+        self.assertEqual((values["areas"], values["blocks"]), (4, 3))
+        # The area below vmalloc space does not count.
+        self.assertEqual(values["busy"], 5 * 4096 + 4 * 4096 + 3 * 131072)
+        self.assertEqual((values["lazy"], values["cached"]), (2 * 4096, MIB))
+        self.assertEqual((values["gaps"], values["largest gap"]), (4, (1 << 30) - 192 * MIB))
+        self.assertEqual(values["in gaps"], (1 << 30) - (5 * 4096 + 2 * MIB + MIB + 128 * MIB))
+        # Regions at 0, 2 and 64 MiB have a busy area.
+        self.assertEqual((values["regions"], values["tables"], values["meminfo tables"]), (3, 3 * 4096, 88))
+
+    def test_the_rb_trees_get_the_range_of_the_other_snapshot(self):
+        shots = [rbtree(), rust()]
+        snapshot.share_range(shots)
+        self.assertEqual((shots[0]["start"], shots[0]["end"]), (HOME, HOME + (1 << 30)))
+        alone = rbtree()
+        snapshot.share_range([alone])
+        self.assertFalse(alone["range_known"])
+        self.assertEqual(figures.figures(alone)["gaps"], 1)
+
+
+class Layout(unittest.TestCase):
+    """Tiles cover every piece once, in the order of addresses."""
+
+    def test_tiles_have_512_cells_and_do_not_overlap(self):
+        for shot in (rust(), rbtree()):
+            drawn, at = tiles.tiles(shot), 0
+            for tile in drawn:
+                self.assertGreaterEqual(tile["start"], at)
+                at = tile["start"] + tile["bytes"]
+                if tile["kind"] != "gap":
+                    self.assertEqual(sum(run[1] for run in tile["runs"]), tiles.CELLS)
+            self.assertEqual(len(tiles.bins(next(tile for tile in drawn if tile["runs"]), 64)), 64)
+
+    def test_busy_cells_are_the_busy_pages(self):
+        large = f"{HOME + MIB:#x}-{HOME + 9 * MIB + 0x1000:#x} 8392704 big+0x1/0x2 pages=2048 vmalloc\n"
+        shot = rbtree(large)
+        busy, first = 0, 0
+        for tile in tiles.tiles(shot):
+            cells = sum(length for letter, length, _ in tile["runs"] if letter in "Bb")
+            first += sum(letter == "B" for letter, _, _ in tile["runs"])
+            busy += cells * (tile["bytes"] // tiles.CELLS)
+        self.assertEqual((busy, first), (8 * MIB + 0x1000, 1))
+        # 1 MiB, three whole regions in one tile, 1 MiB and a page.
+        self.assertEqual([tile["kind"] for tile in tiles.tiles(shot)], ["region", "fold", "region"])
+
+    def test_a_lazy_unit_is_seen_in_a_line_of_the_terminal(self):
+        block = next(tile for tile in tiles.tiles(rust()) if tile["kind"] == "block")
+        self.assertEqual((block["cpu"], block["current"], block["band"]), (3, True, 0))
+        self.assertEqual("".join(tiles.bins(block, 64)), "l" + "." * 63)
+        self.assertEqual("".join(tiles.bins(block, 256))[:4], "BlB.")
+
+
+class Page(unittest.TestCase):
+    """The page has all data and needs nothing else."""
+
+    def test_a_page_is_complete(self):
+        shots = [rust(), rbtree()]
+        snapshot.share_range(shots)
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "page.html")
+            size = page.write(shots, [figures.figures(shot) for shot in shots], path, "a < b")
+            with open(path, encoding="utf-8") as file:
+                text = file.read()
+        self.assertEqual(size, len(text.encode()))
+        self.assertNotRegex(text, r"@[A-Z]+@|(src|href)=|https?:")
+        self.assertIn("<h1>a &lt; b</h1>", text)
+        data = json.loads(zlib.decompress(base64.b64decode(re.search(r'PACKED = "([^"]+)"', text)[1])))
+        self.assertEqual([panel["name"] for panel in data["panels"]], ["rust", "rbtree"])
+        self.assertEqual([len(panel["tiles"]) for panel in data["panels"]], [len(tiles.tiles(shot)) for shot in shots])
+        self.assertIn("kernel_clone vmalloc", data["owners"])
+
+
+class Description(unittest.TestCase):
+    """The documentation has what the code has."""
+
+    def test_each_counter_is_described(self):
+        with open(os.path.join(HERE, "../rust/base/stats.rs"), encoding="utf-8") as file:
+            counters = re.search(r"\ncounters! \{(.*?)\n\}", file.read(), re.S)[1]
+        with open(os.path.join(HERE, "../rust/debugfs.rs"), encoding="utf-8") as file:
+            now = re.search(r"let now = \[(.*?)\];", file.read(), re.S)[1]
+        names = re.findall(r"^    (\w+),$", counters, re.M) + re.findall(r'\(\s*"(\w+)"', now)
+        with open(os.path.join(HERE, "../docs/debugging-picture.md"), encoding="utf-8") as file:
+            described = set(re.findall(r"`(\w+)`", file.read().partition("### counters")[2]))
+        self.assertGreater(len(names), 20)
+        self.assertEqual(set(names) - described, set())
+
+    def test_each_letter_is_described(self):
+        with open(os.path.join(HERE, "../docs/debugging-picture.md"), encoding="utf-8") as file:
+            text = file.read()
+        with open(os.path.join(HERE, "../rust/state/block_units.rs"), encoding="utf-8") as file:
+            letters = re.findall(r"=> '(.)',", file.read())
+        self.assertEqual(set(letters), set(snapshot.UNIT_STATES))
+        for letter in letters:
+            self.assertIn(f"`{letter}`", text)
+        for state in snapshot.AREA_STATES:
+            self.assertIn(f"`{state}`", text)
+
+
+def main():
+    """Run all tests."""
+    result = unittest.main(module="__main__", exit=False, verbosity=2).result
+    failed = len({str(test) for test, _ in result.failures + result.errors})
+    print(f"{result.testsRun - failed} passed, {failed} failed")
+    return 1 if failed or not result.testsRun else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Snapshots of the vmalloc address space, from files of the kernel or from JSON.
+
+The kernel's files are debugfs vmap_rust/map (only with the allocator in Rust), /proc/vmallocinfo and, if there is one,
+/proc/meminfo. docs/debugging-picture.md has the format of the JSON.
+"""
+
+import json
+import os
+import re
+
+VERSION = 1
+FILES = {
+    "allocator": "/sys/kernel/debug/vmap_rust/allocator",
+    "map": "/sys/kernel/debug/vmap_rust/map",
+    "vmallocinfo": "/proc/vmallocinfo",
+    "meminfo": "/proc/meminfo",
+}
+# Letters of units in the map file, and the states that areas with an entry of their own can have.
+UNIT_STATES = {".": "free", "B": "busy", "b": "busy", "u": "leaving", "l": "lazy", "f": "flushing", "?": "changing"}
+AREA_STATES = {"busy", "leaving", "lazy", "flushed", "cached", "changing", "leaked"}
+UNITS = 512
+
+HEAD = re.compile(r"vmap_rust map (\d+) page (\d+) home 0x([0-9a-f]+)-0x([0-9a-f]+)$")
+AREA = re.compile(r"0x([0-9a-f]+)-0x([0-9a-f]+) area (\w+)$")
+BLOCK = re.compile(r"0x([0-9a-f]+)-0x([0-9a-f]+) block (?:changing|cpu (\d+) (current|pool) band (\d+) unit (\d+) (\S+))$")
+INFO = re.compile(r"0x([0-9a-f]+)-0x([0-9a-f]+) +(\d+)(?: (.*))?$")
+CALLER = re.compile(r"([\w.$]+)\+0x[0-9a-f]+/0x[0-9a-f]+")
+KINDS = ("ioremap", "vmalloc", "vmap", "user", "dma-coherent", "vm_map_ram", "sparse")
+
+
+class Bad(Exception):
+    """A snapshot that cannot be read; the text says why and where."""
+
+
+def end_of(text, start):
+    """The exclusive end of a range. The end of the address space is printed as 0."""
+    end = int(text, 16)
+    return end if end > start else 1 << (64 if start >> 32 else 32)
+
+
+def parse_map(text):
+    """The pieces of a map file, and its page size and range."""
+    lines = text.splitlines()
+    head = HEAD.match(lines[0]) if lines else None
+    if not head:
+        raise Bad("map: the first line is no \"vmap_rust map\"")
+    if int(head[1]) != VERSION:
+        raise Bad(f"map: version {head[1]}, this program reads {VERSION}")
+    start = int(head[3], 16)
+    pieces = []
+    for number, line in enumerate(lines[1:], 2):
+        area, block = AREA.match(line), BLOCK.match(line)
+        if area and area[3] in AREA_STATES:
+            first = int(area[1], 16)
+            pieces.append({"kind": "area", "state": area[3], "start": first, "end": end_of(area[2], first)})
+        elif block and (block[7] is None or len(block[7]) == UNITS and set(block[7]) <= UNIT_STATES.keys()):
+            first = int(block[1], 16)
+            piece = {"kind": "block", "start": first, "end": end_of(block[2], first)}
+            if block[7]:
+                piece.update(cpu=int(block[3]), current=block[4] == "current", band=int(block[5]), unit=int(block[6]), units=block[7])
+            pieces.append(piece)
+        else:
+            raise Bad(f"map: line {number} is neither an area nor a block: {line[:80]}")
+    return {"page_size": int(head[2]), "start": start, "end": end_of(head[4], start), "pieces": pieces}
+
+
+def parse_vmallocinfo(text):
+    """The areas of /proc/vmallocinfo: start, end, and owner and type, or lazy."""
+    areas = []
+    for number, line in enumerate(text.splitlines(), 1):
+        match = INFO.match(line)
+        if not match:
+            hint = "addresses are hidden: read it as root, with kernel.kptr_restrict=1" if "ptrval" in line else line[:80]
+            raise Bad(f"vmallocinfo: line {number}: {hint}")
+        start, rest = int(match[1], 16), match[4] or ""
+        area = {"start": start, "end": end_of(match[2], start), "state": "busy"}
+        if "unpurged vm_area" in rest:
+            area["state"] = "lazy"
+        caller = CALLER.match(rest)
+        words = rest.split()
+        area["owner"] = caller[1] if caller else words[0] if words[:1] == ["vm_map_ram"] else ""
+        area["type"] = next((kind for kind in KINDS if kind in words), "")
+        areas.append(area)
+    if areas and all(area["start"] == 0 for area in areas):
+        raise Bad("vmallocinfo: all addresses are 0: read it as root, with kernel.kptr_restrict=1")
+    return areas
+
+
+def parse_meminfo(text):
+    """Kibibytes of page tables: of processes and of the kernel."""
+    found = re.search(r"^PageTables: +(\d+) kB", text, re.M)
+    return int(found[1]) if found else None
+
+
+def from_texts(texts):
+    """A snapshot from a dictionary of the contents of FILES."""
+    info = parse_vmallocinfo(texts.get("vmallocinfo", ""))
+    shot = {"version": VERSION, "allocator": texts.get("allocator", "").strip() or "rbtree", "page_size": 4096,
+            "start": None, "end": None, "tables": {"meminfo_kib": parse_meminfo(texts.get("meminfo", ""))}}
+    if texts.get("map"):
+        shot.update(parse_map(texts["map"]), allocator="rust")
+        join(shot["pieces"], info)
+    else:
+        # A busy area counts where a stale lazy one overlaps it: the file lists lazy ranges last.
+        shot["pieces"] = [{"kind": "area", **area} for area in without_overlaps(info)]
+    if not shot["pieces"]:
+        raise Bad("no area at all: there is neither a map nor a vmallocinfo")
+    shot["name"] = shot["allocator"]
+    shot["pieces"].sort(key=lambda piece: piece["start"])
+    return shot
+
+
+def without_overlaps(areas):
+    """The areas in ascending order, without lazy ones that overlap others: reading the file takes time."""
+    kept = []
+    for area in sorted(areas, key=lambda area: (area["start"], area["state"] == "lazy")):
+        if kept and area["start"] < kept[-1]["end"]:
+            if kept[-1]["state"] == "busy" or area["state"] == "lazy":
+                continue
+            kept.pop()
+        kept.append(area)
+    return kept
+
+
+def join(pieces, info):
+    """Add owner and type from /proc/vmallocinfo to areas, and the list "areas" to blocks."""
+    info = sorted((area for area in info if area["state"] == "busy"), key=lambda area: area["start"])
+    place = 0
+    for piece in sorted(pieces, key=lambda piece: piece["start"]):
+        while place < len(info) and info[place]["start"] < piece["start"]:
+            place += 1
+        if piece["kind"] == "block":
+            piece["areas"] = []
+        while place < len(info) and info[place]["start"] < piece["end"]:
+            area = info[place]
+            place += 1
+            known = {key: area[key] for key in ("start", "end", "owner", "type")}
+            if piece["kind"] == "block":
+                piece["areas"].append(known)
+            elif area["start"] == piece["start"]:
+                piece.update(owner=area["owner"], type=area["type"])
+
+
+def read_folder(folder):
+    """The contents of copies of FILES in a folder; those that are missing are left out."""
+    texts = {}
+    for name in FILES:
+        path = os.path.join(folder, name)
+        if os.path.exists(path):
+            with open(path, encoding="utf-8", errors="replace") as file:
+                texts[name] = file.read()
+    if "vmallocinfo" not in texts:
+        raise Bad(f"{folder}: there is no file vmallocinfo")
+    return texts
+
+
+def read_live():
+    """The contents of FILES of this system. Those in debugfs may be missing."""
+    texts = {}
+    for name, path in FILES.items():
+        try:
+            with open(path, encoding="utf-8", errors="replace") as file:
+                texts[name] = file.read()
+        except FileNotFoundError:
+            pass
+    return texts
+
+
+def save_live(folder):
+    """Copy FILES of this system to a folder."""
+    os.makedirs(folder, exist_ok=True)
+    for name, text in read_live().items():
+        with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+            file.write(text)
+
+
+def read_log(path, allocator):
+    """The contents of FILES from a console log of scripts/picture: lines "picture NAME| text |"."""
+    texts, name = {}, re.compile(r"picture (\w+)\| (.*) \|$")
+    with open(path, encoding="utf-8", errors="replace") as log:
+        for line in log:
+            match = name.search(line.rstrip("\r\n"))
+            if match:
+                texts.setdefault(match[1], []).append(match[2])
+    if "vmallocinfo" not in texts:
+        raise Bad(f"{path}: no line \"picture vmallocinfo| ... |\"")
+    return {"allocator": allocator, **{key: "\n".join(lines) for key, lines in texts.items()}}
+
+
+def load(name):
+    """Read the snapshot that a command line names."""
+    shot = None
+    if name == "live":
+        shot = from_texts(read_live())
+    elif name.endswith(".json"):
+        with open(name, encoding="utf-8") as file:
+            shot = from_json(file.read())
+    elif os.path.isdir(name):
+        shot = from_texts(read_folder(name))
+    else:
+        path, _, allocator = name.partition("#")
+        shot = from_texts(read_log(path, allocator))
+    return shot
+
+
+def to_json(shot):
+    """A snapshot as text. Addresses are strings of hex digits, since not every reader of JSON has 64-bit integers."""
+    def plain(item):
+        if isinstance(item, dict):
+            return {key: hex(value) if key in ("start", "end") and isinstance(value, int) else plain(value)
+                    for key, value in item.items()}
+        return [plain(value) for value in item] if isinstance(item, list) else item
+    return json.dumps(plain(shot), separators=(",", ":"))
+
+
+def from_json(text):
+    """The inverse of to_json."""
+    def addresses(item):
+        return {key: int(value, 16) if key in ("start", "end") and isinstance(value, str) else value for key, value in item.items()}
+    try:
+        shot = json.loads(text, object_hook=addresses)
+    except ValueError as error:
+        raise Bad(f"JSON: {error}") from error
+    if not isinstance(shot, dict) or shot.get("version") != VERSION or not shot.get("pieces"):
+        raise Bad(f"JSON: not a snapshot of version {VERSION}")
+    shot.setdefault("name", shot.get("allocator", "unknown"))
+    return shot
+
+
+def write_json(shot, path):
+    """Write a snapshot to a file."""
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(to_json(shot) + "\n")
+
+
+def share_range(shots):
+    """Give snapshots of the rb-trees, which do not say where vmalloc space is, the range of another snapshot of the same size
+    of pages if their areas meet it, or else that of their areas."""
+    known = [shot for shot in shots if shot["start"] is not None]
+    for shot in shots:
+        if shot["start"] is None:
+            first, last = shot["pieces"][0]["start"], shot["pieces"][-1]["end"]
+            like = next((other for other in known if other["start"] < last and first < other["end"]), None)
+            shot["start"], shot["end"] = (like["start"], like["end"]) if like else (first, last)
+            shot["range_known"] = like is not None
