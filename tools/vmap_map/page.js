@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0
 // Draws the tiles of snapshots. A tile is [kind, start, bytes, unit, runs, cpu, current, band]; a run is [letter, cells, owner].
 const STATES = {
   "B": ["#0072B2", "busy, first page of an area"], "b": ["#56B4E9", "busy"], "u": ["#CC79A7", "leaving"], "l": ["#E69F00", "lazy"],
