@@ -49,6 +49,22 @@ ptdump_loop() {
 	done
 }
 
+# map_loop: reads the allocator's list of ranges until /tmp/stop exists, and appends lines of an unknown shape, and those that are not
+# above the line before, to /tmp/map.bad. Addresses have the same number of digits or compare by their length first.
+map_loop() {
+	while [ ! -e /tmp/stop ]; do
+		cat $DEBUGFS/map >/tmp/map.read
+		awk 'NR == 1 { if ($0 !~ /^vmap_rust map 1 page [0-9]+ home 0x[0-9a-f]+-0x[0-9a-f]+$/) print; next }
+			!/^0x[0-9a-f]+-0x[0-9a-f]+ (area [a-z]+|block changing|block cpu [0-9]+ (current|pool) band [0-9]+ unit [0-9]+ [.Bbulf?]+)$/ { print; next }
+			{ split($1, range, "-")
+			  if (length(range[1]) == length(last) ? range[1] "" < last "" : length(range[1]) < length(last)) print
+			  last = range[2] }
+			$2 == "block" && NF > 3 && length($NF) != 512 { print }' /tmp/map.read >>/tmp/map.bad
+		add map.reads 1
+		add map.lines "$(wc -l </tmp/map.read)"
+	done
+}
+
 # debugfs_check WHEN: checks that the debugfs files name the allocator of this boot and have counters.
 debugfs_check() {
 	local name
@@ -159,7 +175,8 @@ before=$(live_areas)
 snapshot before
 info_loop & INFO=$!
 fork_loop & FORK=$!
-KCORE='' PTDUMP=''
+KCORE='' PTDUMP='' MAP=''
+[ "$LOAD_ALLOCATOR" != rust ] || { map_loop & MAP=$!; }
 DUMP=$(ptdump_file)
 [ -z "$DUMP" ] || { ptdump_loop "$DUMP" & PTDUMP=$!; }
 # 32-bit arm has no /proc/kcore.
@@ -168,7 +185,7 @@ module_loop
 while [ -n "$PTDUMP" ] && [ "$(count ptdump.reads)" -lt 3 ]; do usleep 100000; done
 while [ -n "$KCORE" ] && [ "$(count kcore.rounds)" -lt 5 ]; do usleep 100000; done
 touch /tmp/stop
-wait $INFO $KCORE $FORK $PTDUMP
+wait $INFO $KCORE $FORK $PTDUMP $MAP
 bad=$(wc -l </tmp/info.bad)
 head -n 3 /tmp/info.bad | sed 's/^/bad line| /'
 check info-shape "$bad -eq 0" "$bad bad lines"
@@ -181,6 +198,11 @@ if [ -n "$KCORE" ]; then
 fi
 [ -z "$PTDUMP" ] ||
 	check ptdump "$(count ptdump.lines) -ge $(count ptdump.reads)" "$(count ptdump.reads) dumps of the page tables, whole ones"
+if [ -n "$MAP" ]; then
+	head -n 3 /tmp/map.bad | cut -c 1-200 | sed 's/^/bad line| /'
+	check map-shape "$(wc -l </tmp/map.bad) -eq 0" "$(wc -l </tmp/map.bad) bad lines"
+	check map-reads "$(count map.lines) -gt $(count map.reads)" "$(count map.reads) reads, $(count map.lines) lines"
+fi
 hotplug_check
 check forks "$(count forks) -gt 0" "$(count forks) processes"
 sleep 1
