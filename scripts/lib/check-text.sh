@@ -31,7 +31,7 @@ OUR_WORDS="vas"
 # check_spelling: codespell finds nothing. checkpatch checks the patches.
 check_spelling() {
 	local files
-	mapfile -t files < <(sources ':!LICENSE*' ':!*.patch')
+	mapfile -t files < <(sources ':!LICENSE*' ':!*.patch' ':!*.png')
 	result "codespell, ${#files[@]} files" in_root codespell -L "${OUR_WORDS// /,}" -- "${files[@]}"
 }
 
@@ -40,7 +40,7 @@ without_licence() {
 	local file
 	while read -r file; do
 		head -n 2 "$file" | grep -q 'SPDX-License-Identifier: GPL-2\.0' || echo "no SPDX line: $file"
-	done < <(sources ':!LICENSE*' ':!*.patch' ':!*.lock') | grep . && return 1
+	done < <(sources ':!LICENSE*' ':!*.patch' ':!*.lock' ':!*.png') | grep . && return 1
 	return 0
 }
 
@@ -49,7 +49,7 @@ check_licence() { result "SPDX line in each file" without_licence; }
 
 # banned_words: prints each use of a word of scripts/lib/banned-words, with what to use instead; fails if there are any.
 banned_words() {
-	sources ':!LICENSE*' ':!*.lock' ':!*.svg' ':!scripts/lib/banned-words' | in_root "$REPO/scripts/lib/find-words"
+	sources ':!LICENSE*' ':!*.lock' ':!*.svg' ':!*.png' ':!scripts/lib/banned-words' | in_root "$REPO/scripts/lib/find-words"
 }
 
 # check_words: texts and comments keep to the vocabulary.
