@@ -74,6 +74,7 @@ impl<T: Tlb> Space<T> {
                 // The buffer is smaller than a line.
                 Some(part) if written == 0 => {
                     sink(part)?;
+                    // CAST: A `usize` fits in a `u64`, here and below.
                     *position = position.saturating_add(part.len() as u64);
                     return Ok(part.len());
                 }
@@ -98,19 +99,31 @@ impl<T: Tlb> Space<T> {
             .map_err(|_| EINVAL)?;
             return Ok(Some(1));
         }
-        let Some(addr) = page.checked_mul(PAGE_SIZE) else {
-            return Ok(None);
-        };
-        let found = if cfg!(CONFIG_PREEMPT_RT) {
-            self.table.lock().next_range(addr)
-        } else {
-            self.table.next_range(addr)
-        };
-        let Some((span, range)) = found else {
+        let Some((span, range)) = page
+            .checked_mul(PAGE_SIZE)
+            .and_then(|addr| self.range_from(addr))
+        else {
             return Ok(None);
         };
         self.write_range(span, range, line).map_err(|_| EINVAL)?;
         Ok(Some((span.last() / PAGE_SIZE).wrapping_add(1)))
+    }
+
+    /// Returns the lowest reserved range that begins at or above `addr`.
+    ///
+    /// One that begins below it is newer than the line before, and overlaps what that line shows: it is left out.
+    fn range_from(&self, mut addr: usize) -> Option<(Span, Range)> {
+        loop {
+            let (span, range) = if cfg!(CONFIG_PREEMPT_RT) {
+                self.table.lock().next_range(addr)?
+            } else {
+                self.table.next_range(addr)?
+            };
+            if span.first() >= addr {
+                return Some((span, range));
+            }
+            addr = span.last().checked_add(1)?;
+        }
     }
 
     fn write_range(&self, span: Span, range: Range, line: &mut Line) -> fmt::Result {

@@ -128,6 +128,31 @@ mod tests {
     }
 
     #[test]
+    fn lines_do_not_overlap_if_a_range_grows_meanwhile() -> Result {
+        let (space, req) = make_blocks(8, 8)?;
+        let of = |pages| Request {
+            size: pages * PAGE_SIZE,
+            ..Request::any_page(req.window)
+        };
+        let first = fill(&space, &of(40), 1)?;
+        let second = fill(&space, &of(50), 1)?;
+        let mut position = 0;
+        // The head and the line of the first area.
+        let head = space.read_list(&mut position, 100, |_| Ok(()))?;
+        assert!(head > 60);
+        free_all(
+            &space,
+            Iterator::chain(first.iter(), second.iter()).copied(),
+        );
+        let large = fill(&space, &of(80), 1)?;
+        assert_eq!(large.first(), first.first());
+        // It covers both, so it is not after the first.
+        assert_eq!(space.read_list(&mut position, 100, |_| Ok(()))?, 0);
+        free_all(&space, large.iter().copied());
+        Ok(())
+    }
+
+    #[test]
     fn a_reader_may_have_a_buffer_of_any_size() -> Result {
         let (space, req) = make_blocks(8, 8)?;
         // Five blocks and a part of the sixth.

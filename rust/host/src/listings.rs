@@ -102,9 +102,12 @@ pub(crate) fn large(boot: &str, copies: usize, gib: usize) -> Result<(String, St
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::{
-        AtomicUsize,
-        Ordering, //
+    use std::{
+        panic::AssertUnwindSafe,
+        sync::atomic::{
+            AtomicUsize,
+            Ordering, //
+        }, //
     };
 
     const THREADS: usize = 8;
@@ -145,18 +148,22 @@ mod tests {
     /// Each thread keeps some areas, and the last list has exactly these.
     #[test]
     fn lists_are_whole_while_eight_threads_allocate() {
-        const STEPS: usize = 3000;
+        const LISTS: usize = 20;
+        // Steps of a thread for each list: with more, lists get longer and longer on a machine that is busy.
+        const STEPS: usize = 150;
         cpu::be_on(0, THREADS);
         let home = Span::with_size(37 << 30, 16 << 30).expect("not empty");
         let space = Space::new(home, FlushLog::new().expect("memory")).expect("memory");
-        let running = AtomicUsize::new(THREADS);
+        let lists = AtomicUsize::new(0);
         let mut kept = Vec::new();
-        let mut lists = 0;
         let work = |thread: usize| {
             cpu::be_on(thread, THREADS);
             let mut random = Random::new(thread as u64);
             let mut mine = Vec::new();
-            for _ in 0..STEPS {
+            for step in 0..LISTS * STEPS {
+                while step / STEPS > lists.load(Ordering::Relaxed) {
+                    std::thread::yield_now();
+                }
                 let pages = 1 << random.below(13);
                 let request = Request {
                     size: (pages + random.below(pages)) * PAGE_SIZE,
@@ -170,7 +177,6 @@ mod tests {
                     space.retire(space.unlink(start).expect("mine"));
                 }
             }
-            running.fetch_sub(1, Ordering::Relaxed);
             mine
         };
         let work = &work;
@@ -179,16 +185,20 @@ mod tests {
                 .map(|thread| scope.spawn(move || work(thread)))
                 .collect();
             cpu::be_on(0, THREADS);
-            while running.load(Ordering::Relaxed) > 0 {
-                judge(&read_all(&space, 4096));
-                lists += 1;
-                space.purge(None, false);
-            }
+            let read = std::panic::catch_unwind(AssertUnwindSafe(|| {
+                for list in 1..=LISTS {
+                    judge(&read_all(&space, 4096));
+                    space.purge(None, false);
+                    lists.store(list, Ordering::Relaxed);
+                }
+            }));
+            // The threads must end after a failure, too.
+            lists.store(LISTS, Ordering::Relaxed);
+            read.expect("lists are whole");
             for thread in threads {
                 kept.extend(thread.join().expect("a thread"));
             }
         });
-        assert!(lists > 1);
         space.purge(None, true);
         assert_eq!(judge(&read_all(&space, 4096)), (kept.len(), 0, 0));
         for start in kept {
