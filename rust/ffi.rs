@@ -20,9 +20,12 @@ use crate::{
         Attributes,
         NeverMapped, //
     },
-    sys::mm::{
-        self,
-        Gfp, //
+    sys::{
+        layout::small,
+        mm::{
+            self,
+            Gfp, //
+        }, //
     }, //
 };
 use core::ptr;
@@ -60,6 +63,25 @@ pub(crate) fn running() -> Option<&'static KernelSpace> {
     space().filter(|_| crate::is_running())
 }
 
+/// The description for debuggers, as a type that a `static` can have.
+#[repr(transparent)]
+pub(crate) struct DebugInfo(bindings::vmap_rust_debug_info);
+
+// SAFETY: Nobody writes the description, and what it points to is static.
+unsafe impl Sync for DebugInfo {}
+
+/// Where debuggers find the areas: C header [`include/linux/vmap_rust_debug.h`](srctree/include/linux/vmap_rust_debug.h).
+#[export_name = "vmap_rust_debug_info"]
+pub(crate) static DEBUG_INFO: DebugInfo = {
+    // SAFETY: It has only numbers and raw pointers, which may be zero.
+    let mut info: bindings::vmap_rust_debug_info = unsafe { core::mem::zeroed() };
+    info.version = bindings::VMAP_RUST_DEBUG_VERSION;
+    info.size = small(size_of::<bindings::vmap_rust_debug_info>());
+    info.space = (&raw const SPACE).cast();
+    KernelSpace::describe(&mut info);
+    DebugInfo(info)
+};
+
 /// The table of operations, as a type that a `static` can have.
 #[repr(transparent)]
 pub(crate) struct Ops(bindings::vmap_area_ops);
@@ -72,6 +94,7 @@ unsafe impl Sync for Ops {}
 pub(crate) static OPS: Ops = Ops(bindings::vmap_area_ops {
     name: as_char_ptr_in_const_context(c"rust"),
     origin: as_char_ptr_in_const_context(c"mm/vmap_rust"),
+    debug: &raw const DEBUG_INFO.0,
     init: Some(init),
     alloc: Some(alloc),
     alloc_congruent: Some(alloc_congruent),

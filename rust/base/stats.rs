@@ -13,7 +13,8 @@ use kernel::sync::atomic::{
 
 macro_rules! counters {
     ($($(#[doc = $doc:literal])* $name:ident,)*) => {
-        /// The counters of one CPU since boot. Each wraps around.
+        /// The counters of one CPU since boot, words in this order. Each wraps around.
+        #[repr(C)]
         pub(crate) struct Counters {
             $($(#[doc = $doc])* pub(crate) $name: Counter,)*
         }
@@ -25,6 +26,9 @@ macro_rules! counters {
         }
 
         impl Counters {
+            /// The names of the counters, each with a space behind it, and a null at the end.
+            pub(crate) const NAMES: &str = concat!($(stringify!($name), " ",)* "\0");
+
             /// Creates counters that are all zero.
             pub(crate) const fn new() -> Self {
                 Self { $($name: Counter::new(),)* }

@@ -88,6 +88,12 @@ fn identity(area: AreaPtr) -> Identity {
 pub(crate) struct KernelSpace(Space<CheckedTlb>);
 
 impl KernelSpace {
+    /// Describes the space, and all that it points to, to debuggers.
+    #[cfg(CONFIG_VMAP_RUST)]
+    pub(crate) const fn describe(info: &mut kernel::bindings::vmap_rust_debug_info) {
+        Space::<CheckedTlb>::describe(info, core::mem::offset_of!(Self, 0));
+    }
+
     /// Creates an empty space for `home`, with a checker if `is_checked`, and with randomised placement if
     /// `is_randomized`. `ENOMEM` without memory.
     pub(crate) fn new(home: Span, is_checked: bool, is_randomized: bool) -> Result<Self> {

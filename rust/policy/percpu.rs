@@ -2,6 +2,8 @@
 
 //! State of each CPU.
 
+#[cfg(CONFIG_VMAP_RUST)]
+use crate::sys::layout::small;
 use crate::{
     base::{
         cpu::CpuNumber,
@@ -28,6 +30,10 @@ use crate::{
         }, //
     }, //
 };
+#[cfg(CONFIG_VMAP_RUST)]
+use core::mem::offset_of;
+#[cfg(CONFIG_VMAP_RUST)]
+use kernel::bindings;
 use kernel::{
     prelude::*,
     sync::atomic::Atomic, //
@@ -105,6 +111,20 @@ impl Cpu {
 pub(crate) struct Cpus(PerCpu<Cpu>);
 
 impl Cpus {
+    /// Describes the states of the CPUs, which are at offset `at` of the space, to debuggers.
+    #[cfg(CONFIG_VMAP_RUST)]
+    pub(super) const fn describe(info: &mut bindings::vmap_rust_debug_info, at: usize) {
+        let cpus = at + offset_of!(Self, 0);
+        info.space_cpu_first = small(cpus + PerCpu::<Cpu>::FIRST);
+        info.space_cpu_others = small(cpus + PerCpu::<Cpu>::OTHERS);
+        let cpu = CacheAligned::<Cpu>::VALUE;
+        let current = CacheAligned::<ByBand<BlockHint>>::VALUE;
+        info.cpu_current = small(cpu + offset_of!(Cpu, current) + current);
+        info.cpu_lazy = small(cpu + offset_of!(Cpu, lazy));
+        info.cpu_counters = small(cpu + offset_of!(Cpu, counters));
+        info.counter_names = Counters::NAMES.as_ptr().cast();
+    }
+
     /// Creates the state of each possible CPU.
     pub(crate) fn new() -> Result<Self> {
         Ok(Self(PerCpu::new(Cpu::new)?))

@@ -41,6 +41,15 @@ use crate::{
         per_cpu::CacheAligned, //
     }, //
 };
+#[cfg(CONFIG_VMAP_RUST)]
+use crate::{
+    state::dir::Directory,
+    sys::layout::small, //
+};
+#[cfg(CONFIG_VMAP_RUST)]
+use core::mem::offset_of;
+#[cfg(CONFIG_VMAP_RUST)]
+use kernel::bindings;
 use kernel::{
     prelude::*,
     static_lock_class,
@@ -82,6 +91,19 @@ pub(crate) struct Space<T: Tlb> {
 }
 
 impl<T: Tlb> Space<T> {
+    /// Describes a space, and all that it points to, to debuggers. It is at offset `at` of what [`crate::ffi`] points
+    /// to.
+    #[cfg(CONFIG_VMAP_RUST)]
+    pub(crate) const fn describe(info: &mut bindings::vmap_rust_debug_info, at: usize) {
+        let home = at + offset_of!(Self, home);
+        info.space_home_first = small(home + Span::FIRST);
+        info.space_home_last = small(home + Span::LAST);
+        Table::describe(info, at + offset_of!(Self, table));
+        let blocks = at + offset_of!(Self, blocks);
+        Directory::describe(info, blocks + offset_of!(Blocks, dir));
+        Cpus::describe(info, at + offset_of!(Self, cpus));
+    }
+
     /// Creates an empty space. Blocks, if `home` is large enough for them, and cached ranges serve
     /// requests for `home`.
     pub(crate) fn new(home: Span, tlb: T) -> Result<Self> {

@@ -25,6 +25,8 @@
 //! What a CPU writes when it allocates, what another writes when it frees, and what lookups read, are on
 //! different cache lines.
 
+#[cfg(CONFIG_VMAP_RUST)]
+use crate::sys::layout::small;
 use crate::{
     base::{
         bits::{
@@ -63,6 +65,10 @@ use crate::{
         per_cpu::CacheAligned, //
     }, //
 };
+#[cfg(CONFIG_VMAP_RUST)]
+use core::mem::offset_of;
+#[cfg(CONFIG_VMAP_RUST)]
+use kernel::bindings;
 use kernel::{
     alloc::Flags,
     prelude::*,
@@ -135,6 +141,27 @@ pub(crate) struct Block {
 }
 
 impl Block {
+    /// Describes blocks and their objects to debuggers. A block is `at` bytes behind what the directory points to.
+    #[cfg(CONFIG_VMAP_RUST)]
+    pub(super) const fn describe(info: &mut bindings::vmap_rust_debug_info, at: usize) {
+        let owner = at + offset_of!(Self, owner) + CacheAligned::<Owner>::VALUE;
+        info.block_first_unit = small(at + offset_of!(Self, first_unit));
+        info.block_band = small(at + offset_of!(Self, band));
+        info.block_unit_shift = small(at + offset_of!(Self, unit_shift));
+        info.block_group_shift = small(at + offset_of!(Self, grain_shift));
+        info.block_reach = small(at + offset_of!(Self, reach));
+        info.block_owner = small(owner + offset_of!(Owner, cpu));
+        info.block_since = small(owner + offset_of!(Owner, since));
+        info.block_free = small(at + offset_of!(Self, free));
+        info.block_lazy = small(at + offset_of!(Self, lazy));
+        info.block_flushing = small(at + offset_of!(Self, flushing));
+        info.fine_size = small(SIZE);
+        info.coarse_size = small(COARSE_SIZE);
+        info.coarse_bands = small(STEPS);
+        info.units = small(UNITS);
+        Objects::describe(info, at + offset_of!(Self, objects));
+    }
+
     /// Creates a closed block of `band` without an address. It places areas at random if `is_randomized`.
     /// Sleeps if `flags` allow it.
     pub(crate) fn new(band: Band, is_randomized: bool, flags: Flags) -> Result<Self> {

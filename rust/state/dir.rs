@@ -13,6 +13,8 @@
 //!
 //! A block that was removed from the directory is freed after an RCU grace period.
 
+#[cfg(CONFIG_VMAP_RUST)]
+use crate::sys::layout::small;
 use crate::{
     base::{
         bits::Bit,
@@ -42,10 +44,14 @@ use crate::{
         }, //
     }, //
 };
+#[cfg(CONFIG_VMAP_RUST)]
+use core::mem::offset_of;
 use core::{
     ops::Range,
     ptr, //
 };
+#[cfg(CONFIG_VMAP_RUST)]
+use kernel::bindings;
 use kernel::{
     alloc::Flags,
     prelude::*,
@@ -463,6 +469,25 @@ const _: () = {
     is_shared::<Part>();
     is_shared::<Block>();
 };
+
+/// For debuggers.
+#[cfg(CONFIG_VMAP_RUST)]
+impl Directory {
+    /// Describes a directory that is at offset `at` of the space, its parts, and its blocks.
+    pub(crate) const fn describe(info: &mut bindings::vmap_rust_debug_info, at: usize) {
+        info.space_dir_first = small(at + offset_of!(Self, first));
+        info.space_dir_capacity = small(at + offset_of!(Self, capacity));
+        info.space_dir_parts = small(at + offset_of!(Self, parts));
+        info.space_dir_slots_end = small(at + offset_of!(Self, slots_end));
+        info.dir_slots = small(MAX_PARTS);
+        info.part_entries = small(FANOUT);
+
+        info.part_number = small(offset_of!(Part, number));
+        info.part_table = small(offset_of!(Part, entries));
+        Maps::describe(info, offset_of!(Part, maps));
+        Block::describe(info, GraceBox::<Block>::VALUE);
+    }
+}
 
 impl Part {
     fn new(number: usize, flags: Flags) -> Result<Self> {

@@ -5,10 +5,16 @@
 //! Some of them belong to the pool, and its lock protects them. They are given out only with a proof that the lock
 //! is held. It has no size, so this costs nothing at run time.
 
+#[cfg(CONFIG_VMAP_RUST)]
+use crate::sys::layout::small;
 use crate::{
     base::bits::Map,
     state::by_band::ByBand, //
 };
+#[cfg(CONFIG_VMAP_RUST)]
+use core::mem::offset_of;
+#[cfg(CONFIG_VMAP_RUST)]
+use kernel::bindings;
 
 /// Bitmaps with a bit for each entry of a part. The bit of a block is that of its first entry.
 pub(crate) struct Maps {
@@ -33,6 +39,19 @@ impl Maps {
                 empty: Map::new(false),
             },
         }
+    }
+
+    /// Describes the bitmaps of a part, which are at offset `at` of it, to debuggers.
+    #[cfg(CONFIG_VMAP_RUST)]
+    pub(super) const fn describe(info: &mut bindings::vmap_rust_debug_info, at: usize) {
+        let pool = at + offset_of!(Self, pool);
+        info.part_dirty = small(at + offset_of!(Self, dirty));
+        info.part_flushing = small(at + offset_of!(Self, flushing));
+        info.part_held = small(pool + offset_of!(PoolMaps, held));
+        info.part_partial = small(pool + offset_of!(PoolMaps, partial));
+        info.part_empty = small(pool + offset_of!(PoolMaps, empty));
+        info.map_size = small(size_of::<Map>());
+        info.bands = small(BANDS);
     }
 
     /// Returns the bitmaps that are used under the lock of the pool, as long as it is held.

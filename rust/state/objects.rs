@@ -9,6 +9,11 @@
 //! The owner of an area may keep its token longer than the RCU read lock under which it found the block. So
 //! objects of which one is in use are never freed, even if their block is dropped: their memory leaks, with a report.
 
+#[cfg(CONFIG_VMAP_RUST)]
+use crate::sys::layout::{
+    elements,
+    small, //
+};
 use crate::{
     base::range::Span,
     state::area::{
@@ -73,6 +78,16 @@ pub(crate) struct Objects {
 }
 
 impl Objects {
+    /// Describes area objects to debuggers. The objects of a block are `at` bytes behind what the directory points to.
+    #[cfg(CONFIG_VMAP_RUST)]
+    pub(super) const fn describe(info: &mut bindings::vmap_rust_debug_info, at: usize) {
+        let chunks = offset_of!(Self, chunks) + elements::<Memory>();
+        info.block_chunks = small(at + chunks);
+        info.chunk_stride = small(size_of::<KVec<Memory>>());
+        info.chunk_objects = small(CHUNK);
+        info.object_size = small(OBJECT_SIZE);
+    }
+
     /// Allocates `count` unused objects on the node of the CPU on which this runs. Sleeps if `flags` allow it.
     pub(crate) fn new(count: usize, flags: Flags) -> Result<Self> {
         let node = Node::here();

@@ -9,6 +9,8 @@
 //! This upholds the invariants of [`Area`]. An object is freed only after its entry was erased, and its
 //! memory remains an area object until an RCU grace period has passed.
 
+#[cfg(CONFIG_VMAP_RUST)]
+use crate::sys::layout::small;
 use crate::{
     base::{
         fit::Gaps,
@@ -253,6 +255,19 @@ impl TableGuard<'_> {
 }
 
 impl Table {
+    /// Describes the index, which is at offset `at` of the space, and its entries to debuggers.
+    #[cfg(CONFIG_VMAP_RUST)]
+    pub(crate) const fn describe(info: &mut bindings::vmap_rust_debug_info, at: usize) {
+        // A debugger takes the tree that the box points to for that of C.
+        assert!(maple::Tree::<Slot>::TREE == 0);
+        assert!(size_of::<Self>() == size_of::<usize>());
+        info.space_index = small(at + core::mem::offset_of!(Self, 0));
+        info.tag_mask = small(TAG_MASK);
+        info.tag_block = small(BLOCK_TAG);
+        info.tag_shift = TAG_BITS;
+        super::area::describe(info);
+    }
+
     /// Creates an empty index with a lock of class `key`.
     pub(crate) fn new(name: &'static CStr, key: Pin<&'static LockClassKey>) -> Result<Self> {
         let tree = maple::Tree::new(name, key);

@@ -10,7 +10,10 @@
 
 use crate::sys::mm;
 use core::{
-    mem::ManuallyDrop,
+    mem::{
+        offset_of,
+        ManuallyDrop, //
+    },
     ops::{
         Deref,
         DerefMut, //
@@ -77,6 +80,9 @@ impl<T: Send + Sync + 'static> From<Unpublished<T>> for GraceBox<T> {
 }
 
 impl<T: Send + Sync + 'static> GraceBox<T> {
+    /// Where the value is behind [`GraceBox::into_raw`], in bytes.
+    pub(crate) const VALUE: usize = offset_of!(Node<T>, value);
+
     /// Turns the box into a pointer, for readers to find.
     pub(crate) fn into_raw(self) -> *mut c_void {
         ManuallyDrop::new(self).0.as_ptr().cast()

@@ -115,6 +115,9 @@ fn new_state(tree: *mut bindings::maple_tree, first: usize, last: usize) -> bind
 }
 
 impl<E: Entry> Tree<E> {
+    /// Where the maple tree of C is, in bytes.
+    pub(crate) const TREE: usize = core::mem::offset_of!(Self, tree);
+
     /// Creates an empty tree with a lock of class `key`.
     pub(crate) fn new(name: &'static CStr, key: Pin<&'static LockClassKey>) -> impl PinInit<Self> {
         // INVARIANT: The flags are those of the type invariants, and there are no entries yet.

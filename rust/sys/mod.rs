@@ -3,6 +3,7 @@
 //! Bindings: what the allocator uses of the kernel, with interfaces that safe code cannot misuse.
 
 pub(crate) mod grace;
+pub(crate) mod layout;
 pub(crate) mod lock;
 pub(crate) mod maple;
 pub(crate) mod mm;

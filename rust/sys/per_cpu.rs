@@ -8,6 +8,8 @@
 //!
 //! The kernel's per-CPU allocator cannot serve these values: it takes its memory from this allocator.
 
+#[cfg(CONFIG_VMAP_RUST)]
+use crate::sys::layout::elements;
 use crate::{
     base::cpu::CpuNumber,
     sys::mm::{
@@ -16,6 +18,7 @@ use crate::{
     }, //
 };
 use core::{
+    mem::offset_of,
     num::NonZero,
     ops::Deref, //
 };
@@ -45,6 +48,9 @@ use kernel::prelude::*;
 pub(crate) struct CacheAligned<T>(T);
 
 impl<T> CacheAligned<T> {
+    /// Where the value is, in bytes.
+    pub(crate) const VALUE: usize = offset_of!(Self, 0);
+
     /// Wraps `value`.
     pub(crate) const fn new(value: T) -> Self {
         Self(value)
@@ -70,6 +76,13 @@ pub(crate) struct PerCpu<T> {
 }
 
 impl<T> PerCpu<T> {
+    /// Where the pointer to the value of CPU 0 is, in bytes.
+    pub(crate) const FIRST: usize = offset_of!(Self, first);
+
+    /// Where the pointer to the array of pointers to the values of the other CPUs is, in bytes.
+    #[cfg(CONFIG_VMAP_RUST)]
+    pub(crate) const OTHERS: usize = offset_of!(Self, others) + elements::<KBox<CacheAligned<T>>>();
+
     /// Creates a value for each possible CPU. `make` allocates what the value points to on the given node.
     pub(crate) fn new(make: impl FnMut(Node) -> Result<T>) -> Result<Self> {
         Self::with_len(mm::cpu_count(), make)
