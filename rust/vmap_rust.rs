@@ -82,7 +82,7 @@
 //! | | `maps`: bitmaps of the directory, and the proof that the lock of the pool is held | no |
 //! | | `flush`: what a purge flushes, and the proof that it was flushed | no |
 //! | `sys` | bindings: `maple` (maple tree), `grace` (RCU), `lock` (spinlock), `mm` (the rest of mm, memory on a NUMA node) | yes |
-//! | | `layout` (for the description that debuggers read) | yes |
+//! | | `trace` (tracepoints), `layout` (for the description that debuggers read) | yes |
 //! | | `per_cpu`: a value for each CPU, on cache lines of its own and on the node of the CPU | no |
 //! | `base` | `bits`, `fit`, `range`, `cpu`, `stats`, `line`: shared bitmaps, searches for gaps, addresses, CPUs, counters, text | no |
 //!

@@ -24,7 +24,11 @@ use crate::{
     },
     sys::{
         grace::Guard,
-        mm, //
+        mm,
+        trace::{
+            self,
+            Event, //
+        }, //
     }, //
 };
 use kernel::sync::atomic::Relaxed;
@@ -103,7 +107,7 @@ impl Blocks {
     }
 
     /// Makes a held block the current block for `band` of the CPU, or group of CPUs, on which this runs, and
-    /// returns the previous one to the pool.
+    /// returns the previous one to the pool. `event` says where the block is from.
     pub(super) fn make_current(
         &self,
         pool: &mut Pool,
@@ -111,12 +115,24 @@ impl Blocks {
         small: Small,
         band: Band,
         entry: Entry<'_>,
+        event: Event,
     ) {
         let seat = cpus.first_of_group(self.group_shift(small));
         let cpu = cpus.of(seat);
         cpu.former.of(band).forget(entry.number);
         let rcu = Guard::new();
         if let Some(block) = self.dir.block(entry.number, &rcu) {
+            let before = match event {
+                Event::Open => seat,
+                _ => block.owner().0,
+            };
+            trace::block(
+                event,
+                block.start(),
+                block.size(),
+                block.band().number(),
+                before,
+            );
             block.set_owner(seat, pool.epoch);
         }
         drop(rcu);

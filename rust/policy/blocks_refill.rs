@@ -39,10 +39,13 @@ use crate::{
         dir::Entry,
         maps::PoolLocked, //
     },
-    sys::grace::{
-        GraceBox,
-        Guard,
-        Unpublished, //
+    sys::{
+        grace::{
+            GraceBox,
+            Guard,
+            Unpublished, //
+        },
+        trace::Event, //
     }, //
 };
 use kernel::sync::atomic::Relaxed;
@@ -81,7 +84,7 @@ impl Blocks {
                 self.take_partial(&mut pool, band, small, attributes, MAX_REFILL_TRIES, whose)?
             }
         };
-        self.make_current(&mut pool, cpus, small, small.band(), entry);
+        self.make_current(&mut pool, cpus, small, small.band(), entry, Event::Refill);
         cpu.counters.refill.one();
         Some(area)
     }
@@ -109,7 +112,7 @@ impl Blocks {
                 let whose = Whose::AnyonesAgain;
                 let found = self.take_partial(&mut pool, band, small, attributes, tries, whose);
                 if let Some((entry, area)) = found {
-                    self.make_current(&mut pool, cpus, small, band, entry);
+                    self.make_current(&mut pool, cpus, small, band, entry, Event::Steal);
                     cpus.here().counters.steal.one();
                     return Some(area);
                 }
@@ -145,7 +148,7 @@ impl Blocks {
             }
             return None;
         };
-        self.make_current(&mut pool, cpus, small, band, entry);
+        self.make_current(&mut pool, cpus, small, band, entry, Event::Refill);
         cpus.here().counters.refill.one();
         Some(area)
     }
@@ -171,7 +174,7 @@ impl Blocks {
             // Few others can have allocated from the block yet, so there is room.
             block.alloc(small, attributes)
         });
-        self.make_current(&mut pool, cpus, small, small.band(), entry);
+        self.make_current(&mut pool, cpus, small, small.band(), entry, Event::Open);
         let cpu = cpus.here();
         cpu.counters.block_new.one();
         cpu.counters.refill.one();

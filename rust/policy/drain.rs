@@ -18,6 +18,11 @@ use crate::{
             self,
             Gfp,
             Tlb, //
+        },
+        trace::{
+            self,
+            Cause,
+            Event, //
         }, //
     }, //
 };
@@ -40,18 +45,18 @@ pub(super) struct Budget {
     gfp: Gfp,
     /// Whether the context is sleepable.
     may_sleep: bool,
-    /// Whether memory is short, so that the reserves must not be used.
-    is_reclaim: bool,
+    /// Why it drains. If memory is short, the reserves must not be used.
+    cause: Cause,
 }
 
 impl Budget {
-    /// Everything, in sleepable context, without waiting for memory.
+    /// Everything, in a purge that has to make room, without waiting for memory.
     pub(super) const ALL: Self = Self {
         most: usize::MAX,
         window: None,
         gfp: Gfp::NOWAIT,
         may_sleep: true,
-        is_reclaim: false,
+        cause: Cause::Purge,
     };
 
     /// What a request with `gfp` may spend when it found no room in `window`.
@@ -62,7 +67,7 @@ impl Budget {
             window: Some(window),
             gfp,
             may_sleep,
-            is_reclaim: false,
+            cause: Cause::Request,
         }
     }
 
@@ -79,23 +84,27 @@ impl Budget {
             window: None,
             gfp: Gfp::RECLAIM,
             may_sleep: true,
-            is_reclaim: true,
+            cause: Cause::Reclaim,
         }
     }
 
-    /// At most `most`, in sleepable context, without waiting for memory.
+    /// At most `most` of what a purge finds unused, in sleepable context, without waiting for memory.
     pub(super) const fn of_purge(most: usize) -> Self {
-        Self { most, ..Self::ALL }
+        Self {
+            most,
+            cause: Cause::Trim,
+            ..Self::ALL
+        }
     }
 
-    /// At most `most`, in any context.
+    /// At most `most`, in any context, to make room for a block.
     pub(super) const fn atomic(most: usize) -> Self {
         Self {
             most,
             window: None,
             gfp: Gfp::NOWAIT,
             may_sleep: false,
-            is_reclaim: false,
+            cause: Cause::Limit,
         }
     }
 }
@@ -158,13 +167,14 @@ impl<T: Tlb> Space<T> {
                 mm::cond_resched();
             }
         }
+        trace::drain(budget.cause, given_back, 0);
         given_back
     }
 
     /// Locks the index for giving ranges back.
     fn lock_table(&self, budget: Budget) -> TableGuard<'_> {
         let mut table = self.table.lock();
-        if budget.is_reclaim {
+        if let Cause::Reclaim = budget.cause {
             table.spare_reserves();
         }
         table
@@ -204,7 +214,9 @@ impl<T: Tlb> Space<T> {
                 self.blocks.restore(&self.cpus, removed);
                 break;
             }
+            let (band, owner) = (removed.band().number(), removed.owner().0);
             drop(removed);
+            trace::block(Event::Close, span.first(), span.size(), band, owner);
             counters.block_freed.one();
             freed = freed.wrapping_add(1);
             self.blocks.note_room();
@@ -212,6 +224,7 @@ impl<T: Tlb> Space<T> {
                 mm::cond_resched();
             }
         }
+        trace::drain(budget.cause, 0, freed);
         freed
     }
 }

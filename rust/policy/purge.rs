@@ -27,9 +27,12 @@ use crate::{
             Plan, //
         }, //
     },
-    sys::mm::{
-        self,
-        Tlb, //
+    sys::{
+        mm::{
+            self,
+            Tlb, //
+        },
+        trace, //
     }, //
 };
 
@@ -101,24 +104,27 @@ impl<T: Tlb> Space<T> {
         if let (Some(also), true) = (also, purged > 0) {
             plan.add(also);
         }
+        let trace = trace::Purge::begin(plan.cover(), purged, large);
+        let block_pages = plan.block_pages();
         let flushed = plan.flush(&self.tlb);
         if purged > 0 {
             let counters = &self.cpus.here().counters;
             counters.purge.one();
             counters.purge_areas.add(purged);
         }
-        self.free_flushed(flushed, drain);
+        let pages = self.free_flushed(flushed, drain);
         self.blocks.end_purge(blocks_representative);
         if drain {
             self.give_back_all(Budget::ALL);
         } else {
-            self.free_blocks(false, Budget::ALL);
+            self.free_blocks(false, Budget::of_purge(usize::MAX));
         }
+        trace.end(block_pages.wrapping_add(pages));
         purged
     }
 
-    /// Frees or caches what a purge has taken and flushed.
-    fn free_flushed(&self, mut flushed: FlushedPlan, drain: bool) {
+    /// Frees or caches what a purge has taken and flushed. Returns the number of pages of areas that are in no block.
+    fn free_flushed(&self, mut flushed: FlushedPlan, drain: bool) -> usize {
         let pages = flushed.take_pages();
         let mut clean = AreaList::new();
         if let (true, Some(cover)) = (self.tlb.has_shadow(), flushed.cover()) {
@@ -140,15 +146,23 @@ impl<T: Tlb> Space<T> {
         if let Some(pages) = pages {
             self.blocks.free(&self.cpus, pages);
         }
-        self.free_areas(clean, None, drain);
+        let mut pages = self.free_areas(clean, None, drain);
         for part in 0..self.lazy.parts() {
             let cpu = Some(CpuNumber::new(part));
-            self.free_areas(flushed.take_list(part), cpu, drain);
+            let more = self.free_areas(flushed.take_list(part), cpu, drain);
+            pages = pages.wrapping_add(more);
         }
+        pages
     }
 
-    /// Frees areas, or caches their ranges at CPU `cpu`, by default at this one.
-    fn free_areas(&self, mut areas: AreaList<Flushed>, cpu: Option<CpuNumber>, drain: bool) {
+    /// Frees areas, or caches their ranges at CPU `cpu`, by default at this one. Returns the number of their pages.
+    fn free_areas(
+        &self,
+        mut areas: AreaList<Flushed>,
+        cpu: Option<CpuNumber>,
+        drain: bool,
+    ) -> usize {
+        let mut all_pages = 0_usize;
         areas.prefetch();
         while !areas.is_empty() {
             let mut pages = 0_usize;
@@ -166,6 +180,7 @@ impl<T: Tlb> Space<T> {
                 }
             }
             self.lazy.freed(pages);
+            all_pages = all_pages.wrapping_add(pages);
             while let Some(area) = large.pop() {
                 // One store for each hold of the lock: it can take thousands of instructions.
                 self.put_back(&mut self.table.lock(), area);
@@ -173,6 +188,7 @@ impl<T: Tlb> Space<T> {
             }
             mm::cond_resched();
         }
+        all_pages
     }
 
     /// Returns whether requests for all of `home` could use the range of `area`.

@@ -38,7 +38,8 @@ use crate::{
             Gfp,
             Tlb, //
         },
-        per_cpu::CacheAligned, //
+        per_cpu::CacheAligned,
+        trace, //
     }, //
 };
 #[cfg(CONFIG_VMAP_RUST)]
@@ -174,7 +175,7 @@ impl<T: Tlb> Space<T> {
         }
         let Some(area) = area else {
             counters.no_memory.one();
-            return Err(ENOMEM);
+            return Err(Self::refuse(req, ENOMEM));
         };
         if self.can_drain_help(req.window) && self.drain(req.gfp, req.window) > 0 {
             if let Some(area) = small.and_then(|small| self.alloc_refilled(req, small)) {
@@ -185,7 +186,13 @@ impl<T: Tlb> Space<T> {
             }
         }
         counters.no_room.one();
-        Err(EBUSY)
+        Err(Self::refuse(req, EBUSY))
+    }
+
+    /// Traces a request that gets no area.
+    fn refuse(req: &Request, error: Error) -> Error {
+        trace::refuse(req.size, req.align, req.window, req.gfp, error);
+        error
     }
 
     /// Serves a request from a block in the pool, or from a new block, which becomes the current one.

@@ -468,7 +468,8 @@ impl Block {
         let end = bits::last_set(&words)?.number().wrapping_add(1);
         self.flushing.store(&words);
         let cover = Span::from_bounds(self.address_of(first.number()), self.address_of(end))?;
-        plan.add_units(cover, bits::weight(&words));
+        let units = bits::weight(&words);
+        plan.add_units(cover, units, self.pages_in(units));
         Some(cover)
     }
 

@@ -55,6 +55,8 @@ pub(crate) const MAX_LISTS: usize = 8;
 pub(crate) struct Plan {
     cover: Option<Span>,
     areas: usize,
+    /// Pages in `pages`.
+    block_pages: usize,
     lists: [AreaList<Lazy>; MAX_LISTS],
     pages: Pages<Lazy>,
 }
@@ -66,6 +68,7 @@ impl Plan {
         Self {
             cover: None,
             areas: 0,
+            block_pages: 0,
             lists: [const { AreaList::new() }; MAX_LISTS],
             pages: Pages::NONE,
         }
@@ -93,9 +96,10 @@ impl Plan {
         }
     }
 
-    /// Adds `units` units that a block has taken. All of them are in `cover`.
-    pub(super) fn add_units(&mut self, cover: Span, units: usize) {
+    /// Adds `units` units, which have `pages` pages, that a block has taken. All of them are in `cover`.
+    pub(super) fn add_units(&mut self, cover: Span, units: usize, pages: usize) {
         self.add(cover);
+        self.block_pages = self.block_pages.wrapping_add(pages);
         self.pages.units = self.pages.units.wrapping_add(units);
     }
 
@@ -112,6 +116,16 @@ impl Plan {
     /// Returns the number of lazily freed areas to flush.
     pub(crate) fn areas(&self) -> usize {
         self.areas
+    }
+
+    /// Returns the range to flush.
+    pub(crate) fn cover(&self) -> Option<Span> {
+        self.cover
+    }
+
+    /// Returns the number of pages that blocks have added.
+    pub(crate) fn block_pages(&self) -> usize {
+        self.block_pages
     }
 
     /// Returns the number of units that blocks have added.

@@ -9,3 +9,4 @@ pub(crate) mod maple;
 pub(crate) mod mm;
 #[forbid(unsafe_code)]
 pub(crate) mod per_cpu;
+pub(crate) mod trace;

@@ -9,3 +9,4 @@ pub(crate) mod mm;
 #[forbid(unsafe_code)]
 #[path = "../../../sys/per_cpu.rs"]
 pub(crate) mod per_cpu;
+pub(crate) mod trace;

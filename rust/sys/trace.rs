@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tracepoints: what is rare, and explains a slow request.
+//!
+//! A tracepoint that is off costs a branch that is patched out. None is where an area is taken from a current block,
+//! or looked up.
+//!
+//! C header: [`include/trace/events/vmap_rust.h`](srctree/include/trace/events/vmap_rust.h)
+
+use crate::{
+    base::{
+        cpu::CpuNumber,
+        range::Span, //
+    },
+    sys::mm::Gfp, //
+};
+use kernel::{
+    bindings,
+    prelude::*,
+    tracepoint::declare_trace, //
+};
+
+declare_trace! {
+    /// # Safety
+    ///
+    /// None: the macro declares unsafe functions only. That holds for all of them.
+    unsafe fn vmap_rust_block_open(start: usize, size: usize, band: c_uint, owner: c_uint);
+    unsafe fn vmap_rust_block_close(start: usize, size: usize, band: c_uint, owner: c_uint);
+    unsafe fn vmap_rust_refill(start: usize, size: usize, band: c_uint, owner: c_uint);
+    unsafe fn vmap_rust_steal(start: usize, size: usize, band: c_uint, owner: c_uint);
+    unsafe fn vmap_rust_purge_begin(start: usize, end: usize, areas: usize, ranges: usize);
+    unsafe fn vmap_rust_purge_end(areas: usize, ranges: usize, pages: usize, ns: u64);
+    unsafe fn vmap_rust_drain(cause: c_uint, ranges: usize, blocks: usize);
+    unsafe fn vmap_rust_refuse(
+        size: usize,
+        align: usize,
+        start: usize,
+        end: usize,
+        gfp: bindings::gfp_t,
+        error: c_int,
+    );
+}
+
+/// What happens to a block.
+#[derive(Clone, Copy)]
+pub(crate) enum Event {
+    /// A CPU has made it.
+    Open,
+    /// It was given back to the tree.
+    Close,
+    /// A CPU takes it from the pool.
+    Refill,
+    /// A CPU takes it although it is another one's, or for larger areas, for lack of room.
+    Steal,
+}
+
+/// Why cached ranges and empty blocks are given back.
+#[derive(Clone, Copy)]
+pub(crate) enum Cause {
+    /// A request found no room.
+    Request,
+    /// There were too many blocks for a new one.
+    Limit,
+    /// A purge that has to make room.
+    Purge,
+    /// A purge found more than is needed.
+    Trim,
+    /// Memory is short.
+    Reclaim,
+}
+
+impl Cause {
+    fn into_raw(self) -> c_uint {
+        match self {
+            Self::Request => bindings::vmap_rust_drain_cause_VMAP_RUST_DRAIN_REQUEST,
+            Self::Limit => bindings::vmap_rust_drain_cause_VMAP_RUST_DRAIN_LIMIT,
+            Self::Purge => bindings::vmap_rust_drain_cause_VMAP_RUST_DRAIN_PURGE,
+            Self::Trim => bindings::vmap_rust_drain_cause_VMAP_RUST_DRAIN_TRIM,
+            Self::Reclaim => bindings::vmap_rust_drain_cause_VMAP_RUST_DRAIN_RECLAIM,
+        }
+    }
+}
+
+/// Traces what happens to a block of `size` bytes whose current block it was of CPU `owner`.
+#[inline(always)]
+pub(crate) fn block(event: Event, start: usize, size: usize, band: usize, owner: CpuNumber) {
+    // CAST: Small numbers.
+    let (band, owner) = (band as c_uint, owner.number() as c_uint);
+    // SAFETY: These functions have no requirements.
+    unsafe {
+        match event {
+            Event::Open => vmap_rust_block_open(start, size, band, owner),
+            Event::Close => vmap_rust_block_close(start, size, band, owner),
+            Event::Refill => vmap_rust_refill(start, size, band, owner),
+            Event::Steal => vmap_rust_steal(start, size, band, owner),
+        }
+    }
+}
+
+/// A purge that is under way, for its two events.
+pub(crate) struct Purge {
+    areas: usize,
+    ranges: usize,
+    /// When it began, in nanoseconds; 0 if its end was not traced then.
+    began: u64,
+}
+
+/// Returns the time in nanoseconds if ends of purges are traced, else 0.
+#[inline(always)]
+fn purge_clock() -> u64 {
+    #[cfg(CONFIG_TRACEPOINTS)]
+    {
+        // SAFETY: The key of a tracepoint may be read at any time.
+        let is_traced = unsafe {
+            kernel::jump_label::static_branch_unlikely!(
+                bindings::__tracepoint_vmap_rust_purge_end,
+                bindings::tracepoint,
+                key
+            )
+        };
+        if is_traced {
+            // SAFETY: It has no requirements.
+            let now = unsafe { bindings::ktime_get() };
+            return now.unsigned_abs();
+        }
+    }
+    0
+}
+
+impl Purge {
+    /// Traces that a purge of `areas` areas, `ranges` of them with an entry of their own, is about to flush `cover`.
+    #[inline(always)]
+    pub(crate) fn begin(cover: Option<Span>, areas: usize, ranges: usize) -> Self {
+        let (start, end) = cover.map_or((0, 0), |cover| (cover.first(), cover.end()));
+        // SAFETY: It has no requirements.
+        unsafe { vmap_rust_purge_begin(start, end, areas, ranges) };
+        Self {
+            areas,
+            ranges,
+            began: purge_clock(),
+        }
+    }
+
+    /// Traces that the purge has freed `pages` pages.
+    #[inline(always)]
+    pub(crate) fn end(self, pages: usize) {
+        let ns = match self.began {
+            0 => 0,
+            began => purge_clock().saturating_sub(began),
+        };
+        // SAFETY: It has no requirements.
+        unsafe { vmap_rust_purge_end(self.areas, self.ranges, pages, ns) };
+    }
+}
+
+/// Traces a drain that has given back `ranges` cached ranges or `blocks` blocks, unless it found nothing.
+#[inline(always)]
+pub(crate) fn drain(cause: Cause, ranges: usize, blocks: usize) {
+    if ranges | blocks != 0 {
+        // SAFETY: It has no requirements.
+        unsafe { vmap_rust_drain(cause.into_raw(), ranges, blocks) };
+    }
+}
+
+/// Traces a request for `size` bytes at a multiple of `align` in `window` that gets no area.
+#[inline(always)]
+pub(crate) fn refuse(size: usize, align: usize, window: Span, gfp: Gfp, error: Error) {
+    let (start, end) = (window.first(), window.end());
+    // SAFETY: It has no requirements.
+    unsafe { vmap_rust_refuse(size, align, start, end, gfp.as_raw(), error.to_errno()) };
+}
