@@ -19,6 +19,8 @@ ROOT_PACKAGES=(
 	shellcheck codespell ripgrep python3-ply python3-git python3-rich python3-scipy python3-matplotlib python3-jinja2
 	# the instrument "lines"
 	python3-unicorn python3-pyelftools
+	# debuggers
+	python3-drgn gdb-multiarch
 )
 ROOT_BACKPORTS=(rustc rust-src rustfmt rust-clippy cargo)
 ROOT_BACKPORTS_DEPS=("libstd-rust-*" linux-libc-dev)

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: GPL-2.0
+"""
+Vmap areas: the ranges behind vmalloc(), vmap() and ioremap(), of either allocator
+---------------------------------------------------------------------------------
+
+These helpers for drgn read a running kernel or a dump. The areas are those of the allocator that was chosen at boot: the
+rb-trees of mm/vmalloc.c, or mm/vmap_rust. Each function takes a program first, which may be left out if drgn has a
+default one, as drgn's own helpers do.
+
+A damaged structure raises :class:`drgn.FaultError` or :class:`ValueError`; :func:`vmap_validate` never raises but
+returns a line for each.
+"""
+
+import operator
+from typing import Dict, Iterator, List, Union
+
+from drgn import NULL, IntegerLike, Object, Program, sizeof
+from drgn.helpers.common.prog import takes_program_or_default
+
+from vmap_rbtree import RbtreeVmap
+from vmap_rust import Area, RustVmap
+
+__all__ = (
+    "find_vmap_area",
+    "for_each_vmap_area",
+    "vmap_allocator",
+    "vmap_stats",
+    "vmap_validate",
+    "vmallocinfo_line",
+)
+
+# Macros of include/linux/vmalloc.h, in the order of /proc/vmallocinfo.
+_VM_FLAGS = ((0x1, "ioremap"), (0x1000, "sparse"), (0x2, "vmalloc"), (0x4, "vmap"), (0x8, "user"), (0x10, "dma-coherent"))
+_VM_UNINITIALIZED = 0x20
+_VMAP_RAM = 0x1
+
+
+@takes_program_or_default
+def vmap_allocator(prog: Program) -> Union[RbtreeVmap, RustVmap]:
+    """
+    Return what reads the active allocator. Its attribute ``name`` is the value of ``vmap_allocator=``.
+
+    :raises ValueError: if the allocator is of a version that this module does not know
+    """
+    try:
+        ops = prog["vmap_area_ops"]
+    except KeyError:
+        return RbtreeVmap(prog)
+    if not ops:
+        return RbtreeVmap(prog)
+    return RustVmap(prog, ops.debug)
+
+
+@takes_program_or_default
+def for_each_vmap_area(prog: Program) -> Iterator[Object]:
+    """
+    Iterate over every busy area.
+
+    With mm/vmap_rust they come in the order of addresses, and only ``va_start``, ``va_end``, ``vm`` and ``flags`` of an
+    area exist.
+
+    :return: Iterator of ``struct vmap_area *`` objects.
+    """
+    for area in vmap_allocator(prog).areas():
+        if area.state == "busy":
+            yield area.va
+
+
+@takes_program_or_default
+def find_vmap_area(prog: Program, addr: IntegerLike) -> Object:
+    """
+    Return the busy area that contains an address.
+
+    :param addr: Address to look up.
+    :return: ``struct vmap_area *`` (``NULL`` if not found)
+    """
+    area = vmap_allocator(prog).find(operator.index(addr))
+    if area is None or area.state != "busy":
+        return NULL(prog, "struct vmap_area *")
+    return area.va
+
+
+@takes_program_or_default
+def vmap_stats(prog: Program) -> Dict[str, int]:
+    """
+    Return numbers of the active allocator.
+
+    Ranges and bytes by state (``busy``, ``busy_bytes``, ``lazy``, ...), and of mm/vmap_rust the blocks, their units and
+    the counters that /sys/kernel/debug/vmap_rust/stats has (``count_hit``, ...).
+    """
+    return vmap_allocator(prog).stats()
+
+
+@takes_program_or_default
+def vmap_validate(prog: Program) -> List[str]:
+    """
+    Check the structures of the active allocator.
+
+    In a kernel that runs, or that was stopped in the middle of a request, an area may be between two states. Such states
+    are not reported.
+
+    :return: A line for each thing that is wrong; an empty list if there is none.
+    """
+    try:
+        return list(vmap_allocator(prog).validate())
+    except (LookupError, ValueError) as error:
+        return [str(error)]
+
+
+def caller(prog: Program, address: int) -> str:
+    """Return a code address as symbol, offset and size, or as a number if there is no symbol."""
+    try:
+        symbol = prog.symbol(address)
+    except LookupError:
+        return f"{address:#x}"
+    return f"{symbol.name}+{address - symbol.address:#x}/{symbol.size:#x}"
+
+
+def vmallocinfo_line(area: Area, is_vmalloc) -> str:
+    """
+    Return the line of /proc/vmallocinfo for an area, without the counts of NUMA nodes. Empty if it has none.
+
+    :param is_vmalloc: Function that says whether an address is in vmalloc space.
+    """
+    if area.state in ("unlinked", "lazy"):
+        return f"0x{area.start:016x}-0x{area.end:016x} {area.end - area.start:7d} unpurged vm_area"
+    if area.state != "busy":
+        return ""
+    vm = area.va.vm
+    if not vm:
+        is_ram = area.va.flags.value_() & _VMAP_RAM
+        return f"0x{area.start:016x}-0x{area.end:016x} {area.end - area.start:7d} vm_map_ram" if is_ram else ""
+    vm = vm[0].read_()
+    flags = vm.flags.value_()
+    if flags & _VM_UNINITIALIZED:
+        return ""
+    start, size = vm.addr.value_(), vm.size.value_()
+    line = f"0x{start:016x}-0x{start + size:016x} {size:7d}"
+    if vm.caller:
+        line += " " + caller(area.va.prog_, vm.caller.value_())
+    if vm.nr_pages:
+        line += f" pages={vm.nr_pages.value_()}"
+    if vm.phys_addr:
+        line += f" phys=0x{vm.phys_addr.value_():0{2 * sizeof(vm.phys_addr)}x}"
+    line += "".join(f" {name}" for flag, name in _VM_FLAGS if flags & flag)
+    if is_vmalloc(vm.pages.value_()):
+        line += " vpages"
+    return line

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The areas of the rb-trees in mm/vmalloc.c (``vmap_nodes``), for :mod:`vmap`."""
+
+from typing import Dict, Iterator, List, Optional, Tuple
+
+from drgn import Object, Program
+from drgn.helpers import ValidationError
+from drgn.helpers.linux.list import validate_list_for_each_entry
+from drgn.helpers.linux.rbtree import rb_find, validate_rbtree_inorder_for_each_entry
+
+from vmap_rust import DAMAGE, Area
+
+
+def _compare(a: Object, b: Object) -> int:
+    """Compare two areas by their start."""
+    first, second = a.va_start.value_(), b.va_start.value_()
+    return (first > second) - (first < second)
+
+
+def _contains(address: int, va: Object) -> int:
+    """Compare an address with an area."""
+    if address < va.va_start.value_():
+        return -1
+    return int(address >= va.va_end.value_())
+
+
+class RbtreeVmap:
+    """The nodes of the rb-trees."""
+
+    name = "rbtree"
+
+    def __init__(self, prog: Program):
+        self.prog = prog
+        nodes = prog["vmap_nodes"]
+        self.nodes = [nodes[i] for i in range(prog["nr_vmap_nodes"].value_())]
+
+    def _tree(self, root: Object) -> Iterator[Object]:
+        return validate_rbtree_inorder_for_each_entry("struct vmap_area", root.address_of_(), "rb_node", _compare, False)
+
+    def _list(self, head: Object) -> Iterator[Object]:
+        return validate_list_for_each_entry("struct vmap_area", head.address_of_(), "list")
+
+    @staticmethod
+    def _area(va: Object, state: str) -> Area:
+        return Area(va.va_start.value_(), va.va_end.value_(), state, va)
+
+    def areas(self) -> Iterator[Area]:
+        """Iterate over all busy areas, node by node, then over the lazy ones, then over those kept for reuse."""
+        for node in self.nodes:
+            for va in self._list(node.busy.head):
+                yield self._area(va, "busy")
+        for node in self.nodes:
+            for va in self._list(node.lazy.head):
+                yield self._area(va, "lazy")
+            for va in self._list(node.purge_list):
+                yield self._area(va, "flushed")
+        for node in self.nodes:
+            for pool in node.pool:
+                if pool.len:
+                    for va in self._list(pool.head):
+                        yield self._area(va, "cached")
+
+    def find(self, address: int) -> Optional[Area]:
+        """Return the area that contains ``address``, in whatever state it is."""
+        for node in self.nodes:
+            va = rb_find("struct vmap_area", node.busy.root.address_of_(), "rb_node", address, _contains)
+            if va:
+                return self._area(va, "busy")
+        return next((area for area in self.areas() if area.start <= address < area.end), None)
+
+    def _free(self) -> List[Tuple[int, int]]:
+        """Return the ranges of the tree of free ranges."""
+        return [(va.va_start.value_(), va.va_end.value_()) for va in self._tree(self.prog["free_vmap_area_root"])]
+
+    def home(self) -> Tuple[int, int]:
+        """Return the bounds of vmalloc space, as far as it is known."""
+        starts = [area.start for area in self.areas()] + [start for start, _ in self._free()]
+        return min(starts), max(starts)
+
+    def gaps(self) -> Iterator[Tuple[int, int]]:
+        """Iterate over the free ranges, also those outside of vmalloc space, which modules and others use."""
+        yield from self._free()
+
+    def stats(self) -> Dict[str, int]:
+        """Return numbers: ranges and bytes by state, and free ranges."""
+        numbers: Dict[str, int] = {}
+        for start, end, state, _ in self.areas():
+            numbers[state] = numbers.get(state, 0) + 1
+            numbers[state + "_bytes"] = numbers.get(state + "_bytes", 0) + end - start
+        numbers["nodes"] = len(self.nodes)
+        numbers["free_ranges"] = len(self._free())
+        return numbers
+
+    def validate(self) -> Iterator[str]:
+        """Iterate over what is wrong, one line each."""
+        ranges: List[Tuple[int, int, str]] = []
+        zone = self.prog["vmap_zone_size"].value_()
+        for number, node in enumerate(self.nodes):
+            for state, trees in (("busy", node.busy), ("lazy", node.lazy)):
+                where, listed = f"node {number}, {state} tree", None
+                try:
+                    areas = [self._area(va, state) for va in self._tree(trees.root)]
+                    ranges += [area[:3] for area in areas]
+                    listed = sorted(va.value_() for va in self._list(trees.head))
+                    if sorted(area.va.value_() for area in areas) != listed:
+                        yield f"{where}: {len(areas)} areas, and {len(listed)} others in its list"
+                    for area in areas:
+                        yield from self._validate_area(where, area, number if state == "busy" else None, zone)
+                except (*DAMAGE, ValidationError) as error:
+                    yield f"{where}: {'its list ' if listed is None else ''}cannot be read: {error}"
+        try:
+            ranges += [(start, end, "free") for start, end in self._free()]
+        except (*DAMAGE, ValidationError) as error:
+            yield f"tree of free ranges: cannot be read: {error}"
+        ranges.sort()
+        for (start, end, state), (other, behind, second) in zip(ranges, ranges[1:]):
+            if other < end:
+                yield f"{state} {start:#x}-{end:#x} and {second} {other:#x}-{behind:#x} overlap"
+
+    def _validate_area(self, where: str, area: Area, number: Optional[int], zone: int) -> Iterator[str]:
+        if area.start >= area.end:
+            yield f"{where}: area {area.start:#x}-{area.end:#x} is empty"
+        if number is not None and area.start // zone % len(self.nodes) != number:
+            yield f"{where}: area {area.start:#x} belongs to node {area.start // zone % len(self.nodes)}"
+        # The field is another one in an area that is not busy.
+        if area.state == "busy" and area.va.vm:
+            vm = area.va.vm
+            if vm.addr.value_() & (1 << 56) - 1 != area.start & (1 << 56) - 1:
+                yield f"{where}: area {area.start:#x}-{area.end:#x}: its vm_struct says {vm.addr.value_():#x}"
