@@ -215,8 +215,8 @@ impl<T: Tlb> Space<T> {
                 break;
             }
             let (band, owner) = (removed.band().number(), removed.owner().0);
-            drop(removed);
             trace::block(Event::Close, span.first(), span.size(), band, owner);
+            drop(removed);
             counters.block_freed.one();
             freed = freed.wrapping_add(1);
             self.blocks.note_room();
