@@ -1,0 +1,64 @@
+#!/bin/busybox sh
+# SPDX-License-Identifier: GPL-2.0
+#
+# What runs in the guest of scripts/tools-test, which init.sh starts: a load, and snapshots of /proc/vmallocinfo. After each
+# line "tools: NAME" the host takes a dump.
+#
+# Prints the snapshot "early" before the load, "tools: busy" in the middle of it, between the snapshots "before" and "after", and
+# "tools: quiet" at its end, after the snapshot "quiet". Then it waits: the host ends the guest. The lines "trace| " are the events of the allocator.
+
+# shellcheck source-path=SCRIPTDIR source=functions.sh
+. /functions.sh
+
+TRACE=/sys/kernel/tracing
+EVENTS=$TRACE/events/vmap_rust
+
+# snapshot NAME: prints /proc/vmallocinfo as qemu/vmallocinfo reads it.
+snapshot() {
+	cat /proc/vmallocinfo >/tmp/info.rest
+	echo "vmallocinfo: begin $1 tasks 1 cpus $(nproc)"
+	sed 's/^/vmi| /; s/$/ |/' /tmp/info.rest
+	echo "vmallocinfo: end $1"
+}
+
+# fork_loop: forks 40 processes at a time until /tmp/stop exists.
+fork_loop() {
+	local i
+	while [ ! -e /tmp/stop ]; do
+		i=0
+		while [ $i -lt 40 ]; do (:) & i=$((i + 1)); done
+		wait
+	done
+}
+
+# module_loop: loads and unloads the module until /tmp/stop exists.
+module_loop() { while [ ! -e /tmp/stop ]; do insmod /test_module.ko && rmmod test_module; done; }
+
+# sleepers N: forks N processes, whose stacks stay.
+sleepers() {
+	local i=0
+	while [ $i -lt "$1" ]; do sleep 100000 & i=$((i + 1)); done
+}
+
+# Messages would break the lines of the snapshots.
+dmesg -n 1
+mount -t tracefs trace $TRACE 2>/dev/null
+[ ! -e $EVENTS/enable ] || echo 1 >$EVENTS/enable
+sleepers 300
+sleep 1
+snapshot early
+fork_loop & FORK=$!
+module_loop & MODULES=$!
+sleep 3
+snapshot before
+echo "tools: busy"
+sleep 3
+snapshot after
+touch /tmp/stop
+wait $FORK $MODULES
+[ ! -e $DEBUGFS/stats ] || sed 's/^/stats| /' $DEBUGFS/stats
+[ ! -e $TRACE/trace ] || grep -v '^#' $TRACE/trace | head -n 400 | sed 's/^ */trace| /'
+sleep 2
+snapshot quiet
+echo "tools: quiet"
+sleep 100000
