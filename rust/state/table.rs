@@ -259,8 +259,7 @@ impl Table {
     #[cfg(CONFIG_VMAP_RUST)]
     pub(crate) const fn describe(info: &mut bindings::vmap_rust_debug_info, at: usize) {
         // A debugger takes the tree that the box points to for that of C.
-        assert!(maple::Tree::<Slot>::TREE == 0);
-        assert!(size_of::<Self>() == size_of::<usize>());
+        const { assert!(maple::Tree::<Slot>::TREE == 0 && size_of::<Self>() == size_of::<usize>()) };
         info.space_index = small(at + core::mem::offset_of!(Self, 0));
         info.tag_mask = small(TAG_MASK);
         info.tag_block = small(BLOCK_TAG);
