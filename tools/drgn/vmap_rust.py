@@ -59,7 +59,7 @@ class Block:
             at = info["block_" + name]
             return int.from_bytes(memory[at:at + length], rust.byteorder)
 
-        self.band = number("band")
+        self.band = number("band", 1)
         self.unit_shift = number("unit_shift", 4)
         self.group_shift = number("group_shift", 4)
         self.start = number("first_unit") << min(self.unit_shift, 63)
