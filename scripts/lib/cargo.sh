@@ -1,7 +1,10 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Functions for scripts that run cargo: they copy and fetch crates, and count the tests. Sourced by these scripts.
+# Functions for scripts that run cargo: they fetch crates, run cargo, and count the tests. Sourced by these scripts.
+
+# Logs go to the folder of a whole test run, or to the cache's.
+LOGS=${VMAP_RUST_LOGS:-$CACHE/log}
 
 # policy_modules: prints the modules without unsafe code that the build host has, as LAYER/NAME. The others bind the allocator to the
 # kernel, or, on the build host, to the stand-in kernel crate.
@@ -27,26 +30,28 @@ count_tests() {
 	if [ "$((passed + failed))" = 0 ]; then failed=1; say "no test ran; see $1"; fi
 }
 
-# copy_crates COPY: copies rust/ to the folder COPY unless the copy is up to date. cargo writes Cargo.lock beside the sources,
-# so the scripts build the copy and the repository stays clean.
-copy_crates() {
-	local stamp
-	stamp=$(cd "$REPO/rust" && find . -name target -prune -o -type f -print0 | sort -z | xargs -0 sha256sum | sha256sum)
-	if [ "$(cat "$1/stamp" 2>/dev/null)" != "$stamp" ]; then
-		mkdir -p "$1"
-		# Files that the repository no longer has must go; cargo's choice of versions stays.
-		find "$1" -type f ! -name Cargo.lock -delete
-		# With new modification times (-m): cargo compares them with those of its builds.
-		(cd "$REPO" && tar -c --exclude=target rust) | tar -x -m -C "$1"
-		printf '%s\n' "$stamp" >"$1/stamp"
-	fi
+# prepare_cargo: makes the toolchain and downloads the crates of rust/Cargo.lock that are missing; later runs are offline. cargo reads
+# the whole lock file, so the host tests need the list of crates too, although they use none.
+prepare_cargo() {
+	[ -n "${VMAP_RUST_IN_ROOT:-}" ] || "$REPO/scripts/prepare" root
+	step "crates of rust/Cargo.lock" "$LOGS/crates.log" fetch_crates ||
+		die "the crates of rust/Cargo.lock cannot be downloaded; check that cargo can reach its registry, and see $LOGS/crates.log"
 }
 
-# fetch_crates DIR: downloads the dependencies of the crate in DIR that are missing.
+# fetch_crates: downloads these crates.
 fetch_crates() {
-	cd "$1" || exit
+	cd "$REPO/rust" || exit
 	# More than one command runs here, so in_root must not replace this shell.
 	# shellcheck disable=SC2034 # read by in_root
 	STEP_EXEC=0
-	in_root cargo fetch --offline 2>/dev/null || in_root cargo fetch
+	in_root cargo fetch --locked --offline 2>/dev/null || in_root cargo fetch --locked
+}
+
+# cargo_in DIR [VAR=VALUE...] COMMAND ARG...: runs a command of cargo in a folder of the workspace, as its lock file says and without
+# a network. The caller gives it a --target-dir in the cache, so that the repository stays clean. CARGO_SECONDS: its time limit, if any.
+cargo_in() {
+	local variables=()
+	cd "$1" || exit
+	while [[ $2 == *=* ]]; do variables+=("$2"); shift; done
+	in_root env "${variables[@]}" ${CARGO_SECONDS:+timeout "$CARGO_SECONDS"} cargo "$2" --locked --offline "${@:3}"
 }
