@@ -11,8 +11,10 @@
 
 use crate::{
     base::stats::line,
-    check::checked::KernelSpace,
-    ffi, //
+    ffi::{
+        self,
+        KernelSpace, //
+    }, //
 };
 use kernel::{
     debugfs::{

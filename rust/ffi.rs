@@ -12,7 +12,13 @@ use crate::{
         fit::Member,
         range::Span, //
     },
-    check::checked::KernelSpace,
+    check::{
+        checked::{
+            CheckedSpace,
+            CheckedTlb, //
+        },
+        checker::Checker, //
+    },
     policy::space::Request,
     state::area::{
         Area,
@@ -24,7 +30,8 @@ use crate::{
         layout::small,
         mm::{
             self,
-            Gfp, //
+            Gfp,
+            KernelTlb, //
         }, //
     }, //
 };
@@ -40,7 +47,10 @@ use kernel::{
     }, //
 };
 
-/// The space of the kernel: null until [`init`] sets it, and never freed.
+/// The kernel's own space.
+pub(crate) type KernelSpace = CheckedSpace<KernelTlb>;
+
+/// This space: null until [`init`] sets it, and never freed.
 static SPACE: Atomic<*mut KernelSpace> = Atomic::new(ptr::null_mut());
 
 /// All CPUs share the space, so it must be `Send` and `Sync`.
@@ -126,11 +136,15 @@ unsafe extern "C" fn init(vstart: usize, vend: usize) -> c_int {
         }
         let home = Span::from_bounds(vstart, vend).ok_or(EINVAL)?;
         let is_checked = cfg!(CONFIG_VMAP_RUST_DEBUG) && crate::module_parameters::check.value();
-        let is_randomized = crate::module_parameters::randomize.value();
-        let space = KBox::into_raw(KBox::new(
-            KernelSpace::new(home, is_checked, is_randomized)?,
-            GFP_NOWAIT,
-        )?);
+        let tlb = CheckedTlb {
+            tlb: KernelTlb,
+            checker: match is_checked {
+                true => Some(Checker::new(true, GFP_NOWAIT)?),
+                false => None,
+            },
+            is_randomized: crate::module_parameters::randomize.value(),
+        };
+        let space = KBox::into_raw(KBox::new(KernelSpace::new(home, tlb, None)?, GFP_NOWAIT)?);
         // Full: a release is needed, so that a CPU that finds the space finds it initialized.
         if SPACE.cmpxchg(ptr::null_mut(), space, Full).is_err() {
             // SAFETY: It came from `KBox::into_raw()`, and the exchange failed, so nobody else has it.

@@ -64,9 +64,9 @@
 //! |---|---|---|
 //! | | `ffi`: the operations that C calls | yes |
 //! | | `debugfs`: files for users: name of the active allocator, counters, checks | no |
-//! | `check` | `checker`, `checked`: debugging: compare answers with an independent record of all areas | no |
-//! | | `tests`, `checker_tests`, `fixtures`: KUnit cases, and what they give a space | no |
-//! | | `trace`, `trace_steps`, `model`: random traces, and the model to compare answers with | no |
+//! | `check` | `record`, `checker`, `checked`: in tests and for debugging: compare answers with an independent record of all areas | no |
+//! | | `tests`, `checker_tests`, `fixtures`: KUnit cases; what tests make a space of, and allocations that fail | no |
+//! | | `trace`, `trace_steps`, `random`: random traces of requests, the numbers of which a seed repeats | no |
 //! | `policy` | `space`, `reserve`: decide what serves a request, and reserve ranges of the tree | no |
 //! | | `purge`, `drain`, `give_back`: decide what becomes of a freed range, and return it | no |
 //! | | `lookup`, `census`, `listing`: find areas by address; numbers and checks; the list of all ranges | no |

@@ -69,7 +69,7 @@ mod tests {
     fn claims_near_a_bit_are_free_and_aligned_and_find_every_run() {
         for (len, align) in [(1, 0), (2, 0), (3, 1), (8, 3), (31, 0), (BITS, 5)] {
             let map = Map::new(true);
-            let mut random = crate::check::model::Random::new(7);
+            let mut random = crate::check::random::Random::new(7);
             let mut places = [0_usize; 2];
             let mut claimed = 0;
             while let Some(first) = near(&map, len, align, random.below(UNITS)) {
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn runs_of_every_size_and_alignment_are_found() {
-        let mut random = crate::check::model::Random::new(1);
+        let mut random = crate::check::random::Random::new(1);
         for round in 0..200 {
             // Densities from almost all clear to almost all set.
             let words: Words = core::array::from_fn(|_| {

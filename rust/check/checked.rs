@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The kernel's own space, with a [`Checker`] if `vmap_rust.check=1` asks for one.
+//! A space whose answers a [`Checker`] compares: those of tests, and the kernel's own if `vmap_rust.check=1` asks for it.
 //!
-//! Without `CONFIG_VMAP_RUST_DEBUG` there is no checker.
+//! Without `CONFIG_VMAP_RUST_DEBUG` the kernel's space has no checker.
 
 use crate::{
     base::{
@@ -12,9 +12,9 @@ use crate::{
             Span, //
         }, //
     },
-    check::checker::{
-        Checker,
-        Identity, //
+    check::{
+        checker::Checker,
+        record::Identity, //
     },
     policy::space::{
         Request,
@@ -31,38 +31,45 @@ use crate::{
     },
     sys::mm::{
         Gfp,
-        KernelTlb,
         Tlb, //
     }, //
 };
 use kernel::prelude::*;
 
-/// The TLB of the kernel, with the checker that records its flushes.
-pub(crate) struct CheckedTlb {
-    checker: Option<Checker>,
-    is_randomized: bool,
+/// A TLB, with the checker that records its flushes.
+pub(crate) struct CheckedTlb<T> {
+    pub(crate) tlb: T,
+    pub(crate) checker: Option<Checker>,
+    /// Whether the placement of small areas is randomised.
+    pub(crate) is_randomized: bool,
 }
 
-impl CheckedTlb {
+impl<T: Tlb> CheckedTlb<T> {
     /// Returns the checker, if it is on.
     #[inline(always)]
     fn checker(&self) -> Option<&Checker> {
-        match cfg!(CONFIG_VMAP_RUST_DEBUG) {
+        match cfg!(CONFIG_VMAP_RUST_DEBUG) || self.tlb.is_test() {
             true => self.checker.as_ref(),
             false => None,
         }
     }
 }
 
-impl Tlb for CheckedTlb {
+impl<T: Tlb> Tlb for CheckedTlb<T> {
+    #[inline(always)]
     fn has_shadow(&self) -> bool {
-        KernelTlb.has_shadow()
+        self.tlb.has_shadow()
+    }
+
+    #[inline(always)]
+    fn is_test(&self) -> bool {
+        self.tlb.is_test()
     }
 
     fn flush(&self, span: Span, areas: usize) {
         match self.checker() {
-            Some(checker) => checker.flush(span, || KernelTlb.flush(span, areas)),
-            None => KernelTlb.flush(span, areas),
+            Some(checker) => checker.flush(span, || self.tlb.flush(span, areas)),
+            None => self.tlb.flush(span, areas),
         }
     }
 
@@ -71,11 +78,11 @@ impl Tlb for CheckedTlb {
     }
 
     fn release_shadow(&self, span: Span) {
-        KernelTlb.release_shadow(span);
+        self.tlb.release_shadow(span);
     }
 
     fn flush_shadow(&self, span: Span) {
-        KernelTlb.flush_shadow(span);
+        self.tlb.flush_shadow(span);
     }
 }
 
@@ -84,33 +91,24 @@ fn identity(area: AreaPtr) -> Identity {
     area.as_raw().addr()
 }
 
-/// The kernel's own space, with the operations of [`Space`].
-pub(crate) struct KernelSpace(Space<CheckedTlb>);
+/// A space with the operations of [`Space`], each of which is compared.
+pub(crate) struct CheckedSpace<T: Tlb>(Space<CheckedTlb<T>>);
 
-impl KernelSpace {
+impl<T: Tlb> CheckedSpace<T> {
     /// Describes the space, and all that it points to, to debuggers.
     #[cfg(CONFIG_VMAP_RUST)]
     pub(crate) const fn describe(info: &mut kernel::bindings::vmap_rust_debug_info) {
-        Space::<CheckedTlb>::describe(info, core::mem::offset_of!(Self, 0));
+        Space::<CheckedTlb<T>>::describe(info, core::mem::offset_of!(Self, 0));
     }
 
-    /// Creates an empty space for `home`, with a checker if `is_checked`, and with randomised placement if
-    /// `is_randomized`. `ENOMEM` without memory.
-    pub(crate) fn new(home: Span, is_checked: bool, is_randomized: bool) -> Result<Self> {
-        let checker = match is_checked {
-            true => Some(Checker::new(true)?),
-            false => None,
-        };
-        let tlb = CheckedTlb {
-            checker,
-            is_randomized,
-        };
-        Ok(Self(Space::new(home, tlb)?))
+    /// Creates an empty space; the arguments are those of [`Space::with_blocks`]. `ENOMEM` without memory.
+    pub(crate) fn new(home: Span, tlb: CheckedTlb<T>, limit: Option<usize>) -> Result<Self> {
+        Ok(Self(Space::with_blocks(home, tlb, limit)?))
     }
 
     /// Returns the space, for operations that are not compared.
     #[inline(always)]
-    pub(crate) fn space(&self) -> &Space<CheckedTlb> {
+    pub(crate) fn space(&self) -> &Space<CheckedTlb<T>> {
         &self.0
     }
 
@@ -122,8 +120,9 @@ impl KernelSpace {
 
     /// Records a new area; `fits_request` checks its size and place.
     fn allocated(&self, checker: &Checker, area: AreaPtr, fits_request: impl FnOnce(Span) -> bool) {
-        if let Some(span) = self.0.span_of_busy(area) {
-            checker.allocated(span, identity(area), fits_request(span));
+        match self.0.span_of_busy(area) {
+            Some(span) => checker.allocated(span, identity(area), fits_request(span)),
+            None => checker.lost(identity(area)),
         }
     }
 

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The checker: an independent record of all areas, with which the answers of the running allocator are
-//! compared (`vmap_rust.check=1`, with `CONFIG_VMAP_RUST_DEBUG`).
+//! The checker: compares the answers of the allocator with a [`Record`] of all areas, in tests and in a running
+//! kernel (`vmap_rust.check=1`, with `CONFIG_VMAP_RUST_DEBUG`).
 //!
-//! It shares only the requests and the answers with the allocator: it is an rb-tree of ranges under one
-//! lock, without blocks, caches or bitmaps. It reports wrong answers ([`mm::refuse`]), and the system
-//! continues with the answer of the allocator.
+//! The record is under one lock. The checker reports wrong answers ([`mm::refuse`]), and the system continues with
+//! the answer of the allocator.
 //!
 //! # What is compared
 //!
@@ -21,11 +20,14 @@
 
 use crate::{
     base::{
-        range::{
-            Span,
-            PAGE_SIZE, //
-        },
+        range::Span,
         stats::line, //
+    },
+    check::record::{
+        Entry,
+        Identity,
+        Record,
+        State, //
     },
     sys::{
         lock::Locked,
@@ -34,11 +36,8 @@ use crate::{
 };
 use core::fmt;
 use kernel::{
+    alloc::Flags,
     prelude::*,
-    rbtree::{
-        RBTree,
-        RBTreeNode, //
-    },
     static_lock_class,
     sync::atomic::{
         Atomic,
@@ -50,40 +49,6 @@ use kernel::{
 /// Number of ranges that are removed from the record each time its lock is taken.
 const BATCH: usize = 64;
 
-/// The address of an area object, which identifies the area. The checker never accesses the object.
-pub(crate) type Identity = usize;
-
-/// The state of an area in the record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Busy,
-    Unlinked,
-    /// Freed and not yet flushed: the times at which its retire began and ended.
-    Lazy {
-        began: usize,
-        ended: Option<usize>,
-    },
-}
-
-/// An area in the record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Entry {
-    /// Number of the first page: the address would be a reference to the memory of the area for kmemleak.
-    first_page: usize,
-    identity: Identity,
-    state: State,
-}
-
-/// All areas.
-struct Record {
-    /// Keyed by the last address: a lower bound search for an address finds the area that contains it.
-    areas: RBTree<usize, Entry>,
-    /// The time: number of flushes and purges that have begun.
-    now: usize,
-    /// Number of areas without an entry because there was no memory for it.
-    untracked: usize,
-}
-
 /// The record, and the counts of its comparisons.
 pub(crate) struct Checker {
     record: Locked<Record>,
@@ -93,8 +58,10 @@ pub(crate) struct Checker {
     pub(super) compared: Atomic<usize>,
     pub(super) unsettled: Atomic<usize>,
     pub(super) wrong: Atomic<usize>,
-    /// Whether wrong answers are reported. Tests only count them.
+    /// Whether wrong answers are reported. Tests of the checker only count them.
     is_loud: bool,
+    /// The allocation flags for the record.
+    flags: Flags,
 }
 
 /// The number of changes that had begun when no change was in progress; [`None`] if one was.
@@ -107,57 +74,19 @@ impl Moment {
     }
 }
 
-impl Record {
-    /// Returns the area that contains `addr`, or the next one above it.
-    fn at_or_above(&self, addr: usize) -> Option<(Span, Entry)> {
-        let cursor = self.areas.cursor_lower_bound(&addr)?;
-        let (&last, &entry) = cursor.current();
-        let first = entry.first_page.checked_mul(PAGE_SIZE)?;
-        Some((Span::new(first, last)?, entry))
-    }
-
-    /// Returns the busy area that contains `addr`.
-    fn busy_at(&self, addr: usize) -> Option<(Span, Identity)> {
-        let (span, entry) = self.at_or_above(addr)?;
-        (span.contains(addr) && entry.state == State::Busy).then_some((span, entry.identity))
-    }
-
-    /// Returns the lowest busy area that ends above `addr`.
-    fn busy_at_or_above(&self, addr: usize) -> Option<(Span, Identity)> {
-        let mut addr = addr;
-        loop {
-            let (span, entry) = self.at_or_above(addr)?;
-            if entry.state == State::Busy {
-                return Some((span, entry.identity));
-            }
-            addr = span.last().checked_add(1)?;
-        }
-    }
-
-    /// Returns the entry of the area `identity` if its bounds are exactly `span`.
-    fn entry_mut(&mut self, span: Span, identity: Identity) -> Option<&mut Entry> {
-        let entry = self.areas.get_mut(&span.last())?;
-        let first_page = span.in_pages().first();
-        (entry.first_page == first_page && entry.identity == identity).then_some(entry)
-    }
-}
-
 impl Checker {
-    /// Creates an empty record, which reports wrong answers if `is_loud`. `ENOMEM` without memory.
-    pub(crate) fn new(is_loud: bool) -> Result<Self> {
-        let record = Record {
-            areas: RBTree::new(),
-            now: 0,
-            untracked: 0,
-        };
+    /// Creates an empty record, and reports wrong answers if `is_loud`. The flags are those for the memory of the
+    /// record: in any context if they do not wait. `ENOMEM` without memory.
+    pub(crate) fn new(is_loud: bool, flags: Flags) -> Result<Self> {
         Ok(Self {
-            record: Locked::new(record, c"vmap_rust checker", static_lock_class!())?,
+            record: Locked::new(Record::new(), c"vmap_rust checker", static_lock_class!())?,
             begun: Atomic::new(0),
             ended: Atomic::new(0),
             compared: Atomic::new(0),
             unsettled: Atomic::new(0),
             wrong: Atomic::new(0),
             is_loud,
+            flags: flags | __GFP_NOWARN,
         })
     }
 
@@ -193,31 +122,26 @@ impl Checker {
         !right && self.is_loud
     }
 
-    /// Adds a new area; `fits_request` says whether it has the requested size and place. Any context that may
-    /// allocate without waiting.
+    /// Adds a new area; `fits_request` says whether it has the requested size and place. In any context that may
+    /// allocate with the flags of the record.
     pub(crate) fn allocated(&self, span: Span, identity: Identity, fits_request: bool) {
-        let entry = Entry {
-            first_page: span.in_pages().first(),
-            identity,
-            state: State::Busy,
-        };
-        let node = RBTreeNode::new(span.last(), entry, GFP_NOWAIT | __GFP_NOWARN);
+        let node = Record::node(span, identity, self.flags);
         let mut record = self.record.lock();
-        let next = record.at_or_above(span.first());
-        let replaced = match node {
-            Ok(node) => record.areas.insert(node),
-            Err(_) => {
-                record.untracked = record.untracked.wrapping_add(1);
-                None
-            }
-        };
+        let overlap = record.overlapping(span);
+        let replaced = record.add(node);
         drop(record);
         drop(replaced);
-        let overlap = next.filter(|(other, _)| other.first() <= span.last());
         if self.must_report(fits_request && overlap.is_none()) {
             mm::refuse!(
                 "checker: new {span:x?}, as requested: {fits_request}, overlaps {overlap:x?}"
             );
+        }
+    }
+
+    /// Reports a new area that cannot be found.
+    pub(crate) fn lost(&self, identity: Identity) {
+        if self.must_report(false) {
+            mm::refuse!("checker: new area {identity:x} is not found");
         }
     }
 
@@ -266,32 +190,13 @@ impl Checker {
         from: State,
         to: impl FnOnce(usize) -> Option<State>,
     ) {
-        let mut record = self.record.lock();
-        let known = record.areas.get(&span.last()).copied();
-        let to = to(record.now);
-        let mut removed = None;
-        let entry = record
-            .entry_mut(span, identity)
-            .filter(|entry| entry.state == from);
-        let right = match (entry, to) {
-            (Some(entry), Some(to)) => {
-                entry.state = to;
-                true
-            }
-            (Some(_), None) => {
-                removed = record.areas.remove_node(&span.last());
-                true
-            }
-            // Right if the area may be one of those without an entry.
-            (None, _) => known.is_none() && record.untracked > 0,
-        };
-        if right && known.is_none() && from == State::Unlinked {
-            record.untracked = record.untracked.saturating_sub(1);
-        }
-        drop(record);
-        drop(removed);
-        if self.must_report(right) {
-            mm::refuse!("checker: {span:x?} {identity:x} to {to:x?}, the record has {known:x?}");
+        let changed = self.record.lock().change(span, identity, from, to);
+        drop(changed.removed);
+        if self.must_report(changed.is_right) {
+            let known = changed.known;
+            mm::refuse!(
+                "checker: {span:x?} {identity:x} from {from:x?}, the record has {known:x?}"
+            );
         }
     }
 
@@ -318,23 +223,7 @@ impl Checker {
 
     /// Records that an area is lazy, whose retire `began` at that time. Called within [`Checker::change`].
     pub(crate) fn retired(&self, span: Span, identity: Identity, began: usize) {
-        let mut record = self.record.lock();
-        let now = record.now;
-        // The range may have been flushed and reused meanwhile; then the entry has another state or time.
-        let before = State::Lazy { began, ended: None };
-        if let Some(entry) = record.entry_mut(span, identity) {
-            if entry.state == before {
-                let ended = Some(now);
-                entry.state = State::Lazy { began, ended };
-            }
-        }
-    }
-
-    /// Advances the time for a flush or a purge, and returns it.
-    fn advance(&self) -> usize {
-        let mut record = self.record.lock();
-        record.now = record.now.wrapping_add(1);
-        record.now
+        self.record.lock().end_retire(span, identity, began);
     }
 
     /// Removes the areas within `span` whose state `is_flushed` accepts. Returns the last of them.
@@ -353,7 +242,7 @@ impl Checker {
                     break;
                 }
                 if span.covers(area) && is_flushed(entry.state) {
-                    *slot = record.areas.remove_node(&area.last());
+                    *slot = record.remove(area);
                     last_removed = Some((area, entry));
                 }
                 next = area.last().checked_add(1);
@@ -369,7 +258,7 @@ impl Checker {
 
     /// Runs `flush`, which flushes the TLB for `span`, and removes the flushed areas. Sleepable context.
     pub(crate) fn flush(&self, span: Span, flush: impl FnOnce()) {
-        let now = self.advance();
+        let now = self.record.lock().advance();
         flush();
         // Areas that were freed during the flush may have been in use after it began: they are not flushed.
         self.remove(
@@ -381,7 +270,7 @@ impl Checker {
     /// Runs `purge`, which flushes and frees all areas that were retired before it began, and reports those
     /// that are left. Sleepable context.
     pub(crate) fn purge<R>(&self, purge: impl FnOnce() -> R) -> R {
-        let now = self.advance();
+        let now = self.record.lock().advance();
         let result = purge();
         let left = Span::new(0, usize::MAX).and_then(|all| {
             self.remove(
@@ -393,6 +282,19 @@ impl Checker {
             mm::refuse!("checker: {left:x?} is left after a purge");
         }
         result
+    }
+
+    /// Calls `what` with the record, under its lock.
+    #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+    pub(crate) fn with<T>(&self, what: impl FnOnce(&Record) -> T) -> T {
+        what(&self.record.lock())
+    }
+
+    /// Returns whether no comparison was wrong, and the record has all areas.
+    #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+    pub(crate) fn agrees(&self) -> bool {
+        // Relaxed: a statistic orders nothing.
+        self.wrong.load(Relaxed) == 0 && self.record.lock().untracked == 0
     }
 
     /// Writes a line for each count.

@@ -7,9 +7,9 @@ use crate::{
         Span,
         PAGE_SIZE, //
     },
-    check::checker::{
-        Checker,
-        Identity, //
+    check::{
+        checker::Checker,
+        record::Identity, //
     }, //
 };
 use kernel::{
@@ -48,7 +48,7 @@ mod tests {
 
     #[test]
     fn correct_answers_are_not_reported() -> Result {
-        let checker = Checker::new(false)?;
+        let checker = Checker::new(false, GFP_KERNEL)?;
         let span = pages(1, 2)?;
         use_and_retire(&checker, span, ONE);
         checker.purge(|| checker.flush(span, || ()));
@@ -63,7 +63,7 @@ mod tests {
     #[test]
     fn areas_that_overlap_are_wrong() -> Result {
         for (first, count) in [(4, 1), (3, 2), (5, 9), (1, 20)] {
-            let checker = Checker::new(false)?;
+            let checker = Checker::new(false, GFP_KERNEL)?;
             checker.allocated(pages(4, 3)?, ONE, true);
             checker.allocated(pages(first, count)?, OTHER, true);
             assert_eq!(counts(&checker), (2, 0, 1));
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn an_area_that_does_not_fit_the_request_is_wrong() -> Result {
-        let checker = Checker::new(false)?;
+        let checker = Checker::new(false, GFP_KERNEL)?;
         checker.allocated(pages(4, 3)?, ONE, true);
         checker.allocated(pages(7, 3)?, OTHER, false);
         assert_eq!(counts(&checker), (2, 0, 1));
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn reuse_before_a_flush_is_wrong() -> Result {
-        let checker = Checker::new(false)?;
+        let checker = Checker::new(false, GFP_KERNEL)?;
         use_and_retire(&checker, pages(4, 3)?, ONE);
         // A flush of another range, and one of a part of the area.
         checker.flush(pages(1, 3)?, || ());
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn areas_freed_during_a_flush_are_not_flushed() -> Result {
-        let checker = Checker::new(false)?;
+        let checker = Checker::new(false, GFP_KERNEL)?;
         let span = pages(4, 3)?;
         checker.flush(span, || use_and_retire(&checker, span, ONE));
         checker.allocated(span, OTHER, true);
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn a_purge_that_leaves_an_area_is_wrong() -> Result {
-        let checker = Checker::new(false)?;
+        let checker = Checker::new(false, GFP_KERNEL)?;
         let later = pages(8, 1)?;
         use_and_retire(&checker, pages(4, 3)?, ONE);
         checker.purge(|| use_and_retire(&checker, later, OTHER));
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn a_purge_may_leave_an_area_whose_retire_has_not_ended() -> Result {
-        let checker = Checker::new(false)?;
+        let checker = Checker::new(false, GFP_KERNEL)?;
         let span = pages(4, 3)?;
         checker.allocated(span, ONE, true);
         checker.unlinked(span, ONE);
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn freeing_twice_or_another_area_is_wrong() -> Result {
-        let checker = Checker::new(false)?;
+        let checker = Checker::new(false, GFP_KERNEL)?;
         let span = pages(4, 3)?;
         checker.allocated(span, ONE, true);
         // Retired while busy, unlinked as another area, with other bounds, and twice.
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn answers_that_differ_from_the_record_are_wrong() -> Result {
-        let checker = Checker::new(false)?;
+        let checker = Checker::new(false, GFP_KERNEL)?;
         let addr = pages(5, 1)?.first();
         checker.allocated(pages(4, 3)?, ONE, true);
         for found in [Some(ONE), Some(OTHER), None] {
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn answers_during_a_change_are_not_compared() -> Result {
-        let checker = Checker::new(false)?;
+        let checker = Checker::new(false, GFP_KERNEL)?;
         checker.change(|| checker.found(&checker.moment(), 0, Some(ONE)));
         let moment = checker.moment();
         checker.change(|| ());

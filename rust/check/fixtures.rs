@@ -1,17 +1,29 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a test gives a space: a TLB that records what is flushed, and a request.
+//! What a test gives a space: bounds, a TLB that records what is flushed, a checker, and allocations that fail. Also
+//! its requests.
 
 use crate::{
     base::range::{
         Span,
         PAGE_SIZE, //
     },
-    policy::space::Request,
+    check::{
+        checked::{
+            CheckedSpace,
+            CheckedTlb, //
+        },
+        checker::Checker, //
+    },
+    policy::space::{
+        Request,
+        Space, //
+    },
     state::area::Attributes,
     sys::{
         lock::Locked,
         mm::{
+            self,
             Gfp,
             Tlb, //
         }, //
@@ -22,15 +34,116 @@ use kernel::{
     static_lock_class, //
 };
 
+/// What a test makes its space of.
+#[derive(Clone, Copy)]
+pub(crate) struct World {
+    pub(crate) home: Span,
+    /// The most that all blocks have, in fine blocks; [`None`] for the default.
+    pub(crate) limit: Option<usize>,
+    /// Whether there is KASAN shadow. With it, the purging CPU caches all ranges.
+    pub(crate) has_shadow: bool,
+    /// Whether the placement of small areas is randomised.
+    pub(crate) is_randomized: bool,
+}
+
+impl World {
+    /// A space for `home`, with KASAN shadow and the blocks that it has by default.
+    pub(crate) fn new(home: Span) -> Self {
+        Self {
+            home,
+            limit: None,
+            has_shadow: true,
+            is_randomized: false,
+        }
+    }
+
+    /// Limits the total size of blocks, in fine blocks.
+    pub(crate) fn blocks(self, limit: usize) -> Self {
+        let limit = Some(limit);
+        Self { limit, ..self }
+    }
+
+    /// Randomises the placement of small areas.
+    pub(crate) fn randomized(self) -> Self {
+        Self {
+            is_randomized: true,
+            ..self
+        }
+    }
+
+    /// Makes the space, with the placement of production. `ENOMEM` without memory.
+    pub(crate) fn space(self) -> Result<Space<FlushLog>> {
+        Space::with_blocks(self.home, self.log()?, self.limit)
+    }
+
+    fn log(self) -> Result<FlushLog> {
+        Ok(FlushLog {
+            has_shadow: self.has_shadow,
+            ..FlushLog::new()?
+        })
+    }
+
+    /// Makes the space, all answers of which are compared. `ENOMEM` without memory.
+    pub(crate) fn checked(self) -> Result<CheckedSpace<FlushLog>> {
+        let tlb = CheckedTlb {
+            tlb: self.log()?,
+            checker: Some(Checker::new(true, GFP_KERNEL)?),
+            is_randomized: self.is_randomized,
+        };
+        CheckedSpace::new(self.home, tlb, self.limit)
+    }
+}
+
+/// Which allocations of a call fail.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Failing {
+    /// Only this one; the first has number 1.
+    Only(u32),
+    /// This one and all later ones. Only on the build host, see [`mm::fail_from`].
+    From(u32),
+}
+
+impl Failing {
+    /// Calls `what`. Returns its result, and whether an allocation failed.
+    pub(crate) fn run<T>(self, what: impl FnOnce() -> T) -> (T, bool) {
+        match self {
+            Self::Only(nth) => {
+                mm::fail_nth(nth);
+                let result = what();
+                (result, mm::fail_nth(0) == 0 && mm::CAN_FAIL)
+            }
+            Self::From(nth) => {
+                mm::fail_from(nth);
+                let result = what();
+                (result, mm::fail_from(0))
+            }
+        }
+    }
+}
+
 /// Maximum number of flushed ranges that are recorded; [`crate::state::flush`] produces fewer.
 const MAX_RANGES: usize = 16;
 
-/// The flushed ranges since the last [`FlushLog::take`].
+/// Maximum number of operations whose order is recorded.
+const MAX_DONE: usize = 32;
+
+/// An operation on the TLB or on the KASAN shadow.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Done {
+    Flush(Span),
+    Release(Span),
+    FlushShadow(Span),
+}
+
+/// What was done since the last [`FlushLog::take`].
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Flushes {
     ranges: [Option<Span>; MAX_RANGES],
     len: usize,
     pub(super) areas: usize,
+    /// The first operations.
+    pub(crate) done: [Option<Done>; MAX_DONE],
+    done_len: usize,
 }
 
 impl Flushes {
@@ -39,16 +152,23 @@ impl Flushes {
         let mut ranges = self.ranges.iter().flatten();
         ranges.any(|range| range.covers(span))
     }
+
+    fn record(&mut self, done: Done) {
+        if let Some(slot) = self.done.get_mut(self.done_len) {
+            *slot = Some(done);
+            self.done_len = self.done_len.saturating_add(1);
+        }
+    }
 }
 
-/// A TLB that only records its flushes.
+/// A TLB that only records what is done.
 pub(crate) struct FlushLog {
     flushes: Locked<Flushes>,
-    is_randomized: bool,
+    has_shadow: bool,
 }
 
 impl FlushLog {
-    /// Creates an empty log.
+    /// Creates an empty log of a machine with KASAN shadow.
     pub(crate) fn new() -> Result<Self> {
         let flushes = Locked::new(
             Flushes::default(),
@@ -57,15 +177,7 @@ impl FlushLog {
         )?;
         Ok(Self {
             flushes,
-            is_randomized: false,
-        })
-    }
-
-    /// Creates an empty log for a space with randomised placement.
-    pub(super) fn randomized() -> Result<Self> {
-        Ok(Self {
-            is_randomized: true,
-            ..Self::new()?
+            has_shadow: true,
         })
     }
 
@@ -81,15 +193,15 @@ impl FlushLog {
         self.take_all().len
     }
 
-    /// Returns all ranges flushed since the last call.
-    pub(super) fn take_all(&self) -> Flushes {
+    /// Returns all that was done since the last call.
+    pub(crate) fn take_all(&self) -> Flushes {
         core::mem::take(&mut *self.flushes.lock())
     }
 }
 
 impl Tlb for FlushLog {
     fn has_shadow(&self) -> bool {
-        true
+        self.has_shadow
     }
 
     fn is_test(&self) -> bool {
@@ -104,23 +216,29 @@ impl Tlb for FlushLog {
         }
         flushes.len = len.saturating_add(1);
         flushes.areas = flushes.areas.saturating_add(areas);
+        flushes.record(Done::Flush(span));
     }
 
-    fn is_randomized(&self) -> bool {
-        self.is_randomized
+    fn release_shadow(&self, span: Span) {
+        self.flushes.lock().record(Done::Release(span));
     }
 
-    fn release_shadow(&self, _: Span) {}
-
-    fn flush_shadow(&self, _: Span) {}
+    fn flush_shadow(&self, span: Span) {
+        self.flushes.lock().record(Done::FlushShadow(span));
+    }
 }
 
 impl Request {
     /// Returns a request for one page anywhere in `window`, which may sleep.
     pub(crate) fn any_page(window: Span) -> Self {
+        Self::bytes(window, PAGE_SIZE)
+    }
+
+    /// Returns a request for `size` bytes anywhere in `window`, which may sleep.
+    pub(crate) fn bytes(window: Span, size: usize) -> Self {
         Self {
             window,
-            size: PAGE_SIZE,
+            size,
             align: 1,
             attributes: Attributes::NONE,
             gfp: Gfp::KERNEL,

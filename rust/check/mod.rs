@@ -9,7 +9,8 @@ mod checker_tests;
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
 pub(crate) mod fixtures;
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
-pub(crate) mod model;
+pub(crate) mod random;
+mod record;
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
 mod tests;
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]

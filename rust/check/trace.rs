@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Random traces: the allocator and the model get the same requests and must agree.
+//! Random traces: the allocator and the record of all areas must agree after each step.
 //!
 //! Traces run in the kernel on the maple tree, and on the build host on a stand-in of it.
 
 use crate::{
     base::range::Span,
     check::{
-        fixtures::FlushLog,
-        model::{
-            Model,
-            Random, //
-        },
+        fixtures::World,
+        random::Random,
         trace_steps::{
             Kinds,
             Outcome,
@@ -20,7 +17,6 @@ use crate::{
             Trace, //
         }, //
     },
-    policy::space::Space,
     state::{
         area::NeverMapped,
         band::COARSE_PAGES,
@@ -48,13 +44,13 @@ const SMALL_HOME: (usize, usize) = (16 << 20, (16 << 20) + (8 << 20));
 /// `blocks` limits the total size of blocks, in fine blocks. Coarse blocks are used if one fits.
 pub(crate) fn run(seed: u64, steps: usize, blocks: usize) -> Result<Outcome> {
     let source = Source::Random(Random::new(seed));
-    run_from(source, steps, blocks, FlushLog::new()?)
+    run_from(source, steps, blocks, |world| world)
 }
 
 /// Runs a trace as [`run`] does, with randomised placement.
 pub(crate) fn run_randomized(seed: u64, steps: usize, blocks: usize) -> Result<Outcome> {
     let source = Source::Random(Random::new(seed));
-    run_from(source, steps, blocks, FlushLog::randomized()?)
+    run_from(source, steps, blocks, World::randomized)
 }
 
 /// Runs a trace as [`run`] does, with one step for each entry of `steps`, which gives its numbers.
@@ -64,21 +60,25 @@ pub(crate) fn replay(steps: &[StepNumbers], blocks: usize) -> Result<Outcome> {
         at: 0,
         used: 0,
     };
-    run_from(source, steps.len(), blocks, FlushLog::new()?)
+    run_from(source, steps.len(), blocks, |world| world)
 }
 
-fn run_from(source: Source<'_>, steps: usize, blocks: usize, log: FlushLog) -> Result<Outcome> {
+fn run_from(
+    source: Source<'_>,
+    steps: usize,
+    blocks: usize,
+    change: impl FnOnce(World) -> World,
+) -> Result<Outcome> {
     let ((start, end), kinds) = match blocks {
         0 => (SMALL_HOME, Kinds::None),
         1..COARSE_PAGES => (HOME, Kinds::Fine),
         _ => (LARGE_HOME, Kinds::All),
     };
     let home = Span::from_bounds(start, end).ok_or(EINVAL)?;
-    let space = Space::with_blocks(home, log, Some(blocks))?;
+    let checked = change(World::new(home).blocks(blocks)).checked()?;
     let mut trace = Trace {
-        space: &space,
-        log: space.tlb(),
-        model: Model::new(),
+        checked: &checked,
+        checker: checked.checker().ok_or(EINVAL)?,
         random: source,
         home,
         kinds,
@@ -87,6 +87,7 @@ fn run_from(source: Source<'_>, steps: usize, blocks: usize, log: FlushLog) -> R
     let outcome = trace.run(steps);
     if outcome.is_err() {
         // Free the remaining areas, so that the first difference is the only report.
+        let space = checked.space();
         while let Some((area, pin)) = space.get(0) {
             drop(pin);
             match space

@@ -1,30 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The steps of a random trace: each asks the allocator and the model for the same, and compares the answers.
+//! The steps of a random trace. The checker compares each answer with its record; the steps compare what needs a space
+//! that nobody else uses: whether there is room, what a purge flushes, and all numbers.
 
 use crate::{
     base::{
         fit::Member,
         range::{
-            is_aligned,
             Span,
             PAGE_SIZE, //
         }, //
     },
     check::{
+        checked::CheckedSpace,
+        checker::Checker,
         fixtures::FlushLog,
-        model::{
-            Model,
-            Random,
-            State, //
-        }, //
+        random::Random, //
     },
     policy::{
         census::Census,
-        space::{
-            Request,
-            Space, //
-        }, //
+        space::Request, //
     },
     state::{
         area::NeverMapped,
@@ -32,6 +27,7 @@ use crate::{
     },
     sys::mm::Gfp, //
 };
+use kernel::prelude::*;
 
 /// The first disagreement of a trace, at which it stopped.
 pub(crate) struct Difference {
@@ -99,11 +95,10 @@ impl Source<'_> {
     }
 }
 
-/// A trace: a space and its model, which get the same requests.
+/// A trace: a space, and the checker that records what is in it.
 pub(super) struct Trace<'a> {
-    pub(super) space: &'a Space<FlushLog>,
-    pub(super) log: &'a FlushLog,
-    pub(super) model: Model,
+    pub(super) checked: &'a CheckedSpace<FlushLog>,
+    pub(super) checker: &'a Checker,
     pub(super) random: Source<'a>,
     pub(super) home: Span,
     pub(super) kinds: Kinds,
@@ -121,15 +116,35 @@ impl Trace<'_> {
         })
     }
 
-    /// Returns a random range of the model in `state`.
-    fn any(&mut self, state: State) -> Option<Span> {
-        let count = self.model.count(state);
-        if count == 0 {
-            return None;
+    /// Returns a random busy area.
+    fn any_busy(&mut self) -> Option<Span> {
+        match self.busy() {
+            0 => None,
+            count => {
+                let nth = self.random.below(count);
+                self.checker.with(|record| record.busy().nth(nth))
+            }
         }
-        let nth = self.random.below(count);
-        let mut ranges = self.model.ranges().iter().filter(|range| range.1 == state);
-        ranges.nth(nth).map(|range| range.0)
+    }
+
+    fn busy(&self) -> usize {
+        self.checker.with(|record| record.busy().count())
+    }
+
+    /// Returns the areas that are freed and not yet flushed.
+    fn all_lazy(&self) -> Result<KVec<Span>> {
+        let mut all = KVec::with_capacity(self.lazy(), GFP_KERNEL)?;
+        // There is room: under the lock of the record, memory may be short.
+        self.checker.with(|record| {
+            record
+                .lazy()
+                .try_for_each(|span| all.push(span, GFP_NOWAIT))
+        })?;
+        Ok(all)
+    }
+
+    fn lazy(&self) -> usize {
+        self.checker.with(|record| record.lazy().count())
     }
 
     /// Returns the window of a request: in three of four cases all of home, otherwise a part of it.
@@ -164,37 +179,28 @@ impl Trace<'_> {
             0 => 1 << self.random.below(MAX_ALIGN_SHIFT + 1),
             _ => 1,
         };
-        let result = self.space.alloc(&Request {
-            size,
+        let expected = self
+            .checker
+            .with(|record| record.lowest_fit(window, size, align));
+        let result = self.checked.alloc(&Request {
             align,
-            ..Request::any_page(window)
+            ..Request::bytes(window, size)
         });
-        let expected = self.model.lowest_fit(window, size, align);
-        let Ok(area) = result else {
-            return match expected {
-                // The model also counts free units of blocks, which cannot serve every request.
-                Some(_) if self.space.blocks().live > 0 => Ok(()),
-                Some(span) => self.fail("no room, but there is", [span.first(), size, align]),
-                None => Ok(()),
-            };
-        };
+        match (result, expected) {
+            (Err(_), None) => Ok(()),
+            // The record also counts free units of blocks, which cannot serve every request.
+            (Err(_), Some(_)) if self.has_blocks() => Ok(()),
+            (Err(_), Some(span)) => self.fail("no room, but there is", [span.first(), size, align]),
+            (Ok(_), None) => self.fail("room, but there is none", [0, size, align]),
+            (Ok(area), Some(_)) => match self.checked.space().table_entry(area) {
+                Some(_) => Ok(()),
+                None => self.fail("an area that is not in the index", [0, size, align]),
+            },
+        }
+    }
 
-        let found = self.space.table_entry(area);
-        let Some(span) = found else {
-            return self.fail("an area that is not in the index", [0, size, align]);
-        };
-        let detail = [span.first(), span.size(), align];
-        if span.size() != size || !window.covers(span) || !is_aligned(span.first(), align) {
-            return self.fail("wrong size, window or alignment", detail);
-        }
-        if expected.is_none() {
-            return self.fail("room, but there is none", detail);
-        }
-        match self.model.reserve(span) {
-            Ok(true) => Ok(()),
-            Ok(false) => self.fail("a range that is reserved", detail),
-            Err(_) => self.fail("no memory for the model", detail),
-        }
+    fn has_blocks(&self) -> bool {
+        self.checked.space().blocks().live > 0
     }
 
     fn alloc_congruent(&mut self) -> Outcome {
@@ -206,101 +212,56 @@ impl Trace<'_> {
             (sizes[0] + gap, sizes[1]),
             (sizes[0] + gap + sizes[1], sizes[2]),
         ];
-        let mut areas = [None; 3];
-        let result = self.space.alloc_congruent(
-            self.home,
-            members
-                .iter()
-                .map(|&(offset, size)| Member { offset, size }),
-            align,
-            Gfp::KERNEL,
-            |index, area| areas[index % 3] = Some(area),
-        );
-        let expected = self.model.highest_base(self.home, &members, align);
+        let expected = self
+            .checker
+            .with(|record| record.highest_base(self.home, &members, align));
+        let all = members.map(|(offset, size)| Member { offset, size });
+        let result =
+            self.checked
+                .alloc_congruent(self.home, all.into_iter(), align, Gfp::KERNEL, |_, _| ());
         match (result, expected) {
-            (Err(_), None) => return Ok(()),
-            (Err(_), Some(_)) if self.space.blocks().live > 0 => return Ok(()),
-            (Err(_), Some(base)) => return self.fail("no common base, but there is", [base, 0, 0]),
-            (Ok(()), None) => return self.fail("a common base, but there is none", [0; 3]),
+            (Err(_), Some(base)) if !self.has_blocks() => {
+                self.fail("no common base, but there is", [base, 0, 0])
+            }
+            (Ok(()), None) => self.fail("a common base, but there is none", [0; 3]),
             // Cached ranges may push the base down: any free base is right.
-            (Ok(()), Some(_)) => {}
+            _ => Ok(()),
         }
-        let mut base = None;
-        for (area, (offset, size)) in areas.iter().zip(members) {
-            let Some(span) = area.and_then(|area| self.space.table_entry(area)) else {
-                return self.fail("a member that is not in the index", [offset, size, 0]);
-            };
-            let detail = [span.first(), span.size(), offset];
-            let this = span.first().wrapping_sub(offset);
-            if span.size() != size || *base.get_or_insert(this) != this || !self.home.covers(span) {
-                return self.fail("a member that is not at the base", detail);
-            }
-            if !self.model.reserve(span).unwrap_or(false) {
-                return self.fail("a member that is reserved", detail);
-            }
-        }
-        Ok(())
     }
 
     fn free(&mut self) -> Outcome {
-        let Some(span) = self.any(State::Busy) else {
+        let Some(span) = self.any_busy() else {
             return Ok(());
         };
         let inner = span.first() + self.random.below(span.size());
         let detail = [span.first(), span.size(), inner];
-        let Some(area) = self.space.unlink(inner) else {
+        let Some(area) = self.checked.unlink(inner) else {
             return self.fail("cannot unlink a busy area", detail);
         };
         if area.span() != Some(span) {
             return self.fail("another area was unlinked", detail);
         }
-        if self.space.find(inner).is_some() {
+        if self.checked.find(inner).is_some() {
             return self.fail("found after unlink", detail);
         }
-        if self.space.unlink(inner).is_some() {
+        if self.checked.unlink(inner).is_some() {
             return self.fail("unlinked twice", detail);
         }
-        let lazy = self.random.below(8) != 0;
-        if lazy {
-            self.space.retire(area);
+        if self.random.below(8) != 0 {
+            self.checked.retire(area);
         } else {
-            self.space.release(area, NeverMapped::in_test());
+            self.checked.release(area, NeverMapped::in_test());
         }
-        self.model.free(span.first(), lazy);
         Ok(())
     }
 
     fn find(&mut self) -> Outcome {
         let addr = self.home.first() + self.random.below(self.home.size());
-        let busy = self
-            .model
-            .at(addr)
-            .filter(|&(_, state)| state == State::Busy);
-        let found = self
-            .space
-            .find(addr)
-            .map(|area| self.space.table_entry(area));
-        if found != busy.map(|(span, _)| Some(span)) {
-            return self.fail("find", [addr, 0, 0]);
-        }
-
-        let next = self
-            .model
-            .ranges()
-            .iter()
-            .find(|(span, state)| *state == State::Busy && span.last() >= addr);
-        let got = self.space.get(addr);
-        let got = got.map(|(area, _pin)| self.space.table_entry(area));
-        if got != next.map(|&(span, _)| Some(span)) {
-            return self.fail("get", [addr, 0, 0]);
-        }
-
-        let lazy = self
-            .model
-            .ranges()
-            .iter()
-            .find(|(span, state)| *state == State::Lazy && span.last() >= addr);
-        if self.space.next_lazy(addr) != lazy.map(|&(span, _)| span) {
+        self.checked.find(addr);
+        drop(self.checked.get(addr));
+        let is_above = |span: &Span| span.last() >= addr;
+        let lazy = self.checker.with(|record| record.lazy().find(is_above));
+        if self.checked.space().next_lazy(addr) != lazy {
             return self.fail("next lazy", [addr, 0, 0]);
         }
         Ok(())
@@ -308,52 +269,52 @@ impl Trace<'_> {
 
     fn purge(&mut self) -> Outcome {
         let drain = self.random.below(3) == 0;
-        let purged = self.space.purge(None, drain);
-        let flushes = self.log.take_all();
-        for (span, state) in self.model.ranges() {
-            if *state == State::Lazy && !flushes.covers(*span) {
-                return self.fail(
-                    "not flushed before it is free",
-                    [span.first(), span.size(), 0],
-                );
-            }
+        let Ok(lazy) = self.all_lazy() else {
+            return self.fail("no memory for a list", [0; 3]);
+        };
+        let purged = self.checked.purge(None, drain);
+        let flushes = self.checked.space().tlb().tlb.take_all();
+        if let Some(span) = lazy.iter().find(|span| !flushes.covers(**span)) {
+            return self.fail(
+                "not flushed before it is free",
+                [span.first(), span.size(), 0],
+            );
         }
-        let (expected, _) = self.model.purge();
-        if purged != expected || flushes.areas != expected {
-            return self.fail("number of areas purged", [purged, expected, flushes.areas]);
+        if purged != lazy.len() || flushes.areas != lazy.len() {
+            return self.fail(
+                "number of areas purged",
+                [purged, lazy.len(), flushes.areas],
+            );
         }
-        if drain && self.space.cached() != 0 {
-            return self.fail("cached after drain", [self.space.cached(), 0, 0]);
+        let cached = self.checked.space().cached();
+        if drain && cached != 0 {
+            return self.fail("cached after drain", [cached, 0, 0]);
         }
         Ok(())
     }
 
     fn check(&self) -> Outcome<Census> {
-        let Ok(census) = self.space.validate() else {
+        let space = self.checked.space();
+        let Ok(census) = space.validate() else {
             return self.fail("invariants", [0; 3]);
         };
-        let busy = self.model.count(State::Busy);
-        let lazy = self.model.count(State::Lazy);
+        let (busy, lazy) = (self.busy(), self.lazy());
         if census.busy != busy || census.unlinked != lazy {
             return self.fail("number of areas", [census.busy, busy, census.unlinked]);
         }
-        let pages = self
-            .model
-            .ranges()
-            .iter()
-            .filter(|range| range.1 == State::Lazy);
-        let pages = pages.map(|range| range.0.size() / PAGE_SIZE);
         // An area reserves between its own pages and that many rounded up to whole units, at least two.
-        let (least, most) = pages.fold((0, 0), |(least, most), pages| {
+        let add = |(least, most), span: Span| {
+            let pages = span.size() / PAGE_SIZE;
             let reserved = match self.kinds {
                 Kinds::None => pages,
                 Kinds::Fine => pages.max(2),
                 Kinds::All => pages.next_multiple_of(COARSE_PAGES).max(2 * COARSE_PAGES),
             };
             (least + pages, most + reserved)
-        });
-        if !(least..=most).contains(&self.space.lazy_pages()) {
-            return self.fail("lazy pages", [self.space.lazy_pages(), least, most]);
+        };
+        let (least, most) = self.checker.with(|record| record.lazy().fold((0, 0), add));
+        if !(least..=most).contains(&space.lazy_pages()) {
+            return self.fail("lazy pages", [space.lazy_pages(), least, most]);
         }
         Ok(census)
     }
@@ -369,21 +330,23 @@ impl Trace<'_> {
                 24..=29 => self.find()?,
                 _ => self.purge()?,
             }
+            if !self.checker.agrees() {
+                return self.fail("the checker, see the line before", [0; 3]);
+            }
             if step % 64 == 0 {
                 self.check()?;
             }
         }
 
         // Free everything: all of home must be one gap again.
-        while let Some(span) = self.any(State::Busy) {
-            if let Some(area) = self.space.unlink(span.first()) {
-                self.space.retire(area);
-            }
-            self.model.free(span.first(), true);
+        while let Some(span) = self.any_busy() {
+            match self.checked.unlink(span.first()) {
+                Some(area) => self.checked.retire(area),
+                None => return self.fail("cannot unlink a busy area", [span.first(), 0, 0]),
+            };
         }
         self.check()?;
-        self.space.purge(None, true);
-        self.model.purge();
+        self.checked.purge(None, true);
         let census = self.check()?;
         if census.cached != 0 || census.blocks != 0 {
             return self.fail("something is left", [census.cached, census.blocks, 0]);

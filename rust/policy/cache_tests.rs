@@ -12,7 +12,7 @@ mod tests {
                 PAGE_SIZE, //
             }, //
         },
-        check::model::Random,
+        check::random::Random,
         policy::{
             cache::{
                 Place,

@@ -106,12 +106,7 @@ impl<T: Tlb> Space<T> {
     }
 
     /// Creates an empty space. Blocks, if `home` is large enough for them, and cached ranges serve
-    /// requests for `home`.
-    pub(crate) fn new(home: Span, tlb: T) -> Result<Self> {
-        Self::with_blocks(home, tlb, None)
-    }
-
-    /// Creates an empty space whose blocks together are at most as large as `limit` fine blocks. [`None`]
+    /// requests for `home`. The blocks together are at most as large as `limit` fine blocks. [`None`]
     /// means the default limit for the size of `home`.
     pub(crate) fn with_blocks(home: Span, tlb: T, limit: Option<usize>) -> Result<Self> {
         Ok(Self {

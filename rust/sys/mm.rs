@@ -272,12 +272,16 @@ pub(crate) fn fail_nth(nth: u32) -> u32 {
     }
 }
 
-/// Makes the `nth` allocation and all later ones fail; 0 ends it. Returns whether that works: only on the
-/// build host.
+/// Makes the `nth` allocation and all later ones fail; 0 ends it, and returns whether any has failed. Works only if
+/// [`CAN_FAIL_ALL`].
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
 pub(crate) fn fail_from(_nth: u32) -> bool {
     false
 }
+
+/// Whether [`fail_from`] works: only on the build host.
+#[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+pub(crate) const CAN_FAIL_ALL: bool = false;
 
 /// Returns the number of live area objects. Known only on the build host.
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]

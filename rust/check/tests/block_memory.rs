@@ -18,11 +18,11 @@ use crate::{
         Span,
         PAGE_SIZE, //
     },
-    check::fixtures::FlushLog,
-    policy::space::{
-        Request,
-        Space, //
+    check::fixtures::{
+        Failing,
+        World, //
     },
+    policy::space::Request,
     state::{
         area::NeverMapped,
         band::{
@@ -53,9 +53,7 @@ mod tests {
         req.gfp = Gfp::NOWAIT;
         let objects = mm::live_objects();
         for nth in 1..40 {
-            mm::fail_nth(nth);
-            let result = space.alloc(&req);
-            let left = mm::fail_nth(0);
+            let (result, failed) = Failing::Only(nth).run(|| space.alloc(&req));
             match result {
                 Ok(area) => {
                     let start = space.start_of_busy(area).ok_or(EINVAL)?;
@@ -66,22 +64,23 @@ mod tests {
             }
             assert_eq!(space.validate()?, Default::default());
             assert_eq!(mm::live_objects(), objects);
-            if left > 0 {
+            if !failed {
                 break;
             }
         }
         // Without any memory the block stays, and a later purge returns it to the tree.
         let starts = fill(&space, &req, 1)?;
-        if mm::fail_from(1) {
+        let (retired, failed) = Failing::From(1).run(|| -> Result {
             retire(&space, starts[0])?;
             space.purge(None, true);
-            mm::fail_from(0);
+            Ok(())
+        });
+        retired?;
+        if failed {
             assert_eq!(space.blocks().live, 1);
             assert_eq!(space.blocks().empty, 1);
             assert_eq!(space.counters().give_back_nomem, 1);
             assert!(space.validate().is_ok());
-        } else {
-            retire(&space, starts[0])?;
         }
         space.purge(None, true);
         assert_eq!(space.validate()?, Default::default());
@@ -96,12 +95,10 @@ mod tests {
         let objects = mm::live_objects();
         let mut failed = 0;
         for nth in 1..40 {
-            if !mm::fail_from(nth) {
+            if !mm::CAN_FAIL_ALL {
                 return Ok(());
             }
-            let result = space.alloc(&req);
-            mm::fail_from(0);
-            match result {
+            match Failing::From(nth).run(|| space.alloc(&req)).0 {
                 Ok(area) => {
                     let start = space.start_of_busy(area).ok_or(EINVAL)?;
                     assert_eq!(free_all(&space, [start].into_iter()), 1);
@@ -140,9 +137,7 @@ mod tests {
             req.size = SIZE;
             req.align = SIZE;
             req.gfp = gfp;
-            mm::fail_nth(nth);
-            let result = space.alloc(&req);
-            let left = mm::fail_nth(0);
+            let (result, failed) = Failing::Only(nth).run(|| space.alloc(&req));
             if let Err(err) = result {
                 assert!(err == ENOMEM || err == EBUSY);
                 assert!(space.validate().is_ok());
@@ -151,7 +146,7 @@ mod tests {
             assert_eq!(space.start_of_busy(area), Some(FIRST));
             assert_eq!(free_all(&space, [FIRST].into_iter()), 1);
             assert_eq!(space.validate()?, Default::default());
-            if left > 0 || !mm::CAN_FAIL {
+            if !failed {
                 return Ok(nth - 1);
             }
         }
@@ -178,31 +173,30 @@ mod tests {
         let window = Span::with_size(START, bytes).ok_or(EINVAL)?;
         for nth in 1..200 {
             let objects = mm::live_objects();
-            let space = Space::with_blocks(window, FlushLog::new()?, Some(2 * COARSE_PAGES))?;
-            let req = Request {
-                size: pages * PAGE_SIZE,
-                ..Request::any_page(window)
-            };
+            let space = World::new(window).blocks(2 * COARSE_PAGES).space()?;
+            let req = Request::bytes(window, pages * PAGE_SIZE);
             let starts = fill(&space, &req, 5)?;
-            mm::fail_nth(nth);
             // Holes first, then the areas between them.
-            for index in [1, 3, 0, 4, 2] {
-                let area = space.unlink(starts[index]).ok_or(EINVAL)?;
-                match how {
-                    Free::Release => space.release(area, NeverMapped::in_test()),
-                    Free::Purge | Free::Drain => {
-                        space.retire(area);
-                        space.purge(None, matches!(how, Free::Drain));
+            let (freed, failed) = Failing::Only(nth).run(|| -> Result {
+                [1, 3, 0, 4, 2].into_iter().try_for_each(|index| {
+                    let area = space.unlink(starts[index]).ok_or(EINVAL)?;
+                    match how {
+                        Free::Release => space.release(area, NeverMapped::in_test()),
+                        Free::Purge | Free::Drain => {
+                            space.retire(area);
+                            space.purge(None, matches!(how, Free::Drain));
+                        }
                     }
-                }
-            }
-            let left = mm::fail_nth(0);
+                    Ok(())
+                })
+            });
+            freed?;
             let census = space.validate()?;
             assert_eq!((census.busy, census.unlinked), (0, 0));
             space.purge(None, true);
             assert_eq!(space.validate()?, Default::default());
             assert_eq!(mm::live_objects(), objects);
-            if left > 0 || !mm::CAN_FAIL {
+            if !failed {
                 return Ok(nth - 1);
             }
         }

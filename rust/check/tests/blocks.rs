@@ -9,7 +9,11 @@ use crate::{
         Span,
         PAGE_SIZE, //
     },
-    check::fixtures::FlushLog,
+    check::fixtures::{
+        Failing,
+        FlushLog,
+        World, //
+    },
     policy::space::{
         Request,
         Space, //
@@ -45,12 +49,8 @@ const PAGES: usize = SIZE / PAGE_SIZE;
 pub(super) fn make_blocks(blocks: usize, limit: usize) -> Result<(Space<FlushLog>, Request)> {
     mm::stay_on_this_cpu()?;
     let window = Span::from_bounds(START, FIRST + blocks * SIZE).ok_or(EINVAL)?;
-    let space = Space::with_blocks(window, FlushLog::new()?, Some(limit))?;
-    let request = Request {
-        size: 2 * PAGE_SIZE,
-        ..Request::any_page(window)
-    };
-    Ok((space, request))
+    let space = World::new(window).blocks(limit).space()?;
+    Ok((space, Request::bytes(window, 2 * PAGE_SIZE)))
 }
 
 /// Allocates `count` areas. Returns their first addresses.
@@ -223,7 +223,7 @@ mod tests {
     /// Creates a space with coarse blocks, and a request for two pages. [`None`] on 32-bit machines.
     fn make_coarse() -> Option<(Space<FlushLog>, Request)> {
         let window = Span::with_size(START, COARSE_SIZE.checked_mul(66)?)?;
-        let space = Space::with_blocks(window, FlushLog::new().ok()?, None).ok()?;
+        let space = World::new(window).space().ok()?;
         let (_, mut req) = make_blocks(1, 1).ok()?;
         req.window = window;
         Some((space, req))
@@ -434,9 +434,7 @@ mod tests {
         let small = fill(&space, &req, 1)?;
         req.size = 4 * PAGE_SIZE;
         req.gfp = Gfp::NOWAIT;
-        mm::fail_nth(1);
-        let area = space.alloc(&req);
-        mm::fail_nth(0);
+        let (area, _) = Failing::Only(1).run(|| space.alloc(&req));
         let start = space.start_of_busy(area?).ok_or(EINVAL)?;
         assert!(!mm::CAN_FAIL || space.counters().steal == 1);
         assert_eq!(free_all(&space, [small[0], start].into_iter()), 2);

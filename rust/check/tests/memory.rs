@@ -16,6 +16,7 @@ use crate::{
             PAGE_SIZE, //
         }, //
     },
+    check::fixtures::Failing,
     state::area::NeverMapped,
     sys::mm::{
         self,
@@ -42,20 +43,17 @@ mod tests {
         for index in 0..AREAS {
             let mut nth = 1;
             let area = loop {
-                mm::fail_nth(nth);
-                let result = space.alloc(&req);
-                let left = mm::fail_nth(0);
-                match result {
-                    Ok(area) if left > 0 || !mm::CAN_FAIL => break area,
+                match Failing::Only(nth).run(|| space.alloc(&req)) {
+                    (Ok(area), false) => break area,
                     // The request was served although an allocation failed: undo it and go on.
-                    Ok(area) => {
+                    (Ok(area), true) => {
                         let start = start_of(&space, area);
                         if let Some(area) = space.unlink(start) {
                             space.release(area, NeverMapped::in_test());
                         }
                         space.purge(None, true);
                     }
-                    Err(err) => {
+                    (Err(err), _) => {
                         assert_eq!(err, ENOMEM);
                         failed += 1;
                     }
@@ -97,15 +95,15 @@ mod tests {
         let mut failed = 0;
         for nth in 1..100 {
             let mut areas = [None; 4];
-            mm::fail_nth(nth);
-            let result = space.alloc_congruent(
-                window,
-                members.iter().copied(),
-                PAGE_SIZE,
-                Gfp::NOWAIT,
-                |index, area| areas[index % 4] = Some(area),
-            );
-            let left = mm::fail_nth(0);
+            let (result, has_failed) = Failing::Only(nth).run(|| {
+                space.alloc_congruent(
+                    window,
+                    members.iter().copied(),
+                    PAGE_SIZE,
+                    Gfp::NOWAIT,
+                    |index, area| areas[index % 4] = Some(area),
+                )
+            });
             match result {
                 Ok(()) => {
                     let starts = areas.map(|area| area.map_or(0, |area| start_of(&space, area)));
@@ -125,7 +123,7 @@ mod tests {
             space.purge(None, true);
             assert_eq!(space.cached(), 0);
             assert_eq!(mm::live_objects(), objects);
-            if left > 0 {
+            if !has_failed {
                 break;
             }
         }
@@ -168,9 +166,7 @@ mod tests {
             assert_eq!(space.cached(), AREAS);
             req.size = AREAS * PAGE_SIZE;
             req.gfp = gfp;
-            mm::fail_nth(nth);
-            let result = space.alloc(&req);
-            let left = mm::fail_nth(0);
+            let (result, failed) = Failing::Only(nth).run(|| space.alloc(&req));
             if let Err(err) = result {
                 assert!(err == ENOMEM || err == EBUSY);
                 assert_eq!(space.validate()?.busy, 0);
@@ -180,7 +176,7 @@ mod tests {
             free_all(&space, [START].into_iter());
             assert_eq!(space.validate()?, Default::default());
             assert_eq!(mm::live_objects(), objects);
-            if left > 0 || !mm::CAN_FAIL {
+            if !failed {
                 return Ok(nth - 1);
             }
         }
@@ -198,9 +194,7 @@ mod tests {
             space.alloc(&req)?;
         }
         if let Some(area) = space.unlink(away) {
-            mm::fail_nth(1);
-            space.release(area, NeverMapped::in_test());
-            mm::fail_nth(0);
+            Failing::Only(1).run(|| space.release(area, NeverMapped::in_test()));
         }
         assert!(!mm::CAN_FAIL || space.cached() == 1);
         req.window = Span::with_size(START, 16 * PAGE_SIZE).ok_or(EINVAL)?;
@@ -232,12 +226,11 @@ mod tests {
         });
         let mut failed = 0;
         for nth in 1..20 {
-            if !mm::fail_from(nth) {
+            if !mm::CAN_FAIL_ALL {
                 return Ok(());
             }
-            let one = space.alloc(&req);
-            mm::fail_from(0);
-            if let Ok(area) = one {
+            let fails = Failing::From(nth);
+            if let Ok(area) = fails.run(|| space.alloc(&req)).0 {
                 free_all(&space, [start_of(&space, area)].into_iter());
             } else {
                 failed += 1;
@@ -245,15 +238,15 @@ mod tests {
             assert_eq!(mm::live_objects(), objects);
 
             let mut areas = [None; 3];
-            mm::fail_from(nth);
-            let many = space.alloc_congruent(
-                req.window,
-                members.iter().copied(),
-                PAGE_SIZE,
-                Gfp::NOWAIT,
-                |index, area| areas[index % 3] = Some(area),
-            );
-            mm::fail_from(0);
+            let (many, _) = fails.run(|| {
+                space.alloc_congruent(
+                    req.window,
+                    members.iter().copied(),
+                    PAGE_SIZE,
+                    Gfp::NOWAIT,
+                    |index, area| areas[index % 3] = Some(area),
+                )
+            });
             if many.is_ok() {
                 let starts = areas.map(|area| area.map_or(0, |area| start_of(&space, area)));
                 free_all(&space, starts.into_iter());
@@ -286,11 +279,8 @@ mod tests {
                 let Some(area) = space.unlink(START + index * PAGE_SIZE) else {
                     return Err(EINVAL);
                 };
-                mm::fail_nth(1);
-                space.release(area, NeverMapped::in_test());
-                if mm::fail_nth(0) == 0 {
-                    kept += 1;
-                }
+                let release = || space.release(area, NeverMapped::in_test());
+                kept += usize::from(Failing::Only(1).run(release).1);
             }
             let census = space.validate()?;
             assert_eq!(census.unlinked, 0);

@@ -15,7 +15,10 @@ use crate::{
         Span,
         PAGE_SIZE, //
     },
-    check::fixtures::FlushLog,
+    check::fixtures::{
+        FlushLog,
+        World, //
+    },
     policy::space::{
         Request,
         Space, //
@@ -29,7 +32,7 @@ use kernel::prelude::*;
 fn make(start: usize, pages: usize) -> Result<(Space<FlushLog>, Request)> {
     mm::stay_on_this_cpu()?;
     let window = Span::with_size(start, pages * PAGE_SIZE).ok_or(EINVAL)?;
-    let space = Space::new(window, FlushLog::new()?)?;
+    let space = World::new(window).space()?;
     Ok((space, Request::any_page(window)))
 }
 

@@ -15,7 +15,10 @@ use crate::{
             PAGE_SIZE, //
         }, //
     },
-    check::fixtures::FlushLog,
+    check::fixtures::{
+        FlushLog,
+        World, //
+    },
     policy::space::{
         Request,
         Space, //
@@ -228,7 +231,7 @@ mod tests {
         let (_, mut req) = make(START, 1)?;
         let pages = SIZES.iter().sum::<usize>();
         req.window = Span::with_size(START, pages * PAGE_SIZE).ok_or(EINVAL)?;
-        let space = Space::with_blocks(req.window, FlushLog::new()?, Some(0))?;
+        let space = World::new(req.window).blocks(0).space()?;
         for pages in SIZES {
             req.size = pages * PAGE_SIZE;
             let start = start_of(&space, space.alloc(&req)?);

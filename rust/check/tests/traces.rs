@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Random traces: in every step, the allocator must agree with the model.
+//! Random traces: in every step, the allocator must agree with the model, which is the record of the checker.
 
 use crate::{
     check::trace_steps::Difference,

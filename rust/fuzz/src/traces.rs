@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The fuzz target: libFuzzer calls it with each input. A trace on which allocator and model disagree panics,
+//! The fuzz target: libFuzzer calls it with each input. A trace on which allocator and record disagree panics,
 //! which libFuzzer records as a crash.
 
 #![no_main]

@@ -8,15 +8,20 @@ use crate::{
         Span,
         PAGE_SIZE, //
     },
-    check::model::Random,
+    check::{
+        fixtures::FlushLog,
+        random::Random, //
+    },
     cpu,
-    kasan::ShadowLog,
     policy::{
         census::Census,
         space::Space, //
     },
     runs::FreeRuns,
-    spaces::request,
+    spaces::{
+        request,
+        without_shadow, //
+    },
     state::{
         area::AreaPtr,
         block::{
@@ -46,7 +51,7 @@ struct Live {
 
 /// A space, and a lowest-fit model that gets the same requests.
 struct Pair {
-    space: Space<ShadowLog>,
+    space: Space<FlushLog>,
     cpus: usize,
     random: Random,
     runs: FreeRuns,
@@ -70,7 +75,7 @@ impl Pair {
     fn new(home: Span, cpus: usize, seed: u64) -> Self {
         cpu::be_on(0, cpus);
         Self {
-            space: Space::new(home, ShadowLog::new(false)).expect("memory"),
+            space: without_shadow(home).space().expect("memory"),
             cpus,
             random: Random::new(seed),
             runs: FreeRuns::new(home),

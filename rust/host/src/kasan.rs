@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The order in which a purge flushes the TLB and releases the KASAN shadow, recorded by a TLB that knows both.
+//! The order in which a purge flushes the TLB and releases the KASAN shadow.
 
 use crate::{
     base::range::{
         Span,
         PAGE_SIZE, //
+    },
+    check::fixtures::{
+        Done,
+        FlushLog,
+        World, //
     },
     policy::{
         census::Census,
@@ -18,62 +23,11 @@ use crate::{
     state::{
         area::AreaPtr,
         block, //
-    },
-    sys::mm::Tlb, //
+    }, //
 };
-use std::sync::Mutex;
-
-/// An operation on the KASAN shadow or the TLB.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Done {
-    Flush(Span),
-    Release(Span),
-    FlushShadow(Span),
-}
-
-/// A TLB that records all operations in order, with or without KASAN shadow.
-pub(super) struct ShadowLog {
-    has_shadow: bool,
-    done: Mutex<Vec<Done>>,
-}
-
-impl ShadowLog {
-    pub(super) fn new(has_shadow: bool) -> Self {
-        Self {
-            has_shadow,
-            done: Mutex::default(),
-        }
-    }
-
-    fn push(&self, what: Done) {
-        self.done.lock().expect("no panic").push(what);
-    }
-
-    fn take(&self) -> Vec<Done> {
-        std::mem::take(&mut *self.done.lock().expect("no panic"))
-    }
-}
-
-impl Tlb for ShadowLog {
-    fn flush(&self, span: Span, _: usize) {
-        self.push(Done::Flush(span));
-    }
-
-    fn has_shadow(&self) -> bool {
-        self.has_shadow
-    }
-
-    fn release_shadow(&self, span: Span) {
-        self.push(Done::Release(span));
-    }
-
-    fn flush_shadow(&self, span: Span) {
-        self.push(Done::FlushShadow(span));
-    }
-}
 
 /// Allocates an area of each size, and retires all but the last. Returns their spans.
-fn retire_some<const N: usize>(space: &Space<ShadowLog>, sizes: [usize; N]) -> [Span; N] {
+fn retire_some<const N: usize>(space: &Space<FlushLog>, sizes: [usize; N]) -> [Span; N] {
     let spans = sizes.map(|size| {
         let area = space.alloc(&request(space, size)).expect("room");
         space.span_of(area)
@@ -84,7 +38,7 @@ fn retire_some<const N: usize>(space: &Space<ShadowLog>, sizes: [usize; N]) -> [
     spans
 }
 
-impl Space<ShadowLog> {
+impl Space<FlushLog> {
     fn span_of(&self, area: AreaPtr) -> Span {
         self.table_entry(area).expect("a busy area is in the index")
     }
@@ -95,13 +49,24 @@ impl Space<ShadowLog> {
 fn kasan_shadow_is_released_between_tlb_flush_and_reuse() {
     let home = home_of(19);
     for has_shadow in [false, true] {
-        let log = ShadowLog::new(has_shadow);
-        let space = Space::with_blocks(home, log, Some(4)).expect("memory");
+        let world = World {
+            has_shadow,
+            ..World::new(home).blocks(4)
+        };
+        let space = world.space().expect("memory");
+        let take = || -> Vec<Done> {
+            let done = space.tlb().take_all().done;
+            assert!(
+                done.last().is_some_and(Option::is_none),
+                "there may be more"
+            );
+            done.into_iter().flatten().collect()
+        };
         let [low, large, middle, high] =
             retire_some(&space, [2, 200, 3, 2].map(|count| count * PAGE_SIZE));
-        assert_eq!(space.tlb().take(), []);
+        assert_eq!(take(), []);
         assert_eq!(space.purge(None, false), 3);
-        let done = space.tlb().take();
+        let done = take();
         let flushed = |what: &Done| matches!(what, Done::Flush(_));
         assert!(done.iter().any(flushed));
         let first_shadow = done.iter().position(|what| !flushed(what));
@@ -131,7 +96,7 @@ fn kasan_shadow_is_released_between_tlb_flush_and_reuse() {
         space.purge(None, true);
         let released =
             |what: &Done| matches!(what, Done::Release(span) if span.size() >= block::SIZE);
-        assert_eq!(space.tlb().take().iter().any(released), has_shadow);
+        assert_eq!(take().iter().any(released), has_shadow);
         assert_eq!(space.validate().ok(), Some(Census::default()));
     }
 }

@@ -6,8 +6,8 @@
 #[path = "../../base/mod.rs"]
 mod base;
 mod check {
-    #[path = "../../../check/model.rs"]
-    pub(crate) mod model;
+    #[path = "../../../check/random.rs"]
+    pub(crate) mod random;
 }
 mod cpu;
 mod runs;

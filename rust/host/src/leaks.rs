@@ -10,14 +10,12 @@ use crate::{
             PAGE_SIZE, //
         }, //
     },
-    check::fixtures::FlushLog,
-    policy::{
-        census::Census,
-        space::{
-            Request,
-            Space, //
-        }, //
+    check::fixtures::{
+        Failing,
+        World, //
     },
+    policy::space::Request,
+    spaces::free_everything,
     state::{
         area::NeverMapped,
         band::{
@@ -29,10 +27,7 @@ use crate::{
             COARSE_SIZE, //
         }, //
     },
-    sys::mm::{
-        self,
-        Gfp, //
-    }, //
+    sys::mm::Gfp, //
 };
 use std::{
     alloc::{
@@ -95,25 +90,15 @@ const OPERATIONS: [Operation; 7] = [
     Operation::Room,
 ];
 
-/// Which allocations fail.
-#[derive(Clone, Copy, Debug)]
-enum Fails {
-    /// The n-th one.
-    Only(u32),
-    /// The n-th one and all later ones.
-    From(u32),
-}
-
 /// Runs `operation` in a new space with areas of `pages` pages, frees all areas and drops the space. Returns
 /// whether an allocation failed.
-fn run_without_memory(operation: Operation, pages: usize, gfp: Gfp, fails: Fails) -> bool {
+fn run_without_memory(operation: Operation, pages: usize, gfp: Gfp, fails: Failing) -> bool {
     let home = Span::with_size(31 * block::SIZE + PAGE_SIZE, 66 * COARSE_SIZE).expect("not empty");
-    let log = FlushLog::new().expect("memory");
-    let space = Space::with_blocks(home, log, Some(2 * COARSE_PAGES)).expect("memory");
+    let world = World::new(home).blocks(2 * COARSE_PAGES);
+    let space = world.space().expect("memory");
     let request = Request {
-        size: pages * PAGE_SIZE,
         gfp,
-        ..Request::any_page(home)
+        ..Request::bytes(home, pages * PAGE_SIZE)
     };
     let mut areas = Vec::new();
     if !matches!(operation, Operation::Alloc | Operation::Congruent) {
@@ -137,13 +122,7 @@ fn run_without_memory(operation: Operation, pages: usize, gfp: Gfp, fails: Fails
     if matches!(operation, Operation::Room) {
         space.purge(None, false);
     }
-    match fails {
-        Fails::Only(nth) => {
-            mm::fail_nth(nth);
-        }
-        Fails::From(nth) => assert!(mm::fail_from(nth)),
-    }
-    match operation {
+    let operate = || match operation {
         Operation::Alloc => {
             let _ = space.alloc(&request);
         }
@@ -171,25 +150,10 @@ fn run_without_memory(operation: Operation, pages: usize, gfp: Gfp, fails: Fails
             let size = home.size();
             let _ = space.alloc(&Request { size, ..request });
         }
-    }
-    let has_failed = match fails {
-        Fails::Only(_) => mm::fail_nth(0) == 0,
-        Fails::From(_) => has_reached_failures(),
     };
-    mm::fail_from(0);
-    while let Some((area, pin)) = space.get(0) {
-        let start = space.start_of_busy(area).expect("busy");
-        drop(pin);
-        space.retire(space.unlink(start).expect("busy"));
-    }
-    space.purge(None, true);
-    assert_eq!(space.validate().ok(), Some(Census::default()));
+    let ((), has_failed) = fails.run(operate);
+    free_everything(&space);
     has_failed
-}
-
-/// Returns whether all allocations fail by now, so that at least one has failed.
-fn has_reached_failures() -> bool {
-    kernel::fault::FROM.with(|from| from.get()) == 1
 }
 
 /// The environment variable of the process that runs only this test.
@@ -220,7 +184,7 @@ fn count_alone() {
     for operation in OPERATIONS {
         for pages in [1, 8 * COARSE_PAGES, (MAX_UNITS + 1) * COARSE_PAGES] {
             for gfp in [Gfp::KERNEL, Gfp::NOWAIT] {
-                for fails in [Fails::Only as fn(u32) -> Fails, Fails::From] {
+                for fails in [Failing::Only as fn(u32) -> Failing, Failing::From] {
                     // The first run makes permanent allocations of the libraries, which are not leaks.
                     run_without_memory(operation, pages, gfp, fails(1000));
                     for nth in 1..1000 {

@@ -37,6 +37,8 @@ mod kasan;
 mod leaks;
 #[cfg(not(explore))]
 mod listings;
+#[cfg(test)]
+mod load;
 #[cfg(all(test, not(explore)))]
 mod one_block;
 #[cfg(all(test, not(explore)))]
@@ -54,7 +56,8 @@ mod spaces;
 #[cfg(all(test, not(explore)))]
 mod threads;
 
-/// Runs a trace of the given steps on the allocator and the model. Returns the first difference as an error.
+/// Runs a trace of the given steps on the allocator and its record. Returns the first difference as an error, or panics
+/// if the checker finds it.
 ///
 /// `blocks` limits the total size of blocks, in fine blocks.
 pub fn replay(steps: &[[u16; 10]], blocks: usize) -> Result<(), String> {

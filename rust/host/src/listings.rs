@@ -9,8 +9,11 @@ use crate::{
         PAGE_SIZE, //
     },
     check::{
-        fixtures::FlushLog,
-        model::Random, //
+        fixtures::{
+            FlushLog,
+            World, //
+        },
+        random::Random, //
     },
     cpu,
     policy::space::{
@@ -58,8 +61,7 @@ pub(crate) fn large(boot: &str, copies: usize, gib: usize) -> Result<(String, St
     }
     cpu::be_on(0, CPUS);
     let home = Span::with_size(0xffff_8000_8000_0000, gib << 30).ok_or("too large")?;
-    let log = FlushLog::new().map_err(|err| format!("{err:?}"))?;
-    let space = Space::new(home, log).map_err(|err| format!("{err:?}"))?;
+    let space = World::new(home).space().map_err(|err| format!("{err:?}"))?;
     let mut random = Random::new(1);
     let mut live = Vec::new();
     for number in 0..copies * areas.len() {
@@ -153,7 +155,7 @@ mod tests {
         const STEPS: usize = 150;
         cpu::be_on(0, THREADS);
         let home = Span::with_size(37 << 30, 16 << 30).expect("not empty");
-        let space = Space::new(home, FlushLog::new().expect("memory")).expect("memory");
+        let space = World::new(home).space().expect("memory");
         let lists = AtomicUsize::new(0);
         let mut kept = Vec::new();
         let work = |thread: usize| {

@@ -19,7 +19,7 @@ use crate::{
     bitmaps::lowest,
     check::{
         fixtures::FlushLog,
-        model::Random, //
+        random::Random, //
     },
     state::{
         area::{

@@ -7,19 +7,22 @@ use crate::{
         Span,
         PAGE_SIZE, //
     },
-    check::fixtures::FlushLog,
-    kasan::ShadowLog,
+    check::fixtures::{
+        FlushLog,
+        World, //
+    },
     policy::space::Space,
     spaces::{
         free_everything,
-        request, //
+        request,
+        without_shadow, //
     },
     state::block,
     sys::mm, //
 };
 
 /// Allocates an area of each size for each CPU, and retires them on that CPU.
-fn retire_everywhere<const N: usize>(space: &Space<ShadowLog>, sizes: [usize; N]) {
+fn retire_everywhere<const N: usize>(space: &Space<FlushLog>, sizes: [usize; N]) {
     for cpu in 0..mm::cpu_count() {
         let mut left = Some(sizes.map(|size| {
             let area = space.alloc(&request(space, size)).expect("room");
@@ -47,7 +50,7 @@ fn retire_everywhere<const N: usize>(space: &Space<ShadowLog>, sizes: [usize; N]
 fn lazy_pages_that_are_not_yet_counted_are_not_lost() {
     let cpus = mm::cpu_count();
     let home = Span::with_size(64 << 20, 64 << 20).expect("not empty");
-    let space = Space::with_blocks(home, ShadowLog::new(false), Some(0)).expect("memory");
+    let space = without_shadow(home).blocks(0).space().expect("memory");
     // Below and above what a CPU counts for itself: 1,024 pages with 4 CPUs.
     for size in [3, 1100].map(|pages| pages * PAGE_SIZE) {
         retire_everywhere(&space, [size]);
@@ -75,7 +78,7 @@ fn a_range_cached_by_another_cpu_is_reused() {
     let count = sizes.len() * cpus;
     let home = Span::with_size(64 << 20, sizes.iter().sum::<usize>() * cpus).expect("not empty");
     // With KASAN shadow, the purging CPU would cache all ranges.
-    let space = Space::new(home, ShadowLog::new(false)).expect("memory");
+    let space = without_shadow(home).space().expect("memory");
     retire_everywhere(&space, sizes);
     assert_eq!(space.purge(None, false), count);
     assert_eq!(space.cached(), count);
@@ -96,7 +99,7 @@ fn ranges_cached_by_other_cpus_are_drained_for_a_request() {
     let cpus = mm::cpu_count();
     let sizes = [31, 32, 32].map(|pages| pages * PAGE_SIZE);
     let home = Span::with_size(64 << 20, sizes.iter().sum::<usize>() * cpus).expect("not empty");
-    let space = Space::new(home, ShadowLog::new(false)).expect("memory");
+    let space = without_shadow(home).space().expect("memory");
     retire_everywhere(&space, sizes);
     space.purge(None, false);
     assert_eq!(space.cached(), sizes.len() * cpus);
@@ -109,7 +112,7 @@ fn ranges_cached_by_other_cpus_are_drained_for_a_request() {
 fn a_cached_range_is_found_among_those_of_other_sizes() {
     const SIZES: usize = 10;
     let home = Span::with_size(64 << 20, 64 * PAGE_SIZE).expect("not empty");
-    let space = Space::new(home, FlushLog::new().expect("memory")).expect("memory");
+    let space = World::new(home).space().expect("memory");
     for pages in 1..=SIZES {
         let area = space.alloc(&request(&space, pages * PAGE_SIZE));
         let start = space.start_of_busy(area.expect("room")).expect("busy");
@@ -129,8 +132,7 @@ fn a_cached_range_is_found_among_those_of_other_sizes() {
 #[test]
 fn a_cpu_without_a_block_starts_one_although_others_have_room() {
     let home = Span::with_size(32 * block::SIZE, 128 * block::SIZE).expect("not empty");
-    let space = Space::with_blocks(home, FlushLog::new().expect("memory"), Some(128));
-    let space = space.expect("memory");
+    let space = World::new(home).blocks(128).space().expect("memory");
     let here = mm::cpu_hint();
     space.alloc(&request(&space, PAGE_SIZE)).expect("room");
     assert_eq!(space.counters().block_new, 1);

@@ -9,7 +9,7 @@ use crate::{
     },
     check::{
         fixtures::FlushLog,
-        model::Random, //
+        random::Random, //
     },
     policy::{
         blocks::Blocks,

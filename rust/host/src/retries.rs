@@ -11,8 +11,10 @@ use crate::{
             PAGE_SIZE, //
         }, //
     },
-    check::fixtures::FlushLog,
-    policy::space::Space,
+    check::fixtures::{
+        Failing,
+        World, //
+    },
     spaces::{
         free_everything,
         home_of,
@@ -38,12 +40,10 @@ fn every_allocation_of_a_new_space_fails_once() {
     let home = Span::with_size(block::SIZE, 20 * block::SIZE).expect("not empty");
     let mut failed = 0;
     for nth in 1.. {
-        mm::fail_nth(nth);
-        let space = FlushLog::new().and_then(|log| Space::with_blocks(home, log, Some(4)));
-        let left = mm::fail_nth(0);
+        let (space, has_failed) = Failing::Only(nth).run(|| World::new(home).blocks(4).space());
         match space {
             Ok(space) => {
-                assert!(left > 0, "allocation {nth} failed, and nobody noticed");
+                assert!(!has_failed, "allocation {nth} failed, and nobody noticed");
                 assert!(space.validate().is_ok());
                 break;
             }
@@ -59,21 +59,20 @@ fn every_allocation_of_a_new_space_fails_once() {
 #[test]
 fn a_failed_allocation_under_a_lock_is_repeated_without_it() {
     let home = Span::with_size(64 << 20, 64 * PAGE_SIZE).expect("not empty");
-    let space = Space::new(home, FlushLog::new().expect("memory")).expect("memory");
+    let space = World::new(home).space().expect("memory");
     // The first allocation is the object, the second one the tree entry.
-    mm::fail_nth(2);
-    assert!(space.alloc(&request(&space, PAGE_SIZE)).is_ok());
-    assert_eq!(mm::fail_nth(0), 0);
+    let (result, has_failed) = Failing::Only(2).run(|| space.alloc(&request(&space, PAGE_SIZE)));
+    assert!(result.is_ok() && has_failed);
     let members = [0, 3, 9].map(|page| Member {
         offset: page * PAGE_SIZE,
         size: PAGE_SIZE,
     });
     for nth in 4..=6 {
-        mm::fail_nth(nth);
-        let members = members.into_iter();
-        let result = space.alloc_congruent(home, members, PAGE_SIZE, Gfp::KERNEL, |_, _| ());
-        assert!(result.is_ok());
-        assert_eq!(mm::fail_nth(0), 0);
+        let (result, has_failed) = Failing::Only(nth).run(|| {
+            let members = members.into_iter();
+            space.alloc_congruent(home, members, PAGE_SIZE, Gfp::KERNEL, |_, _| ())
+        });
+        assert!(result.is_ok() && has_failed);
     }
     assert_eq!(space.validate().expect("sound").busy, 10);
     free_everything(&space);
@@ -82,15 +81,13 @@ fn a_failed_allocation_under_a_lock_is_repeated_without_it() {
     let home = home_of(19);
     let mut blocks = Vec::new();
     for nth in 1.. {
-        let log = FlushLog::new().expect("memory");
-        let space = Space::with_blocks(home, log, Some(4)).expect("memory");
-        mm::fail_nth(nth);
-        let result = space.alloc(&request(&space, PAGE_SIZE));
-        let left = mm::fail_nth(0);
+        let space = World::new(home).blocks(4).space().expect("memory");
+        let (result, has_failed) =
+            Failing::Only(nth).run(|| space.alloc(&request(&space, PAGE_SIZE)));
         assert!(result.is_ok());
         blocks.push(space.blocks().live);
         free_everything(&space);
-        if left > 0 {
+        if !has_failed {
             break;
         }
     }
@@ -106,8 +103,7 @@ fn a_failed_allocation_under_a_lock_is_repeated_without_it() {
 #[test]
 fn members_are_searched_for_again_if_a_gap_is_taken() {
     let home = Span::with_size(64 << 20, 16 * PAGE_SIZE).expect("not empty");
-    let log = FlushLog::new().expect("memory");
-    let space: &Space<FlushLog> = Box::leak(Box::new(Space::new(home, log).expect("memory")));
+    let space = &*Box::leak(Box::new(World::new(home).space().expect("memory")));
     let members = [0, 3, 5].map(|page| Member {
         offset: page * PAGE_SIZE,
         size: PAGE_SIZE,
@@ -141,7 +137,7 @@ fn a_drain_continues_after_a_range_without_memory() {
     const AREAS: usize = 8;
     let home = Span::with_size(64 << 20, AREAS * PAGE_SIZE).expect("not empty");
     for nth in 2..2 + AREAS as u32 {
-        let space = Space::new(home, FlushLog::new().expect("memory")).expect("memory");
+        let space = World::new(home).space().expect("memory");
         for _ in 0..AREAS {
             space.alloc(&request(&space, PAGE_SIZE)).expect("room");
         }
@@ -151,9 +147,9 @@ fn a_drain_continues_after_a_range_without_memory() {
         }
         space.purge(None, false);
         assert_eq!(space.cached(), AREAS);
-        mm::fail_nth(nth);
-        let result = space.alloc(&request(&space, AREAS * PAGE_SIZE));
-        assert_eq!(mm::fail_nth(0), 0);
+        let (result, has_failed) =
+            Failing::Only(nth).run(|| space.alloc(&request(&space, AREAS * PAGE_SIZE)));
+        assert!(has_failed);
         assert_eq!(result.err(), Some(EBUSY));
         assert_eq!(space.cached(), 1);
         assert_eq!(space.counters().give_back_nomem, 1);
@@ -166,8 +162,7 @@ fn a_drain_continues_after_a_range_without_memory() {
 fn a_request_that_may_sleep_retries_to_free_an_empty_block() {
     let home = home_of(1);
     for gfp in [Gfp::KERNEL, Gfp::NOWAIT] {
-        let log = FlushLog::new().expect("memory");
-        let space = Space::with_blocks(home, log, Some(1)).expect("memory");
+        let space = World::new(home).blocks(1).space().expect("memory");
         let area = space.alloc(&request(&space, PAGE_SIZE)).expect("room");
         let start = space.start_of_busy(area).expect("busy");
         space.retire(space.unlink(start).expect("busy"));
@@ -176,9 +171,8 @@ fn a_request_that_may_sleep_retries_to_free_an_empty_block() {
         let mut req = request(&space, block::SIZE);
         req.gfp = gfp;
         // The first allocation is the object of the area, the second one erases the entry of the block.
-        mm::fail_nth(2);
-        let result = space.alloc(&req);
-        assert_eq!(mm::fail_nth(0), 0);
+        let (result, has_failed) = Failing::Only(2).run(|| space.alloc(&req));
+        assert!(has_failed);
         let sleeps = gfp.may_block();
         assert_eq!(result.is_ok(), sleeps);
         assert_eq!(space.blocks().live, usize::from(!sleeps));
@@ -197,8 +191,7 @@ fn a_request_that_must_not_sleep_drains_32_ranges_or_blocks() {
         (pages, 0, PAGE_SIZE),
         (home_of(PLACES), PLACES, block::SIZE),
     ] {
-        let log = FlushLog::new().expect("memory");
-        let space = Space::with_blocks(home, log, Some(limit)).expect("memory");
+        let space = World::new(home).blocks(limit).space().expect("memory");
         let kept = || match limit {
             0 => space.cached(),
             _ => space.blocks().live,

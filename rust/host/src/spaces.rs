@@ -7,6 +7,7 @@ use crate::{
         Span,
         PAGE_SIZE, //
     },
+    check::fixtures::World,
     policy::{
         census::Census,
         space::{
@@ -24,11 +25,16 @@ pub(super) fn home_of(blocks: usize) -> Span {
     Span::from_bounds(start, (32 + blocks) * block::SIZE).expect("not empty")
 }
 
-pub(super) fn request(space: &Space<impl Tlb>, size: usize) -> Request {
-    Request {
-        size,
-        ..Request::any_page(space.home())
+/// A space for `home` without KASAN shadow.
+pub(super) fn without_shadow(home: Span) -> World {
+    World {
+        has_shadow: false,
+        ..World::new(home)
     }
+}
+
+pub(super) fn request(space: &Space<impl Tlb>, size: usize) -> Request {
+    Request::bytes(space.home(), size)
 }
 
 pub(super) fn free_everything(space: &Space<impl Tlb>) {

@@ -8,115 +8,56 @@ use crate::{
         PAGE_SIZE, //
     },
     check::{
-        fixtures::FlushLog,
-        model::Random, //
+        fixtures::World,
+        random::Random, //
     },
-    policy::{
-        census::Census,
-        space::{
-            Request,
-            Space, //
-        }, //
+    load::{
+        Load,
+        Mine, //
     },
-    state::{
-        area::{
-            AreaPtr,
-            NeverMapped, //
-        },
-        block, //
-    },
+    policy::space::Request,
+    state::block,
     sys::mm, //
-};
-use std::sync::{
-    atomic::{
-        AtomicBool,
-        Ordering, //
-    },
-    Mutex, //
 };
 
 const THREADS: u64 = 4;
 
-/// A space that threads share, and the owners of its pages.
-struct Load {
-    space: Space<FlushLog>,
-    /// Largest size, in pages.
-    most_pages: usize,
-    /// For each page of the space, whether it is part of a busy area.
-    owned: Vec<AtomicBool>,
-    /// Stands for `vmap_purge_lock`.
-    purging: Mutex<()>,
+/// Start of the space: not that of a block.
+const START: usize = 31 * block::SIZE + 5 * PAGE_SIZE;
+
+/// Creates a space of `pages` pages at `start`, in which blocks are at most as large as `blocks` fine ones.
+fn load(start: usize, pages: usize, blocks: usize) -> Load {
+    let window = Span::with_size(start, pages * PAGE_SIZE).expect("not empty");
+    Load::new(World::new(window).blocks(blocks))
 }
 
-impl Load {
-    /// Creates a space of `pages` pages at `start`, in which blocks are at most as large as `blocks` fine
-    /// ones. Areas have at most `most_pages` pages.
-    fn new(start: usize, pages: usize, blocks: usize, most_pages: usize) -> Self {
-        let window = Span::with_size(start, pages * PAGE_SIZE).expect("not empty");
-        let log = FlushLog::new().expect("memory");
-        Self {
-            space: Space::with_blocks(window, log, Some(blocks)).expect("memory"),
-            most_pages,
-            owned: (0..pages).map(|_| AtomicBool::new(false)).collect(),
-            purging: Mutex::new(()),
+/// Runs `steps` random steps in each of `threads` threads, with areas of up to `most_pages` pages. Nothing is left.
+fn run(load: &Load, most_pages: usize, threads: u64, seed: u64, steps: usize) {
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            let seed = seed.wrapping_add(thread);
+            scope.spawn(move || Worker::new(load, most_pages, seed).run(steps));
         }
-    }
-
-    fn request(&self, size: usize, align: usize) -> Request {
-        Request {
-            size,
-            align,
-            ..Request::any_page(self.space.home())
-        }
-    }
-
-    /// Returns the flags of the pages of `span`.
-    fn pages(&self, span: Span) -> &[AtomicBool] {
-        let first = (span.first() - self.space.home().first()) / PAGE_SIZE;
-        &self.owned[first..first + span.size() / PAGE_SIZE]
-    }
-
-    fn purge(&self, drain: bool) -> usize {
-        let _purging = self.purging.lock().expect("no panic in a purge");
-        self.space.purge(None, drain)
-    }
-
-    /// Runs `steps` random steps in each of [`THREADS`] threads, and checks that no area is left.
-    fn run(&self, seed: u64, steps: usize) {
-        self.run_threads(THREADS, seed, steps);
-    }
-
-    /// Runs `steps` random steps in each of `threads` threads, and checks that no area is left.
-    fn run_threads(&self, threads: u64, seed: u64, steps: usize) {
-        std::thread::scope(|scope| {
-            for thread in 0..threads {
-                let seed = seed.wrapping_add(thread);
-                scope.spawn(move || Worker::new(self, seed).run(steps));
-            }
-        });
-        self.purge(true);
-        let census = self.space.validate().expect("invariants hold");
-        assert_eq!(census, Census::default());
-        assert_eq!(self.space.lazy_pages(), 0);
-        assert!(self.owned.iter().all(|page| !page.load(Ordering::Relaxed)));
-    }
+    });
+    load.end();
 }
 
 /// One of the threads.
 struct Worker<'a> {
     load: &'a Load,
-    seed: u64,
+    /// Largest size, in pages.
+    most_pages: usize,
     random: Random,
-    mine: Vec<(Span, AreaPtr)>,
+    mine: Vec<Mine>,
     /// Maximum number of areas, which changes every 128 steps.
     most: usize,
 }
 
 impl<'a> Worker<'a> {
-    fn new(load: &'a Load, seed: u64) -> Self {
+    fn new(load: &'a Load, most_pages: usize, seed: u64) -> Self {
         Self {
             load,
-            seed,
+            most_pages,
             random: Random::new(seed),
             mine: Vec::new(),
             most: 24,
@@ -130,78 +71,52 @@ impl<'a> Worker<'a> {
                 self.most = self.random.below(48) / (1 + self.random.below(8));
             }
             match self.random.below(8) {
-                0..=3 if self.mine.len() < self.most => self.alloc(step),
-                0..=5 if !self.mine.is_empty() => self.free(step),
+                0..=3 if self.mine.len() < self.most => self.alloc(),
+                0..=5 if !self.mine.is_empty() => self.free(),
                 6 => self.look(),
                 _ => self.clean(),
             }
         }
         while !self.mine.is_empty() {
-            self.free(steps);
+            self.free();
         }
     }
 
-    fn alloc(&mut self, step: usize) {
+    fn alloc(&mut self) {
         let random = &mut self.random;
-        let size = (1 + random.below(self.load.most_pages)) * PAGE_SIZE;
-        let mut request = self.load.request(size, PAGE_SIZE << random.below(4));
+        let home = self.load.space().home();
+        let size = (1 + random.below(self.most_pages)) * PAGE_SIZE;
+        let mut request = Request::bytes(home, size);
+        request.align = PAGE_SIZE << random.below(4);
         if random.below(16) == 0 {
             // Blocks do not serve requests for a part of home.
-            let home = self.load.space.home();
             let middle = home.first() + home.size() / PAGE_SIZE / 2 * PAGE_SIZE;
             request.window = Span::from_bounds(middle, home.end()).expect("not empty");
         }
-        let Ok(area) = self.load.space.alloc(&request) else {
-            return;
-        };
-        let start = self.load.space.start_of_busy(area);
-        let start = start.expect("a busy area is found where it is");
-        let span = Span::with_size(start, size).expect("not empty");
-        assert!(request.window.covers(span) && start % request.align == 0);
-        for page in self.load.pages(span) {
-            let owned = page.swap(true, Ordering::Relaxed);
-            assert!(
-                !owned,
-                "seed {}, step {step}: {span:x?} has two owners",
-                self.seed
-            );
-        }
-        self.mine.push((span, area));
+        self.mine.extend(self.load.alloc(&request));
     }
 
-    fn free(&mut self, step: usize) {
+    fn free(&mut self) {
         let nth = self.random.below(self.mine.len());
-        let (span, area) = self.mine.swap_remove(nth);
-        let inner = span.first() + self.random.below(span.size());
-        for addr in [span.first(), inner, span.last()] {
-            let found = self.load.space.find(addr);
-            assert_eq!(found, Some(area), "seed {}, step {step}", self.seed);
+        let mine = self.mine.swap_remove(nth);
+        let inner = mine.span.first() + self.random.below(mine.span.size());
+        for addr in [mine.span.first(), inner, mine.span.last()] {
+            self.load.find(&mine, addr);
         }
-        for page in self.load.pages(span) {
-            let owned = page.swap(false, Ordering::Relaxed);
-            assert!(owned, "seed {}, step {step}", self.seed);
-        }
-        let unlinked = self.load.space.unlink(inner).expect("mine to unlink");
-        assert_eq!(unlinked.span(), Some(span));
-        assert!(self.load.space.find(inner) != Some(area));
-        if self.random.below(8) == 0 {
-            self.load.space.release(unlinked, NeverMapped::in_test());
-        } else {
-            self.load.space.retire(unlinked);
-        }
+        self.load.free(mine, inner, self.random.below(8) == 0);
     }
 
     /// Looks up areas of other threads.
     fn look(&mut self) {
-        let space = &self.load.space;
-        let addr = space.home().first() + self.random.below(space.home().size());
+        let home = self.load.space().home();
+        let addr = home.first() + self.random.below(home.size());
         match self.random.below(4) {
-            0 => drop(space.find(addr)),
-            1 => drop(space.get(addr)),
-            2 => drop(space.try_get(addr)),
+            0 => self.load.look(addr),
+            1 => self.load.read(addr, false),
+            2 => self.load.read(addr, true),
             _ => {
-                if let Some(lazy) = space.next_lazy(addr) {
-                    assert!(lazy.last() >= addr && space.home().covers(lazy));
+                if let Some(lazy) = self.load.space().next_lazy(addr) {
+                    assert!(lazy.last() >= addr && home.covers(lazy));
                 }
             }
         }
@@ -209,7 +124,7 @@ impl<'a> Worker<'a> {
 
     fn clean(&mut self) {
         match self.random.below(8) {
-            0 => drop(self.load.space.drain_for_reclaim(usize::MAX)),
+            0 => drop(self.load.space().drain_for_reclaim(usize::MAX)),
             1 => drop(self.load.purge(true)),
             _ => drop(self.load.purge(false)),
         }
@@ -219,7 +134,7 @@ impl<'a> Worker<'a> {
 /// In the tree, without blocks.
 #[test]
 fn no_page_has_two_owners() {
-    Load::new(32 << 20, 512, 0, 6).run(1, 3000);
+    run(&load(32 << 20, 512, 0), 6, THREADS, 1, 3000);
 }
 
 /// With blocks of all bands, and so few that they are freed and reserved again all the time.
@@ -237,20 +152,18 @@ fn no_unit_of_a_coarse_block_has_two_owners() {
 /// Threads on one CPU share its current blocks and its lists.
 #[test]
 fn no_page_has_two_owners_with_several_threads_on_a_cpu() {
-    let start = 31 * block::SIZE + 5 * PAGE_SIZE;
-    let load = Load::new(start, 17 * block::SIZE / PAGE_SIZE - 5, 16, 40);
-    load.run_threads(4 * THREADS, mm::random_seed(), 1000);
+    let load = load(START, 17 * block::SIZE / PAGE_SIZE - 5, 16);
+    run(&load, 40, 4 * THREADS, mm::random_seed(), 1000);
 }
 
-/// Runs the load `rounds` times, each time with another seed, in a space of `bytes` bytes that does not start
-/// at a block.
+/// Runs the load `rounds` times, each time with another seed, in a space of `bytes` bytes.
 fn run_rounds(rounds: u64, bytes: usize, blocks: usize, most_pages: usize) {
     let seed = mm::random_seed();
     println!("seed {seed:#x}");
     for round in 0..rounds {
-        let start = 31 * block::SIZE + 5 * PAGE_SIZE;
-        let load = Load::new(start, bytes / PAGE_SIZE - 5, blocks, most_pages);
-        load.run(seed.wrapping_add(round * THREADS), 3000);
+        let load = load(START, bytes / PAGE_SIZE - 5, blocks);
+        let seed = seed.wrapping_add(round * THREADS);
+        run(&load, most_pages, THREADS, seed, 3000);
     }
 }
 
@@ -261,20 +174,17 @@ fn no_lazy_page_is_forgotten() {
     const ROUNDS: u64 = 400;
     const AREAS: usize = 24;
     let pages = 17 * block::SIZE / PAGE_SIZE - 5;
-    let load = Load::new(31 * block::SIZE + 5 * PAGE_SIZE, pages, 16, 32);
+    let load = load(START, pages, 16);
     let retire_some = |seed| {
         let mut random = Random::new(seed);
-        let mut starts = Vec::new();
-        for _ in 0..AREAS {
-            // Sizes of several bands, so that there are several blocks.
-            let request = load.request((2 << random.below(5)) * PAGE_SIZE, PAGE_SIZE);
-            let area = load.space.alloc(&request).expect("room");
-            let start = load.space.start_of_busy(area);
-            starts.push(start.expect("a busy area is found where it is"));
-        }
-        for start in starts {
-            let area = load.space.unlink(start).expect("mine to unlink");
-            load.space.retire(area);
+        // Sizes of several bands, so that there are several blocks.
+        let all = [(); AREAS].map(|()| {
+            let size = (2 << random.below(5)) * PAGE_SIZE;
+            let request = Request::bytes(load.space().home(), size);
+            load.alloc(&request).expect("room")
+        });
+        for mine in all {
+            load.free(mine, mine.span.first(), false);
         }
     };
     for round in 0..ROUNDS {
@@ -288,10 +198,9 @@ fn no_lazy_page_is_forgotten() {
             }
         });
         load.purge(false);
-        assert_eq!(load.space.lazy_pages(), 0, "round {round}");
-        let census = load.space.validate().expect("invariants hold");
+        assert_eq!(load.space().lazy_pages(), 0, "round {round}");
+        let census = load.space().validate().expect("invariants hold");
         assert_eq!((census.busy, census.unlinked, census.lazy_pages), (0, 0, 0));
     }
-    load.purge(true);
-    assert_eq!(load.space.validate().ok(), Some(Census::default()));
+    load.end();
 }

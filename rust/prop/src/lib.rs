@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Property tests: proptest searches for traces on which allocator and model disagree, and shrinks them.
+//! Property tests: proptest searches for traces on which allocator and record disagree, and shrinks them.
 //!
 //! `VMAP_RUST_TRACES` is the number of traces of each kind, 500 by default.
 

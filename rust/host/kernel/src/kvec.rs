@@ -19,8 +19,18 @@ pub struct Flags;
 pub const GFP_KERNEL: Flags = Flags;
 /// The caller must not sleep.
 pub const GFP_NOWAIT: Flags = Flags;
+/// No warning if there is no memory.
+pub const __GFP_NOWARN: Flags = Flags;
 
-fn memory() -> Result {
+impl core::ops::BitOr for Flags {
+    type Output = Self;
+    fn bitor(self, _: Self) -> Self {
+        self
+    }
+}
+
+/// Counts an allocation: `ENOMEM` if it fails.
+pub(crate) fn memory() -> Result {
     if fault::strikes() {
         Err(ENOMEM)
     } else {
@@ -40,6 +50,14 @@ impl<T> KVec<T> {
     pub fn with_capacity(capacity: usize, _: Flags) -> Result<Self> {
         memory()?;
         Ok(Self(Vec::with_capacity(capacity)))
+    }
+    /// Creates a vector of `count` elements `value`.
+    pub fn from_elem(value: T, count: usize, _: Flags) -> Result<Self>
+    where
+        T: Clone,
+    {
+        memory()?;
+        Ok(Self(vec![value; count]))
     }
     /// Appends an element.
     pub fn push(&mut self, value: T, _: Flags) -> Result {

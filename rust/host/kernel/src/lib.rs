@@ -5,6 +5,7 @@
 pub mod bindings;
 pub mod fault;
 pub mod kvec;
+pub mod rbtree;
 
 /// `kernel::alloc`.
 pub mod alloc {
@@ -122,7 +123,7 @@ macro_rules! pr_info {
 pub mod prelude {
     pub use crate::{
         error::{code::*, Error, Result},
-        kvec::{KBox, KVec, GFP_KERNEL, GFP_NOWAIT},
+        kvec::{KBox, KVec, __GFP_NOWARN, GFP_KERNEL, GFP_NOWAIT},
         pr_err, pr_info,
     };
     pub use core::{

@@ -1,13 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Those of the kernel's checks that need no kernel.
+//! The checks of the kernel, under the same names.
 
+#[forbid(unsafe_code)]
+#[path = "../../../check/checked.rs"]
+pub(crate) mod checked;
+#[forbid(unsafe_code)]
+#[path = "../../../check/checker.rs"]
+pub(crate) mod checker;
+#[cfg(all(test, not(explore)))]
+#[path = "../../../check/checker_tests.rs"]
+mod checker_tests;
 #[forbid(unsafe_code)]
 #[path = "../../../check/fixtures.rs"]
 pub(crate) mod fixtures;
 #[forbid(unsafe_code)]
-#[path = "../../../check/model.rs"]
-pub(crate) mod model;
+#[path = "../../../check/random.rs"]
+pub(crate) mod random;
+#[forbid(unsafe_code)]
+#[path = "../../../check/record.rs"]
+mod record;
 #[cfg(all(test, not(explore)))]
 #[path = "../../../check/tests/mod.rs"]
 mod tests;

@@ -108,7 +108,7 @@ pub(crate) fn random() -> usize {
         Ordering, //
     };
     static STEPS: AtomicU64 = AtomicU64::new(1);
-    crate::check::model::Random::new(STEPS.fetch_add(1, Ordering::Relaxed)).below(usize::MAX)
+    crate::check::random::Random::new(STEPS.fetch_add(1, Ordering::Relaxed)).below(usize::MAX)
 }
 
 macro_rules! refuse {
@@ -140,9 +140,10 @@ pub(crate) fn stay_on_this_cpu() -> kernel::error::Result {
 }
 
 pub(crate) const CAN_FAIL: bool = true;
+pub(crate) const CAN_FAIL_ALL: bool = true;
 
 pub(crate) fn fail_from(nth: u32) -> bool {
-    fault::FROM.with(|cell| cell.replace(nth)) != 0 || nth != 0
+    fault::FROM.replace(nth) == 1
 }
 
 pub(crate) fn live_objects() -> Option<usize> {
