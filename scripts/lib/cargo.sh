@@ -6,6 +6,10 @@
 # Logs go to the folder of a whole test run, or to the cache's.
 LOGS=${VMAP_RUST_LOGS:-$CACHE/log}
 
+# Build folders of this clone: in a common one, cargo takes the files of one clone for those of another.
+# shellcheck disable=SC2034 # for the scripts that source this file
+BUILDS=$CACHE/build/cargo-$(sha256sum <<<"$REPO" | cut -c 1-8)
+
 # policy_modules: prints the modules without unsafe code that the build host has, as LAYER/NAME. The others bind the allocator to the
 # kernel, or, on the build host, to the stand-in kernel crate.
 policy_modules() {

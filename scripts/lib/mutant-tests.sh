@@ -1,7 +1,7 @@
-#!/bin/sh
+#!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# sh mutant-tests.sh TESTS ARG...: cargo's runner for the host tests of a mutant. Runs the fast tests, which notice most mutants, and
+# bash mutant-tests.sh TESTS ARG...: cargo's runner for the host tests of a mutant. Runs the fast tests, which notice most mutants, and
 # the others only if these pass. The limits are in CPU time, on which the load of the machine has no influence.
 
 ulimit -v 8000000
