@@ -30,7 +30,7 @@ use crate::{
         State, //
     },
     sys::{
-        lock::Locked,
+        lock::Quiet,
         mm, //
     }, //
 };
@@ -51,7 +51,7 @@ const BATCH: usize = 64;
 
 /// The record, and the counts of its comparisons.
 pub(crate) struct Checker {
-    record: Locked<Record>,
+    record: Quiet<Record>,
     /// Changes of areas that have begun, and that have ended.
     begun: Atomic<usize>,
     ended: Atomic<usize>,
@@ -79,7 +79,7 @@ impl Checker {
     /// record: in any context if they do not wait. `ENOMEM` without memory.
     pub(crate) fn new(is_loud: bool, flags: Flags) -> Result<Self> {
         Ok(Self {
-            record: Locked::new(Record::new(), c"vmap_rust checker", static_lock_class!())?,
+            record: Quiet::new(Record::new(), c"vmap_rust checker", static_lock_class!())?,
             begun: Atomic::new(0),
             ended: Atomic::new(0),
             compared: Atomic::new(0),

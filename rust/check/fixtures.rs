@@ -21,7 +21,7 @@ use crate::{
     },
     state::area::Attributes,
     sys::{
-        lock::Locked,
+        lock::Quiet,
         mm::{
             self,
             Gfp,
@@ -163,14 +163,14 @@ impl Flushes {
 
 /// A TLB that only records what is done.
 pub(crate) struct FlushLog {
-    flushes: Locked<Flushes>,
+    flushes: Quiet<Flushes>,
     has_shadow: bool,
 }
 
 impl FlushLog {
     /// Creates an empty log of a machine with KASAN shadow.
     pub(crate) fn new() -> Result<Self> {
-        let flushes = Locked::new(
+        let flushes = Quiet::new(
             Flushes::default(),
             c"vmap_rust flush log",
             static_lock_class!(),

@@ -37,6 +37,9 @@ struct Aligned<T, B> {
 /// comes with the cache line of the lock.
 pub(crate) struct Locked<T, B = ()>(Pin<KBox<Aligned<T, B>>>);
 
+/// A lock of those who watch the allocator. On the build host, no scheduler switches threads at it.
+pub(crate) type Quiet<T> = Locked<T>;
+
 impl<T> Locked<T> {
     /// Puts `value` under a new lock of class `key`.
     pub(crate) fn new(
