@@ -17,6 +17,8 @@ ROOT_PACKAGES=(
 	qemu-system-arm qemu-system-x86 qemu-system-data
 	# checks and reports
 	shellcheck codespell ripgrep python3-ply python3-git python3-rich python3-scipy python3-matplotlib python3-jinja2
+	# tests of harness/
+	python3-pytest
 	# the instrument "lines"
 	python3-unicorn python3-pyelftools
 	# debuggers
