@@ -6,7 +6,10 @@
 //! is held. It has no size, so this costs nothing at run time.
 
 #[cfg(CONFIG_VMAP_RUST)]
-use crate::sys::layout::small;
+use crate::{
+    state::band::BANDS,
+    sys::layout::small, //
+};
 use crate::{
     base::bits::Map,
     state::by_band::ByBand, //
