@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * KUnit suite "vmap_view": areas in /proc/vmallocinfo, /proc/kcore and
- * mem_dump_obj().
+ * KUnit suite "vmap_view": areas in /proc/vmallocinfo, /proc/kcore,
+ * mem_dump_obj(), and in the file "callers" of the allocator in Rust.
  */
 #include <linux/fs.h>
 #include <linux/fs_context.h>
+#include <linux/mman.h>
 #include <linux/mount.h>
 #include <linux/slab.h>
+#include <linux/uaccess.h>
 #include <linux/uio.h>
 
 #include "vmap_area_kunit.h"
@@ -237,10 +239,104 @@ static void vmap_view_dump_obj(struct kunit *test)
 	vmap_win_expect_free(test, &win);
 }
 
+/*
+ * Returns /sys/kernel/debug/vmap_rust/callers as a string; debugfs need not be
+ * mounted. Reads to user memory: kernel_read() takes no file of debugfs.
+ */
+static char *read_callers(struct kunit *test)
+{
+	struct file_system_type *type = get_fs_type("debugfs");
+	const unsigned long size = SZ_256K;
+	struct vfsmount *mnt;
+	unsigned long user;
+	struct file *file;
+	ssize_t got, len = 0;
+	char *text;
+
+	KUNIT_ASSERT_NOT_NULL(test, type);
+	user = kunit_vm_mmap(test, NULL, 0, size, PROT_READ | PROT_WRITE,
+			     MAP_ANONYMOUS | MAP_PRIVATE, 0);
+	KUNIT_ASSERT_TRUE_MSG(test, user && !IS_ERR_VALUE(user), "user memory");
+
+	mnt = kern_mount(type);
+	put_filesystem(type);
+	KUNIT_ASSERT_FALSE_MSG(test, IS_ERR(mnt), "mounting debugfs: %ld",
+			       PTR_ERR(mnt));
+	file = file_open_root_mnt(mnt, "vmap_rust/callers", O_RDONLY, 0);
+	if (!IS_ERR(file)) {
+		loff_t pos = 0;
+
+		do {
+			got = vfs_read(file, (char __user *)user + len,
+				       size - 1 - len, &pos);
+			len += max(got, 0);
+		} while (got > 0);
+		fput(file);
+	}
+	kern_unmount(mnt);
+
+	KUNIT_ASSERT_FALSE_MSG(test, IS_ERR(file), "opening callers: %ld",
+			       PTR_ERR(file));
+	KUNIT_ASSERT_GT_MSG(test, len, 0, "length of callers, %zd", got);
+	text = kunit_kzalloc(test, size, GFP_KERNEL);
+	KUNIT_ASSERT_NOT_NULL(test, text);
+	KUNIT_ASSERT_EQ(test, 0,
+			copy_from_user(text, (char __user *)user, len));
+
+	return text;
+}
+
+/*
+ * The areas of a caller are summed up, in blocks and outside of them; those of
+ * vm_map_ram() have no caller. Freed areas do not count.
+ */
+static void vmap_view_callers(struct kunit *test)
+{
+	/* The array of the pages of each is a page or less: no further area. */
+	static const unsigned int nr[] = { 1, 3, 40, 500 };
+	const unsigned int reserved = 2100;
+	unsigned long pages = 0, areas = ARRAY_SIZE(nr) + 1;
+	void *mem[ARRAY_SIZE(nr)];
+	struct vm_struct *vm;
+	char name[160], line[200];
+	char *text;
+	int i;
+
+	if (!IS_ENABLED(CONFIG_DEBUG_FS) ||
+	    !IS_ENABLED(CONFIG_VMAP_RUST_DEBUG))
+		kunit_skip(test, "needs debugfs and CONFIG_VMAP_RUST_DEBUG");
+	if (!vmap_rust_cpu_memory(0, 0))
+		kunit_skip(test, "the allocator in Rust is not active");
+
+	snprintf(name, sizeof(name), " %pS\n", (void *)vmap_view_callers);
+	for (i = 0; i < ARRAY_SIZE(nr); i++) {
+		mem[i] = __vmalloc_node(nr[i] * PAGE_SIZE, 1, GFP_KERNEL,
+					NUMA_NO_NODE, vmap_view_callers);
+		KUNIT_ASSERT_NOT_NULL_MSG(test, mem[i], "%u pages", nr[i]);
+		pages += nr[i];
+	}
+	vm = get_vm_area_caller(reserved * PAGE_SIZE, VM_MAP, vmap_view_callers);
+	KUNIT_ASSERT_NOT_NULL(test, vm);
+
+	text = read_callers(test);
+	snprintf(line, sizeof(line), "\n%16lu %8lu %10lu%s",
+		 (pages + reserved + areas) * PAGE_SIZE, areas, pages, name);
+	KUNIT_EXPECT_NOT_NULL_MSG(test, strstr(text, line),
+				  "no line %s in:\n%s", line, text);
+
+	for (i = 0; i < ARRAY_SIZE(nr); i++)
+		vfree(mem[i]);
+	free_vm_area(vm);
+	text = read_callers(test);
+	KUNIT_EXPECT_NULL_MSG(test, strstr(text, name), "still there:\n%s",
+			      text);
+}
+
 static struct kunit_case vmap_view_cases[] = {
 	KUNIT_CASE(vmap_view_vmallocinfo),
 	KUNIT_CASE(vmap_view_vread),
 	KUNIT_CASE(vmap_view_dump_obj),
+	KUNIT_CASE(vmap_view_callers),
 	{}
 };
 

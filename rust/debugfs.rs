@@ -7,6 +7,7 @@
 //! - `counters`: the same values for programs: a line of name and value for each, as in /proc/vmstat
 //! - `map`: a line for each reserved range, with the units of blocks; empty if the allocator is not in use
 //! - `validate` (`CONFIG_VMAP_RUST_DEBUG`): a read checks all invariants
+//! - `callers` (`CONFIG_VMAP_RUST_DEBUG`): sums of all busy areas by the code that asked for them
 //! - `checker` (`CONFIG_VMAP_RUST_DEBUG`): how many answers the checker has compared, and how many were wrong
 
 use crate::{
@@ -14,7 +15,8 @@ use crate::{
     ffi::{
         self,
         KernelSpace, //
-    }, //
+    },
+    policy::callers::Callers, //
 };
 use kernel::{
     debugfs::{
@@ -117,6 +119,16 @@ fn validate(_: &(), out: &mut fmt::Formatter<'_>) -> fmt::Result {
     }
 }
 
+fn callers(_: &(), out: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let Some(space) = ffi::running() else {
+        return writeln!(out, "the allocator is not in use");
+    };
+    match Callers::new(|addr| ffi::next_owned(space, addr)) {
+        Ok(callers) => callers.write(out),
+        Err(_) => writeln!(out, "no memory"),
+    }
+}
+
 fn checker(_: &(), out: &mut fmt::Formatter<'_>) -> fmt::Result {
     match ffi::running().and_then(KernelSpace::checker) {
         Some(checker) => checker.write(out),
@@ -154,6 +166,10 @@ impl DebugFs {
                     dir.read_callback_file(c"validate", (), &validate),
                     GFP_KERNEL,
                 )?,
+                GFP_KERNEL,
+            )?;
+            files.push(
+                KBox::pin_init(dir.read_callback_file(c"callers", (), &callers), GFP_KERNEL)?,
                 GFP_KERNEL,
             )?;
             files.push(

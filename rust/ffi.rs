@@ -19,7 +19,13 @@ use crate::{
         },
         checker::Checker, //
     },
-    policy::space::Request,
+    policy::{
+        callers::{
+            Owned,
+            Owner, //
+        },
+        space::Request, //
+    },
     state::area::{
         Area,
         AreaPtr,
@@ -281,6 +287,33 @@ unsafe extern "C" fn put(va: *mut bindings::vmap_area) {
     let (start, _) = unsafe { area.start_and_end() };
     // SAFETY: `get()` has pinned the area that starts there in this task, and forgotten the guard.
     unsafe { space.space().pins().unpin(start) };
+}
+
+/// Returns the lowest busy area that ends above `addr` as its owner has described it. Spins; task context.
+pub(crate) fn next_owned(space: &KernelSpace, addr: usize) -> Option<Owned> {
+    // C unlinks an area before it frees what the area points to, and unlinking waits for the pin.
+    let (area, _pin) = space.get(addr)?;
+    // SAFETY: The area is pinned, so it is valid and does not change.
+    let (start, end) = unsafe { area.start_and_end() };
+    // SAFETY: The area is pinned, so C does not write the field, and the union holds a `vm_struct` in a busy area.
+    let vm = unsafe { (*area.as_raw()).__bindgen_anon_1.vm };
+    let (owner, pages) = if vm.is_null() {
+        (Owner::MapRam, 0)
+    } else {
+        // SAFETY: The `vm_struct` is not freed while the area is pinned. C sets its caller before the area is busy,
+        // or with the area pinned.
+        let caller = unsafe { (*vm).caller };
+        // SAFETY: As for the caller. C may change this field at any time, as a whole word.
+        let pages = unsafe { Atomic::<usize>::from_ptr(&raw mut (*vm).nr_pages) };
+        // Relaxed: a statistic orders nothing.
+        (Owner::Caller(caller.addr()), pages.load(Relaxed))
+    };
+    Some(Owned {
+        end,
+        bytes: end.wrapping_sub(start),
+        pages,
+        owner,
+    })
 }
 
 /// Takes an unlinked area back from C. Reports any other area and returns [`None`].

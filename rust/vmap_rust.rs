@@ -69,7 +69,7 @@
 //! | | `trace`, `trace_steps`, `random`: random traces of requests, the numbers of which a seed repeats | no |
 //! | `policy` | `space`, `reserve`: decide what serves a request, and reserve ranges of the tree | no |
 //! | | `purge`, `drain`, `give_back`: decide what becomes of a freed range, and return it | no |
-//! | | `lookup`, `census`, `listing`: find areas by address; numbers and checks; the list of all ranges | no |
+//! | | `lookup`, `census`, `listing`, `callers`: find areas by address; numbers and checks; the list of all ranges; sums by caller | no |
 //! | | `blocks`: all blocks: which CPU has which; `pool`: which have room | no |
 //! | | `blocks_refill`, `blocks_current`, `blocks_limit`, `blocks_purge`, `blocks_check`: what is done with blocks | no |
 //! | | `lazy`, `cache`, `cache_part`: lazy areas and cached ranges that have an entry of their own | no |

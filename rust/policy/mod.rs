@@ -13,6 +13,7 @@ pub(crate) mod cache;
 mod cache_part;
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
 mod cache_tests;
+pub(crate) mod callers;
 pub(crate) mod census;
 mod drain;
 mod give_back;

@@ -10,7 +10,9 @@ use crate::base::{
 };
 use core::{
     alloc::Layout,
-    mem::MaybeUninit, //
+    fmt,
+    mem::MaybeUninit,
+    ptr, //
 };
 use kernel::{
     alloc::{
@@ -214,6 +216,31 @@ impl Node {
         // at most `isize::MAX` bytes, and nobody else has it. No element is initialized. Without bytes, the
         // pointer is dangling and aligned, and the vector is empty.
         Ok(unsafe { KVec::from_raw_parts(memory.cast().as_ptr(), 0, capacity) })
+    }
+}
+
+/// An address in the code of the kernel or of a module, which prints as `%pS` does: symbol, offset, size and module.
+/// Any number is allowed; without a symbol it prints as a number.
+#[derive(Clone, Copy)]
+pub(crate) struct Symbol(pub(crate) usize);
+
+impl fmt::Display for Symbol {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A longer name, which only C++ or Rust make, is cut.
+        let mut text = [0_u8; 512];
+        let addr = ptr::without_provenance::<c_void>(self.0);
+        // SAFETY: It writes at most `text.len()` bytes, the last of which is 0. `%pS` takes a pointer and does not
+        // read what it points to.
+        unsafe {
+            bindings::snprintf(
+                text.as_mut_ptr().cast(),
+                text.len(),
+                c"%pS".as_char_ptr(),
+                addr,
+            )
+        };
+        let name = text.split(|&byte| byte == 0).next().unwrap_or_default();
+        out.write_str(core::str::from_utf8(name).unwrap_or("?"))
     }
 }
 
