@@ -136,6 +136,13 @@ struct bench_readers *bench_readers_start(const struct bench_run *run,
 					  unsigned int n, int *err);
 void bench_readers_stop(struct bench_readers *readers);
 
+/* watch.c: files that one reader reads, at most. */
+#define BENCH_WATCHED 2
+
+struct bench_watch *bench_watch_start(const struct bench_run *run, const char *fs,
+				      const char *const *paths);
+void bench_watch_stop(struct bench_watch *watch);
+
 /* report.c */
 const char *bench_allocator(void);
 void bench_report(const struct bench_run *run, const char *metric,

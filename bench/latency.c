@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * How long single calls take on other CPUs while one CPU purges without pause.
+ * How long single calls take: on other CPUs while one CPU purges without pause,
+ * and while somebody reads the list of all areas.
  */
 #include <linux/kthread.h>
 #include <linux/ktime.h>
 #include <linux/mm.h>
 #include <linux/sched.h>
 #include <linux/slab.h>
+#include <linux/string.h>
 
 #include "bench.h"
 
@@ -100,12 +102,13 @@ static void latency_reset(struct bench_run *run)
 		WRITE_ONCE(run->workers[i].done, 0);
 }
 
-static void latency_report(struct bench_run *run)
+/* Report what all workers from @first on have timed. */
+static void report_from(struct bench_run *run, unsigned int first)
 {
-	struct latency *sum = run->workers[1].data;
+	struct latency *sum = run->workers[first].data;
 	unsigned int i;
 
-	for (i = 2; i < run->threads; i++) {
+	for (i = first + 1; i < run->threads; i++) {
 		struct latency *more = run->workers[i].data;
 
 		bench_hist_merge(&sum->alloc, &more->alloc);
@@ -117,9 +120,74 @@ static void latency_report(struct bench_run *run)
 	bench_hist_report(run, "free", &sum->free);
 }
 
+static void latency_report(struct bench_run *run)
+{
+	report_from(run, 1);
+}
+
+/* The files that are read meanwhile, and their file system. */
+struct pair_watched {
+	const char *fs;
+	const char *paths[BENCH_WATCHED];
+};
+
+static const struct pair_watched pair_watched[] = {
+	{ },
+	{ "proc", { "vmallocinfo" } },
+	{ "debugfs", { "vmap_rust/map", "vmap_rust/stats" } },
+};
+
+static int pair_setup(struct bench_run *run)
+{
+	const struct pair_watched *watched = &pair_watched[run->c->arg];
+	struct bench_watch *watch;
+
+	if (!watched->fs)
+		return 0;
+	watch = bench_watch_start(run, watched->fs, watched->paths);
+	/* A kernel without the allocator in Rust has none of its files. */
+	if (IS_ERR(watch) && !strcmp(watched->fs, "debugfs") && strcmp(bench_allocator(), "rust"))
+		return 0;
+	if (IS_ERR(watch))
+		return PTR_ERR(watch);
+	run->data = watch;
+	return 0;
+}
+
+static void pair_teardown(struct bench_run *run)
+{
+	if (run->data)
+		bench_watch_stop(run->data);
+}
+
+static int pair_worker_setup(struct bench_worker *w)
+{
+	w->data = kvzalloc_obj(struct latency, GFP_KERNEL);
+	return w->data ? 0 : -ENOMEM;
+}
+
+static int pair_phase(struct bench_worker *w, unsigned int phase)
+{
+	return time_calls(w);
+}
+
+static void pair_report(struct bench_run *run)
+{
+	report_from(run, 0);
+}
+
+/* @files: an index of pair_watched. */
+#define PAIR_LATENCY(files)								\
+	.ops = 20000, .arg = (files), .setup = pair_setup, .teardown = pair_teardown,	\
+	.worker_setup = pair_worker_setup, .worker_teardown = latency_teardown,		\
+	.phase = pair_phase, .report = pair_report
+
 const struct bench_case bench_latency_cases[] = {
 	{ .name = "purge_latency", .ops = 20000, .min_threads = 2, .worker_setup = latency_setup,
 	  .worker_teardown = latency_teardown, .phase = latency_phase, .untimed = latency_reset,
 	  .report = latency_report },
+	{ .name = "pair_latency", PAIR_LATENCY(0) },
+	{ .name = "pair_latency_info", PAIR_LATENCY(1) },
+	{ .name = "pair_latency_map", PAIR_LATENCY(2) },
 	{ }
 };

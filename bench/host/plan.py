@@ -16,6 +16,8 @@ HOLDS = "area_pair,area_4096,mixed,burst_order,large_burst,give_back,percpu," + 
 FLUSHES = "area_pair,vmalloc_pair,vm_map_ram_16,aliases_*"
 # A load as users make it, without and with readers of /proc. Its passes take a second each, so a boot takes 6 seconds longer for each case.
 LOAD = "whole_api"
+# What readers of the list of all areas delay; they need a CPU beside those of the workers.
+READ = "pair_latency,pair_latency_info,pair_latency_map"
 LOADS = "whole_api,whole_api_readers"
 AREAS = "kmalloc_pair,area_*,ioremap_*,burst_*,fragmented_*,mixed"
 # Cases of cachelines/cases.py.
@@ -137,6 +139,7 @@ def full(cpus):
         Plan("one-cpu", "icount", 1, 7, f"{PAIRS},{LOOKUPS},{LARGE_LOOKUPS},{PURGES},{DRAINS}"),
         Plan("memory", "icount", 1, 7, "memory"),
         Plan("sixteen-cpus", "icount", 16, 5, f"{MANY},{LARGE_LOOKUPS},purge_latency", (1, 2, 4, 8, 16), 50, timeout=900),
+        Plan("readers", "icount", 9, 5, READ, (8,)),
         Plan("page-tables", "icount", 4, 5, sweep=((8, THREE_TESTS, 1),) * 6, page_tables=True, mem=memory_for(4, 8), timeout=1200),
         Plan("holds", "holds", 1, 5, HOLDS, scale=50, timeout=600),
         Plan("flushes", "flushes", 1, 5, FLUSHES),
