@@ -46,11 +46,6 @@ macro_rules! counters {
                 $(what(stringify!($name), self.$name, concat!($($doc),*).trim_start())?;)*
                 Ok(())
             }
-
-            /// Writes a line for each counter: name, value, meaning.
-            pub(crate) fn write(&self, out: &mut dyn Write) -> fmt::Result {
-                self.each(|name, value, meaning| line(out, name, value, meaning))
-            }
         }
     };
 }

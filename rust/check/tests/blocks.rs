@@ -5,9 +5,12 @@
 
 use super::free_all;
 use crate::{
-    base::range::{
-        Span,
-        PAGE_SIZE, //
+    base::{
+        range::{
+            Span,
+            PAGE_SIZE, //
+        },
+        stats::line, //
     },
     check::fixtures::{
         Failing,
@@ -93,7 +96,10 @@ mod tests {
     fn each_counter_has_a_line_with_its_meaning() -> Result {
         let (space, _) = make_blocks(8, 8)?;
         let mut written = Written::default();
-        assert!(space.counters().write(&mut written).is_ok());
+        let counters = space.counters();
+        assert!(counters
+            .each(|name, value, meaning| line(&mut written, name, value, meaning))
+            .is_ok());
         assert!(written.lines > 15);
         // On average at least a name, a number and two words per line.
         assert!(written.words >= 4 * written.lines);
