@@ -77,7 +77,7 @@ class Guest:
                    "-accel", "tcg,thread=multi", "-nodefaults", "-display", "none", "-no-reboot", "-serial", f"file:{args.log}",
                    "-kernel", args.image, "-initrd", args.initramfs, "-append",
                    f"console=ttyAMA0 nokaslr panic=-1 oops=panic vmap_allocator={args.allocator} LOAD_SCRIPT=/tools.sh "
-                   f"test_vmalloc.run_test_mask=0 {args.append}",
+                   f"kunit.enable=0 test_vmalloc.run_test_mask=0 {args.append}",
                    "-qmp", f"unix:{self.sockets['qmp']},server=on,wait=off",
                    "-chardev", f"socket,id=gdb,path={self.sockets['gdb']},server=on,wait=off", "-gdb", "chardev:gdb"]
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL)  # pylint: disable=consider-using-with
