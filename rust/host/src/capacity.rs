@@ -30,11 +30,9 @@ use crate::{
             COARSE_SIZE, //
         }, //
     },
-    sys::{
-        maple,
-        mm, //
-    }, //
+    sys::mm, //
 };
+use kernel::hooks::SEARCHES;
 
 const GIB: usize = 1 << 30;
 const MIB: usize = 1 << 20;
@@ -297,7 +295,7 @@ fn churns(pair: &mut Pair, live: usize, steps: usize) -> (usize, usize) {
         pair.step(2);
     }
     (pair.small, pair.small_freed, pair.in_blocks) = (0, 0, 0);
-    let searches = || maple::SEARCHES.get();
+    let searches = || SEARCHES.get();
     let (mut others, before) = (0, searches());
     for _ in 0..steps {
         let (small, at_start) = (pair.small, searches());

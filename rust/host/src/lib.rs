@@ -3,7 +3,8 @@
 //! The allocator on the build host: the unchanged modules of the kernel on stand-ins of the bindings. The
 //! KUnit tests of these modules run here in a second.
 //!
-//! The stand-ins are [`sys`] with [`runs`] and [`cpu`] here, and the stand-in kernel crate.
+//! The stand-ins are [`sys`] with [`runs`] and [`cpu`] here, and the stand-in kernel crate. If `VMAP_RUST_TREE` names a kernel
+//! tree, `sys::maple` is the binding of the kernel, on lib/maple_tree.c of that tree.
 //! rust/explore builds this crate with `cfg(explore)`, and has CPUs, locks and tests of its own.
 
 #![allow(dead_code, reason = "functions for C have no caller here")]

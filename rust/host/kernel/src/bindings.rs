@@ -4,11 +4,13 @@
 
 #![allow(non_camel_case_types, missing_docs, reason = "the names are C's")]
 
+#[cfg(c_maple)]
+pub use crate::maple::*;
 use core::ffi::c_void;
 
 pub type gfp_t = u32;
-pub const GFP_NOWAIT: gfp_t = 1;
-pub const GFP_KERNEL: gfp_t = 2;
+pub const GFP_NOWAIT: gfp_t = 0x2800;
+pub const GFP_KERNEL: gfp_t = 0xcc0;
 
 #[derive(Clone, Copy)]
 #[repr(C)]

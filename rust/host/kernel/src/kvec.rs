@@ -3,8 +3,9 @@
 //! `kernel::alloc`: allocations that can fail, see [`crate::fault`].
 
 use crate::{
-    error::{code::ENOMEM, Error, Result},
+    error::{code::ENOMEM, Result},
     fault,
+    init::PinInit,
 };
 use core::{
     ops::{Deref, DerefMut},
@@ -106,16 +107,20 @@ impl<T> DerefMut for KVec<T> {
     }
 }
 
-/// A box. Instead of pinned initialization it moves the value in.
+/// A box.
 pub struct KBox<T>(Box<T>);
 
 impl<T> KBox<T> {
     /// Puts the value of a constructor into a pinned box.
-    pub fn pin_init(value: Result<T, Error>, _: Flags) -> Result<Pin<KBox<T>>> {
+    pub fn pin_init(value: impl PinInit<T>, _: Flags) -> Result<Pin<KBox<T>>> {
         memory()?;
-        let boxed = KBox(Box::new(value?));
+        let mut boxed = Box::<T>::new_uninit();
+        // SAFETY: The box is valid for writes, and pinned below.
+        unsafe { value.init(boxed.as_mut_ptr())? };
+        // SAFETY: It was just initialized.
+        let boxed = unsafe { boxed.assume_init() };
         // SAFETY: The value is never moved out of its box.
-        Ok(unsafe { Pin::new_unchecked(boxed) })
+        Ok(unsafe { Pin::new_unchecked(KBox(boxed)) })
     }
 }
 

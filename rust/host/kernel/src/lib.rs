@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The stand-in kernel crate, for tests on the build host.
+//! The stand-in kernel crate, for tests on the build host. It has the maple tree of the kernel if `VMAP_RUST_TREE` names a kernel
+//! tree, see build.rs.
 
 pub mod bindings;
 pub mod fault;
+pub mod hooks;
+pub mod init;
 pub mod kvec;
+#[cfg(c_maple)]
+mod maple;
 pub mod rbtree;
+pub mod types;
 
 /// `kernel::alloc`.
 pub mod alloc {
@@ -54,6 +60,13 @@ pub mod error {
 pub mod sync {
     /// A lock class, which has no effect here.
     pub struct LockClassKey;
+
+    impl LockClassKey {
+        /// Returns a pointer for C.
+        pub fn as_ptr(&self) -> *mut Self {
+            core::ptr::from_ref(self).cast_mut()
+        }
+    }
 
     pub mod atomic;
     pub mod rcu;
@@ -123,12 +136,25 @@ macro_rules! pr_info {
 pub mod prelude {
     pub use crate::{
         error::{code::*, Error, Result},
+        init::PinInit,
         kvec::{KBox, KVec, __GFP_NOWARN, GFP_KERNEL, GFP_NOWAIT},
-        pr_err, pr_info,
+        pin_init, pr_err, pr_info,
     };
     pub use core::{
         ffi::{c_int, c_void, CStr},
         pin::Pin,
     };
-    pub use macros::kunit_tests;
+    pub use macros::{kunit_tests, pin_data, pinned_drop};
+
+    /// `kernel::str::CStrExt`.
+    pub trait CStrExt {
+        /// Returns a pointer for C.
+        fn as_char_ptr(&self) -> *const core::ffi::c_char;
+    }
+
+    impl CStrExt for CStr {
+        fn as_char_ptr(&self) -> *const core::ffi::c_char {
+            self.as_ptr()
+        }
+    }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Stand-in of `maple`: a sorted map under a mutex, with the rules of the maple tree. Stores and erases
-//! allocate, and may fail.
+//! Stand-in of `maple`: a sorted map under a mutex, with the rules of the maple tree. Each store or erase makes one
+//! allocation, which may fail; the maple tree makes none or several.
 
 use crate::{
     base::{
@@ -18,6 +18,7 @@ use crate::{
 use kernel::{
     bindings,
     fault,
+    hooks,
     prelude::*,
     sync::{
         rcu,
@@ -25,10 +26,6 @@ use kernel::{
     }, // //
 };
 use std::{
-    cell::{
-        Cell,
-        RefCell, //
-    },
     collections::BTreeMap,
     ops::{
         Deref,
@@ -60,13 +57,6 @@ unsafe impl Send for Raw {}
 /// Maps a first address to the last address and the entry.
 type Map = BTreeMap<usize, (usize, Raw)>;
 
-std::thread_local! {
-    /// Number of searches for a gap of a size that this thread has made.
-    pub(crate) static SEARCHES: Cell<usize> = const { Cell::new(0) };
-    /// What others do, one after the other, each time this thread has released a lock to take it again.
-    pub(crate) static MEANWHILE: RefCell<Vec<Box<dyn FnOnce()>>> = const { RefCell::new(Vec::new()) };
-}
-
 struct Inner {
     map: Map,
     /// The gaps between all entries.
@@ -74,6 +64,7 @@ struct Inner {
 }
 
 fn take(mutex: &Mutex<Inner>) -> MutexGuard<'_, Inner> {
+    hooks::before_lock();
     mutex.lock().expect("no test panics with the lock held")
 }
 
@@ -87,10 +78,6 @@ struct Held<'tree> {
 impl Held<'_> {
     fn relock(&mut self) {
         self.guard = None;
-        let next = MEANWHILE.with_borrow_mut(Vec::pop);
-        if let Some(others) = next {
-            others();
-        }
         self.guard = Some(take(self.mutex));
     }
 }
@@ -239,13 +226,13 @@ impl<E: Entry> Guard<'_, E> {
 
 impl<E: Entry> Gaps for Guard<'_, E> {
     fn lowest_gap(&mut self, window: Span, bytes: usize) -> Option<Span> {
-        SEARCHES.set(SEARCHES.get() + 1);
+        hooks::search();
         self.gap = self.inner.gaps.lowest(window, bytes);
         self.gap
     }
 
     fn highest_gap(&mut self, window: Span, bytes: usize) -> Option<Span> {
-        SEARCHES.set(SEARCHES.get() + 1);
+        hooks::search();
         self.gap = self.inner.gaps.highest(window, bytes);
         self.gap
     }

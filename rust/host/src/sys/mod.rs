@@ -4,6 +4,7 @@
 
 pub(crate) mod grace;
 pub(crate) mod lock;
+#[cfg_attr(c_maple, path = "../../../sys/maple.rs")]
 pub(crate) mod maple;
 pub(crate) mod mm;
 #[forbid(unsafe_code)]
