@@ -56,6 +56,8 @@ mod retries;
 mod spaces;
 #[cfg(all(test, not(explore)))]
 mod threads;
+#[cfg(all(test, c_maple))]
+mod trees;
 
 /// Runs a trace of the given steps on the allocator and its record. Returns the first difference as an error, or panics
 /// if the checker finds it.

@@ -10,4 +10,8 @@ pub(crate) mod mm;
 #[forbid(unsafe_code)]
 #[path = "../../../sys/per_cpu.rs"]
 pub(crate) mod per_cpu;
+/// To compare the maple tree with its stand-in.
+#[cfg(all(test, c_maple))]
+#[path = "maple.rs"]
+pub(crate) mod stand_in;
 pub(crate) mod trace;

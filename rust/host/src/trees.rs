@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The maple tree of the kernel tree compared with its stand-in, with which most host tests run.
+
+use crate::{
+    base::{
+        fit::Gaps,
+        range::{
+            Span,
+            PAGE_SIZE, //
+        }, //
+    },
+    check::{
+        fixtures::Failing,
+        random::Random, //
+    },
+    sys::{
+        grace,
+        maple,
+        mm::{
+            self,
+            Gfp, //
+        },
+        stand_in, //
+    }, //
+};
+use kernel::{
+    prelude::*,
+    static_lock_class, //
+};
+use std::{
+    rc::Rc,
+    thread, //
+};
+
+/// Pages of the part in which entries are.
+const PAGES: usize = 4096;
+/// The first of them.
+const FIRST: usize = 16;
+
+/// An entry.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Mark(usize);
+
+impl Mark {
+    fn raw(self) -> *mut c_void {
+        core::ptr::without_provenance_mut(self.0 << 3 | 0b101)
+    }
+
+    fn of(raw: *mut c_void) -> Self {
+        Self(raw.addr() >> 3)
+    }
+}
+
+// SAFETY: The low bits are not `0b10`, and `of()` undoes `raw()`.
+unsafe impl maple::Entry for Mark {
+    fn into_raw(self) -> *mut c_void {
+        self.raw()
+    }
+
+    unsafe fn from_raw(raw: *mut c_void) -> Self {
+        Self::of(raw)
+    }
+}
+
+// SAFETY: `of()` undoes `raw()`.
+unsafe impl stand_in::Entry for Mark {
+    fn into_raw(self) -> *mut c_void {
+        self.raw()
+    }
+
+    unsafe fn from_raw(raw: *mut c_void) -> Self {
+        Self::of(raw)
+    }
+}
+
+type Tree = maple::Tree<Mark>;
+type StandIn = stand_in::Tree<Mark>;
+
+/// Both trees, with the same entries.
+struct Pair {
+    tree: Rc<Pin<KBox<Tree>>>,
+    stand_in: StandIn,
+    live: Vec<(Span, Mark)>,
+    random: Random,
+    /// Stores for which the tree had no memory.
+    failed: usize,
+    /// Stores that made fewer allocations than the one that was to fail.
+    stored: usize,
+}
+
+impl Pair {
+    fn new(seed: u64) -> Self {
+        let tree = Tree::new(c"trees", static_lock_class!());
+        Self {
+            tree: Rc::new(KBox::pin_init(tree, GFP_KERNEL).expect("memory")),
+            stand_in: StandIn::new(c"trees", static_lock_class!()).expect("memory"),
+            live: Vec::new(),
+            random: Random::new(seed),
+            failed: 0,
+            stored: 0,
+        }
+    }
+
+    /// Returns a number of at most `most` pages, small ones more often.
+    fn pages(&mut self, most: usize) -> usize {
+        let below = 1 << self.random.below(most.ilog2() as usize + 1);
+        1 + self.random.below(below)
+    }
+
+    /// Returns a part of `span` of at most `pages` pages.
+    fn part(&mut self, span: Span, pages: usize) -> Span {
+        let all = span.size() / PAGE_SIZE;
+        let first = self.random.below(all);
+        let count = pages.min(all - first);
+        Span::with_size(span.first() + first * PAGE_SIZE, count * PAGE_SIZE).expect("a part")
+    }
+
+    fn home() -> Span {
+        Span::with_size(FIRST * PAGE_SIZE, PAGES * PAGE_SIZE).expect("not empty")
+    }
+
+    /// Searches both trees for a gap, and returns the part of it in the home.
+    fn gap(&mut self) -> Option<Span> {
+        let pages = self.pages(PAGES);
+        let window = self.part(Self::home(), pages);
+        let bytes = self.pages(64) * PAGE_SIZE;
+        let (mut tree, mut stand_in) = (self.tree.lock(), self.stand_in.lock());
+        let (found, expected) = match self.random.below(3) {
+            0 => (
+                tree.lowest_gap(window, bytes),
+                stand_in.lowest_gap(window, bytes),
+            ),
+            1 => (
+                tree.highest_gap(window, bytes),
+                stand_in.highest_gap(window, bytes),
+            ),
+            _ => (
+                tree.gap_around(window.last()),
+                stand_in.gap_around(window.last()),
+            ),
+        };
+        assert_eq!(found, expected, "{bytes} bytes in {window:?}");
+        found?.clip(Self::home())
+    }
+
+    /// Lets some allocations of `store` fail, which stores in the tree. Returns whether it had no memory; with other errors
+    /// it panics.
+    fn fails<'tree>(
+        &mut self,
+        guard: &mut maple::Guard<'tree, Mark>,
+        store: impl FnOnce(&mut maple::Guard<'tree, Mark>) -> Result<(), maple::StoreError>,
+    ) -> bool {
+        if self.random.below(8) == 0 {
+            guard.spare_reserves();
+        }
+        if self.random.below(2) == 0 {
+            assert_eq!(store(guard), Ok(()));
+            return false;
+        }
+        let nth = 1 + self.random.below(3) as u32;
+        let (stored, has_failed) = Failing::Only(nth).run(|| store(guard));
+        assert_eq!(stored.is_err(), has_failed);
+        self.failed += usize::from(has_failed);
+        self.stored += usize::from(!has_failed);
+        match stored {
+            Ok(()) => false,
+            Err(err) => {
+                assert_eq!(err, maple::StoreError::NoMemory);
+                true
+            }
+        }
+    }
+
+    /// Stores an entry in a gap. If there is no memory, the tree is unchanged, and a second attempt stores it.
+    fn insert(&mut self) {
+        let Some(gap) = self.gap() else { return };
+        let pages = self.pages(64);
+        // One in four fills the gap.
+        let span = match self.random.below(4) {
+            0 => gap,
+            _ => self.part(gap, pages),
+        };
+        let mark = Mark(self.random.below(1 << 40));
+        let tree = Rc::clone(&self.tree);
+        let mut guard = tree.lock();
+        assert_eq!(guard.insert(span, mark), Err(maple::StoreError::Mismatch));
+        assert!(guard.gap_around(span.first()).is_some());
+        if self.fails(&mut guard, |guard| guard.insert(span, mark)) {
+            let retries = guard.nomem(Gfp::NOWAIT);
+            if self.random.below(2) == 0 {
+                // Without the nodes that the tree was given.
+                drop(guard);
+                self.compare();
+                guard = tree.lock();
+            }
+            assert!(guard.gap_around(span.first()).is_some());
+            assert_eq!(guard.insert(span, mark), Ok(()), "after {retries}");
+        }
+        drop(guard);
+        let mut guard = self.stand_in.lock();
+        assert!(guard.gap_around(span.first()).is_some());
+        assert_eq!(guard.insert(span, mark), Ok(()));
+        self.live.push((span, mark));
+    }
+
+    /// Erases an entry. If there is no memory, the tree is unchanged.
+    fn erase(&mut self) {
+        if self.live.is_empty() {
+            return;
+        }
+        let nth = self.random.below(self.live.len());
+        let (span, mark) = self.live[nth];
+        let tree = Rc::clone(&self.tree);
+        let mut guard = tree.lock();
+        let other = Mark(mark.0 + 1);
+        assert_eq!(guard.erase(span, other), Err(maple::StoreError::Mismatch));
+        if self.fails(&mut guard, |guard| guard.erase(span, mark)) {
+            drop(guard);
+            return self.compare();
+        }
+        drop(guard);
+        self.live.swap_remove(nth);
+        assert_eq!(self.stand_in.lock().erase(span, mark), Ok(()));
+    }
+
+    /// Compares all ways to find entries, at a random address.
+    fn look(&mut self) {
+        let addr = self.random.below((FIRST + PAGES + FIRST) * PAGE_SIZE);
+        let (mut tree, mut stand_in) = (self.tree.lock(), self.stand_in.lock());
+        assert_eq!(tree.entry_at(addr), stand_in.entry_at(addr));
+        assert_eq!(tree.entry_from(addr), stand_in.entry_from(addr));
+        drop((tree, stand_in));
+        let rcu = grace::Guard::new();
+        assert_eq!(self.tree.load(addr, &rcu), self.stand_in.load(addr, &rcu));
+        let wanted = |span, mark: Mark| (mark.0 % 4 == 0).then_some((span, mark));
+        assert_eq!(
+            self.tree.next(addr, wanted),
+            self.stand_in.next(addr, wanted)
+        );
+    }
+
+    /// Compares all entries.
+    fn compare(&self) {
+        let (mut tree, mut stand_in) = (self.tree.lock(), self.stand_in.lock());
+        let mut addr = 0;
+        loop {
+            let found = tree.entry_from(addr);
+            assert_eq!(found, stand_in.entry_from(addr));
+            let Some((span, _)) = found else { return };
+            addr = span.end();
+        }
+    }
+}
+
+/// Fills and empties both trees by turns, so that nodes split and merge at several heights.
+#[test]
+fn the_stand_in_answers_like_the_maple_tree() {
+    let seed = mm::random_seed();
+    println!("seed {seed:#x}");
+    let mut pair = Pair::new(seed);
+    let mut most = 0;
+    for round in 0..16 {
+        for _ in 0..4000 {
+            match pair.random.below(8) {
+                0..5 if round % 2 == 0 => pair.insert(),
+                0..5 => pair.erase(),
+                5 => pair.insert(),
+                6 => pair.erase(),
+                _ => pair.look(),
+            }
+        }
+        most = most.max(pair.live.len());
+        pair.compare();
+    }
+    println!(
+        "{most} entries, {} stores without memory, {} with",
+        pair.failed, pair.stored
+    );
+    // More than two levels of nodes; stores take memory, but not always three times.
+    assert!(most > 200 && pair.failed > 1000 && pair.stored > 1000);
+}
+
+/// A writer replaces nodes while readers are in them: nodes are freed only when no reader is left.
+#[test]
+fn readers_find_entries_that_stay_while_others_come_and_go() {
+    /// Entries that stay, and pages from one to the next.
+    const STAY: usize = 200;
+    const STEP: usize = 20;
+
+    let seed = mm::random_seed();
+    println!("seed {seed:#x}");
+    let tree = Tree::new(c"trees", static_lock_class!());
+    let tree = KBox::pin_init(tree, GFP_KERNEL).expect("memory");
+    let page = |number: usize| Span::with_size(number * PAGE_SIZE, PAGE_SIZE).expect("a page");
+    let insert = |number, mark| {
+        let mut guard = tree.lock();
+        assert!(guard.gap_around(page(number).first()).is_some());
+        assert_eq!(guard.insert(page(number), mark), Ok(()));
+    };
+    for number in 0..STAY {
+        insert(FIRST + number * STEP, Mark(number));
+    }
+    let reader = |seed| {
+        let mut random = Random::new(seed);
+        for _ in 0..300_000 {
+            let number = random.below(STAY);
+            let at = page(FIRST + number * STEP);
+            let rcu = grace::Guard::new();
+            assert_eq!(tree.load(at.first(), &rcu), Some(Mark(number)));
+            drop(rcu);
+            let next = tree.next(at.first(), |span, mark| Some((span, mark)));
+            assert_eq!(next, Some((at, Mark(number))));
+        }
+    };
+    let reader = &reader;
+    let changes = thread::scope(|scope| {
+        let readers = [1, 2].map(|nth| scope.spawn(move || reader(seed ^ nth)));
+        let mut random = Random::new(seed);
+        let mut live = [false; STAY * STEP];
+        let mut changes = 0;
+        while !readers.iter().all(|reader| reader.is_finished()) {
+            let number = random.below(STAY * STEP);
+            if number % STEP == 0 {
+                continue;
+            }
+            let mark = Mark(STAY + number);
+            if live[number] {
+                let mut guard = tree.lock();
+                assert_eq!(guard.erase(page(FIRST + number), mark), Ok(()));
+            } else {
+                insert(FIRST + number, mark);
+            }
+            live[number] = !live[number];
+            changes += 1;
+        }
+        changes
+    });
+    println!("{changes} changes");
+    assert!(changes > 1000);
+}
