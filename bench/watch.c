@@ -6,6 +6,7 @@
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
+#include <linux/completion.h>
 #include <linux/cpumask.h>
 #include <linux/file.h>
 #include <linux/fs.h>
@@ -31,21 +32,30 @@ struct bench_watch {
 	struct file *files[BENCH_WATCHED];
 	unsigned int n;
 	struct task_struct *task;
+	/* It has begun to read, or has failed. */
+	struct completion begun;
 	/* How often all files were read to their end. */
 	unsigned long rounds;
 	int err;
 };
 
+/* The first round goes on to its end. */
+static bool should_stop(struct bench_watch *watch)
+{
+	return watch->rounds && kthread_should_stop();
+}
+
 /* Reads one file from its beginning to its end. Returns 0 or an error. */
-static int read_file(struct file *file, char __user *buffer)
+static int read_file(struct bench_watch *watch, struct file *file, char __user *buffer)
 {
 	loff_t pos = 0;
 	ssize_t got;
 
 	do {
 		got = vfs_read(file, buffer, READ_BYTES, &pos);
+		complete(&watch->begun);
 		cond_resched();
-	} while (got > 0 && !kthread_should_stop());
+	} while (got > 0 && !should_stop(watch));
 	return got < 0 ? got : 0;
 }
 
@@ -58,13 +68,12 @@ static int read_files(struct bench_watch *watch)
 
 	if (IS_ERR_VALUE(buffer))
 		return buffer;
-	while (!kthread_should_stop()) {
+	while (!should_stop(watch)) {
 		for (i = 0; i < watch->n && !err; i++)
-			err = read_file(watch->files[i], (char __user *)buffer);
+			err = read_file(watch, watch->files[i], (char __user *)buffer);
 		if (err)
 			return err;
-		if (!kthread_should_stop())
-			watch->rounds++;
+		watch->rounds++;
 	}
 	return 0;
 }
@@ -77,12 +86,14 @@ static int watch_thread(void *arg)
 
 	if (!mm) {
 		watch->err = -ENOMEM;
+		complete_all(&watch->begun);
 		return 0;
 	}
 	mm->task_size = TASK_SIZE;
 	arch_pick_mmap_layout(mm, &current->signal->rlim[RLIMIT_STACK]);
 	kthread_use_mm(mm);
 	watch->err = read_files(watch);
+	complete_all(&watch->begun);
 	kthread_unuse_mm(mm);
 	mmput(mm);
 	return 0;
@@ -122,6 +133,7 @@ static int start_reader(struct bench_watch *watch)
 	/* After an error it ends by itself. */
 	watch->task = get_task_struct(task);
 	wake_up_process(task);
+	wait_for_completion(&watch->begun);
 	return 0;
 }
 
@@ -130,6 +142,8 @@ static int start_reader(struct bench_watch *watch)
  * @run: its first CPU without a worker is that of the reader
  * @fs: type of the file system that has the files
  * @paths: up to BENCH_WATCHED of them, in @fs; a NULL ends them before
+ *
+ * Sleeps until the reader has begun.
  *
  * Return: what bench_watch_stop() takes, or an error pointer.
  */
@@ -142,6 +156,7 @@ struct bench_watch *bench_watch_start(const struct bench_run *run, const char *f
 	if (!watch)
 		return ERR_PTR(-ENOMEM);
 	watch->run = run;
+	init_completion(&watch->begun);
 	err = open_files(watch, fs, paths) ?: start_reader(watch);
 	if (!err)
 		return watch;
@@ -149,12 +164,12 @@ struct bench_watch *bench_watch_start(const struct bench_run *run, const char *f
 	return ERR_PTR(err);
 }
 
-/* End the reader. Reports if it failed, or never came to the end of the files. */
+/* End the reader, after its first round. Reports if it failed. */
 void bench_watch_stop(struct bench_watch *watch)
 {
 	if (watch->task) {
 		kthread_stop_put(watch->task);
-		if (watch->err || !watch->rounds)
+		if (watch->err)
 			pr_err("error: case=%s threads=%u: the reader has read all files %lu times: %pe\n",
 			       watch->run->c->name, watch->run->threads, watch->rounds,
 			       ERR_PTR(watch->err));
