@@ -5,14 +5,14 @@
 //! Some of them belong to the pool, and its lock protects them. They are given out only with a proof that the lock
 //! is held. It has no size, so this costs nothing at run time.
 
+use crate::{
+    base::bits::Map,
+    state::by_band::ByBand, //
+};
 #[cfg(CONFIG_VMAP_RUST)]
 use crate::{
     state::band::BANDS,
     sys::layout::small, //
-};
-use crate::{
-    base::bits::Map,
-    state::by_band::ByBand, //
 };
 #[cfg(CONFIG_VMAP_RUST)]
 use core::mem::offset_of;
