@@ -8,19 +8,20 @@ help:
 	@echo 'make test    all test suites; last line "N passed, N failed"'
 	@echo '             SUITES="kunit-* host" runs some; scripts/test --list prints them'
 	@echo '             FULL=1 runs the suites on every kernel configuration, which takes hours, or on CONFIGS="arm64-rt arm";'
-	@echo '             what has passed is not run again (scripts/matrix --help)'
+	@echo '             what has passed is not run again (scripts/test --help)'
 	@echo 'make bench   measure both allocators, print the table, write the HTML page (FULL=1: all of it)'
 	@echo 'make check   format, lints, style, words, links, and each patch of both series builds'
 	@echo ''
-	@echo 'Everything else is a script with --help: scripts/build, scripts/kunit, scripts/vmalloc-sweep,'
-	@echo 'scripts/user-load, scripts/install-into, qemu/run. Toolchain root, kernel source, builds and logs are in'
+	@echo 'Everything else is a script with --help: scripts/build, scripts/run (boot, kunit, vmalloc, load and other scenarios),'
+	@echo 'scripts/install-into. Toolchain root, kernel source, builds and logs are in'
 	@echo '$${VMAP_RUST_CACHE:-$${XDG_CACHE_HOME:-~/.cache}/vmap-rust}: remove that folder to start from nothing.'
 
 demo:
-	@scripts/demo
+	@scripts/run demo '$(or $(ARCH),arm64)' $(if $(CPUS),--cpus '$(CPUS)') $(if $(THREADS),--threads '$(THREADS)') \
+		$(if $(LOOPS),--loops '$(LOOPS)') $(if $(MASK),--mask '$(MASK)')
 
 test:
-	@$(if $(FULL),scripts/matrix $(CONFIGS),scripts/test $(SUITES))
+	@scripts/test $(if $(FULL),--full $(CONFIGS),$(SUITES))
 
 bench:
 	@BENCH_COMMAND="make bench$(if $(FULL), FULL=1)" scripts/bench $(if $(FULL),--full)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * vm_unmap_aliases() after few areas were freed: what it costs, and under
- * scripts/profile and the instrument "counts" how many TLB flushes and
+ * scripts/bench profile and the instrument "counts" how many TLB flushes and
  * interrupts it takes.
  */
 #include <linux/gfp.h>

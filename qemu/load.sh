@@ -5,7 +5,7 @@
 # processes fork, read /proc/vmallocinfo and read vmalloc memory through /proc/kcore.
 #
 # Prints "user load: ok NAME DETAIL" or "user load: FAIL NAME DETAIL" per check, snapshots of /proc/vmallocinfo
-# between markers (qemu/vmallocinfo judges them), and "user load: done" at the end.
+# between markers (harness/vmallocinfo.py judges them), and "user load: done" at the end.
 # From the kernel command line: LOAD_LOOPS, module loads (default 200); LOAD_ALLOCATOR, rbtree, rust or none.
 
 LOAD_LOOPS=${LOAD_LOOPS:-200}

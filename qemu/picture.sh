@@ -1,9 +1,9 @@
 #!/bin/busybox sh
 # SPDX-License-Identifier: GPL-2.0
 #
-# Guest part of scripts/picture, which init.sh runs: loads the allocator, and meanwhile copies the files that tools/vmap-map draws.
+# Guest part of scripts/run picture, which init.sh runs: loads the allocator, and meanwhile copies the files that tools/vmap-map draws.
 #
-# Prints a line "soak: t=SECONDS NAME=VALUE..." each second, which qemu/soak reads, then the copies as lines
+# Prints a line "soak: t=SECONDS NAME=VALUE..." each second, which harness/soak.py reads, then the copies as lines
 # "picture NAME| text |", and "picture: done" at the end.
 # From the kernel command line: PICTURE_SECONDS, seconds of load (default 5).
 

@@ -1,7 +1,7 @@
 #!/bin/busybox sh
 # SPDX-License-Identifier: GPL-2.0
 #
-# What runs in the guest of scripts/tools-test, which init.sh starts: a load, and snapshots of /proc/vmallocinfo. After each
+# What runs in the guest of scripts/run tools, which init.sh starts: a load, and snapshots of /proc/vmallocinfo. After each
 # line "tools: NAME" the host takes a dump.
 #
 # Prints the snapshot "early" before the load, "tools: busy" in the middle of it, between the snapshots "before" and "after", and
@@ -13,7 +13,7 @@
 TRACE=/sys/kernel/tracing
 EVENTS=$TRACE/events/vmap_rust
 
-# snapshot NAME: prints /proc/vmallocinfo as qemu/vmallocinfo reads it.
+# snapshot NAME: prints /proc/vmallocinfo as harness/vmallocinfo.py reads it.
 snapshot() {
 	cat /proc/vmallocinfo >/tmp/info.rest
 	echo "vmallocinfo: begin $1 tasks 1 cpus $(nproc)"

@@ -41,6 +41,9 @@ check_settings() {
 	esac
 }
 
+# print_totals PASSED FAILED: prints the last line of every suite; returns 1 if anything failed.
+print_totals() { echo "$1 passed, $2 failed"; [ "$2" = 0 ]; }
+
 # meta KEY FALLBACK: prints the value of "KEY: value" in the META file of the patch series.
 meta() {
 	local value=
@@ -94,6 +97,33 @@ with_lock() {
 	return "$rc"
 }
 
+# python ARG...: replaces this process by Python with harness/: outside of the toolchain root, but with its Python if there is one.
+python() {
+	local root=$CACHE/root loader
+	export PYTHONPATH=$REPO PYTHONDONTWRITEBYTECODE=1 VMAP_RUST_TREE=$TREE
+	[ -f "$root/.vmap-rust-stamp" ] || command -v python3 >/dev/null || "$REPO/scripts/prepare" root
+	loader=$(find "$root"/usr/lib/*/ -maxdepth 1 -name 'ld-linux*.so.*' -print -quit 2>/dev/null || :)
+	if [ "$TOOLCHAIN" = root ] && [ "${VMAP_RUST_IN_ROOT:-0}" = 0 ] && [ -f "$root/.vmap-rust-stamp" ] && [ -n "$loader" ]; then
+		PYTHONHOME=$root/usr exec "$loader" --library-path "${loader%/*}" "$root/usr/bin/python3" "$@"
+	fi
+	exec python3 "$@"
+}
+
+# kernel_values NAME: prints the values of a configuration as assignments. Needs the toolchain root.
+kernel_values() { in_root env "PYTHONPATH=$REPO" PYTHONDONTWRITEBYTECODE=1 python3 -m harness.kernels "$1"; }
+
+# show_help MODULE ARG...: if help is asked for, replaces this process by that program of harness/, which prints it.
+show_help() {
+	case " ${*:2} " in *" -h "*|*" --help "*) python -m "harness.$1" "${@:2}" ;; esac
+}
+
+# check_use MODULE ARG...: ends this script with one line if that program of harness/ is used wrongly, before anything is downloaded
+# or built. Without a Python that can read TOML, the program itself reports it later.
+check_use() {
+	[ -f "$CACHE/root/.vmap-rust-stamp" ] || python3 -c 'import tomllib' 2>/dev/null || return 0
+	(VMAP_RUST_PARSE=1 python -m "harness.$1" "${@:2}") >/dev/null || exit
+}
+
 PATCHES=$REPO/kernel-patches/v7.3
 check_settings
 KVER_SERIES=$(meta Linux-Series 7.3)
@@ -113,5 +143,3 @@ PART=(bash "$REPO/scripts/lib/part.sh")
 . "$REPO/scripts/lib/step.sh"
 # shellcheck source-path=SCRIPTDIR source=lib/enter.sh
 . "$REPO/scripts/lib/enter.sh"
-# shellcheck source-path=SCRIPTDIR source=lib/totals.sh
-. "$REPO/scripts/lib/totals.sh"

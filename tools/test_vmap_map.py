@@ -1,6 +1,5 @@
-#!/usr/bin/env -S python3 -B
 # SPDX-License-Identifier: GPL-2.0
-"""Tests of vmap-map: what it reads, its figures and its layout. Also runs with pytest. Last line: "N passed, N failed"."""
+"""Tests of vmap-map: what it reads, its figures and its layout. Run with pytest."""
 
 import base64
 import json
@@ -192,15 +191,3 @@ class Description(unittest.TestCase):
             self.assertIn(f"`{letter}`", text)
         for state in snapshot.AREA_STATES:
             self.assertIn(f"`{state}`", text)
-
-
-def main():
-    """Run all tests."""
-    result = unittest.main(module="__main__", exit=False, verbosity=2).result
-    failed = len({str(test) for test, _ in result.failures + result.errors})
-    print(f"{result.testsRun - failed} passed, {failed} failed")
-    return 1 if failed or not result.testsRun else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

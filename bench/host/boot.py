@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""One boot of a plan: through qemu/run, to a record of the stored result."""
+"""One boot of a plan: through scripts/run boot, to a record of the stored result."""
 
 import functools
 import os
@@ -18,7 +18,7 @@ REPO = os.path.realpath(os.path.join(os.path.dirname(os.path.realpath(__file__))
 
 
 def arguments(plan, allocator, seed, kernel, initramfs, log, specify=None):
-    """Return the command line of one boot. specify: returns what qemu/run --plugin takes, for a kernel and the file of the counts."""
+    """Return the command line of one boot. specify: returns what --plugin of scripts/run boot takes, for a kernel and the file of the counts."""
     specify = specify or (lambda name, out: counts.specification(symbols_of(name), out))
     # Other tests that a kernel may have built in stay out of the way.
     append = ["kunit.enable=0", "test_vmalloc.run_test_mask=0"]
@@ -36,7 +36,7 @@ def arguments(plan, allocator, seed, kernel, initramfs, log, specify=None):
     if plan.sweep:
         append.append("bench_sweep=" + ",".join(f"{threads}:{mask:#x}:{loops}" for threads, mask, loops in plan.sweep))
         append += [f"bench_page_tables={int(plan.page_tables)}", f"bench_warm_up={int(plan.warm_up)}"]
-    command = [os.path.join(REPO, "qemu/run"), kernel, "--allocator", allocator, "--cpus", str(plan.cpus), "--mem", str(plan.mem),
+    command = [os.path.join(REPO, "scripts/run"), "boot", kernel, "--allocator", allocator, "--cpus", str(plan.cpus), "--mem", str(plan.mem),
                "--timeout", str(plan.timeout), "--log", log, "--append", " ".join(append),
                *(INSTRUMENTS[plan.instrument].options if plan.options is None else plan.options)]
     if kernel.startswith("uml"):

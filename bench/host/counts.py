@@ -68,7 +68,7 @@ class Symbols:
 
 
 def specification(symbols, out, timed=()):
-    """Return what qemu/run --plugin takes, for counts that go to the file out. timed: functions whose calls are timed."""
+    """Return what --plugin of scripts/run boot takes, for counts that go to the file out. timed: functions whose calls are timed."""
     words = [PLUGIN, f"out={out}"]
     # A kernel for arm64 may have a copy of the inline function that most callers do not use.
     calls = [FLUSH, *INTERRUPTS] if symbols.address(INTERRUPTS[0]) else []

@@ -28,7 +28,7 @@ def emulate(plan, side, allocator, repetition, seed, files, log):
         output = child.communicate()[0].decode(errors="replace")
         RUNNING.discard(child)
     record = {"instrument": plan.instrument, "plan": plan.name, "side": side, "allocator": allocator, "repetition": repetition, "seed": seed,
-              "cpus": plan.cpus, "seconds": round(time.monotonic() - start, 1), "command": " ".join(["scripts/lines", *words]),
+              "cpus": plan.cpus, "seconds": round(time.monotonic() - start, 1), "command": " ".join(["scripts/bench lines", *words]),
               "status": "ok", "results": [], "skips": [], "hists": []}
     if child.returncode:
         return {**record, "status": f"died: {output.strip().split(chr(10))[-1] or child.returncode}"}

@@ -5,9 +5,9 @@ import os
 import re
 import sys
 
-sys.path.append(os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "..", "qemu"))
+sys.path.append(os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", ".."))
 
-from sweep_log import CASES, EXPECTED_TO_FAIL, read_results
+from harness.sweep_log import CASES, EXPECTED_TO_FAIL, read_results
 
 FORMAT = "1"
 # Units that are thousandths of another.

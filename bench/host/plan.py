@@ -47,7 +47,7 @@ class Plan:
     warm_up: bool = False  # a short run before each of them, so that an emulator has translated the code
     mem: int = 2048  # MiB of the guest
     timeout: int = 300  # seconds
-    options: tuple | None = None  # of qemu/run, instead of those of the instrument
+    options: tuple | None = None  # of scripts/run boot, instead of those of the instrument
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Instrument:
     what: str
     unit: str
     absolute: bool  # figures of two days can be compared as they are
-    options: tuple  # of qemu/run
+    options: tuple  # of scripts/run boot
     parallel: bool = False  # boots do not disturb each other
     counted: bool = False  # by a plugin of QEMU, see counts.py
     emulated: bool = False  # nothing is booted, see emulate.py
@@ -69,7 +69,7 @@ PRISTINE = "pristine"
 
 
 def on_side(side, kernel):
-    """Return the allocator that qemu/run is to choose, and the configuration that is booted, for one side."""
+    """Return the allocator that scripts/run boot is to choose, and the configuration that is booted, for one side."""
     return ("none", kernel + "-pristine") if side == PRISTINE else (side, kernel)
 
 

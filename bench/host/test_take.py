@@ -181,7 +181,7 @@ class Boots(unittest.TestCase):
             shown = boot.shown(boot.arguments(one, "rust", 1, plans.INSTRUMENTS[one.instrument].kernel, "/cache/x/initramfs.cpio", "/cache/log/a.log",
                                               lambda _, out: f"{counts.PLUGIN},out={out}"))
             self.assertNotRegex(shown, r"(^|[\s\"=])/")
-            self.assertTrue(shown.startswith("qemu/run "))
+            self.assertTrue(shown.startswith("scripts/run boot "))
 
     def test_seed_is_handed_on(self):
         """To the guest's random numbers and to the benchmark's."""

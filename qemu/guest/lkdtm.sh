@@ -3,7 +3,7 @@
 #
 # Misuses stacks and copies from and to user space with lkdtm, which the kernel must notice. Prints the kernel's messages of
 # each case as "lkdtm: CASE| TEXT", without numbers that differ from boot to boot, and "lkdtm: done" before the last case,
-# which no kernel survives. scripts/peers compares two boots.
+# which no kernel survives. scripts/run peers compares two boots.
 
 # shellcheck source-path=SCRIPTDIR source=../functions.sh
 . /guest/functions.sh

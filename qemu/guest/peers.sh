@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # Runs tests of the kernel, one after the other: selftests/mm, test_vmalloc.sh, test_maple_tree, test_bpf. Prints
-# "peers: NAME RESULT" per test, which scripts/peers compares with another boot, and "peers: done" at the end.
+# "peers: NAME RESULT" per test, which scripts/run peers compares with another boot, and "peers: done" at the end.
 
 # shellcheck source-path=SCRIPTDIR source=../functions.sh
 . /guest/functions.sh

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # Runs the loads of stress.sh at the same time, for long. Every 10 s it prints a line "soak: t=S NAME=VALUE..." with figures of
-# memory and of the allocator, which qemu/soak reads. Prints "stress: done" at the end.
+# memory and of the allocator, which harness/soak.py reads. Prints "stress: done" at the end.
 # From the kernel command line: STRESS_SECONDS.
 
 # shellcheck source-path=SCRIPTDIR source=common.sh

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Makes what bench/host/cachelines/ needs: its model of caches, and debug information. Sourced by scripts/lines and scripts/bench.
+# Makes what bench/host/cachelines/ needs: its model of caches, and debug information. Sourced by scripts/bench.
 
 # build_model: compiles the model of caches to $CACHE/build/plugin/cachelines.so unless that is newer.
 build_model() {

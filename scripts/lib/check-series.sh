@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # Checks of the two series: git am and patch agree, each patch builds. Sourced by scripts/check, which sets KERNEL to a configuration
-# of qemu/configs. Uses $CACHE/check: the states, one tree that walks through them, and in KERNEL/ one build folder each for the
+# of qemu/kernels.toml. Uses $CACHE/check: the states, one tree that walks through them, and in KERNEL/ one build folder each for the
 # option "on" and "off".
 #
 # A state is a folder of $CACHE/check/state with the touched files of the pristine source after some of the patches: N after N
@@ -17,7 +17,7 @@ series_name() { printf '%s\n' "${1#"$PATCHES"/}"; }
 series_base() { if [ "$KERNEL/$1" = arm64/off ]; then echo arm64-off; else echo "$KERNEL"; fi; }
 
 # series_arch: prints the ARCH of make for KERNEL.
-series_arch() { sed -n 's/^ARCH=//p' "$REPO/qemu/configs/$KERNEL.conf"; }
+series_arch() { kernel_values "$KERNEL" | sed -n 's/^ARCH=//p'; }
 
 # series_states PATCHES DIR SOURCE: makes DIR/0, DIR/1 ...: the touched files of the pristine source after 0, 1 ... of these
 # patches. One line on failure.

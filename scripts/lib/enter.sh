@@ -89,11 +89,13 @@ in_root_at() {
 
 # in_root CMD...: runs CMD with the toolchain: in the toolchain root, directly with TOOLCHAIN=host or when already inside.
 in_root() {
+	local become=()
+	[ "${STEP_EXEC:-0}" = 0 ] || become=(exec setpriv --pdeathsig TERM --)
 	if [ "${VMAP_RUST_IN_ROOT:-0}" = 1 ]; then
-		"$@"
+		"${become[@]}" "$@"
 	elif [ "$TOOLCHAIN" = host ]; then
 		# ccache takes part when the system has its wrapper folder.
-		PATH=/usr/lib/ccache:$PATH CCACHE_DEPEND=1 CCACHE_DIR=$CACHE/ccache env "$@"
+		PATH=/usr/lib/ccache:$PATH CCACHE_DEPEND=1 CCACHE_DIR=$CACHE/ccache "${become[@]}" env "$@"
 	else
 		[ -f "$CACHE/root/.vmap-rust-stamp" ] || die "the toolchain is not ready; run scripts/prepare"
 		in_root_at "$CACHE/root" "$@"

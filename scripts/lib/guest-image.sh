@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # Makes the guest image: the Debian user space of the guests that run stress-ng and the kernel's own tests. Sourced by
-# qemu/guest-image.
+# scripts/prepare.
 #
 # root_apt of lib/root.sh downloads the packages, and they are only unpacked: no script of a package runs. The tree is made in
 # $CACHE/guest-image.new and renamed to $CACHE/guest-image when it and its archive $CACHE/guest-image.cpio.zst are complete.

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Builds the plugin of QEMU that counts instructions. Sourced by scripts/profile and scripts/bench.
+# Builds the plugin of QEMU that counts instructions, and the archive that guests of the benchmark boot from. Sourced by scripts/bench.
 
 # build_plugin: compiles bench/plugin/count.c to $CACHE/build/plugin/count.so unless that is newer.
 build_plugin() {
@@ -13,3 +13,6 @@ build_plugin() {
 		{ rm -f "$out.$$"; die "bench/plugin/count.c does not compile"; }
 	mv "$out.$$" "$out"
 }
+
+# bench_initramfs KERNEL: makes the archive for the benchmark of that kernel, which has been built, and prints its path.
+bench_initramfs() { in_root env "PYTHONPATH=$REPO" PYTHONDONTWRITEBYTECODE=1 python3 -m harness.initramfs "$1"; }

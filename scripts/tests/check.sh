@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # Tests that scripts/check finds banned words, a long README and dead links in a small repository. Sourced by
-# scripts/selftest.
+# scripts/suites/selftest.
 
 D=$WORK/texts
 

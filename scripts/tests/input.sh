@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Tests of wrong arguments, settings and machines. Sourced by scripts/selftest.
+# Tests of wrong arguments, settings and machines. Sourced by scripts/suites/selftest.
 
 S=$WORK/repo/scripts
 

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Tests of install-into on a plain tree and on a git tree. Sourced by scripts/selftest.
+# Tests of install-into on a plain tree and on a git tree. Sourced by scripts/suites/selftest.
 
 rm -rf "$WORK/repo"
 fake_repo "$WORK/repo"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Tests of the source and the tree: bad archives, bad patches, updates, damage, kills, two runs. Sourced by scripts/selftest.
+# Tests of the source and the tree: bad archives, bad patches, updates, damage, kills, two runs. Sourced by scripts/suites/selftest.
 
 S=$WORK/repo/scripts
 P=$WORK/repo/kernel-patches/v$KVER_SERIES

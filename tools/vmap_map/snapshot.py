@@ -176,7 +176,7 @@ def save_live(folder):
 
 
 def read_log(path, allocator):
-    """The contents of FILES from a console log of scripts/picture: lines "picture NAME| text |"."""
+    """The contents of FILES from a console log of scripts/run picture: lines "picture NAME| text |"."""
     texts, name = {}, re.compile(r"picture (\w+)\| (.*) \|$")
     with open(path, encoding="utf-8", errors="replace") as log:
         for line in log:

@@ -1,6 +1,6 @@
 #!/usr/bin/env -S python3 -B
 # SPDX-License-Identifier: GPL-2.0
-"""Runs the cases of the instrument "lines", and prints which cache lines move between CPUs: see scripts/lines --help."""
+"""Runs the cases of the instrument "lines", and prints which cache lines move between CPUs: see scripts/bench lines --help."""
 
 import argparse
 import collections
@@ -11,12 +11,12 @@ import re
 import sys
 
 HERE = os.path.dirname(os.path.realpath(__file__))
-sys.path += [os.path.join(HERE, ".."), os.path.join(HERE, "..", "..", "..", "qemu")]
+sys.path += [os.path.join(HERE, ".."), os.path.join(HERE, "..", "..", "..")]
 
 import dwarf
 from allocators import Allocator, KINDS
 from cases import CASES, Run
-from cli import Parser
+from harness.options import Parser
 from image import Bad, load_image
 from machine import load_model
 from names import Names

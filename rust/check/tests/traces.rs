@@ -94,7 +94,7 @@ mod tests {
         }
     }
 
-    /// Traces that proptest (rust/prop) shrank from failures with faults of `scripts/faults`.
+    /// Traces that proptest (rust/prop) shrank from failures with faults of `scripts/test faults`.
     #[test]
     fn small_traces() {
         let traces = [

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The kernel configurations of qemu/kernels.toml. As a program: prints one of them as assignments for scripts/build."""
+
+import dataclasses
+import functools
+import shlex
+import subprocess
+import sys
+import tomllib
+
+from .settings import CACHE, REPO, Refused
+
+IMAGES = {"arm64": "arch/arm64/boot/Image", "arm": "arch/arm/boot/zImage", "x86_64": "arch/x86/boot/bzImage", "um": "linux"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Kernel:
+    """One configuration; the head of qemu/kernels.toml explains the values."""
+
+    name: str
+    arch: str
+    fragments: list
+    options: list = ()
+    start: str = ""
+    pristine: bool = False
+    machine: str = ""
+    cpu: str = ""
+    append: str = ""
+    allow: list = ()
+    kunit_nodes: int = 1
+    suites: list = ()
+
+    @property
+    def folder(self):
+        """The folder in which scripts/build builds it."""
+        return CACHE / "build" / self.name
+
+    @property
+    def image(self):
+        """The file that is booted."""
+        return self.folder / IMAGES[self.arch]
+
+    @property
+    def files(self):
+        """Paths of the fragments, in the repository."""
+        return ["kunit/.kunitconfig" if name == "kunit" else f"qemu/configs/{name}.config" for name in self.fragments]
+
+    def has(self, option, value="y"):
+        """Tell whether the built kernel has CONFIG_option=value."""
+        return f"CONFIG_{option}={value}" in (self.folder / ".config").read_text(encoding="utf-8").split("\n")
+
+    def build(self):
+        """Build it."""
+        if subprocess.run([REPO / "scripts/build", self.name], stdout=subprocess.DEVNULL, check=False).returncode:
+            # scripts/build has said why.
+            sys.exit(1)
+
+
+@functools.cache
+def load():
+    """Return all configurations by name."""
+    with open(REPO / "qemu/kernels.toml", "rb") as file:
+        table = tomllib.load(file)
+    try:
+        return {name: Kernel(name, **values) for name, values in table.items()}
+    except TypeError as error:
+        raise Refused(f"qemu/kernels.toml: {error}") from None
+
+
+def get(name):
+    """Return the configuration of that name."""
+    kernels = load()
+    if name not in kernels:
+        raise Refused(f'unknown configuration "{name}"; there are: {" ".join(kernels)}')
+    return kernels[name]
+
+
+if __name__ == "__main__":
+    KERNEL = get(sys.argv[1])
+    for key, text in {"ARCH": KERNEL.arch, "FRAGMENTS": " ".join(KERNEL.files), "KCONFIG_ADD": " ".join(KERNEL.options),
+                      "IMAGE": IMAGES[KERNEL.arch], "START": KERNEL.start, "PRISTINE": "1" if KERNEL.pristine else ""}.items():
+        print(f"{key}={shlex.quote(text)}")

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: GPL-2.0
+"""runs KUnit suites, all or those that match a filter
+
+The kernel's own parser reads the results. The log must also be free of warnings and name the right allocator.
+"""
+
+import re
+import sys
+
+from . import CHECKER
+from ..guest import boot
+from ..settings import LOGS, REPO, TREE, say
+from ..verdict import Expected
+
+DEFAULTS = {"allocators": ("rbtree", "rust"), "allocator": "rust", "cpus": 2, "timeout": 900}
+MAKE_TEST = {
+    "kunit-uml-rbtree": (20, "uml --allocator rbtree"), "kunit-uml-rust": (20, "uml"),
+    "kunit-arm64-rbtree": (19, "arm64 --allocator rbtree"), "kunit-arm64-rust": (26, "arm64"),
+    "kunit-debug-rust": (240, f"arm64-debug {CHECKER} --timeout 1800"),
+}
+FULL = ("kunit", CHECKER)
+# A suite that is not in the kernel must not look like one that passed.
+SUITES = ("vmap_find", "vmap_rust_")
+END = r"reboot: (Restarting system|System halted|Power down)"
+
+
+def options(parser):
+    """Add the filter."""
+    parser.add_argument("filter", metavar="FILTER", nargs="?", default="", help="suites to run, a glob: SUITE or SUITE.TEST")
+
+
+def allowed(allocator):
+    """Return (SUITE.TEST, expression) of the lines that cases are meant to provoke with an allocator."""
+    lines = (REPO / "qemu/kunit-allow").read_text(encoding="utf-8").split("\n")
+    rows = [line.split(" ", 2) for line in lines if line and not line.startswith("#")]
+    return [(test, pattern) for active, test, pattern in rows if active == allocator]
+
+
+def read(log):
+    """Return the kernel's own reading of a console log; what it prints goes to a file beside the log."""
+    sys.path.insert(0, str(TREE / "tools/testing/kunit"))
+    import kunit_parser  # pylint: disable=import-outside-toplevel,import-error
+    from kunit_printer import Printer  # pylint: disable=import-outside-toplevel,import-error
+    with open(log, encoding="utf-8", errors="backslashreplace") as lines, \
+            open(re.sub(r"\.log$", "", log) + ".kunit", "w", encoding="utf-8") as out:
+        printer = Printer(output=out)
+        test = kunit_parser.parse_run_tests(lines, printer)
+        kunit_parser.print_summary_line(test, printer)
+    return test, kunit_parser.TestStatus
+
+
+def failures(test, good):
+    """Return the names of the cases without subtests that did not pass."""
+    if test.subtests:
+        return [name for one in test.subtests for name in failures(one, good)]
+    return [] if test.status in good else [f"{test.status.name} {test.name}"]
+
+
+def run(args, result):
+    """Boot once with KUnit."""
+    kernel = args.kernel
+    nodes = kernel.kunit_nodes if args.cpus >= kernel.kunit_nodes else 1
+    log = LOGS / f"kunit-{kernel.name}-{args.allocator}.log"
+    # test_vmalloc is built in: without this mask it would run a million loops before KUnit. Each CPU of the guest is a thread: a
+    # race needs CPUs that run at the same time.
+    log = boot(result, kernel=kernel, expected=Expected(args.allocator, END, allow_in=allowed(args.allocator)), what="KUnit",
+               cpus=args.cpus, nodes=max(nodes, args.nodes), mem=args.mem, timeout=args.timeout, accel=args.accel or "threads",
+               own_append=False, cpu="qemu64" if kernel.arch == "x86_64" else "", log=args.log or log,
+               append=f"test_vmalloc.run_test_mask=0 kunit.enable=1 kunit_shutdown={'halt' if kernel.arch == 'um' else 'reboot'} "
+                      + (f"kunit.filter_glob={args.filter} " if args.filter else "") + args.append)
+    test, status = read(log)
+    counts = test.counts
+    result.passed += counts.passed
+    result.failed += counts.failed + counts.crashed + counts.errors
+    result.skipped += counts.skipped
+    names = failures(test, (status.SUCCESS, status.SKIPPED))
+    result.failures += names
+    for name in names[:20]:
+        result.show(f"[{name.split()[0].replace('FAILURE', 'FAILED')}] {name.split()[1]}")
+    if test.status != status.SUCCESS and not counts.failed + counts.crashed + counts.errors:
+        result.add(False, "KUnit", f"FAIL the results end early: {test.status.name}")
+    if not args.filter:
+        for suite in SUITES:
+            if not any(one.name.startswith(suite) and one.subtests for one in test.subtests):
+                result.add(False, suite, f"FAIL no suite {suite}* ran")
+    if not counts.passed + counts.failed + counts.crashed:
+        result.add(False, "KUnit", "FAIL no test ran")
+    say(f"results: {re.sub(r'[.]log$', '.kunit', log)}")

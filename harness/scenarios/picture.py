@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: GPL-2.0
+"""loads each allocator with processes, modules and test_vmalloc, and draws vmalloc space of both with tools/vmap-map
+
+Prints figures and a map of the end of the load, and writes a page to zoom. Beside the page, a picture (.svg) shows occupancy, lazy
+pages, blocks and page tables over the time of the load.
+"""
+
+import os
+import subprocess
+
+from ..guest import boot
+from ..initramfs import make_busybox
+from ..options import whole
+from ..settings import LOGS, REPO, Refused, say
+from ..soak import plot, read_samples
+from ..verdict import Expected
+
+DEFAULTS = {"allocators": (), "cpus": 2}
+
+
+def options(parser):
+    """Add the time of the load, and what is drawn."""
+    parser.add_argument("--seconds", type=whole(1, 3600), default=5, metavar="N", help="seconds of load (default: %(default)s)")
+    parser.add_argument("--html", metavar="FILE", help="the page to write (default: picture-NAME.html in the folder of the logs)")
+    parser.add_argument("--lines", type=whole(0, 999999), default=40, metavar="N",
+                        help="lines of the map in the terminal (default: %(default)s)")
+
+
+def check(args):
+    """Complete what follows from other options, and refuse a page that cannot be written."""
+    args.timeout = args.timeout or args.seconds * 20 + 300
+    folder = os.path.dirname(args.html or "") or "."
+    if args.html and not os.access(folder, os.W_OK):
+        raise Refused(f"cannot write to {folder}; it must be in the current folder, the repository or the cache")
+
+
+def run(args, result):
+    """Boot both, and draw them."""
+    kernel, logs = args.kernel, {}
+    initramfs = make_busybox(kernel)
+    for allocator in ("rbtree", "rust"):
+        logs[allocator] = boot(
+            result, kernel=kernel, expected=Expected(allocator, "^picture: done"), cpus=args.cpus, nodes=args.nodes, mem=args.mem,
+            initramfs=initramfs, timeout=args.timeout, accel=args.accel, what="picture", log=LOGS / f"picture-{kernel.name}-{allocator}.log",
+            append=f"kunit.enable=0 test_vmalloc.run_test_mask=0 LOAD_SCRIPT=/picture.sh PICTURE_SECONDS={args.seconds} {args.append}")
+    page = args.html or str(LOGS / f"picture-{kernel.name}.html")
+    drawn = subprocess.run([REPO / "tools/vmap-map", "--lines", str(args.lines), "--title", f"vmalloc space of {kernel.name}, {args.cpus} CPUs",
+                            "--html", page, *(f"{log}#{allocator}" for allocator, log in logs.items())], check=False)
+    result.add(drawn.returncode == 0, "page", f"{'ok' if drawn.returncode == 0 else 'FAIL'} page {page}")
+    runs = [read_samples(log) for log in logs.values()]
+    if any(samples for _, samples in runs):
+        picture = os.path.splitext(page)[0] + ".svg"
+        plot(runs, picture, ("VmallocUsed", "lazy_pages", "blocks", "PageTables"))
+        say(f"plot: {picture}")

@@ -1,0 +1,339 @@
+# SPDX-License-Identifier: GPL-2.0
+"""reads dumps of a guest with drgn, and the guest itself with gdb, and compares with /proc/vmallocinfo
+
+Boots each allocator under a load; QEMU writes a dump in the middle of the load and one after it. tools/vmap must find every area of
+/proc/vmallocinfo in them and nothing wrong, and lx-vmallocinfo of scripts/gdb must list the same areas. Then the second dump is
+damaged in several ways: each must be reported in a line. What the tools print is in the folder tools/ALLOCATOR of the cache.
+"""
+
+import importlib.machinery
+import importlib.util
+import json
+import os
+import re
+import shutil
+import socket
+import struct
+import subprocess
+import time
+from pathlib import Path
+
+from ..guest import Boot
+from ..initramfs import make_busybox
+from ..run import each_allocator
+from ..settings import CACHE, LOGS, REPO, Refused, Skipped
+from ..step import Step
+from ..verdict import Expected
+from ..vmallocinfo import STACK, UNPURGED, read_snapshots
+
+DEFAULTS = {"kernel": "arm64", "allocators": ("rbtree", "rust", "both"), "allocator": "both", "cpus": 2, "mem": 512, "timeout": 900}
+MAKE_TEST = {"tools": (120, "arm64")}
+TOOL = REPO / "tools/vmap"
+# Stacks that appear or go between a snapshot and the dump: of the reader and of kernel threads.
+STACK_SLACK = 8
+
+
+class Monitor:
+    """QEMU's monitor (QMP)."""
+
+    def __init__(self, path, timeout):
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.settimeout(timeout)
+        self.socket.connect(path)
+        self.file = self.socket.makefile("rw", encoding="utf-8")
+        json.loads(self.file.readline())
+        self("qmp_capabilities")
+
+    def __call__(self, command, **arguments):
+        """Run a command and return its result."""
+        json.dump({"execute": command, "arguments": arguments}, self.file)
+        self.file.write("\n")
+        self.file.flush()
+        while True:
+            answer = json.loads(self.file.readline())
+            if "error" in answer:
+                raise RuntimeError(f"{command}: {answer['error']['desc']}")
+            if "return" in answer:
+                return answer["return"]
+
+
+class Guest:
+    """A guest that runs qemu/tools.sh, until it is ended."""
+
+    def __init__(self, args, allocator, work, initramfs):
+        """work: folder of the sockets."""
+        self.timeout, self.sockets = args.timeout, {name: f"{work}/{name}.socket" for name in ("qmp", "gdb")}
+        for path in self.sockets.values():
+            Path(path).unlink(missing_ok=True)
+        boot = Boot(args.kernel, Expected(allocator), cpus=args.cpus, nodes=args.nodes, mem=args.mem, initramfs=str(initramfs), accel=args.accel,
+                    append=f"nokaslr LOAD_SCRIPT=/tools.sh kunit.enable=0 test_vmalloc.run_test_mask=0 {args.append}",
+                    log=args.log or LOGS / f"tools-{args.kernel.name}-{allocator}.log")
+        self.log, self.until = boot.log, time.monotonic() + args.timeout
+        self.step = Step(f"tools {args.kernel.name}, {allocator}", boot.log, [
+            *boot.command(), "-qmp", f"unix:{self.sockets['qmp']},server=on,wait=off",
+            "-chardev", f"socket,id=gdb,path={self.sockets['gdb']},server=on,wait=off", "-gdb", "chardev:gdb"])
+
+    def wait(self, text):
+        """Wait until the console has a line with ``text``."""
+        while text not in Path(self.log).read_text(encoding="utf-8", errors="replace"):
+            if not self.step.running():
+                raise RuntimeError(f"the guest ended before \"{text}\"; see {self.log}")
+            if time.monotonic() > self.until:
+                raise RuntimeError(f"no \"{text}\" in {self.timeout} s; see {self.log}")
+            time.sleep(0.2)
+
+    def dump(self, path, then=lambda: None):
+        """Write a dump while the guest stands still; calls ``then`` before the guest goes on. Returns what that returns."""
+        monitor = Monitor(self.sockets["qmp"], self.timeout)
+        monitor("stop")
+        monitor("dump-guest-memory", paging=False, protocol=f"file:{path}")
+        result = then()
+        monitor("cont")
+        monitor.socket.close()
+        return result
+
+
+class Session:
+    """The checks of one allocator."""
+
+    def __init__(self, args, result, allocator, work):
+        """work: folder of what the tools print."""
+        self.timeout, self.result, self.allocator, self.work = args.timeout, result, allocator, work
+        self.vmlinux = args.kernel.folder / "vmlinux"
+
+    def check(self, name, problem, detail=""):
+        """Count one check; ``problem`` is empty if it passed."""
+        text = problem or detail
+        self.result.add(not problem, f"{self.allocator} {name}",
+                        f"tools: {'FAIL' if problem else 'ok'} {self.allocator}: {name}{': ' + text if text else ''}")
+
+    def command(self, transcript, *words):
+        """Run a command whose output is also written to a file of ``work``."""
+        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=self.timeout)
+        Path(self.work, transcript + ".txt").write_text(done.stdout + done.stderr, encoding="utf-8")
+        return done
+
+    def vmap(self, core, *words):
+        """Run tools/vmap and return its exit code, output and errors."""
+        done = self.command(f"vmap-{'-'.join(words)[:40]}", TOOL, "--core", core, "--symbols", self.vmlinux, *words)
+        return done.returncode, done.stdout.splitlines(), done.stderr.strip()
+
+    def gdb(self, path):
+        """Return the lines of lx-vmallocinfo, from the guest that stands still."""
+        return self.command("gdb", "gdb-multiarch", "-batch", "-nx", "-iex", "set auto-load safe-path /", "-ex", "set pagination off",
+                            "-ex", f"target remote {path}", "-ex", "lx-vmallocinfo", "-ex", "detach", self.vmlinux).stdout.splitlines()
+
+    # Checks of a dump.
+
+    def listing(self, name, core):
+        """Return the lines of ``vmap list`` as /proc/vmallocinfo has them, without the size of the symbol, and check validate."""
+        code, lines, errors = self.vmap(core, "validate")
+        self.check(f"{name}: validate", "" if code == 0 and not errors else f"exit {code}: {(lines + [errors])[0]}", lines[-1] if lines else "")
+        code, lines, errors = self.vmap(core, "list")
+        if code or errors:
+            self.check(f"{name}: list", f"exit {code}: {errors}")
+        return [plain(line) for line in lines]
+
+    def during(self, lines, snapshots):
+        """Each area that was there before the load, and before and after the dump, is in it, except for a few stacks: a reader
+        of the file may have had another one at the same address."""
+        stays = set.intersection(*({plain(line) for line in snapshots[name].lines} for name in ("early", "before", "after")))
+        stays = {line for line in stays if not line.endswith(UNPURGED)}
+        lost = sorted(stays - set(lines))
+        others = [line for line in lost if not STACK.search(line)]
+        problem = f"only {len(stays)} areas stayed" if len(stays) < 300 else ""
+        if others or len(lost) > STACK_SLACK:
+            problem = f"{len(lost)} of {len(stays)} are missing, first: {(others + lost)[0]}"
+        self.check("in the load: areas", problem,
+                   f"{len(stays) - len(lost)} of the {len(stays)} that stayed are in the dump, which has {len(lines)} lines")
+
+    def after(self, lines, snapshots):
+        """Nothing runs: the dump has the areas of the snapshot, except for a few stacks."""
+        wanted = {plain(line) for line in snapshots["quiet"].lines if not line.endswith(UNPURGED)}
+        found = {line for line in lines if not line.endswith(UNPURGED)}
+        differ = sorted(wanted ^ found)
+        others = [line for line in differ if not STACK.search(line)]
+        problem = f"differ in {others[0]}" if others else f"differ in {len(differ)} stacks" if len(differ) > STACK_SLACK else ""
+        self.check("after the load: areas", problem, f"{len(wanted & found)} lines are the same, {len(differ)} stacks came or went")
+
+    def other_commands(self, core, lines):
+        """The other commands answer, and the owner of an inner address is right."""
+        line = next((line for line in lines if STACK.search(line)), None)
+        if line is None:
+            self.check("owner", "there is no stack in the list")
+            return
+        start = int(line[2:].split("-")[0], 16)
+        code, out, errors = self.vmap(core, "owner", f"{start + 0x1234:x}")
+        self.check("owner", "" if code == 0 and f"0x1234 into {line.split()[0]}" in out[0] else f"exit {code}: {out} {errors}", out[0] if out else "")
+        code, out, errors = self.vmap(core, "owner", "1000")
+        self.check("owner of nothing", "" if code == 1 and "in no area" in out[0] else f"exit {code}: {out} {errors}")
+        for command, pattern in (("users", r"[\d,]+ +\d+ \w+"), ("gaps", r"\d+ gaps, \d+ bytes"), ("stats", r"busy +\d+")):
+            code, out, errors = self.vmap(core, command)
+            good = code == 0 and not errors and any(re.search(pattern, line) for line in out)
+            self.check(command, "" if good else f"exit {code}: {out[:2]} {errors}", next((text for text in out if re.search(pattern, text)), ""))
+        if self.allocator == "rust":
+            code, out, errors = self.vmap(core, "pins", f"{start:x}")
+            good = code == 0 and any(line.split()[0] in text for text in out)
+            self.check("pins", "" if good else f"exit {code}: {out[:1]} {errors}", out[0] if out else "")
+
+    def with_gdb(self, text, lines):
+        """gdb and drgn list the same areas of the same moment."""
+        found, wanted = ({(int(m[1], 16), int(m[2], 16), int(m[3])) for m in
+                          (re.match(r"(0x[0-9a-f]+)-(0x[0-9a-f]+) +(\d+)", line) for line in some) if m}
+                         for some in (text, [line for line in lines if not line.endswith(UNPURGED)]))
+        self.check("gdb: lx-vmallocinfo", f"{len(found ^ wanted)} areas differ from drgn's" if found != wanted else "",
+                   f"the same {len(found)} areas as drgn")
+
+    def damage(self, core):
+        """Damages the dump in several ways, one at a time, and expects a line for each."""
+        # QEMU makes it read-only.
+        os.chmod(core, 0o600)
+        for name, pattern, changes in faults(self.vmlinux, core):
+            undo = exchange(core, changes)
+            code, out, errors = self.vmap(core, "validate")
+            listed = self.vmap(core, "list")
+            exchange(core, undo)
+            found = [line for line in out if re.search(pattern, line)]
+            problem = ""
+            if "Traceback" in errors + listed[2]:
+                problem = "a traceback"
+            elif code != 1 or not found:
+                problem = f"exit {code}, not reported: {out[:2]} {errors}"
+            elif len(listed[2].splitlines()) > 1:
+                problem = "list prints more than a line"
+            self.check(f"damaged: {name}", problem, found[0] if found else "")
+        self.check("restored", "" if self.vmap(core, "validate")[0] == 0 else "validate fails")
+
+
+def exchange(core, changes):
+    """Write bytes at offsets of a dump; returns what was there, as changes."""
+    undo = []
+    with open(core, "r+b") as file:
+        for offset, data in changes:
+            file.seek(offset)
+            undo.append((offset, file.read(len(data))))
+            file.seek(offset)
+            file.write(data)
+    return undo
+
+
+def plain(line):
+    """Return a line without the size of the symbol, which is another one in kallsyms, and without NUMA nodes."""
+    return re.sub(r"( N\d+=\d+)+$", "", re.sub(r"(\+0x[0-9a-f]+)/0x[0-9a-f]+( \[\w+\])?", r"\1", line))
+
+
+def segments(core):
+    """Return (physical address, size, offset in the file) of the memory in a dump."""
+    with open(core, "rb") as file:
+        header = file.read(64)
+        phoff, = struct.unpack_from("<Q", header, 32)
+        phsize, phnum = struct.unpack_from("<HH", header, 54)
+        file.seek(phoff)
+        table = file.read(phsize * phnum)
+    found = []
+    for at in range(0, len(table), phsize):
+        kind, _, offset, _, paddr, size = struct.unpack_from("<IIQQQQ", table, at)
+        if kind == 1:
+            found.append((paddr, size, offset))
+    return found
+
+
+def faults(vmlinux, core):
+    """Return (name, regular expression of the line, changes) of each damage; a change is an offset in the file and bytes."""
+    # Only the toolchain root has drgn.
+    import drgn  # pylint: disable=import-outside-toplevel
+    from drgn.helpers.linux.mm import follow_phys  # pylint: disable=import-outside-toplevel
+    # A program without a suffix, as a module.
+    loader = importlib.machinery.SourceFileLoader("vmap_script", str(TOOL))
+    tool = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
+    loader.exec_module(tool)
+    prog = tool.open_core(core)
+    prog.load_debug_info([str(vmlinux)])
+    vmap, places = tool.vmap_allocator(prog), segments(core)
+
+    def offset(address):
+        physical = follow_phys(prog["init_mm"].address_of_(), address).value_()
+        return next(at + physical - start for start, size, at in places if start <= physical < start + size)
+
+    def word(value):
+        return struct.pack("<Q", value & (1 << 64) - 1)
+
+    if vmap.name == "rbtree":
+        first = next(area for area in vmap.areas() if area.state == "busy" and area.end - area.start < 1 << 20)
+        va = first.va
+        end, node = va.va_end.address_of_().value_(), va.rb_node.address_of_().value_()
+        vm = va.vm.addr.address_of_().value_()
+        return [
+            ("end of an area", rf"{first.start:#x}-.*overlap", [(offset(end), word(first.end + (1 << 30)))]),
+            ("node of the tree", r"cannot be read", [(offset(node + 8), word(0x1234567800))]),
+            ("vm_struct", rf"{first.start:#x}-.*vm_struct says 0x1000", [(offset(vm), word(0x1000))]),
+        ]
+    info = vmap.info
+    block = next(block for block in vmap.blocks() if sum(item.state == "busy" for item in block.objects()) > 8)
+    item = next(item for item in block.objects() if item.state == "busy")
+    unit = block.unit_of(item.start)
+    byte = block.node + info["block_free"] + unit // 8
+    fields = prog.type("struct vmap_area")
+    end = item.address + drgn.offsetof(fields, "va_end")
+    flags = item.address + drgn.offsetof(fields, "flags")
+    number, index = divmod(vmap.entry_of(block.start), info["part_entries"])
+    entry = prog.read_word(vmap.part(number) + info["part_table"]) + index * 8
+    where = rf"block {block.start:#x}"
+    old = prog.read_word(flags)
+    return [
+        ("bit of a busy unit", rf"{where}: area {item.start:#x}-.* is busy, but units \[{unit}.* are free",
+         [(offset(byte), bytes([prog.read_u8(byte) | 1 << unit % 8]))]),
+        ("end of an area", rf"{where}: area {item.start:#x}-.*", [(offset(end), word(block.end + 0x1000))]),
+        ("band of a block", rf"{where}: its description is damaged: band 99", [(offset(block.node + info["block_band"]), word(99))]),
+        ("groups of a block", rf"{where}: groups of 1 << 200 units",
+         [(offset(block.node + info["block_group_shift"]), struct.pack("<I", 200))]),
+        ("pointer to the objects", rf"{where}.*: cannot be read", [(offset(block.node + info["block_chunks"]), word(0x1234567800))]),
+        ("pointer to a block", rf"{where}.*: cannot be read", [(offset(entry), word(0x1234567800))]),
+        ("missing block", rf"{where}: in the index, but not in the directory", [(offset(entry), word(0))]),
+        ("state of an area", rf"{where}: object {item.index} is leaked",
+         [(offset(flags), word(old | info["state_mask"]))]),
+    ]
+
+
+def check_allocator(args, result, allocator, initramfs):
+    """Boot one allocator, and check what the tools print about it."""
+    work = CACHE / "tools" / allocator
+    work.mkdir(parents=True, exist_ok=True)
+    busy, quiet = (str(work / f"{name}.core") for name in ("busy", "quiet"))
+    # A run that was ended may have left them, and QEMU makes them read-only.
+    for core in (busy, quiet):
+        Path(core).unlink(missing_ok=True)
+    session, guest = Session(args, result, allocator, work), Guest(args, allocator, work, initramfs)
+    try:
+        guest.wait("tools: busy")
+        guest.dump(busy)
+        guest.wait("tools: quiet")
+        text = guest.dump(quiet, lambda: session.gdb(guest.sockets["gdb"]))
+    finally:
+        guest.step.stop()
+    result.logs.append(guest.log)
+    snapshots = read_snapshots(guest.log)
+    session.during(session.listing("in the load", busy), snapshots)
+    lines = session.listing("after the load", quiet)
+    session.after(lines, snapshots)
+    session.with_gdb(text, lines)
+    session.other_commands(quiet, lines)
+    session.damage(quiet)
+    os.unlink(busy)
+    os.unlink(quiet)
+
+
+def run(args, result):
+    """Check each allocator; one that cannot be checked to the end is a failure."""
+    initramfs = make_busybox(args.kernel)
+    # Two dumps of the guest's memory.
+    if shutil.disk_usage(CACHE).free < 1500 << 20:
+        raise Refused(f"the dumps need 1500 MiB of disk in {CACHE}")
+    for allocator in each_allocator(args):
+        try:
+            check_allocator(args, result, allocator, initramfs)
+        except (Refused, Skipped):
+            raise
+        # drgn, QEMU's monitor and the commands have errors of their own.
+        except Exception as error:  # pylint: disable=broad-exception-caught
+            result.add(False, f"{allocator} ended early", f"tools: FAIL {allocator}: ended early: {type(error).__name__}: {error}")

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Long commands: each with a log, a line of progress, and an end whatever happens to this program."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+from .settings import say
+
+# Seconds between two lines of progress when stderr is no terminal.
+QUIET = 30
+
+
+def last_line(log):
+    """Return the last line of a log that is not blank, without control characters."""
+    with open(log, "rb") as file:
+        file.seek(max(0, os.path.getsize(log) - 2000))
+        text = file.read().decode(errors="replace")
+    lines = [line for line in re.split(r"[\r\n]+", text) if line.strip()]
+    return re.sub(r"[^ -~]", "", " ".join(lines[-1].split())) if lines else ""
+
+
+class Step:
+    """A command in a process group of its own, whose output is in a log."""
+
+    def __init__(self, what, log, command, **more):
+        """Start it. more: what subprocess.Popen takes, for example cwd and env."""
+        self.what, self.log, self.start = what, log, time.monotonic()
+        self.shown = self.start
+        os.makedirs(os.path.dirname(log), exist_ok=True)
+        with open(log, "wb") as out:
+            # The kernel ends the command if this program is killed.
+            self.child = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", "--", *map(str, command)], stdin=subprocess.DEVNULL,
+                                          stdout=out, stderr=subprocess.STDOUT, start_new_session=True, **more)
+
+    @property
+    def seconds(self):
+        """Seconds since it started."""
+        return int(time.monotonic() - self.start)
+
+    def running(self):
+        """Tell whether it still runs, and show its progress."""
+        if self.child.poll() is not None:
+            return False
+        now = time.monotonic()
+        if sys.stderr.isatty() and now - self.start >= 1:
+            width = shutil.get_terminal_size().columns - 1
+            print("\r\033[K" + f"{self.what}: {self.seconds} s  {last_line(self.log)}"[:width], end="", file=sys.stderr, flush=True)
+        elif not sys.stderr.isatty() and now - self.shown >= QUIET:
+            self.shown = now
+            say(f"{self.what}: {self.seconds} s  {last_line(self.log)[:90]}")
+        return True
+
+    def stop(self):
+        """End it and all that it started in its group."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            try:
+                os.killpg(self.child.pid, number)
+                self.child.wait(5)
+            except (ProcessLookupError, subprocess.TimeoutExpired):
+                pass
+
+    def finish(self):
+        """Say how it ended; returns the exit code."""
+        code = self.child.wait()
+        clear = "\r\033[K" if sys.stderr.isatty() else ""
+        say(f"{clear}{self.what}: done, {self.seconds} s" if code == 0 else
+            f"{clear}{self.what}: failed after {self.seconds} s (exit code {code}); log: {self.log}")
+        return code
+
+
+def run(what, log, command, timeout=None, **more):
+    """Run a command to its end; returns the exit code, or None after timeout seconds."""
+    step, pause = Step(what, log, command, **more), 0.05
+    try:
+        while step.running():
+            if timeout and time.monotonic() - step.start > timeout:
+                return None
+            time.sleep(pause)
+            pause = min(pause * 1.2, 0.5)
+        return step.finish()
+    finally:
+        step.stop()

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Logs that must pass and logs that must fail. Each rule has a bad log here, so that no rule can match nothing."""
+
+import re
+
+import pytest
+
+from harness.verdict import RULES, Expected, judge
+
+RUST, RBTREE = "vmap allocator: rust (mm/vmap_rust)", "vmap allocator: rbtree"
+WARN = "[    0.400000] WARNING: mm/vmalloc.c:3345 at vfree+0x1c/0x20"
+UNKNOWN = 'unknown value "foo", use "rbtree" or "rust"'
+KTAP = ["KTAP version 1", "1..1", "    KTAP version 1", "    # Subtest: vmap_area", "    1..2", "    ok 1 first", WARN, "    ok 2 vfree_twice",
+        "# vmap_area: pass:2 fail:0 skip:0 total:2", "ok 1 vmap_area"]
+
+BAD = [
+    ("panic", "Kernel panic - not syncing: Attempted to kill init! exitcode=0x0000000b"),
+    ("panic", "Kernel panic - not syncing: vmap allocator"),
+    ("kasan", "KASAN: null-ptr-deref in range [0x0000000000000000-0x0000000000000007]"),
+    ("kasan", "BUG: KASAN: vmalloc-out-of-bounds in vmalloc_test+0x10/0x20"),
+    ("kfence", "BUG: KFENCE: use-after-free read in area_free+0x10/0x20"),
+    ("ubsan", "UBSAN: array-index-out-of-bounds in mm/vmalloc.c:1:2"),
+    ("soft lockup", "watchdog: BUG: soft lockup - CPU#1 stuck for 22s! [vmalloc_test/0:44]"),
+    ("hung task", "INFO: task kworker/0:1:12 blocked for more than 120 seconds."),
+    ("lockdep recursion", "WARNING: possible recursive locking detected"),
+    ("lockdep recursion", "INFO: possible recursive locking detected"),
+    ("lockdep circle", "WARNING: possible circular locking dependency detected"),
+    ("lockdep irq", "WARNING: possible irq lock inversion dependency detected"),
+    ("lockdep irq", "WARNING: inconsistent lock state"),
+    ("rcu usage", "WARNING: suspicious RCU usage"),
+    ("rcu stall", "rcu: INFO: rcu_preempt self-detected stall on CPU"),
+    ("rcu stall", "rcu: INFO: rcu_preempt detected stalls on CPUs/tasks:"),
+    ("maple tree", "BUG at mas_wr_store_type:4250 (1)"),
+    ("slab", "BUG vmap_area (Not tainted): Object already free"),
+    ("bug", "BUG: sleeping function called from invalid context at mm/slab.c:1"),
+    ("bug", "kernel BUG at mm/vmalloc.c:2093!"),
+    ("warning", "WARNING: mm/vmalloc.c:3345 at vfree+0x1c/0x20, CPU#0: kunit_try_catch/57"),
+    ("oops", "Internal error: Oops: 0000000096000004 [#1] SMP"),
+    ("bad access", "Unable to handle kernel paging request at virtual address ffff800080000000"),
+    ("refcount", "refcount_t: underflow; use-after-free."),
+    ("list", "list_del corruption. prev->next should be ffff0000, but was 0"),
+    ("kmemleak", "kmemleak: 3 new suspected memory leaks (see /sys/kernel/debug/kmemleak)"),
+    ("kmemleak", "kmemleak: Kernel memory leak detector disabled"),
+    ("refused", "vmap_rust: refused free of 0xffff800080000000: no area there"),
+    ("user load", "user load: FAIL modules 1 of 200 failed"),
+    ("splat", "------------[ cut here ]------------"),
+]
+# What the log has in its middle, what is expected, and a pattern that the first reason matches; None: it passes.
+LOGS = {
+    "good, rust": ([RUST], Expected("rust"), None),
+    "good, rbtree": ([RBTREE], Expected("rbtree"), None),
+    "good, without the option": ([], Expected("none"), None),
+    "rust instead of rbtree": ([RUST], Expected("rbtree"), "allocator line: expected rbtree"),
+    "rbtree instead of rust": ([RBTREE], Expected("rust"), "allocator line: expected rust"),
+    "a line without the option": ([RBTREE], Expected("none"), "allocator line: expected none"),
+    "no allocator line": ([], Expected("rust"), "printed 0 times"),
+    "allocator line twice": ([RUST, "[    0.1] " + RUST], Expected("rust"), "printed 2 times"),
+    "allocator line with more text": ([RUST + " (2)"], Expected("rust"), "allocator line"),
+    "the line inside other text does not count": ([RUST, "x " + RUST], Expected("rust"), None),
+    "unknown value": ([RBTREE, f"vmap allocator: {UNKNOWN}; using rbtree"], Expected("rbtree"), "allocator line"),
+    "unknown value, required": ([RBTREE, f"vmap allocator: {UNKNOWN}; using rbtree"], Expected("rbtree", require=[UNKNOWN]), None),
+    "required line missing": ([RBTREE], Expected("rbtree", require=["unknown value"]), "required line"),
+    "own end marker": ([RUST], Expected("rust", "All test took worker0="), None),
+    "end marker missing": ([RUST], Expected("rust", "All test took worker1="), "end marker"),
+    "allowed in its case": ([RUST, *KTAP], Expected("rust", allow_in=[("vmap_area.vfree_twice", "at vfree")]), None),
+    "allowed in another case": ([RUST, *KTAP], Expected("rust", allow_in=[("vmap_area.first", "at vfree")]), "warning: line"),
+    "after its suite": ([RUST, "    # Subtest: vmap_area", "    ok 1 vfree_twice", "ok 1 vmap_area", WARN],
+                        Expected("rust", allow_in=[("vmap_area.vfree_twice", "at vfree")]), "warning: line"),
+}
+
+
+def boot_log(path, middle, end=True):
+    """Write a boot log with the given lines in the middle."""
+    lines = ["[    0.000000] Booting Linux on physical CPU 0x0", "[    0.000000] Linux version 7.3.4", *middle,
+             "[    0.000000] kasan: KernelAddressSanitizer initialized (generic)", "[    0.010000] kfence: initialized",
+             "[    0.011000] debug: unmapping init memory", "[    0.726696] All test took worker0=29182096 cycles"]
+    if end:
+        lines += ['[    0.743055] Kernel panic - not syncing: VFS: Unable to mount root fs on "" or unknown-block(0,0)',
+                  "[    0.743765]  show_stack+0x18/0x24 (C)"]
+    path.write_text("\r\n".join(lines) + "\r\n")
+    return path
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_log(tmp_path, name):
+    """A log passes, or fails for the expected reason."""
+    middle, expected, pattern = LOGS[name]
+    reasons = judge(boot_log(tmp_path / "log", middle), expected)
+    assert not reasons if pattern is None else re.search(pattern, "\n".join(reasons)), reasons
+
+
+@pytest.mark.parametrize("rule, line", BAD)
+def test_rule(tmp_path, rule, line):
+    """A bad line fails because of its rule."""
+    reasons = judge(boot_log(tmp_path / "log", [RUST, f"[    0.500000] {line}"]), Expected("rust"))
+    assert re.match(rf"{rule}: line \d+: ", reasons[0])
+
+
+@pytest.mark.parametrize("rule, line", BAD)
+def test_allowed(tmp_path, rule, line):
+    """A bad line that is allowed passes."""
+    assert not judge(boot_log(tmp_path / "log", [RUST, f"[    0.500000] {line}"]), Expected("rust", allow=[re.escape(line)])), rule
+
+
+@pytest.mark.parametrize("rule", [name for name, _ in RULES])
+def test_rule_has_a_bad_log(rule):
+    """No rule is without a bad log."""
+    assert rule in dict(BAD)
+
+
+def test_log_ends_early(tmp_path):
+    """A log without the end of the boot fails."""
+    assert judge(boot_log(tmp_path / "log", [RUST], end=False), Expected("rust"))[0].startswith("end marker")
+
+
+def test_empty_log(tmp_path):
+    """An empty log fails."""
+    (tmp_path / "log").write_text("")
+    assert "empty" in judge(tmp_path / "log", Expected("rust"))[0]
+
+
+def test_no_log(tmp_path):
+    """A log that is not there fails."""
+    assert "cannot read" in judge(tmp_path / "none", Expected("rust"))[0]
