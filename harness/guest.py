@@ -37,7 +37,7 @@ class Boot:
     what: str = "boot"
 
     def __post_init__(self):
-        self.log = str(self.log or LOGS / f"boot-{self.kernel.name}-{self.expected.allocator}.log")
+        self.log = str(self.log)
         if not self.accel:
             # A guest CPU that is preempted while it holds a spinlock stops all others: with more CPUs in the guest than in the
             # build host, a boot can take hours. Taking turns in one thread, the guest CPUs finish in seconds.
@@ -115,9 +115,13 @@ def verdict(reasons):
     return "\n     ".join([f"FAIL {reasons[0]}", *reasons[1:6], *more])
 
 
-def boot(result, **what):
-    """Boot once, and count the verdict as one check of the result. Returns its log."""
-    one = Boot(**what)
+def boot(result, args, what, expected, append="", **more):
+    """Boot once as the options of a scenario say, and count the verdict as one check of the result. Returns the log.
+
+    what: the load, for messages and the log's name; append: kernel arguments before those of the options; more: of Boot."""
+    log = args.log or LOGS / f"{what}-{args.kernel.name}-{expected.allocator}.log"
+    common = {name: getattr(args, name) for name in ("kernel", "cpus", "mem", "nodes", "timeout", "accel")}
+    one = Boot(**{**common, "log": log, **more}, expected=expected, what=what, append=f"{append} {args.append}".strip())
     reasons = one.run()
     result.logs.append(one.log)
     result.add(not reasons, f"verdict {os.path.basename(one.log)}", verdict(reasons))

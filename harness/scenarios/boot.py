@@ -45,6 +45,5 @@ def check(args):
 
 def run(args, result):
     """Boot once."""
-    boot(result, kernel=args.kernel, expected=Expected(args.allocator, args.end_marker, args.allow, (), args.require),
-         **{x: getattr(args, x) for x in ("boot_value", "cpus", "mem", "nodes", "append", "initramfs", "timeout", "accel", "cpu", "plugin",
-                                          "seed", "prealloc", "log")})
+    boot(result, args, "boot", Expected(args.allocator, args.end_marker, args.allow, (), args.require),
+         **{x: getattr(args, x) for x in ("boot_value", "initramfs", "cpu", "plugin", "seed", "prealloc")})

@@ -10,7 +10,7 @@ from . import CHECKER
 from ..guest import boot, count_checks
 from ..initramfs import make_busybox
 from ..options import whole
-from ..settings import LOGS, Refused
+from ..settings import Refused
 from ..verdict import Expected
 
 DEFAULTS = {"allocators": ("rbtree", "rust"), "allocator": "rust", "cpus": 2, "timeout": 1800}
@@ -29,11 +29,8 @@ def run(args, result):
     for option in NEEDED:
         if not kernel.has(option):
             raise Refused(f"configuration {kernel.name} has no CONFIG_{option}; use arm64-16k or x86_64-user")
-    log = boot(result, kernel=kernel, expected=Expected(allocator, "^inject: done"), cpus=args.cpus, nodes=args.nodes, mem=args.mem,
-               initramfs=make_busybox(kernel), timeout=args.timeout, accel=args.accel, what="inject",
-               log=args.log or LOGS / f"inject-{kernel.name}-{allocator}.log",
-               append=f"kunit.enable=0 test_vmalloc.run_test_mask=0 LOAD_SCRIPT=/inject.sh LOAD_ALLOCATOR={allocator} "
-                      f"INJECT_SECONDS={args.seconds} {args.append}")
+    log = boot(result, args, "inject", Expected(allocator, "^inject: done"), "kunit.enable=0 test_vmalloc.run_test_mask=0 "
+               f"LOAD_SCRIPT=/inject.sh LOAD_ALLOCATOR={allocator} INJECT_SECONDS={args.seconds}", initramfs=make_busybox(kernel))
     rates = [*(f"marked-{n}" for n in (1000, 300, 100, 30, 10, 5, 2)), *(f"all-{n}" for n in (1000, 300, 100))]
     if kernel.has("TEST_VMALLOC", "m"):
         rates += [f"vmalloc-{n}" for n in (1000, 100, 10)]

@@ -41,10 +41,9 @@ def run(args, result):
         # The cases provoke reports of KASAN and check them. The verdict still shows a boot that did not end, and is no case.
         boots = Result()
         for number in range(3 if kernel.has("KASAN_HW_TAGS") else 1):
-            boot(boots, kernel=kernel, expected=Expected(allocator, "^kasan: done", [".*"]), initramfs=initramfs, timeout=args.timeout,
-                 cpus=args.cpus, nodes=args.nodes, mem=args.mem, accel=args.accel, what="KASAN",
-                 log=LOGS / f"kasan-{kernel.name}-{allocator}-{number + 1}.log",
-                 append=f"kunit.filter_glob=kasan kasan_multi_shot test_vmalloc.run_test_mask=0 LOAD_SCRIPT=/kasan.sh {args.append}")
+            boot(boots, args, "kasan", Expected(allocator, "^kasan: done", [".*"]), "kunit.filter_glob=kasan kasan_multi_shot "
+                 "test_vmalloc.run_test_mask=0 LOAD_SCRIPT=/kasan.sh", initramfs=initramfs,
+                 log=LOGS / f"kasan-{kernel.name}-{allocator}-{number + 1}.log")
         result.failed += boots.failed
         result.failures += boots.failures
         result.logs += boots.logs

@@ -9,7 +9,7 @@ import sys
 
 from . import CHECKER
 from ..guest import boot
-from ..settings import LOGS, REPO, TREE, say
+from ..settings import REPO, TREE, say
 from ..verdict import Expected
 
 DEFAULTS = {"allocators": ("rbtree", "rust"), "allocator": "rust", "cpus": 2, "timeout": 900}
@@ -60,14 +60,12 @@ def run(args, result):
     """Boot once with KUnit."""
     kernel = args.kernel
     nodes = kernel.kunit_nodes if args.cpus >= kernel.kunit_nodes else 1
-    log = LOGS / f"kunit-{kernel.name}-{args.allocator}.log"
     # test_vmalloc is built in: without this mask it would run a million loops before KUnit. Each CPU of the guest is a thread: a
     # race needs CPUs that run at the same time.
-    log = boot(result, kernel=kernel, expected=Expected(args.allocator, END, allow_in=allowed(args.allocator)), what="KUnit",
-               cpus=args.cpus, nodes=max(nodes, args.nodes), mem=args.mem, timeout=args.timeout, accel=args.accel or "threads",
-               own_append=False, cpu="qemu64" if kernel.arch == "x86_64" else "", log=args.log or log,
-               append=f"test_vmalloc.run_test_mask=0 kunit.enable=1 kunit_shutdown={'halt' if kernel.arch == 'um' else 'reboot'} "
-                      + (f"kunit.filter_glob={args.filter} " if args.filter else "") + args.append)
+    log = boot(result, args, "kunit", Expected(args.allocator, END, allow_in=allowed(args.allocator)),
+               f"test_vmalloc.run_test_mask=0 kunit.enable=1 kunit_shutdown={'halt' if kernel.arch == 'um' else 'reboot'}"
+               + f" kunit.filter_glob={args.filter}" * bool(args.filter), nodes=max(nodes, args.nodes), accel=args.accel or "threads",
+               own_append=False, cpu="qemu64" if kernel.arch == "x86_64" else "")
     test, status = read(log)
     counts = test.counts
     result.passed += counts.passed

@@ -9,7 +9,6 @@ from ..guest import boot, count_checks
 from ..initramfs import make_busybox
 from ..options import whole
 from ..run import each_allocator
-from ..settings import LOGS
 from ..verdict import Expected
 from ..vmallocinfo import judge
 
@@ -56,14 +55,11 @@ def run(args, result):
     initramfs = make_busybox(kernel)
     leak = kernel.has("VMAP_RUST_LEAK_TEST", "m")
     for allocator in each_allocator(args):
-        log = boot(
-            # The checks kmemleak and kmemleak-others say whether that is all.
-            result, kernel=kernel, expected=Expected(allocator, "^user load: done", ["kmemleak: [0-9]+ new suspected memory leaks"] * leak),
-            cpus=args.cpus, nodes=args.nodes, mem=args.mem, initramfs=initramfs, timeout=args.timeout, accel=args.accel, what="load",
-            log=args.log or LOGS / f"load-{kernel.name}-{allocator}.log",
-            # Stale content of memory that is not initialized would be a reference to a lost area.
-            append=f"kunit.enable=0 test_vmalloc.run_test_mask=0 LOAD_ALLOCATOR={allocator} LOAD_LOOPS={args.loops}"
-                   + " init_on_alloc=1" * leak + f" {args.append}")
+        # The checks kmemleak and kmemleak-others say whether that is all.
+        expected = Expected(allocator, "^user load: done", ["kmemleak: [0-9]+ new suspected memory leaks"] * leak)
+        # Stale content of memory that is not initialized would be a reference to a lost area.
+        log = boot(result, args, "load", expected, f"kunit.enable=0 test_vmalloc.run_test_mask=0 LOAD_ALLOCATOR={allocator} "
+                   f"LOAD_LOOPS={args.loops}" + " init_on_alloc=1" * leak, initramfs=initramfs)
         count_checks(result, allocator, "user load", log, checks_for(args, allocator))
         logs.append(log)
     judge(result, logs, with_fixed=kernel.arch != "um")

@@ -137,10 +137,8 @@ def run(args, result):
         for allocator in ("rbtree", "rust"):
             # The cases of lkdtm provoke oopses, which both allocators must print alike.
             for script, allow in (("peers", []), ("lkdtm", ["."])):
-                boot(result, kernel=kernel, expected=Expected(allocator, f"^{script}: done", allow), cpus=args.cpus, nodes=args.nodes,
-                     mem=args.mem, initramfs=initramfs, timeout=args.timeout, accel=args.accel, what=script,
-                     log=LOGS / f"{script}-{kernel.name}-{allocator}.log",
-                     append=f"kunit.enable=0 tsc=reliable GUEST_RUN={script} {args.append}")
+                boot(result, args, script, Expected(allocator, f"^{script}: done", allow), f"kunit.enable=0 tsc=reliable GUEST_RUN={script}",
+                     initramfs=initramfs, log=LOGS / f"{script}-{kernel.name}-{allocator}.log")
     compare(result, *(read_results(*(LOGS / f"{script}-{kernel.name}-{allocator}.log" for script in ("peers", "lkdtm")))
                       for allocator in ("rbtree", "rust")))
     judge_checker(args, result, "peers", 1001)

@@ -40,9 +40,8 @@ def run(args, result):
     initramfs = make_busybox(kernel)
     for allocator in ("rbtree", "rust"):
         logs[allocator] = boot(
-            result, kernel=kernel, expected=Expected(allocator, "^picture: done"), cpus=args.cpus, nodes=args.nodes, mem=args.mem,
-            initramfs=initramfs, timeout=args.timeout, accel=args.accel, what="picture", log=LOGS / f"picture-{kernel.name}-{allocator}.log",
-            append=f"kunit.enable=0 test_vmalloc.run_test_mask=0 LOAD_SCRIPT=/picture.sh PICTURE_SECONDS={args.seconds} {args.append}")
+            result, args, "picture", Expected(allocator, "^picture: done"), "kunit.enable=0 test_vmalloc.run_test_mask=0 "
+            f"LOAD_SCRIPT=/picture.sh PICTURE_SECONDS={args.seconds}", initramfs=initramfs, log=LOGS / f"picture-{kernel.name}-{allocator}.log")
     page = args.html or str(LOGS / f"picture-{kernel.name}.html")
     drawn = subprocess.run([REPO / "tools/vmap-map", "--lines", str(args.lines), "--title", f"vmalloc space of {kernel.name}, {args.cpus} CPUs",
                             "--html", page, *(f"{log}#{allocator}" for allocator, log in logs.items())], check=False)

@@ -40,10 +40,8 @@ def run(args, result):
     kernel, script, logs = args.kernel, "soak" if args.soak else "stress", []
     initramfs = make_guest_image(kernel)
     for allocator in each_allocator(args):
-        log = boot(result, kernel=kernel, expected=Expected(allocator, "^stress: done"), cpus=args.cpus, nodes=args.nodes, mem=args.mem,
-                   initramfs=initramfs, timeout=args.timeout, accel=args.accel, what=script,
-                   log=args.log or LOGS / f"{script}-{kernel.name}-{allocator}.log",
-                   append=f"kunit.enable=0 tsc=reliable GUEST_RUN={script} STRESS_SECONDS={args.minutes * 60} {args.append}")
+        log = boot(result, args, script, Expected(allocator, "^stress: done"), f"kunit.enable=0 tsc=reliable GUEST_RUN={script} "
+                   f"STRESS_SECONDS={args.minutes * 60}", initramfs=initramfs)
         checks = list(SOAKED if args.soak else PHASES)
         if allocator == "rust":
             checks += ["validate"] + ["checker"] * ("vmap_rust.check=1" in args.append)

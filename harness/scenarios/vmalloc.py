@@ -85,11 +85,10 @@ def judge(lines, threads, mask, result):
 def run(args, result):
     """Boot once with the parameters of test_vmalloc."""
     log = args.log or LOGS / f"sweep-{args.kernel.name}-{args.allocator}-{args.cpus}.log"
-    log = boot(result, kernel=args.kernel, expected=Expected(args.allocator, require=args.require), boot_value=args.boot_value, log=log,
-               cpus=args.cpus, nodes=args.nodes, mem=args.mem, timeout=args.timeout, accel=args.accel, what="test_vmalloc",
-               append=f"kunit.enable=0 test_vmalloc.run_test_mask={args.mask:#x} test_vmalloc.nr_threads={args.threads} "
-                      "test_vmalloc.sequential_test_order=1 test_vmalloc.nr_pcpu_objects=1000 "
-                      f"test_vmalloc.test_loop_count={args.loops} {args.append}")
+    boot(result, args, "test_vmalloc", Expected(args.allocator, require=args.require),
+         f"kunit.enable=0 test_vmalloc.run_test_mask={args.mask:#x} test_vmalloc.nr_threads={args.threads} "
+         "test_vmalloc.sequential_test_order=1 test_vmalloc.nr_pcpu_objects=1000 "
+         f"test_vmalloc.test_loop_count={args.loops}", boot_value=args.boot_value, log=log)
     lines = read_lines(log)
     result.data.update(kernel=args.kernel.name, allocator=args.allocator, cpus=args.cpus, threads=args.threads, loops=args.loops,
                        mask=hex(args.mask), line=([x for x in lines if x.startswith("vmap allocator: r")] or [""])[-1])
