@@ -3,7 +3,7 @@
 #
 # Functions for scripts in guests, for bash and the shell of busybox: checks, loops that read /proc/vmallocinfo and
 # /proc/kcore, and reports from the allocator's debugfs files. Sourced by load.sh, inject.sh and guest/common.sh, each of
-# which has a report(), and by guest/peers.sh and guest/lkdtm.sh.
+# which has a report(), and by picture.sh, tools.sh, guest/peers.sh and guest/lkdtm.sh.
 
 DEBUGFS=/sys/kernel/debug/vmap_rust
 LINE='^0x([0-9a-f]{8}|[0-9a-f]{16})-0x([0-9a-f]{8}|[0-9a-f]{16}) +[0-9]+'
@@ -32,6 +32,29 @@ info_loop() {
 		add info.reads 1
 		add info.lines "$(wc -l </tmp/info.read)"
 	done
+}
+
+# fork_loop: forks 40 processes at a time until /tmp/stop exists. The kernel caches fewer stacks, so each burst allocates and
+# frees areas.
+fork_loop() {
+	local i
+	while [ ! -e /tmp/stop ]; do
+		i=0
+		while [ $i -lt 40 ]; do (:) & i=$((i + 1)); done
+		wait
+		add forks 40
+	done
+}
+
+# snapshot WHEN: prints /proc/vmallocinfo and the number of tasks, each of which must have a stack there.
+snapshot() {
+	local when=$1
+	set -- /proc/[0-9]*/task/*
+	cat /proc/vmallocinfo >/tmp/info.rest
+	echo "vmallocinfo: begin $when tasks $# cpus $(nproc)"
+	# A kernel message may break a line; the mark at the end shows that the line is complete.
+	sed 's/^/vmi| /; s/$/ |/' /tmp/info.rest
+	echo "vmallocinfo: end $when"
 }
 
 # kcore_map: writes "START END OFFSET" (16 hex digits each) of each loadable segment of /proc/kcore to /tmp/kcore.map. Only on

@@ -16,18 +16,6 @@ LOAD_ALLOCATOR=${LOAD_ALLOCATOR:-none}
 
 report() { echo "user load: $*"; }
 
-# fork_loop: forks 40 processes at a time until /tmp/stop exists. The kernel caches fewer stacks, so each burst allocates and
-# frees areas.
-fork_loop() {
-	local i
-	while [ ! -e /tmp/stop ]; do
-		i=0
-		while [ $i -lt 40 ]; do (:) & i=$((i + 1)); done
-		wait
-		add forks 40
-	done
-}
-
 # module_loop: loads and unloads the module LOAD_LOOPS times.
 module_loop() {
 	local i=0 bad=0
@@ -77,17 +65,6 @@ debugfs_check() {
 	cat $DEBUGFS/stats >/tmp/stats
 	sed 's/^/stats| /' /tmp/stats
 	[ "$LOAD_ALLOCATOR" = rbtree ] || check "stats-$1" "$(grep -c '[1-9]' /tmp/stats) -gt 0" "$(wc -l </tmp/stats) lines"
-}
-
-# snapshot WHEN: prints /proc/vmallocinfo and the number of tasks, each of which must have a stack there.
-snapshot() {
-	local when=$1
-	set -- /proc/[0-9]*/task/*
-	cat /proc/vmallocinfo >/tmp/info.rest
-	echo "vmallocinfo: begin $when tasks $# cpus $(nproc)"
-	# A kernel message may break a line; the mark at the end shows that the line is complete.
-	sed 's/^/vmi| /; s/$/ |/' /tmp/info.rest
-	echo "vmallocinfo: end $when"
 }
 
 # banner_check: checks that one of the areas of the kernel image contains the kernel's banner. Only arm64 maps the image as

@@ -13,24 +13,6 @@
 TRACE=/sys/kernel/tracing
 EVENTS=$TRACE/events/vmap_rust
 
-# snapshot NAME: prints /proc/vmallocinfo as harness/vmallocinfo.py reads it.
-snapshot() {
-	cat /proc/vmallocinfo >/tmp/info.rest
-	echo "vmallocinfo: begin $1 tasks 1 cpus $(nproc)"
-	sed 's/^/vmi| /; s/$/ |/' /tmp/info.rest
-	echo "vmallocinfo: end $1"
-}
-
-# fork_loop: forks 40 processes at a time until /tmp/stop exists.
-fork_loop() {
-	local i
-	while [ ! -e /tmp/stop ]; do
-		i=0
-		while [ $i -lt 40 ]; do (:) & i=$((i + 1)); done
-		wait
-	done
-}
-
 # module_loop: loads and unloads the module until /tmp/stop exists.
 module_loop() { while [ ! -e /tmp/stop ]; do insmod /test_module.ko && rmmod test_module; done; }
 
