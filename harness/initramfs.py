@@ -51,7 +51,7 @@ def make_busybox(kernel, bench=False):
     if bench or kernel.has("TEST_VMALLOC", "m"):
         files["test_vmalloc.ko.gz"] = packed_test_vmalloc(kernel)
     if not bench:
-        files |= {f"{name}.sh": REPO / f"qemu/{name}.sh" for name in ("functions", "load", "inject", "kasan", "picture", "tools")}
+        files |= {path.name: path for path in sorted((REPO / "qemu").glob("*.sh")) if path.name != "init.sh"}
         modules = (kernel.folder / f"{name}.ko" for name in ("lib/test_module", "mm/kasan/kasan_test", "mm/vmap_rust/kunit/vmap_leak"))
         files |= {path.name: path for path in modules if path.is_file()}
     lines = ["nod /dev/console 600 0 0 c 5 1", "nod /dev/null 666 0 0 c 1 3", *(f"file /{name} {path} 755 0 0" for name, path in files.items())]

@@ -202,6 +202,9 @@ def main(arguments):
     alone = one_suite(every, arguments)
     if alone:
         if not parse_only:
+            if alone[0] == "scripts/in-root":
+                # Their arguments are names in the repository; those of other suites may be files of the user.
+                os.chdir(REPO)
             os.execv(REPO / alone[0], [str(REPO / alone[0]), *alone[1:]])
         return 0
     args = options(suites).parse_args(arguments)
