@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Adds known faults to the allocator, or to the mapping series, one at a time, and checks that a test fails: "scripts/test faults"."""
+"""Adds known faults to the allocator, or to the mapping series, one at a time, and checks that a test fails:
+"scripts/test faults"."""
 
 import re
 import shutil
@@ -11,9 +12,9 @@ from .settings import CACHE, REPO, Refused
 
 HELP = """Adds known faults to the allocator, or to the mapping series, one at a time, and checks that a test fails.
 
-Applies each of kunit/faults/*.patch, or those whose name starts with FAULT, to a copy of the repository and runs the host tests there. A
-patch with the line "Noticed-by: explore" runs under the schedules of "scripts/test explore" instead. Prints the tests that noticed
-each fault; a fault that no test noticed is a failure."""
+Applies each of kunit/faults/*.patch, or those whose name starts with FAULT, to a copy of the repository and runs the
+host tests there. A patch with the line "Noticed-by: explore" runs under the schedules of "scripts/test explore"
+instead. Prints the tests that noticed each fault; a fault that no test noticed is a failure."""
 # Always the same folder, so that cargo compiles again only what a fault changes.
 COPY = CACHE / "build/fault"
 LOG = COPY / "log"
@@ -24,7 +25,8 @@ def make_copy():
     """Copy the repository. All files get a new time: the last build in this folder may have been of a fault."""
     shutil.rmtree(COPY, ignore_errors=True)
     COPY.mkdir(parents=True)
-    subprocess.run(["bash", "-o", "pipefail", "-c", 'tar -c --exclude=target --exclude=.git . | tar -x -m -C "$0"', COPY], cwd=REPO, check=True)
+    subprocess.run(["bash", "-o", "pipefail", "-c", 'tar -c --exclude=target --exclude=.git . | tar -x -m -C "$0"',
+                    COPY], cwd=REPO, check=True)
 
 
 def logged(command, pattern, **more):
@@ -41,12 +43,14 @@ def log_text():
 
 def try_crate(crate, *words):
     """Run the tests of a crate of the copy; returns the names of those that failed."""
-    return logged(in_root("timeout", "300", "cargo", "test", "--locked", "--offline", "--lib", "--target-dir", CACHE / "build/faults", "--", *words),
+    return logged(in_root("timeout", "300", "cargo", "test", "--locked", "--offline", "--lib", "--target-dir",
+                          CACHE / "build/faults", "--", *words),
                   r"^test (.*) \.\.\. FAILED$", cwd=COPY / "rust" / crate)
 
 
 def try_host(patch):
-    """Run the host tests except those that fill whole spaces, which take long; or the tests that need many schedules."""
+    """Run the host tests except those that fill whole spaces, which take long; or the tests that need many
+    schedules."""
     if re.search("^Noticed-by: explore$", patch.read_text(encoding="utf-8"), re.M):
         return try_crate("explore", "explore::")
     return try_crate("host", "--skip", "capacity::")
@@ -60,13 +64,15 @@ def try_kernel(_patch):
 
 def try_mapping(_patch):
     """Run the cases about page tables and TLBs; returns the cases that failed."""
-    return logged([COPY / "scripts/run", "kunit", "arm64", "vmap_[pt][tl][eb]*", "--allocator", "rbtree", "--timeout", "120"],
+    return logged([COPY / "scripts/run", "kunit", "arm64", "vmap_[pt][tl][eb]*", "--allocator", "rbtree", "--timeout",
+                   "120"],
                   r"(?:(?<=\[FAILED\] )[a-z_0-9]+|^FAIL .*)")
 
 
 def patched(patch, *words):
     """Apply a patch to the copy; tells whether that worked."""
-    return subprocess.run(["patch", "-s", "-p1", "-d", COPY, "--no-backup-if-mismatch", *words, "-i", patch], check=False).returncode == 0
+    return subprocess.run(["patch", "-s", "-p1", "-d", COPY, "--no-backup-if-mismatch", *words, "-i", patch],
+                          check=False).returncode == 0
 
 
 def judge(name, noticed, result):
@@ -84,8 +90,10 @@ def main(arguments, result):
     """Try the wanted faults."""
     parser = Parser(HELP, "test faults")
     ways = parser.add_mutually_exclusive_group()
-    ways.add_argument("--kernel", action="store_true", help="run KUnit on user-mode Linux with the allocator in Rust instead (some minutes)")
-    ways.add_argument("--mapping", action="store_true", help="the faults of kunit/faults/mapping, which come after all patches of the kernel, "
+    ways.add_argument("--kernel", action="store_true",
+                      help="run KUnit on user-mode Linux with the allocator in Rust instead (some minutes)")
+    ways.add_argument("--mapping", action="store_true",
+                      help="the faults of kunit/faults/mapping, which come after all patches of the kernel, "
                       "and KUnit's cases about page tables, on arm64 with the rb-trees (a minute for each)")
     parser.add_argument("names", nargs="*", metavar="FAULT", help="only faults whose name starts with this")
     args = parser.parse_args(arguments)
@@ -94,7 +102,8 @@ def main(arguments, result):
     for name in args.names or [""]:
         found = sorted(folder.glob(f"{name}*.patch"))
         if not found:
-            raise Refused(f"no fault is called '{name}'; known: {' '.join(sorted(x.name for x in folder.glob('*.patch')))}")
+            known = " ".join(sorted(patch.name for patch in folder.glob("*.patch")))
+            raise Refused(f"no fault is called '{name}'; known: {known}")
         faults += found
     attempt = try_kernel if args.kernel else try_mapping if args.mapping else try_host
     prepare()
@@ -110,7 +119,8 @@ def main(arguments, result):
             if args.mapping:
                 shutil.copy(patch, LAST_PATCH)
             elif not patched(patch, "--dry-run") or not patched(patch):
-                result.add(False, patch.stem, f"not ok - {patch.stem}: {patch.relative_to(REPO)} does not apply; update it")
+                result.add(False, patch.stem,
+                           f"not ok - {patch.stem}: {patch.relative_to(REPO)} does not apply; update it")
                 continue
             judge(patch.stem, attempt(patch), result)
             if args.mapping:

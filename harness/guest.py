@@ -39,15 +39,17 @@ class Boot:
     def __post_init__(self):
         self.log = str(self.log)
         if not self.accel:
-            # A guest CPU that is preempted while it holds a spinlock stops all others: with more CPUs in the guest than in the
-            # build host, a boot can take hours. Taking turns in one thread, the guest CPUs finish in seconds.
+            # A guest CPU that is preempted while it holds a spinlock stops all others: with more CPUs in the guest than
+            # in the build host, a boot can take hours. Taking turns in one thread, the guest CPUs finish in seconds.
             self.accel = "threads" if self.cpus <= os.cpu_count() else "turns"
 
     def arguments(self):
         """Return the kernel command line."""
         value = self.boot_value or self.expected.allocator
         allocator = "" if value in ("none", "-") else f"vmap_allocator={value}"
-        return " ".join(x for x in ("panic=-1 oops=panic", self.kernel.append * self.own_append, allocator, self.append) if x)
+        return " ".join(x
+                        for x in ("panic=-1 oops=panic", self.kernel.append * self.own_append, allocator, self.append)
+                        if x)
 
     def command(self):
         """Return the words of the command that boots the kernel."""
@@ -65,17 +67,21 @@ class Boot:
             return [kernel.image, f"mem={self.mem}M", "con0=fd:0,fd:1", "seccomp=on", f"ncpus={self.cpus}",
                     *([f"initrd={self.initramfs}"] if self.initramfs else []), *arguments.split()]
         machine, console = {
-            "arm64": (["qemu-system-aarch64", "-machine", ",".join(x for x in ("virt,gic-version=3", kernel.machine) if x),
+            "arm64": (["qemu-system-aarch64", "-machine",
+                       ",".join(x for x in ("virt,gic-version=3", kernel.machine) if x),
                        "-cpu", self.cpu or kernel.cpu or "cortex-a72"], "ttyAMA0"),
             # By default the machine has addresses above 4 GiB, which only kernels with LPAE can use.
             "arm": (["qemu-system-arm", "-machine", "virt,highmem=off"], "ttyAMA0"),
             "x86_64": (["qemu-system-x86_64", "-machine", "q35", "-cpu", self.cpu or "max"], "ttyS0"),
         }[kernel.arch]
-        return [*machine, "-nodefaults", "-display", "none", "-serial", "stdio", "-no-reboot", "-m", str(self.mem), "-smp", str(self.cpus),
+        return [*machine, "-nodefaults", "-display", "none", "-serial", "stdio", "-no-reboot", "-m", str(self.mem),
+                "-smp", str(self.cpus),
                 "-kernel", kernel.image, "-append", f"console={console} {arguments}",
-                *(["-initrd", self.initramfs] if self.initramfs else []), *([] if self.seed is None else ["-seed", str(self.seed)]),
+                *(["-initrd", self.initramfs] if self.initramfs else []),
+                *([] if self.seed is None else ["-seed", str(self.seed)]),
                 *(["-plugin", self.plugin] if self.plugin else []),
-                *(["-object", f"memory-backend-ram,id=ram,size={self.mem}M,prealloc=on", "-machine", "memory-backend=ram"]
+                *(["-object", f"memory-backend-ram,id=ram,size={self.mem}M,prealloc=on", "-machine",
+                   "memory-backend=ram"]
                   if self.prealloc else []), *self.node_arguments(), *ACCELERATORS[self.accel]]
 
     def node_arguments(self):
@@ -95,8 +101,10 @@ class Boot:
             with open(self.log, "wb"):
                 pass
         except OSError:
-            raise Refused(f"cannot write the log {self.log}; it must be in the current folder, the repository or the cache") from None
-        code = step.run(f"{self.what} {self.kernel.name}, {self.expected.allocator}, {self.cpus} CPU", self.log, command, self.timeout)
+            raise Refused(f"cannot write the log {self.log}; it must be in the current folder, the repository or the "
+                          "cache") from None
+        code = step.run(f"{self.what} {self.kernel.name}, {self.expected.allocator}, {self.cpus} CPU", self.log,
+                        command, self.timeout)
         expected = dataclasses.replace(self.expected, allow=[*self.expected.allow, *self.kernel.allow])
         reasons = judge(self.log, expected)
         if code is None:
@@ -118,7 +126,8 @@ def verdict(reasons):
 def boot(result, args, what, expected, append="", **more):
     """Boot once as the options of a scenario say, and count the verdict as one check of the result. Returns the log.
 
-    what: the load, for messages and the log's name; append: kernel arguments before those of the options; more: of Boot."""
+    what: the load, for messages and the log's name; append: kernel arguments before those of the options; more: of
+    Boot."""
     log = args.log or LOGS / f"{what}-{args.kernel.name}-{expected.allocator}.log"
     common = {name: getattr(args, name) for name in ("kernel", "cpus", "mem", "nodes", "timeout", "accel")}
     one = Boot(**{**common, "log": log, **more}, expected=expected, what=what, append=f"{append} {args.append}".strip())
@@ -129,7 +138,8 @@ def boot(result, args, what, expected, append="", **more):
 
 
 def count_checks(result, allocator, prefix, log, checks):
-    """Count the line "PREFIX: ok|FAIL|skip CHECK DETAIL" of each check in the log of a guest. A check without a line is a failure."""
+    """Count the line "PREFIX: ok|FAIL|skip CHECK DETAIL" of each check in the log of a guest. A check without a line is
+    a failure."""
     with open(log, encoding="utf-8", errors="replace") as file:
         lines = file.read().replace("\r", "").split("\n")
     for check in checks:

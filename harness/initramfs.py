@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Archives that guests boot from: busybox with the scripts of qemu/, or the Debian guest image with those of qemu/guest/.
+"""Archives that guests boot from: busybox with the scripts of qemu/, or the Debian guest image with those of
+qemu/guest/.
 
 As a program: makes the archive for the benchmark of a built kernel, and prints its path.
 """
@@ -25,7 +26,8 @@ def busybox(arch):
     """Return the path of a static busybox."""
     name = arch.replace("um", "x86_64")
     # BUSYBOX and the busybox of the build host are for TOOLCHAIN=host.
-    for file in (os.environ.get("BUSYBOX", ""), f"/opt/busybox-{name}/bin/busybox", CACHE / f"root/opt/busybox-{name}/bin/busybox",
+    for file in (os.environ.get("BUSYBOX", ""), f"/opt/busybox-{name}/bin/busybox",
+                 CACHE / f"root/opt/busybox-{name}/bin/busybox",
                  CACHE / f"busybox-{arch}/bin/busybox", "/usr/bin/busybox", "/bin/busybox"):
         if file and Path(file).exists():
             kind = subprocess.run(["file", "-L", file], capture_output=True, text=True, check=False).stdout
@@ -35,8 +37,9 @@ def busybox(arch):
 
 
 def packed_test_vmalloc(kernel):
-    """Return the path of test_vmalloc, compressed. Its init always fails after the tests, and then insmod loads a module a second
-    time in another way, which would repeat the tests. The kernel cannot read a compressed module in the first way."""
+    """Return the path of test_vmalloc, compressed. Its init always fails after the tests, and then insmod loads a
+    module a second time in another way, which would repeat the tests. The kernel cannot read a compressed module in the
+    first way."""
     packed = kernel.folder / "test_vmalloc.ko.gz"
     packed.write_bytes(gzip.compress((kernel.folder / "lib/test_vmalloc.ko").read_bytes(), mtime=0))
     return packed
@@ -52,12 +55,16 @@ def make_busybox(kernel, bench=False):
         files["test_vmalloc.ko.gz"] = packed_test_vmalloc(kernel)
     if not bench:
         files |= {path.name: path for path in sorted((REPO / "qemu").glob("*.sh")) if path.name != "init.sh"}
-        modules = (kernel.folder / f"{name}.ko" for name in ("lib/test_module", "mm/kasan/kasan_test", "mm/vmap_rust/kunit/vmap_leak"))
+        modules = (kernel.folder / f"{name}.ko"
+                   for name in ("lib/test_module", "mm/kasan/kasan_test", "mm/vmap_rust/kunit/vmap_leak"))
         files |= {path.name: path for path in modules if path.is_file()}
-    lines = ["nod /dev/console 600 0 0 c 5 1", "nod /dev/null 666 0 0 c 1 3", *(f"file /{name} {path} 755 0 0" for name, path in files.items())]
-    folders = [f"dir /{name} {mode} 0 0" for name, mode in (("dev", 755), ("bin", 755), ("proc", 755), ("sys", 755), ("tmp", 1777))]
+    lines = ["nod /dev/console 600 0 0 c 5 1", "nod /dev/null 666 0 0 c 1 3",
+             *(f"file /{name} {path} 755 0 0" for name, path in files.items())]
+    folders = [f"dir /{name} {mode} 0 0" for name,
+               mode in (("dev", 755), ("bin", 755), ("proc", 755), ("sys", 755), ("tmp", 1777))]
     # gen_init_cpio (built with the kernel) makes device nodes without root privileges.
-    archive = subprocess.run([kernel.folder / "usr/gen_init_cpio", "/dev/stdin"], input="\n".join(folders + lines).encode() + b"\n",
+    archive = subprocess.run([kernel.folder / "usr/gen_init_cpio", "/dev/stdin"],
+                             input="\n".join(folders + lines).encode() + b"\n",
                              stdout=subprocess.PIPE, check=False)
     if archive.returncode:
         raise Refused(f"{kernel.folder}/usr/gen_init_cpio failed")
@@ -73,7 +80,8 @@ def write(path, content):
 
 
 def make_guest_image(kernel, peers=None):
-    """Make the archive with the guest image, the scripts of qemu/guest, the modules of the kernel, and the folder peers; returns its path."""
+    """Make the archive with the guest image, the scripts of qemu/guest, the modules of the kernel, and the folder
+    peers; returns its path."""
     if kernel.arch != "x86_64":
         raise Refused(f"configuration {kernel.name} is not for x86_64, as the guest image is")
     if not (kernel.folder / "modules.order").is_file():
@@ -95,10 +103,12 @@ def make_guest_image(kernel, peers=None):
         shutil.copy(kernel.folder / name, modules)
     if peers:
         shutil.copytree(peers, part / "peers", symlinks=True)
-    if not any(subprocess.run(["/usr/sbin/depmod", "-b", base, release], stderr=subprocess.DEVNULL, check=False).returncode == 0
+    if not any(subprocess.run(["/usr/sbin/depmod", "-b", base, release], stderr=subprocess.DEVNULL,
+                              check=False).returncode == 0
                for base in (part / "usr", part)):
         raise Refused(f"depmod failed in {part}")
-    archive = subprocess.run(["bash", "-o", "pipefail", "-c", "find . -print0 | cpio --quiet -o -0 -H newc -R 0:0 | zstd -q -3"], cwd=part,
+    archive = subprocess.run(["bash", "-o", "pipefail", "-c",
+                              "find . -print0 | cpio --quiet -o -0 -H newc -R 0:0 | zstd -q -3"], cwd=part,
                              stdout=subprocess.PIPE, check=True).stdout
     shutil.rmtree(part)
     return write(kernel.folder / "initramfs-guest.cpio.zst", (CACHE / "guest-image.cpio.zst").read_bytes() + archive)

@@ -10,7 +10,8 @@ import tomllib
 
 from .settings import CACHE, REPO, Refused
 
-IMAGES = {"arm64": "arch/arm64/boot/Image", "arm": "arch/arm/boot/zImage", "x86_64": "arch/x86/boot/bzImage", "um": "linux"}
+IMAGES = {"arm64": "arch/arm64/boot/Image", "arm": "arch/arm/boot/zImage", "x86_64": "arch/x86/boot/bzImage",
+          "um": "linux"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,5 +79,6 @@ def get(name):
 if __name__ == "__main__":
     KERNEL = get(sys.argv[1])
     for key, text in {"ARCH": KERNEL.arch, "FRAGMENTS": " ".join(KERNEL.files), "KCONFIG_ADD": " ".join(KERNEL.options),
-                      "IMAGE": IMAGES[KERNEL.arch], "START": KERNEL.start, "PRISTINE": "1" if KERNEL.pristine else ""}.items():
+                      "IMAGE": IMAGES[KERNEL.arch], "START": KERNEL.start, "PRISTINE": "1" if KERNEL.pristine
+                      else ""}.items():
         print(f"{key}={shlex.quote(text)}")

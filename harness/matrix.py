@@ -22,21 +22,27 @@ TOOLS = {
     "faults-mapping": "scripts/suites/rust faults --mapping",
     "soak": "scripts/run stress --soak --allocator rust x86_64-user",
 }
-# What a result depends on: the folders that are built, and what runs it. A change of one of these files makes the result stale.
+# What a result depends on: the folders that are built, and what runs it. A change of one of these files makes the
+# result stale.
 LIB = ("scripts/lib", ":!scripts/lib/check-*", ":!scripts/lib/*words", ":!scripts/lib/install-*")
-KERNEL = ("Kbuild", "Kconfig", "kernel-patches", "kunit/*.[ch]", "kunit/.kunitconfig", "bench/*.[ch]", "rust/*.rs", "rust/base", "rust/sys",
+KERNEL = ("Kbuild", "Kconfig", "kernel-patches", "kunit/*.[ch]", "kunit/.kunitconfig", "bench/*.[ch]", "rust/*.rs",
+          "rust/base", "rust/sys",
           "rust/state", "rust/policy", "rust/check", "scripts/build", *LIB)
-HARNESS = ("harness/*.py", ":!harness/suites.py", ":!harness/matrix.py", ":!harness/rust.py", ":!harness/mutants.py", ":!harness/faults.py",
+HARNESS = ("harness/*.py", ":!harness/suites.py", ":!harness/matrix.py", ":!harness/rust.py", ":!harness/mutants.py",
+           ":!harness/faults.py",
            "qemu/*.sh", "qemu/guest", "qemu/kunit-allow")
 CARGO = ("rust", "harness/rust.py", *LIB)
-FOLDERS = {"run": (*KERNEL, *HARNESS), "test": (".", ":!docs", ":!**/*.md"), "fuzz": CARGO, "mutants": (*CARGO, "harness/mutants.py"),
+FOLDERS = {"run": (*KERNEL, *HARNESS), "test": (".", ":!docs", ":!**/*.md"), "fuzz": CARGO,
+           "mutants": (*CARGO, "harness/mutants.py"),
            "faults": (*KERNEL, *HARNESS, "harness/scenarios/kunit.py", "harness/faults.py", "kunit/faults")}
 
 
 def options(parser):
     """Add the options of the full run."""
-    parser.add_argument("--full", action="store_true", help="run the suites of every kernel configuration, and tools, or of those named. It takes hours, "
-                        "but can be stopped and started again: what passed is not run again until a file that it depends on changes")
+    parser.add_argument("--full", action="store_true",
+                        help="run the suites of every kernel configuration, and tools, or of those named. It takes "
+                        "hours, but can be stopped and started again: what passed is not run again until a file that "
+                        "it depends on changes")
     parser.add_argument("--table", action="store_true", help="run nothing, print the stored results of --full")
     parser.add_argument("--again", action="store_true", help="--full, also what has passed")
 
@@ -58,14 +64,17 @@ class Entry:
         self.fresh = bool(self.stored) and self.stored["state"] == self.state
 
     def state_now(self):
-        """Return a hash of the command and of all files that its result depends on, also of those that are not committed."""
+        """Return a hash of the command and of all files that its result depends on, also of those that are not
+        committed."""
         words = self.command.split()
-        folders = [words[0], *FOLDERS[words[1] if words[0] == "scripts/suites/rust" else words[0].removeprefix("scripts/")]]
+        folders = [words[0],
+                   *FOLDERS[words[1] if words[0] == "scripts/suites/rust" else words[0].removeprefix("scripts/")]]
         if words[0] == "scripts/run":
             folders.append(f"harness/scenarios/{words[1]}.py")
         used = [kernel for name, kernel in kernels.load().items() if name in words]
         folders += [file for kernel in used for file in kernel.files]
-        files = git("--glob-pathspecs", "ls-files", "-co", "--exclude-standard", "-z", "--", *folders).decode().split("\0")
+        files = git("--glob-pathspecs", "ls-files", "-co", "--exclude-standard", "-z", "--",
+                    *folders).decode().split("\0")
         digest = hashlib.sha256(f"{self.command} {used}".encode())
         for file in sorted(set(filter(None, files))):
             if (REPO / file).is_file():
@@ -96,7 +105,8 @@ class Entry:
         commit += "+" * bool(git("status", "--porcelain", "-uno", "--", ".", ":!docs", ":!README.md"))
         self.state = self.state_now()
         # If files changed during the run, the result belongs to no state.
-        self.stored = {"state": state if state == self.state else "changed", "commit": commit, "passed": passed, "failed": failed,
+        self.stored = {"state": state if state == self.state else "changed", "commit": commit, "passed": passed,
+                       "failed": failed,
                        "skipped": skipped, "seconds": suite.seconds, **sums(suite.text)}
         self.fresh = self.stored["state"] == self.state
         new = self.file.with_suffix(".new")
@@ -113,9 +123,10 @@ class Entry:
 
 
 def sums(text):
-    """Return what the checker compared and how many faults were injected, from the output of a suite. A boot may print the
-    checker's counters more than once; they only grow, so the last ones count."""
-    last = {name: ([0] + [int(x) for x in re.findall(rf"(\d+) {name}\b", text)])[-1] for name in ("compared", "unsettled")}
+    """Return what the checker compared and how many faults were injected, from the output of a suite. A boot may print
+    the checker's counters more than once; they only grow, so the last ones count."""
+    last = {name: ([0] + [int(x) for x in re.findall(rf"(\d+) {name}\b", text)])[-1]
+            for name in ("compared", "unsettled")}
     return {**last, "faults": sum(int(x) for x in re.findall(r"(\d+) faults\b", text))}
 
 
@@ -127,7 +138,8 @@ def entries():
             full = getattr(run.get(scenario), "FULL", None)
             if not full:
                 raise Refused(f"qemu/kernels.toml: {kernel.name}: harness/scenarios/{scenario}.py has no FULL")
-            found.append(Entry(kernel.name, full[0], " ".join(x for x in ("scripts/run", scenario, full[1], kernel.name, more) if x)))
+            found.append(Entry(kernel.name, full[0],
+                               " ".join(x for x in ("scripts/run", scenario, full[1], kernel.name, more) if x)))
     return found + [Entry(name, "alone", command) for name, command in TOOLS.items()]
 
 
@@ -140,12 +152,16 @@ def print_matrix(found):
         cells = [mine[column].cell() if column in mine else "-" for column in columns]
         if "alone" in mine:
             cells[0] = mine["alone"].cell()
-        rows.append([name, *cells, str(sum(x["seconds"] for x in fresh)), " ".join(dict.fromkeys(x["commit"] for x in fresh))])
-    print_table("passed checks of each suite", ["configuration", *(f">{x}" for x in columns), ">seconds", "commit"], rows)
+        rows.append([name, *cells, str(sum(x["seconds"] for x in fresh)),
+                     " ".join(dict.fromkeys(x["commit"] for x in fresh))])
+    print_table("passed checks of each suite", ["configuration", *(f">{x}" for x in columns), ">seconds", "commit"],
+                rows)
     fresh = [entry.stored for entry in found if entry.fresh]
     compared, unsettled, faults = (sum(x[name] for x in fresh) for name in ("compared", "unsettled", "faults"))
-    print(f"checker: {compared} answers compared, {unsettled} more came while others changed areas; injected faults: {faults}")
-    print(f'"-": not part of that configuration; "?": not run yet; "stale": files have changed since, not counted. Logs: {RESULTS}')
+    print(f"checker: {compared} answers compared, {unsettled} more came while others changed areas; injected faults: "
+          f"{faults}")
+    print('"-": not part of that configuration; "?": not run yet; "stale": files have changed since, not counted. '
+          f"Logs: {RESULTS}")
     return fresh
 
 
@@ -167,7 +183,8 @@ def main(args, suite_type, parse_only):
     if not args.table:
         say(f"{len(todo)} suites to run")
     for number, entry in enumerate(todo):
-        suite = suite_type(f"{entry.name}-{entry.column}", entry.command, RESULTS, RESULTS / "logs" / f"{entry.name}-{entry.column}")
+        suite = suite_type(f"{entry.name}-{entry.column}", entry.command, RESULTS,
+                           RESULTS / "logs" / f"{entry.name}-{entry.column}")
         suite.folder.mkdir(parents=True, exist_ok=True)
         suite.place = (number + 1, len(todo))
         entry.run(suite)

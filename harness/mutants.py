@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Changes the policy modules in one place at a time, and checks that a host test fails (cargo-mutants): "scripts/test mutants"."""
+"""Changes the policy modules in one place at a time, and checks that a host test fails (cargo-mutants): "scripts/test
+mutants"."""
 
 import hashlib
 import os
@@ -13,15 +14,16 @@ from .rust import RUST, host_triple, in_root, lock, policy_modules, prepare
 from .settings import CACHE, LOGS, REPO, Refused
 
 VERSION = "27.1.0"
-TOOL, OUT, EXPLAINED, RUNNER = CACHE / "cargo-mutants", CACHE / "build/mutants", RUST / "host/mutants-explained.txt", REPO / "scripts/lib/mutant-tests.sh"
+TOOL, OUT = CACHE / "cargo-mutants", CACHE / "build/mutants"
+EXPLAINED, RUNNER = RUST / "host/mutants-explained.txt", REPO / "scripts/lib/mutant-tests.sh"
 KINDS = ("caught", "timeout", "unviable", "missed")
 HELP = """Changes the policy modules in one place at a time, and checks that a host test fails.
 
-Prints the number of mutants of each module, and the mutants that no test noticed. rust/host/mutants-explained.txt must give the reason why
-no test can notice such a mutant, else it is a failure. A reason for a mutant that a test notices is a failure, too. A mutant that was
-noticed is not tried again until its module changes, so an interrupted run can be continued. Builds cargo-mutants in the cache if
-it is missing. VMAP_RUST_MUTANTS_JOBS: mutants at the same time (2); VMAP_RUST_MUTANTS_TIMEOUT: seconds for the tests of each (300). A
-mutant that was noticed or is explained has passed.
+Prints the number of mutants of each module, and the mutants that no test noticed. rust/host/mutants-explained.txt must
+give the reason why no test can notice such a mutant, else it is a failure. A reason for a mutant that a test notices is
+a failure, too. A mutant that was noticed is not tried again until its module changes, so an interrupted run can be
+continued. Builds cargo-mutants in the cache if it is missing. VMAP_RUST_MUTANTS_JOBS: mutants at the same time (2);
+VMAP_RUST_MUTANTS_TIMEOUT: seconds for the tests of each (300). A mutant that was noticed or is explained has passed.
 
 Modules: """
 
@@ -36,20 +38,24 @@ def setting(name, default):
 
 def install():
     """Build cargo-mutants in the cache, unless it is there."""
-    found = subprocess.run(in_root(TOOL / "bin/cargo-mutants", "mutants", "--version"), capture_output=True, text=True, check=False)
+    found = subprocess.run(in_root(TOOL / "bin/cargo-mutants", "mutants", "--version"), capture_output=True, text=True,
+                           check=False)
     log = LOGS / "mutants-install.log"
     if found.stdout.strip() != f"cargo-mutants {VERSION}" and step.run(f"cargo-mutants {VERSION}", log, in_root(
-            "cargo", "install", "--locked", "cargo-mutants", "--version", VERSION, "--root", TOOL, "--target-dir", CACHE / "build/cargo-mutants")):
+            "cargo", "install", "--locked", "cargo-mutants", "--version", VERSION, "--root", TOOL, "--target-dir",
+            CACHE / "build/cargo-mutants")):
         raise Refused(f"cargo-mutants cannot be built; check that cargo can reach its registry, and see {log}")
 
 
 def way_to(module):
-    """Return the folder before MODULE in cargo-mutants' names of files: the way from the file of rust/host that includes it."""
+    """Return the folder before MODULE in cargo-mutants' names of files: the way from the file of rust/host that
+    includes it."""
     return "host/src/sys/../../../" if module.startswith("sys/") else "host/src/../../"
 
 
 class Outcomes:
-    """The names of the mutants of each outcome, kept in one file per outcome. The names start with LAYER/MODULE.rs:LINE:COLUMN."""
+    """The names of the mutants of each outcome, kept in one file per outcome. The names start with
+    LAYER/MODULE.rs:LINE:COLUMN."""
 
     def of(self, kind, module=""):
         """Return the mutants of a module, or of all."""
@@ -77,18 +83,21 @@ class Outcomes:
 
 
 def try_module(outcomes, module, baseline):
-    """Try the mutants of a module, except those that were caught since it last changed. baseline "run": run the tests without a
-    mutant first; "skip": do not."""
+    """Try the mutants of a module, except those that were caught since it last changed. baseline "run": run the tests
+    without a mutant first; "skip": do not."""
     (OUT / "mutants.out").mkdir()
     # With --iterate, cargo-mutants omits the mutants of this file.
     known = [way_to(module) + name for kind in ("caught", "timeout", "unviable") for name in outcomes.of(kind, module)]
     (OUT / "mutants.out/caught.txt").write_text("".join(f"{name}\n" for name in known), encoding="utf-8")
     runner = f"CARGO_TARGET_{host_triple().upper().replace('-', '_')}_RUNNER"
-    # Without optimization a build takes one second instead of seven, and most mutants need more time for the build than for the
-    # tests. cargo-mutants does not recognise test modules in the same file by any other attribute than cfg(test).
+    # Without optimization a build takes one second instead of seven, and most mutants need more time for the build than
+    # for the tests. cargo-mutants does not recognise test modules in the same file by any other attribute than
+    # cfg(test).
     code = step.run(f"mutants of {module}", LOGS / "mutants.log", in_root(
-        TOOL / "bin/cargo-mutants", "mutants", "--no-config", "--package", "vmap-rust-host", "--file", f"{way_to(module)}{module}.rs",
-        "--exclude-re", " in tests::", "--output", OUT, "--iterate", "--baseline", baseline, "--timeout", setting("TIMEOUT", "300"),
+        TOOL / "bin/cargo-mutants", "mutants", "--no-config", "--package", "vmap-rust-host", "--file",
+        f"{way_to(module)}{module}.rs",
+        "--exclude-re", " in tests::", "--output", OUT, "--iterate", "--baseline", baseline, "--timeout",
+        setting("TIMEOUT", "300"),
         "--build-timeout", "300", "--jobs", setting("JOBS", "2"), "--colors", "never", "--no-times", "--", "--lib",
         CARGO_PROFILE_DEV_OPT_LEVEL=0, CARGO_PROFILE_DEV_DEBUG=0, VMAP_RUST_SEED=1, CARGO_NET_OFFLINE="true",
         **{runner: f"bash {RUNNER}"}), cwd=RUST)
@@ -98,7 +107,8 @@ def try_module(outcomes, module, baseline):
 
 
 def try_modules(outcomes, modules):
-    """Try the modules that have not been tried with these sources, one after the other, so that an interrupted run can be continued."""
+    """Try the modules that have not been tried with these sources, one after the other, so that an interrupted run can
+    be continued."""
     digest = hashlib.sha256(VERSION.encode())
     for file in [RUNNER, *sorted(path for path in RUST.rglob("*") if path.is_file())]:
         digest.update(f"{file.relative_to(REPO)} ".encode() + file.read_bytes())
@@ -123,7 +133,8 @@ def try_modules(outcomes, modules):
 
 
 def explanations():
-    """Map each explained mutant, by its change and its function, not by its line, to the number of mutants with that name."""
+    """Map each explained mutant, by its change and its function, not by its line, to the number of mutants with that
+    name."""
     found = {}
     for number, name in re.findall(r"^(\d+) (.*?)(?: # .*)?$", EXPLAINED.read_text(encoding="utf-8"), re.M):
         found[name] = found.get(name, 0) + int(number)
@@ -131,21 +142,23 @@ def explanations():
 
 
 def survivors(outcomes, module):
-    """Return the lines about mutants that no test noticed, "explained" or "MISSED", and, as "STALE", explanations of mutants that a
-    test noticed."""
+    """Return the lines about mutants that no test noticed, "explained" or "MISSED", and, as "STALE", explanations of
+    mutants that a test noticed."""
     allowed, lines = explanations(), []
     for mutant in sorted(outcomes.of("missed", module), key=lambda line: [int(x) for x in line.split(":")[1:3]]):
         name = re.sub(r":\d+:\d+: ", ": ", mutant, count=1)
         allowed[name] = allowed.get(name, 0) - 1
         lines.append(f"{'explained' if allowed[name] >= 0 else 'MISSED   '} {mutant}")
-    return lines + [f"STALE     {name}" for name, number in allowed.items() if name.startswith(f"{module}.rs: ") and number > 0]
+    return lines + [f"STALE     {name}" for name, number in allowed.items() if name.startswith(f"{module}.rs: ")
+                    and number > 0]
 
 
 def main(arguments, result):
     """Try the wanted modules, and print the table."""
     modules = policy_modules()
     parser = Parser(HELP + " ".join(modules), "test mutants")
-    parser.add_argument("--fresh", action="store_true", help="try all of them again, which takes about an hour on 2 cores")
+    parser.add_argument("--fresh", action="store_true",
+                        help="try all of them again, which takes about an hour on 2 cores")
     parser.add_argument("modules", nargs="*", metavar="MODULE", help="only this module (default: all)")
     args = parser.parse_args(arguments)
     for name in args.modules:
@@ -167,8 +180,10 @@ def main(arguments, result):
     for module in wanted:
         caught, timeout, unviable = (len(outcomes.of(kind, module)) for kind in KINDS[:3])
         survived = survivors(outcomes, module)
-        explained, missed, stale = (sum(line.startswith(word) for line in survived) for word in ("explained", "MISSED", "STALE"))
-        print(f"{module:<16} {caught + timeout + unviable + explained + missed:>7} {caught:>7} {timeout:>7} {unviable:>9} {explained:>9} {missed:>7}")
+        explained, missed, stale = (sum(line.startswith(word) for line in survived)
+                                    for word in ("explained", "MISSED", "STALE"))
+        total = caught + timeout + unviable + explained + missed
+        print(f"{module:<16} {total:>7} {caught:>7} {timeout:>7} {unviable:>9} {explained:>9} {missed:>7}")
         lines += survived
         result.passed += caught + timeout + explained
         result.failed += missed + stale

@@ -36,7 +36,8 @@ def whole(least, most):
 
 
 def program(name, main, arguments):
-    """Run main(arguments) and exit with its result; what it refuses becomes one line. Signals end it like an interrupt."""
+    """Run main(arguments) and exit with its result; what it refuses becomes one line. Signals end it like an
+    interrupt."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
     try:

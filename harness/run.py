@@ -18,16 +18,20 @@ def common(parser, defaults):
     """Add the options that all scenarios have, with the defaults of this one."""
     allocators = [x for x in ALLOCATORS if x in defaults.get("allocators", ALLOCATORS)]
     if allocators:
-        parser.add_argument("--allocator", choices=allocators, default=defaults.get("allocator"), required="allocator" not in defaults,
-                            help="the allocator that is active; none: a kernel without the option; both: one after the other "
-                                 "(default: %(default)s)")
-    parser.add_argument("--cpus", type=whole(1, 64), default=defaults.get("cpus", 1), metavar="N", help="guest CPUs (default: %(default)s)")
-    parser.add_argument("--nodes", type=whole(1, 8), default=1, metavar="N", help="NUMA nodes that share CPUs and memory evenly")
+        parser.add_argument("--allocator", choices=allocators, default=defaults.get("allocator"),
+                            required="allocator" not in defaults,
+                            help="the allocator that is active; none: a kernel without the option; both: one after the "
+                                 "other (default: %(default)s)")
+    parser.add_argument("--cpus", type=whole(1, 64), default=defaults.get("cpus", 1), metavar="N",
+                        help="guest CPUs (default: %(default)s)")
+    parser.add_argument("--nodes", type=whole(1, 8), default=1, metavar="N",
+                        help="NUMA nodes that share CPUs and memory evenly")
     parser.add_argument("--mem", type=whole(64, 1000000), default=defaults.get("mem", 2048), metavar="MB",
                         help="guest memory in MiB (default: %(default)s)")
     parser.add_argument("--timeout", type=whole(1, 86400), default=defaults.get("timeout"), metavar="S",
                         help="seconds until a guest is ended" + " (default: %(default)s)" * ("timeout" in defaults))
-    parser.add_argument("--append", action="append", default=[], metavar="ARGS", help="further kernel arguments; may be repeated")
+    parser.add_argument("--append", action="append", default=[], metavar="ARGS",
+                        help="further kernel arguments; may be repeated")
     parser.add_argument("--icount", dest="accel", action="store_const", const="icount", default="",
                         help="guest nanoseconds are instructions, repeatable; all CPUs take turns")
     parser.add_argument("--log", metavar="FILE", help="write the console log there, if there is one boot only")
@@ -50,10 +54,11 @@ def get(name):
 def usage():
     """Return the text of --help."""
     texts = (f"  {name:<9}{get(name).__doc__.splitlines()[0]}" for name in names())
-    return ("usage: scripts/run SCENARIO NAME [OPTION...]\n\nBuilds kernel NAME (qemu/kernels.toml), boots it and judges what it prints. "
-            "Scenarios, each with --help:\n\n" + "\n".join(texts) + '\n\nLast line: "N passed, N failed" and, if there are any, '
-            '", N skipped"; of boot and demo: PASS, or FAIL and why.\nExit code: 0 all passed, 1 not or wrong use, 4 this machine cannot '
-            f"run it.\nLogs are in {LOGS}.")
+    return ("usage: scripts/run SCENARIO NAME [OPTION...]\n\nBuilds kernel NAME (qemu/kernels.toml), boots it and judges "
+            "what it prints. Scenarios, each with --help:\n\n" + "\n".join(texts) + "\n\n"
+            'Last line: "N passed, N failed" and, if there are any, ", N skipped"; of boot and demo: PASS, or FAIL and why.'
+            "\nExit code: 0 all passed, 1 not or wrong use, 4 this machine cannot run it.\n"
+            f"Logs are in {LOGS}.")
 
 
 def parse(arguments):
@@ -65,7 +70,8 @@ def parse(arguments):
     defaults = scenario.DEFAULTS
     parser = Parser(scenario.__doc__, f"run {arguments[0]}")
     if "kernel" in defaults:
-        parser.add_argument("name", metavar="NAME", nargs="?", default=defaults["kernel"], help="a kernel of qemu/kernels.toml (default: %(default)s)")
+        parser.add_argument("name", metavar="NAME", nargs="?", default=defaults["kernel"],
+                            help=f"a kernel of qemu/kernels.toml (default: {defaults['kernel']})")
     else:
         parser.add_argument("name", metavar="NAME", help="a kernel of qemu/kernels.toml")
     common(parser, defaults)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Tests of the allocator by itself, on the build host: what "scripts/test host" and others run in the cargo workspace rust/.
+"""Tests of the allocator by itself, on the build host: what "scripts/test host" and others run in the cargo workspace
+rust/.
 
 This runs outside of the toolchain root, with its Python, and enters it for each command.
 """
@@ -40,20 +41,24 @@ def host_triple():
 
 
 def cargo(what, log, folder, command, *words, timeout=None, **variables):
-    """Run a command of cargo in a folder of the workspace, as its lock file says and without a network; returns the exit code. The
-    caller gives it a --target-dir in the cache, so that the repository stays clean."""
+    """Run a command of cargo in a folder of the workspace, as its lock file says and without a network; returns the
+    exit code. The caller gives it a --target-dir in the cache, so that the repository stays clean."""
     limit = ["timeout", timeout] if timeout else []
-    return step.run(what, log, in_root(*limit, "cargo", command, "--locked", "--offline", *words, **variables), cwd=folder)
+    return step.run(what, log, in_root(*limit, "cargo", command, "--locked", "--offline", *words, **variables),
+                    cwd=folder)
 
 
 def prepare():
-    """Download the crates of rust/Cargo.lock that are missing; later runs are offline. cargo reads the whole lock file, so the host
-    tests need the list of crates too, although they use none. Ends the program if only wrong use was to be found."""
+    """Download the crates of rust/Cargo.lock that are missing; later runs are offline. cargo reads the whole lock file,
+    so the host tests need the list of crates too, although they use none. Ends the program if only wrong use was to be
+    found."""
     if os.environ.get("VMAP_RUST_PARSE"):
         sys.exit(0)
     log = LOGS / "crates.log"
-    if step.run("crates of rust/Cargo.lock", log, in_root("sh", "-c", "cargo fetch --locked --offline 2>/dev/null || cargo fetch --locked"), cwd=RUST):
-        raise Refused(f"the crates of rust/Cargo.lock cannot be downloaded; check that cargo can reach its registry, and see {log}")
+    if step.run("crates of rust/Cargo.lock", log,
+                in_root("sh", "-c", "cargo fetch --locked --offline 2>/dev/null || cargo fetch --locked"), cwd=RUST):
+        raise Refused("the crates of rust/Cargo.lock cannot be downloaded; check that cargo can reach its registry, and "
+                      f"see {log}")
 
 
 def lock(name):
@@ -69,8 +74,8 @@ def lock(name):
 
 
 def count_tests(result, log, code):
-    """Count the tests in the log of a cargo test, and print the failed ones; returns their number. An exit code that no failed test
-    explains is a failure; so is a log without a test."""
+    """Count the tests in the log of a cargo test, and print the failed ones; returns their number. An exit code that no
+    failed test explains is a failure; so is a log without a test."""
     text = Path(log).read_text(encoding="utf-8", errors="replace")
     for line in re.findall(r"^(?:test .* FAILED|.*panicked at.*|error.*|.*minimal failing input.*)$", text, re.M):
         print(line)
@@ -87,7 +92,8 @@ def count_tests(result, log, code):
 
 
 def host(arguments, result):
-    """Runs the tests of the policy modules on the build host: "cargo test" in rust/host, which compiles them without a kernel.
+    """Runs the tests of the policy modules on the build host: "cargo test" in rust/host, which compiles them without a
+    kernel.
 
     The first run downloads the crates of rust/Cargo.lock into the cache."""
     parser = Parser(host.__doc__, "test host")
@@ -101,16 +107,19 @@ def host(arguments, result):
 
 
 def explore(arguments, result):
-    """Runs the allocator under thousands of schedules of its threads (shuttle), and through thousands of random traces (proptest).
+    """Runs the allocator under thousands of schedules of its threads (shuttle), and through thousands of random traces
+    (proptest).
 
-    Each test of rust/explore/src/explore.rs runs under NUMBER random schedules and under NUMBER schedules with three changes of priority, and
-    each test of rust/prop with NUMBER traces. Prints a schedule that fails, so that it can be run again, and the smallest trace
-    found that fails."""
+    Each test of rust/explore/src/explore.rs runs under NUMBER random schedules and under NUMBER schedules with three
+    changes of priority, and each test of rust/prop with NUMBER traces. Prints a schedule that fails, so that it can be
+    run again, and the smallest trace found that fails."""
     parser = Parser(explore.__doc__, "test explore")
-    parser.add_argument("number", nargs="?", type=whole(1, 1000000), default=1000, metavar="NUMBER", help="1 to 1000000 (default: %(default)s)")
+    parser.add_argument("number", nargs="?", type=whole(1, 1000000), default=1000, metavar="NUMBER",
+                        help="1 to 1000000 (default: %(default)s)")
     number = parser.parse_args(arguments).number
     prepare()
-    for crate, tests, what in (("explore", "explore::", f"{2 * number} schedules"), ("prop", "tests::", f"{number} traces")):
+    for crate, tests, what in (("explore", "explore::", f"{2 * number} schedules"),
+                               ("prop", "tests::", f"{number} traces")):
         log = LOGS / f"{crate}.log"
         code = cargo(crate, log, RUST / crate, "test", "--lib", "--target-dir", BUILDS / "explore", "--", tests,
                      VMAP_RUST_SCHEDULES=number, VMAP_RUST_TRACES=number)
@@ -118,18 +127,20 @@ def explore(arguments, result):
 
 
 def policy_modules():
-    """Return the modules without unsafe code that the build host has, as LAYER/NAME. The others bind the allocator to the kernel,
-    or, on the build host, to the stand-in kernel crate."""
+    """Return the modules without unsafe code that the build host has, as LAYER/NAME. The others bind the allocator to
+    the kernel, or, on the build host, to the stand-in kernel crate."""
     found = [f"{layer}/{file.stem}" for layer in ("base", "policy") for file in (RUST / layer).rglob("*.rs")
              if file.name != "mod.rs" and not file.name.endswith("tests.rs")]
     for layer in ("state", "sys"):
-        safe = re.findall(r"forbid\(unsafe_code\).*\n(?:pub\(crate\) )*mod (.*);", (RUST / layer / "mod.rs").read_text(encoding="utf-8"))
+        safe = re.findall(r"forbid\(unsafe_code\).*\n(?:pub\(crate\) )*mod (.*);",
+                          (RUST / layer / "mod.rs").read_text(encoding="utf-8"))
         found += [f"{layer}/{name}" for name in safe if "tests" not in name]
     return sorted(found)
 
 
 def coverage(arguments, result):
-    """Prints which lines of the allocator the host tests run: for each module, how many it has and how many of them ran.
+    """Prints which lines of the allocator the host tests run: for each module, how many it has and how many of them
+    ran.
 
     Tests that need a kernel do not count. The line before the last: the share of the policy modules."""
     parser = Parser(coverage.__doc__, "test coverage")
@@ -146,7 +157,8 @@ def coverage(arguments, result):
     if code or not binaries:
         raise Refused(f"cannot measure; see {log}")
     output("llvm-profdata-22", "merge", "-sparse", *sorted((folder / "profiles").iterdir()), "-o", folder / "all")
-    lcov = output("llvm-cov-22", "export", max(binaries, key=os.path.getmtime), f"--instr-profile={folder}/all", "--format=lcov")
+    lcov = output("llvm-cov-22", "export", max(binaries, key=os.path.getmtime), f"--instr-profile={folder}/all",
+                  "--format=lcov")
     print_coverage(lcov, args.lines)
 
 
@@ -156,51 +168,57 @@ def print_coverage(lcov, wanted):
     for path, records in re.findall(r"^SF:(.*)\n((?:(?!SF:).*\n)*)", lcov, re.M):
         name = re.search(r"/((?:base|policy|state|sys)/[a-z_]+)\.rs$", path)
         if name and not re.search(r"host/src/sys|tests\.rs$", path):
-            modules.setdefault(name[1], []).extend((int(line), int(count)) for line, count in re.findall(r"^DA:(\d+),(\d+)", records, re.M))
+            modules.setdefault(name[1], []).extend((int(line), int(count)) for line,
+                                                   count in re.findall(r"^DA:(\d+),(\d+)", records, re.M))
     print(f"{'module':<16} {'lines':>6} {'ran':>6} {'share':>7}")
     for name, lines in sorted(modules.items()):
         missed = [str(line) for line, count in lines if not count]
-        print(f"{name:<16} {len(lines):>6} {len(lines) - len(missed):>6} {100 * (1 - len(missed) / max(1, len(lines))):>6.1f}%"
+        share = 100 * (1 - len(missed) / max(1, len(lines)))
+        print(f"{name:<16} {len(lines):>6} {len(lines) - len(missed):>6} {share:>6.1f}%"
               + (f"  not run: {' '.join(missed)}" if wanted and missed else ""))
     counts = [count for name in policy_modules() for _, count in modules.get(name, [])]
     ran = sum(count > 0 for count in counts)
     print(f"policy modules: {ran} of {len(counts)} lines ran, {100 * ran / max(1, len(counts)):.1f}%")
 
 
-# Bytes of the longest trace of libFuzzer: the number of blocks, and 100 steps of 20 bytes. The time of a longer trace grows faster
-# than its length, because the invariants of the whole space are checked in it.
+# Bytes of the longest trace of libFuzzer: the number of blocks, and 100 steps of 20 bytes. The time of a longer trace
+# grows faster than its length, because the invariants of the whole space are checked in it.
 MAX_LEN = 2001
 # Compiler flags for the counters in which libFuzzer sees which edges of the code ran, and how often.
-COUNTERS = ("-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters "
-            "-Cllvm-args=-sanitizer-coverage-pc-table")
+COUNTERS = ("-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 "
+            "-Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table")
 FUZZ = CACHE / "fuzz"
 
 
 def build_fuzz(name, flags):
-    """Compile a program of rust/fuzz with further flags of the compiler. Only crates that are linked into it get the flags, not
-    build scripts and macros."""
+    """Compile a program of rust/fuzz with further flags of the compiler. Only crates that are linked into it get the
+    flags, not build scripts and macros."""
     host_name, target, log = host_triple(), BUILDS / "fuzz" / name, LOGS / "fuzz-build.log"
     # libFuzzer's own code is C++.
     compiler = "clang++-22" if os.environ.get("TOOLCHAIN") == "root" else "c++"
-    if cargo(f"building rust/fuzz, {name}", log, RUST / "fuzz", "build", "--release", "--bin", name, "--target", host_name,
+    if cargo(f"building rust/fuzz, {name}", log, RUST / "fuzz", "build", "--release", "--bin", name, "--target",
+             host_name,
              "--target-dir", target, CXX=compiler, RUSTFLAGS=flags):
         raise Refused(f"{name} does not build; see {log}")
     subprocess.run(["cp", target / host_name / "release" / name, FUZZ], check=True)
 
 
 def run_trace(path):
-    """Run one trace; tells whether it passed. If it fails, prints the reason and the smallest trace that still fails."""
+    """Run one trace; tells whether it passed. If it fails, prints the reason and the smallest trace that still
+    fails."""
     build_fuzz("shrink", "")
     (FUZZ / "trace").write_bytes(Path(path).read_bytes())
     with open(LOGS / "fuzz-shrink.log", "wb") as errors:
-        return subprocess.run(in_root("timeout", "120", "./shrink", "trace"), cwd=FUZZ, stderr=errors, check=False).returncode == 0
+        return subprocess.run(in_root("timeout", "120", "./shrink", "trace"), cwd=FUZZ, stderr=errors,
+                              check=False).returncode == 0
 
 
 def fuzz(arguments, result):
-    """Fuzzes the allocator with traces of requests (libFuzzer): searches for those on which it and a plain record of all areas disagree.
+    """Fuzzes the allocator with traces of requests (libFuzzer): searches for those on which it and a plain record of
+    all areas disagree.
 
-    Keeps traces that reach new code in the folder fuzz/corpus of the cache, from which the next run starts. Makes a trace that fails
-    smaller for up to 30 s and prints it."""
+    Keeps traces that reach new code in the folder fuzz/corpus of the cache, from which the next run starts. Makes a
+    trace that fails smaller for up to 30 s and prints it."""
     parser = Parser(fuzz.__doc__, "test fuzz")
     parser.add_argument("what", nargs="?", default="60", metavar="SECONDS | FILE",
                         help="seconds, at most 86400 (default: %(default)s), or a file with a trace to run")
@@ -230,7 +248,8 @@ def fuzz(arguments, result):
         crash.replace(corpus / crash.name)
     start = time.monotonic()
     code = step.run(f"fuzzing for {what} s", log, in_root(
-        "./traces", f"-max_total_time={what}", f"-max_len={MAX_LEN}", "-timeout=60", "-print_final_stats=1", "-error_exitcode=77",
+        "./traces", f"-max_total_time={what}", f"-max_len={MAX_LEN}", "-timeout=60", "-print_final_stats=1",
+        "-error_exitcode=77",
         "-timeout_exitcode=77", f"-artifact_prefix={crashes}/", "corpus"), cwd=FUZZ)
     # 71 is an end for lack of memory, and 77 that of a trace that failed, which is a file in crashes.
     if code not in (0, 71, 77):
@@ -238,12 +257,15 @@ def fuzz(arguments, result):
     # Lines of libFuzzer: "#4096 pulse cov: 1200 ft: 5000 corp: 200/40Kb ...".
     text = log.read_text(encoding="utf-8", errors="replace")
     edges, kept, every, runs = ((re.findall(pattern, text, re.M) or ["0"])[-1] for pattern in (
-        r"^#\d.* cov: (\d+)", r"^#\d.* corp: (\d+)", r"INFO: Loaded 1 PC tables \((\d+)", r"^stat::number_of_executed_units: *(\d+)"))
-    say(f"{runs} executions in {int(time.monotonic() - start)} s, {edges} of {every} edges, {kept} traces kept; log: {log}")
+        r"^#\d.* cov: (\d+)", r"^#\d.* corp: (\d+)", r"INFO: Loaded 1 PC tables \((\d+)",
+        r"^stat::number_of_executed_units: *(\d+)"))
+    seconds = int(time.monotonic() - start)
+    say(f"{runs} executions in {seconds} s, {edges} of {every} edges, {kept} traces kept; log: {log}")
     failed = sorted(crashes.iterdir())
     for crash in failed:
         run_trace(crash)
-        say(f"run it again with: scripts/test fuzz {crash}; add its steps to small_traces in rust/check/tests/traces.rs")
+        say(f"run it again with: scripts/test fuzz {crash}; "
+            "add its steps to small_traces in rust/check/tests/traces.rs")
     result.add(not failed and int(runs) > 0, "fuzz")
 
 
@@ -251,7 +273,8 @@ def main(arguments):
     """Run one of them; returns the exit code."""
     # They use the functions of this module, of which there is a second copy if it is the program.
     from . import faults, mutants, rust  # pylint: disable=import-outside-toplevel,import-self
-    tools = {"host": rust.host, "explore": rust.explore, "coverage": rust.coverage, "fuzz": rust.fuzz, "faults": faults.main,
+    tools = {"host": rust.host, "explore": rust.explore, "coverage": rust.coverage, "fuzz": rust.fuzz,
+             "faults": faults.main,
              "mutants": mutants.main}
     if not arguments or arguments[0] not in tools:
         raise Refused(f"which of them? {' '.join(tools)}")

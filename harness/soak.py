@@ -73,7 +73,8 @@ def judge(allocator, samples):
 
 
 def write_figure(figure, path):
-    """Write the figure as PNG, or as a small SVG: text stays text, a curve is one line, coordinates have one decimal."""
+    """Write the figure as PNG, or as a small SVG: text stays text, a curve is one line, coordinates have one
+    decimal."""
     if not path.endswith(".svg"):
         figure.savefig(path)
         return
@@ -89,7 +90,8 @@ def plot(runs, path, wanted=tuple(BOUNDS)):
     """One small picture per wanted value, a line per allocator."""
     import matplotlib  # pylint: disable=import-outside-toplevel
     matplotlib.use("Agg")
-    matplotlib.rcParams.update({"font.sans-serif": ["DejaVu Sans"], "svg.fonttype": "none", "svg.hashsalt": "vmap-rust"})
+    matplotlib.rcParams.update({"font.sans-serif": ["DejaVu Sans"], "svg.fonttype": "none",
+                                "svg.hashsalt": "vmap-rust"})
     from matplotlib import pyplot  # pylint: disable=import-outside-toplevel
     names = [name for name in wanted if any(samples and name in samples[0] for _, samples in runs)]
     columns = 2 if len(names) in (2, 4) else 3
@@ -99,7 +101,8 @@ def plot(runs, path, wanted=tuple(BOUNDS)):
         for allocator, samples in runs:
             points = [(s["t"] / 60, s[name]) for s in samples if name in s]
             if points:
-                axis.plot(*zip(*points), label=allocator, color={"rbtree": "tab:gray", "rust": "tab:orange"}.get(allocator), linewidth=1)
+                axis.plot(*zip(*points), label=allocator,
+                          color={"rbtree": "tab:gray", "rust": "tab:orange"}.get(allocator), linewidth=1)
         axis.set_title(f"{name} ({BOUNDS[name][2]})" if BOUNDS[name][2] else name, fontsize=9)
         axis.set_ylim(bottom=0)
         axis.tick_params(labelsize=7)
@@ -124,7 +127,8 @@ def judge_logs(result, logs, picture):
 def main(arguments):
     """Draw the picture."""
     parser = Parser("Draws the samples of a soak, or of scripts/run picture.", "soak")
-    parser.add_argument("--values", metavar="NAME,...", help="values to draw, for example PageTables,VmallocUsed,blocks,lazy_pages "
+    parser.add_argument("--values", metavar="NAME,...",
+                        help="values to draw, for example PageTables,VmallocUsed,blocks,lazy_pages "
                         "(default: all)", default=tuple(BOUNDS), type=lambda text: text.split(","))
     parser.add_argument("picture", metavar="FILE", help="picture to write, .png or .svg")
     parser.add_argument("logs", nargs="+", metavar="LOG")

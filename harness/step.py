@@ -34,7 +34,8 @@ class Step:
         os.makedirs(os.path.dirname(log), exist_ok=True)
         with open(log, "wb") as out:
             # The kernel ends the command if this program is killed.
-            self.child = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", "--", *map(str, command)], stdin=subprocess.DEVNULL,
+            self.child = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", "--", *map(str, command)],
+                                          stdin=subprocess.DEVNULL,
                                           stdout=out, stderr=subprocess.STDOUT, start_new_session=True, **more)
 
     @property
@@ -49,7 +50,8 @@ class Step:
         now = time.monotonic()
         if sys.stderr.isatty() and now - self.start >= 1:
             width = shutil.get_terminal_size().columns - 1
-            print("\r\033[K" + f"{self.what}: {self.seconds} s  {last_line(self.log)}"[:width], end="", file=sys.stderr, flush=True)
+            print("\r\033[K" + f"{self.what}: {self.seconds} s  {last_line(self.log)}"[:width], end="", file=sys.stderr,
+                  flush=True)
         elif not sys.stderr.isatty() and now - self.shown >= QUIET:
             self.shown = now
             say(f"{self.what}: {self.seconds} s  {last_line(self.log)[:90]}")

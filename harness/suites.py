@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Runs test suites and adds up what they passed: "scripts/test". With --full (harness/matrix.py) on every kernel configuration.
+"""Runs test suites and adds up what they passed: "scripts/test". With --full (harness/matrix.py) on every kernel
+configuration.
 
-This runs outside of the toolchain root, with its Python: suites are commands that enter it themselves, and some need the build host.
+This runs outside of the toolchain root, with its Python: suites are commands that enter it themselves, and some need
+the build host.
 """
 
 import datetime
@@ -20,8 +22,8 @@ from .settings import CACHE, REPO, Refused
 from .step import Step
 
 PYTEST = "scripts/in-root python3 -B -m pytest -q -p no:cacheprovider -p harness.totals"
-# Suite: command. A suite's last line is "N passed, N failed" or "N passed, N failed, N skipped". These boot nothing, and most of
-# them keep only one processor busy: kernels are built beside them.
+# Suite: command. A suite's last line is "N passed, N failed" or "N passed, N failed, N skipped". These boot nothing,
+# and most of them keep only one processor busy: kernels are built beside them.
 BOOTLESS = {
     "selftest": "scripts/suites/selftest",
     "verdict": f"{PYTEST} harness/tests --ignore harness/tests/test_boot.py",
@@ -42,7 +44,8 @@ ALONE = {name: f"scripts/suites/rust {name}" for name in ("fuzz", "mutants", "co
 
 
 def table():
-    """Return the command of each suite of "make test"; of those that boot, long ones come first, so that none is left to run alone."""
+    """Return the command of each suite of "make test"; of those that boot, long ones come first, so that none is left
+    to run alone."""
     booting = dict(BOOTING)
     for name in run.names():
         rows = getattr(run.get(name), "MAKE_TEST", {})
@@ -62,7 +65,8 @@ def counts(text, code):
 def why(name, text):
     """Return the lines of a suite's output that name what failed, or its last lines."""
     lines = re.findall(r"^(?:.*: )?(?:FAIL\b.*|not ok\b.*|FAILED .*|\[(?:FAILED|CRASHED|ERROR)\].*)", text, re.M)
-    return [f"{name}: {line}" for line in (lines or [x for x in text.split("\n") if x.strip() and not TOTALS.fullmatch(x)][-5:])[:12]]
+    return [f"{name}: {line}"
+            for line in (lines or [x for x in text.split("\n") if x.strip() and not TOTALS.fullmatch(x)][-5:])[:12]]
 
 
 class Suite:
@@ -77,7 +81,8 @@ class Suite:
 
     def start(self, number, total):
         """Start it."""
-        self.step = Step(f"{self.name} ({number} of {total})", self.log, [REPO / self.command[0], *self.command[1:]], cwd=REPO,
+        self.step = Step(f"{self.name} ({number} of {total})", self.log, [REPO / self.command[0], *self.command[1:]],
+                         cwd=REPO,
                          env={**os.environ, "VMAP_RUST_LOGS": str(self.folder)})
 
     def finish(self):
@@ -104,11 +109,12 @@ class Runner:
         self.wanted, self.jobs, self.logs, self.running, self.builder = wanted, jobs, logs, [], None
 
     def build(self):
-        """If the first suite boots nothing, build the kernels of all suites beside it, one after the other. A build that fails is
-        repeated, and reported, by the suite that needs it."""
+        """If the first suite boots nothing, build the kernels of all suites beside it, one after the other. A build
+        that fails is repeated, and reported, by the suite that needs it."""
         names = dict.fromkeys(k for suite in self.wanted for k in ALSO_BUILDS.get(suite.name, []) + suite.kernels)
         if names and self.wanted[0].name in BOOTLESS:
-            self.builder = Step("kernels", f"{self.logs}/kernels.log", ["bash", "-c", 'for kernel; do "$0" "$kernel"; done', REPO / "scripts/build", *names])
+            self.builder = Step("kernels", f"{self.logs}/kernels.log",
+                                ["bash", "-c", 'for kernel; do "$0" "$kernel"; done', REPO / "scripts/build", *names])
 
     def may_start(self, suite):
         """Tell whether a suite can run beside those that run."""
@@ -156,7 +162,8 @@ def report(suites, seconds):
     """Print the table and the totals; returns the exit code."""
     print(f"\n{'suite':<22} {'passed':>7} {'failed':>7} {'skipped':>8} {'seconds':>8}  log")
     for suite in suites:
-        print(f"{suite.name:<22} {suite.counts[0]:>7} {suite.counts[1]:>7} {suite.counts[2]:>8} {suite.seconds:>8}  {suite.log}")
+        passed, failed, skipped = suite.counts
+        print(f"{suite.name:<22} {passed:>7} {failed:>7} {skipped:>8} {suite.seconds:>8}  {suite.log}")
     # Last, where it is read first.
     for line in (line for suite in suites for line in suite.lines):
         print(line)
@@ -167,10 +174,12 @@ def report(suites, seconds):
 
 HELP = """Runs test suites and adds up what they passed.
 
-Without names: those of "make test". Two suites run at a time; kernels are built beside the first suites, which boot nothing. Last line:
-"N passed, N failed" (", N skipped" if any), added up over the suites; a suite that crashes or runs no test counts as a failure.
-With one name: only that suite, with its output, and with the arguments that it takes (scripts/test SUITE --help). Exit code: 0 nothing
-failed, 1 something did.
+Without names: those of "make test". Two suites run at a time; kernels are built beside the first suites, which boot
+nothing. Last line: "N passed, N failed" (", N skipped" if any), added up over the suites; a suite that crashes or runs
+no test counts as a failure.
+
+With one name: only that suite, with its output, and with the arguments that it takes
+(scripts/test SUITE --help). Exit code: 0 nothing failed, 1 something did.
 
 Suites: {}
 Only if they are named: {}"""
@@ -179,7 +188,8 @@ Only if they are named: {}"""
 def options(suites):
     """Return the parser of the command line."""
     parser = Parser(HELP.format(" ".join(suites), " ".join(ALONE)), "test")
-    parser.add_argument("names", nargs="*", metavar="SUITE", help="a suite, or a glob such as 'kunit-*'; with --full a kernel, or a suite that needs none")
+    parser.add_argument("names", nargs="*", metavar="SUITE",
+                        help="a suite, or a glob such as 'kunit-*'; with --full a kernel, or a suite that needs none")
     parser.add_argument("--list", action="store_true", help="print the suites and their commands")
     parser.add_argument("--one-by-one", action="store_true", help="run one suite at a time")
     matrix.options(parser)
@@ -187,12 +197,14 @@ def options(suites):
 
 
 def one_suite(suites, arguments):
-    """Return the command if the arguments are one suite and what it gets, else None: options before it, a glob, or more suites."""
-    if not arguments or arguments[0] not in suites or arguments[1:] and all(word in suites or "*" in word for word in arguments[1:]):
+    """Return the command if the arguments are one suite and what it gets, else None: options before it, a glob, or more
+    suites."""
+    more = arguments[1:]
+    if not arguments or arguments[0] not in suites or more and all(word in suites or "*" in word for word in more):
         return None
-    if set(arguments) & {"--list", "--full", "--table", "--again", "--one-by-one"}:
+    if set(more) & {"--list", "--full", "--table", "--again", "--one-by-one"}:
         return None
-    return [*shlex.split(suites[arguments[0]]), *arguments[1:]]
+    return [*shlex.split(suites[arguments[0]]), *more]
 
 
 def main(arguments):
@@ -216,7 +228,8 @@ def main(arguments):
         return matrix.main(args, Suite, parse_only)
     if not args.list and parse_only:
         return 0
-    names = [name for name in every if any(fnmatch.fnmatchcase(name, glob) for glob in args.names)] if args.names else list(suites)
+    names = [name for name in every
+             if any(fnmatch.fnmatchcase(name, glob) for glob in args.names)] if args.names else list(suites)
     if args.list:
         print("\n".join(f"{name:<22}{every[name]}" for name in (names if args.names else every)))
         return 0

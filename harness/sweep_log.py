@@ -19,6 +19,7 @@ def read_results(lines):
         if found:
             passed, failed, xfailed, repeat, loops, usec = map(int, found.groups()[1:])
             workers.setdefault(found[1], []).append(
-                {"passed": passed, "failed": failed, "xfailed": xfailed, "repeat": repeat, "loops": loops, "usec": usec})
+                {"passed": passed, "failed": failed, "xfailed": xfailed, "repeat": repeat, "loops": loops,
+                 "usec": usec})
         done += bool(re.search(r"All test took worker\d+=\d+ cycles", line))
     return workers, done

@@ -3,7 +3,8 @@
 
 
 def print_table(title, columns, rows, styles=()):
-    """Print one table. columns: names, a leading ">" aligns right; rows: text cells; styles: one rich style per row, or ""."""
+    """Print one table. columns: names, a leading ">" aligns right; rows: text cells; styles: one rich style per row, or
+    ""."""
     names = [c.lstrip(">") for c in columns]
     right = [c.startswith(">") for c in columns]
     try:

@@ -9,4 +9,5 @@ def pytest_unconfigure(config):
     """Print "N passed, N failed"; an error outside of a test counts as a failure."""
     reporter = config.pluginmanager.getplugin("terminalreporter")
     count = {name: len(reporter.stats.get(name, [])) for name in ("passed", "failed", "error", "skipped")}
-    print(f"\n{count['passed']} passed, {count['failed'] + count['error']} failed" + (f", {count['skipped']} skipped" if count["skipped"] else ""))
+    skipped = f", {count['skipped']} skipped" if count["skipped"] else ""
+    print(f"\n{count['passed']} passed, {count['failed'] + count['error']} failed{skipped}")

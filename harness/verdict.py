@@ -91,7 +91,8 @@ def judge(log, expected):
     rules = [(name, re.compile(x)) for name, x in RULES]
 
     def is_allowed(number, line):
-        return any(x.search(line) for x in allowed) or any(owner[number] == test and x.search(line) for test, x in allowed_in)
+        return any(x.search(line) for x in allowed) or any(owner[number] == test and x.search(line) for test,
+                                                           x in allowed_in)
 
     reasons, exact, wanted = [], 0, ALLOCATOR_LINE.get(expected.allocator)
     for number, line in enumerate(lines):

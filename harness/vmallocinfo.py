@@ -2,8 +2,8 @@
 """Judges the snapshots of /proc/vmallocinfo in the console logs of the user-space load.
 
 In each log, every line must have a known shape, each area must appear once, none may overlap another, sizes must agree,
-every task must have a stack, and no mapping of a device or of the kernel image may be lost. Two logs (one per allocator)
-must have the same set of line shapes.
+every task must have a stack, and no mapping of a device or of the kernel image may be lost. Two logs (one per
+allocator) must have the same set of line shapes.
 """
 
 import re
@@ -18,7 +18,8 @@ BEGIN = re.compile(r"vmallocinfo: begin (\w+) tasks (\d+) cpus (\d+)")
 # A kernel message, which may be in the middle of a line.
 MESSAGE = re.compile(r"\[ *\d+\.\d{6}\] .*$")
 PAGE = 4096
-# Stacks beyond those of tasks and the two that each CPU caches: of the reader, and of tasks whose grace period has not ended.
+# Stacks beyond those of tasks and the two that each CPU caches: of the reader, and of tasks whose grace period has not
+# ended.
 STACK_SLACK = 12
 
 
@@ -109,8 +110,10 @@ def check_shapes(paths):
 
 def judge(result, logs, with_fixed):
     """Count each check of each log, and for two logs the comparison of their shapes."""
-    results = [(f"{log.rsplit('/', 1)[-1]}: {name}", problem) for log in logs for name, problem in check_log(log, with_fixed)]
+    results = [(f"{log.rsplit('/', 1)[-1]}: {name}", problem) for log in logs for name,
+               problem in check_log(log, with_fixed)]
     if len(logs) == 2:
         results += check_shapes(logs)
     for name, problem in results:
-        result.add(not problem, f"vmallocinfo {name}", f"vmallocinfo: {'FAIL' if problem else 'ok'} {name}" + (f": {problem}" if problem else ""))
+        result.add(not problem, f"vmallocinfo {name}",
+                   f"vmallocinfo: {'FAIL' if problem else 'ok'} {name}" + (f": {problem}" if problem else ""))

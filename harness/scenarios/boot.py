@@ -26,9 +26,12 @@ def options(parser):
     parser.add_argument("--plugin", default="", metavar="SPEC", help="plugin of QEMU: FILE,ARGUMENT=VALUE,...")
     parser.add_argument("--seed", type=whole(0, 999999999), metavar="N", help="seed of QEMU's random numbers")
     parser.add_argument("--prealloc", action="store_true", help="allocate all memory of the guest before it boots")
-    parser.add_argument("--end-marker", default=END_OF_BOOT, metavar="RE", help="a line that shows that the boot has done its work")
-    parser.add_argument("--require", action="append", default=[], metavar="RE", help="lines that must be there, and are allowed")
-    parser.add_argument("--allow", action="append", default=[], metavar="RE", help="lines that a test is meant to provoke")
+    parser.add_argument("--end-marker", default=END_OF_BOOT, metavar="RE",
+                        help="a line that shows that the boot has done its work")
+    parser.add_argument("--require", action="append", default=[], metavar="RE",
+                        help="lines that must be there, and are allowed")
+    parser.add_argument("--allow", action="append", default=[], metavar="RE",
+                        help="lines that a test is meant to provoke")
 
 
 def check(args):

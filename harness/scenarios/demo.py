@@ -29,11 +29,12 @@ def compare(rbtree, rust):
         rows.append([one["case"], number(one["usec"]), number(two["usec"]), ratio, "; ".join(bad) or one["verdict"]])
         styles.append("bold red" if bad else "")
     data = rust.data
-    print_table(f"test_vmalloc, {data['kernel']}: CPUs {data['cpus']}, workers {data['threads']}, loops per case {data['loops']}, mask {data['mask']}",
+    print_table("test_vmalloc, {kernel}: CPUs {cpus}, workers {threads}, loops per case {loops}, mask {mask}".format(**data),
                 ["case", ">rbtree (usec)", ">rust (usec)", ">ratio", "verdict"], rows, styles)
     for name, result in (("rbtree", rbtree), ("rust", rust)):
         print(f"boot {name:<7} {result.data['line'] or 'no allocator line'}")
-    print("A guest usec is 1000 instructions (QEMU -icount), one run each: repeatable within some percent, not time on silicon.")
+    print("A guest usec is 1000 instructions (QEMU -icount), one run each: repeatable within some percent, not time on "
+          "silicon.")
 
 
 def run(args, result):
@@ -41,7 +42,8 @@ def run(args, result):
     results = {}
     for allocator in ("rbtree", "rust"):
         log = str(CACHE / f"log/demo-{args.kernel.name}/{allocator}.log")
-        # QEMU counts instructions instead of time: repeatable, and no guest CPU waits for one that the build host has preempted.
+        # QEMU counts instructions instead of time: repeatable, and no guest CPU waits for one that the build host has
+        # preempted.
         one = argparse.Namespace(**{**vars(args), "allocator": allocator, "accel": "icount", "log": log})
         results[allocator] = Result(quiet=True)
         vmalloc.run(one, results[allocator])

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 """makes allocations fail while user space loads modules, forks and reads
 
-Of the slab and page allocations of tasks that load modules, fork and read /proc/vmallocinfo, one in 1000, 300, 100, 30, 10, 5
-and 2 fails. Then one in 1000, 300 and 100 fails in all tasks, and, if lib/test_vmalloc.c is a module (x86_64-user), one in
-1000, 100 and 10 while it runs. No fault may break an invariant, leak an area or print a warning.
+Of the slab and page allocations of tasks that load modules, fork and read /proc/vmallocinfo, one in 1000, 300, 100, 30,
+10, 5 and 2 fails. Then one in 1000, 300 and 100 fails in all tasks, and, if lib/test_vmalloc.c is a module
+(x86_64-user), one in 1000, 100 and 10 while it runs. No fault may break an invariant, leak an area or print a warning.
 """
 
 from . import CHECKER
@@ -20,7 +20,8 @@ NEEDED = ("FAILSLAB", "FAIL_PAGE_ALLOC", "FAULT_INJECTION_DEBUG_FS", "VMAP_RUST_
 
 def options(parser):
     """Add the time of a rate."""
-    parser.add_argument("--seconds", type=whole(1, 600), default=8, metavar="N", help="seconds for each rate (default: %(default)s)")
+    parser.add_argument("--seconds", type=whole(1, 600), default=8, metavar="N",
+                        help="seconds for each rate (default: %(default)s)")
 
 
 def run(args, result):
@@ -29,13 +30,16 @@ def run(args, result):
     for option in NEEDED:
         if not kernel.has(option):
             raise Refused(f"configuration {kernel.name} has no CONFIG_{option}; use arm64-16k or x86_64-user")
-    log = boot(result, args, "inject", Expected(allocator, "^inject: done"), "kunit.enable=0 test_vmalloc.run_test_mask=0 "
-               f"LOAD_SCRIPT=/inject.sh LOAD_ALLOCATOR={allocator} INJECT_SECONDS={args.seconds}", initramfs=make_busybox(kernel))
+    log = boot(result, args, "inject", Expected(allocator, "^inject: done"),
+               "kunit.enable=0 test_vmalloc.run_test_mask=0 "
+               f"LOAD_SCRIPT=/inject.sh LOAD_ALLOCATOR={allocator} INJECT_SECONDS={args.seconds}",
+               initramfs=make_busybox(kernel))
     rates = [*(f"marked-{n}" for n in (1000, 300, 100, 30, 10, 5, 2)), *(f"all-{n}" for n in (1000, 300, 100))]
     if kernel.has("TEST_VMALLOC", "m"):
         rates += [f"vmalloc-{n}" for n in (1000, 100, 10)]
     checks = list(rates)
     if allocator == "rust":
-        checks += [f"validate-{x}" for x in rates] + [f"checker-{x}" for x in rates if "vmap_rust.check=1" in args.append]
+        checks += [f"validate-{x}" for x in rates] + [f"checker-{x}" for x in rates
+                                                      if "vmap_rust.check=1" in args.append]
     checks += ["kmemleak"] * kernel.has("DEBUG_KMEMLEAK") + ["modules-after", "areas"]
     count_checks(result, allocator, "inject", log, checks)

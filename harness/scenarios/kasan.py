@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
 """runs the kernel's KUnit suite of KASAN on both allocators: it must find the same bugs in vmalloc memory
 
-Needs CONFIG_KASAN_KUNIT_TEST=m (arm64-tags and arm64-debug have it). A case of mm/kasan/kasan_test_c.c must have the same
-result on both; a failure on both is a fault of the kernel. With tags, each allocator boots three times, and a case passes if
-it passes in one of these boots: tags are random numbers of 4 bits, so two tags that must differ are sometimes equal.
+Needs CONFIG_KASAN_KUNIT_TEST=m (arm64-tags and arm64-debug have it). A case of mm/kasan/kasan_test_c.c must have the
+same result on both; a failure on both is a fault of the kernel. With tags, each allocator boots three times, and a case
+passes if it passes in one of these boots: tags are random numbers of 4 bits, so two tags that must differ are sometimes
+equal.
 """
 
 import re
@@ -38,10 +39,12 @@ def run(args, result):
         raise Refused(f"configuration {kernel.name} has no CONFIG_KASAN_KUNIT_TEST=m; use arm64-tags or arm64-debug")
     initramfs = make_busybox(kernel)
     for allocator in ("rbtree", "rust"):
-        # The cases provoke reports of KASAN and check them. The verdict still shows a boot that did not end, and is no case.
+        # The cases provoke reports of KASAN and check them. The verdict still shows a boot that did not end, and is no
+        # case.
         boots = Result()
         for number in range(3 if kernel.has("KASAN_HW_TAGS") else 1):
-            boot(boots, args, "kasan", Expected(allocator, "^kasan: done", [".*"]), "kunit.filter_glob=kasan kasan_multi_shot "
+            boot(boots, args, "kasan", Expected(allocator, "^kasan: done", [".*"]),
+                 "kunit.filter_glob=kasan kasan_multi_shot "
                  "test_vmalloc.run_test_mask=0 LOAD_SCRIPT=/kasan.sh", initramfs=initramfs,
                  log=LOGS / f"kasan-{kernel.name}-{allocator}-{number + 1}.log")
         result.failed += boots.failed
@@ -57,4 +60,5 @@ def run(args, result):
         result.add(None if same and rust == "skipped" else same, name)
         if "vm" in name or not same:
             rows.append([name, rbtree, rust, "same" if same else "FAIL"])
-    print_table("KASAN; of the cases that are not about vmalloc only those that differ", ["case", "rbtree", "rust", "verdict"], rows)
+    print_table("KASAN; of the cases that are not about vmalloc only those that differ",
+                ["case", "rbtree", "rust", "verdict"], rows)

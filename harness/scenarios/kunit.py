@@ -26,7 +26,8 @@ END = r"reboot: (Restarting system|System halted|Power down)"
 
 def options(parser):
     """Add the filter."""
-    parser.add_argument("filter", metavar="FILTER", nargs="?", default="", help="suites to run, a glob: SUITE or SUITE.TEST")
+    parser.add_argument("filter", metavar="FILTER", nargs="?", default="",
+                        help="suites to run, a glob: SUITE or SUITE.TEST")
 
 
 def allowed(allocator):
@@ -60,11 +61,12 @@ def run(args, result):
     """Boot once with KUnit."""
     kernel = args.kernel
     nodes = kernel.kunit_nodes if args.cpus >= kernel.kunit_nodes else 1
-    # test_vmalloc is built in: without this mask it would run a million loops before KUnit. Each CPU of the guest is a thread: a
-    # race needs CPUs that run at the same time.
+    # test_vmalloc is built in: without this mask it would run a million loops before KUnit. Each CPU of the guest is a
+    # thread: a race needs CPUs that run at the same time.
     log = boot(result, args, "kunit", Expected(args.allocator, END, allow_in=allowed(args.allocator)),
                f"test_vmalloc.run_test_mask=0 kunit.enable=1 kunit_shutdown={'halt' if kernel.arch == 'um' else 'reboot'}"
-               + f" kunit.filter_glob={args.filter}" * bool(args.filter), nodes=max(nodes, args.nodes), accel=args.accel or "threads",
+               + f" kunit.filter_glob={args.filter}" * bool(args.filter), nodes=max(nodes, args.nodes),
+               accel=args.accel or "threads",
                own_append=False, cpu="qemu64" if kernel.arch == "x86_64" else "")
     test, status = read(log)
     counts = test.counts

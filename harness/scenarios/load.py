@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-"""loads and unloads a module, forks, and reads /proc/vmallocinfo, /proc/kcore and debugfs (stats and map), all at the same time
+"""loads and unloads a module, forks, and reads /proc/vmallocinfo, /proc/kcore and debugfs at the same time
 
-The text format of /proc/vmallocinfo must be equal for both allocators.
+Of debugfs, it reads stats and map. The text format of /proc/vmallocinfo must be equal for both allocators.
 """
 
 from . import CHECKER
@@ -25,7 +25,8 @@ CHECKS = ("modules", "info-shape", "info-reads", "forks", "areas", "debugfs-befo
 
 def options(parser):
     """Add the number of loads."""
-    parser.add_argument("--loops", type=whole(1, 99999), default=200, metavar="N", help="module loads (default: %(default)s)")
+    parser.add_argument("--loops", type=whole(1, 99999), default=200, metavar="N",
+                        help="module loads (default: %(default)s)")
 
 
 def checks_for(args, allocator):
@@ -58,7 +59,8 @@ def run(args, result):
         # The checks kmemleak and kmemleak-others say whether that is all.
         expected = Expected(allocator, "^user load: done", ["kmemleak: [0-9]+ new suspected memory leaks"] * leak)
         # Stale content of memory that is not initialized would be a reference to a lost area.
-        log = boot(result, args, "load", expected, f"kunit.enable=0 test_vmalloc.run_test_mask=0 LOAD_ALLOCATOR={allocator} "
+        log = boot(result, args, "load", expected,
+                   f"kunit.enable=0 test_vmalloc.run_test_mask=0 LOAD_ALLOCATOR={allocator} "
                    f"LOAD_LOOPS={args.loops}" + " init_on_alloc=1" * leak, initramfs=initramfs)
         count_checks(result, allocator, "user load", log, checks_for(args, allocator))
         logs.append(log)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """loads each allocator with processes, modules and test_vmalloc, and draws vmalloc space of both with tools/vmap-map
 
-Prints figures and a map of the end of the load, and writes a page to zoom. Beside the page, a picture (.svg) shows occupancy, lazy
-pages, blocks and page tables over the time of the load.
+Prints figures and a map of the end of the load, and writes a page to zoom. Beside the page, a picture (.svg) shows
+occupancy, lazy pages, blocks and page tables over the time of the load.
 """
 
 import os
@@ -20,8 +20,10 @@ DEFAULTS = {"allocators": (), "cpus": 2}
 
 def options(parser):
     """Add the time of the load, and what is drawn."""
-    parser.add_argument("--seconds", type=whole(1, 3600), default=5, metavar="N", help="seconds of load (default: %(default)s)")
-    parser.add_argument("--html", metavar="FILE", help="the page to write (default: picture-NAME.html in the folder of the logs)")
+    parser.add_argument("--seconds", type=whole(1, 3600), default=5, metavar="N",
+                        help="seconds of load (default: %(default)s)")
+    parser.add_argument("--html", metavar="FILE",
+                        help="the page to write (default: picture-NAME.html in the folder of the logs)")
     parser.add_argument("--lines", type=whole(0, 999999), default=40, metavar="N",
                         help="lines of the map in the terminal (default: %(default)s)")
 
@@ -40,10 +42,13 @@ def run(args, result):
     initramfs = make_busybox(kernel)
     for allocator in ("rbtree", "rust"):
         logs[allocator] = boot(
-            result, args, "picture", Expected(allocator, "^picture: done"), "kunit.enable=0 test_vmalloc.run_test_mask=0 "
-            f"LOAD_SCRIPT=/picture.sh PICTURE_SECONDS={args.seconds}", initramfs=initramfs, log=LOGS / f"picture-{kernel.name}-{allocator}.log")
+            result, args, "picture", Expected(allocator, "^picture: done"),
+            "kunit.enable=0 test_vmalloc.run_test_mask=0 "
+            f"LOAD_SCRIPT=/picture.sh PICTURE_SECONDS={args.seconds}", initramfs=initramfs,
+            log=LOGS / f"picture-{kernel.name}-{allocator}.log")
     page = args.html or str(LOGS / f"picture-{kernel.name}.html")
-    drawn = subprocess.run([REPO / "tools/vmap-map", "--lines", str(args.lines), "--title", f"vmalloc space of {kernel.name}, {args.cpus} CPUs",
+    drawn = subprocess.run([REPO / "tools/vmap-map", "--lines", str(args.lines), "--title",
+                            f"vmalloc space of {kernel.name}, {args.cpus} CPUs",
                             "--html", page, *(f"{log}#{allocator}" for allocator, log in logs.items())], check=False)
     result.add(drawn.returncode == 0, "page", f"{'ok' if drawn.returncode == 0 else 'FAIL'} page {page}")
     runs = [read_samples(log) for log in logs.values()]

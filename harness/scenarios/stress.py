@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 """loads the guest image with stress-ng, modules, BPF, CPU hotplug, memory groups and suspend
 
-The loads: stress-ng (vm, mmap, fork, xattr, iomix, seccomp, module), module and BPF loops, test_vmalloc, CPU 1 off and on, a
-memory group that runs out of memory, suspend to idle. Meanwhile readers read /proc/vmallocinfo, /proc/kcore and debugfs.
+The loads: stress-ng (vm, mmap, fork, xattr, iomix, seccomp, module), module and BPF loops, test_vmalloc, CPU 1 off and
+on, a memory group that runs out of memory, suspend to idle. Meanwhile readers read /proc/vmallocinfo, /proc/kcore and
+debugfs.
 """
 
 from . import CHECKER
@@ -14,7 +15,8 @@ from ..settings import LOGS, say
 from ..soak import judge_logs
 from ..verdict import Expected
 
-DEFAULTS = {"kernel": "x86_64-user", "allocators": ("rbtree", "rust", "both"), "allocator": "both", "cpus": 2, "prepare": ["guest-image"]}
+DEFAULTS = {"kernel": "x86_64-user", "allocators": ("rbtree", "rust", "both"), "allocator": "both", "cpus": 2,
+            "prepare": ["guest-image"]}
 FULL = ("stress", f"--allocator rust {CHECKER}")
 # What a guest must report as "stress: ok|FAIL|skip NAME"; a check without a report is a failure.
 WATCHED = "info-shape info-reads kcore-bytes kcore-segments debugfs hotplug".split()
@@ -26,7 +28,8 @@ def options(parser):
     """Add the time of the load."""
     parser.add_argument("--soak", action="store_true",
                         help="all loads at the same time, sampled every 10 s: memory must stay flat; plots the samples")
-    parser.add_argument("--minutes", type=whole(1, 1440), metavar="N", help="minutes of load (default: 4, with --soak 30)")
+    parser.add_argument("--minutes", type=whole(1, 1440), metavar="N",
+                        help="minutes of load (default: 4, with --soak 30)")
 
 
 def check(args):
@@ -40,7 +43,8 @@ def run(args, result):
     kernel, script, logs = args.kernel, "soak" if args.soak else "stress", []
     initramfs = make_guest_image(kernel)
     for allocator in each_allocator(args):
-        log = boot(result, args, script, Expected(allocator, "^stress: done"), f"kunit.enable=0 tsc=reliable GUEST_RUN={script} "
+        log = boot(result, args, script, Expected(allocator, "^stress: done"),
+                   f"kunit.enable=0 tsc=reliable GUEST_RUN={script} "
                    f"STRESS_SECONDS={args.minutes * 60}", initramfs=initramfs)
         checks = list(SOAKED if args.soak else PHASES)
         if allocator == "rust":

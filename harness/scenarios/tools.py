@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
 """reads dumps of a guest with drgn, and the guest itself with gdb, and compares with /proc/vmallocinfo
 
-Boots each allocator under a load; QEMU writes a dump in the middle of the load and one after it. tools/vmap must find every area of
-/proc/vmallocinfo in them and nothing wrong, and lx-vmallocinfo of scripts/gdb must list the same areas. Then the second dump is
-damaged in several ways: each must be reported in a line. What the tools print is in the folder tools/ALLOCATOR of the cache.
+Boots each allocator under a load; QEMU writes a dump in the middle of the load and one after it. tools/vmap must find
+every area of /proc/vmallocinfo in them and nothing wrong, and lx-vmallocinfo of scripts/gdb must list the same areas.
+Then the second dump is damaged in several ways: each must be reported in a line. What the tools print is in the folder
+tools/ALLOCATOR of the cache.
 """
 
 import importlib.machinery
@@ -26,7 +27,8 @@ from ..step import Step
 from ..verdict import Expected
 from ..vmallocinfo import STACK, UNPURGED, read_snapshots
 
-DEFAULTS = {"kernel": "arm64", "allocators": ("rbtree", "rust", "both"), "allocator": "both", "cpus": 2, "mem": 512, "timeout": 900}
+DEFAULTS = {"kernel": "arm64", "allocators": ("rbtree", "rust", "both"), "allocator": "both", "cpus": 2,
+            "mem": 512, "timeout": 900}
 MAKE_TEST = {"tools": (120, "arm64")}
 TOOL = REPO / "tools/vmap"
 # Stacks that appear or go between a snapshot and the dump: of the reader and of kernel threads.
@@ -65,7 +67,8 @@ class Guest:
         self.timeout, self.sockets = args.timeout, {name: f"{work}/{name}.socket" for name in ("qmp", "gdb")}
         for path in self.sockets.values():
             Path(path).unlink(missing_ok=True)
-        boot = Boot(args.kernel, Expected(allocator), cpus=args.cpus, nodes=args.nodes, mem=args.mem, initramfs=str(initramfs), accel=args.accel,
+        boot = Boot(args.kernel, Expected(allocator), cpus=args.cpus, nodes=args.nodes, mem=args.mem,
+                    initramfs=str(initramfs), accel=args.accel,
                     append=f"nokaslr LOAD_SCRIPT=/tools.sh kunit.enable=0 test_vmalloc.run_test_mask=0 {args.append}",
                     log=args.log or LOGS / f"tools-{args.kernel.name}-{allocator}.log")
         self.log, self.until = boot.log, time.monotonic() + args.timeout
@@ -83,7 +86,8 @@ class Guest:
             time.sleep(0.2)
 
     def dump(self, path, then=lambda: None):
-        """Write a dump while the guest stands still; calls ``then`` before the guest goes on. Returns what that returns."""
+        """Write a dump while the guest stands still; calls ``then`` before the guest goes on. Returns what that
+        returns."""
         monitor = Monitor(self.sockets["qmp"], self.timeout)
         monitor("stop")
         monitor("dump-guest-memory", paging=False, protocol=f"file:{path}")
@@ -120,24 +124,29 @@ class Session:
 
     def gdb(self, path):
         """Return the lines of lx-vmallocinfo, from the guest that stands still."""
-        return self.command("gdb", "gdb-multiarch", "-batch", "-nx", "-iex", "set auto-load safe-path /", "-ex", "set pagination off",
-                            "-ex", f"target remote {path}", "-ex", "lx-vmallocinfo", "-ex", "detach", self.vmlinux).stdout.splitlines()
+        return self.command("gdb", "gdb-multiarch", "-batch", "-nx", "-iex", "set auto-load safe-path /", "-ex",
+                            "set pagination off",
+                            "-ex", f"target remote {path}", "-ex", "lx-vmallocinfo", "-ex", "detach",
+                            self.vmlinux).stdout.splitlines()
 
     # Checks of a dump.
 
     def listing(self, name, core):
-        """Return the lines of ``vmap list`` as /proc/vmallocinfo has them, without the size of the symbol, and check validate."""
+        """Return the lines of ``vmap list`` as /proc/vmallocinfo has them, without the size of the symbol, and check
+        validate."""
         code, lines, errors = self.vmap(core, "validate")
-        self.check(f"{name}: validate", "" if code == 0 and not errors else f"exit {code}: {(lines + [errors])[0]}", lines[-1] if lines else "")
+        self.check(f"{name}: validate", "" if code == 0 and not errors else f"exit {code}: {(lines + [errors])[0]}",
+                   lines[-1] if lines else "")
         code, lines, errors = self.vmap(core, "list")
         if code or errors:
             self.check(f"{name}: list", f"exit {code}: {errors}")
         return [plain(line) for line in lines]
 
     def during(self, lines, snapshots):
-        """Each area that was there before the load, and before and after the dump, is in it, except for a few stacks: a reader
-        of the file may have had another one at the same address."""
-        stays = set.intersection(*({plain(line) for line in snapshots[name].lines} for name in ("early", "before", "after")))
+        """Each area that was there before the load, and before and after the dump, is in it, except for a few stacks: a
+        reader of the file may have had another one at the same address."""
+        stays = set.intersection(*({plain(line) for line in snapshots[name].lines}
+                                   for name in ("early", "before", "after")))
         stays = {line for line in stays if not line.endswith(UNPURGED)}
         lost = sorted(stays - set(lines))
         others = [line for line in lost if not STACK.search(line)]
@@ -154,7 +163,8 @@ class Session:
         differ = sorted(wanted ^ found)
         others = [line for line in differ if not STACK.search(line)]
         problem = f"differ in {others[0]}" if others else f"differ in {len(differ)} stacks" if len(differ) > STACK_SLACK else ""
-        self.check("after the load: areas", problem, f"{len(wanted & found)} lines are the same, {len(differ)} stacks came or went")
+        self.check("after the load: areas", problem,
+                   f"{len(wanted & found)} lines are the same, {len(differ)} stacks came or went")
 
     def other_commands(self, core, lines):
         """The other commands answer, and the owner of an inner address is right."""
@@ -164,13 +174,16 @@ class Session:
             return
         start = int(line[2:].split("-")[0], 16)
         code, out, errors = self.vmap(core, "owner", f"{start + 0x1234:x}")
-        self.check("owner", "" if code == 0 and f"0x1234 into {line.split()[0]}" in out[0] else f"exit {code}: {out} {errors}", out[0] if out else "")
+        self.check("owner", "" if code == 0 and f"0x1234 into {line.split()[0]}" in out[0]
+                   else f"exit {code}: {out} {errors}", out[0] if out else "")
         code, out, errors = self.vmap(core, "owner", "1000")
         self.check("owner of nothing", "" if code == 1 and "in no area" in out[0] else f"exit {code}: {out} {errors}")
-        for command, pattern in (("users", r"[\d,]+ +\d+ \w+"), ("gaps", r"\d+ gaps, \d+ bytes"), ("stats", r"busy +\d+")):
+        for command, pattern in (("users", r"[\d,]+ +\d+ \w+"), ("gaps", r"\d+ gaps, \d+ bytes"),
+                                 ("stats", r"busy +\d+")):
             code, out, errors = self.vmap(core, command)
             good = code == 0 and not errors and any(re.search(pattern, line) for line in out)
-            self.check(command, "" if good else f"exit {code}: {out[:2]} {errors}", next((text for text in out if re.search(pattern, text)), ""))
+            self.check(command, "" if good else f"exit {code}: {out[:2]} {errors}",
+                       next((text for text in out if re.search(pattern, text)), ""))
         if self.allocator == "rust":
             code, out, errors = self.vmap(core, "pins", f"{start:x}")
             good = code == 0 and any(line.split()[0] in text for text in out)
@@ -239,7 +252,8 @@ def segments(core):
 
 
 def faults(vmlinux, core):
-    """Return (name, regular expression of the line, changes) of each damage; a change is an offset in the file and bytes."""
+    """Return (name, regular expression of the line, changes) of each damage; a change is an offset in the file and
+    bytes."""
     # Only the toolchain root has drgn.
     import drgn  # pylint: disable=import-outside-toplevel
     from drgn.helpers.linux.mm import follow_phys  # pylint: disable=import-outside-toplevel
@@ -284,10 +298,12 @@ def faults(vmlinux, core):
         ("bit of a busy unit", rf"{where}: area {item.start:#x}-.* is busy, but units \[{unit}.* are free",
          [(offset(byte), bytes([prog.read_u8(byte) | 1 << unit % 8]))]),
         ("end of an area", rf"{where}: area {item.start:#x}-.*", [(offset(end), word(block.end + 0x1000))]),
-        ("band of a block", rf"{where}: its description is damaged: band 99", [(offset(block.node + info["block_band"]), word(99))]),
+        ("band of a block", rf"{where}: its description is damaged: band 99",
+         [(offset(block.node + info["block_band"]), word(99))]),
         ("groups of a block", rf"{where}: groups of 1 << 200 units",
          [(offset(block.node + info["block_group_shift"]), struct.pack("<I", 200))]),
-        ("pointer to the objects", rf"{where}.*: cannot be read", [(offset(block.node + info["block_chunks"]), word(0x1234567800))]),
+        ("pointer to the objects", rf"{where}.*: cannot be read",
+         [(offset(block.node + info["block_chunks"]), word(0x1234567800))]),
         ("pointer to a block", rf"{where}.*: cannot be read", [(offset(entry), word(0x1234567800))]),
         ("missing block", rf"{where}: in the index, but not in the directory", [(offset(entry), word(0))]),
         ("state of an area", rf"{where}: object {item.index} is leaked",
@@ -336,4 +352,5 @@ def run(args, result):
             raise
         # drgn, QEMU's monitor and the commands have errors of their own.
         except Exception as error:  # pylint: disable=broad-exception-caught
-            result.add(False, f"{allocator} ended early", f"tools: FAIL {allocator}: ended early: {type(error).__name__}: {error}")
+            result.add(False, f"{allocator} ended early",
+                       f"tools: FAIL {allocator}: ended early: {type(error).__name__}: {error}")

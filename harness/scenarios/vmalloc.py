@@ -14,15 +14,18 @@ from ..verdict import Expected, read_lines
 DEFAULTS = {"allocators": ("rbtree", "rust", "none"), "mem": 0}
 MAKE_TEST = {
     "sweep-arm64-rbtree-1": (11, "arm64 --allocator rbtree"), "sweep-arm64-rust-1": (9, "arm64 --allocator rust"),
-    "sweep-arm64-rbtree-4": (16, "arm64 --allocator rbtree --cpus 4"), "sweep-arm64-rust-4": (14, "arm64 --allocator rust --cpus 4"),
+    "sweep-arm64-rbtree-4": (16, "arm64 --allocator rbtree --cpus 4"),
+    "sweep-arm64-rust-4": (14, "arm64 --allocator rust --cpus 4"),
     "sweep-arm64-rust-2": (11, "arm64 --allocator rust --cpus 2"),
-    "sweep-x86_64-rust-1": (12, "x86_64 --allocator rust"), "sweep-x86_64-rust-4": (17, "x86_64 --allocator rust --cpus 4"),
+    "sweep-x86_64-rust-1": (12, "x86_64 --allocator rust"),
+    "sweep-x86_64-rust-4": (17, "x86_64 --allocator rust --cpus 4"),
     "sweep-debug-rust-1": (51, f"arm64-debug --allocator rust {CHECKER} --loops 100"),
     "sweep-debug-rust-2": (24, f"arm64-debug --allocator rust {CHECKER} --cpus 2 --loops 200 --mask 0x1ff9"),
     # What is chosen at boot, and what happens if that cannot be.
     "unknown-value": (9, "arm64 --allocator rbtree --boot-value foo --loops 100 --require "
                          "'^vmap allocator: unknown value \"foo\", use \"rbtree\" or \"rust\"; using rbtree$'"),
-    "init-fails": (41, "arm64-debug --allocator rbtree --boot-value rust --append vmap_rust.fail_init=1 --loops 50 --require "
+    "init-fails": (41,
+                   "arm64-debug --allocator rbtree --boot-value rust --append vmap_rust.fail_init=1 --loops 50 --require "
                        r"'^vmap allocator: rust failed to start \(-12\), using rbtree$'"),
 }
 FULL = ("test_vmalloc", f"--allocator rust --cpus 2 {CHECKER}")
@@ -31,8 +34,10 @@ FULL = ("test_vmalloc", f"--allocator rust --cpus 2 {CHECKER}")
 def options(parser):
     """Add the parameters of the tests."""
     parser.add_argument("--threads", type=whole(1, 1024), metavar="N", help="workers (default: as many as CPUs)")
-    parser.add_argument("--loops", type=whole(1, 100000000), default=1000, metavar="N", help="loops per case (default: %(default)s)")
-    parser.add_argument("--mask", type=whole(0x1, 0x1fff), default=0x1fff, metavar="M", help="cases, 0x1 to 0x1fff (default: all)")
+    parser.add_argument("--loops", type=whole(1, 100000000), default=1000, metavar="N",
+                        help="loops per case (default: %(default)s)")
+    parser.add_argument("--mask", type=whole(0x1, 0x1fff), default=0x1fff, metavar="M",
+                        help="cases, 0x1 to 0x1fff (default: all)")
     parser.add_argument("--boot-value", default="", metavar="V", help="pass vmap_allocator=V instead of the allocator")
     parser.add_argument("--require", action="append", default=[], metavar="RE", help="lines that the log must have")
 
@@ -46,7 +51,8 @@ def check(args):
     with open("/proc/meminfo", encoding="ascii") as file:
         free = next(int(line.split()[1]) // 1024 for line in file if line.startswith("MemAvailable"))
     if args.mem > free:
-        raise Refused(f"{args.cpus} CPUs and {args.threads} workers need a guest of {args.mem} MiB, this machine has {free} MiB free; use fewer")
+        raise Refused(f"{args.cpus} CPUs and {args.threads} workers need a guest of {args.mem} MiB, this machine has {free} "
+                      "MiB free; use fewer")
 
 
 def judge_case(name, results, threads):
@@ -64,7 +70,8 @@ def judge_case(name, results, threads):
 
 
 def judge(lines, threads, mask, result):
-    """Count every case of the mask in a console log, and the workers that came to their end; keeps the cases in result.data."""
+    """Count every case of the mask in a console log, and the workers that came to their end; keeps the cases in
+    result.data."""
     workers, done = read_results(lines)
     cases = result.data["cases"] = []
     for bit, name in enumerate(CASES):
@@ -90,6 +97,7 @@ def run(args, result):
          "test_vmalloc.sequential_test_order=1 test_vmalloc.nr_pcpu_objects=1000 "
          f"test_vmalloc.test_loop_count={args.loops}", boot_value=args.boot_value, log=log)
     lines = read_lines(log)
-    result.data.update(kernel=args.kernel.name, allocator=args.allocator, cpus=args.cpus, threads=args.threads, loops=args.loops,
+    result.data.update(kernel=args.kernel.name, allocator=args.allocator, cpus=args.cpus, threads=args.threads,
+                       loops=args.loops,
                        mask=hex(args.mask), line=([x for x in lines if x.startswith("vmap allocator: r")] or [""])[-1])
     judge(lines, args.threads, args.mask, result)

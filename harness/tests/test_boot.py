@@ -17,7 +17,8 @@ REFUSED = {
     "unknown configuration": ("boot nope --allocator rust", 'unknown configuration "nope".* arm64 '),
     "unknown allocator": ("boot arm64 --allocator buddy", "choose from '?rbtree'?, '?rust'?, '?none"),
     "no allocator": ("boot arm64", "required: --allocator"),
-    "CPUs not a number": ("boot arm64 --allocator rust --cpus two", '--cpus: must be a whole number from 1 to 64, not "two"'),
+    "CPUs not a number": ("boot arm64 --allocator rust --cpus two",
+                          '--cpus: must be a whole number from 1 to 64, not "two"'),
     "too many CPUs": ("boot arm64 --allocator rust --cpus 65", "--cpus: must be a whole number from 1 to 64"),
     "no memory": ("boot arm64 --allocator rust --mem 0", "--mem: must be"),
     "timeout zero": ("boot arm64 --allocator rust --timeout 0", "--timeout: must be"),
@@ -27,8 +28,10 @@ REFUSED = {
     "no such initramfs": ("boot arm64 --allocator rust --initramfs /nonexistent", "cannot read the initramfs"),
     "bad expression": ("boot arm64 --allocator rust --allow (", "not a regular expression"),
     "log cannot be written": ("boot arm64 --allocator rust --log /proc/nope/log", "cannot write the log"),
-    "loops of test_vmalloc": ("vmalloc arm64 --allocator rust --loops 0", "--loops: must be a whole number from 1 to 100000000"),
-    "mask of test_vmalloc": ("vmalloc arm64 --allocator rust --mask 0x2000", "--mask: must be a whole number from 1 to 8191"),
+    "loops of test_vmalloc": ("vmalloc arm64 --allocator rust --loops 0",
+                              "--loops: must be a whole number from 1 to 100000000"),
+    "mask of test_vmalloc": ("vmalloc arm64 --allocator rust --mask 0x2000",
+                             "--mask: must be a whole number from 1 to 8191"),
     "guest too large": ("vmalloc arm64 --allocator rust --threads 1024 --cpus 64", "need a guest of .* use fewer"),
 }
 
@@ -115,6 +118,8 @@ def test_interrupted():
 
 def test_a_missing_end_marker_fails():
     """The emulator ends by itself, and the verdict must still be FAIL."""
-    done = subprocess.run([*RUN, "arm64", "--allocator", "rust", "--timeout", "60", "--log", LOGS / "run-test.log", "--end-marker", "never printed",
-                           "--append", "kunit.enable=0 test_vmalloc.run_test_mask=0"], capture_output=True, text=True, check=False)
+    done = subprocess.run([*RUN, "arm64", "--allocator", "rust", "--timeout", "60", "--log", LOGS / "run-test.log",
+                           "--end-marker", "never printed",
+                           "--append", "kunit.enable=0 test_vmalloc.run_test_mask=0"], capture_output=True, text=True,
+                          check=False)
     assert done.returncode == 1 and done.stdout.startswith("FAIL end marker")

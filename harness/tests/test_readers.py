@@ -13,15 +13,18 @@ from harness.sweep_log import CASES
 from harness.vmallocinfo import judge as judge_info
 
 SWEEP = "".join(f"[    0.726538] Summary: {name}_test passed: {int(name != 'align_shift_alloc')} failed: 0 "
-                f"xfailed: {int(name == 'align_shift_alloc')} repeat: 1 loops: 1000 avg: 4914 usec\r\n" for name in CASES
+                f"xfailed: {int(name == 'align_shift_alloc')} repeat: 1 loops: 1000 avg: 4914 usec\r\n"
+                for name in CASES
                 ) + "[    0.726696] All test took worker0=29182096 cycles\r\n"
 NAMES = "|".join(CASES)
 SWEEPS = {
     "good": ("", "", 1, 0x1fff, "13 passed, 0 failed"),
     "a failed case": ("(vrealloc.*)passed: 1 failed: 0", r"\1passed: 0 failed: 1", 1, 0x1fff, "12 passed, 1 failed"),
-    "no_block must pass, although it may fail": ("(no_block.*)passed: 1 failed: 0 xfailed: 0", r"\1passed: 0 failed: 0 xfailed: 1", 1, 0x1fff,
+    "no_block must pass, although it may fail": ("(no_block.*)passed: 1 failed: 0 xfailed: 0",
+                                                 r"\1passed: 0 failed: 0 xfailed: 1", 1, 0x1fff,
                                                  "12 passed, 1 failed"),
-    "align_shift must fail": ("(align_shift.*)passed: 0 failed: 0 xfailed: 1", r"\1passed: 1 failed: 0 xfailed: 0", 1, 0x1fff,
+    "align_shift must fail": ("(align_shift.*)passed: 0 failed: 0 xfailed: 1", r"\1passed: 1 failed: 0 xfailed: 0", 1,
+                              0x1fff,
                               "12 passed, 1 failed"),
     "a case is missing": (".*vm_map_ram.*\n", "", 1, 0x1fff, "12 passed, 1 failed"),
     "the worker did not end": (".*All test.*\n", "", 1, 0x1fff, "13 passed, 1 failed"),
@@ -38,7 +41,8 @@ vmi| 0xffff8000806f8000-0xffff8000806fd000   20480 unpurged vm_area |
 vmi| 0xffff800080700000-0xffff800080702000    8192 vm_map_ram |
 vmallocinfo: end WHEN
 """
-# An expression and what replaces it in each line, in lines after "begin after" if the name begins with "after"; the only failure.
+# An expression and what replaces it in each line, in lines after "begin after" if the name begins with "after"; the
+# only failure.
 INFOS = {
     "good": ("$^", "", ""),
     "overlap": ("0xffff8000806ed000   20480", "0xffff8000806f1000   36864", "overlap: 1 pairs"),
@@ -99,7 +103,8 @@ def test_two_good_logs(tmp_path):
 
 def test_another_shape(tmp_path):
     """A shape that one allocator lacks fails."""
-    (tmp_path / "b").write_text((SNAPSHOT.replace("WHEN", "before") + SNAPSHOT.replace("WHEN", "after")).replace(" phys=0x0000000008000000", ""))
+    (tmp_path / "b").write_text((SNAPSHOT.replace("WHEN",
+                                                  "before") + SNAPSHOT.replace("WHEN", "after")).replace(" phys=0x0000000008000000", ""))
     assert "only in" in "".join(info_failures(info_log(tmp_path / "a", "good"), str(tmp_path / "b")))
 
 
@@ -121,7 +126,8 @@ def test_totals(text, totals):
 
 @pytest.mark.parametrize("text, code, counts", [
     ("3 passed, 0 failed", 0, (3, 0, 0)), ("3 passed, 1 failed", 1, (3, 1, 0)), ("3 passed, 0 failed", 1, (3, 1, 0)),
-    ("crashed", 1, (0, 1, 0)), ("crashed", 0, (0, 1, 0)), ("0 passed, 0 failed", 0, (0, 1, 0)), ("no herd7", 4, (0, 0, 1)),
+    ("crashed", 1, (0, 1, 0)), ("crashed", 0, (0, 1, 0)), ("0 passed, 0 failed", 0, (0, 1, 0)),
+    ("no herd7", 4, (0, 0, 1)),
     ("0 passed, 0 failed, 3 skipped", 0, (0, 0, 3))])
 def test_counts_of_a_suite(text, code, counts):
     """An exit code that contradicts the counts, and a suite without a test, are failures."""
@@ -129,15 +135,19 @@ def test_counts_of_a_suite(text, code, counts):
 
 
 @pytest.mark.parametrize("rbtree, rust, same", [
-    ("pass, ok 3", "pass, ok 3", True), ("pass, ok 3", "pass, ok 2", False), ("skip", "skip", None), ("skip", "pass", False),
-    ("timeout, ok 1", "pass", None), ("not in this kernel", "not in this kernel", None), ("not reported", "not reported", False)])
+    ("pass, ok 3", "pass, ok 3", True), ("pass, ok 3", "pass, ok 2", False), ("skip", "skip", None),
+    ("skip", "pass", False),
+    ("timeout, ok 1", "pass", None), ("not in this kernel", "not in this kernel", None),
+    ("not reported", "not reported", False)])
 def test_same_results_of_peers(rbtree, rust, same):
-    """Equal results pass; what was skipped or is too slow cannot be compared; two results that are missing are no success."""
+    """Equal results pass; what was skipped or is too slow cannot be compared; two results that are missing are no
+    success."""
     assert peers.same(rbtree, rust) is same
 
 
 def test_best_of_the_boots_of_kasan(tmp_path):
     """A case counts with the best of its boots."""
-    for number, text in enumerate(("    not ok 1 vmalloc_oob\n    ok 2 a # SKIP no\n    not ok 3 b", "    ok 1 vmalloc_oob\n    ok 2 a # SKIP no\n    not ok 3 b")):
+    for number, text in enumerate(("    not ok 1 vmalloc_oob\n    ok 2 a # SKIP no\n    not ok 3 b",
+                                   "    ok 1 vmalloc_oob\n    ok 2 a # SKIP no\n    not ok 3 b")):
         (tmp_path / str(number)).write_text(f"[    0.1] {text}\n".replace("\n    ", "\n[    0.1]     "))
     assert kasan.read_cases([tmp_path / "0", tmp_path / "1"]) == {"vmalloc_oob": "ok", "a": "skipped", "b": "not_ok"}

@@ -14,7 +14,8 @@ from harness.scenarios import inject, kasan, load, peers, stress
 CHECK = "--append vmap_rust.check=1"
 INJECT = "FAILSLAB FAIL_PAGE_ALLOC FAULT_INJECTION_DEBUG_FS VMAP_RUST_DEBUG "
 LOAD = "PROC_KCORE HOTPLUG_CPU VMAP_RUST_DEBUG "
-# The command, the options of the kernel that are "y" or "m", and what passes when the guest reports that each check is well.
+# The command, the options of the kernel that are "y" or "m", and what passes when the guest reports that each check is
+# well.
 COUNTS = {
     "inject, no module": ("inject arm64-16k " + CHECK, INJECT + "DEBUG_KMEMLEAK", "", "34 passed, 0 failed"),
     "inject, test_vmalloc is a module": ("inject x86_64-user " + CHECK, INJECT, "TEST_VMALLOC", "42 passed, 0 failed"),
@@ -23,13 +24,15 @@ COUNTS = {
     "stress, both": ("stress", "", "", "43 passed, 0 failed"),
     "load": ("load arm64 --allocator rust " + CHECK, LOAD + "PTDUMP_DEBUGFS", "", "20 passed, 0 failed"),
     "load, one CPU": ("load x86_64-up --allocator rust --cpus 1", "PROC_KCORE", "", "15 passed, 0 failed"),
-    "load, leaks": ("load arm64-16k --allocator rbtree", LOAD + "DEBUG_KMEMLEAK", "VMAP_RUST_LEAK_TEST", "16 passed, 0 failed"),
+    "load, leaks": ("load arm64-16k --allocator rbtree", LOAD + "DEBUG_KMEMLEAK", "VMAP_RUST_LEAK_TEST",
+                    "16 passed, 0 failed"),
 }
 
 
 @pytest.fixture(name="start")
 def start_with_stub(tmp_path, monkeypatch):
-    """Return a function that runs a scenario whose guests print what the function says gives; every check, if it is None."""
+    """Return a function that runs a scenario whose guests print what the function says gives; every check, if it is
+    None."""
     def start(command, yes="", module="", text=None):
         words = command.split()
         scenario, args = run.parse(words)
@@ -37,7 +40,8 @@ def start_with_stub(tmp_path, monkeypatch):
         monkeypatch.setattr(guest, "LOGS", tmp_path)
         monkeypatch.setattr(importlib.import_module(scenario.__name__), "LOGS", tmp_path, raising=False)
         args.kernel.folder.mkdir(parents=True)
-        (args.kernel.folder / ".config").write_text("".join(f"CONFIG_{x}=y\n" for x in yes.split()) + "".join(f"CONFIG_{x}=m\n" for x in module.split()))
+        (args.kernel.folder / ".config").write_text("".join(f"CONFIG_{x}=y\n"
+                                                            for x in yes.split()) + "".join(f"CONFIG_{x}=m\n" for x in module.split()))
         (args.kernel.folder / "mm/kasan").mkdir(parents=True)
         (args.kernel.folder / "mm/kasan/kasan_test.ko").touch()
         for name in ("make_busybox", "make_guest_image", "build_selftests"):
@@ -72,7 +76,9 @@ def test_count(start, name):
     assert start(command, yes, module).totals() == totals
 
 
-@pytest.mark.parametrize("command, yes", [("inject x86_64-user", INJECT), ("stress --allocator rust", ""), ("load arm64 --allocator rust", LOAD)])
+@pytest.mark.parametrize("command, yes",
+                         [("inject x86_64-user", INJECT), ("stress --allocator rust", ""),
+                          ("load arm64 --allocator rust", LOAD)])
 def test_silent_guest(start, command, yes):
     """A guest that reports nothing passes the verdict of its log only."""
     result = start(command, yes, text=lambda boot: "nothing\n")
@@ -89,7 +95,8 @@ def test_kasan(start):
 
 
 def test_peers(start):
-    """Tests of two boots each are compared; the last case of lkdtm counts with what ended the guest; the checker is judged."""
+    """Tests of two boots each are compared; the last case of lkdtm counts with what ended the guest; the checker is
+    judged."""
     def text(boot):
         if os.path.basename(boot.log).startswith("peers"):
             good = "pass, ok 2" if boot.expected.allocator == "rbtree" else "fail(1), ok 2"
@@ -128,4 +135,8 @@ def test_scenarios_have_an_interface():
     """Each scenario has what harness/run.py calls."""
     found = {run.get(name) for name in run.names()}
     assert all(scenario.DEFAULTS and scenario.run and scenario.__doc__ for scenario in found)
+    for name in run.names():
+        with pytest.raises(SystemExit) as end:
+            run.parse([name, "--help"])
+        assert end.value.code == 0, name
     assert {inject, kasan, load, peers, stress} <= found

@@ -10,7 +10,8 @@ from harness.verdict import RULES, Expected, judge
 RUST, RBTREE = "vmap allocator: rust (mm/vmap_rust)", "vmap allocator: rbtree"
 WARN = "[    0.400000] WARNING: mm/vmalloc.c:3345 at vfree+0x1c/0x20"
 UNKNOWN = 'unknown value "foo", use "rbtree" or "rust"'
-KTAP = ["KTAP version 1", "1..1", "    KTAP version 1", "    # Subtest: vmap_area", "    1..2", "    ok 1 first", WARN, "    ok 2 vfree_twice",
+KTAP = ["KTAP version 1", "1..1", "    KTAP version 1", "    # Subtest: vmap_area", "    1..2", "    ok 1 first", WARN,
+        "    ok 2 vfree_twice",
         "# vmap_area: pass:2 fail:0 skip:0 total:2", "ok 1 vmap_area"]
 
 BAD = [
@@ -58,12 +59,14 @@ LOGS = {
     "allocator line with more text": ([RUST + " (2)"], Expected("rust"), "allocator line"),
     "the line inside other text does not count": ([RUST, "x " + RUST], Expected("rust"), None),
     "unknown value": ([RBTREE, f"vmap allocator: {UNKNOWN}; using rbtree"], Expected("rbtree"), "allocator line"),
-    "unknown value, required": ([RBTREE, f"vmap allocator: {UNKNOWN}; using rbtree"], Expected("rbtree", require=[UNKNOWN]), None),
+    "unknown value, required": ([RBTREE, f"vmap allocator: {UNKNOWN}; using rbtree"],
+                                Expected("rbtree", require=[UNKNOWN]), None),
     "required line missing": ([RBTREE], Expected("rbtree", require=["unknown value"]), "required line"),
     "own end marker": ([RUST], Expected("rust", "All test took worker0="), None),
     "end marker missing": ([RUST], Expected("rust", "All test took worker1="), "end marker"),
     "allowed in its case": ([RUST, *KTAP], Expected("rust", allow_in=[("vmap_area.vfree_twice", "at vfree")]), None),
-    "allowed in another case": ([RUST, *KTAP], Expected("rust", allow_in=[("vmap_area.first", "at vfree")]), "warning: line"),
+    "allowed in another case": ([RUST, *KTAP], Expected("rust", allow_in=[("vmap_area.first", "at vfree")]),
+                                "warning: line"),
     "after its suite": ([RUST, "    # Subtest: vmap_area", "    ok 1 vfree_twice", "ok 1 vmap_area", WARN],
                         Expected("rust", allow_in=[("vmap_area.vfree_twice", "at vfree")]), "warning: line"),
 }
@@ -99,7 +102,8 @@ def test_rule(tmp_path, rule, line):
 @pytest.mark.parametrize("rule, line", BAD)
 def test_allowed(tmp_path, rule, line):
     """A bad line that is allowed passes."""
-    assert not judge(boot_log(tmp_path / "log", [RUST, f"[    0.500000] {line}"]), Expected("rust", allow=[re.escape(line)])), rule
+    assert not judge(boot_log(tmp_path / "log", [RUST, f"[    0.500000] {line}"]),
+                     Expected("rust", allow=[re.escape(line)])), rule
 
 
 @pytest.mark.parametrize("rule", [name for name, _ in RULES])
