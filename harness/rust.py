@@ -10,6 +10,7 @@ import hashlib
 import os
 import random
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -148,7 +149,7 @@ def coverage(arguments, result):
     args = parser.parse_args(arguments)
     prepare()
     folder, log = BUILDS / "coverage", LOGS / "coverage.log"
-    subprocess.run(["rm", "-rf", folder / "profiles"], check=True)
+    shutil.rmtree(folder / "profiles", ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
     code = cargo("host tests with counters", log, RUST / "host", "test", "--lib", "--target-dir", folder / "target",
                  RUSTFLAGS="-Cinstrument-coverage", LLVM_PROFILE_FILE=f"{folder}/profiles/%p-%m")
@@ -200,7 +201,7 @@ def build_fuzz(name, flags):
              host_name,
              "--target-dir", target, CXX=compiler, RUSTFLAGS=flags):
         raise Refused(f"{name} does not build; see {log}")
-    subprocess.run(["cp", target / host_name / "release" / name, FUZZ], check=True)
+    shutil.copy(target / host_name / "release" / name, FUZZ)
 
 
 def run_trace(path):
