@@ -13,7 +13,7 @@ from harness.settings import LOGS, REPO
 
 RUN = [REPO / "scripts/run", "boot"]
 REFUSED = {
-    "unknown scenario": ("nope arm64", 'unknown scenario "nope"; there are: boot kunit'),
+    "unknown scenario": ("nope arm64", 'unknown scenario "nope"; there are: boot .* kunit '),
     "unknown configuration": ("boot nope --allocator rust", 'unknown configuration "nope".* arm64 '),
     "unknown allocator": ("boot arm64 --allocator buddy", "choose from '?rbtree'?, '?rust'?, '?none"),
     "no allocator": ("boot arm64", "required: --allocator"),
