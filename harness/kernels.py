@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 
+from .options import program
 from .settings import CACHE, REPO, Refused
 
 IMAGES = {"arm64": "arch/arm64/boot/Image", "arm": "arch/arm/boot/zImage", "x86_64": "arch/x86/boot/bzImage",
@@ -60,25 +61,38 @@ class Kernel:
 @functools.cache
 def load():
     """Return all configurations by name."""
-    with open(REPO / "qemu/kernels.toml", "rb") as file:
-        table = tomllib.load(file)
     try:
-        return {name: Kernel(name, **values) for name, values in table.items()}
-    except TypeError as error:
+        with open(REPO / "qemu/kernels.toml", "rb") as file:
+            table = tomllib.load(file)
+        found = {name: Kernel(name, **values) for name, values in table.items()}
+    except (TypeError, tomllib.TOMLDecodeError) as error:
         raise Refused(f"qemu/kernels.toml: {error}") from None
+    for kernel in found.values():
+        if kernel.arch not in IMAGES:
+            raise Refused(f"qemu/kernels.toml: {kernel.name}: arch must be one of {' '.join(IMAGES)}, "
+                          f'not "{kernel.arch}"')
+        for file in kernel.files:
+            if not (REPO / file).is_file():
+                raise Refused(f"qemu/kernels.toml: {kernel.name}: there is no fragment {file}")
+    return found
 
 
 def get(name):
     """Return the configuration of that name."""
-    kernels = load()
-    if name not in kernels:
-        raise Refused(f'unknown configuration "{name}"; there are: {" ".join(kernels)}')
-    return kernels[name]
+    if name not in load():
+        raise Refused(f'unknown configuration "{name}"; there are: {" ".join(load())}')
+    return load()[name]
+
+
+def main(arguments):
+    """Print one of them as assignments."""
+    kernel = get(arguments[0])
+    for key, text in {"ARCH": kernel.arch, "FRAGMENTS": " ".join(kernel.files), "KCONFIG_ADD": " ".join(kernel.options),
+                      "IMAGE": IMAGES[kernel.arch], "START": kernel.start,
+                      "PRISTINE": "1" if kernel.pristine else ""}.items():
+        print(f"{key}={shlex.quote(text)}")
+    return 0
 
 
 if __name__ == "__main__":
-    KERNEL = get(sys.argv[1])
-    for key, text in {"ARCH": KERNEL.arch, "FRAGMENTS": " ".join(KERNEL.files), "KCONFIG_ADD": " ".join(KERNEL.options),
-                      "IMAGE": IMAGES[KERNEL.arch], "START": KERNEL.start, "PRISTINE": "1" if KERNEL.pristine
-                      else ""}.items():
-        print(f"{key}={shlex.quote(text)}")
+    program("kernels", main, sys.argv[1:])

@@ -109,8 +109,8 @@ python() {
 	exec python3 "$@"
 }
 
-# kernel_values NAME: prints the values of a configuration as assignments. Needs the toolchain root.
-kernel_values() { in_root env "PYTHONPATH=$REPO" PYTHONDONTWRITEBYTECODE=1 python3 -m harness.kernels "$1"; }
+# harness MODULE ARG...: runs a program of harness/ in the toolchain root.
+harness() { in_root env "PYTHONPATH=$REPO" PYTHONDONTWRITEBYTECODE=1 "VMAP_RUST_TREE=$TREE" python3 -m "harness.$1" "${@:2}"; }
 
 # show_help MODULE ARG...: if help is asked for, replaces this process by that program of harness/, which prints it.
 show_help() {

@@ -15,4 +15,4 @@ build_plugin() {
 }
 
 # bench_initramfs KERNEL: makes the archive for the benchmark of that kernel, which has been built, and prints its path.
-bench_initramfs() { in_root env "PYTHONPATH=$REPO" PYTHONDONTWRITEBYTECODE=1 python3 -m harness.initramfs "$1"; }
+bench_initramfs() { harness initramfs "$1"; }

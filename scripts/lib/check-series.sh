@@ -17,7 +17,7 @@ series_name() { printf '%s\n' "${1#"$PATCHES"/}"; }
 series_base() { if [ "$KERNEL/$1" = arm64/off ]; then echo arm64-off; else echo "$KERNEL"; fi; }
 
 # series_arch: prints the ARCH of make for KERNEL.
-series_arch() { kernel_values "$KERNEL" | sed -n 's/^ARCH=//p'; }
+series_arch() { harness kernels "$KERNEL" | sed -n 's/^ARCH=//p'; }
 
 # series_states PATCHES DIR SOURCE: makes DIR/0, DIR/1 ...: the touched files of the pristine source after 0, 1 ... of these
 # patches. One line on failure.
