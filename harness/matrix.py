@@ -29,12 +29,11 @@ KERNEL = ("Kbuild", "Kconfig", "kernel-patches", "kunit/*.[ch]", "kunit/.kunitco
           "rust/base", "rust/sys",
           "rust/state", "rust/policy", "rust/check", "scripts/build", *LIB)
 HARNESS = ("harness/*.py", ":!harness/suites.py", ":!harness/matrix.py", ":!harness/rust.py", ":!harness/mutants.py",
-           ":!harness/faults.py",
            "qemu/*.sh", "qemu/guest", "qemu/kunit-allow")
 CARGO = ("rust", "harness/rust.py", *LIB)
 FOLDERS = {"run": (*KERNEL, *HARNESS), "test": (".", ":!docs", ":!**/*.md"), "fuzz": CARGO,
            "mutants": (*CARGO, "harness/mutants.py"),
-           "faults": (*KERNEL, *HARNESS, "harness/scenarios/kunit.py", "harness/faults.py", "kunit/faults")}
+           "faults": (*KERNEL, *HARNESS, "harness/scenarios/kunit.py", "kunit/faults")}
 
 
 def options(parser):
