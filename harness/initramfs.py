@@ -96,9 +96,9 @@ def make_guest_image(kernel, peers=None):
         shutil.copy(file, part / "guest")
     (part / "guest/init.sh").rename(part / "init")
     (part / "init").chmod(0o755)
-    for name in MODULES:
-        for path in kernel.folder.rglob(f"{name}.ko"):
-            shutil.copy(path, modules / "kernel")
+    for name in sorted(set((kernel.folder / "modules.order").read_text(encoding="ascii").split())):
+        if Path(name).stem in MODULES:
+            shutil.copy((kernel.folder / name).with_suffix(".ko"), modules / "kernel")
     for name in ("modules.builtin", "modules.order"):
         shutil.copy(kernel.folder / name, modules)
     if peers:

@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The archive of the guest image has the modules of the kernel, which may have been made before."""
+
+import subprocess
+
+from harness import initramfs, kernels
+
+
+def test_guest_image(tmp_path, monkeypatch):
+    """Made twice, it has init, the scripts and each module once."""
+    for module in (initramfs, kernels):
+        monkeypatch.setattr(module, "CACHE", tmp_path)
+    kernel = kernels.get("x86_64-user")
+    for name, text in {"modules.order": "lib/test_module.o\nlib/other.o\nlib/test_module.o\n", "modules.builtin": "",
+                       "lib/test_module.ko": "", "lib/other.ko": "", "include/config/kernel.release": "7.3\n"}.items():
+        (kernel.folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (kernel.folder / name).write_text(text)
+    (tmp_path / "guest-image.cpio.zst").write_bytes(subprocess.run(["zstd"], input=b"", stdout=subprocess.PIPE,
+                                                                   check=True).stdout)
+    for _ in range(2):
+        archive = initramfs.make_guest_image(kernel)
+    files = subprocess.run(f"zstd -dc {archive} | cpio --quiet -t", shell=True, capture_output=True, text=True,
+                           check=True).stdout
+    assert [name for name in files.split() if name.endswith(".ko")] == ["usr/lib/modules/7.3/kernel/test_module.ko"]
+    assert {"init", "guest/stress.sh", "guest/functions.sh"} <= set(files.split())
