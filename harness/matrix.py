@@ -26,8 +26,7 @@ TOOLS = {
 # result stale.
 LIB = ("scripts/lib", ":!scripts/lib/check-*", ":!scripts/lib/*words", ":!scripts/lib/install-*")
 KERNEL = ("Kbuild", "Kconfig", "kernel-patches", "kunit/*.[ch]", "kunit/.kunitconfig", "bench/*.[ch]", "rust/*.rs",
-          "rust/base", "rust/sys",
-          "rust/state", "rust/policy", "rust/check", "scripts/build", *LIB)
+          "rust/base", "rust/sys", "rust/state", "rust/policy", "rust/check", "scripts/build", *LIB)
 HARNESS = ("harness/*.py", ":!harness/suites.py", ":!harness/matrix.py", ":!harness/rust.py", ":!harness/mutants.py",
            "qemu/*.sh", "qemu/guest", "qemu/kunit-allow")
 CARGO = ("rust", "harness/rust.py", *LIB)

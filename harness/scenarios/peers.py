@@ -66,8 +66,7 @@ def build_selftests(kernel):
     llvm = "LLVM=-22" if os.environ.get("TOOLCHAIN") == "root" else f"LLVM={os.environ.get('LLVM', '1')}"
     if step.run("selftests: build", CACHE / "log/peers-build.log", ["bash", "-euc", BUILD], env={
             **os.environ, "new": str(new), "tree": str(TREE), "user": str(CACHE / "guest-image/usr"),
-            "build": str(kernel.folder),
-            "programs": PROGRAMS, "llvm": llvm}):
+            "build": str(kernel.folder), "programs": PROGRAMS, "llvm": llvm}):
         raise Refused(f"the selftests could not be built; see {CACHE}/log/peers-build.log")
     (new / "stamp").write_text(wanted)
     shutil.rmtree(PEERS, ignore_errors=True)
