@@ -54,10 +54,10 @@ def get(name):
 def usage():
     """Return the text of --help."""
     texts = (f"  {name:<9}{get(name).__doc__.splitlines()[0]}" for name in names())
-    return ("usage: scripts/run SCENARIO NAME [OPTION...]\n\nBuilds kernel NAME (qemu/kernels.toml), boots it and judges "
-            "what it prints. Scenarios, each with --help:\n\n" + "\n".join(texts) + "\n\n"
-            'Last line: "N passed, N failed" and, if there are any, ", N skipped"; of boot and demo: PASS, or FAIL and why.'
-            "\nExit code: 0 all passed, 1 not or wrong use, 4 this machine cannot run it.\n"
+    return ("usage: scripts/run SCENARIO NAME [OPTION...]\n\nBuilds kernel NAME (qemu/kernels.toml), boots it and "
+            "judges what it prints. Scenarios, each with --help:\n\n" + "\n".join(texts) + "\n\n"
+            'Last line: "N passed, N failed" and, if there are any, ", N skipped"; of boot and demo: PASS, or FAIL and '
+            "why.\nExit code: 0 all passed, 1 not or wrong use, 4 this machine cannot run it.\n"
             f"Logs are in {LOGS}.")
 
 

@@ -58,8 +58,8 @@ def prepare():
     log = LOGS / "crates.log"
     if step.run("crates of rust/Cargo.lock", log,
                 in_root("sh", "-c", "cargo fetch --locked --offline 2>/dev/null || cargo fetch --locked"), cwd=RUST):
-        raise Refused("the crates of rust/Cargo.lock cannot be downloaded; check that cargo can reach its registry, and "
-                      f"see {log}")
+        raise Refused("the crates of rust/Cargo.lock cannot be downloaded; check that cargo can reach its registry, "
+                      f"and see {log}")
 
 
 def lock(name):

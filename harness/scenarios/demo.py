@@ -29,7 +29,8 @@ def compare(rbtree, rust):
         rows.append([one["case"], number(one["usec"]), number(two["usec"]), ratio, "; ".join(bad) or one["verdict"]])
         styles.append("bold red" if bad else "")
     data = rust.data
-    print_table("test_vmalloc, {kernel}: CPUs {cpus}, workers {threads}, loops per case {loops}, mask {mask}".format(**data),
+    title = "test_vmalloc, {kernel}: CPUs {cpus}, workers {threads}, loops per case {loops}, mask {mask}"
+    print_table(title.format(**data),
                 ["case", ">rbtree (usec)", ">rust (usec)", ">ratio", "verdict"], rows, styles)
     for name, result in (("rbtree", rbtree), ("rust", rust)):
         print(f"boot {name:<7} {result.data['line'] or 'no allocator line'}")

@@ -64,8 +64,9 @@ def run(args, result):
     # test_vmalloc is built in: without this mask it would run a million loops before KUnit. Each CPU of the guest is a
     # thread: a race needs CPUs that run at the same time.
     log = boot(result, args, "kunit", Expected(args.allocator, END, allow_in=allowed(args.allocator)),
-               f"test_vmalloc.run_test_mask=0 kunit.enable=1 kunit_shutdown={'halt' if kernel.arch == 'um' else 'reboot'}"
-               + f" kunit.filter_glob={args.filter}" * bool(args.filter), nodes=max(nodes, args.nodes),
+               "test_vmalloc.run_test_mask=0 kunit.enable=1 kunit_shutdown="
+               + ("halt" if kernel.arch == "um" else "reboot") + f" kunit.filter_glob={args.filter}" * bool(args.filter),
+               nodes=max(nodes, args.nodes),
                accel=args.accel or "threads",
                own_append=False, cpu="qemu64" if kernel.arch == "x86_64" else "")
     test, status = read(log)

@@ -20,7 +20,8 @@ DEFAULTS = {"kernel": "x86_64-user", "allocators": ("rbtree", "rust", "both"), "
 FULL = ("stress", f"--allocator rust {CHECKER}")
 # What a guest must report as "stress: ok|FAIL|skip NAME"; a check without a report is a failure.
 WATCHED = "info-shape info-reads kcore-bytes kcore-segments debugfs hotplug".split()
-PHASES = "vm mmap fork xattr iomix seccomp module-ng modules bpf vmalloc memcg suspend all".split() + WATCHED + ["areas"]
+PHASES = "vm mmap fork xattr iomix seccomp module-ng modules bpf vmalloc memcg suspend all".split()
+PHASES += WATCHED + ["areas"]
 SOAKED = "stress-ng modules bpf vmalloc memcg suspend".split() + WATCHED
 
 

@@ -162,7 +162,8 @@ class Session:
         found = {line for line in lines if not line.endswith(UNPURGED)}
         differ = sorted(wanted ^ found)
         others = [line for line in differ if not STACK.search(line)]
-        problem = f"differ in {others[0]}" if others else f"differ in {len(differ)} stacks" if len(differ) > STACK_SLACK else ""
+        problem = f"differ in {len(differ)} stacks" if len(differ) > STACK_SLACK else ""
+        problem = f"differ in {others[0]}" if others else problem
         self.check("after the load: areas", problem,
                    f"{len(wanted & found)} lines are the same, {len(differ)} stacks came or went")
 

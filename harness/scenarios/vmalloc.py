@@ -25,8 +25,8 @@ MAKE_TEST = {
     "unknown-value": (9, "arm64 --allocator rbtree --boot-value foo --loops 100 --require "
                          "'^vmap allocator: unknown value \"foo\", use \"rbtree\" or \"rust\"; using rbtree$'"),
     "init-fails": (41,
-                   "arm64-debug --allocator rbtree --boot-value rust --append vmap_rust.fail_init=1 --loops 50 --require "
-                       r"'^vmap allocator: rust failed to start \(-12\), using rbtree$'"),
+                   "arm64-debug --allocator rbtree --boot-value rust --append vmap_rust.fail_init=1 --loops 50 "
+                       r"--require '^vmap allocator: rust failed to start \(-12\), using rbtree$'"),
 }
 FULL = ("test_vmalloc", f"--allocator rust --cpus 2 {CHECKER}")
 
@@ -51,8 +51,8 @@ def check(args):
     with open("/proc/meminfo", encoding="ascii") as file:
         free = next(int(line.split()[1]) // 1024 for line in file if line.startswith("MemAvailable"))
     if args.mem > free:
-        raise Refused(f"{args.cpus} CPUs and {args.threads} workers need a guest of {args.mem} MiB, this machine has {free} "
-                      "MiB free; use fewer")
+        raise Refused(f"{args.cpus} CPUs and {args.threads} workers need a guest of {args.mem} MiB, this machine has "
+                      f"{free} MiB free; use fewer")
 
 
 def judge_case(name, results, threads):
