@@ -31,6 +31,7 @@ BOOTLESS = {
     "host": "scripts/suites/rust host",
     "picture": f"{PYTEST} tools/test_vmap_map.py",
     "drgn": f"{PYTEST} tools/drgn/test_vmap_rust.py",
+    "report": f"{PYTEST} tools/test_vmap_report.py",
     "explore": "scripts/suites/rust explore",
     "faults": "scripts/suites/rust faults",
     "check": "scripts/check",
