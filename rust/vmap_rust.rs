@@ -55,7 +55,7 @@
 //! stays in the pool, so freeing cannot fail either.
 //!
 //! What one CPU writes on its fast paths shares no cache line with what other CPUs read. Values that many
-//! CPUs use are [`sys::per_cpu::CacheAligned`], and a [`base::bits::Map`] fills a cache line. CPUs count lazy pages for
+//! CPUs use are [`sys::per_cpu::CacheAligned`], and a [`base::map::Map`] fills a cache line. CPUs count lazy pages for
 //! themselves, and seldom add them to the common count.
 //!
 //! # Layers, from the outside in
@@ -76,7 +76,8 @@
 //! | | `percpu`: state of each CPU | no |
 //! | `state` | `area`, `view`, `list`: the area object and its states as types, what others see of it, lists | yes |
 //! | | `objects`: area objects of a block | yes |
-//! | | `block`, `band`, `block_check`, `block_units`: one block, its size and that of its areas, its checks, its units | no |
+//! | | `block`, `owner`, `band`: one block, the CPU that has it, its size and that of its areas | no |
+//! | | `block_check`, `block_units`: checks of a block, and the states of its units | no |
 //! | | `block_number`, `by_band`: the number of a block; a value for each band | no |
 //! | | `table`, `dir`, `pins`: the index, the block at an address, pins | yes |
 //! | | `maps`: bitmaps of the directory, and the proof that the lock of the pool is held | no |
@@ -84,7 +85,7 @@
 //! | `sys` | bindings: `maple` (maple tree), `grace` (RCU), `lock` (spinlock), `mm` (the rest of mm, memory on a NUMA node) | yes |
 //! | | `trace` (tracepoints), `layout` (for the description that debuggers read) | yes |
 //! | | `per_cpu`: a value for each CPU, on cache lines of its own and on the node of the CPU | no |
-//! | `base` | `bits`, `fit`, `range`, `cpu`, `stats`, `line`: shared bitmaps, searches for gaps, addresses, CPUs, counters, text | no |
+//! | `base` | `bits`, `map`, `fit`, `range`, `cpu`, `stats`, `line`: bits, shared bitmaps, searches for gaps, addresses, CPUs, counters, text | no |
 //!
 //! A folder uses only folders below it; only tests may use `check`.
 //!

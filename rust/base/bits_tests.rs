@@ -5,25 +5,27 @@
 
 #[kernel::prelude::kunit_tests(vmap_rust_bits)]
 mod tests {
-    use crate::base::bits::{
-        and,
-        find_run,
-        has,
-        last_set,
-        next_set,
-        or,
-        run_at,
-        run_in_word,
-        runs,
-        set_bits,
-        weight,
-        Bit,
-        Map,
-        Run,
-        Words,
-        BITS,
-        UNITS,
-        WORDS, //
+    use crate::base::{
+        bits::{
+            and,
+            find_run,
+            has,
+            last_set,
+            next_set,
+            or,
+            run_at,
+            run_in_word,
+            runs,
+            set_bits,
+            weight,
+            Bit,
+            Run,
+            Words,
+            BITS,
+            UNITS,
+            WORDS, //
+        },
+        map::Map, //
     };
     use kernel::sync::atomic::Atomic;
 

@@ -8,5 +8,6 @@ mod bits_tests;
 pub(crate) mod cpu;
 pub(crate) mod fit;
 pub(crate) mod line;
+pub(crate) mod map;
 pub(crate) mod range;
 pub(crate) mod stats;

@@ -20,7 +20,7 @@ use crate::{
             Small, //
         },
         block_number::BlockNumber,
-        dir::Entry, //
+        maps::Entry, //
     },
     sys::{
         grace::Guard,

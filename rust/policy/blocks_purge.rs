@@ -17,11 +17,11 @@ use crate::{
     state::{
         area::Flushed,
         block::Block,
-        dir::Entry,
         flush::{
             Pages,
             Plan, //
         },
+        maps::Entry,
     },
     sys::{
         grace::Guard,

@@ -36,8 +36,10 @@ use crate::{
             Small,
             Tried, //
         },
-        dir::Entry,
-        maps::PoolLocked, //
+        maps::{
+            Entry,
+            PoolLocked, //
+        }, //
     },
     sys::{
         grace::{

@@ -29,8 +29,6 @@
 //!
 //! C header: [`include/linux/vmalloc.h`](srctree/include/linux/vmalloc.h)
 
-#[cfg(CONFIG_VMAP_RUST)]
-use crate::sys::layout::small;
 use crate::{
     base::range::Span,
     state::{
@@ -498,20 +496,4 @@ impl<S: State> Area<S> {
         // INVARIANT: By the safety requirements, no range is reserved.
         self.into_state()
     }
-}
-
-/// Describes `vmap_area::flags` to debuggers.
-#[cfg(CONFIG_VMAP_RUST)]
-pub(super) const fn describe(info: &mut bindings::vmap_rust_debug_info) {
-    info.state_shift = STATE_SHIFT;
-    info.state_mask = small(STATE_MASK);
-    info.flag_in_block = small(IN_BLOCK);
-    info.state_vacant = small(VACANT_CODE);
-    info.state_busy = small(BUSY_CODE);
-    info.state_new = small(New::CODE);
-    info.state_unlinked = small(Unlinked::CODE);
-    info.state_lazy = small(Lazy::CODE);
-    info.state_flushed = small(Flushed::CODE);
-    info.state_cached = small(Cached::CODE);
-    info.state_leaked = small(LEAKED_CODE);
 }

@@ -32,12 +32,12 @@ use crate::{
         bits::{
             self,
             Bit,
-            Map,
             Run,
             Words,
             UNITS, //
         },
         cpu::CpuNumber,
+        map::Map,
         range::{
             Span,
             PAGE_SIZE, //
@@ -58,7 +58,8 @@ use crate::{
             Pages,
             Plan, //
         },
-        objects::Objects, //
+        objects::Objects,
+        owner::Owner, //
     },
     sys::{
         mm,
@@ -107,18 +108,6 @@ pub(crate) enum Tried {
 /// that has flushed it, makes them free.
 pub(super) struct Claim(());
 
-/// What mostly the CPU writes whose block it is.
-struct Owner {
-    /// The first word of `free` that may have free units.
-    hint: Atomic<usize>,
-    /// The CPU whose current block it is, or was last.
-    cpu: Atomic<usize>,
-    /// The epoch of the pool in which it became that.
-    since: Atomic<usize>,
-    /// The fewest units for which a search in the pool found no room, since room was last made.
-    lacks: Atomic<usize>,
-}
-
 /// A block.
 pub(crate) struct Block {
     /// Number of the first unit, counted from address 0: the address itself would be a reference to the
@@ -144,14 +133,11 @@ impl Block {
     /// Describes blocks and their objects to debuggers. A block is `at` bytes behind what the directory points to.
     #[cfg(CONFIG_VMAP_RUST)]
     pub(super) const fn describe(info: &mut bindings::vmap_rust_debug_info, at: usize) {
-        let owner = at + offset_of!(Self, owner) + CacheAligned::<Owner>::VALUE;
         info.block_first_unit = small(at + offset_of!(Self, first_unit));
         info.block_band = small(at + offset_of!(Self, band));
         info.block_unit_shift = small(at + offset_of!(Self, unit_shift));
         info.block_group_shift = small(at + offset_of!(Self, grain_shift));
         info.block_reach = small(at + offset_of!(Self, reach));
-        info.block_owner = small(owner + offset_of!(Owner, cpu));
-        info.block_since = small(owner + offset_of!(Owner, since));
         info.block_free = small(at + offset_of!(Self, free));
         info.block_lazy = small(at + offset_of!(Self, lazy));
         info.block_flushing = small(at + offset_of!(Self, flushing));
@@ -159,6 +145,8 @@ impl Block {
         info.coarse_size = small(COARSE_SIZE);
         info.coarse_bands = small(STEPS);
         info.units = small(UNITS);
+        let owner = at + offset_of!(Self, owner) + CacheAligned::<Owner>::VALUE;
+        Owner::describe(info, owner);
         Objects::describe(info, at + offset_of!(Self, objects));
     }
 
@@ -174,12 +162,7 @@ impl Block {
             is_randomized,
             reach: Atomic::new(band.most_units()),
             objects: Objects::new(UNITS.wrapping_shr(grain_shift), flags)?,
-            owner: CacheAligned::new(Owner {
-                hint: Atomic::new(0),
-                cpu: Atomic::new(0),
-                since: Atomic::new(0),
-                lacks: Atomic::new(usize::MAX),
-            }),
+            owner: CacheAligned::new(Owner::new()),
             free: Map::new(false),
             lazy: Map::new(false),
             flushing: Map::new(false),
@@ -219,46 +202,35 @@ impl Block {
     /// Returns the CPU whose current block it is or was last, and the epoch of the pool in which it became
     /// that. Without the pool lock, both may change at once.
     pub(crate) fn owner(&self) -> (CpuNumber, usize) {
-        // Relaxed: changed under the pool lock.
-        let cpu = CpuNumber::new(self.owner.cpu.load(Relaxed));
-        (cpu, self.owner.since.load(Relaxed))
+        self.owner.get()
     }
 
     /// Notes that it is the current block of CPU `cpu` since `epoch`. With the pool lock held.
     pub(crate) fn set_owner(&self, cpu: CpuNumber, epoch: usize) {
-        self.owner.cpu.store(cpu.number(), Relaxed);
-        self.owner.since.store(epoch, Relaxed);
+        self.owner.set(cpu, epoch);
     }
 
     /// Notes that it became a current block so long ago that it is idle. With the pool lock held.
     pub(crate) fn disown(&self) {
-        self.owner.since.store(0, Relaxed);
+        self.owner.disown();
     }
 
     /// [`Block::alloc`] for a block in the pool, with the pool lock held. Returns [`Tried::Lacks`] at once if the
     /// block had no room for as many units, and [`Block::note_room`] was not called since.
     pub(crate) fn alloc_in_pool(&self, small: Small, attributes: &Attributes) -> Tried {
-        // Relaxed, here and below: changed and read under the pool lock.
-        if small.units >= self.owner.lacks.load(Relaxed) {
+        if self.owner.lacks(small) {
             return Tried::Lacks;
         }
         if let Some(area) = self.alloc(small, attributes) {
             return Tried::Found(area);
         }
-        // A run of `lacks` units would contain an aligned one for the request.
-        let align = 1_usize.wrapping_shl(small.align);
-        let lacks = small.units.wrapping_add(align.wrapping_sub(1));
-        let lacks = self.owner.lacks.load(Relaxed).min(lacks);
-        self.owner.lacks.store(lacks, Relaxed);
+        self.owner.note_lack(small);
         Tried::NoRoom
     }
 
     /// Notes that units may have become free. With the pool lock held.
     pub(crate) fn note_room(&self) {
-        // Not the same value again: that would move the cache line.
-        if self.owner.lacks.load(Relaxed) != usize::MAX {
-            self.owner.lacks.store(usize::MAX, Relaxed);
-        }
+        self.owner.note_room();
     }
 
     /// Returns the number of the object of the area that starts at unit `first`.
@@ -454,7 +426,9 @@ impl Block {
     fn make_free(&self, words: &Words) {
         self.free.set_words(words);
         // Relaxed: only a hint; a claim that fails from there searches all words.
-        let first = words.iter().position(|&word| word != 0).unwrap_or(0);
+        let Some(first) = words.iter().position(|&word| word != 0) else {
+            return;
+        };
         if first < self.owner.hint.load(Relaxed) {
             self.owner.hint.store(first, Relaxed);
         }

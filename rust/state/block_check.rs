@@ -10,10 +10,10 @@ use crate::{
     base::{
         bits::{
             self,
-            Map,
             Words,
             UNITS, //
         },
+        map::Map,
         range::Span, //
     },
     state::block::Block,

@@ -31,7 +31,11 @@ use crate::{
             SIZE, //
         },
         block_number::BlockNumber,
-        maps::Maps, //
+        maps::{
+            Entry,
+            Maps,
+            PartMaps, //
+        }, //
     },
     sys::{
         grace::{
@@ -85,37 +89,6 @@ struct Part {
     /// Each is null or a block that the directory owns.
     entries: KBox<[Atomic<*mut c_void>; FANOUT]>,
     maps: Maps,
-}
-
-/// An entry of the directory: the number of the block there, the bitmaps of its part, and its bit in them.
-#[derive(Clone, Copy)]
-pub(crate) struct Entry<'a> {
-    pub(crate) number: BlockNumber,
-    pub(crate) maps: &'a Maps,
-    pub(crate) bit: Bit,
-}
-
-/// The bitmaps of a part.
-#[derive(Clone, Copy)]
-pub(crate) struct PartMaps<'a> {
-    /// The slot of the part.
-    pub(crate) slot: usize,
-    pub(crate) maps: &'a Maps,
-    /// The number of the part.
-    number: usize,
-}
-
-impl<'a> PartMaps<'a> {
-    /// Returns the entry that has bit `bit`.
-    pub(crate) fn entry(self, bit: Bit) -> Entry<'a> {
-        // The number of a part is that of an entry, divided.
-        let first = self.number.wrapping_mul(FANOUT);
-        Entry {
-            number: BlockNumber::of_entry(first.wrapping_add(bit.number())),
-            maps: self.maps,
-            bit,
-        }
-    }
 }
 
 /// All blocks by address.

@@ -6,8 +6,17 @@
 //! is held. It has no size, so this costs nothing at run time.
 
 use crate::{
-    base::bits::Map,
-    state::by_band::ByBand, //
+    base::{
+        bits::{
+            Bit,
+            UNITS, //
+        },
+        map::Map, //
+    },
+    state::{
+        block_number::BlockNumber,
+        by_band::ByBand, //
+    }, //
 };
 #[cfg(CONFIG_VMAP_RUST)]
 use crate::{
@@ -61,6 +70,36 @@ impl Maps {
     #[inline(always)]
     pub(crate) fn pool<'a>(&'a self, _locked: &'a PoolLocked) -> &'a PoolMaps {
         &self.pool
+    }
+}
+
+/// An entry of the directory: the number of the block there, the bitmaps of its part, and its bit in them.
+#[derive(Clone, Copy)]
+pub(crate) struct Entry<'a> {
+    pub(crate) number: BlockNumber,
+    pub(crate) maps: &'a Maps,
+    pub(crate) bit: Bit,
+}
+
+/// The bitmaps of a part.
+#[derive(Clone, Copy)]
+pub(crate) struct PartMaps<'a> {
+    /// The slot of the part.
+    pub(crate) slot: usize,
+    pub(crate) maps: &'a Maps,
+    /// The number of the part: that of its first entry, divided by the number of its entries.
+    pub(super) number: usize,
+}
+
+impl<'a> PartMaps<'a> {
+    /// Returns the entry that has bit `bit`.
+    pub(crate) fn entry(self, bit: Bit) -> Entry<'a> {
+        let first = self.number.wrapping_mul(UNITS);
+        Entry {
+            number: BlockNumber::of_entry(first.wrapping_add(bit.number())),
+            maps: self.maps,
+            bit,
+        }
     }
 }
 

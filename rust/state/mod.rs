@@ -23,6 +23,8 @@ pub(crate) mod list;
 #[forbid(unsafe_code)]
 pub(crate) mod maps;
 pub(crate) mod objects;
+#[forbid(unsafe_code)]
+mod owner;
 pub(crate) mod pins;
 pub(crate) mod table;
 pub(crate) mod view;

@@ -17,6 +17,11 @@ use crate::{
         Unlinked, //
     }, //
 };
+#[cfg(CONFIG_VMAP_RUST)]
+use crate::{
+    state::area::New,
+    sys::layout::small, //
+};
 use core::ptr::NonNull;
 use kernel::{
     bindings,
@@ -284,3 +289,19 @@ pub(super) const VACANT_CODE: usize = 0;
 pub(super) const BUSY_CODE: usize = 1;
 /// [`State::CODE`] of an area whose token was dropped.
 pub(super) const LEAKED_CODE: usize = 7;
+
+/// Describes `vmap_area::flags` to debuggers.
+#[cfg(CONFIG_VMAP_RUST)]
+pub(super) const fn describe(info: &mut bindings::vmap_rust_debug_info) {
+    info.state_shift = STATE_SHIFT;
+    info.state_mask = small(STATE_MASK);
+    info.flag_in_block = small(IN_BLOCK);
+    info.state_vacant = small(VACANT_CODE);
+    info.state_busy = small(BUSY_CODE);
+    info.state_new = small(New::CODE);
+    info.state_unlinked = small(Unlinked::CODE);
+    info.state_lazy = small(Lazy::CODE);
+    info.state_flushed = small(Flushed::CODE);
+    info.state_cached = small(Cached::CODE);
+    info.state_leaked = small(LEAKED_CODE);
+}

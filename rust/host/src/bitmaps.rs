@@ -2,14 +2,16 @@
 
 //! Compares bitmaps with vectors of booleans bit by bit, which takes too long in an emulated kernel.
 
-use crate::base::bits::{
-    self,
-    Bit,
-    Map,
-    Run,
-    Words,
-    BITS,
-    UNITS, //
+use crate::base::{
+    bits::{
+        self,
+        Bit,
+        Run,
+        Words,
+        BITS,
+        UNITS, //
+    },
+    map::Map, //
 };
 use kernel::sync::atomic::{
     Atomic,

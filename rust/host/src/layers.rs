@@ -17,7 +17,8 @@ mod sys;
 
 use base::{
     bits::*,
-    cpu::*, //
+    cpu::*,
+    map::*, //
 };
 use state::{
     area::*,
