@@ -51,8 +51,8 @@ static u32 scaled(const struct bench_run *run, u32 ops)
  * @part: of the case: a phase, or a metric; empty if it has only one
  * @ops: operations up to bench_mark_end()
  *
- * Does nothing. The plugin of scripts/bench profile reads the arguments, so they must
- * be in their registers, and the functions must stay functions.
+ * Does nothing. The plugin of scripts/bench profile reads the arguments, so
+ * they must be in their registers, and the functions must stay functions.
  */
 noinline void bench_mark_begin(const char *name, const char *part, u32 ops)
 {
