@@ -40,7 +40,7 @@ without_licence() {
 	local file
 	while read -r file; do
 		head -n 2 "$file" | grep -q 'SPDX-License-Identifier: GPL-2\.0' || echo "no SPDX line: $file"
-	done < <(sources ':!LICENSE*' ':!*.patch' ':!*.lock' ':!*.png') | grep . && return 1
+	done < <(sources ':!LICENSE*' ':!*.patch' ':!*.png') | grep . && return 1
 	return 0
 }
 
@@ -49,7 +49,7 @@ check_licence() { result "SPDX line in each file" without_licence; }
 
 # banned_words: prints each use of a word of scripts/lib/banned-words, with what to use instead; fails if there are any.
 banned_words() {
-	sources ':!LICENSE*' ':!*.lock' ':!*.svg' ':!*.png' ':!scripts/lib/banned-words' | in_root "$REPO/scripts/lib/find-words"
+	sources ':!LICENSE*' ':!*.svg' ':!*.png' ':!scripts/lib/banned-words' | in_root "$REPO/scripts/lib/find-words"
 }
 
 # check_words: texts and comments keep to the vocabulary.
@@ -75,8 +75,7 @@ check_docs() {
 # machine_paths: prints lines with paths of one machine, or host names of package registries; fails if there are any.
 machine_paths() {
 	local files
-	# In a lock file, cargo itself writes the name of the registry.
-	mapfile -t files < <(sources ':!*.lock')
+	mapfile -t files < <(sources)
 	grep -nHE "(^|[[:space:]\"'\`=:(])/(wor[k]|roo[t]|hom[e]/[a-z]+|tm[p]/(boo[t]|pla[n]))(/|\$)" "${files[@]}" && return 1
 	grep -nHE '\b(deb|ftp|security|snapshot)\.([a-z0-9-]+\.)*[d]ebian\.org|\b(static\.|index\.)?crate[s]\.io\b|\bpyp[i]\.org|\bproxy\.golan[g]' \
 		"${files[@]}" && return 1
