@@ -312,13 +312,28 @@ impl Table {
 
     /// Returns the lowest busy area that ends above `addr`, or the block before it, without the lock. Task
     /// context.
-    pub(crate) fn next(&self, addr: usize) -> Option<Next> {
-        self.0.next(addr, |span, slot| match slot {
-            // SAFETY: The closure runs under the RCU read lock, and the area was in the tree after that
-            // was taken.
-            Slot::Area(area) => unsafe { area.look() }.map(|seen| Next::Busy(area, seen)),
-            Slot::Block(_) => Some(Next::Block(span)),
-        })
+    pub(crate) fn next(&self, mut addr: usize) -> Option<Next> {
+        loop {
+            let found = self.0.next(addr, |span, slot| match slot {
+                Slot::Area(area) => {
+                    // SAFETY: The closure runs under the RCU read lock, and the area was in the tree after that
+                    // was taken.
+                    let seen = unsafe { area.look() }?;
+                    // With other bounds, the object was freed and has a new user. It may be anywhere.
+                    Some(match seen.span() == span {
+                        true => Ok(Next::Busy(area, seen)),
+                        false => Err(span.first()),
+                    })
+                }
+                Slot::Block(_) => Some(Ok(Next::Block(span))),
+            });
+            match found? {
+                Ok(next) => return Some(next),
+                // The entry is stale: search again from its place, where other areas may be by now. The acquire
+                // in `look()` comes after the entry was erased, so the next walk does not find it.
+                Err(first) => addr = addr.max(first),
+            }
+        }
     }
 
     /// Returns the lowest reserved range that ends above `addr`, without the lock. Task context.

@@ -55,6 +55,8 @@ mod retries;
 #[cfg(all(test, not(explore)))]
 mod spaces;
 #[cfg(all(test, not(explore)))]
+mod stale;
+#[cfg(all(test, not(explore)))]
 mod threads;
 #[cfg(all(test, c_maple))]
 mod trees;

@@ -6,7 +6,7 @@
 
 #[cfg(c_maple)]
 pub use crate::maple::*;
-use core::ffi::c_void;
+use core::{cell::Cell, ffi::c_void, ptr};
 
 pub type gfp_t = u32;
 pub const GFP_NOWAIT: gfp_t = 0x2800;
@@ -43,7 +43,31 @@ pub struct vmap_area {
 
 std::thread_local! {
     /// Number of area objects that this thread has allocated and not freed.
-    pub static LIVE_AREAS: core::cell::Cell<usize> = const { core::cell::Cell::new(0) };
+    pub static LIVE_AREAS: Cell<usize> = const { Cell::new(0) };
+    /// The object that this thread has freed last.
+    static LAST_FREED: LastFreed = const { LastFreed(Cell::new(ptr::null_mut())) };
+}
+
+/// An object that the next allocation of its thread uses, as it is. The slab cache of the kernel is type-safe by RCU, so
+/// there, too, readers may see the next user of an object at once.
+struct LastFreed(Cell<*mut vmap_area>);
+
+impl Drop for LastFreed {
+    fn drop(&mut self) {
+        free_after_readers(self.0.get());
+    }
+}
+
+/// Frees the memory of an object when there are no readers. Does nothing if `va` is null.
+fn free_after_readers(va: *mut vmap_area) {
+    if va.is_null() {
+        return;
+    }
+    let va = va.expose_provenance();
+    crate::sync::rcu::call(move || {
+        // SAFETY: `va` came from a box, and nobody else frees it. There are no readers any more.
+        drop(unsafe { Box::from_raw(ptr::with_exposed_provenance_mut::<vmap_area>(va)) });
+    });
 }
 
 /// # Safety
@@ -51,15 +75,19 @@ std::thread_local! {
 /// None here.
 pub unsafe fn vmap_area_cache_alloc(_: gfp_t, _: i32) -> *mut vmap_area {
     if crate::fault::strikes() {
-        return core::ptr::null_mut();
+        return ptr::null_mut();
     }
     LIVE_AREAS.with(|live| live.set(live.get().wrapping_add(1)));
+    let freed = LAST_FREED.with(|last| last.0.replace(ptr::null_mut()));
+    if !freed.is_null() {
+        return freed;
+    }
     Box::into_raw(Box::new(vmap_area {
         va_start: 0,
         va_end: 0,
         list: list_head {
-            next: core::ptr::null_mut(),
-            prev: core::ptr::null_mut(),
+            next: ptr::null_mut(),
+            prev: ptr::null_mut(),
         },
         __bindgen_anon_1: vm_or_size {
             subtree_max_size: 0,
@@ -73,9 +101,5 @@ pub unsafe fn vmap_area_cache_alloc(_: gfp_t, _: i32) -> *mut vmap_area {
 /// `va` came from [`vmap_area_cache_alloc`], and only earlier readers still use it.
 pub unsafe fn vmap_area_cache_free(va: *mut vmap_area) {
     LIVE_AREAS.with(|live| live.set(live.get().wrapping_sub(1)));
-    let va = va.expose_provenance();
-    crate::sync::rcu::call(move || {
-        // SAFETY: By the safety requirements, `va` came from a box. There are no readers any more.
-        drop(unsafe { Box::from_raw(core::ptr::with_exposed_provenance_mut::<vmap_area>(va)) });
-    });
+    free_after_readers(LAST_FREED.with(|last| last.0.replace(va)));
 }

@@ -9,6 +9,9 @@ std::thread_local! {
     pub static SEARCHES: Cell<usize> = const { Cell::new(0) };
     /// What others do before this thread takes the lock of a tree, the next one last.
     pub static MEANWHILE: RefCell<Vec<Box<dyn FnOnce()>>> = const { RefCell::new(Vec::new()) };
+    /// What others do when this thread has found an entry of a tree, before it uses the entry. Only for a thread that does
+    /// not hold the lock of the tree.
+    pub static FOUND: Cell<Option<Box<dyn FnOnce()>>> = const { Cell::new(None) };
 }
 
 /// Counts a search.
@@ -24,4 +27,11 @@ pub fn before_lock() {
         others();
     }
     MEANWHILE.set(left);
+}
+
+/// Lets others do what is in [`FOUND`], once.
+pub fn after_find() {
+    if let Some(others) = FOUND.take() {
+        others();
+    }
 }

@@ -74,6 +74,18 @@ pub unsafe fn mtree_destroy(mt: *mut maple_tree) {
 /// # Safety
 ///
 /// Those of the function of C.
+pub unsafe fn mas_find(mas: *mut ma_state, max: usize) -> *mut c_void {
+    // SAFETY: By the safety requirements.
+    let found = unsafe { generated::mas_find(mas, max) };
+    if !found.is_null() {
+        hooks::after_find();
+    }
+    found
+}
+
+/// # Safety
+///
+/// Those of the function of C.
 pub unsafe fn mas_empty_area(mas: *mut ma_state, min: usize, max: usize, size: usize) -> i32 {
     hooks::search();
     // SAFETY: By the safety requirements.

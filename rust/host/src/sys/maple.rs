@@ -145,11 +145,17 @@ impl<E: Entry> Tree<E> {
 
     pub(crate) fn next<T>(&self, addr: usize, wanted: impl Fn(Span, E) -> Option<T>) -> Option<T> {
         let _rcu = rcu::Guard::new();
-        let guard = self.lock();
-        let found = at_or_above(&guard.inner.map, addr)
-            // SAFETY: The map stores only values that `into_raw()` returned.
-            .find_map(|(span, raw)| wanted(span, unsafe { E::from_raw(raw) }));
-        found
+        let mut from = addr;
+        loop {
+            // The lock is held only for the step to the next entry: others may change the tree before it is used.
+            let (span, entry) = self.lock().entry_from(from)?;
+            hooks::after_find();
+            let found = wanted(span, entry);
+            if found.is_some() {
+                return found;
+            }
+            from = span.last().checked_add(1)?;
+        }
     }
 }
 

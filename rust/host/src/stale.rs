@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A search without the lock finds an entry of the tree, and others free its area before the search looks at the object.
+//! The object may have a new user at once, anywhere: the slab cache is type-safe by RCU, and no more.
+
+use crate::{
+    base::range::{
+        Span,
+        PAGE_SIZE, //
+    },
+    check::fixtures::World,
+    spaces::{
+        free_everything,
+        request, //
+    }, //
+};
+use kernel::hooks::FOUND;
+
+/// Reserves the pages `busy`, each for an area of its own, and pins the lowest area that ends above page `from`, which
+/// is one of them. When the search has found this area, others free it and reserve the pages `new`: the object of the
+/// freed area is that of the first of them. Returns the page of the pinned area.
+fn pin_while_others_reserve(busy: &[usize], from: usize, new: &'static [usize]) -> usize {
+    let home = Span::with_size(64 << 20, 64 * PAGE_SIZE).expect("not empty");
+    let space = &*Box::leak(Box::new(World::new(home).space().expect("memory")));
+    let addr_of = move |page: usize| home.first() + page * PAGE_SIZE;
+    let reserve = move |page: usize| {
+        let mut one = request(space, PAGE_SIZE);
+        one.window = Span::with_size(addr_of(page), PAGE_SIZE).expect("a page");
+        space.alloc(&one).expect("the page is free")
+    };
+    for &page in busy {
+        reserve(page);
+    }
+    FOUND.set(Some(Box::new(move || {
+        let area = space.unlink(addr_of(from)).expect("busy");
+        let object = area.ptr();
+        space.retire(area);
+        space.purge(None, true);
+        let areas: Vec<_> = new.iter().map(|&page| reserve(page)).collect();
+        assert_eq!(areas.first(), Some(&object));
+    })));
+    let (area, pin) = space
+        .get(addr_of(from))
+        .expect("there are busy areas above");
+    assert!(FOUND.take().is_none(), "nothing was found without the lock");
+    let page = (space.start_of_pinned(area, &pin) - home.first()) / PAGE_SIZE;
+    drop(pin);
+    free_everything(space);
+    page
+}
+
+#[test]
+fn no_area_is_skipped_if_the_object_of_the_found_one_moves_up() {
+    assert_eq!(pin_while_others_reserve(&[5, 6, 9], 5, &[40]), 6);
+}
+
+#[test]
+fn the_search_does_not_go_back_if_the_object_of_the_found_area_moves_down() {
+    assert_eq!(pin_while_others_reserve(&[5, 6, 9], 5, &[2]), 6);
+}
+
+#[test]
+fn a_new_area_at_the_place_of_the_found_one_is_not_skipped() {
+    assert_eq!(pin_while_others_reserve(&[5, 6, 9], 5, &[40, 5]), 5);
+}
