@@ -161,23 +161,39 @@ impl<T: Tlb> CheckedSpace<T> {
         checker.change(|| {
             self.0
                 .alloc_congruent(window, members, align, gfp, |index, area| {
-                    if let Some(slot) = areas.get_mut(index) {
-                        *slot = Some(area);
+                    match areas.get_mut(index) {
+                        Some(slot) => *slot = Some(area),
+                        None => checker.lost(identity(area)),
                     }
                     give(index, area);
                 })?;
-            let mut base = None;
-            for (member, area) in asked.zip(areas.iter().flatten()) {
-                self.allocated(checker, *area, |span| {
-                    let here = span.first().wrapping_sub(member.offset);
-                    span.size() == member.size
-                        && window.covers(span)
-                        && is_aligned(here, align)
-                        && *base.get_or_insert(here) == here
-                });
-            }
+            self.allocated_congruent(checker, window, asked.zip(areas.iter().copied()), align);
             Ok(())
         })
+    }
+
+    /// Records new areas at a common base, one for each member that was asked for. A member without one is wrong.
+    pub(super) fn allocated_congruent(
+        &self,
+        checker: &Checker,
+        window: Span,
+        members: impl Iterator<Item = (Member, Option<AreaPtr>)>,
+        align: usize,
+    ) {
+        let mut base = None;
+        for (member, area) in members {
+            let Some(area) = area else {
+                checker.lost(0);
+                continue;
+            };
+            self.allocated(checker, area, |span| {
+                let here = span.first().wrapping_sub(member.offset);
+                span.size() == member.size
+                    && window.covers(span)
+                    && is_aligned(here, align)
+                    && *base.get_or_insert(here) == here
+            });
+        }
     }
 
     /// See [`Space::find`].
@@ -201,9 +217,7 @@ impl<T: Tlb> CheckedSpace<T> {
         let moment = checker.moment();
         let area = checker.change(|| {
             let area = self.0.unlink(addr)?;
-            if let Some(span) = area.span() {
-                checker.unlinked(span, identity(area.ptr()));
-            }
+            checker.unlinked_at(addr, area.span(), identity(area.ptr()));
             Some(area)
         });
         if area.is_none() {

@@ -138,10 +138,10 @@ impl Checker {
         }
     }
 
-    /// Reports a new area that cannot be found.
+    /// Reports an area that cannot be found, or of which the requester got none if `identity` is 0.
     pub(crate) fn lost(&self, identity: Identity) {
         if self.must_report(false) {
-            mm::refuse!("checker: new area {identity:x} is not found");
+            mm::refuse!("checker: area {identity:x} is not found");
         }
     }
 
@@ -197,6 +197,18 @@ impl Checker {
             mm::refuse!(
                 "checker: {span:x?} {identity:x} from {from:x?}, the record has {known:x?}"
             );
+        }
+    }
+
+    /// Records that an area with these bounds was unlinked by the address `addr`, which must be in it. Called within
+    /// [`Checker::change`].
+    pub(crate) fn unlinked_at(&self, addr: usize, span: Option<Span>, identity: Identity) {
+        let Some(span) = span else {
+            return self.lost(identity);
+        };
+        self.unlinked(span, identity);
+        if !span.contains(addr) && self.must_report(false) {
+            mm::refuse!("checker: {span:x?} {identity:x} was unlinked by {addr:#x}");
         }
     }
 

@@ -3,14 +3,23 @@
 //! Tests of the checker: right answers are not reported, and each kind of wrong answer is.
 
 use crate::{
-    base::range::{
-        Span,
-        PAGE_SIZE, //
+    base::{
+        fit::Member,
+        range::{
+            Span,
+            PAGE_SIZE, //
+        }, //
     },
     check::{
+        checked::{
+            CheckedSpace,
+            CheckedTlb, //
+        },
         checker::Checker,
+        fixtures::FlushLog,
         record::Identity, //
-    }, //
+    },
+    sys::mm::Gfp, //
 };
 use kernel::{
     prelude::*,
@@ -77,6 +86,51 @@ mod tests {
         checker.allocated(pages(4, 3)?, ONE, true);
         checker.allocated(pages(7, 3)?, OTHER, false);
         assert_eq!(counts(&checker), (2, 0, 1));
+        Ok(())
+    }
+
+    #[test]
+    fn a_member_that_was_not_given_is_wrong() -> Result {
+        let home = pages(64, 64)?;
+        let tlb = CheckedTlb {
+            tlb: FlushLog::new()?,
+            checker: Some(Checker::new(false, GFP_KERNEL)?),
+            is_randomized: false,
+        };
+        let space = CheckedSpace::new(home, tlb, None)?;
+        let checker = space.checker().ok_or(EINVAL)?;
+        let member = |page: usize| Member {
+            offset: page * PAGE_SIZE,
+            size: PAGE_SIZE,
+        };
+        let mut first = None;
+        let one = [member(0)].into_iter();
+        space.alloc_congruent(home, one, PAGE_SIZE, Gfp::KERNEL, |_, area| {
+            first = Some(area);
+        })?;
+        let start = first.and_then(|area| space.space().span_of_busy(area));
+        let start = start.ok_or(EINVAL)?.first();
+        assert_eq!(counts(checker), (1, 0, 0));
+        let members = [(member(0), None), (member(3), None)];
+        space.allocated_congruent(checker, home, members.into_iter(), PAGE_SIZE);
+        assert_eq!(counts(checker), (3, 0, 2));
+        let area = space.unlink(start).ok_or(EINVAL)?;
+        space.retire(area);
+        space.purge(None, true);
+        Ok(())
+    }
+
+    #[test]
+    fn an_area_that_was_unlinked_by_an_address_outside_is_wrong() -> Result {
+        for (addr, count) in [(4, 0), (6, 0), (3, 1), (7, 1)] {
+            let checker = Checker::new(false, GFP_KERNEL)?;
+            checker.allocated(pages(4, 3)?, ONE, true);
+            checker.unlinked_at(addr * PAGE_SIZE, Some(pages(4, 3)?), ONE);
+            assert_eq!(counts(&checker), (2 + count, 0, count));
+        }
+        let checker = Checker::new(false, GFP_KERNEL)?;
+        checker.unlinked_at(0, None, ONE);
+        assert_eq!(counts(&checker), (1, 0, 1));
         Ok(())
     }
 

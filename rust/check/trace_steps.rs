@@ -293,7 +293,9 @@ impl Trace<'_> {
         Ok(())
     }
 
+    /// Compares all numbers. The checker must have found nothing wrong.
     fn check(&self) -> Outcome<Census> {
+        self.agree()?;
         let space = self.checked.space();
         let Ok(census) = space.validate() else {
             return self.fail("invariants", [0; 3]);
@@ -319,6 +321,13 @@ impl Trace<'_> {
         Ok(census)
     }
 
+    fn agree(&self) -> Outcome {
+        match self.checker.agrees() {
+            true => Ok(()),
+            false => self.fail("the checker, see the line before", [0; 3]),
+        }
+    }
+
     pub(super) fn run(&mut self, steps: usize) -> Outcome {
         for step in 0..steps {
             self.step = step;
@@ -330,9 +339,7 @@ impl Trace<'_> {
                 24..=29 => self.find()?,
                 _ => self.purge()?,
             }
-            if !self.checker.agrees() {
-                return self.fail("the checker, see the line before", [0; 3]);
-            }
+            self.agree()?;
             if step % 64 == 0 {
                 self.check()?;
             }
