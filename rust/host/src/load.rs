@@ -82,6 +82,12 @@ impl Load {
     pub(crate) fn free(&self, mine: Mine, addr: usize, release: bool) {
         let area = self.checked.unlink(addr).expect("mine to unlink");
         assert_eq!(area.span(), Some(mine.span));
+        // The object has no other user before the area is retired.
+        assert_ne!(
+            self.checked.find(addr),
+            Some(mine.area),
+            "found after unlink"
+        );
         self.count_readers(mine.span.first(), |readers| {
             assert_eq!(*readers, 0, "{:x?} is read", mine.span);
         });
@@ -111,6 +117,7 @@ impl Load {
             return;
         };
         let start = self.space().start_of_pinned(area, &pin);
+        assert!(!try_only || start <= addr);
         self.count_readers(start, |readers| *readers += 1);
         // The owner may try to unlink the area during this call.
         self.checked.find(addr);

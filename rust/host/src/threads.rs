@@ -153,13 +153,19 @@ fn no_unit_of_a_coarse_block_has_two_owners() {
 #[test]
 fn no_page_has_two_owners_with_several_threads_on_a_cpu() {
     let load = load(START, 17 * block::SIZE / PAGE_SIZE - 5, 16);
-    run(&load, 40, 4 * THREADS, mm::random_seed(), 1000);
+    run(&load, 40, 4 * THREADS, printed_seed(), 1000);
+}
+
+/// Returns a random seed, and prints it for a failure.
+fn printed_seed() -> u64 {
+    let seed = mm::random_seed();
+    println!("seed {seed:#x}");
+    seed
 }
 
 /// Runs the load `rounds` times, each time with another seed, in a space of `bytes` bytes.
 fn run_rounds(rounds: u64, bytes: usize, blocks: usize, most_pages: usize) {
-    let seed = mm::random_seed();
-    println!("seed {seed:#x}");
+    let seed = printed_seed();
     for round in 0..rounds {
         let load = load(START, bytes / PAGE_SIZE - 5, blocks);
         let seed = seed.wrapping_add(round * THREADS);
