@@ -196,6 +196,7 @@ impl<T: Tlb> Space<T> {
                 self.tlb.release_shadow(span);
                 self.tlb.flush_shadow(span);
             }
+            let (band, owner) = (removed.band().number(), removed.owner().0);
             let mut table = self.lock_table(budget);
             let mut result = table.free_block(span);
             if result == Err(StoreError::NoMemory)
@@ -206,6 +207,8 @@ impl<T: Tlb> Space<T> {
             }
             if result.is_ok() {
                 self.count(&table, span, false);
+                // Under the lock: afterwards another CPU may open a block here, and its event must come later.
+                trace::block(Event::Close, span.first(), span.size(), band, owner);
             }
             drop(table);
             let counters = &self.cpus.here().counters;
@@ -214,8 +217,6 @@ impl<T: Tlb> Space<T> {
                 self.blocks.restore(&self.cpus, removed);
                 break;
             }
-            let (band, owner) = (removed.band().number(), removed.owner().0);
-            trace::block(Event::Close, span.first(), span.size(), band, owner);
             drop(removed);
             counters.block_freed.one();
             freed = freed.wrapping_add(1);
