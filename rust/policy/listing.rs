@@ -44,12 +44,13 @@ const MAX_READ: usize = 1 << 16;
 
 impl<T: Tlb> Space<T> {
     /// Gives `sink` the next lines of the list, whole ones if at least one fits in `room` bytes. Returns how many
-    /// bytes these were, 0 at the end of the list. Sleepable context. `EINVAL` for a `position` of no list; errors
-    /// of `sink`.
+    /// bytes these were, 0 at the end of the list. Sleepable context. Errors of `sink`; on 32-bit machines `EINVAL` for
+    /// a `position` that no read has left.
     ///
     /// `position` is 0 at first. It is not a number of bytes: it holds the page from which to look for the next
     /// range, and how much of its line was read. So a reader needs no state, and a range that others reserve or
-    /// free meanwhile does not move the lines after it.
+    /// free meanwhile does not move the lines after it. If a part of the line was read, the page is the first one of
+    /// its range. If no range begins there any more, the line ends where it is.
     pub(crate) fn read_list(
         &self,
         position: &mut u64,
@@ -61,11 +62,16 @@ impl<T: Tlb> Space<T> {
             let page = usize::try_from(position.wrapping_shr(LINE_SHIFT)).map_err(|_| EINVAL)?;
             let skip = usize::try_from(*position & ((1 << LINE_SHIFT) - 1)).map_err(|_| EINVAL)?;
             let mut line = Line::new();
-            let Some(next) = self.write_line(page, &mut line)? else {
-                break;
+            let found = self.write_line(page, &mut line)?;
+            let (first, next, text) = match found {
+                Some((first, next)) if skip == 0 || first == page => {
+                    // The line may be shorter than when its first part was read.
+                    let text = line.bytes().get(skip..).filter(|text| !text.is_empty());
+                    (first, next, text.unwrap_or(b"\n"))
+                }
+                _ if skip != 0 => (page, page.wrapping_add(1), b"\n".as_slice()),
+                _ => break,
             };
-            // The range may have changed since the first part of its line was read.
-            let text = line.bytes().get(skip..).unwrap_or_default();
             let left = room.saturating_sub(written);
             match text.get(..left) {
                 // All of it has room.
@@ -74,8 +80,9 @@ impl<T: Tlb> Space<T> {
                 // The buffer is smaller than a line.
                 Some(part) if written == 0 => {
                     sink(part)?;
+                    let read = skip.wrapping_add(part.len());
                     // CAST: A `usize` fits in a `u64`, here and below.
-                    *position = position.saturating_add(part.len() as u64);
+                    *position = (first as u64).wrapping_shl(LINE_SHIFT) | read as u64;
                     return Ok(part.len());
                 }
                 Some(_) => break,
@@ -87,9 +94,9 @@ impl<T: Tlb> Space<T> {
         Ok(written)
     }
 
-    /// Writes the line of the lowest range at or above page `page`, or the head of the list for page 0. Returns the
-    /// page from which to look for the next one; [`None`] if there is no range.
-    fn write_line(&self, page: usize, line: &mut Line) -> Result<Option<usize>> {
+    /// Writes the line of the lowest range at or above page `page`, or the head of the list for page 0. Returns its
+    /// first page, and the page from which to look for the next one; [`None`] if there is no range.
+    fn write_line(&self, page: usize, line: &mut Line) -> Result<Option<(usize, usize)>> {
         if page == 0 {
             let (start, end) = (self.home.first(), self.home.end());
             writeln!(
@@ -97,7 +104,7 @@ impl<T: Tlb> Space<T> {
                 "vmap_rust map 1 page {PAGE_SIZE} home {start:#x}-{end:#x}"
             )
             .map_err(|_| EINVAL)?;
-            return Ok(Some(1));
+            return Ok(Some((0, 1)));
         }
         let Some((span, range)) = page
             .checked_mul(PAGE_SIZE)
@@ -106,7 +113,8 @@ impl<T: Tlb> Space<T> {
             return Ok(None);
         };
         self.write_range(span, range, line).map_err(|_| EINVAL)?;
-        Ok(Some((span.last() / PAGE_SIZE).wrapping_add(1)))
+        let next = (span.last() / PAGE_SIZE).wrapping_add(1);
+        Ok(Some((span.first() / PAGE_SIZE, next)))
     }
 
     /// Returns the lowest reserved range that begins at or above `addr`.

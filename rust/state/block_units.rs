@@ -20,7 +20,7 @@ pub(crate) enum Unit {
     BusyFirst,
     /// A further unit of a busy area.
     Busy,
-    /// Part of an area that is out of use, but not lazy yet: C unmaps it.
+    /// Part of an area that is out of use, but not lazy yet: C unmaps it. Or of one that was leaked, by a bug.
     Leaving,
     /// Waits for a purge.
     Lazy,

@@ -153,6 +153,39 @@ mod tests {
     }
 
     #[test]
+    fn a_line_ends_if_its_range_is_freed_meanwhile() -> Result {
+        let (space, req) = make_blocks(8, 8)?;
+        let of = |pages| Request {
+            size: pages * PAGE_SIZE,
+            ..Request::any_page(req.window)
+        };
+        let first = fill(&space, &of(40), 1)?;
+        let second = fill(&space, &of(50), 1)?;
+        let all = read(&space, 4096)?;
+        let head = all.iter().take_while(|&&byte| byte != b'\n').count() + 1;
+        let mut position = 0;
+        space.read_list(&mut position, head, |_| Ok(()))?;
+        // A part of the line of the first area.
+        assert_eq!(space.read_list(&mut position, 10, |_| Ok(()))?, 10);
+        free_all(&space, first.iter().copied());
+        let mut rest = KVec::new();
+        while space.read_list(&mut position, 7, |part| append(&mut rest, part))? > 0 {}
+        let all = read(&space, 4096)?;
+        let all = core::str::from_utf8(&all).map_err(|_| EINVAL)?;
+        let rest = core::str::from_utf8(&rest).map_err(|_| EINVAL)?;
+        assert!(rest.starts_with('\n'));
+        assert_eq!(rest.get(1..), all.get(head..));
+        // The same without any range above.
+        let mut position = 0;
+        space.read_list(&mut position, head, |_| Ok(()))?;
+        assert_eq!(space.read_list(&mut position, 10, |_| Ok(()))?, 10);
+        free_all(&space, second.iter().copied());
+        assert_eq!(space.read_list(&mut position, 80, |_| Ok(()))?, 1);
+        assert_eq!(space.read_list(&mut position, 80, |_| Ok(()))?, 0);
+        Ok(())
+    }
+
+    #[test]
     fn a_reader_may_have_a_buffer_of_any_size() -> Result {
         let (space, req) = make_blocks(8, 8)?;
         // Five blocks and a part of the sixth.
