@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Tests vmap_rust.py on a small space that is made by hand, in a second and without a kernel.
+"""Tests vmap_rust.py, and how vmap.py finds it, on a small space that is made by hand, in a second and without a kernel.
 
 Needs pytest, drgn, a C compiler, and include/linux/vmap_rust_debug.h of the patched kernel tree.
 """
@@ -14,6 +14,7 @@ import drgn
 
 from harness.settings import TREE
 
+from vmap import vmap_validate
 from vmap_rust import RustVmap
 
 BASE = 0xffff888000000000
@@ -23,7 +24,9 @@ STATES = ("vacant", "busy", "new", "unlinked", "lazy", "flushed", "cached", "lea
 TYPES = """
 typedef unsigned int u32;
 HEADER
-enum constants { PAGE_SHIFT = 12, nr_cpu_ids = 2 } constants;
+enum constants { PAGE_SHIFT = 12 } constants;
+struct cpumask { unsigned long bits[2]; } cpumask;
+struct vmap_area_ops { const char *name; const struct vmap_rust_debug_info *debug; } ops;
 struct vm_struct { void *addr; unsigned long size; };
 struct vmap_area { unsigned long va_start, va_end; struct vm_struct *vm; unsigned long flags; } area;
 struct maple_range_64 { void *parent; unsigned long pivot[15]; union { void *slot[16]; struct { void *pad[15]; struct { unsigned char end, gap; } meta; }; }; };
@@ -42,12 +45,20 @@ class Space:
         self.prog = drgn.Program(drgn.Platform(drgn.Architecture.X86_64))
         self.prog.extra_module(library, create=True).try_file(library)
         self.prog.add_memory_segment(BASE, len(self.memory), self.read)
+        self.variables = {"nr_cpu_ids": ("unsigned int", self.new(4))}
+        self.prog.register_object_finder("variables", self.variable, enable_index=0)
+        struct.pack_into("<I", self.memory, self.variables["nr_cpu_ids"][1] - BASE, 2)
         self.fill()
         self.vmap = RustVmap(self.prog, drgn.Object(self.prog, "struct vmap_rust_debug_info *", value=self.info))
 
     def read(self, address, count, offset, _physical):
         """Give drgn some of the memory."""
         return bytes(self.memory[offset:offset + count])
+
+    def variable(self, prog, name, _flags, _filename):
+        """Return a variable of the kernel."""
+        kind, address = self.variables.get(name, (None, 0))
+        return kind and drgn.Object(prog, kind, address=address)
 
     def new(self, size):
         """Return the address of ``size`` new bytes."""
@@ -200,6 +211,28 @@ class VmapTest(unittest.TestCase):
                   "units_lazy_fine": 2, "count_hit": 12, "count_refill": 3, "busy_bytes": 0x804000}
         self.assertEqual({name: stats.get(name) for name in wanted}, wanted)
         self.assertEqual(self.vmap.current(), {self.space.start: (1, 0)})
+
+    def test_fixed_number_of_cpus(self):
+        """Where nr_cpu_ids is a macro, the possible CPUs say how many there are."""
+        del self.space.variables["nr_cpu_ids"]
+        mask = self.space.new(16)
+        self.space.variables["__cpu_possible_mask"] = "struct cpumask", mask
+        for bits, wanted in ((0b11, 12), (0b1, 7), (0, 7)):
+            self.space.put(mask, bits, 0)
+            self.assertEqual(self.vmap.stats()["count_hit"], wanted)
+
+    def test_allocator(self):
+        """What cannot be read before the areas is a line, too."""
+        ops, pointer = self.space.new(16), self.space.new(8)
+        self.space.variables["vmap_area_ops"] = "struct vmap_area_ops *", pointer
+        for address, debug, wanted in ((ops, self.space.info, []), (ops, 0, ["debug is NULL"]), (ops, 0x1234, ["cannot be read"]),
+                                       (0x1234, 0, ["cannot be read"])):
+            self.space.put(pointer, address)
+            self.space.put(ops, 0, debug)
+            found = vmap_validate(self.space.prog)
+            self.assertEqual(len(found), len(wanted), found)
+            for line, part in zip(found, wanted):
+                self.assertIn(part, line)
 
     def test_sound(self):
         """Nothing is wrong."""

@@ -18,7 +18,7 @@ from drgn import NULL, IntegerLike, Object, Program, sizeof
 from drgn.helpers.common.prog import takes_program_or_default
 
 from vmap_rbtree import RbtreeVmap
-from vmap_rust import Area, RustVmap
+from vmap_rust import DAMAGE, Area, RustVmap
 
 __all__ = (
     "find_vmap_area",
@@ -40,7 +40,7 @@ def vmap_allocator(prog: Program) -> Union[RbtreeVmap, RustVmap]:
     """
     Return what reads the active allocator. Its attribute ``name`` is the value of ``vmap_allocator=``.
 
-    :raises ValueError: if the allocator is of a version that this module does not know
+    :raises ValueError: if the allocator does not describe its areas, or in a version that this module does not know
     """
     try:
         ops = prog["vmap_area_ops"]
@@ -48,6 +48,8 @@ def vmap_allocator(prog: Program) -> Union[RbtreeVmap, RustVmap]:
         return RbtreeVmap(prog)
     if not ops:
         return RbtreeVmap(prog)
+    if not ops.debug:
+        raise ValueError("the active allocator does not describe its areas: vmap_area_ops->debug is NULL")
     return RustVmap(prog, ops.debug)
 
 
@@ -103,8 +105,8 @@ def vmap_validate(prog: Program) -> List[str]:
     """
     try:
         return list(vmap_allocator(prog).validate())
-    except (LookupError, ValueError) as error:
-        return [str(error)]
+    except DAMAGE as error:
+        return [f"allocator: cannot be read: {error}"]
 
 
 def caller(prog: Program, address: int) -> str:

@@ -8,7 +8,9 @@ include/linux/vmap_rust_debug.h and docs/debugging.md. So this module needs no d
 
 from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
 
-from drgn import FaultError, Object, PlatformFlags, Program, offsetof
+from drgn import FaultError, Object, PlatformFlags, Program, offsetof, sizeof
+from drgn.helpers.linux.bitops import for_each_set_bit
+from drgn.helpers.linux.cpumask import cpu_possible_mask
 from drgn.helpers.linux.mapletree import mt_for_each
 
 VERSION = 1
@@ -71,7 +73,6 @@ class Block:
         map_bytes = self.units // 8
         self.free, self.lazy, self.flushing = (
             rust.bitmap(memory[info[name]:info[name] + map_bytes]) for name in ("block_free", "block_lazy", "block_flushing"))
-        stride = info["chunk_stride"]
         self._chunks = info["block_chunks"], info["chunk_stride"]
 
     @property
@@ -255,11 +256,20 @@ class RustVmap:
             found.append("partial")
         return found
 
+    def cpu_count(self) -> int:
+        """Return how many CPUs there can be, at most that for which the allocator has a state."""
+        try:
+            return self.prog["nr_cpu_ids"].value_()
+        except KeyError:
+            # With CONFIG_FORCE_NR_CPUS, or for one CPU, it is a macro. drgn's for_each_possible_cpu() takes it for 1 then.
+            mask = cpu_possible_mask(self.prog).bits
+            return max(for_each_set_bit(mask, 8 * sizeof(mask)), default=0) + 1
+
     def cpus(self) -> Iterator[Tuple[int, int]]:
         """Iterate over the CPUs: number, and address of the state."""
         yield 0, self.word(self.space + self.info["space_cpu_first"])
         others = self.word(self.space + self.info["space_cpu_others"])
-        for cpu, state in enumerate(self.words(others, self.prog["nr_cpu_ids"].value_() - 1), 1):
+        for cpu, state in enumerate(self.words(others, self.cpu_count() - 1), 1):
             yield cpu, state
 
     def current(self) -> Dict[int, Tuple[int, int]]:
@@ -381,8 +391,8 @@ class RustVmap:
             yield f"{where}: in the index, but not in the directory"
             return
         block = Block(self, node)
-        wanted = 5 if block.is_coarse else 0
-        shift = self.page_shift + wanted
+        # A unit is a page in a fine block, and has as many more pages in a coarse one as the block is larger.
+        shift = self.page_shift + (block.size // self.info["fine_size"]).bit_length() - 1
         if block.band >= self.info["bands"] or block.unit_shift != shift or (block.start, block.end) != (start, end):
             yield (f"{where}: its description is damaged: band {block.band}, units of 1 << {block.unit_shift} bytes, "
                    f"at {block.start:#x}; the index has {start:#x}-{end:#x}")
