@@ -23,7 +23,9 @@ use kernel::{
 declare_trace! {
     /// # Safety
     ///
-    /// None: the macro declares unsafe functions only. That holds for all of them.
+    /// RCU is watching, and the code may be instrumented (it is not `noinstr`). That holds for all of them. Operations of
+    /// the allocator that emit events are called by C in task context, or in an interrupt that may take spinlocks: both
+    /// are such contexts.
     unsafe fn vmap_rust_block_open(start: usize, size: usize, band: c_uint, owner: c_uint);
     unsafe fn vmap_rust_block_close(start: usize, size: usize, band: c_uint, owner: c_uint);
     unsafe fn vmap_rust_refill(start: usize, size: usize, band: c_uint, owner: c_uint);
@@ -86,7 +88,7 @@ impl Cause {
 pub(crate) fn block(event: Event, start: usize, size: usize, band: usize, owner: CpuNumber) {
     // CAST: Small numbers.
     let (band, owner) = (band as c_uint, owner.number() as c_uint);
-    // SAFETY: These functions have no requirements.
+    // SAFETY: RCU is watching where blocks are opened, taken and given back: in code that takes spinlocks.
     unsafe {
         match event {
             Event::Open => vmap_rust_block_open(start, size, band, owner),
@@ -119,9 +121,9 @@ fn purge_clock() -> u64 {
             )
         };
         if is_traced {
-            // SAFETY: It has no requirements.
-            let now = unsafe { bindings::ktime_get() };
-            return now.unsigned_abs();
+            // `ktime_get()` would warn while timekeeping is suspended.
+            // SAFETY: It may be called in any context.
+            return unsafe { bindings::ktime_get_mono_fast_ns() };
         }
     }
     0
@@ -132,7 +134,7 @@ impl Purge {
     #[inline(always)]
     pub(crate) fn begin(cover: Option<Span>, areas: usize, ranges: usize) -> Self {
         let (start, end) = cover.map_or((0, 0), |cover| (cover.first(), cover.end()));
-        // SAFETY: It has no requirements.
+        // SAFETY: RCU is watching: a purge runs in sleepable context.
         unsafe { vmap_rust_purge_begin(start, end, areas, ranges) };
         Self {
             areas,
@@ -148,7 +150,7 @@ impl Purge {
             0 => 0,
             began => purge_clock().saturating_sub(began),
         };
-        // SAFETY: It has no requirements.
+        // SAFETY: RCU is watching: a purge runs in sleepable context.
         unsafe { vmap_rust_purge_end(self.areas, self.ranges, pages, ns) };
     }
 }
@@ -157,7 +159,7 @@ impl Purge {
 #[inline(always)]
 pub(crate) fn drain(cause: Cause, ranges: usize, blocks: usize) {
     if ranges | blocks != 0 {
-        // SAFETY: It has no requirements.
+        // SAFETY: RCU is watching in a drain, which takes spinlocks.
         unsafe { vmap_rust_drain(cause.into_raw(), ranges, blocks) };
     }
 }
@@ -166,6 +168,6 @@ pub(crate) fn drain(cause: Cause, ranges: usize, blocks: usize) {
 #[inline(always)]
 pub(crate) fn refuse(size: usize, align: usize, window: Span, gfp: Gfp, error: Error) {
     let (start, end) = (window.first(), window.end());
-    // SAFETY: It has no requirements.
+    // SAFETY: RCU is watching in a request, which takes spinlocks.
     unsafe { vmap_rust_refuse(size, align, start, end, gfp.as_raw(), error.to_errno()) };
 }
