@@ -289,6 +289,9 @@ unsafe extern "C" fn put(va: *mut bindings::vmap_area) {
     unsafe { space.space().pins().unpin(start) };
 }
 
+/// In the flags of an area that belong to C: it is one of vm_map_ram(). The macro is in mm/vmalloc.c, so there is no binding.
+const VMAP_RAM: usize = 0x1;
+
 /// Returns the lowest busy area that ends above `addr` as its owner has described it. Spins; task context.
 pub(crate) fn next_owned(space: &KernelSpace, addr: usize) -> Option<Owned> {
     // C unlinks an area before it frees what the area points to, and unlinking waits for the pin.
@@ -298,7 +301,12 @@ pub(crate) fn next_owned(space: &KernelSpace, addr: usize) -> Option<Owned> {
     // SAFETY: The area is pinned, so C does not write the field, and the union holds a `vm_struct` in a busy area.
     let vm = unsafe { (*area.as_raw()).__bindgen_anon_1.vm };
     let (owner, pages) = if vm.is_null() {
-        (Owner::MapRam, 0)
+        // SAFETY: The area is pinned, so it is valid.
+        let flags = unsafe { area.flags() };
+        match flags & VMAP_RAM {
+            0 => (Owner::Caller(0), 0),
+            _ => (Owner::MapRam, 0),
+        }
     } else {
         // SAFETY: The `vm_struct` is not freed while the area is pinned. C sets its caller before the area is busy,
         // or with the area pinned.

@@ -33,7 +33,7 @@ use kernel::{
 /// Who has an area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Owner {
-    /// The address in the code that asked for it, as its `vm_struct` has it; 0 if that has none.
+    /// The address in the code that asked for it, as its `vm_struct` has it; 0 if that has none, or there is no `vm_struct`.
     Caller(usize),
     /// vm_map_ram(), whose areas have no `vm_struct`.
     MapRam,
