@@ -333,16 +333,18 @@ impl Blocks {
         self.lazy.load(Relaxed)
     }
 
-    /// Returns the number of lazy pages, summed over all blocks.
+    /// Returns the number of lazy pages, summed over all blocks. Sleepable context.
     pub(crate) fn lazy_pages(&self) -> usize {
-        let rcu = Guard::new();
         let mut pages = 0_usize;
         for part in self.dir.all_maps() {
             let maps = part.maps;
+            let rcu = Guard::new();
             for bit in Bit::all().filter(|&bit| maps.dirty.has(bit) || maps.flushing.has(bit)) {
                 let block = self.dir.block(part.entry(bit).number, &rcu);
                 pages = pages.wrapping_add(block.map_or(0, Block::lazy_pages));
             }
+            drop(rcu);
+            mm::cond_resched();
         }
         pages
     }

@@ -66,7 +66,7 @@ impl<T: Tlb> Space<T> {
         self.cache.len().wrapping_add(self.blocks.empty())
     }
 
-    /// Returns the number of lazy pages.
+    /// Returns the number of lazy pages. Sleepable context.
     pub(crate) fn lazy_pages(&self) -> usize {
         self.blocks.lazy_pages().wrapping_add(self.lazy.pages())
     }
