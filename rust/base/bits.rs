@@ -73,7 +73,7 @@ impl Bit {
     }
 }
 
-/// A run of bits.
+/// A run of bits, perhaps an empty one.
 ///
 /// # Invariants
 ///
@@ -104,7 +104,7 @@ impl Run {
         }
     }
 
-    /// Returns the first bit, or the one behind an empty run.
+    /// Returns the first bit; of an empty run, that at which it would begin.
     pub(crate) const fn first(self) -> Bit {
         self.first
     }
