@@ -97,17 +97,19 @@ class RbtreeVmap:
         zone = self.prog["vmap_zone_size"].value_()
         for number, node in enumerate(self.nodes):
             for state, trees in (("busy", node.busy), ("lazy", node.lazy)):
-                where, listed = f"node {number}, {state} tree", None
+                where, what = f"node {number}, {state} tree", ""
                 try:
                     areas = [self._area(va, state) for va in self._tree(trees.root)]
                     ranges += [area[:3] for area in areas]
+                    what = "its list "
                     listed = sorted(va.value_() for va in self._list(trees.head))
+                    what = ""
                     if sorted(area.va.value_() for area in areas) != listed:
                         yield f"{where}: {len(areas)} areas, and {len(listed)} others in its list"
                     for area in areas:
                         yield from self._validate_area(where, area, number if state == "busy" else None, zone)
                 except (*DAMAGE, ValidationError) as error:
-                    yield f"{where}: {'its list ' if listed is None else ''}cannot be read: {error}"
+                    yield f"{where}: {what}cannot be read: {error}"
         try:
             ranges += [(start, end, "free") for start, end in self._free()]
         except (*DAMAGE, ValidationError) as error:
