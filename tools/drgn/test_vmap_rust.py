@@ -13,7 +13,6 @@ import unittest
 import drgn
 
 from harness.settings import TREE
-
 from vmap import vmap_validate
 from vmap_rust import RustVmap
 
