@@ -287,6 +287,23 @@ class VmapTest(unittest.TestCase):
         """An area whose vm_struct is another one's."""
         self.damaged(["its vm_struct says 0x0"], self.space.large + 16, BASE)
 
+    def test_live(self):
+        """In a running kernel, an index whose end was missing once is read again; one that never stays the same is refused."""
+        wanted, whole = list(self.vmap.areas()), self.vmap._read_entries  # pylint: disable=protected-access
+        reads = [0]
+
+        def changing(until):
+            reads[0] += 1
+            return list(whole())[:-1 if reads[0] < until and reads[0] % 2 else None]
+
+        self.vmap.live = True
+        self.vmap._read_entries = lambda: changing(4)  # pylint: disable=protected-access
+        self.assertEqual(list(self.vmap.areas()), wanted)
+        self.assertEqual(reads[0], 5)
+        self.vmap._read_entries = lambda: changing(1000)  # pylint: disable=protected-access
+        with self.assertRaisesRegex(ValueError, "changes while it is read"):
+            list(self.vmap.areas())
+
     def test_version(self):
         """A version that this module does not know is refused."""
         struct.pack_into("<I", self.space.memory, self.space.info - BASE, 2)

@@ -8,7 +8,7 @@ include/linux/vmap_rust_debug.h and docs/debugging.md. So this module needs no d
 
 from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
 
-from drgn import FaultError, Object, PlatformFlags, Program, offsetof, sizeof
+from drgn import FaultError, Object, PlatformFlags, Program, ProgramFlags, offsetof, sizeof
 from drgn.helpers.linux.bitops import for_each_set_bit
 from drgn.helpers.linux.cpumask import cpu_possible_mask
 from drgn.helpers.linux.mapletree import mt_for_each
@@ -18,6 +18,8 @@ VERSION = 1
 DAMAGE = (FaultError, ValueError, OverflowError, LookupError, NotImplementedError)
 # A damaged chain of tree nodes could lead in a circle.
 MAX_ENTRIES = 100_000_000
+# How often the index of a running kernel is read, at most.
+READS = 10
 
 
 class Area(NamedTuple):
@@ -126,7 +128,7 @@ class RustVmap:
     name = "rust"
 
     def __init__(self, prog: Program, info: Object):
-        self.prog = prog
+        self.prog, self.live = prog, bool(prog.flags & ProgramFlags.IS_LIVE)
         version = info.version.value_()
         if version != VERSION:
             raise ValueError(f"mm/vmap_rust describes its areas in version {version}; this module knows version {VERSION}")
@@ -189,7 +191,27 @@ class RustVmap:
         return self.word(self.space + self.info["space_home_first"]), self.word(self.space + self.info["space_home_last"]) + 1
 
     def entries(self) -> Iterator[Tuple[int, int, Optional[int]]]:
-        """Iterate over the index: start, end, and the address of the area object, or ``None`` for a block."""
+        """
+        Iterate over the index: start, end, and the address of the area object, or ``None`` for a block.
+
+        A running kernel may replace a node of the tree while it is read, and what is behind it would be missing. So its index
+        is read until two reads agree.
+
+        :raises ValueError: if no two reads agree, or an entry is damaged
+        """
+        if not self.live:
+            yield from self._read_entries()
+            return
+        found: Optional[List[Tuple[int, int, Optional[int]]]] = None
+        for _ in range(READS):
+            before, found = found, list(self._read_entries())
+            if found == before:
+                yield from found
+                return
+        raise ValueError("the index changes while it is read")
+
+    def _read_entries(self) -> Iterator[Tuple[int, int, Optional[int]]]:
+        """Iterate over the index once."""
         tree = Object(self.prog, "struct maple_tree *", value=self.word(self.space + self.info["space_index"]))
         for count, (first, last, entry) in enumerate(mt_for_each(tree)):
             if count > MAX_ENTRIES:
