@@ -79,9 +79,19 @@ def write(path, content):
     return path
 
 
-def make_guest_image(kernel, peers=None):
-    """Make the archive with the guest image, the scripts of qemu/guest, the modules of the kernel, and the folder
-    peers; returns its path."""
+def add_debuggers(kernel, part, release):
+    """Add tools/, and the debug info of the kernel where drgn finds it, without the kernel's code."""
+    shutil.copytree(REPO / "tools", part / "tools", ignore=shutil.ignore_patterns("test_*", "__pycache__", "vmap_map", "vmap-map"))
+    folder = part / "usr/lib/debug/boot"
+    folder.mkdir(parents=True)
+    if subprocess.run(["objcopy", "--only-keep-debug", kernel.folder / "vmlinux", folder / f"vmlinux-{release}"],
+                      check=False).returncode:
+        raise Refused(f"objcopy failed on {kernel.folder}/vmlinux")
+
+
+def make_guest_image(kernel, peers=None, debuggers=False):
+    """Make the archive with the guest image, the scripts of qemu/guest, the modules of the kernel, the folder peers,
+    and what debuggers need; returns its path."""
     if kernel.arch != "x86_64":
         raise Refused(f"configuration {kernel.name} is not for x86_64, as the guest image is")
     if not (kernel.folder / "modules.order").is_file():
@@ -103,6 +113,8 @@ def make_guest_image(kernel, peers=None):
         shutil.copy(kernel.folder / name, modules)
     if peers:
         shutil.copytree(peers, part / "peers", symlinks=True)
+    if debuggers:
+        add_debuggers(kernel, part, release)
     if not any(subprocess.run(["/usr/sbin/depmod", "-b", base, release], stderr=subprocess.DEVNULL,
                               check=False).returncode == 0
                for base in (part / "usr", part)):

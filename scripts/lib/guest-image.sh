@@ -12,6 +12,8 @@ IMAGE_PACKAGES=(
 	# programs that scripts in the guest run
 	base-files bash coreutils util-linux mount kmod procps grep sed gawk findutils gzip libc-bin busybox-static
 	stress-ng
+	# tools/vmap in the guest, on /proc/kcore
+	python3-drgn
 	# libraries that the kernel's selftests link with; their headers stay out of the guest
 	libcap-dev libnuma-dev liburing-dev
 )
