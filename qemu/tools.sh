@@ -5,7 +5,8 @@
 # line "tools: NAME" the host takes a dump.
 #
 # Prints the snapshot "early" before the load, "tools: busy" in the middle of it, between the snapshots "before" and "after", and
-# "tools: quiet" at its end, after the snapshot "quiet". Then it waits: the host ends the guest. The lines "trace| " are the events of the allocator.
+# "tools: quiet" at its end, after the snapshot "quiet". After the second dump the host damages the allocator, so that what follows ends
+# in a panic. The lines "trace| " are the events of the allocator.
 
 # shellcheck source-path=SCRIPTDIR source=functions.sh
 . /functions.sh
@@ -43,4 +44,7 @@ wait $FORK $MODULES
 sleep 2
 snapshot quiet
 echo "tools: quiet"
-sleep 100000
+# The dump begins meanwhile.
+sleep 10
+rm /tmp/stop
+fork_loop

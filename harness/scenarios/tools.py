@@ -3,8 +3,8 @@
 
 Boots each allocator under a load; QEMU writes a dump in the middle of the load and one after it. tools/vmap must find
 every area of /proc/vmallocinfo in them and nothing wrong, and lx-vmallocinfo of scripts/gdb must list the same areas.
-Then the second dump is damaged in several ways: each must be reported in a line. What the tools print is in the folder
-tools/ALLOCATOR of the cache.
+Then a bad pointer makes the allocator panic, and a third dump must tell which it is. At last, the second dump is damaged in
+several ways: each must be reported in a line. What the tools print is in the folder tools/KERNEL/ALLOCATOR of the cache.
 """
 
 import importlib.machinery
@@ -30,9 +30,15 @@ from ..vmallocinfo import STACK, UNPURGED, read_snapshots
 DEFAULTS = {"kernel": "arm64", "allocators": ("rbtree", "rust", "both"), "allocator": "both", "cpus": 2,
             "mem": 512, "timeout": 900}
 MAKE_TEST = {"tools": (120, "arm64")}
+FULL = ("tools", "")
 TOOL = REPO / "tools/vmap"
 # Stacks that appear or go between a snapshot and the dump: of the reader and of kernel threads.
 STACK_SLACK = 8
+# A pointer to where nothing is mapped.
+BAD = 0x1234567800
+# Where a panic was, in its message, and names of functions of each allocator.
+WHERE = re.compile(r"(?:pc : |RIP: 0010:)(\S+)")
+INSIDE = {"rust": r"vmap_rust", "rbtree": r"vmap_area|va_links"}
 
 
 class Monitor:
@@ -69,7 +75,7 @@ class Guest:
             Path(path).unlink(missing_ok=True)
         boot = Boot(args.kernel, Expected(allocator), cpus=args.cpus, nodes=args.nodes, mem=args.mem,
                     initramfs=str(initramfs), accel=args.accel,
-                    append=f"nokaslr LOAD_SCRIPT=/tools.sh kunit.enable=0 test_vmalloc.run_test_mask=0 {args.append}",
+                    append=f"nokaslr panic=0 LOAD_SCRIPT=/tools.sh kunit.enable=0 test_vmalloc.run_test_mask=0 {args.append}",
                     log=args.log or LOGS / f"tools-{args.kernel.name}-{allocator}.log")
         self.log, self.until = boot.log, time.monotonic() + args.timeout
         self.step = Step(f"tools {args.kernel.name}, {allocator}", boot.log, [
@@ -78,8 +84,8 @@ class Guest:
 
     def wait(self, text):
         """Wait until the console has a line with ``text``."""
-        while text not in Path(self.log).read_text(encoding="utf-8", errors="replace"):
-            if not self.step.running():
+        while text not in (printed := Path(self.log).read_text(encoding="utf-8", errors="replace")):
+            if not self.step.running() or "end Kernel panic" in printed:
                 raise RuntimeError(f"the guest ended before \"{text}\"; see {self.log}")
             if time.monotonic() > self.until:
                 raise RuntimeError(f"no \"{text}\" in {self.timeout} s; see {self.log}")
@@ -119,15 +125,19 @@ class Session:
 
     def vmap(self, core, *words):
         """Run tools/vmap and return its exit code, output and errors."""
-        done = self.command(f"vmap-{'-'.join(words)[:40]}", TOOL, "--core", core, "--symbols", self.vmlinux, *words)
+        done = self.command(f"{Path(core).stem}-{'-'.join(words)[:40]}", TOOL, "--core", core, "--symbols", self.vmlinux, *words)
         return done.returncode, done.stdout.splitlines(), done.stderr.strip()
 
-    def gdb(self, path):
-        """Return the lines of lx-vmallocinfo, from the guest that stands still."""
-        return self.command("gdb", "gdb-multiarch", "-batch", "-nx", "-iex", "set auto-load safe-path /", "-ex",
-                            "set pagination off",
-                            "-ex", f"target remote {path}", "-ex", "lx-vmallocinfo", "-ex", "detach",
-                            self.vmlinux).stdout.splitlines()
+    def gdb(self, path, core):
+        """Return the lines of lx-vmallocinfo, from the guest that stands still, and the line that validate must print after
+        the damage that gdb then does to it. core: a dump of the same moment."""
+        address, wanted = trap(self.vmlinux, core)
+        lines = self.command("gdb", "gdb-multiarch", "-batch", "-nx", "-iex", "set auto-load safe-path /", "-ex",
+                             "set pagination off",
+                             "-ex", f"target remote {path}", "-ex", "lx-vmallocinfo",
+                             "-ex", f"set {{unsigned long}}{address:#x} = {BAD:#x}", "-ex", "detach",
+                             self.vmlinux).stdout.splitlines()
+        return lines, wanted
 
     # Checks of a dump.
 
@@ -198,6 +208,23 @@ class Session:
         self.check("gdb: lx-vmallocinfo", f"{len(found ^ wanted)} areas differ from drgn's" if found != wanted else "",
                    f"the same {len(found)} areas as drgn")
 
+    def panicked(self, core, log, wanted):
+        """The panic was in the allocator, and its dump tells what is damaged. core: the dump; wanted: a regular expression
+        of the line."""
+        trace = Path(log).read_text(encoding="utf-8", errors="replace").partition("tools: quiet")[2]
+        where = WHERE.search(trace)
+        code, out, errors = self.vmap(core, "validate")
+        listed = self.vmap(core, "list")
+        found = [line for line in out if re.search(wanted, line)]
+        problem = ""
+        if not where or not re.search(INSIDE[self.allocator], where[1]):
+            problem = f"in {where and where[1]}, not in the allocator; see {log}"
+        elif "Traceback" in errors + listed[2] or len(listed[2].splitlines()) > 1:
+            problem = f"not one line: {errors} {listed[2]}"
+        elif code != 1 or not found:
+            problem = f"exit {code}, not reported: {out[:2]} {errors}"
+        self.check("panic in the allocator", problem, found[0] if found else "")
+
     def damage(self, core):
         """Damages the dump in several ways, one at a time, and expects a line for each."""
         # QEMU makes it read-only.
@@ -252,19 +279,42 @@ def segments(core):
     return found
 
 
-def faults(vmlinux, core):
-    """Return (name, regular expression of the line, changes) of each damage; a change is an offset in the file and
-    bytes."""
-    # Only the toolchain root has drgn.
-    import drgn  # pylint: disable=import-outside-toplevel
-    from drgn.helpers.linux.mm import follow_phys  # pylint: disable=import-outside-toplevel
+def read_core(vmlinux, core):
+    """Return what reads the allocator in a dump."""
     # A program without a suffix, as a module.
     loader = importlib.machinery.SourceFileLoader("vmap_script", str(TOOL))
     tool = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
     loader.exec_module(tool)
     prog = tool.open_core(core)
     prog.load_debug_info([str(vmlinux)])
-    vmap, places = tool.vmap_allocator(prog), segments(core)
+    return tool.vmap_allocator(prog)
+
+
+def entry_address(vmap, block):
+    """Return the address of the directory entry of a block."""
+    number, index = divmod(vmap.entry_of(block.start), vmap.info["part_entries"])
+    return vmap.prog.read_word(vmap.part(number) + vmap.info["part_table"]) + index * 8
+
+
+def trap(vmlinux, core):
+    """Return the address of a pointer that the next requests follow, and the line of validate if it is BAD."""
+    vmap = read_core(vmlinux, core)
+    if vmap.name == "rbtree":
+        return vmap.nodes[0].busy.root.rb_node.address_of_().value_(), r"node 0, busy tree: cannot be read"
+    current = vmap.current()
+    block = max((block for block in vmap.blocks() if block.start in current),
+                key=lambda block: sum(item.state == "busy" for item in block.objects()))
+    return entry_address(vmap, block), rf"block {block.start:#x}.*: cannot be read"
+
+
+def faults(vmlinux, core):
+    """Return (name, regular expression of the line, changes) of each damage; a change is an offset in the file and
+    bytes."""
+    # Only the toolchain root has drgn.
+    import drgn  # pylint: disable=import-outside-toplevel
+    from drgn.helpers.linux.mm import follow_phys  # pylint: disable=import-outside-toplevel
+    vmap, places = read_core(vmlinux, core), segments(core)
+    prog = vmap.prog
 
     def offset(address):
         physical = follow_phys(prog["init_mm"].address_of_(), address).value_()
@@ -280,7 +330,7 @@ def faults(vmlinux, core):
         vm = va.vm.addr.address_of_().value_()
         return [
             ("end of an area", rf"{first.start:#x}-.*overlap", [(offset(end), word(first.end + (1 << 30)))]),
-            ("node of the tree", r"cannot be read", [(offset(node + 8), word(0x1234567800))]),
+            ("node of the tree", r"cannot be read", [(offset(node + 8), word(BAD))]),
             ("vm_struct", rf"{first.start:#x}-.*vm_struct says 0x1000", [(offset(vm), word(0x1000))]),
         ]
     info = vmap.info
@@ -291,8 +341,7 @@ def faults(vmlinux, core):
     fields = prog.type("struct vmap_area")
     end = item.address + drgn.offsetof(fields, "va_end")
     flags = item.address + drgn.offsetof(fields, "flags")
-    number, index = divmod(vmap.entry_of(block.start), info["part_entries"])
-    entry = prog.read_word(vmap.part(number) + info["part_table"]) + index * 8
+    entry = entry_address(vmap, block)
     where = rf"block {block.start:#x}"
     old = prog.read_word(flags)
     return [
@@ -304,8 +353,8 @@ def faults(vmlinux, core):
         ("groups of a block", rf"{where}: groups of 1 << 200 units",
          [(offset(block.node + info["block_group_shift"]), struct.pack("<I", 200))]),
         ("pointer to the objects", rf"{where}.*: cannot be read",
-         [(offset(block.node + info["block_chunks"]), word(0x1234567800))]),
-        ("pointer to a block", rf"{where}.*: cannot be read", [(offset(entry), word(0x1234567800))]),
+         [(offset(block.node + info["block_chunks"]), word(BAD))]),
+        ("pointer to a block", rf"{where}.*: cannot be read", [(offset(entry), word(BAD))]),
         ("missing block", rf"{where}: in the index, but not in the directory", [(offset(entry), word(0))]),
         ("state of an area", rf"{where}: object {item.index} is leaked",
          [(offset(flags), word(old | info["state_mask"]))]),
@@ -314,18 +363,20 @@ def faults(vmlinux, core):
 
 def check_allocator(args, result, allocator, initramfs):
     """Boot one allocator, and check what the tools print about it."""
-    work = CACHE / "tools" / allocator
+    work = CACHE / "tools" / args.kernel.name / allocator
     work.mkdir(parents=True, exist_ok=True)
-    busy, quiet = (str(work / f"{name}.core") for name in ("busy", "quiet"))
+    cores = busy, quiet, panic = [str(work / f"{name}.core") for name in ("busy", "quiet", "panic")]
     # A run that was ended may have left them, and QEMU makes them read-only.
-    for core in (busy, quiet):
+    for core in cores:
         Path(core).unlink(missing_ok=True)
     session, guest = Session(args, result, allocator, work), Guest(args, allocator, work, initramfs)
     try:
         guest.wait("tools: busy")
         guest.dump(busy)
         guest.wait("tools: quiet")
-        text = guest.dump(quiet, lambda: session.gdb(guest.sockets["gdb"]))
+        text, wanted = guest.dump(quiet, lambda: session.gdb(guest.sockets["gdb"], quiet))
+        guest.wait("end Kernel panic")
+        guest.dump(panic)
     finally:
         guest.step.stop()
     result.logs.append(guest.log)
@@ -335,17 +386,18 @@ def check_allocator(args, result, allocator, initramfs):
     session.after(lines, snapshots)
     session.with_gdb(text, lines)
     session.other_commands(quiet, lines)
+    session.panicked(panic, guest.log, wanted)
     session.damage(quiet)
-    os.unlink(busy)
-    os.unlink(quiet)
+    for core in cores:
+        Path(core).unlink(missing_ok=True)
 
 
 def run(args, result):
     """Check each allocator; one that cannot be checked to the end is a failure."""
     initramfs = make_busybox(args.kernel)
-    # Two dumps of the guest's memory.
-    if shutil.disk_usage(CACHE).free < 1500 << 20:
-        raise Refused(f"the dumps need 1500 MiB of disk in {CACHE}")
+    # Three dumps of the guest's memory.
+    if shutil.disk_usage(CACHE).free < 2000 << 20:
+        raise Refused(f"the dumps need 2000 MiB of disk in {CACHE}")
     for allocator in each_allocator(args):
         try:
             check_allocator(args, result, allocator, initramfs)
