@@ -310,29 +310,26 @@ impl Table {
         Some(unsafe { area.bounds() }?.first())
     }
 
-    /// Returns the lowest busy area that ends above `addr`, or the block before it, without the lock. Task
-    /// context.
-    pub(crate) fn next(&self, mut addr: usize) -> Option<Next> {
-        loop {
-            let found = self.0.next(addr, |span, slot| match slot {
-                Slot::Area(area) => {
-                    // SAFETY: The closure runs under the RCU read lock, and the area was in the tree after that
-                    // was taken.
-                    let seen = unsafe { area.look() }?;
-                    // With other bounds, the object was freed and has a new user. It may be anywhere.
-                    Some(match seen.span() == span {
-                        true => Ok(Next::Busy(area, seen)),
-                        false => Err(span.first()),
-                    })
-                }
-                Slot::Block(_) => Some(Ok(Next::Block(span))),
-            });
-            match found? {
-                Ok(next) => return Some(next),
-                // The entry is stale: search again from its place, where other areas may be by now. The acquire
-                // in `look()` comes after the entry was erased, so the next walk does not find it.
-                Err(first) => addr = addr.max(first),
+    /// Returns the lowest busy area that ends above `addr`, or the block before it. Takes the lock only if others
+    /// have replaced what was found meanwhile. Task context.
+    pub(crate) fn next(&self, addr: usize) -> Option<Next> {
+        let found = self.0.next(addr, |span, slot| match slot {
+            Slot::Area(area) => {
+                // SAFETY: The closure runs under the RCU read lock, and the area was in the tree after that was
+                // taken.
+                let seen = unsafe { area.look() }?;
+                // With other bounds, the object was freed and has a new user. It may be anywhere.
+                Some(match seen.span() == span {
+                    true => Ok(Next::Busy(area, seen)),
+                    false => Err(span.first()),
+                })
             }
+            Slot::Block(_) => Some(Ok(Next::Block(span))),
+        });
+        match found? {
+            Ok(next) => Some(next),
+            // The entry was stale. At its place, other areas may be by now.
+            Err(first) => self.lock().next(addr.max(first)),
         }
     }
 
