@@ -93,7 +93,7 @@ def try_module(outcomes, module, baseline):
     # Without optimization a build takes one second instead of seven, and most mutants need more time for the build than
     # for the tests. cargo-mutants does not recognise test modules in the same file by any other attribute than
     # cfg(test).
-    code = step.run(f"mutants of {module}", LOGS / "mutants.log", in_root(
+    code = step.run(f"mutants of {module}", LOGS / "mutants-run.log", in_root(
         TOOL / "bin/cargo-mutants", "mutants", "--no-config", "--package", "vmap-rust-host", "--file",
         f"{way_to(module)}{module}.rs",
         "--exclude-re", " in tests::", "--output", OUT, "--iterate", "--baseline", baseline, "--timeout",
@@ -103,7 +103,7 @@ def try_module(outcomes, module, baseline):
         **{runner: f"bash {RUNNER}"}), cwd=RUST)
     # 2: some mutants were missed; 3: some tests did not end.
     if code not in (0, 2, 3):
-        raise Refused(f"cargo-mutants failed; see {LOGS}/mutants.log")
+        raise Refused(f"cargo-mutants failed; see {LOGS}/mutants-run.log")
 
 
 def try_modules(outcomes, modules):

@@ -127,7 +127,7 @@ def explore(arguments, result):
     prepare()
     for crate, tests, what in (("explore", "explore::", f"{2 * number} schedules"),
                                ("prop", "tests::", f"{number} traces")):
-        log = LOGS / f"{crate}.log"
+        log = LOGS / f"{crate}-test.log"
         code = cargo(crate, log, RUST / crate, "test", "--lib", "--target-dir", BUILDS / "explore", "--", tests,
                      VMAP_RUST_SCHEDULES=number, VMAP_RUST_TRACES=number)
         say(f"{crate}: {count_tests(result, log, code)} tests, {what} each; log: {log}")
@@ -154,7 +154,7 @@ def coverage(arguments, result):
     parser.add_argument("--lines", action="store_true", help="also print the lines that did not run")
     args = parser.parse_args(arguments)
     prepare()
-    folder, log = BUILDS / "coverage", LOGS / "coverage.log"
+    folder, log = BUILDS / "coverage", LOGS / "coverage-test.log"
     shutil.rmtree(folder / "profiles", ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
     code = cargo("host tests with counters", log, RUST / "host", "test", "--lib", "--target-dir", folder / "target",
@@ -236,7 +236,7 @@ def fuzz(arguments, result):
     if what.isdigit() and not 1 <= int(what) <= 86400:
         raise Refused(f'SECONDS must be a whole number from 1 to 86400, not "{what}"')
     prepare()
-    corpus, crashes, log = FUZZ / "corpus", FUZZ / "crashes", LOGS / "fuzz.log"
+    corpus, crashes, log = FUZZ / "corpus", FUZZ / "crashes", LOGS / "fuzz-run.log"
     for folder in (corpus, crashes, LOGS):
         folder.mkdir(parents=True, exist_ok=True)
     # All clones of the repository share the corpus.
