@@ -183,7 +183,6 @@ def main(args, suite_type, parse_only):
     for number, entry in enumerate(todo):
         suite = suite_type(f"{entry.name}-{entry.column}", entry.command, RESULTS,
                            RESULTS / "logs" / f"{entry.name}-{entry.column}")
-        suite.folder.mkdir(parents=True, exist_ok=True)
         suite.place = (number + 1, len(todo))
         entry.run(suite)
     fresh = print_matrix(found)

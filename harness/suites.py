@@ -74,14 +74,17 @@ class Suite:
     """One suite of a run."""
 
     def __init__(self, name, command, logs, folder=None):
-        """folder: of the logs of what it boots (default: logs)."""
+        """folder: of the logs of what it boots (default: one of its own in logs, as their names may be those of
+        suites)."""
         self.name, self.command, self.log = name, shlex.split(command), f"{logs}/{name}.log"
-        self.folder, self.step, self.counts, self.lines, self.text = folder or logs, None, (0, 1, 0), [], ""
+        self.folder, self.step = folder or f"{logs}/{name}", None
+        self.counts, self.lines, self.text = (0, 1, 0), [], ""
         self.kernels = [word for word in self.command if word in kernels.load()]
         self.seconds = 0
 
     def start(self, number, total):
         """Start it."""
+        os.makedirs(self.folder, exist_ok=True)
         self.step = Step(f"{self.name} ({number} of {total})", self.log, [REPO / self.command[0], *self.command[1:]],
                          cwd=REPO,
                          env={**os.environ, "VMAP_RUST_LOGS": str(self.folder)})
