@@ -47,4 +47,5 @@ echo "tools: quiet"
 # The dump begins meanwhile.
 sleep 10
 rm /tmp/stop
-fork_loop
+# Not in this shell: "wait" would wait for the sleepers, too.
+fork_loop & wait $!
