@@ -35,7 +35,8 @@ module_loop & MODULES=$!
 sleep 3
 snapshot before
 echo "tools: busy"
-sleep 3
+# The host takes a dump, and then reads the memory of the running guest.
+sleep 15
 snapshot after
 touch /tmp/stop
 wait $FORK $MODULES

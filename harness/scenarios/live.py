@@ -68,7 +68,7 @@ def run(args, result):
         if not {"early", "before", "after", "quiet"} <= set(snapshots):
             session.check("snapshots", f"only {', '.join(snapshots) or 'none'} in the log")
             continue
-        session.during(session.listing("in the load", "busy"), snapshots)
+        session.during("in the load", session.listing("in the load", "busy"), snapshots)
         lines = session.listing("after the load", "quiet")
         session.after(lines, snapshots)
         session.other_commands("quiet", lines)

@@ -2,7 +2,8 @@
 """reads dumps of a guest with drgn, and the guest itself with gdb, and compares with /proc/vmallocinfo
 
 Boots each allocator under a load; QEMU writes a dump in the middle of the load and one after it. tools/vmap must find
-every area of /proc/vmallocinfo in them and nothing wrong, and lx-vmallocinfo of scripts/gdb must list the same areas.
+every area of /proc/vmallocinfo in them, and in the memory of the guest while it runs, and nothing wrong;
+lx-vmallocinfo of scripts/gdb must list the same areas.
 Then a bad pointer makes the allocator panic, and a third dump must tell which it is. At last, the second dump is damaged in
 several ways: each must be reported in a line. What the tools print is in the folder tools/KERNEL/ALLOCATOR of the cache.
 """
@@ -32,6 +33,9 @@ DEFAULTS = {"kernel": "arm64", "allocators": ("rbtree", "rust", "both"), "alloca
 MAKE_TEST = {"tools": (120, "arm64")}
 FULL = ("tools", "")
 TOOL = REPO / "tools/vmap"
+# Where the guest's memory begins in its file, behind the head of a core, and in the guest.
+RAM_OFFSET = 2 << 20
+RAM_BASE = {"arm64": 0x40000000, "x86_64": 0}
 # Stacks that appear or go between a snapshot and the dump: of the reader and of kernel threads.
 STACK_SLACK = 8
 # A pointer to where nothing is mapped.
@@ -70,6 +74,9 @@ class Guest:
 
     def __init__(self, args, allocator, work, initramfs):
         """work: folder of the sockets."""
+        self.ram, self.mem, self.base = f"{work}/ram.core", args.mem << 20, RAM_BASE[args.kernel.arch]
+        with open(self.ram, "wb") as ram:
+            ram.truncate(RAM_OFFSET + self.mem)
         self.timeout, self.sockets = args.timeout, {name: f"{work}/{name}.socket" for name in ("qmp", "gdb")}
         for path in self.sockets.values():
             Path(path).unlink(missing_ok=True)
@@ -79,7 +86,8 @@ class Guest:
                     log=args.log or LOGS / f"tools-{args.kernel.name}-{allocator}.log")
         self.log, self.until = boot.log, time.monotonic() + args.timeout
         self.step = Step(f"tools {args.kernel.name}, {allocator}", boot.log, [
-            *boot.command(), "-qmp", f"unix:{self.sockets['qmp']},server=on,wait=off",
+            *boot.command(), "-object", f"memory-backend-file,id=ram,size={args.mem}M,mem-path={self.ram},share=on,"
+            f"offset={RAM_OFFSET}", "-machine", "memory-backend=ram", "-qmp", f"unix:{self.sockets['qmp']},server=on,wait=off",
             "-chardev", f"socket,id=gdb,path={self.sockets['gdb']},server=on,wait=off", "-gdb", "chardev:gdb"])
 
     def wait(self, text):
@@ -101,6 +109,34 @@ class Guest:
         monitor("cont")
         monitor.socket.close()
         return result
+
+    def describe_ram(self, core):
+        """Make the file of the guest's memory a core of the running guest. core: a dump, whose head it gets."""
+        with open(core, "rb") as file:
+            header = bytearray(file.read(64))
+            phoff, = struct.unpack_from("<Q", header, 32)
+            phsize, phnum = struct.unpack_from("<HH", header, 54)
+            file.seek(phoff)
+            table, notes = file.read(phsize * phnum), b""
+            kept = []
+            for at in range(0, len(table), phsize):
+                fields = list(struct.unpack_from("<IIQQQQQQ", table, at))
+                kind, _, offset, _, paddr, size = fields[:6]
+                if kind == 4:
+                    file.seek(offset)
+                    notes = file.read(size)
+                    fields[2] = 4096
+                elif self.base <= paddr < self.base + self.mem:
+                    fields[2] = RAM_OFFSET + paddr - self.base
+                else:
+                    continue
+                kept.append(struct.pack("<IIQQQQQQ", *fields))
+        struct.pack_into("<Q", header, 32, 64)
+        struct.pack_into("<HH", header, 54, 56, len(kept))
+        with open(self.ram, "r+b") as ram:
+            ram.write(header + b"".join(kept))
+            ram.seek(4096)
+            ram.write(notes)
 
 
 class Session:
@@ -125,7 +161,9 @@ class Session:
 
     def vmap(self, core, *words):
         """Run tools/vmap and return its exit code, output and errors."""
-        done = self.command(f"{Path(core).stem}-{'-'.join(words)[:40]}", TOOL, "--core", core, "--symbols", self.vmlinux, *words)
+        live = ["--live"] * core.endswith("/ram.core")
+        done = self.command(f"{Path(core).stem}-{'-'.join(words)[:40]}", TOOL, "--core", core, *live, "--symbols",
+                            self.vmlinux, *words)
         return done.returncode, done.stdout.splitlines(), done.stderr.strip()
 
     def gdb(self, path, core):
@@ -152,8 +190,8 @@ class Session:
             self.check(f"{name}: list", f"exit {code}: {errors}")
         return [plain(line) for line in lines]
 
-    def during(self, lines, snapshots):
-        """Each area that was there before the load, and before and after the dump, is in it, except for a few stacks: a
+    def during(self, name, lines, snapshots):
+        """Each area that was there before the load, and before and after ``lines`` were read, is in them, except for a few stacks: a
         reader of the file may have had another one at the same address."""
         stays = set.intersection(*({plain(line) for line in snapshots[name].lines}
                                    for name in ("early", "before", "after")))
@@ -163,8 +201,8 @@ class Session:
         problem = f"only {len(stays)} areas stayed" if len(stays) < 300 else ""
         if others or len(lost) > STACK_SLACK:
             problem = f"{len(lost)} of {len(stays)} are missing, first: {(others + lost)[0]}"
-        self.check("in the load: areas", problem,
-                   f"{len(stays) - len(lost)} of the {len(stays)} that stayed are in the dump, which has {len(lines)} lines")
+        self.check(f"{name}: areas", problem,
+                   f"{len(stays) - len(lost)} of the {len(stays)} that stayed are in the list, which has {len(lines)} lines")
 
     def after(self, lines, snapshots):
         """Nothing runs: the dump has the areas of the snapshot, except for a few stacks."""
@@ -373,6 +411,8 @@ def check_allocator(args, result, allocator, initramfs):
     try:
         guest.wait("tools: busy")
         guest.dump(busy)
+        guest.describe_ram(busy)
+        running = session.listing("running", guest.ram)
         guest.wait("tools: quiet")
         text, wanted = guest.dump(quiet, lambda: session.gdb(guest.sockets["gdb"], quiet))
         guest.wait("end Kernel panic")
@@ -381,14 +421,15 @@ def check_allocator(args, result, allocator, initramfs):
         guest.step.stop()
     result.logs.append(guest.log)
     snapshots = read_snapshots(guest.log)
-    session.during(session.listing("in the load", busy), snapshots)
+    session.during("running", running, snapshots)
+    session.during("in the load", session.listing("in the load", busy), snapshots)
     lines = session.listing("after the load", quiet)
     session.after(lines, snapshots)
     session.with_gdb(text, lines)
     session.other_commands(quiet, lines)
     session.panicked(panic, guest.log, wanted)
     session.damage(quiet)
-    for core in cores:
+    for core in (*cores, guest.ram):
         Path(core).unlink(missing_ok=True)
 
 
