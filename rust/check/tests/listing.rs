@@ -45,14 +45,23 @@ fn append(text: &mut KVec<u8>, part: &[u8]) -> Result {
 
 /// Reads the list of `space` with buffers of `room` bytes.
 fn read(space: &Space<FlushLog>, room: usize) -> Result<KVec<u8>> {
+    read_from(space, &mut 0, room)
+}
+
+/// Reads what is left of the list at `position`.
+fn read_from(space: &Space<FlushLog>, position: &mut u64, room: usize) -> Result<KVec<u8>> {
     let mut text = KVec::new();
-    let mut position = 0;
-    while space.read_list(&mut position, room, |part| {
+    while space.read_list(position, room, |part| {
         assert!(part.len() <= room);
         append(&mut text, part)
     })? > 0
     {}
     Ok(text)
+}
+
+/// Allocates an area of `pages` pages anywhere in the window of `req`. Returns its first address, as [`fill`] does.
+fn fill_one(space: &Space<FlushLog>, req: &Request, pages: usize) -> Result<KVec<usize>> {
+    fill(space, &Request::bytes(req.window, pages * PAGE_SIZE), 1)
 }
 
 /// Returns the list of a space of [`make_blocks`] with 8 blocks: an area of 40 pages in `stage`, if there is one,
@@ -88,11 +97,7 @@ mod tests {
     fn a_list_shows_each_state() -> Result {
         let (space, req) = make_blocks(8, 8)?;
         let starts = fill(&space, &req, 3)?;
-        let three = Request {
-            size: 3 * PAGE_SIZE,
-            ..Request::any_page(req.window)
-        };
-        let others = fill(&space, &three, 1)?;
+        let others = fill_one(&space, &req, 3)?;
         // The text compares as text if it differs: a failed assertion prints both.
         let shown = |stage: Option<&str>, units: &str| -> Result {
             let (is, want) = (read(&space, 4096)?, expected(stage, units)?);
@@ -103,11 +108,7 @@ mod tests {
             Ok(())
         };
         shown(None, "BbBbBbBbb")?;
-        let large = Request {
-            size: 40 * PAGE_SIZE,
-            ..Request::any_page(req.window)
-        };
-        let large = fill(&space, &large, 1)?;
+        let large = fill_one(&space, &req, 40)?;
         shown(Some("busy"), "BbBbBbBbb")?;
 
         let middle = *starts.get(1).ok_or(EINVAL)?;
@@ -130,12 +131,8 @@ mod tests {
     #[test]
     fn lines_do_not_overlap_if_a_range_grows_meanwhile() -> Result {
         let (space, req) = make_blocks(8, 8)?;
-        let of = |pages| Request {
-            size: pages * PAGE_SIZE,
-            ..Request::any_page(req.window)
-        };
-        let first = fill(&space, &of(40), 1)?;
-        let second = fill(&space, &of(50), 1)?;
+        let first = fill_one(&space, &req, 40)?;
+        let second = fill_one(&space, &req, 50)?;
         let mut position = 0;
         // The head and the line of the first area.
         let head = space.read_list(&mut position, 100, |_| Ok(()))?;
@@ -144,7 +141,7 @@ mod tests {
             &space,
             Iterator::chain(first.iter(), second.iter()).copied(),
         );
-        let large = fill(&space, &of(80), 1)?;
+        let large = fill_one(&space, &req, 80)?;
         assert_eq!(large.first(), first.first());
         // It covers both, so it is not after the first.
         assert_eq!(space.read_list(&mut position, 100, |_| Ok(()))?, 0);
@@ -155,12 +152,8 @@ mod tests {
     #[test]
     fn a_line_ends_if_its_range_is_freed_meanwhile() -> Result {
         let (space, req) = make_blocks(8, 8)?;
-        let of = |pages| Request {
-            size: pages * PAGE_SIZE,
-            ..Request::any_page(req.window)
-        };
-        let first = fill(&space, &of(40), 1)?;
-        let second = fill(&space, &of(50), 1)?;
+        let first = fill_one(&space, &req, 40)?;
+        let second = fill_one(&space, &req, 50)?;
         let all = read(&space, 4096)?;
         let head = all.iter().take_while(|&&byte| byte != b'\n').count() + 1;
         let mut position = 0;
@@ -168,8 +161,7 @@ mod tests {
         // A part of the line of the first area.
         assert_eq!(space.read_list(&mut position, 10, |_| Ok(()))?, 10);
         free_all(&space, first.iter().copied());
-        let mut rest = KVec::new();
-        while space.read_list(&mut position, 7, |part| append(&mut rest, part))? > 0 {}
+        let rest = read_from(&space, &mut position, 7)?;
         let all = read(&space, 4096)?;
         let all = core::str::from_utf8(&all).map_err(|_| EINVAL)?;
         let rest = core::str::from_utf8(&rest).map_err(|_| EINVAL)?;
@@ -206,8 +198,7 @@ mod tests {
             }
         }
         space.purge(None, false);
-        let mut rest = KVec::new();
-        while space.read_list(&mut position, 4096, |part| append(&mut rest, part))? > 0 {}
+        let rest = read_from(&space, &mut position, 4096)?;
         assert!(rest.iter().eq(all.iter().skip(read_before)));
         free_all(&space, starts.iter().copied());
         Ok(())

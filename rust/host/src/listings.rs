@@ -167,10 +167,7 @@ mod tests {
                     std::thread::yield_now();
                 }
                 let pages = 1 << random.below(13);
-                let request = Request {
-                    size: (pages + random.below(pages)) * PAGE_SIZE,
-                    ..Request::any_page(home)
-                };
+                let request = Request::bytes(home, (pages + random.below(pages)) * PAGE_SIZE);
                 if let Ok(area) = space.alloc(&request) {
                     mine.push(space.start_of_busy(area).expect("mine"));
                 }
