@@ -436,9 +436,10 @@ def check_allocator(args, result, allocator, initramfs):
 def run(args, result):
     """Check each allocator; one that cannot be checked to the end is a failure."""
     initramfs = make_busybox(args.kernel)
-    # Three dumps of the guest's memory.
-    if shutil.disk_usage(CACHE).free < 2000 << 20:
-        raise Refused(f"the dumps need 2000 MiB of disk in {CACHE}")
+    # Three dumps of the guest's memory, and the memory.
+    needed = 4 * args.mem + 100
+    if shutil.disk_usage(CACHE).free < needed << 20:
+        raise Refused(f"the memory of the guest and the dumps need {needed} MiB of disk in {CACHE}")
     for allocator in each_allocator(args):
         try:
             check_allocator(args, result, allocator, initramfs)
