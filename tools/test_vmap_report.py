@@ -1,6 +1,5 @@
-#!/usr/bin/env -S python3 -B
 # SPDX-License-Identifier: GPL-2.0
-"""Tests of vmap-report on a made-up system. Also runs with pytest. Last line: "N passed, N failed"."""
+"""Tests of vmap-report on a made-up system. Run with pytest."""
 
 import gzip
 import os
@@ -139,15 +138,3 @@ class Report(unittest.TestCase):
         self.assertEqual((code, err), (1, "vmap-report: bug.tgz exists; give another name with -o\n"))
         with open(os.path.join(self.out, "bug.tgz"), encoding="utf-8") as file:
             self.assertEqual(file.read(), "precious")
-
-
-def main():
-    """Run all tests."""
-    result = unittest.main(module="__main__", exit=False, verbosity=2).result
-    failed = len({str(test) for test, _ in result.failures + result.errors})
-    print(f"{result.testsRun - failed} passed, {failed} failed")
-    return 1 if failed or not result.testsRun else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
