@@ -6,6 +6,7 @@
  *
  *   vmap_bench.run=all                 all cases
  *   vmap_bench.run=area_pair,lookup_*  some; "*" at the end is any rest
+ *   vmap_bench.run=all,-drain_*        all but these
  *   vmap_bench.run=list                only their names
  *   vmap_bench.threads=1,2,4           workers, each bound to a CPU of its own
  *   vmap_bench.scale=25                operations, in percent
@@ -29,7 +30,7 @@
 
 static char *run;
 module_param(run, charp, 0444);
-MODULE_PARM_DESC(run, "Cases, separated by commas, \"all\" or \"list\"; nothing is measured without");
+MODULE_PARM_DESC(run, "Cases, separated by commas, \"all\", \"-\" before those to leave out, or \"list\"; nothing is measured without");
 
 static char *threads = "1";
 module_param(threads, charp, 0444);
@@ -54,9 +55,18 @@ static const struct bench_case *const tables[] = {
 	bench_mapping_cases,
 };
 
-/* Does one word of run= name this case? */
+static bool leaves_out(const char *word)
+{
+	return word[0] == '-';
+}
+
+/* Does one word of run= name this case, be it to run it or to leave it out? */
 static bool word_matches(const char *word, size_t length, const char *name)
 {
+	if (length && leaves_out(word)) {
+		word++;
+		length--;
+	}
 	if (length == 3 && !strncmp(word, "all", length))
 		return true;
 	if (length && word[length - 1] == '*')
@@ -81,14 +91,18 @@ static bool word_is_known(const char *word, size_t length)
 static bool is_wanted(const char *name)
 {
 	const char *word = run;
+	bool wanted = false;
 
 	for (;;) {
 		size_t length = strcspn(word, ",");
 
-		if (word_matches(word, length, name))
-			return true;
+		if (word_matches(word, length, name)) {
+			if (leaves_out(word))
+				return false;
+			wanted = true;
+		}
 		if (!word[length])
-			return false;
+			return wanted;
 		word += length + 1;
 	}
 }
