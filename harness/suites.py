@@ -30,7 +30,7 @@ BOOTLESS = {
     "litmus": "scripts/suites/litmus",
     "host": "scripts/suites/rust host",
     "picture": f"{PYTEST} tools/test_vmap_map.py",
-    "drgn": f"{PYTEST} tools/drgn/test_vmap_rust.py",
+    "drgn": f"{PYTEST} tools/drgn",
     "report": f"{PYTEST} tools/test_vmap_report.py",
     "explore": "scripts/suites/rust explore",
     "faults": "scripts/suites/rust faults",

@@ -21,7 +21,7 @@ SYSTEM = {
     "proc/mounts": "proc /proc proc rw 0 0\ndebugfs /sys/kernel/debug debugfs rw 0 0\n",
     "proc/cmdline": "vmap_allocator=rust\n", "proc/version": "Linux version 7.3.4\n", "proc/meminfo": "PageTables: 88 kB\n",
     "proc/vmallocinfo": "0x1000000-0x1005000   20480 kernel_clone+0x1/0x2 pages=4 vmalloc\n",
-    "sys/module/vmap_rust/parameters/randomize": "N\n",
+    "proc/sys/kernel/kptr_restrict": "1\n",
     DEBUGFS + "allocator": "rust\n", DEBUGFS + "stats": "hit 7\n", DEBUGFS + "counters": "hit 7\n", DEBUGFS + "map": MAP,
     DEBUGFS + "callers": "no memory\n", DEBUGFS + "checker": "off\n", DEBUGFS + "validate": "ok\n",
     "proc/config.gz": "CONFIG_VMAP_RUST=y\n", "bin/dmesg": "#!/bin/sh\necho '[ 1.0] the log'\n",
@@ -75,14 +75,14 @@ class Report(unittest.TestCase):
     def test_a_report_has_everything(self):
         code, out, err = self.run_tool("-o", "bug.tar.gz")
         self.assertEqual((code, err, os.listdir(self.out)), (0, "", ["bug.tar.gz"]))
-        self.assertIn("bug.tar.gz: 14 files.", out)
+        self.assertIn("bug.tar.gz: 13 files.", out)
         self.assertEqual(os.stat(os.path.join(self.out, "bug.tar.gz")).st_mode & 0o777, 0o600)
         folder, files = self.unpacked("bug.tar.gz")
         for name, text in SYSTEM.items():
             name = os.path.basename(name)
-            if name not in ("mounts", "validate", "dmesg", "randomize", "config.gz"):
+            if name not in ("mounts", "validate", "dmesg", "kptr_restrict", "config.gz"):
                 self.assertEqual(files.pop(name), text)
-        self.assertEqual(files, {"dmesg": "[ 1.0] the log\n", "parameters/randomize": "N\n", "config": "CONFIG_VMAP_RUST=y\n", "missing": ""})
+        self.assertEqual(files, {"dmesg": "[ 1.0] the log\n", "config": "CONFIG_VMAP_RUST=y\n", "missing": ""})
         # vmap-map draws it.
         self.assertEqual(snapshot.load(folder)["pieces"][0]["owner"], "kernel_clone")
 
@@ -103,6 +103,10 @@ class Report(unittest.TestCase):
         for line in missing:
             self.assertIn(f"not there: {line}\n", out)
         self.assertIn("rb-trees", out)
+
+    def test_hidden_addresses_are_named(self):
+        self.write(**{"proc/sys/kernel/kptr_restrict": "0\n"})
+        self.assertIn("not there: addresses in vmallocinfo: they are hidden; sysctl kernel.kptr_restrict=1", self.run_tool("-o", "bug.tar.gz")[1])
 
     def test_a_configuration_may_be_in_boot(self):
         self.write(**{"proc/config.gz": None, f"boot/config-{os.uname().release}": "CONFIG_MMU=y\n"})

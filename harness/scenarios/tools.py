@@ -8,8 +8,6 @@ Then a bad pointer makes the allocator panic, and a third dump must tell which i
 several ways: each must be reported in a line. What the tools print is in the folder tools/KERNEL/ALLOCATOR of the cache.
 """
 
-import importlib.machinery
-import importlib.util
 import json
 import os
 import re
@@ -17,6 +15,7 @@ import shutil
 import socket
 import struct
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -33,9 +32,9 @@ DEFAULTS = {"kernel": "arm64", "allocators": ("rbtree", "rust", "both"), "alloca
 MAKE_TEST = {"tools": (120, "arm64")}
 FULL = ("tools", "")
 TOOL = REPO / "tools/vmap"
-# Where the guest's memory begins in its file, behind the head of a core, and in the guest.
+MODULES = REPO / "tools/drgn"
+# Where the guest's memory begins in its file: tools/vmap writes the head of a core before it.
 RAM_OFFSET = 2 << 20
-RAM_BASE = {"arm64": 0x40000000, "x86_64": 0}
 # Stacks that appear or go between a snapshot and the dump: of the reader and of kernel threads.
 STACK_SLACK = 8
 # A pointer to where nothing is mapped.
@@ -74,9 +73,9 @@ class Guest:
 
     def __init__(self, args, allocator, work, initramfs):
         """work: folder of the sockets."""
-        self.ram, self.mem, self.base = f"{work}/ram.core", args.mem << 20, RAM_BASE[args.kernel.arch]
+        self.ram = f"{work}/ram.core"
         with open(self.ram, "wb") as ram:
-            ram.truncate(RAM_OFFSET + self.mem)
+            ram.truncate(RAM_OFFSET + (args.mem << 20))
         self.timeout, self.sockets = args.timeout, {name: f"{work}/{name}.socket" for name in ("qmp", "gdb")}
         for path in self.sockets.values():
             Path(path).unlink(missing_ok=True)
@@ -110,34 +109,6 @@ class Guest:
         monitor.socket.close()
         return result
 
-    def describe_ram(self, core):
-        """Make the file of the guest's memory a core of the running guest. core: a dump, whose head it gets."""
-        with open(core, "rb") as file:
-            header = bytearray(file.read(64))
-            phoff, = struct.unpack_from("<Q", header, 32)
-            phsize, phnum = struct.unpack_from("<HH", header, 54)
-            file.seek(phoff)
-            table, notes = file.read(phsize * phnum), b""
-            kept = []
-            for at in range(0, len(table), phsize):
-                fields = list(struct.unpack_from("<IIQQQQQQ", table, at))
-                kind, _, offset, _, paddr, size = fields[:6]
-                if kind == 4:
-                    file.seek(offset)
-                    notes = file.read(size)
-                    fields[2] = 4096
-                elif self.base <= paddr < self.base + self.mem:
-                    fields[2] = RAM_OFFSET + paddr - self.base
-                else:
-                    continue
-                kept.append(struct.pack("<IIQQQQQQ", *fields))
-        struct.pack_into("<Q", header, 32, 64)
-        struct.pack_into("<HH", header, 54, 56, len(kept))
-        with open(self.ram, "r+b") as ram:
-            ram.write(header + b"".join(kept))
-            ram.seek(4096)
-            ram.write(notes)
-
 
 class Session:
     """The checks of one allocator."""
@@ -162,7 +133,7 @@ class Session:
     def vmap(self, core, *words):
         """Run tools/vmap and return its exit code, output and errors."""
         live = ["--live"] * core.endswith("/ram.core")
-        done = self.command(f"{Path(core).stem}-{'-'.join(words)[:40]}", TOOL, "--core", core, *live, "--symbols",
+        done = self.command(f"{Path(core).stem}-{'-'.join(Path(word).name for word in words)[:40]}", TOOL, "--core", core, *live, "--symbols",
                             self.vmlinux, *words)
         return done.returncode, done.stdout.splitlines(), done.stderr.strip()
 
@@ -301,31 +272,22 @@ def plain(line):
     return re.sub(r"( N\d+=\d+)+$", "", re.sub(r"(\+0x[0-9a-f]+)/0x[0-9a-f]+( \[\w+\])?", r"\1", line))
 
 
-def segments(core):
-    """Return (physical address, size, offset in the file) of the memory in a dump."""
-    with open(core, "rb") as file:
-        header = file.read(64)
-        phoff, = struct.unpack_from("<Q", header, 32)
-        phsize, phnum = struct.unpack_from("<HH", header, 54)
-        file.seek(phoff)
-        table = file.read(phsize * phnum)
-    found = []
-    for at in range(0, len(table), phsize):
-        kind, _, offset, _, paddr, size = struct.unpack_from("<IIQQQQ", table, at)
-        if kind == 1:
-            found.append((paddr, size, offset))
-    return found
-
-
 def read_core(vmlinux, core):
     """Return what reads the allocator in a dump."""
-    # A program without a suffix, as a module.
-    loader = importlib.machinery.SourceFileLoader("vmap_script", str(TOOL))
-    tool = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
-    loader.exec_module(tool)
-    prog = tool.open_core(core)
+    # Only the toolchain root has drgn, which these need.
+    sys.path[:0] = [str(MODULES)]
+    import vmap  # pylint: disable=import-outside-toplevel,import-error
+    import vmap_core  # pylint: disable=import-outside-toplevel,import-error
+    prog = vmap_core.open_core(core)
     prog.load_debug_info([str(vmlinux)])
-    return tool.vmap_allocator(prog)
+    return vmap.vmap_allocator(prog)
+
+
+def offset_of(core, physical):
+    """Return the offset of a physical address in a dump."""
+    import vmap_core  # pylint: disable=import-outside-toplevel,import-error
+    return next(at + physical - start for kind, _, at, _, start, size, *_ in vmap_core.program_headers(core)[1]
+                if kind == vmap_core.LOAD and start <= physical < start + size)
 
 
 def entry_address(vmap, block):
@@ -351,12 +313,11 @@ def faults(vmlinux, core):
     # Only the toolchain root has drgn.
     import drgn  # pylint: disable=import-outside-toplevel
     from drgn.helpers.linux.mm import follow_phys  # pylint: disable=import-outside-toplevel
-    vmap, places = read_core(vmlinux, core), segments(core)
+    vmap = read_core(vmlinux, core)
     prog = vmap.prog
 
     def offset(address):
-        physical = follow_phys(prog["init_mm"].address_of_(), address).value_()
-        return next(at + physical - start for start, size, at in places if start <= physical < start + size)
+        return offset_of(core, follow_phys(prog["init_mm"].address_of_(), address).value_())
 
     def word(value):
         return struct.pack("<Q", value & (1 << 64) - 1)
@@ -411,7 +372,8 @@ def check_allocator(args, result, allocator, initramfs):
     try:
         guest.wait("tools: busy")
         guest.dump(busy)
-        guest.describe_ram(busy)
+        code, _, errors = session.vmap(busy, "head", guest.ram)
+        session.check("head of the guest's memory", f"exit {code}: {errors}" if code else "")
         running = session.listing("running", guest.ram)
         guest.wait("tools: quiet")
         text, wanted = guest.dump(quiet, lambda: session.gdb(guest.sockets["gdb"], quiet))
