@@ -25,7 +25,8 @@ use crate::{
         },
         table::{
             Entry,
-            Next, //
+            Next,
+            LOOKS, //
         }, //
     },
     sys::{
@@ -36,9 +37,6 @@ use crate::{
         }, //
     }, //
 };
-
-/// Entries read while the tree lock is held once. Each is a walk from the root.
-const LOOKS: usize = 16;
 
 impl<T: Tlb> Space<T> {
     /// Returns the busy area that contains `addr`, with its bounds and flags.

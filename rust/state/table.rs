@@ -50,6 +50,9 @@ use kernel::{
     }, //
 };
 
+/// Entries read while the lock is held once. Each is a walk from the root.
+pub(crate) const LOOKS: usize = 16;
+
 /// An entry of the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Slot {
@@ -175,15 +178,19 @@ impl TableGuard<'_> {
     /// [`Table::next`] could spin behind a preempted writer.
     pub(crate) fn next(&mut self, mut addr: usize) -> Option<Next> {
         loop {
-            let (span, slot) = self.0.entry_from(addr)?;
-            match slot {
-                // SAFETY: The area is in the tree, whose lock is held.
-                Slot::Area(area) => match unsafe { area.look() } {
-                    Some(seen) => return Some(Next::Busy(area, seen)),
-                    None => addr = span.last().checked_add(1)?,
-                },
-                Slot::Block(_) => return Some(Next::Block(span)),
+            for _ in 0..LOOKS {
+                let (span, slot) = self.0.entry_from(addr)?;
+                match slot {
+                    // SAFETY: The area is in the tree, whose lock is held.
+                    Slot::Area(area) => match unsafe { area.look() } {
+                        Some(seen) => return Some(Next::Busy(area, seen)),
+                        None => addr = span.last().checked_add(1)?,
+                    },
+                    Slot::Block(_) => return Some(Next::Block(span)),
+                }
             }
+            // There can be any number of cached and lazy ranges side by side.
+            self.relock();
         }
     }
 
