@@ -106,6 +106,9 @@ impl Blocks {
 
     /// Inserts a block again that [`Blocks::take_empty`] has taken out.
     pub(crate) fn restore(&self, cpus: &Cpus, removed: GraceBox<Block>) {
+        // Under the lock from the beginning: a CPU that allocates from the block and frees the area again makes it
+        // empty, and it must be counted before another one takes it.
+        let mut pool = self.pool.lock();
         let entry = match self.dir.insert(removed) {
             Ok(entry) => entry,
             Err(block) => {
@@ -120,7 +123,6 @@ impl Blocks {
         if let Some(block) = block {
             block.open();
         }
-        let mut pool = self.pool.lock();
         pool.add(block.map_or(0, Block::size));
         self.update(&mut pool, cpus, entry);
     }
