@@ -245,25 +245,27 @@ impl Checker {
         while let Some(mut addr) = next.take() {
             // Removed nodes are dropped after the lock is released.
             let mut removed = [const { None }; BATCH];
-            let mut record = self.record.lock();
-            for slot in &mut removed {
-                let Some((area, entry)) = record.at_or_above(addr) else {
-                    break;
-                };
-                if area.first() > span.last() {
-                    break;
+            // A change: without SMP, an interrupt could take the lock in the middle of a removal.
+            self.change(|| {
+                let mut record = self.record.lock();
+                for slot in &mut removed {
+                    let Some((area, entry)) = record.at_or_above(addr) else {
+                        break;
+                    };
+                    if area.first() > span.last() {
+                        break;
+                    }
+                    if span.covers(area) && is_flushed(entry.state) {
+                        *slot = record.remove(area);
+                        last_removed = Some((area, entry));
+                    }
+                    next = area.last().checked_add(1);
+                    match next {
+                        Some(behind) => addr = behind,
+                        None => break,
+                    }
                 }
-                if span.covers(area) && is_flushed(entry.state) {
-                    *slot = record.remove(area);
-                    last_removed = Some((area, entry));
-                }
-                next = area.last().checked_add(1);
-                match next {
-                    Some(behind) => addr = behind,
-                    None => break,
-                }
-            }
-            drop(record);
+            });
         }
         last_removed
     }

@@ -118,7 +118,8 @@ pub(crate) struct PoolMaps {
 pub(crate) struct PoolLocked(());
 
 impl PoolLocked {
-    /// Creates the proof for a new pool, which puts it under its lock.
+    /// Creates the proof for a new pool, which puts it under its lock. For nothing else: policy, where the pool is,
+    /// is above this layer, so no type says so.
     pub(crate) const fn new() -> Self {
         Self(())
     }

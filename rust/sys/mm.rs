@@ -66,7 +66,7 @@ impl Gfp {
     }
 }
 
-/// Makes freed ranges safe to reuse. All functions run in sleepable context.
+/// Makes freed ranges safe to reuse. All functions run in sleepable context, except [`Tlb::release_shadow`].
 pub(crate) trait Tlb {
     /// Flushes `span`, which contains `areas` lazily freed areas, from the TLBs of all CPUs.
     fn flush(&self, span: Span, areas: usize);
@@ -84,7 +84,8 @@ pub(crate) trait Tlb {
         false
     }
 
-    /// Releases the KASAN shadow of a flushed range that is about to become free.
+    /// Releases the KASAN shadow of a flushed range that is about to become free. Must not sleep: the RCU read
+    /// lock may be held. The kernel's does not (mm/kasan/shadow.c).
     fn release_shadow(&self, span: Span);
 
     /// Flushes the TLBs for the released KASAN shadow of all ranges in `span`.
