@@ -44,7 +44,8 @@ use crate::{
             self,
             Gfp,
             Tlb, //
-        }, //
+        },
+        trace, //
     }, //
 };
 use kernel::{
@@ -161,6 +162,28 @@ impl<T: Tlb> Space<T> {
     /// Reserves a range for each of `members` at the highest common base in `window`, and passes the areas
     /// to `sink` in order. Reserves all or none. Sleeps if `gfp` allows it.
     pub(crate) fn alloc_congruent(
+        &self,
+        window: Span,
+        members: impl Iterator<Item = Member> + Clone,
+        align: usize,
+        gfp: Gfp,
+        sink: impl FnMut(usize, AreaPtr),
+    ) -> Result {
+        let result = self.reserve_congruent(window, members.clone(), align, gfp, sink);
+        if let Err(error) = result {
+            let counters = &self.cpus.here().counters;
+            match error == EBUSY {
+                true => counters.no_room.one(),
+                false => counters.no_memory.one(),
+            }
+            let ends = members.map(|member| member.offset.saturating_add(member.size));
+            trace::refuse(ends.fold(0, usize::max), align, window, gfp, error);
+        }
+        result
+    }
+
+    /// Does what [`Space::alloc_congruent`] says.
+    fn reserve_congruent(
         &self,
         window: Span,
         members: impl Iterator<Item = Member> + Clone,

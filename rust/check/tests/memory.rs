@@ -127,6 +127,7 @@ mod tests {
                 break;
             }
         }
+        assert_eq!(space.counters().no_memory, failed);
         pr_info!("{failed} requests for a common base without memory\n");
         assert!(!mm::CAN_FAIL || failed >= members.len());
         free_all(

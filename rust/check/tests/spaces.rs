@@ -299,6 +299,7 @@ mod tests {
         assert_eq!(space.validate()?.busy, 2);
         let result = congruent(&space, req.window, [(0, 1), (1, 1)]);
         assert_eq!(result.err(), Some(EBUSY));
+        assert_eq!(space.counters().no_room, 1);
         free_all(&space, [START, START + 5 * PAGE_SIZE].into_iter());
         assert_eq!(space.validate()?, Default::default());
         Ok(())
