@@ -85,7 +85,7 @@ pub(crate) trait Tlb {
     }
 
     /// Releases the KASAN shadow of a flushed range that is about to become free. Must not sleep: the RCU read
-    /// lock may be held. The kernel's does not (mm/kasan/shadow.c).
+    /// lock may be held. The kernel's does not (kasan_release_vmalloc()).
     fn release_shadow(&self, span: Span);
 
     /// Flushes the TLBs for the released KASAN shadow of all ranges in `span`.
