@@ -8,6 +8,7 @@ Then a bad pointer makes the allocator panic, and a third dump must tell which i
 several ways: each must be reported in a line. What the tools print is in the folder tools/KERNEL/ALLOCATOR of the cache.
 """
 
+import collections
 import json
 import os
 import re
@@ -302,8 +303,13 @@ def trap(vmlinux, core):
     if vmap.name == "rbtree":
         return vmap.nodes[0].busy.root.rb_node.address_of_().value_(), r"node 0, busy tree: cannot be read"
     current = vmap.current()
-    block = max((block for block in vmap.blocks() if block.start in current),
-                key=lambda block: sum(item.state == "busy" for item in block.objects()))
+    blocks = list(vmap.blocks())
+    # The stacks of the sleepers are in more blocks of their band than anything else, and the next forks want their band.
+    stacks = collections.Counter()
+    for block in blocks:
+        stacks[block.band] += sum(item.state == "busy" for item in block.objects())
+    band = max(stacks, key=stacks.get)
+    block = next(block for block in blocks if current.get(block.start, (0, None))[1] == band)
     return entry_address(vmap, block), rf"block {block.start:#x}.*: cannot be read"
 
 
