@@ -8,7 +8,7 @@ from pathlib import Path
 
 from vmap_core import LOAD, MEMORY_OFFSET, NOTE, NOTES_OFFSET, PROGRAM_HEADER, Unfit, program_headers, write_head
 
-ARM64, S390 = 183, 22
+ARM64, X86_64, S390 = 183, 62, 22
 BASE, SIZE = 0x40000000, 1 << 20
 NOTES = b"notes of the CPUs"
 
@@ -42,11 +42,17 @@ class Head(unittest.TestCase):
         _, segments = program_headers(self.memory)
         self.assertEqual([(kind, offset, paddr, size) for kind, _, offset, _, paddr, size, *_ in segments],
                          [(NOTE, NOTES_OFFSET, 0, len(NOTES)), (LOAD, MEMORY_OFFSET, BASE, 4096),
-                          (LOAD, MEMORY_OFFSET + 8192, BASE + 8192, SIZE - 8192)])
+                          (LOAD, MEMORY_OFFSET + 8192, BASE + 8192, 4096), (LOAD, MEMORY_OFFSET + 12288, BASE + 12288, SIZE - 12288)])
         content = self.memory.read_bytes()
         self.assertEqual(content[NOTES_OFFSET:][:len(NOTES)], NOTES)
         self.assertEqual(content[MEMORY_OFFSET:][:10], b"first word")
         self.assertEqual(len(content), MEMORY_OFFSET + SIZE)
+
+    def test_one_physical_address_is_not_0(self):
+        # Otherwise drgn takes all for missing.
+        self.core.write_bytes(dump(machine=X86_64, segments=((LOAD, 0, SIZE),)))
+        write_head(self.core, self.memory)
+        self.assertEqual([paddr for kind, _, _, _, paddr, *_ in program_headers(self.memory)[1] if kind == LOAD], [0, 4096])
 
     def test_what_does_not_fit_is_refused_and_nothing_written(self):
         before = self.memory.read_bytes()

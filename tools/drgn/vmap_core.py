@@ -17,6 +17,7 @@ MEMORY_BASE = {183: 0x40000000, 62: 0}
 # x86_64 has devices below 4 GiB, and what memory does not fit below them is elsewhere.
 MEMORY_MAX = 2 << 30
 NOTES_OFFSET = 4096
+FIRST_PAGE = 4096
 LOAD, NOTE = 1, 4
 PROGRAM_HEADER = struct.Struct("<IIQQQQQQ")
 
@@ -108,12 +109,14 @@ def write_head(core, memory):
             with open(core, "rb") as file:
                 file.seek(offset)
                 notes = file.read(sizes[0])
-            offset = NOTES_OFFSET
+            kept.append(PROGRAM_HEADER.pack(kind, flags, NOTES_OFFSET, vaddr, paddr, *sizes))
         elif base <= paddr < base + size:
-            offset = MEMORY_OFFSET + paddr - base
-        else:
-            continue
-        kept.append(PROGRAM_HEADER.pack(kind, flags, offset, vaddr, paddr, *sizes))
+            # drgn takes physical addresses for missing if all are 0, as on x86_64: so the first page is a segment of its own.
+            first = min(FIRST_PAGE, sizes[0])
+            for at, length in ((0, first), (first, sizes[0] - first)):
+                if length:
+                    kept.append(PROGRAM_HEADER.pack(kind, flags, MEMORY_OFFSET + paddr - base + at, vaddr + at, paddr + at,
+                                                    length, length, sizes[2]))
     head = bytearray(header) + b"".join(kept)
     struct.pack_into("<Q", head, 32, len(header))
     struct.pack_into("<HH", head, 54, PROGRAM_HEADER.size, len(kept))
