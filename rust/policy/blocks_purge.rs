@@ -34,6 +34,9 @@ use crate::{
 use core::ops::Range;
 use kernel::sync::atomic::Relaxed;
 
+/// A purge that frees at least this many units, those of one block, is *representative* for blocks.
+const REPRESENTATIVE_UNITS: usize = UNITS;
+
 impl Blocks {
     /// Takes all pages that were retired before the call, and adds them to `plan`, which is new. Returns
     /// whether the purge is large enough to estimate demand: it frees at least the units of a block. Sleepable
@@ -64,7 +67,7 @@ impl Blocks {
             let before = self.retired.xchg(retired, Relaxed);
             plan.count(retired.wrapping_sub(before).clamp(1, units));
         }
-        units >= UNITS
+        units >= REPRESENTATIVE_UNITS
     }
 
     /// Takes the lazy pages of the blocks in `slots` whose dirty bit is set, and adds them to `plan`. Calls

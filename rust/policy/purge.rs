@@ -39,7 +39,8 @@ use crate::{
 /// Freed areas handled between two calls of `cond_resched()`.
 const BATCH: usize = 32;
 
-/// A purge of fewer large areas than 1/8 of the cached ranges says nothing about demand.
+/// A purge is *representative* for the cache if it frees at least one large area for each eight cached ranges: a smaller
+/// one says nothing about demand. So is one that is representative for blocks.
 const TRIM_MIN_FRACTION: usize = 8;
 
 /// Maximum size of a cached range in pages: 32 MiB with 4 KiB pages.

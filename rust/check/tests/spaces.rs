@@ -182,6 +182,21 @@ mod tests {
     }
 
     #[test]
+    fn a_purge_of_an_area_for_each_eight_cached_ranges_is_representative() -> Result {
+        for (ranges, cached) in [(18, 2 + 8), (19, 19)] {
+            let (space, req) = make(START, 64)?;
+            assert_eq!(round(&space, &req, ranges)?, ranges);
+            assert_eq!(round(&space, &req, ranges)?, ranges);
+            // Two of them are in use when the purge begins.
+            assert_eq!(round(&space, &req, 2)?, cached);
+            free_all(&space, core::iter::empty());
+            space.drain_for_reclaim(usize::MAX);
+            assert_eq!(space.validate()?, Default::default());
+        }
+        Ok(())
+    }
+
+    #[test]
     fn ranges_that_are_too_large_or_outside_home_are_not_cached() -> Result {
         // Pages in the largest range that the cache keeps.
         const LARGEST: usize = 8192;
