@@ -51,10 +51,10 @@ def read(log):
 
 
 def failures(test, good):
-    """Return the names of the cases without subtests that did not pass."""
+    """Return (status, name, lines) of the cases without subtests that did not pass."""
     if test.subtests:
-        return [name for one in test.subtests for name in failures(one, good)]
-    return [] if test.status in good else [f"{test.status.name} {test.name}"]
+        return [one for some in test.subtests for one in failures(some, good)]
+    return [] if test.status in good else [(test.status.name, test.name, test.log)]
 
 
 def run(args, result):
@@ -74,10 +74,12 @@ def run(args, result):
     result.passed += counts.passed
     result.failed += counts.failed + counts.crashed + counts.errors
     result.skipped += counts.skipped
-    names = failures(test, (status.SUCCESS, status.SKIPPED))
-    result.failures += names
-    for name in names[:20]:
-        result.show(f"[{name.split()[0].replace('FAILURE', 'FAILED')}] {name.split()[1]}")
+    failed = failures(test, (status.SUCCESS, status.SKIPPED))
+    result.failures += [f"{state} {name}" for state, name, _ in failed]
+    for state, name, lines in failed[:20]:
+        result.show(f"[{state.replace('FAILURE', 'FAILED')}] {name}")
+        for line in lines[:20]:
+            result.show(f"    {line.strip()}")
     if test.status != status.SUCCESS and not counts.failed + counts.crashed + counts.errors:
         result.add(False, "KUnit", f"FAIL the results end early: {test.status.name}")
     if not args.filter:
