@@ -181,7 +181,7 @@ def main(args, suite_type, parse_only):
         return 0
     todo = [] if args.table else [entry for entry in chosen if args.again or entry.wanted()]
     if not args.table:
-        say(f"{len(todo)} suites to run")
+        say(f"{len(todo)} {'suite' if len(todo) == 1 else 'suites'} to run")
     for number, entry in enumerate(todo):
         suite = suite_type(f"{entry.name}-{entry.column}", entry.command, RESULTS,
                            RESULTS / "logs" / f"{entry.name}-{entry.column}")
