@@ -75,12 +75,12 @@ class Report(unittest.TestCase):
     def test_a_report_has_everything(self):
         code, out, err = self.run_tool("-o", "bug.tar.gz")
         self.assertEqual((code, err, os.listdir(self.out)), (0, "", ["bug.tar.gz"]))
-        self.assertIn("bug.tar.gz: 13 files.", out)
+        self.assertIn("bug.tar.gz: 14 files.", out)
         self.assertEqual(os.stat(os.path.join(self.out, "bug.tar.gz")).st_mode & 0o777, 0o600)
         folder, files = self.unpacked("bug.tar.gz")
         for name, text in SYSTEM.items():
             name = os.path.basename(name)
-            if name not in ("mounts", "validate", "dmesg", "kptr_restrict", "config.gz"):
+            if name not in ("mounts", "validate", "dmesg", "config.gz"):
                 self.assertEqual(files.pop(name), text)
         self.assertEqual(files, {"dmesg": "[ 1.0] the log\n", "config": "CONFIG_VMAP_RUST=y\n", "missing": ""})
         # vmap-map draws it.
@@ -93,13 +93,13 @@ class Report(unittest.TestCase):
         self.assertEqual(self.unpacked(name)[1]["validate"], "ok\n")
 
     def test_what_cannot_be_read_is_named(self):
-        self.write(**{"proc/config.gz": None, DEBUGFS + "allocator": "rbtree\n", "bin/dmesg": "#!/bin/sh\nexit 3\n"})
+        self.write(**{"proc/config.gz": None, "proc/sys/kernel/kptr_restrict": None, DEBUGFS + "allocator": "rbtree\n", "bin/dmesg": "#!/bin/sh\nexit 3\n"})
         # Only CONFIG_VMAP_RUST_DEBUG has these.
         self.write(**{DEBUGFS + "callers": None, DEBUGFS + "checker": None, DEBUGFS + "validate": None})
         code, out, err = self.run_tool("-o", "bug.tar.gz", "--validate")
         self.assertEqual((code, err), (0, ""))
         missing = self.unpacked("bug.tar.gz")[1]["missing"].splitlines()
-        self.assertEqual([line.split(":")[0] for line in missing], ["validate", "config", "dmesg"])
+        self.assertEqual([line.split(":")[0] for line in missing], ["kptr_restrict", "validate", "config", "dmesg"])
         for line in missing:
             self.assertIn(f"not there: {line}\n", out)
         self.assertIn("rb-trees", out)

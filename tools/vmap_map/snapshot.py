@@ -20,6 +20,7 @@ FILES = {
 UNIT_STATES = {".": "free", "B": "busy", "b": "busy", "u": "leaving", "l": "lazy", "f": "flushing", "?": "changing"}
 AREA_STATES = {"busy", "leaving", "lazy", "flushed", "cached", "changing", "leaked"}
 UNITS = 512
+HIDDEN = "addresses are hidden: read it as root, with kernel.kptr_restrict=1"
 
 HEAD = re.compile(r"vmap_rust map (\d+) page (\d+) home 0x([0-9a-f]+)-0x([0-9a-f]+)$")
 AREA = re.compile(r"0x([0-9a-f]+)-0x([0-9a-f]+) area (\w+)$")
@@ -70,14 +71,13 @@ def parse_vmallocinfo(text):
     areas = []
     for number, line in enumerate(text.splitlines(), 1):
         match = INFO.match(line)
-        if not match and "ptrval" not in line:
-            raise Bad(f"vmallocinfo: line {number}: {line[:80]}")
-        start = int(match[1], 16) if match else 0
-        area = {"start": start, "end": end_of(match[2], start) if match else 0, "state": "busy"}
-        # The kernel prints hashes or zeros instead of addresses.
+        if not match:
+            raise Bad(f"vmallocinfo: line {number}: {HIDDEN if 'ptrval' in line else line[:80]}")
+        start, rest = int(match[1], 16), match[4] or ""
+        area = {"start": start, "end": end_of(match[2], start), "state": "busy"}
+        # The kernel prints zeros or hashes instead of addresses.
         if not start or area["end"] - start != int(match[3]):
-            raise Bad(f"vmallocinfo: line {number}: addresses are hidden: read it as root, with kernel.kptr_restrict=1")
-        rest = match[4] or ""
+            raise Bad(f"vmallocinfo: line {number}: {HIDDEN}")
         if "unpurged vm_area" in rest:
             area["state"] = "lazy"
         caller = CALLER.match(rest)
