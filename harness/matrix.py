@@ -68,9 +68,7 @@ class Entry:
         folders = [words[0],
                    *FOLDERS[words[1] if words[0] == "scripts/suites/rust" else words[0].removeprefix("scripts/")]]
         if words[0] == "scripts/run":
-            folders.append(f"harness/scenarios/{words[1]}.py")
-        if words[1:2] in (["tools"], ["live"]):
-            folders.append("tools")
+            folders += [f"harness/scenarios/{words[1]}.py", *getattr(run.get(words[1]), "USES", ())]
         used = [kernel for name, kernel in kernels.load().items() if name in words]
         folders += [file for kernel in used for file in kernel.files]
         files = git("--glob-pathspecs", "ls-files", "-co", "--exclude-standard", "-z", "--",

@@ -4,7 +4,8 @@
 run(args, result) boots and counts. DEFAULTS has the defaults of the common options (harness/run.py), and in "prepare"
 what scripts/prepare must make. Optional: options(parser) declares more options, check(args) may refuse or complete
 them, MAKE_TEST has the suites of "make test" (name: seconds on 2 cores, kernel and options), and FULL the column of
-"make test FULL=1" and the options there, for kernels that name the scenario in qemu/kernels.toml.
+"make test FULL=1" and the options there, for kernels that name the scenario in qemu/kernels.toml. USES has further
+folders that a result depends on.
 """
 
 CHECKER = "--append vmap_rust.check=1"

@@ -19,6 +19,7 @@ from .tools import Session
 DEFAULTS = {"kernel": "x86_64-user", "allocators": ("rbtree", "rust", "both"), "allocator": "both", "cpus": 2,
             "mem": 3072, "timeout": 3600, "prepare": ["guest-image"]}
 FULL = ("live", "")
+USES = ("tools",)
 
 
 class Printed(Session):

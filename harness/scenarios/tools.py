@@ -32,6 +32,7 @@ DEFAULTS = {"kernel": "arm64", "allocators": ("rbtree", "rust", "both"), "alloca
             "mem": 512, "timeout": 900}
 MAKE_TEST = {"tools": (120, "arm64")}
 FULL = ("tools", "")
+USES = ("tools",)
 TOOL = REPO / "tools/vmap"
 MODULES = REPO / "tools/drgn"
 # Where the guest's memory begins in its file: tools/vmap writes the head of a core before it.
@@ -134,8 +135,8 @@ class Session:
     def vmap(self, core, *words):
         """Run tools/vmap and return its exit code, output and errors."""
         live = ["--live"] * core.endswith("/ram.core")
-        done = self.command(f"{Path(core).stem}-{'-'.join(Path(word).name for word in words)[:40]}", TOOL, "--core", core, *live, "--symbols",
-                            self.vmlinux, *words)
+        transcript = "-".join([Path(core).stem, *(Path(word).name for word in words)])[:50]
+        done = self.command(transcript, TOOL, "--core", core, *live, "--symbols", self.vmlinux, *words)
         return done.returncode, done.stdout.splitlines(), done.stderr.strip()
 
     def gdb(self, path, core):
@@ -276,19 +277,13 @@ def plain(line):
 def read_core(vmlinux, core):
     """Return what reads the allocator in a dump."""
     # Only the toolchain root has drgn, which these need.
-    sys.path[:0] = [str(MODULES)]
+    if str(MODULES) not in sys.path:
+        sys.path.insert(0, str(MODULES))
     import vmap  # pylint: disable=import-outside-toplevel,import-error
     import vmap_core  # pylint: disable=import-outside-toplevel,import-error
     prog = vmap_core.open_core(core)
     prog.load_debug_info([str(vmlinux)])
     return vmap.vmap_allocator(prog)
-
-
-def offset_of(core, physical):
-    """Return the offset of a physical address in a dump."""
-    import vmap_core  # pylint: disable=import-outside-toplevel,import-error
-    return next(at + physical - start for kind, _, at, _, start, size, *_ in vmap_core.program_headers(core)[1]
-                if kind == vmap_core.LOAD and start <= physical < start + size)
 
 
 def entry_address(vmap, block):
@@ -320,10 +315,14 @@ def faults(vmlinux, core):
     import drgn  # pylint: disable=import-outside-toplevel
     from drgn.helpers.linux.mm import follow_phys  # pylint: disable=import-outside-toplevel
     vmap = read_core(vmlinux, core)
-    prog = vmap.prog
+    # read_core() has made it importable.
+    import vmap_core  # pylint: disable=import-outside-toplevel,import-error
+    prog, segments = vmap.prog, vmap_core.program_headers(core)[1]
 
     def offset(address):
-        return offset_of(core, follow_phys(prog["init_mm"].address_of_(), address).value_())
+        physical = follow_phys(prog["init_mm"].address_of_(), address).value_()
+        return next(at + physical - start for kind, _, at, _, start, size, *_ in segments
+                    if kind == vmap_core.LOAD and start <= physical < start + size)
 
     def word(value):
         return struct.pack("<Q", value & (1 << 64) - 1)
