@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """What reads the output of cargo, cargo-mutants and llvm-cov."""
 
+import re
+
 import pytest
 
 from harness import faults, mutants, rust
@@ -64,3 +66,12 @@ def test_faults(tmp_path, monkeypatch, noticed, text, line):
     result.show = lines.append
     faults.judge("f", noticed, result)
     assert lines[0].startswith(line) and result.good == bool(noticed)
+
+
+def test_ended_tests():
+    """A fault can end all tests by a signal. A compiler that a signal ends has tested nothing."""
+    ended = ("error: {}\n\nCaused by:\n  process didn't exit successfully: `/t/deps/x-1 'explore::'` "
+             "(signal: 6, SIGABRT: process abort signal)\n")
+    assert re.findall(faults.ENDED_TESTS, "test a ... ok\n" + ended.format("test failed, to rerun pass `--lib`"),
+                      re.M) == ["SIGABRT"]
+    assert not re.findall(faults.ENDED_TESTS, ended.format("could not compile `x` (lib test)"), re.M)
