@@ -21,7 +21,12 @@ check() {
 
 # add FILE N: adds N to the counter in /tmp/FILE. Each counter has one writer, and a reader never sees an empty file. count FILE:
 # prints the counter.
-add() { echo $(($(count "$1") + $2)) >"/tmp/$1.new" && mv "/tmp/$1.new" "/tmp/$1"; }
+add() {
+	local sum=0
+	# Like kcore_loop, it starts few processes: with KASAN and lockdep, one takes up to a second under load.
+	[ ! -e "/tmp/$1" ] || read -r sum <"/tmp/$1"
+	echo $((sum + $2)) >"/tmp/$1.new" && mv "/tmp/$1.new" "/tmp/$1"
+}
 count() { cat "/tmp/$1" 2>/dev/null || echo 0; }
 
 # info_loop: reads /proc/vmallocinfo until /tmp/stop exists; appends lines of an unknown shape to /tmp/info.bad.
@@ -80,30 +85,39 @@ start_of() {
 
 # kcore_read START BYTES: writes the memory at START (all hex digits) to /tmp/kcore.data; fails when no segment has it.
 kcore_read() {
-	local segment offset
-	# Fixed-width hexadecimal compares as text.
-	segment=$(awk -v a="$1" '(a "") >= ($1 "") && (a "") < ($2 "") { print $1, $3; exit }' /tmp/kcore.map)
-	[ -n "$segment" ] || return 1
-	offset=$((0x${segment#* } + 0x$1 - 0x${segment% *}))
-	dd if=/proc/kcore of=/tmp/kcore.data bs=4096 skip=$((offset / 4096)) count=$(($2 / 4096)) 2>/dev/null
+	local start=$((0x$1)) first end offset
+	while read -r first end offset; do
+		# To the shell, addresses of the kernel are negative numbers. Their order is the same.
+		[ "$start" -ge $((0x$first)) ] && [ "$start" -lt $((0x$end)) ] || continue
+		offset=$((0x$offset + start - 0x$first))
+		dd if=/proc/kcore of=/tmp/kcore.data bs=4096 skip=$((offset / 4096)) count=$(($2 / 4096)) 2>/dev/null
+		return
+	done </tmp/kcore.map
+	return 1
 }
 
 # kcore_loop: reads areas that have pages. The content of task stacks is known: they start with a magic number. Skips areas
 # with a KASAN tag in the first byte of their address: KASAN reports a read of the unused part of their last page, with the
 # rb-trees as well.
 kcore_loop() {
-	local area bytes caller
+	local area bytes caller unknown sum stacks magic
 	while [ ! -e /tmp/stop ]; do
+		unknown=0 sum=0 stacks=0 magic=0
 		grep '^0xff.* pages=' /proc/vmallocinfo | shuf -n 16 >/tmp/kcore.areas
 		while read -r area bytes caller _; do
 			[ "$bytes" -le 1048576 ] || bytes=1048576
-			kcore_read "$(start_of "$area")" "$bytes" || { add kcore.unknown 1; continue; }
-			add kcore.bytes "$(tr -d '\000' </tmp/kcore.data | wc -c)"
+			area=${area%-*}
+			kcore_read "${area#0x}" "$bytes" || { unknown=$((unknown + 1)); continue; }
+			sum=$((sum + $(tr -d '\000' </tmp/kcore.data | wc -c)))
 			case $caller in dup_task_struct*|copy_process*|alloc_thread_stack*|kernel_clone*)
-				add kcore.stacks 1
-				[ "$(od -A n -t x4 -N 4 /tmp/kcore.data | tr -d ' ')" = 57ac6e9d ] && add kcore.magic 1 ;;
+				stacks=$((stacks + 1))
+				case $(od -A n -t x4 -N 4 /tmp/kcore.data) in *57ac6e9d*) magic=$((magic + 1)) ;; esac ;;
 			esac
 		done </tmp/kcore.areas
+		add kcore.unknown $unknown
+		add kcore.bytes $sum
+		add kcore.stacks $stacks
+		add kcore.magic $magic
 		add kcore.rounds 1
 	done
 }
