@@ -77,15 +77,9 @@ kcore_map() {
 	done >/tmp/kcore.map
 }
 
-# start_of AREA: prints the start of the area "0xSTART-0xEND", without the 0x.
-start_of() {
-	set -- "${1%-*}"
-	echo "${1#0x}"
-}
-
-# kcore_read START BYTES: writes the memory at START (all hex digits) to /tmp/kcore.data; fails when no segment has it.
+# kcore_read AREA BYTES: writes the start of the area "0xSTART-0xEND" to /tmp/kcore.data; fails when no segment has it.
 kcore_read() {
-	local start=$((0x$1)) first end offset
+	local start=$((${1%-*})) first end offset
 	while read -r first end offset; do
 		# To the shell, addresses of the kernel are negative numbers. Their order is the same.
 		[ "$start" -ge $((0x$first)) ] && [ "$start" -lt $((0x$end)) ] || continue
@@ -106,8 +100,7 @@ kcore_loop() {
 		grep '^0xff.* pages=' /proc/vmallocinfo | shuf -n 16 >/tmp/kcore.areas
 		while read -r area bytes caller _; do
 			[ "$bytes" -le 1048576 ] || bytes=1048576
-			area=${area%-*}
-			kcore_read "${area#0x}" "$bytes" || { unknown=$((unknown + 1)); continue; }
+			kcore_read "$area" "$bytes" || { unknown=$((unknown + 1)); continue; }
 			sum=$((sum + $(tr -d '\000' </tmp/kcore.data | wc -c)))
 			case $caller in dup_task_struct*|copy_process*|alloc_thread_stack*|kernel_clone*)
 				stacks=$((stacks + 1))

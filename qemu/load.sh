@@ -73,7 +73,7 @@ banner_check() {
 	local area bytes found=0
 	grep 'declare_kernel_vmas' /proc/vmallocinfo >/tmp/image.areas || return 0
 	while read -r area bytes _; do
-		kcore_read "$(start_of "$area")" "$bytes" &&
+		kcore_read "$area" "$bytes" &&
 			grep -q "Linux version $(uname -r)" /tmp/kcore.data && found=$((found + 1))
 	done </tmp/image.areas
 	check kcore-banner "$found -gt 0" "$found of $(wc -l </tmp/image.areas) image areas hold \"Linux version $(uname -r)\""

@@ -14,9 +14,9 @@ from ..vmallocinfo import judge
 
 DEFAULTS = {"allocator": "both", "cpus": 2, "timeout": 600}
 MAKE_TEST = {
-    "load-debug-rust": (250, f"arm64-debug --allocator rust {CHECKER} --loops 15 --timeout 1200"),
-    "load-debug-rbtree": (220, "arm64-debug --allocator rbtree --loops 1 --timeout 1200"),
-    "load-arm64": (101, "arm64"), "load-x86_64-rust": (140, "x86_64 --allocator rust --loops 30"),
+    "load-debug-rust": (335, f"arm64-debug --allocator rust {CHECKER} --loops 15 --timeout 1200"),
+    "load-debug-rbtree": (427, "arm64-debug --allocator rbtree --loops 1 --timeout 1200"),
+    "load-arm64": (101, "arm64"), "load-x86_64-rust": (250, "x86_64 --allocator rust --loops 30"),
 }
 FULL = ("load", f"--allocator rust {CHECKER}")
 # What a guest must report as "user load: ok NAME"; a check without a report is a failure.
