@@ -41,8 +41,8 @@ def log_text():
     return LOG.read_text(encoding="utf-8", errors="replace")
 
 
-# Tests that failed; or, if a fault ended their whole process, the signal. What a fault does to memory need not stay within what the
-# tests compare, and then none of them has a result.
+# Tests that failed; or, if a fault ended their whole process, the signal. What a fault does to memory need not stay
+# within what the tests compare, and then none of them has a result.
 FAILED_TESTS = r"^test (.*) \.\.\. FAILED$"
 ENDED_TESTS = r"^error: test failed, to rerun .*\n\nCaused by:\n.*\(signal: \d+, (SIG[A-Z]+):.*\)$"
 
