@@ -28,6 +28,9 @@
 /* The vmalloc space has only a few hundred MiB, as on 32-bit machines. */
 #define VMAP_IS_SMALL	(VMALLOC_TOTAL < SZ_1G)
 
+/* Areas that vmap_walk_skip_tables() reserves where tables are left. */
+#define VMAP_MAX_RESERVED	1024
+
 /* For requests that may sleep, purge and retry, and fail without a message. */
 #define VMAP_GFP	(GFP_KERNEL | __GFP_NOWARN)
 
@@ -116,6 +119,8 @@ bool vmap_walk_is(struct kunit *test, unsigned long addr,
 bool vmap_walk_is_empty(struct kunit *test, unsigned long addr,
 			unsigned long nr, const char *what);
 unsigned long vmap_walk_count(unsigned long pfn, unsigned long nr);
+unsigned int vmap_walk_skip_tables(struct kunit *test, unsigned long nr,
+				   struct vm_struct **reserved, unsigned int count);
 struct vmap_block vmap_block_get(struct kunit *test, unsigned long min_pages);
 
 /**

@@ -351,51 +351,6 @@ static void *vmap_failing(struct trial *t, unsigned int nth, u32 *order, bool *h
 
 /* Attempts of vmap_pte_no_table(), more than a vmap() has allocations. */
 #define MAX_ATTEMPTS	32
-/* Areas that it reserves where tables are left, of other cases for example. */
-#define MAX_RESERVED	1024
-
-/* Whether no page of the area is below a table of PTEs. */
-static bool has_no_table(const struct vm_struct *vm)
-{
-	unsigned long addr = vmap_start(vm), span;
-
-	while (addr < vmap_end(vm)) {
-		struct vmap_entry entry = vmap_walk(addr, &span);
-
-		if (entry.level != VMAP_NONE || span < PMD_SIZE)
-			return false;
-		addr = ALIGN_DOWN(addr, span) + span;
-	}
-	return true;
-}
-
-/*
- * Tables stay when nothing is mapped below them any more, and would leave a
- * vmap() nothing to allocate. So this reserves areas of @nr pages until it gets
- * one without a table, and gives that back: a vmap() of as many pages gets its
- * addresses. Returns the number of areas in @reserved, which had @count before.
- */
-static unsigned int skip_tables(struct kunit *test, unsigned long nr,
-				struct vm_struct **reserved, unsigned int count)
-{
-	struct vm_struct *vm;
-
-	/* A lazy range with tables must not become free only after the search. */
-	vm_unmap_aliases();
-	for (; count < MAX_RESERVED; count++) {
-		vm = get_vm_area(nr * PAGE_SIZE, VM_MAP);
-		if (!vm)
-			break;
-		if (has_no_table(vm)) {
-			free_vm_area(vm);
-			vm_unmap_aliases();
-			return count;
-		}
-		reserved[count] = vm;
-	}
-	KUNIT_FAIL(test, "no addresses without a table in %u areas", count);
-	return count;
-}
 
 /*
  * Each allocation of a vmap() fails once, those of page tables too: it returns
@@ -414,7 +369,8 @@ static void vmap_pte_no_table(struct kunit *test)
 	vmap_fault_need(test);
 	if (!order)
 		kunit_skip(test, "needs CONFIG_FAIL_PAGE_ALLOC and its folder in debugfs");
-	reserved = kunit_kcalloc(test, MAX_RESERVED, sizeof(*reserved), GFP_KERNEL);
+	reserved = kunit_kcalloc(test, VMAP_MAX_RESERVED, sizeof(*reserved),
+				 GFP_KERNEL);
 	KUNIT_ASSERT_NOT_NULL(test, reserved);
 	trial_start(test, &t, 8, 3 * per_pmd);
 	first = page_to_pfn(t.block.page);
@@ -426,7 +382,8 @@ static void vmap_pte_no_table(struct kunit *test)
 	for (nth = 1; hit && nth <= MAX_ATTEMPTS; nth++) {
 		void *mem;
 
-		nr_reserved = skip_tables(test, t.nr, reserved, nr_reserved);
+		nr_reserved = vmap_walk_skip_tables(test, t.nr, reserved,
+						    nr_reserved);
 		kunit_warning_suppress(test)
 			mem = vmap_failing(&t, nth, order, &hit);
 		/* The allocator of addresses can do without some allocations. */

@@ -307,6 +307,57 @@ static void vmap_block_put(void *data)
 	__free_pages(page, compound_order(page));
 }
 
+/* Whether no page of the area is below a table of PTEs. */
+static bool has_no_table(const struct vm_struct *vm)
+{
+	unsigned long addr = vmap_start(vm), span;
+
+	while (addr < vmap_end(vm)) {
+		struct vmap_entry entry = vmap_walk(addr, &span);
+
+		if (entry.level != VMAP_NONE || span < PMD_SIZE)
+			return false;
+		addr = ALIGN_DOWN(addr, span) + span;
+	}
+	return true;
+}
+
+/**
+ * vmap_walk_skip_tables() - let the next vmap() get addresses without a table
+ * @test: the running case
+ * @nr: pages that vmap() will map
+ * @reserved: where to keep what is reserved, VMAP_MAX_RESERVED areas
+ * @count: number of areas in @reserved
+ *
+ * Tables stay when nothing is mapped below them any more, and would leave a
+ * vmap() nothing to allocate. So this reserves areas of @nr pages until it gets
+ * one without a table, and gives that back: a vmap() of as many pages gets its
+ * addresses. The caller frees the areas in @reserved.
+ *
+ * Return: the number of areas in @reserved.
+ */
+unsigned int vmap_walk_skip_tables(struct kunit *test, unsigned long nr,
+				   struct vm_struct **reserved, unsigned int count)
+{
+	struct vm_struct *vm;
+
+	/* A lazy range with tables must not become free only after the search. */
+	vm_unmap_aliases();
+	for (; count < VMAP_MAX_RESERVED; count++) {
+		vm = get_vm_area(nr * PAGE_SIZE, VM_MAP);
+		if (!vm)
+			break;
+		if (has_no_table(vm)) {
+			free_vm_area(vm);
+			vm_unmap_aliases();
+			return count;
+		}
+		reserved[count] = vm;
+	}
+	KUNIT_FAIL(test, "no addresses without a table in %u areas", count);
+	return count;
+}
+
 /**
  * vmap_block_get() - allocate contiguous pages, freed at the end of the case
  * @test: the running case, which is skipped if there are too few
