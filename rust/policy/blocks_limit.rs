@@ -16,14 +16,18 @@ use crate::{
         percpu::Cpus,
         pool::{
             coarse_part,
-            BandPool, //
+            BandPool,
+            Pool, //
         }, //
     },
-    state::block::{
-        Band,
-        Block,
-        COARSE_SIZE,
-        SIZE, //
+    state::{
+        block::{
+            Band,
+            Block,
+            COARSE_SIZE,
+            SIZE, //
+        },
+        maps::Entry, //
     },
     sys::{
         grace::{
@@ -34,6 +38,9 @@ use crate::{
     }, //
 };
 use kernel::sync::atomic::Relaxed;
+
+/// Maximum number of blocks that are tried while the lock is held until one is found that is still empty.
+const MAX_CLOSES: usize = 16;
 
 impl Blocks {
     /// Counts one more block of `bytes` bytes, if the limits allow it. Returns whether they do. `reserved` is
@@ -75,33 +82,37 @@ impl Blocks {
     /// The range of the block stays reserved.
     pub(crate) fn take_empty(&self, cpus: &Cpus, all: bool) -> Option<GraceBox<Block>> {
         let mut pool = self.pool.lock();
-        let has_too_many = |band: &BandPool| band.empty > if all { 0 } else { band.keep };
-        let mut bands = Band::ALL.into_iter();
-        let band = bands.find(|&band| has_too_many(pool.bands.of(band)))?;
-        for part in self.dir.all_maps().rev() {
-            let pooled = part.maps.pool(&pool.locked);
-            let partial = pooled.partial.of(band).words();
-            let both = bits::and(&partial, &pooled.empty.words());
-            let Some(bit) = bits::last_set(&both) else {
-                continue;
-            };
-            let entry = part.entry(bit);
+        for _ in 0..MAX_CLOSES {
+            let entry = self.find_empty(&pool, all)?;
             self.mark_held(&mut pool, entry);
             let rcu = Guard::new();
             let block = self.dir.block(entry.number, &rcu);
             let Some(block) = block.filter(|block| block.close()) else {
-                // A task that moved to another CPU has allocated from it.
+                // A task that moved to another CPU has allocated from it, so it is no longer empty. Others may be.
                 self.return_to_pool(&mut pool, cpus, entry);
-                return None;
+                continue;
             };
             pool.subtract(block.size());
             self.note_room();
             let removed = self.dir.remove(entry.number);
             // Clear it before another block can have this number.
-            part.maps.pool(&pool.locked).held.clear_bit(bit);
+            entry.maps.pool(&pool.locked).held.clear_bit(entry.bit);
             return removed;
         }
         None
+    }
+
+    /// Returns the highest empty block in the pool, of a band with more than it may keep, or of any band if `all`.
+    fn find_empty(&self, pool: &Pool, all: bool) -> Option<Entry<'_>> {
+        let has_too_many = |band: &BandPool| band.empty > if all { 0 } else { band.keep };
+        let mut bands = Band::ALL.into_iter();
+        let band = bands.find(|&band| has_too_many(pool.bands.of(band)))?;
+        self.dir.all_maps().rev().find_map(|part| {
+            let pooled = part.maps.pool(&pool.locked);
+            let partial = pooled.partial.of(band).words();
+            let both = bits::and(&partial, &pooled.empty.words());
+            bits::last_set(&both).map(|bit| part.entry(bit))
+        })
     }
 
     /// Inserts a block again that [`Blocks::take_empty`] has taken out.

@@ -268,6 +268,33 @@ fn the_pool_counts_blocks_that_are_no_cpus_current_block() {
     }
 }
 
+/// A task has found the current block of a CPU, moves to another one, and allocates when the block is empty and in the
+/// pool. The block is not removed, and the other empty ones still are.
+#[test]
+fn a_block_that_is_empty_no_more_does_not_hide_others() {
+    let pool = Pool::new(100);
+    for index in 0..3 {
+        pool.add(&pool.cpus, index, 1);
+    }
+    let current = &pool.here().current;
+    let late: Vec<_> = current.iter().map(|block| block.get()).collect();
+    pool.empty_all(0..3);
+    assert_eq!(pool.census(), (3, 3, 3));
+    let set_current = |blocks: &[Option<_>]| {
+        for (current, &block) in current.iter().zip(blocks) {
+            current.set(block);
+        }
+    };
+    let none = vec![None; late.len()];
+    set_current(&late);
+    assert!(pool.alloc(1));
+    set_current(&none);
+    assert_eq!(pool.take_empty(true), [1, 0]);
+    assert_eq!(pool.census(), (1, 1, 0));
+    assert!(pool.is_sound(&pool.cpus, true));
+    pool.empty_all(2..3);
+}
+
 /// A purge keeps, per band, as many empty blocks as were taken since the last one, plus a quarter, plus two,
 /// but at least half of those kept before. It removes the highest first. A purge that is not representative
 /// changes nothing.
