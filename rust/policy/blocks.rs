@@ -50,10 +50,12 @@ use crate::{
             Unlinked, //
         },
         block::{
+            Band,
             Block,
             Small,
             BANDS,
             COARSE_SIZE,
+            RUN_BITS,
             SIZE,
             STEPS, //
         },
@@ -126,8 +128,8 @@ pub(crate) struct Blocks {
     group_shifts: [u32; 2],
     /// Counts what may have made room for a block, or in a block.
     pub(super) room: CacheAligned<Atomic<usize>>,
-    /// For each band, the value of `room` plus one when a search over all its blocks found no room, and there
-    /// was no room for a new one.
+    /// For each band, what the last search over all its blocks lacked when there was no room for a new one either, and
+    /// when that was: see [`Blocks::lacking`].
     no_room: ByBand<Atomic<usize>>,
     /// Number of empty blocks in the pool, changed under its lock.
     pub(super) empty: CacheAligned<Atomic<usize>>,
@@ -135,6 +137,16 @@ pub(crate) struct Blocks {
 
 /// A moment at which there may have been room for a block or in a block.
 pub(crate) struct Room(pub(super) usize);
+
+/// The bits of a number of units beside a count, in one word.
+const RUN_MASK: usize = 1_usize.wrapping_shl(RUN_BITS) - 1;
+
+impl Room {
+    /// Returns the count without its highest bits, in their place.
+    fn shifted(&self) -> usize {
+        self.0.wrapping_shl(RUN_BITS)
+    }
+}
 
 impl Blocks {
     /// Creates an empty set of blocks in `home`. Their bytes are limited to those of `limit` fine blocks,
@@ -164,7 +176,7 @@ impl Blocks {
             lazy_batch: lazy::batch(cpus).clamp(*LAZY_BATCH.start(), *LAZY_BATCH.end()),
             group_shifts,
             room: CacheAligned::new(Atomic::new(0)),
-            no_room: ByBand::new(|_| Atomic::new(0)),
+            no_room: ByBand::new(|_| Atomic::new(RUN_MASK)),
             empty: CacheAligned::new(Atomic::new(0)),
         })
     }
@@ -226,16 +238,27 @@ impl Blocks {
     /// Returns whether there may be room for `small` in the pool, or for a new block, as a proof of when
     /// this was asked. [`None`] if there was none and nothing has changed since.
     pub(crate) fn may_have_room(&self, small: Small) -> Option<Room> {
-        let now = self.room.load(Relaxed).wrapping_add(1);
-        let none = self.no_room.of(small.band());
-        (none.load(Relaxed) != now).then_some(Room(now))
+        let now = Room(self.room.load(Relaxed).wrapping_add(1));
+        let run = self.lacking(small.band(), &now);
+        (!small.is_lacking(run)).then_some(now)
     }
 
-    /// Notes that there is no room for `small`: not in the pool, and not for a new block.
+    /// Returns the fewest units of which `band` had no run at `room`, or more than any request needs.
+    fn lacking(&self, band: Band, room: &Room) -> usize {
+        // Both are in one word, as two words could be of two searches: the units are its low bits.
+        let noted = self.no_room.of(band).load(Relaxed);
+        match noted.wrapping_shr(RUN_BITS) == room.shifted().wrapping_shr(RUN_BITS) {
+            true => noted & RUN_MASK,
+            false => RUN_MASK,
+        }
+    }
+
+    /// Notes that `band` has no run of `run` units: not in the pool, and not for a new block. With the pool lock held.
     #[cold]
-    pub(super) fn note_no_room(&self, small: Small, room: Room) {
+    pub(super) fn note_no_room(&self, band: Band, run: usize, room: Room) {
+        let run = run.min(self.lacking(band, &room));
         // Relaxed: what made room after `room` was asked for has changed the count, or will.
-        self.no_room.of(small.band()).store(room.0, Relaxed);
+        self.no_room.of(band).store(room.shifted() | run, Relaxed);
     }
 
     /// Returns whether there is a part of the directory for a block at `addr`.

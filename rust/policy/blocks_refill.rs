@@ -21,6 +21,7 @@ use crate::{
         pool::{
             Pool,
             Position,
+            Search,
             Whose,
             START, //
         }, //
@@ -81,9 +82,17 @@ impl Blocks {
         let (entry, area) = match self.take_own(&mut pool, cpus, seat, small, attributes) {
             Some(found) => found,
             None => {
-                let whose = Whose::OwnOrIdle(seat, pool.epoch.saturating_sub(IDLE_EPOCHS));
                 let band = small.band();
-                self.take_partial(&mut pool, band, small, attributes, MAX_REFILL_TRIES, whose)?
+                let mut search = Search {
+                    whose: Whose::OwnOrIdle(seat, pool.epoch.saturating_sub(IDLE_EPOCHS)),
+                    tries: MAX_REFILL_TRIES,
+                    from: pool.bands.of(band).cursor_own,
+                };
+                let found = self.take_partial(&mut pool, band, small, attributes, &mut search);
+                // Without one, the next search continues there, so that searches reach all blocks in the end.
+                let next = found.as_ref().map_or(search.from, |_| START);
+                pool.bands.of_mut(band).cursor_own = next;
+                found?
             }
         };
         self.make_current(&mut pool, cpus, small, small.band(), entry, Event::Refill);
@@ -101,22 +110,24 @@ impl Blocks {
     ) -> Option<AreaPtr> {
         self.return_current(cpus);
         for band in small.bands().rev() {
-            // All blocks, in bounded holds of the lock. Other CPUs may move the cursor meanwhile, so count.
-            let partial = {
-                let mut pool = self.pool.lock();
-                let band = pool.bands.of_mut(band);
-                band.rewind();
-                band.partial
+            // All blocks, in bounded holds of the lock, from a place of its own: other searches go on meanwhile. There
+            // may be more blocks all the time, so count.
+            let mut search = Search {
+                whose: Whose::AnyonesAgain,
+                tries: MAX_STEAL_TRIES,
+                from: START,
             };
+            let partial = self.pool.lock().bands.of(band).partial;
             for _ in 0..partial.div_ceil(MAX_STEAL_TRIES) {
                 let mut pool = self.pool.lock();
-                let tries = MAX_STEAL_TRIES;
-                let whose = Whose::AnyonesAgain;
-                let found = self.take_partial(&mut pool, band, small, attributes, tries, whose);
+                let found = self.take_partial(&mut pool, band, small, attributes, &mut search);
                 if let Some((entry, area)) = found {
                     self.make_current(&mut pool, cpus, small, band, entry, Event::Steal);
                     cpus.here().counters.steal.one();
                     return Some(area);
+                }
+                if search.from == START {
+                    break;
                 }
             }
         }
@@ -134,23 +145,31 @@ impl Blocks {
         room: Option<Room>,
     ) -> Option<AreaPtr> {
         let mut pool = self.pool.lock();
-        let (band, tries) = (small.band(), MAX_STEAL_TRIES);
-        if pool.bands.of(band).has_searched_all() {
-            pool.bands.of_mut(band).room = self.room.load(Relaxed);
+        let in_band = pool.bands.of_mut(small.band());
+        if in_band.has_searched_all() {
+            (in_band.room, in_band.run) = (self.room.load(Relaxed), 0);
         }
-        let found = self.take_partial(&mut pool, band, small, attributes, tries, Whose::Anyones);
+        in_band.run = in_band.run.max(small.run());
+        let mut search = Search {
+            whose: Whose::Anyones,
+            tries: MAX_STEAL_TRIES,
+            from: in_band.cursor_all,
+        };
+        let found = self.take_partial(&mut pool, small.band(), small, attributes, &mut search);
+        let in_band = pool.bands.of_mut(small.band());
+        // Also after a success: the blocks before have no room until the next purge.
+        in_band.cursor_all = search.from;
         let Some((entry, area)) = found else {
             // Otherwise the next request continues the search. Room that was made behind the search, or for
             // this request, while it went on, must not be hidden.
-            let band = pool.bands.of(band);
-            if let (Some(room), true) = (room, band.has_searched_all()) {
-                if band.room.wrapping_add(1) == room.0 {
-                    self.note_no_room(small, room);
+            if let (Some(room), true) = (room, in_band.has_searched_all()) {
+                if in_band.room.wrapping_add(1) == room.0 {
+                    self.note_no_room(small.band(), in_band.run, room);
                 }
             }
             return None;
         };
-        self.make_current(&mut pool, cpus, small, band, entry, Event::Refill);
+        self.make_current(&mut pool, cpus, small, small.band(), entry, Event::Refill);
         cpus.here().counters.refill.one();
         Some(area)
     }
@@ -221,55 +240,45 @@ impl Blocks {
         None
     }
 
-    /// Takes a block of `band` with room out of the pool, and allocates the area from it.
+    /// Takes a block of `band` with room out of the pool, and allocates the area from it. Continues `search`.
     fn take_partial(
         &self,
         pool: &mut Pool,
         band: Band,
         small: Small,
         attributes: &Attributes,
-        tries: usize,
-        whose: Whose,
+        search: &mut Search,
     ) -> Option<(Entry<'_>, AreaPtr)> {
-        let in_band = pool.bands.of_mut(band);
-        if in_band.partial == 0 {
-            *in_band.cursor(whose) = START;
+        if pool.bands.of(band).partial == 0 {
+            search.from = START;
             return None;
         }
-        let mut from = *in_band.cursor(whose);
         let rcu = Guard::new();
         let (mut looks, mut searches) = (0, 0);
-        while looks < MAX_LOOKS && searches < tries {
+        while looks < MAX_LOOKS && searches < search.tries {
             looks = looks.saturating_add(1);
-            let Some((slot, entry)) = self.next_partial(&pool.locked, band, from) else {
-                from = START;
+            let Some((slot, entry)) = self.next_partial(&pool.locked, band, search.from) else {
+                search.from = START;
                 break;
             };
-            from = (slot, entry.bit.number().wrapping_add(1));
+            search.from = (slot, entry.bit.number().wrapping_add(1));
             let block = self.dir.block(entry.number, &rcu);
-            let block = block.filter(|block| block.serves(small) && whose.may_take(block));
+            let block = block.filter(|block| block.serves(small) && search.whose.may_take(block));
             let Some(block) = block else {
                 continue;
             };
-            if let Whose::AnyonesAgain = whose {
+            if let Whose::AnyonesAgain = search.whose {
                 block.note_room();
             }
             match block.alloc_in_pool(small, attributes) {
                 Tried::Found(area) => {
                     self.take_into_use(pool, band, entry);
-                    if let Whose::OwnOrIdle(..) = whose {
-                        from = START;
-                    }
-                    // Otherwise the next search continues: those before have no room before the next purge.
-                    *pool.bands.of_mut(band).cursor(whose) = from;
                     return Some((entry, area));
                 }
                 Tried::NoRoom => searches = searches.saturating_add(1),
                 Tried::Lacks => {}
             }
         }
-        // The next search continues here, so that searches reach all blocks in the end.
-        *pool.bands.of_mut(band).cursor(whose) = from;
         None
     }
 

@@ -44,11 +44,13 @@ pub(super) struct Pool {
 #[derive(Clone, Copy)]
 pub(super) struct BandPool {
     /// Where in the directory the next search starts among blocks of this CPU or idle ones.
-    cursor_own: Position,
+    pub(super) cursor_own: Position,
     /// Where in the directory the next search starts among all blocks.
-    cursor_all: Position,
+    pub(super) cursor_all: Position,
     /// The value of `Blocks::room` before the search among all blocks began at the first one.
     pub(super) room: usize,
+    /// The largest [`Small::run`] of the requests of that search: at its end, no block has a run of as many units.
+    pub(super) run: usize,
     /// Number of blocks in the map `partial`; if it is 0, there is no search.
     pub(super) partial: usize,
     /// Number of blocks in the map `empty`.
@@ -66,24 +68,20 @@ pub(super) type Position = (usize, usize);
 pub(super) const START: Position = (0, 0);
 
 impl BandPool {
-    /// Returns where the next search for blocks of `whose` starts.
-    pub(super) fn cursor(&mut self, whose: Whose) -> &mut Position {
-        match whose {
-            Whose::OwnOrIdle(..) => &mut self.cursor_own,
-            Whose::Anyones | Whose::AnyonesAgain => &mut self.cursor_all,
-        }
-    }
-
-    /// Lets the next search among all blocks start at the first one.
-    pub(super) fn rewind(&mut self) {
-        self.cursor_all = START;
-    }
-
     /// Returns whether the next search among all blocks starts at the first one: the last one has reached the end
     /// and found nothing, or there was none.
     pub(super) fn has_searched_all(&self) -> bool {
         self.cursor_all == START
     }
+}
+
+/// A search among the blocks of a band in the pool.
+pub(super) struct Search {
+    pub(super) whose: Whose,
+    /// The most blocks that are searched while the lock is held.
+    pub(super) tries: usize,
+    /// Where it goes on; [`START`] after the last block.
+    pub(super) from: Position,
 }
 
 /// Which blocks of the pool a search may take.
@@ -125,6 +123,7 @@ impl Pool {
             cursor_own: START,
             cursor_all: START,
             room: 0,
+            run: 0,
             partial: 0,
             empty: 0,
             taken: 0,

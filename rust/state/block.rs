@@ -85,6 +85,7 @@ pub(crate) use crate::state::{
         Small,
         BANDS,
         COARSE_SIZE,
+        RUN_BITS,
         SIZE,
         STEPS, //
     },

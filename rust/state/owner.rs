@@ -22,7 +22,7 @@ pub(super) struct Owner {
     cpu: Atomic<usize>,
     /// The epoch of the pool in which it became that.
     since: Atomic<usize>,
-    /// The fewest units for which a search in the pool found no room, since room was last made.
+    /// The fewest units of which it has no run, as searches in the pool found since room was last made.
     lacks: Atomic<usize>,
 }
 
@@ -66,15 +66,12 @@ impl Owner {
     /// With the pool lock held.
     pub(super) fn lacks(&self, small: Small) -> bool {
         // Relaxed, here and below: changed and read under the pool lock.
-        small.units >= self.lacks.load(Relaxed)
+        small.is_lacking(self.lacks.load(Relaxed))
     }
 
     /// Notes that a search in the pool for `small` found no room. With the pool lock held.
     pub(super) fn note_lack(&self, small: Small) {
-        // A run of `lacks` units would contain an aligned one for the request.
-        let align = 1_usize.wrapping_shl(small.align);
-        let lacks = small.units.wrapping_add(align.wrapping_sub(1));
-        let lacks = self.lacks.load(Relaxed).min(lacks);
+        let lacks = self.lacks.load(Relaxed).min(small.run());
         self.lacks.store(lacks, Relaxed);
     }
 

@@ -103,6 +103,23 @@ fn a_steal_tries_all_blocks() {
     pool.empty_all(0..ALMOST_FULL + 1);
 }
 
+/// A search that other requests have begun goes on where it was: it ends with the remaining blocks.
+#[test]
+fn a_steal_leaves_the_searches_of_others() {
+    // One request looks at 16 at most.
+    const ALMOST_FULL: usize = 20;
+    let pool = Pool::new(100);
+    pool.add_almost_full(0..ALMOST_FULL);
+    let small = pool.small(3);
+    let room = || pool.blocks.may_have_room(small);
+    search_in_vain(&pool, small, room().expect("not remembered"));
+    let stolen = pool.blocks.steal(&pool.cpus, small, &Attributes::NONE);
+    assert!(stolen.is_none());
+    search_in_vain(&pool, small, room().expect("not at the end"));
+    assert!(room().is_none());
+    pool.empty_all(0..ALMOST_FULL);
+}
+
 /// Calls `what` on another CPU.
 fn on_another_cpu(what: impl Fn() + Sync) {
     let here = mm::cpu_hint();
@@ -225,6 +242,53 @@ fn a_search_without_room_is_remembered_for_its_band() {
     search(other);
     assert_eq!(pool.take_empty(true), [0]);
     assert!(may_have_room(other));
+}
+
+/// Creates a pool of blocks with room for four pages each, and more of them than one request searches.
+fn pool_with_room_for_four() -> Pool {
+    let pool = Pool::new(100);
+    for index in 0..10 {
+        pool.add(&pool.cpus, index, 4);
+        while pool.alloc(4) {}
+        let first = pool.unlink(pool.start_of(index));
+        pool.blocks
+            .release(&pool.cpus, first, NeverMapped::in_test());
+    }
+    pool.blocks.return_current(&pool.cpus);
+    pool
+}
+
+/// What a request lacked is no lack for one that needs less, or no alignment. A search that several requests continue
+/// has found only what all of them lack.
+#[test]
+fn a_lack_of_room_is_that_of_a_size() {
+    // In pages, with the alignment: all are of one band.
+    let (five, seven, aligned) = ((5, 1), (7, 1), (5, 4));
+    for (requests, lacking) in [
+        ([seven, seven], [false, true, false]),
+        ([seven, five], [false, true, false]),
+        ([five, seven], [false, true, false]),
+        ([aligned, five], [false, false, false]),
+        ([five, five], [true, true, true]),
+    ] {
+        let pool = pool_with_room_for_four();
+        let small = |(pages, align)| {
+            let small = pool.blocks.small(pages * PAGE_SIZE, align * PAGE_SIZE);
+            small.expect("small")
+        };
+        let room = |request| pool.blocks.may_have_room(small(request));
+        let late = room(seven).expect("a new pool");
+        for request in requests {
+            let room = room(request).expect("not at the end");
+            search_in_vain(&pool, small(request), room);
+        }
+        let lacks = || [five, seven, aligned].map(|request| room(request).is_none());
+        assert_eq!(lacks(), lacking);
+        // A request for more, which has asked before, does not undo it.
+        search_in_vain(&pool, small(seven), late);
+        assert_eq!(lacks()[0], lacking[0]);
+        pool.empty_all(0..10);
+    }
 }
 
 /// A search over many blocks goes on in several requests. Room that was made behind it is not hidden.
