@@ -83,10 +83,11 @@ with_lock() {
 	make_cache
 	exec 9>>"$CACHE/lock"
 	if ! flock -n 9; then
-		say "waiting for another run (pid $(cat "$CACHE/lock.pid" 2>/dev/null || echo unknown))"
+		say "waiting for another run ($(cat "$CACHE/lock.by" 2>/dev/null || echo unknown))"
 		flock 9
 	fi
-	echo $$ >"$CACHE/lock.pid"
+	# Not its process number, which is of a namespace of its own in the toolchain root.
+	printf '%s%s, since %(%H:%M)T\n' "${0##*/}" "${NAME:+ $NAME}" -1 >"$CACHE/lock.by"
 	VMAP_RUST_LOCKED=$CACHE
 	export VMAP_RUST_LOCKED
 	# Not "|| rc=$?": that would switch "set -e" off in CMD.

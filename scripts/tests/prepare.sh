@@ -128,7 +128,7 @@ rm "$T.stamp"
 "$S/prepare" >"$WORK/second.log" 2>&1 7>&- &
 pid=$!
 sleep 0.5
-check "the second run waits and says so" grep -qE '^waiting for another run \(pid [0-9]+\)$' "$WORK/second.log"
+check "the second run waits and says so" grep -qE '^waiting for another run \(prepare, since [0-9]{2}:[0-9]{2}\)$' "$WORK/second.log"
 check "it is still waiting" kill -0 "$pid"
 exec 7>&-
 wait "$pid"
