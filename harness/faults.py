@@ -8,7 +8,7 @@ import subprocess
 
 from .options import Parser
 from .rust import in_root, lock, prepare
-from .settings import CACHE, REPO, Refused
+from .settings import CACHE, REPO, TREE, Refused
 
 HELP = """Adds known faults to the allocator, or to the mapping series, one at a time, and checks that a test fails.
 
@@ -18,7 +18,8 @@ instead. Prints the tests that noticed each fault; a fault that no test noticed 
 # Always the same folder, so that cargo compiles again only what a fault changes.
 COPY = CACHE / "build/fault"
 LOG = COPY / "log"
-LAST_PATCH = COPY / "kernel-patches/v7.3/mapping/9999-fault.patch"
+# The folder of the patches is named like the tree that has them.
+LAST_PATCH = COPY / "kernel-patches" / TREE.name / "mapping/9999-fault.patch"
 
 
 def make_copy():

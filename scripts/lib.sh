@@ -99,19 +99,20 @@ with_lock() {
 }
 
 # python ARG...: replaces this process by Python with harness/: outside of the toolchain root, but with its Python if there is one.
+# -P: not the harness/ of another clone that is the current folder.
 python() {
 	local root=$CACHE/root loader
 	export PYTHONPATH=$REPO PYTHONDONTWRITEBYTECODE=1 VMAP_RUST_TREE=$TREE
 	[ -f "$root/.vmap-rust-stamp" ] || command -v python3 >/dev/null || "$REPO/scripts/prepare" root
 	loader=$(find "$root"/usr/lib/*/ -maxdepth 1 -name 'ld-linux*.so.*' -print -quit 2>/dev/null || :)
 	if [ "$TOOLCHAIN" = root ] && [ "${VMAP_RUST_IN_ROOT:-0}" = 0 ] && [ -f "$root/.vmap-rust-stamp" ] && [ -n "$loader" ]; then
-		PYTHONHOME=$root/usr exec "$loader" --library-path "${loader%/*}" "$root/usr/bin/python3" "$@"
+		PYTHONHOME=$root/usr exec "$loader" --library-path "${loader%/*}" "$root/usr/bin/python3" -P "$@"
 	fi
-	exec python3 "$@"
+	exec python3 -P "$@"
 }
 
 # harness MODULE ARG...: runs a program of harness/ in the toolchain root.
-harness() { in_root env "PYTHONPATH=$REPO" PYTHONDONTWRITEBYTECODE=1 "VMAP_RUST_TREE=$TREE" python3 -m "harness.$1" "${@:2}"; }
+harness() { in_root env "PYTHONPATH=$REPO" PYTHONDONTWRITEBYTECODE=1 "VMAP_RUST_TREE=$TREE" python3 -P -m "harness.$1" "${@:2}"; }
 
 # show_help MODULE ARG...: if help is asked for, replaces this process by that program of harness/, which prints it.
 show_help() {

@@ -17,6 +17,10 @@ refuses "unknown TOOLCHAIN" "TOOLCHAIN=foo is unknown; use" env TOOLCHAIN=foo "$
 refuses "cache path with a space" "paths? with spaces or colons.*VMAP_RUST_CACHE" env VMAP_RUST_CACHE="$WORK/a b" "$S/prepare"
 refuses "cache that cannot be made" "cannot create the cache folder.*VMAP_RUST_CACHE" env VMAP_RUST_CACHE=/proc/none "$S/prepare"
 refuses "in-root without a root" "not ready; run scripts/prepare" env VMAP_RUST_CACHE="$WORK/none" "$S/in-root" true
+# Python would take the package in the current folder.
+mkdir -p "$WORK/other/harness"
+echo 'raise SystemExit("harness/ of another folder")' >"$WORK/other/harness/__init__.py"
+check "another clone as the current folder" sh -c "cd '$WORK/other' && '$REPO/scripts/run' --help"
 
 # in-root hands on the exit code, the current folder and the arguments, and protects the rest.
 check "in-root keeps the folder" sh -c "cd '$WORK/linux' && [ \"\$('$S/in-root' pwd)\" = '$WORK/linux' ]"
