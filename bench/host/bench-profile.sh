@@ -34,8 +34,7 @@ bench_profile() {
 	-h|--help) profile_usage; exit 0 ;;
 	'') die "which case? see --help, or scripts/bench list" ;;
 	esac
-	"$REPO/scripts/bench" list | sed '/^$/,$d' | tr ' ' '\n' | grep -qxF -- "$1" ||
-		die "unknown case \"$1\"; scripts/bench list prints them"
+	guest_cases | grep -xF -- "$1" >/dev/null || die "unknown case \"$1\"; scripts/bench list prints them"
 	for ((i = 1; i <= $#; i++)); do
 		n=$((i + 1))
 		case ${!i} in
