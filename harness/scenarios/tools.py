@@ -8,20 +8,17 @@ Then a bad pointer makes the allocator panic, and a third dump must tell which i
 several ways: each must be reported in a line. What the tools print is in the folder tools/KERNEL/ALLOCATOR of the cache.
 """
 
-import collections
-import json
 import os
 import re
 import shutil
-import socket
-import struct
 import subprocess
-import sys
 import time
 from pathlib import Path
 
+from ..damage import BAD, damages, exchange, trap
 from ..guest import Boot
 from ..initramfs import make_busybox
+from ..monitor import Monitor
 from ..run import each_allocator
 from ..settings import CACHE, LOGS, REPO, Refused, Skipped
 from ..step import Step
@@ -34,40 +31,13 @@ MAKE_TEST = {"tools": (120, "arm64")}
 FULL = ("tools", "")
 USES = ("tools",)
 TOOL = REPO / "tools/vmap"
-MODULES = REPO / "tools/drgn"
 # Where the guest's memory begins in its file: tools/vmap writes the head of a core before it.
 RAM_OFFSET = 2 << 20
 # Stacks that appear or go between a snapshot and the dump: of the reader and of kernel threads.
 STACK_SLACK = 8
-# A pointer to where nothing is mapped.
-BAD = 0x1234567800
 # Where a panic was, in its message, and names of functions of each allocator.
 WHERE = re.compile(r"(?:pc : |RIP: 0010:)(\S+)")
 INSIDE = {"rust": r"vmap_rust", "rbtree": r"vmap_area|va_links"}
-
-
-class Monitor:
-    """QEMU's monitor (QMP)."""
-
-    def __init__(self, path, timeout):
-        self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.settimeout(timeout)
-        self.socket.connect(path)
-        self.file = self.socket.makefile("rw", encoding="utf-8")
-        json.loads(self.file.readline())
-        self("qmp_capabilities")
-
-    def __call__(self, command, **arguments):
-        """Run a command and return its result."""
-        json.dump({"execute": command, "arguments": arguments}, self.file)
-        self.file.write("\n")
-        self.file.flush()
-        while True:
-            answer = json.loads(self.file.readline())
-            if "error" in answer:
-                raise RuntimeError(f"{command}: {answer['error']['desc']}")
-            if "return" in answer:
-                return answer["return"]
 
 
 class Guest:
@@ -240,7 +210,7 @@ class Session:
         """Damages the dump in several ways, one at a time, and expects a line for each."""
         # QEMU makes it read-only.
         os.chmod(core, 0o600)
-        for name, pattern, changes in faults(self.vmlinux, core):
+        for name, pattern, changes in damages(self.vmlinux, core):
             undo = exchange(core, changes)
             code, out, errors = self.vmap(core, "validate")
             listed = self.vmap(core, "list")
@@ -257,112 +227,9 @@ class Session:
         self.check("restored", "" if self.vmap(core, "validate")[0] == 0 else "validate fails")
 
 
-def exchange(core, changes):
-    """Write bytes at offsets of a dump; returns what was there, as changes."""
-    undo = []
-    with open(core, "r+b") as file:
-        for offset, data in changes:
-            file.seek(offset)
-            undo.append((offset, file.read(len(data))))
-            file.seek(offset)
-            file.write(data)
-    return undo
-
-
 def plain(line):
     """Return a line without the size of the symbol, which is another one in kallsyms, and without NUMA nodes."""
     return re.sub(r"( N\d+=\d+)+$", "", re.sub(r"(\+0x[0-9a-f]+)/0x[0-9a-f]+( \[\w+\])?", r"\1", line))
-
-
-def read_core(vmlinux, core):
-    """Return what reads the allocator in a dump."""
-    # Only the toolchain root has drgn, which these need.
-    if str(MODULES) not in sys.path:
-        sys.path.insert(0, str(MODULES))
-    import vmap  # pylint: disable=import-outside-toplevel,import-error
-    import vmap_core  # pylint: disable=import-outside-toplevel,import-error
-    prog = vmap_core.open_core(core)
-    prog.load_debug_info([str(vmlinux)])
-    return vmap.vmap_allocator(prog)
-
-
-def entry_address(vmap, block):
-    """Return the address of the directory entry of a block."""
-    number, index = divmod(vmap.entry_of(block.start), vmap.info["part_entries"])
-    return vmap.prog.read_word(vmap.part(number) + vmap.info["part_table"]) + index * 8
-
-
-def trap(vmlinux, core):
-    """Return the address of a pointer that the next requests follow, and the line of validate if it is BAD."""
-    vmap = read_core(vmlinux, core)
-    if vmap.name == "rbtree":
-        return vmap.nodes[0].busy.root.rb_node.address_of_().value_(), r"node 0, busy tree: cannot be read"
-    current = vmap.current()
-    blocks = list(vmap.blocks())
-    # The stacks of the sleepers are in more blocks of their band than anything else, and the next forks want their band.
-    stacks = collections.Counter()
-    for block in blocks:
-        stacks[block.band] += sum(item.state == "busy" for item in block.objects())
-    band = max(stacks, key=stacks.get)
-    block = next(block for block in blocks if current.get(block.start, (0, None))[1] == band)
-    return entry_address(vmap, block), rf"block {block.start:#x}.*: cannot be read"
-
-
-def faults(vmlinux, core):
-    """Return (name, regular expression of the line, changes) of each damage; a change is an offset in the file and
-    bytes."""
-    # Only the toolchain root has drgn.
-    import drgn  # pylint: disable=import-outside-toplevel
-    from drgn.helpers.linux.mm import follow_phys  # pylint: disable=import-outside-toplevel
-    vmap = read_core(vmlinux, core)
-    # read_core() has made it importable.
-    import vmap_core  # pylint: disable=import-outside-toplevel,import-error
-    prog, segments = vmap.prog, vmap_core.program_headers(core)[1]
-
-    def offset(address):
-        physical = follow_phys(prog["init_mm"].address_of_(), address).value_()
-        return next(at + physical - start for kind, _, at, _, start, size, *_ in segments
-                    if kind == vmap_core.LOAD and start <= physical < start + size)
-
-    def word(value):
-        return struct.pack("<Q", value & (1 << 64) - 1)
-
-    if vmap.name == "rbtree":
-        first = next(area for area in vmap.areas() if area.state == "busy" and area.end - area.start < 1 << 20)
-        va = first.va
-        end, node = va.va_end.address_of_().value_(), va.rb_node.address_of_().value_()
-        vm = va.vm.addr.address_of_().value_()
-        return [
-            ("end of an area", rf"{first.start:#x}-.*overlap", [(offset(end), word(first.end + (1 << 30)))]),
-            ("node of the tree", r"cannot be read", [(offset(node + 8), word(BAD))]),
-            ("vm_struct", rf"{first.start:#x}-.*vm_struct says 0x1000", [(offset(vm), word(0x1000))]),
-        ]
-    info = vmap.info
-    block = next(block for block in vmap.blocks() if sum(item.state == "busy" for item in block.objects()) > 8)
-    item = next(item for item in block.objects() if item.state == "busy")
-    unit = block.unit_of(item.start)
-    byte = block.node + info["block_free"] + unit // 8
-    fields = prog.type("struct vmap_area")
-    end = item.address + drgn.offsetof(fields, "va_end")
-    flags = item.address + drgn.offsetof(fields, "flags")
-    entry = entry_address(vmap, block)
-    where = rf"block {block.start:#x}"
-    old = prog.read_word(flags)
-    return [
-        ("bit of a busy unit", rf"{where}: area {item.start:#x}-.* is busy, but units \[{unit}.* are free",
-         [(offset(byte), bytes([prog.read_u8(byte) | 1 << unit % 8]))]),
-        ("end of an area", rf"{where}: area {item.start:#x}-.*", [(offset(end), word(block.end + 0x1000))]),
-        ("band of a block", rf"{where}: its description is damaged: band 99",
-         [(offset(block.node + info["block_band"]), word(99))]),
-        ("groups of a block", rf"{where}: groups of 1 << 200 units",
-         [(offset(block.node + info["block_group_shift"]), struct.pack("<I", 200))]),
-        ("pointer to the objects", rf"{where}.*: cannot be read",
-         [(offset(block.node + info["block_chunks"]), word(BAD))]),
-        ("pointer to a block", rf"{where}.*: cannot be read", [(offset(entry), word(BAD))]),
-        ("missing block", rf"{where}: in the index, but not in the directory", [(offset(entry), word(0))]),
-        ("state of an area", rf"{where}: object {item.index} is leaked",
-         [(offset(flags), word(old | info["state_mask"]))]),
-    ]
 
 
 def check_allocator(args, result, allocator, initramfs):
