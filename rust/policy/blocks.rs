@@ -55,12 +55,12 @@ use crate::{
             Small,
             BANDS,
             COARSE_SIZE,
-            RUN_BITS,
             SIZE,
             STEPS, //
         },
         by_band::ByBand,
-        dir::Directory, //
+        dir::Directory,
+        lack::Lack, //
     },
     sys::{
         grace::Guard,
@@ -138,13 +138,10 @@ pub(crate) struct Blocks {
 /// A moment at which there may have been room for a block or in a block.
 pub(crate) struct Room(pub(super) usize);
 
-/// The bits of a number of units beside a count, in one word.
-const RUN_MASK: usize = 1_usize.wrapping_shl(RUN_BITS) - 1;
-
 impl Room {
     /// Returns the count without its highest bits, in their place.
     fn shifted(&self) -> usize {
-        self.0.wrapping_shl(RUN_BITS)
+        self.0.wrapping_shl(Lack::BITS)
     }
 }
 
@@ -176,7 +173,7 @@ impl Blocks {
             lazy_batch: lazy::batch(cpus).clamp(*LAZY_BATCH.start(), *LAZY_BATCH.end()),
             group_shifts,
             room: CacheAligned::new(Atomic::new(0)),
-            no_room: ByBand::new(|_| Atomic::new(RUN_MASK)),
+            no_room: ByBand::new(|_| Atomic::new(Lack::NOTHING.as_bits())),
             empty: CacheAligned::new(Atomic::new(0)),
         })
     }
@@ -239,26 +236,27 @@ impl Blocks {
     /// this was asked. [`None`] if there was none and nothing has changed since.
     pub(crate) fn may_have_room(&self, small: Small) -> Option<Room> {
         let now = Room(self.room.load(Relaxed).wrapping_add(1));
-        let run = self.lacking(small.band(), &now);
-        (!small.is_lacking(run)).then_some(now)
+        let lack = self.lacking(small.band(), &now);
+        (!lack.is_of(small)).then_some(now)
     }
 
-    /// Returns the fewest units of which `band` had no run at `room`, or more than any request needs.
-    fn lacking(&self, band: Band, room: &Room) -> usize {
-        // Both are in one word, as two words could be of two searches: the units are its low bits.
+    /// Returns what `band` lacked at `room`, as far as it is noted.
+    fn lacking(&self, band: Band, room: &Room) -> Lack {
+        // Both are in one word, as two words could be of two searches.
         let noted = self.no_room.of(band).load(Relaxed);
-        match noted.wrapping_shr(RUN_BITS) == room.shifted().wrapping_shr(RUN_BITS) {
-            true => noted & RUN_MASK,
-            false => RUN_MASK,
+        match noted.wrapping_shr(Lack::BITS) == room.shifted().wrapping_shr(Lack::BITS) {
+            true => Lack::from_bits(noted),
+            false => Lack::NOTHING,
         }
     }
 
-    /// Notes that `band` has no run of `run` units: not in the pool, and not for a new block. With the pool lock held.
+    /// Notes what `band` lacks in the pool when there is no room for a new block. With the pool lock held.
     #[cold]
-    pub(super) fn note_no_room(&self, band: Band, run: usize, room: Room) {
-        let run = run.min(self.lacking(band, &room));
+    pub(super) fn note_no_room(&self, band: Band, lack: Lack, room: Room) {
+        let lack = self.lacking(band, &room).or(lack);
         // Relaxed: what made room after `room` was asked for has changed the count, or will.
-        self.no_room.of(band).store(room.shifted() | run, Relaxed);
+        let noted = room.shifted() | lack.as_bits();
+        self.no_room.of(band).store(noted, Relaxed);
     }
 
     /// Returns whether there is a part of the directory for a block at `addr`.

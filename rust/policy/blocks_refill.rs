@@ -37,6 +37,7 @@ use crate::{
             Small,
             Tried, //
         },
+        lack::Lack,
         maps::{
             Entry,
             PoolLocked, //
@@ -110,15 +111,14 @@ impl Blocks {
     ) -> Option<AreaPtr> {
         self.return_current(cpus);
         for band in small.bands().rev() {
-            // All blocks, in bounded holds of the lock, from a place of its own: other searches go on meanwhile. There
-            // may be more blocks all the time, so count.
+            // All blocks, in bounded holds of the lock, from a place of its own: other searches go on meanwhile.
             let mut search = Search {
                 whose: Whose::AnyonesAgain,
                 tries: MAX_STEAL_TRIES,
                 from: START,
             };
-            let partial = self.pool.lock().bands.of(band).partial;
-            for _ in 0..partial.div_ceil(MAX_STEAL_TRIES) {
+            // It only goes forward, so it ends.
+            loop {
                 let mut pool = self.pool.lock();
                 let found = self.take_partial(&mut pool, band, small, attributes, &mut search);
                 if let Some((entry, area)) = found {
@@ -147,9 +147,9 @@ impl Blocks {
         let mut pool = self.pool.lock();
         let in_band = pool.bands.of_mut(small.band());
         if in_band.has_searched_all() {
-            (in_band.room, in_band.run) = (self.room.load(Relaxed), 0);
+            (in_band.room, in_band.lack) = (self.room.load(Relaxed), Lack::ALL);
         }
-        in_band.run = in_band.run.max(small.run());
+        in_band.lack = in_band.lack.and(Lack::of(small));
         let mut search = Search {
             whose: Whose::Anyones,
             tries: MAX_STEAL_TRIES,
@@ -164,7 +164,7 @@ impl Blocks {
             // this request, while it went on, must not be hidden.
             if let (Some(room), true) = (room, in_band.has_searched_all()) {
                 if in_band.room.wrapping_add(1) == room.0 {
-                    self.note_no_room(small.band(), in_band.run, room);
+                    self.note_no_room(small.band(), in_band.lack, room);
                 }
             }
             return None;

@@ -14,6 +14,7 @@ use crate::{
             SIZE, //
         },
         by_band::ByBand,
+        lack::Lack,
         maps::PoolLocked, //
     },
     sys::mm::Node, //
@@ -49,8 +50,8 @@ pub(super) struct BandPool {
     pub(super) cursor_all: Position,
     /// The value of `Blocks::room` before the search among all blocks began at the first one.
     pub(super) room: usize,
-    /// The largest [`Small::run`] of the requests of that search: at its end, no block has a run of as many units.
-    pub(super) run: usize,
+    /// What each block lacks at which that search has looked.
+    pub(super) lack: Lack,
     /// Number of blocks in the map `partial`; if it is 0, there is no search.
     pub(super) partial: usize,
     /// Number of blocks in the map `empty`.
@@ -123,7 +124,7 @@ impl Pool {
             cursor_own: START,
             cursor_all: START,
             room: 0,
-            run: 0,
+            lack: Lack::ALL,
             partial: 0,
             empty: 0,
             taken: 0,

@@ -131,9 +131,6 @@ impl Band {
 /// Pages that a table of PTEs maps, which fills a page.
 pub(crate) const TABLE_PAGES: usize = PAGE_SIZE / size_of::<usize>();
 
-/// [`Small::run`] of any request is less than `1 << RUN_BITS`, and so are its units.
-pub(crate) const RUN_BITS: u32 = MAX_UNITS.ilog2() + 1;
-
 /// A request that blocks can serve, in units.
 #[derive(Clone, Copy)]
 pub(crate) struct Small {
@@ -212,14 +209,9 @@ impl Small {
     }
 
     /// Returns the fewest units of which a run would have room for the request wherever it begins: an aligned one is in it.
-    pub(crate) fn run(self) -> usize {
+    pub(super) fn run(self) -> usize {
         let align = 1_usize.wrapping_shl(self.align);
         self.units.wrapping_add(align.wrapping_sub(1))
-    }
-
-    /// Returns whether the request needs room that is not there if there is no run of `run` units.
-    pub(crate) fn is_lacking(self, run: usize) -> bool {
-        self.units >= run
     }
 
     /// Returns the size in bytes of a block of its band.

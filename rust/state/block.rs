@@ -85,7 +85,6 @@ pub(crate) use crate::state::{
         Small,
         BANDS,
         COARSE_SIZE,
-        RUN_BITS,
         SIZE,
         STEPS, //
     },

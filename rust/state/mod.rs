@@ -19,6 +19,8 @@ pub(crate) mod by_band;
 pub(crate) mod dir;
 #[forbid(unsafe_code)]
 pub(crate) mod flush;
+#[forbid(unsafe_code)]
+pub(crate) mod lack;
 pub(crate) mod list;
 #[forbid(unsafe_code)]
 pub(crate) mod maps;

@@ -66,7 +66,7 @@ impl Owner {
     /// With the pool lock held.
     pub(super) fn lacks(&self, small: Small) -> bool {
         // Relaxed, here and below: changed and read under the pool lock.
-        small.is_lacking(self.lacks.load(Relaxed))
+        small.units >= self.lacks.load(Relaxed)
     }
 
     /// Notes that a search in the pool for `small` found no room. With the pool lock held.

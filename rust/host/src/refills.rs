@@ -258,8 +258,8 @@ fn pool_with_room_for_four() -> Pool {
     pool
 }
 
-/// What a request lacked is no lack for one that needs less, or no alignment. A search that several requests continue
-/// has found only what all of them lack.
+/// What a request lacked is no lack for one that needs less, or no alignment, but it is for the same one. A search that
+/// several requests continue has found only what all of them lack.
 #[test]
 fn a_lack_of_room_is_that_of_a_size() {
     // In pages, with the alignment: all are of one band.
@@ -268,7 +268,9 @@ fn a_lack_of_room_is_that_of_a_size() {
         ([seven, seven], [false, true, false]),
         ([seven, five], [false, true, false]),
         ([five, seven], [false, true, false]),
-        ([aligned, five], [false, false, false]),
+        ([aligned, aligned], [false, false, true]),
+        ([aligned, five], [false, false, true]),
+        ([seven, aligned], [false, false, false]),
         ([five, five], [true, true, true]),
     ] {
         let pool = pool_with_room_for_four();
@@ -277,16 +279,18 @@ fn a_lack_of_room_is_that_of_a_size() {
             small.expect("small")
         };
         let room = |request| pool.blocks.may_have_room(small(request));
-        let late = room(seven).expect("a new pool");
+        let late = [seven, seven].map(|request| room(request).expect("a new pool"));
         for request in requests {
             let room = room(request).expect("not at the end");
             search_in_vain(&pool, small(request), room);
         }
         let lacks = || [five, seven, aligned].map(|request| room(request).is_none());
         assert_eq!(lacks(), lacking);
-        // A request for more, which has asked before, does not undo it.
-        search_in_vain(&pool, small(seven), late);
-        assert_eq!(lacks()[0], lacking[0]);
+        // Requests for more, which have asked before, do not undo it.
+        for room in late {
+            search_in_vain(&pool, small(seven), room);
+        }
+        assert_eq!(lacks()[..2], [lacking[0], true]);
         pool.empty_all(0..10);
     }
 }
