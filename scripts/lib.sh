@@ -71,7 +71,7 @@ need_space() {
 	[ "$free" -ge "$1" ] || die "$2 needs $1 MiB of disk, $dir has $free MiB free; free some$hint"
 }
 
-# with_lock CMD...: runs CMD while holding the cache's lock; prints one line when it must wait. CMD, and the scripts that it
+# with_lock CMD...: runs CMD while holding the cache's lock, for LOCK_FOR, if that is set; prints one line when it must wait. CMD, and the scripts that it
 # starts, may call with_lock again. The kernel releases the lock when the last process that inherited it ends.
 with_lock() {
 	local rc
@@ -87,7 +87,7 @@ with_lock() {
 		flock 9
 	fi
 	# Not its process number, which is of a namespace of its own in the toolchain root.
-	printf '%s%s, since %(%H:%M)T\n' "${0##*/}" "${NAME:+ $NAME}" -1 >"$CACHE/lock.by"
+	printf '%s%s, since %(%H:%M)T\n' "${0##*/}" "${LOCK_FOR:+ $LOCK_FOR}" -1 >"$CACHE/lock.by"
 	VMAP_RUST_LOCKED=$CACHE
 	export VMAP_RUST_LOCKED
 	# Not "|| rc=$?": that would switch "set -e" off in CMD.
