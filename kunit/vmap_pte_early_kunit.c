@@ -105,7 +105,7 @@ static void unreadable_until_mapped(struct kunit *test)
 
 	/* vmap() refuses more pages than there are. */
 	if (nr > totalram_pages())
-		kunit_skip(test, "needs %lu MiB of memory", PFN_PHYS(nr) >> 20);
+		kunit_skip(test, "needs %lu MiB of memory", (nr * PAGE_SIZE) >> 20);
 	reserved = kunit_kcalloc(test, VMAP_MAX_RESERVED, sizeof(*reserved),
 				 GFP_KERNEL);
 	KUNIT_ASSERT_NOT_NULL(test, reserved);
