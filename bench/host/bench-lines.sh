@@ -12,7 +12,7 @@ lines_usage() {
 	allocator and per operation: coherence misses, atomic read-modify-writes, barriers, lines and instructions; and the
 	lines that move most, by structure and field.
 
-	  --cases LIST     $(sed -n 's/^    "\([a-z0-9_]*\)": Case(.*/\1/p' "$REPO/bench/host/cachelines/cases.py" | paste -sd,)
+	  --cases LIST     $(lines_cases | paste -sd,)
 	  --cpus LIST      numbers of CPUs (default: 8,128)
 	  --allocator X    rbtree, rust or both (default)
 	  --line BYTES     size of a cache line: 64 (default) or 128
