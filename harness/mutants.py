@@ -15,7 +15,7 @@ from .settings import CACHE, LOGS, REPO, Refused
 
 VERSION = "27.1.0"
 TOOL, OUT = CACHE / "cargo-mutants", CACHE / "build/mutants"
-EXPLAINED, RUNNER = RUST / "host/mutants-explained.txt", REPO / "scripts/lib/mutant-tests.sh"
+EXPLAINED, RUNNER = RUST / "host/mutants-explained.txt", RUST / "host/mutant-tests.sh"
 KINDS = ("caught", "timeout", "unviable", "missed")
 HELP = """Changes the policy modules in one place at a time, and checks that a host test fails.
 
@@ -110,7 +110,7 @@ def try_modules(outcomes, modules):
     """Try the modules that have not been tried with these sources, one after the other, so that an interrupted run can
     be continued."""
     digest = hashlib.sha256(VERSION.encode())
-    for file in [RUNNER, *sorted(path for path in RUST.rglob("*") if path.is_file())]:
+    for file in sorted(path for path in RUST.rglob("*") if path.is_file()):
         digest.update(f"{file.relative_to(REPO)} ".encode() + file.read_bytes())
     baseline = "run"
     outcomes.collect()
