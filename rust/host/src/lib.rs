@@ -35,6 +35,8 @@ mod gaps;
 #[cfg(all(test, not(explore)))]
 mod kasan;
 #[cfg(all(test, not(explore)))]
+mod lacks;
+#[cfg(all(test, not(explore)))]
 mod leaks;
 #[cfg(not(explore))]
 mod listings;
