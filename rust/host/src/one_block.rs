@@ -157,6 +157,22 @@ impl Pair {
         units
     }
 
+    /// Returns the letter of the state of each unit, as in the list of all ranges.
+    fn letters(&self) -> [char; UNITS] {
+        let mut units = ['.'; UNITS];
+        for area in &self.areas {
+            let range = self.units_of(area);
+            let (first, others) = match area.state {
+                State::Busy => ('B', 'b'),
+                State::Lazy => ('l', 'l'),
+                State::Taken => ('f', 'f'),
+            };
+            units[range.clone()].fill(others);
+            units[range.start] = first;
+        }
+        units
+    }
+
     /// Allocates for a request, which may fail only if no run is long enough.
     fn alloc(&mut self, small: Small, bytes: usize) {
         let free = self.free_units();
@@ -243,6 +259,7 @@ impl Pair {
         assert_eq!(contents.busy, busy);
         assert_eq!(contents.unlinked, self.areas.len() - busy);
         assert_eq!(contents.lazy_pages, lazy_pages);
+        assert_eq!(self.block.units().map(|unit| unit.letter()), self.letters());
         let end = self.block.span().expect("a range").end();
         for addr in (START..end).step_by(unit(self.band) / 2) {
             let containing = self.areas.iter().find(|area| area.span.contains(addr));
