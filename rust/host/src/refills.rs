@@ -350,3 +350,32 @@ fn idle_blocks_stay_on_their_node() {
     assert!(area.is_some());
     pool.empty_all(0..1);
 }
+
+/// A CPU remembers 16 former blocks of a band. Another CPU of its node may take a further one at once.
+#[test]
+fn a_block_that_its_cpu_does_not_remember_is_idle() {
+    const CPUS: usize = 2;
+    const REMEMBERED: usize = 16;
+    mm::set_cpus_per_node(CPUS);
+    cpu::be_on(1, CPUS);
+    let pool = Pool::new(100);
+    // Later than any block could become idle by its age.
+    for _ in 0..=IDLE_EPOCHS {
+        pool.blocks.end_purge(true);
+    }
+    for index in 0..=REMEMBERED {
+        pool.add(&pool.cpus, index, 1);
+    }
+    // The last one is still current.
+    cpu::be_on(0, CPUS);
+    assert!(!pool.refill(1));
+    cpu::be_on(1, CPUS);
+    pool.blocks.return_current(&pool.cpus);
+    cpu::be_on(0, CPUS);
+    // A search passes over eight that are remembered, and the next one goes on behind them.
+    assert!((0..=REMEMBERED / 8).any(|_| pool.refill(1)));
+    assert!(pool.here().current.iter().any(|current| current
+        .get()
+        .is_some_and(|block| block.entry() == REMEMBERED)));
+    pool.empty_all(0..REMEMBERED + 1);
+}
