@@ -93,6 +93,20 @@ fn each_bit_is_set_found_and_cleared_alone() {
     }
 }
 
+#[test]
+fn a_bit_is_removed_and_all_others_stay() {
+    for mut plain in examples() {
+        let map = map_of(&plain);
+        for bit in (0..UNITS).step_by(5) {
+            plain[bit] = false;
+            for _ in 0..2 {
+                map.remove_and_fence(Bit::in_row(bit));
+                assert_eq!(plain_of(&map), plain);
+            }
+        }
+    }
+}
+
 /// Uses `claim_near()`, because `claim()` also searches across words if it finds no run within one.
 #[test]
 fn each_aligned_bit_of_a_word_is_claimed() {
