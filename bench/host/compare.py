@@ -7,8 +7,7 @@ another speed, so what is compared is the ratio of the side to the other side in
 
 from collections import Counter
 
-import stats
-import table
+from . import stats, table
 
 WORDS = {"slower": "regression", "faster": "improvement"}
 

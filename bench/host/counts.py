@@ -2,16 +2,18 @@
 """What bench/plugin/count.c, a plugin of QEMU, counts in the measured parts of a case."""
 
 import bisect
-import os
 import re
 import subprocess
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
-CACHE = os.environ.get("VMAP_RUST_CACHE", "")
-PLUGIN = os.path.join(CACHE, "build/plugin/count.so")
-# Functions whose calls are counted, as far as a kernel has them: the flush of the TLBs of all CPUs, and on x86 the interrupts by which
-# one CPU has others run a function. On arm64 the flush is inline and sends no interrupt: its TLBI instructions are counted.
+from harness.settings import CACHE, Refused
+
+from .build import PLUGIN
+
+# Functions whose calls are counted, as far as a kernel has them: the flush of the TLBs of all CPUs, and on x86 the
+# interrupts by which one CPU has others run a function. On arm64 the flush is inline and sends no interrupt: its TLBI
+# instructions are counted.
 FLUSH = "flush_tlb_kernel_range"
 INTERRUPTS = ("asm_sysvec_call_function", "asm_sysvec_call_function_single")
 LOCKS = ("_raw_spin_lock", "_raw_spin_lock_irqsave", "_raw_spin_lock_irq", "_raw_spin_lock_bh", "_raw_spin_trylock")
@@ -22,15 +24,18 @@ IRQ, RET = "el1h_64_irq", "ret_to_kernel"
 PARTS = {"allocator": ("mm/vmap_rust/rust/vmap_rust.o", "mm/vmap_rust/vmap_rust.o"), "mm/vmalloc.c": ("mm/vmalloc.o",),
          "maple tree": ("lib/maple_tree.o",), "benchmark": ("mm/vmap_rust/bench/pair.o",)}
 REST = "rest of the kernel"
+# What the plugin counts of a block of code: ordered are loads that acquire and stores that release.
+COSTS = ("insns", "rmw", "barriers", "ordered", "tlbi")
 
 
-class Bad(Exception):
+class Bad(Refused):
     """Counts that cannot be used; the message is one line."""
 
 
 def _functions(path):
     """(address, name) of each function of a program or an object, in the order of addresses."""
-    done = subprocess.run(["llvm-nm", "--demangle", "--numeric-sort", "--defined-only", path], capture_output=True, text=True, check=False)
+    done = subprocess.run(["llvm-nm", "--demangle", "--numeric-sort", "--defined-only", path], capture_output=True,
+                          text=True, check=False)
     if done.returncode:
         raise Bad(f"cannot read the symbols of {path}: {done.stderr.strip() or 'llvm-nm failed'}")
     return [(int(addr, 16), name) for addr, name in re.findall(r"^([0-9a-f]+) [tTwW] (.*)$", done.stdout, re.M)]
@@ -41,13 +46,13 @@ class Symbols:
 
     def __init__(self, kernel):
         """kernel: a configuration."""
-        folder = os.path.join(CACHE, "build", kernel)
-        functions = _functions(os.path.join(folder, "vmlinux"))
+        folder = CACHE / "build" / kernel
+        functions = _functions(folder / "vmlinux")
         self._starts = [addr for addr, _ in functions]
         self._names = [name for _, name in functions]
         self._addresses = {name: addr for addr, name in reversed(functions)}
-        self._parts = {name: part for part, objects in PARTS.items() for path in objects
-                       if os.path.exists(os.path.join(folder, path)) for _, name in _functions(os.path.join(folder, path))}
+        self._parts = {name: part for part, objects in PARTS.items() for path in objects if (folder / path).exists()
+                       for _, name in _functions(folder / path)}
 
     def address(self, name):
         """Return where a function begins, or None."""
@@ -68,8 +73,9 @@ class Symbols:
 
 
 def specification(symbols, out, timed=()):
-    """Return what --plugin of scripts/run boot takes, for counts that go to the file out. timed: functions whose calls are timed."""
-    words = [PLUGIN, f"out={out}"]
+    """Return what --plugin of scripts/run boot takes, for counts that go to the file out. timed: functions whose calls
+    are timed."""
+    words = [f"{PLUGIN}", f"out={out}"]
     # A kernel for arm64 may have a copy of the inline function that most callers do not use.
     calls = [FLUSH, *INTERRUPTS] if symbols.address(INTERRUPTS[0]) else []
     trees = [name for name in symbols.functions("maple tree") if name.startswith("mas_")]
@@ -84,29 +90,9 @@ def specification(symbols, out, timed=()):
             elif kind == "time":
                 raise Bad(f"the kernel has no function {name}() that is not inline")
             elif must:
-                raise Bad(f"the kernel has no {name}(): it was built without CONFIG_VMAP_RUST_BENCH, or with an older bench/")
+                raise Bad(f"the kernel has no {name}(): it was built without CONFIG_VMAP_RUST_BENCH, or with an older "
+                          "bench/")
     return ",".join(words)
-
-
-@dataclass
-class Cost:
-    """What was executed."""
-
-    insns: int = 0
-    rmw: int = 0
-    barriers: int = 0
-    ordered: int = 0
-    tlbi: int = 0
-    times: int = 0
-
-    def add(self, insns, rmw, barriers, ordered, tlbi, times):
-        """Add a block of code that ran that often."""
-        self.insns += insns * times
-        self.rmw += rmw * times
-        self.barriers += barriers * times
-        self.ordered += ordered * times
-        self.tlbi += tlbi * times
-        self.times += times
 
 
 @dataclass
@@ -135,21 +121,18 @@ class Window:
     ops: int
     passes: int
     cpus: dict = field(default_factory=dict)  # CPU -> (instructions in its parts, instructions while any part was open)
-    functions: dict = field(default_factory=lambda: defaultdict(Cost))
-    calls: dict = field(default_factory=lambda: defaultdict(int))
+    functions: dict = field(default_factory=lambda: defaultdict(Counter))  # function -> amounts by COSTS
+    calls: Counter = field(default_factory=Counter)
     holds: dict = field(default_factory=lambda: defaultdict(Hold))  # (lock, function that took it) ->
     turns: dict = field(default_factory=dict)  # CPU -> (how many, instructions of the longest)
-    timed: dict = field(default_factory=lambda: defaultdict(list))  # function -> [(instructions, calls)], shortest first
+    # function -> [(instructions, calls)], shortest first
+    timed: dict = field(default_factory=lambda: defaultdict(list))
     flushes: int = 0  # of the TLBs by TLBI instructions, each up to a DSB
 
     @property
     def total(self):
         """The sum of all functions."""
-        total = Cost()
-        for cost in self.functions.values():
-            for name in ("insns", "rmw", "barriers", "ordered", "tlbi"):
-                setattr(total, name, getattr(total, name) + getattr(cost, name))
-        return total
+        return sum(self.functions.values(), Counter())
 
 
 def read(path, symbols):
@@ -172,7 +155,9 @@ def read(path, symbols):
             if kind == "cpu":
                 window.cpus[int(words[0])] = (int(words[1]), int(words[2]))
             elif kind == "block":
-                window.functions[symbols.name(int(words[0], 16))].add(*map(int, words[1:]))
+                *amounts, times = map(int, words[1:])
+                window.functions[symbols.name(int(words[0], 16))].update(
+                    {name: amount * times for name, amount in zip(COSTS, amounts, strict=True)})
             elif kind == "call":
                 window.calls[symbols.name(int(words[0], 16))] += int(words[1])
             elif kind == "hold":
@@ -202,8 +187,10 @@ def percentile(buckets, share):
 
 
 def locks_of(window, symbols):
-    """Return the holds of the spinlocks of the allocators: (the tree's lock?, lock, function that took it, Hold), longest first."""
-    ours = [(lock, name, hold) for (lock, name), hold in window.holds.items() if symbols.part(name) in ("allocator", "mm/vmalloc.c", "benchmark")]
+    """Return the holds of the spinlocks of the allocators: (the tree's lock?, lock, function that took it, Hold),
+    longest first."""
+    ours = [(lock, name, hold) for (lock, name), hold in window.holds.items()
+            if symbols.part(name) in ("allocator", "mm/vmalloc.c", "benchmark")]
     trees = {lock for lock, _, hold in ours if hold.tree}
     return sorted(((lock in trees, lock, name, hold) for lock, name, hold in ours), key=lambda one: -one[3].longest)
 
@@ -216,15 +203,17 @@ def results(windows, instrument, symbols, threads):
         if instrument == "holds":
             locks = locks_of(window, symbols)
             figures = [(name, "instr", max(hold.longest for is_tree, _, _, hold in locks if is_tree in which))
-                       for name, which in (("longest_hold", (True, False)), ("tree_hold", (True,)), ("other_hold", (False,)))
+                       for name, which in (("longest_hold", (True, False)), ("tree_hold", (True,)),
+                                           ("other_hold", (False,)))
                        if any(is_tree in which for is_tree, *_ in locks)]
         else:
             calls = sum(window.calls[name] for name in INTERRUPTS)
             x86 = FLUSH in window.calls
-            figures = [("flushes", "per 1,000", (window.calls[FLUSH] if x86 else window.flushes) * 1000 / window.ops),
+            flushes = window.calls[FLUSH] if x86 else window.flushes
+            figures = [("flushes", "per 1,000", flushes * 1000 / window.ops),
                        ("interrupts", "per 1,000", calls * 1000 / window.ops) if x86 else
-                       ("tlbi", "per 1,000", window.total.tlbi * 1000 / window.ops)]
+                       ("tlbi", "per 1,000", window.total["tlbi"] * 1000 / window.ops)]
         prefix = "" if window.part == "cost" else f"{window.part}_"
-        made += [{"case": window.case, "metric": prefix + metric, "unit": unit, "threads": threads, "value": value, "ops": window.ops}
-                 for metric, unit, value in figures]
+        made += [{"case": window.case, "metric": prefix + metric, "unit": unit, "threads": threads, "value": value,
+                  "ops": window.ops} for metric, unit, value in figures]
     return made

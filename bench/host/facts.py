@@ -7,10 +7,12 @@ import platform
 import re
 import subprocess
 
-CACHE = os.environ.get("VMAP_RUST_CACHE", "")
+from harness.settings import CACHE, REPO
+
 # Options that change what an area costs.
-COSTLY = re.compile(r"CONFIG_(PREEMPT|PREEMPT_LAZY|PREEMPT_RT|HZ|NR_CPUS|SMP|NUMA|ARM64_4K_PAGES|ARM64_VA_BITS|VMAP_\w+|KASAN|KFENCE|LOCKDEP|"
-                     r"LOCK_STAT|DEBUG_VM|SLUB_\w+|SLAB_\w+|MEMCG|RUST_INLINE_HELPERS|HARDENED_USERCOPY|INIT_ON_\w+|FTRACE|KUNIT|CFI)")
+COSTLY = re.compile(r"CONFIG_(PREEMPT|PREEMPT_LAZY|PREEMPT_RT|HZ|NR_CPUS|SMP|NUMA|ARM64_4K_PAGES|ARM64_VA_BITS|"
+                    r"VMAP_\w+|KASAN|KFENCE|LOCKDEP|LOCK_STAT|DEBUG_VM|SLUB_\w+|SLAB_\w+|MEMCG|RUST_INLINE_HELPERS|"
+                    r"HARDENED_USERCOPY|INIT_ON_\w+|FTRACE|KUNIT|CFI)")
 
 
 def _output(*command):
@@ -19,6 +21,13 @@ def _output(*command):
         return subprocess.run(command, capture_output=True, text=True, check=False).stdout
     except OSError:
         return ""
+
+
+def commit():
+    """Return what is measured: the commit, with "-dirty" when files differ from it."""
+    git = ("git", "-c", "safe.directory=*", "-C", str(REPO))
+    head = _output(*git, "rev-parse", "HEAD").strip()
+    return head + "-dirty" * bool(_output(*git, "status", "--porcelain")) if head else "unknown"
 
 
 def memory_free():
@@ -40,18 +49,17 @@ def host():
 
 def kernel(name):
     """Return version, configuration, compilers and sizes (bytes) of a kernel that was built."""
-    folder = os.path.join(CACHE, "build", name)
-    with open(os.path.join(folder, ".config"), encoding="utf-8") as file:
-        config = file.read()
-    with open(os.path.join(folder, "include/config/kernel.release"), encoding="ascii") as file:
-        version = file.read().strip()
+    folder = CACHE / "build" / name
+    config = (folder / ".config").read_text(encoding="utf-8")
+    version = (folder / "include/config/kernel.release").read_text(encoding="ascii").strip()
     compiler = re.findall(r'CONFIG_(?:CC|RUSTC)_VERSION_TEXT="(.*)"', config)
-    image = "vmlinux" if os.path.exists(os.path.join(folder, "vmlinux")) else "linux"
-    sizes = _output("llvm-size", os.path.join(folder, image)).split("\n")
+    image = folder / ("vmlinux" if (folder / "vmlinux").exists() else "linux")
+    sizes = _output("llvm-size", image).split("\n")
     text, data, bss = (int(x) for x in sizes[1].split()[:3]) if len(sizes) > 1 else (0, 0, 0)
     options = dict(re.findall(r"^(CONFIG_\w+)=(.*)$", config, re.M))
-    return {"version": version, "config_hash": hashlib.sha256(config.encode()).hexdigest()[:16], "compiler": "; ".join(compiler),
-            "options": {k: v for k, v in options.items() if COSTLY.fullmatch(k)}, "text": text, "data": data, "bss": bss}
+    return {"version": version, "config_hash": hashlib.sha256(config.encode()).hexdigest()[:16],
+            "compiler": "; ".join(compiler), "options": {k: v for k, v in options.items() if COSTLY.fullmatch(k)},
+            "text": text, "data": data, "bss": bss}
 
 
 def kvm_kernel():
@@ -62,10 +70,10 @@ def kvm_kernel():
         return None, f"no configuration for {machine}"
     if not os.access("/dev/kvm", os.R_OK | os.W_OK):
         return None, "/dev/kvm cannot be opened"
-    qemu = ["qemu-system-x86_64", "-machine", "q35"] if machine == "x86_64" else ["qemu-system-aarch64", "-machine", "virt"]
+    qemu = "qemu-system-x86_64 -machine q35" if machine == "x86_64" else "qemu-system-aarch64 -machine virt"
+    words = f"{qemu} -accel kvm -cpu host -nodefaults -display none -S -monitor stdio".split()
     try:
-        tried = subprocess.run([*qemu, "-accel", "kvm", "-cpu", "host", "-nodefaults", "-display", "none", "-S", "-monitor", "stdio"],
-                               input="quit\n", capture_output=True, text=True, timeout=20, check=False)
+        tried = subprocess.run(words, input="quit\n", capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         return None, f"QEMU does not start with KVM: {type(error).__name__}"
     if tried.returncode:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import fnmatch
 from typing import Callable
 
-import stats
+from . import stats
 
 
 @dataclass(frozen=True)
@@ -142,17 +142,8 @@ def lines(result):
     return made
 
 
-def markdown(result):
-    """The table for documents."""
-    head = ["figure", result["sides"]["a"], result["sides"]["b"], "times faster", "goal", "reached"]
-    rule = ["---", "---:", "---:", "---:", "---", "---"]
-    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in [head, rule, *lines(result)])
-
-
-def print_goals(result):
-    """The table for the terminal."""
-    import table
-    console = table.make_console()
-    cells = [[cell.replace("**", "") for cell in line] for line in lines(result)]
-    styles = [{"y": "green", "n": "red"}.get(line[-1][0], "dim") if line[-1] != "not measured" else "dim" for line in cells]
-    table.print_table(console, ["figure", f">{result['sides']['a']}", f">{result['sides']['b']}", ">times faster", "goal", "reached"], cells, styles)
+def cells(result):
+    """Return the columns, a row of text per goal, and its style."""
+    made = lines(result)
+    styles = [{"y": "green", "*": "red"}.get(line[-1][0], "dim") for line in made]
+    return ["figure", *(f">{result['sides'][side]}" for side in "ab"), ">times faster", "goal", "reached"], made, styles

@@ -1,11 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """What a benchmark guest prints: the lines of bench/report.c, of bench/init.sh and of lib/test_vmalloc.c."""
 
-import os
 import re
-import sys
-
-sys.path.append(os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", ".."))
 
 from harness.sweep_log import CASES, EXPECTED_TO_FAIL, read_results
 
@@ -23,30 +19,18 @@ def _fields(words):
     return dict(word.split("=", 1) for word in words if "=" in word)
 
 
-def _result(words):
+def _result(f):
     """One result line."""
-    f = _fields(words)
     unit, divisor = (THOUSANDTHS[f["unit"]], 1000) if f["unit"] in THOUSANDTHS else (f["unit"], 1)
-    result = {"case": f["case"], "metric": f["metric"], "unit": unit, "threads": int(f["threads"])}
-    for key in ("value", "min", "max"):
-        if key in f:
-            result[key] = int(f[key]) / divisor
-    for key in ("passes", "ops"):
-        if key in f:
-            result[key] = int(f[key])
-    return result
+    return {"case": f["case"], "metric": f["metric"], "unit": unit, "threads": int(f["threads"]),
+            **{key: int(f[key]) / divisor for key in ("value", "min", "max") if key in f},
+            **{key: int(f[key]) for key in ("passes", "ops") if key in f}}
 
 
 def whole_lines(text):
     """The lines of a console log, without those that the kernel broke off to print them again."""
-    lines = []
-    for line in text.replace("\r", "").split("\n"):
-        if "** replaying previous printk message **" in line:
-            if lines:
-                lines.pop()
-            continue
-        lines.append(line)
-    return lines
+    broken = r"^.*\n.*\*\* replaying previous printk message \*\*.*\n"
+    return re.sub(broken, "", text.replace("\r", ""), flags=re.M).split("\n")
 
 
 class Guest:
@@ -79,20 +63,20 @@ class Guest:
 
     def _line(self, kind, rest):
         """One line of the benchmark."""
-        words = rest.split()
-        if kind == "start" and _fields(words).get("format") != FORMAT:
+        f = _fields(rest.split())
+        if kind == "start" and f.get("format") != FORMAT:
             raise Broken(f"the guest's benchmark prints another format: {rest}")
         if kind == "result":
-            self.results.append(_result(words))
-            self.last = self.results[-1]["case"]
+            self.results.append(_result(f))
+            self.last = f["case"]
         elif kind == "hist":
-            self._hist(_fields(words))
+            self._hist(f)
         elif kind == "skip":
-            f, reason = _fields(words), rest.split("reason=", 1)[1]
+            reason = rest.split("reason=", 1)[1]
             self.skips.append({"case": f["case"], "threads": int(f["threads"]), "reason": reason})
         elif kind == "error" and rest.startswith("case="):
-            f = _fields(words)
-            self.errors.append({"case": f["case"], "threads": int(f["threads"].rstrip(":")), "reason": "failed: " + rest.split(": ", 1)[1]})
+            reason = "failed: " + rest.split(": ", 1)[1]
+            self.errors.append({"case": f["case"], "threads": int(f["threads"].rstrip(":")), "reason": reason})
         elif kind == "error":
             self.refused = rest
         elif kind == "end":
@@ -120,13 +104,14 @@ class Guest:
         for bit, case in enumerate(CASES):
             if not mask >> bit & 1:
                 continue
-            results = workers.get(case, [])
             # Doing the impossible: only the failing is expected, and it is over at once.
             if case in EXPECTED_TO_FAIL:
                 continue
+            results = workers.get(case, [])
             key = {"case": f"test:{case}", "threads": threads}
             if len(results) != threads or done != threads or any(r["failed"] or r["xfailed"] for r in results):
-                self.errors.append({**key, "reason": f"failed: {len(results)} of {threads} workers reported, or a worker failed"})
+                reason = f"failed: {len(results)} of {threads} workers reported, or a worker failed"
+                self.errors.append({**key, "reason": reason})
                 continue
             self.last = key["case"]
             if not self._tests:

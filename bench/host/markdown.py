@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """The table of a result for documents; losing rows first."""
 
-import stats
+from . import stats
 
 
 def cell(row):
@@ -13,14 +13,11 @@ def cell(row):
     return f"{stats.amount(row.median_a)} -> {stats.amount(row.median_b, row.unit)}{ratio}{mark}"
 
 
-def table_text(head, lines):
-    """A table after a line of text."""
-    return head + "".join("| " + " | ".join(text.replace("|", "\\|") for text in line) + " |\n" for line in lines)
-
-
-def head_text(result):
-    """What the cells mean."""
-    return f"{result['sides']['a']} -> {result['sides']['b']} (ratio), medians over boots, lower is better:\n\n"
+def table_text(columns, cells):
+    """A table. columns: names, ">" in front aligns right; cells: rows of text."""
+    rule = ["---:" if name.startswith(">") else "---" for name in columns]
+    lines = [[name.lstrip(">") for name in columns], rule, *cells]
+    return "".join("| " + " | ".join(text.replace("|", "\\|") for text in line) + " |\n" for line in lines)
 
 
 def markdown(result):
@@ -31,6 +28,6 @@ def markdown(result):
     cases = {}
     for row in every:
         cases.setdefault((row.name, row.size), {})[row.instrument] = row
-    lines = [["case", "CPUs x threads", *instruments], ["---", "---"] + ["---:"] * len(instruments)]
-    lines += [[name, size, *(cell(by.get(i)) for i in instruments)] for (name, size), by in cases.items()]
-    return table_text(head_text(result), lines)
+    cells = [[name, size, *(cell(by.get(i)) for i in instruments)] for (name, size), by in cases.items()]
+    return (f"{result['sides']['a']} -> {result['sides']['b']} (ratio), medians over boots, lower is better:\n\n"
+            + table_text(["case", "CPUs x threads", *(f">{name}" for name in instruments)], cells))

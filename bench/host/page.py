@@ -6,8 +6,7 @@ import base64
 import jinja2
 from markupsafe import Markup
 
-import plots
-import stats
+from . import plots, stats
 
 STYLE = """
 :root { color-scheme: light dark; --back: #fff; --text: #1b1b1b; --soft: #5c5c5c; --line: #d6d6d6; --head: #f2f2f2;

@@ -14,7 +14,7 @@ from matplotlib import pyplot
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 import numpy as np
 
-import stats
+from . import stats
 
 # From the palette of Okabe and Ito; verdicts also have markers of their own.
 SIDES = {"a": "#e69f00", "b": "#0072b2"}

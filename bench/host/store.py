@@ -3,11 +3,14 @@
 
 import json
 import os
+from pathlib import Path
+
+from harness.settings import Refused
 
 KIND, FORMAT = "vmap-rust-bench", 1
 
 
-class Bad(Exception):
+class Bad(Refused):
     """A stored result that cannot be used; the message is one line."""
 
 
@@ -110,25 +113,17 @@ def load(path):
 
 def write(path, data):
     """Write bytes to a file so that it always is the old one or the whole new one. Raises Bad when that fails."""
-    temporary = f"{path}.{os.getpid()}.tmp"
+    new = Path(f"{path}.{os.getpid()}.tmp")
     try:
-        try:
-            with open(temporary, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        except BaseException:
-            if os.path.exists(temporary):
-                os.unlink(temporary)
-            raise
-        folder = os.open(os.path.dirname(path) or ".", os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        with open(new, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(path)
     except OSError as error:
         raise Bad(f"{path}: cannot be written: {error.strerror}") from None
+    finally:
+        new.unlink(missing_ok=True)
 
 
 def save(path, result):

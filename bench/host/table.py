@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-import stats
+from . import stats
 
 STYLES = {"slower": "red", "faster": "green", "no difference": "dim", "too few": "yellow", "one side": "dim"}
 
@@ -24,12 +24,13 @@ def say(console, text, style=""):
     console.print(Text(text, style=style), soft_wrap=True)
 
 
-def print_table(console, columns, cells, styles):
-    """Print one table. columns: names, ">" in front aligns right; cells: rows of text; styles: a rich style per row."""
+def print_table(console, columns, cells, styles=None):
+    """Print one table. columns: names, ">" in front aligns right; cells: rows of text; styles: a rich style per
+    row."""
     table = Table(box=box.ROUNDED)
     for name in columns:
         table.add_column(name.lstrip(">"), justify="right" if name.startswith(">") else "left", no_wrap=True)
-    for row, style in zip(cells, styles, strict=True):
+    for row, style in zip(cells, styles or [""] * len(cells), strict=True):
         table.add_row(*map(Text, row), style=style)
     console.print(table)
 
@@ -45,7 +46,8 @@ def print_instrument(console, result, instrument, some):
         print_table(console, columns, cells, [STYLES[row.verdict] for row in some])
     for row in some:
         if row.case.startswith("whole_api") and row.median_a and row.median_b:
-            say(console, f"{row.case} {row.size}: operations per second: {1e9 / row.median_a:,.0f} and {1e9 / row.median_b:,.0f}")
+            say(console, f"{row.case} {row.size}: operations per second: {1e9 / row.median_a:,.0f} and "
+                         f"{1e9 / row.median_b:,.0f}")
     skipped = stats.skips(result, instrument)
     say(console, stats.summary(some, len(skipped)))
     for case, size, reason in skipped:

@@ -3,9 +3,9 @@
 
 import struct
 
-from image import Bad
-from kernel import Kernel, REAL, REAL_OBJECTS
-from machine import Machine, PAGE
+from .image import Bad
+from .kernel import Kernel, REAL, REAL_OBJECTS
+from .machine import Machine, PAGE
 
 # Kinds of operations, in the order of model.c's counts.
 KINDS = ("boot", "alloc", "unlink", "retire", "purge", "find", "callback")

@@ -6,7 +6,7 @@ CPUs take turns in a random order that the seed decides. Each turn is one whole 
 
 import collections
 
-from allocators import ALLOC, CALLBACK, FIND, PURGE, RETIRE, UNLINK
+from .allocators import ALLOC, CALLBACK, FIND, PURGE, RETIRE, UNLINK
 
 PAIR = (ALLOC, UNLINK, RETIRE, PURGE, CALLBACK)
 # Whole cycles, from one purge to the next, before and while it is measured: a purge belongs to the pairs that caused it.

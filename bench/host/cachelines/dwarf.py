@@ -5,8 +5,7 @@ import os
 
 from elftools.elf.elffile import ELFFile
 
-from image import Bad
-from kept import kept
+from .image import Bad, kept
 
 POINTERS = ("DW_TAG_pointer_type", "DW_TAG_reference_type")
 PLAIN = ("DW_TAG_typedef", "DW_TAG_const_type", "DW_TAG_volatile_type", "DW_TAG_restrict_type", "DW_TAG_atomic_type")

@@ -3,22 +3,25 @@
 
 import bisect
 import os
+import pickle
 import re
 import struct
 
 from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 
-from kept import kept
+from harness.settings import Refused
 
 # Bits of a class, as in model.h.
 RMW, BARRIER, ACQUIRE, RELEASE, EXCLUSIVE_LOAD, LOCK, UNLOCK, STUB, PREFETCH = 1, 2, 4, 8, 16, 32, 64, 128, 256
 
 NOP = 0xD503201F
 RET = 0xD65F03C0
+# To be raised when what kept() stores changes, or the module of its class.
+FORMAT = 5
 
 
-class Bad(Exception):
+class Bad(Refused):
     """Something that cannot be emulated: one line says what."""
 
 
@@ -126,6 +129,25 @@ class Image:
                 raise Bad(f"there is no {path}")
             names |= functions_of(path)
         return names
+
+
+def kept(path, sources, make):
+    """Return what make() returned when it was last called after the sources had changed. It is kept beside the results
+    of earlier runs: what takes seconds to read from a large file."""
+    path = f"{path}.{FORMAT}"
+    try:
+        if all(os.path.getmtime(path) > os.path.getmtime(source) for source in sources):
+            with open(path, "rb") as file:
+                return pickle.load(file)
+    except (OSError, ValueError, TypeError, EOFError, AttributeError, pickle.UnpicklingError):
+        pass
+    value = make()
+    # Several processes may do this at once.
+    temporary = f"{path}.{os.getpid()}"
+    with open(temporary, "wb") as file:
+        pickle.dump(value, file)
+    os.replace(temporary, path)
+    return value
 
 
 def load_image(path, folder):

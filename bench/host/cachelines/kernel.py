@@ -6,8 +6,8 @@ The accesses that these functions would make themselves are not modelled.
 
 import collections
 
-from image import Bad, NOP
-from machine import HEAP, HEAP_SIZE, PAGE
+from .image import Bad, NOP
+from .machine import HEAP, HEAP_SIZE, PAGE
 
 # Objects whose functions are executed as they are.
 REAL_OBJECTS = (

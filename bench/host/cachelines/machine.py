@@ -10,7 +10,7 @@ import struct
 import unicorn
 from unicorn import arm64_const as arm64
 
-from image import Bad, LOCK, NOP, RET, STUB, UNLOCK, instruction_class
+from .image import Bad, LOCK, NOP, RET, STUB, UNLOCK, instruction_class
 
 PAGE = 4096
 # Where memory lies that is not part of the kernel image.

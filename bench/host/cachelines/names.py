@@ -12,7 +12,7 @@ import re
 import struct
 import subprocess
 
-from machine import HEAP, HEAP_SIZE, PAGE, PERCPU, PRIVATE
+from .machine import HEAP, HEAP_SIZE, PAGE, PERCPU, PRIVATE
 
 # Elements of an array that are searched for pointers.
 SEARCHED = 1024
