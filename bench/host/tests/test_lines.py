@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The instrument "lines": its model of caches, and its emulator with a planted kernel whose misses are known."""
+
+import random
+import re
+import struct
+import subprocess
+
+import pytest
+
+from bench.host import build, goals, plan as plans
+from bench.host.boot import METRICS
+from bench.host.cachelines.cases import CASES
+from bench.host.cachelines.image import (ACQUIRE, BARRIER, EXCLUSIVE_LOAD, PREFETCH, RELEASE, RMW, Bad, Image,
+                                         instruction_class)
+from bench.host.cachelines.kernel import Slab
+from bench.host.cachelines.machine import Machine, load_model
+from bench.host.cachelines.names import short
+
+SCRIPT = """
+SECTIONS {
+	. = 0xffff800080000000; _text = .; _stext = .;
+	.text : { *(.text) } _etext = .; _sinittext = .; _einittext = .;
+	. = ALIGN(4096); __per_cpu_start = .; .data..percpu : { *(.data..percpu) } __per_cpu_end = .;
+	.data : { *(.data .data.* .rodata .rodata.*) } .bss : { *(.bss .bss.*) } . = ALIGN(4096); _end = .;
+}
+"""
+REAL = {"count_together", "count_apart", "count_percpu", "read_total", "add_total", "_raw_spin_lock",
+        "_raw_spin_unlock", "locked", "call_stub", "call_forbidden", "zero_lines", "prefetch_total"}
+CLANG = ("clang", "--target=aarch64-linux-gnu")
+
+
+class Planted:
+    """The model, the planted kernel, and machines that have it."""
+
+    def __init__(self, folder):
+        """Compile both."""
+        vmlinux = folder / "vmlinux"
+        build.build_model(folder / "model.so")
+        (folder / "script").write_text(SCRIPT)
+        subprocess.run([*CLANG, "-O2", "-ffreestanding", "-fno-pic", "-fno-inline", "-fno-optimize-sibling-calls",
+                        "-mgeneral-regs-only", "-c", build.CACHELINES / "planted.c", "-o", f"{vmlinux}.o"], check=True)
+        subprocess.run(["ld.lld", "-T", folder / "script", "-o", vmlinux, f"{vmlinux}.o"], check=True)
+        (folder / "include/generated").mkdir(parents=True)
+        (folder / "include/generated/asm-offsets.h").write_text(
+            "#define TSK_TI_CPU 16 /* */\n#define TSK_TI_PREEMPT 8 /* */\n")
+        self.model, self.image = load_model(folder / "model.so"), Image(vmlinux)
+
+    def machine(self, cpus=2, line=64, stubs=None, warm=True):
+        """A machine, after each CPU has called the functions once, if it is warm."""
+        made = Machine(self.model, self.image, cpus, line, REAL, stubs or {})
+        for name in ("count_together", "count_apart", "add_total", "locked", "count_percpu") if warm else ():
+            for cpu in range(cpus):
+                made.call(cpu, 0, self.image.address(name), cpu)
+        self.model.model_reset()
+        return made
+
+    def count(self, names, times=100, cpus=2):
+        """What `times` calls of functions by CPUs in turn do, as struct counts."""
+        machine = self.machine(cpus)
+        for number in range(times):
+            for name in names.split():
+                machine.call(number % cpus, 1, self.image.address(name), number % cpus)
+        return machine.emulator.counts()[1]
+
+    def misses(self, accesses, line=64):
+        """Let 4 CPUs read ("r") or write ("w") offsets of a line that nobody has touched: (CPU, what, offset). Returns
+        read and write misses."""
+        machine, start = self.machine(4, line, warm=False), self.image.address("together") & -line
+        for cpu, what, offset in accesses:
+            self.model.model_access(cpu, start + offset, 8, what == "w")
+        counts = [machine.emulator.counts()[kind] for kind in range(8)]
+        return sum(c.read_misses for c in counts), sum(c.write_misses for c in counts)
+
+
+@pytest.fixture(name="planted", scope="module")
+def planted_kernel(tmp_path_factory):
+    """The planted kernel."""
+    return Planted(tmp_path_factory.mktemp("planted"))
+
+
+def parsed(text):
+    """Accesses from words such as 0r8: CPU 0 reads offset 8."""
+    return [(int(word[0]), word[1], int(word[2:])) for word in text.split()]
+
+
+@pytest.mark.parametrize("text, misses, line", [
+    pytest.param("0r0 0w0 0r8", (0, 0), 64, id="the first access to a line is none, nor are later ones of its CPU"),
+    pytest.param("1w0 1r0", (0, 0), 64, id="the same with a write first"),
+    pytest.param("0w0 1r0 0r0 1r0", (1, 0), 64, id="a read of what another CPU modified: one, then both may read it"),
+    pytest.param("0r0 1r0", (1, 0), 64, id="a read of what another CPU alone has read: one"),
+    pytest.param("0r0 1r0 2r0 3r0", (1, 0), 64, id="a first read of a line that several CPUs only read: none"),
+    pytest.param("0r0 1r0 0w0 0w8", (1, 1), 64, id="a write to a line that others have too: one, the next none"),
+    pytest.param("0r0 1r0 2r0 0w0 1r0 2r0 1r0", (3, 1), 64, id="each CPU that had the line reads it again: one each"),
+    pytest.param("0w0 1w8 0w0", (0, 2), 64, id="a write to what another CPU modified: one"),
+    pytest.param("0w60 1w60", (0, 2), 64, id="an access that crosses a line touches both"),
+    pytest.param("0w0 1w64 0w0 1w64", (0, 0), 64, id="lines do not disturb each other"),
+    pytest.param("0w0 1w64 0w0 1w64", (0, 3), 128, id="with 128 bytes those two are one")])
+def test_misses(planted, text, misses, line):
+    """Which single accesses are coherence misses."""
+    assert planted.misses(parsed(text), line) == misses
+
+
+def test_same_as_by_sets(planted):
+    """Random accesses: as a model that keeps sets of CPUs says."""
+    rng = random.Random(3)
+    have, lost, owner, expected = {}, {}, {}, [0, 0]
+    some = [(rng.randrange(4), rng.choice("rrw"), 64 * rng.randrange(3)) for _ in range(3000)]
+    for cpu, what, line in some:
+        mine, gone = have.setdefault(line, set()), lost.setdefault(line, set())
+        others = mine - {cpu}
+        if what == "w":
+            expected[1] += bool(others)
+            gone |= others
+            have[line], owner[line] = {cpu}, cpu
+        elif cpu not in mine:
+            expected[0] += bool(others) and (owner.get(line) is not None or cpu in gone)
+            owner[line] = None if others else cpu
+            mine.add(cpu)
+        gone.discard(cpu)
+    assert planted.misses(some) == tuple(expected)
+
+
+@pytest.mark.parametrize("names, times, cpus, expected", [
+    # Two counters in one line: a read miss and a write miss each time. The same apart: none.
+    ("count_together", 100, 2, {"ops": 100, "read_misses": 100, "write_misses": 100}),
+    ("count_apart", 100, 2, {"ops": 100, "read_misses": 0, "write_misses": 0, "touched": 100, "written": 100}),
+    ("count_percpu", 100, 2, {"read_misses": 0, "write_misses": 0}),
+    # A load-exclusive and a store-exclusive are one read-modify-write and one write miss, not a read miss too.
+    ("add_total", 100, 2, {"rmw": 100, "read_misses": 0, "write_misses": 100, "barriers": 100}),
+    # A prefetch for writing is a write miss, and then neither the read nor the write is one. Alone, it writes nothing.
+    ("prefetch_total", 100, 2, {"read_misses": 0, "write_misses": 100, "written": 0}),
+    ("prefetch_total read_total add_total", 100, 2, {"read_misses": 0, "write_misses": 100, "written": 100}),
+    # A lock that all CPUs take moves with each operation.
+    ("locked", 128, 8, {"read_misses": 0, "write_misses": 128, "locks": 128, "acquires": 128, "releases": 128}),
+    # Lines that are only read stay where they are.
+    ("read_total", 80, 8, {"read_misses": 7, "write_misses": 0})])
+def test_counts(planted, names, times, cpus, expected):
+    """Functions whose misses are known."""
+    counts = planted.count(names, times, cpus)
+    assert {field: getattr(counts, field) for field in expected} == expected
+    assert names != "locked" or 10 < counts.hold < 40
+
+
+def test_percpu(planted):
+    """Each CPU has a percpu variable of its own."""
+    machine = planted.machine(3)
+    assert [machine.call(cpu, 1, planted.image.address("count_percpu")) for cpu in (0, 0, 1)] == [3, 4, 3]
+
+
+def test_instructions(planted):
+    """The number of instructions is that of the words on the way."""
+    start = planted.image.address("read_total")
+    length = planted.image.words(start, start + 64).index(0xD65F03C0) + 1
+    assert planted.count("read_total").insns == 100 * length
+
+
+def test_where(planted):
+    """A miss has the address and the function."""
+    machine, image = planted.machine(), planted.image
+    machine.call(0, 1, image.address("count_together"), 0)
+    machine.call(1, 1, image.address("count_together"), 1)
+    found = [(image.symbol_at(miss.addr), image.symbol_at(machine.text + miss.pc)[0], miss.cpu)
+             for miss in machine.emulator.misses()]
+    assert found[-1] == (("together", 8), "count_together", 1)
+
+
+def test_stub(planted):
+    """A stub gets arguments and returns a value; what it raises comes out of the call."""
+    def fail(_):
+        raise Bad("no")
+    function = planted.image.address("call_stub")
+    assert planted.machine(stubs={"stub": lambda m: 2 * m.argument(0)}).call(0, 1, function, 21) == 43
+    with pytest.raises(Bad, match="^no$"):
+        planted.machine(stubs={"stub": fail}).call(0, 1, function, 21)
+
+
+def test_unknown_function(planted):
+    """A function that is neither executed nor replaced is an error with its name."""
+    with pytest.raises(Bad, match=r"^call_forbidden on CPU 1 of 2 reached forbidden\+0x0 after a call in call_forb"):
+        planted.machine().call(1, 1, planted.image.address("call_forbidden"))
+
+
+def test_zero_lines(planted):
+    """DC ZVA, which has no hook, is prohibited."""
+    assert planted.machine().call(0, 1, planted.image.address("zero_lines")) == 16
+
+
+INSTRUCTIONS = {
+    0: ("ldr x0, [x1]", "str x0, [x1]", "ldp x0, x1, [x2]", "stp x0, x1, [x2, #16]!", "prfm pldl1keep, [x0]",
+        "ldr x0, [x1, x2]", "isb", "add x0, x1, x2"),
+    PREFETCH: ("prfm pstl1strm, [x0]", "prfm pstl1keep, [sp, #64]"),
+    EXCLUSIVE_LOAD: ("ldxr x0, [x1]", "ldxp x0, x2, [x1]"),
+    EXCLUSIVE_LOAD | ACQUIRE: ("ldaxrb w0, [x1]",),
+    RMW: ("stxr w0, x1, [x2]", "stxp w0, x1, x3, [x2]", "cas x0, x1, [x2]", "ldadd x0, x1, [x2]", "stclr x0, [x2]"),
+    RMW | ACQUIRE: ("caspa x0, x1, x2, x3, [x4]", "ldseta w0, w1, [x2]"),
+    RMW | RELEASE: ("stlxr w0, w1, [x2]",),
+    RMW | ACQUIRE | RELEASE: ("casal x0, x1, [x2]", "swpal x0, x1, [x2]"),
+    ACQUIRE: ("ldar x0, [x1]", "ldapr x0, [x1]"),
+    RELEASE: ("stlr x0, [x1]", "stlrb w0, [x1]"),
+    BARRIER: ("dmb ish", "dmb ishld", "dsb ishst")}
+
+
+@pytest.mark.parametrize("kind", INSTRUCTIONS)
+def test_classes(tmp_path, kind):
+    """Each instruction has the class that it should have."""
+    source, texts = tmp_path / "words.s", INSTRUCTIONS[kind]
+    source.write_text("".join(text + "\n" for text in texts))
+    subprocess.run([*CLANG, "-march=armv8.3-a", "-c", source, "-o", f"{source}.o"], check=True)
+    subprocess.run(["llvm-objcopy", "-O", "binary", "-j", ".text", f"{source}.o", f"{source}.bin"], check=True)
+    words = [word for word, in struct.iter_unpack("<I", (tmp_path / "words.s.bin").read_bytes())]
+    assert [(text, instruction_class(word)) for text, word in zip(texts, words, strict=True)] == [
+        (text, kind) for text in texts]
+
+
+@pytest.mark.parametrize("name, expected", [
+    ("<vmap_rust[2f48914c43bd9163]::block::Block>::alloc", "block::Block::alloc"),
+    ("<vmap_rust[2f48914c43bd9163]::space::Space<vmap_rust[2f48914c43bd9163]::checked::CheckedTlb>>::free_areas",
+     "space::Space::free_areas"),
+    ("<vmap_rust::cache::Part>::take::<<vmap_rust::cache::RangeCache>::take<vmap_rust::space::X>::{closure#0}>",
+     "cache::Part::take"),
+    ("vmap_rust::grace::Node<vmap_rust::block::Block>", "block::Block"), ("vmap_rust::ffi::SPACE", "ffi::SPACE"),
+    ("kernel::sync::lock::Lock<vmap_rust::blocks::Pool, kernel::sync::lock::spinlock::SpinLockBackend>",
+     "Lock of blocks::Pool")])
+def test_short(name, expected):
+    """Names of Rust without crates and generic arguments."""
+    assert short(name) == expected
+
+
+def test_slab(planted):
+    """Objects do not overlap; a CPU gets back what it has freed; a second free is refused."""
+    machine, slab, rng, live = planted.machine(warm=False), Slab(), random.Random(5), []
+    for _ in range(2000):
+        machine.cpu = rng.randrange(2)
+        if live and rng.random() < 0.4:
+            slab.free(machine, live.pop(rng.randrange(len(live)))[0])
+        else:
+            size = rng.choice((4, 24, 80, 408, 3000, 10000))
+            live.append((slab.kmalloc(machine, size, "test"), size))
+    live.sort()
+    for (base, size), (following, _) in zip(live, live[1:]):
+        assert base + size <= following
+    base = slab.kmalloc(machine, 100, "test")
+    slab.free(machine, base)
+    assert slab.kmalloc(machine, 100, "test") == base
+    slab.free(machine, base)
+    with pytest.raises(Bad, match="which is no object"):
+        slab.free(machine, base)
+
+
+@pytest.mark.parametrize("made", [plans.quick(2), plans.full(2), plans.goals(2)], ids=["quick", "full", "goals"])
+def test_plans(made):
+    """The plans know the cases; others are not asked of the emulator, nor its own of a guest."""
+    assert plans.LINES == tuple(CASES)
+    some = [p for p in made if p.instrument == "lines"]
+    assert some and {case for p in some for case in p.run.split(",")} <= set(CASES)
+    assert {p.run for p in plans.selected(made, ["lines"], ["pair*", "area_pair"])} == {"pair,pair_remote"}
+    assert {p.run for p in plans.selected(made, ["icount"], ["pair", "area_pair"])} == {"area_pair"}
+    assert plans.selected(made, ["lines"], ["area_pair"]) == []
+
+
+def test_metrics():
+    """The goals about lines are about cases and metrics that are measured."""
+    known = {f"{case} {metric}" for case in CASES for metric, _, _ in METRICS}
+    some = [goal for goal in goals.GOALS if goal.instrument == "lines"]
+    sizes = {(case, f"{p.cpus}x{p.cpus}")
+             for p in plans.goals(2) if p.instrument == "lines" for case in p.run.split(",")}
+    assert some
+    for goal in some:
+        assert goal.case in known and (goal.case.split()[0], goal.size) in sizes
+        assert re.fullmatch(r"[\w., ]+", goal.goal), goal.goal
