@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: GPL-2.0
+"""scripts/install-into on a plain tree and on a git tree."""
+
+import shutil
+import time
+
+import pytest
+
+from conftest import NAMES, PATCHES, REPO, User, clone, sums
+
+GIT = "git -c user.name=t -c user.email=t@localhost -c core.hooksPath=/dev/null -c commit.gpgSign=false"
+# The tree, what the user does there first, a call, and its last line.
+REFUSED = {
+    "no tree given": ("plain", "", "$install", "which kernel tree"),
+    "folder that is not there": ("plain", "", "$install nowhere", "there is no folder"),
+    "folder without a kernel": ("plain", "", "$install $repo", "is not a Linux kernel source tree"),
+    "nothing to remove": ("plain", "", "$install . --remove", "nothing is installed"),
+    "unsupported kernel": ("plain", "sed -i 's/^PATCHLEVEL = .*/PATCHLEVEL = 1/' Makefile", "$install .",
+                           r"Linux 7\.1.* is not supported.*--force-version"),
+    "installed twice": ("plain", "$install .", "$install .", r"already installed in .* \(area and mapping\)"),
+    "a file that was changed since": ("plain", "$install .; echo '/* mine */' >>mm/vmalloc.c", "$install . --remove",
+                                      "changed since they were installed: mm/vmalloc.c"),
+    "a file in a copy": ("plain", "$install . --copy; echo mine >mm/vmap_rust/mine.c", "$install . --remove", "mine.c"),
+    "mm/vmap_rust of somebody else": ("plain", "mkdir mm/vmap_rust", "$install .", "not from this script"),
+    "changes in the way": ("plain", "sed -i s/vmalloc_init/vmalloc_init_/ mm/vmalloc.c mm/mm_init.c init/main.c",
+                           "$install .", "nothing was changed"),
+    "a commit of the user": ("git", "$install .; $git commit -q --allow-empty -m mine", "$install . --remove",
+                             "has 1 commits of yours"),
+    "a change on the branch": ("git", "$install .; echo >>mm/vmalloc.c", "$install . --remove",
+                               "changes that are not committed"),
+    "a change in git": ("git", "echo >>mm/vmalloc.c", "$install .", "changes that are not committed; commit or stash"),
+    "a branch of that name": ("git", "git branch vmap-rust", "$install .", "has a branch vmap-rust already"),
+    "series that does not apply": ("git", "", "$bad .", "nothing was changed"),
+    "--only with a wrong value": ("plain", "", "$install . --only maps",
+                                  '^install-into: error: --only takes area or mapping, not "maps"$'),
+    "--only without a value": ("plain", "", "$install . --only", 'not ""$'),
+    "--remove with --only": ("plain", "", "$install . --remove --only area", "it takes no --only"),
+    "--copy of what is not wanted": ("plain", "", "$install . --copy --only mapping", "nothing for --copy"),
+}
+MINE = "mkdir mm/vmap_rust; echo mine >mm/vmap_rust/mine.c"
+# The tree, what the user does there first, arguments, and what is then true.
+INSTALLS = {
+    "plain tree": ("plain", "", "", "grep vmap_rust mm/Makefile; [ -e mm/vmap_rust/scripts/build ]"),
+    "unsupported kernel": ("plain", "sed -i 's/^PATCHLEVEL = .*/PATCHLEVEL = 1/' Makefile", "--force-version", ""),
+    "copy, with objects": ("plain", "", "--copy", "[ ! -L mm/vmap_rust ]; touch mm/vmap_rust/built.o; "
+                           "cmp $repo/scripts/build mm/vmap_rust/scripts/build"),
+    "git tree": ("git", "", "", f'[ $(git rev-list --count master..vmap-rust) = {len(NAMES)} ]; '
+                 '[ -z "$(git status --porcelain)" ]'),
+    "detached HEAD": ("git", "git checkout -q --detach", "", ""),
+    "plain tree, beside a mm/vmap_rust of the user": ("plain", MINE, "--only mapping", ""),
+    "git tree, beside a mm/vmap_rust of the user": ("git", MINE, "--only mapping", ""),
+}
+
+
+@pytest.fixture(name="tree", params=["plain", "git"])
+def kernel_tree(tmp_path, linux, repo, request):
+    """A copy of the small kernel source: a plain tree, or a git tree with one commit."""
+    shutil.copytree(linux, tmp_path / "tree", symlinks=True)
+    tree = User(tmp_path / "tree", git=GIT, repo=repo, install=repo / "scripts/install-into",
+                bad=tmp_path / "bad/scripts/install-into")
+    if request.param == "git":
+        tree.run("$git init -q -b master; $git add -Af; $git commit -q -m base")
+    return tree
+
+
+def state(tree):
+    """Return all that --remove must restore."""
+    return sums(tree.folder), tree.run("git branch -a && git status --porcelain --ignored && cat .git/info/e* || :")
+
+
+def patched(tree):
+    """Return the sums without the record of what is installed."""
+    return {name: value for name, value in sums(tree.folder).items() if not name.startswith(".vmap-rust-installed")}
+
+
+@pytest.fixture(name="series", scope="module")
+def trees_with_one_series(tmp_path_factory, linux, repo):
+    """The sums of trees with one series. That with mapping has no mm/vmap_rust."""
+    found = {}
+    for only, link in ("area", f"ln -s {repo} mm/vmap_rust"), ("mapping", ""):
+        tree = User(shutil.copytree(linux, tmp_path_factory.mktemp("series") / "tree", symlinks=True))
+        tree.run(f"for patch in {REPO / PATCHES / only}/*.patch; do case $patch in */0000-*) ;; *)"
+                 f"patch -p1 -F0 --no-backup-if-mismatch -s <$patch ;; esac; done; {link}")
+        found[only] = sums(tree.folder)
+    return found
+
+
+@pytest.mark.parametrize("tree, first, call, pattern", REFUSED.values(), ids=REFUSED, indirect=["tree"])
+def test_refused(tree, tmp_path, first, call, pattern):
+    """The last line says what is wrong, and nothing is changed."""
+    if "$bad" in call:
+        shutil.copy(clone(tmp_path / "bad") / NAMES[-1], tmp_path / "bad" / PATCHES / "9000-bad.patch")
+    tree.run(first)
+    before = state(tree)
+    tree.refused(call, pattern)
+    assert state(tree) == before
+
+
+@pytest.mark.parametrize("tree, first, words, then", INSTALLS.values(), ids=INSTALLS, indirect=["tree"])
+def test_installs(tree, first, words, then):
+    """--remove makes all as before, byte for byte, and make sees the restored files as new."""
+    tree.run(first)
+    before, start = state(tree), time.time() - 60
+    tree.run(f"$install . {words}\n{then}")
+    tree.run("$install . --remove")
+    assert state(tree) == before
+    assert (tree.folder / "mm/vmalloc.c").stat().st_mtime > start
+
+
+@pytest.mark.parametrize("only, other", [("area", "mapping"), ("mapping", "area")])
+def test_one_series(tree, series, only, other):
+    """The tree has that series only; or the other one, after an interrupted call."""
+    before = state(tree)
+    tree.run(f"$install . --only {only}")
+    assert patched(tree) == series[only]
+    tree.refused(f"$install . --only {other}", rf"already installed in .* \({only}\); --remove takes it out")
+    tree.run("$install . --remove")
+    assert state(tree) == before
+    # As a killed call leaves it: all changes are made, but the state still says that they are in progress.
+    tree.run(f"$install . --only {only}; sed -i 's/^PHASE=.*/PHASE=installing/; /^TIP=/d' .vmap-rust-installed/state")
+    tree.run(f"$install . --only {other}")
+    assert patched(tree) == series[other]
+    tree.run("$install . --remove")
+    assert state(tree) == before
+
+
+@pytest.mark.parametrize("delay", [0.03, 0.08, 0.12, 0.16, 0.2, 0.25, 0.3, 0.35, 0.4])
+def test_killed(tree, delay):
+    """A killed call and a killed --remove are repaired by the next call, which installs both series, and --remove."""
+    before, only = state(tree), "--only mapping" if delay in (0.03, 0.16, 0.25, 0.3, 0.35) else ""
+    for words in only, "--remove":
+        tree.run(f"timeout -s KILL {delay} $install . {words} >/dev/null 2>&1 || :")
+    tree.run("$install . || :")
+    tree.run("$install . --remove")
+    assert state(tree) == before
