@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 """Archives that guests boot from: busybox with the scripts of qemu/, or the Debian guest image with those of
 qemu/guest/.
-
-As a program: makes the archive for the benchmark of a built kernel, and prints its path.
 """
 
 import gzip
@@ -10,11 +8,8 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
-from . import kernels
-from .options import program
 from .settings import CACHE, REPO, Refused, Skipped
 
 FORMATS = {"arm64": "ARM aarch64", "arm": "32-bit.*ARM", "x86_64": "x86-64", "um": "x86-64"}
@@ -124,13 +119,3 @@ def make_guest_image(kernel, peers=None, debuggers=False):
                              stdout=subprocess.PIPE, check=True).stdout
     shutil.rmtree(part)
     return write(kernel.folder / "initramfs-guest.cpio.zst", (CACHE / "guest-image.cpio.zst").read_bytes() + archive)
-
-
-def main(arguments):
-    """Print the path of the archive for the benchmark."""
-    print(make_busybox(kernels.get(arguments[0]), bench=True))
-    return 0
-
-
-if __name__ == "__main__":
-    program("initramfs", main, sys.argv[1:])
