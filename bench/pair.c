@@ -100,7 +100,7 @@ static DEFINE_SPINLOCK(known_lock);
 static atomic_t known_atomic;
 static int known_word;
 
-/* What bench/host/test-bench knows the counts of: see known() there. */
+/* test_profile() in bench/host/tests/test_bench.py knows its counts. */
 static __always_inline bool known_pair(const struct bench_case *c, struct bench_worker *w)
 {
 	spin_lock(&known_lock);
