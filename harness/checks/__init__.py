@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Checks of the sources, the program of scripts/check. The function of an item gets check(NAME, TEST, ARG...), which
+counts TEST(ARG...) as one test and prints the last line that it returns, or what it found if it raises Fault."""
+
+import os
+import subprocess
+from pathlib import Path
+
+from ..settings import REPO, TREE
+
+# The folder of the patches is named like the tree that has them.
+PATCHES = REPO / "kernel-patches" / TREE.name
+CPUS = os.cpu_count()
+
+
+class Fault(Exception):
+    """A test failed; the message is what it found."""
+
+
+def refuse(lines):
+    """Raise Fault with these lines if there are any."""
+    text = "\n".join(lines)
+    if text:
+        raise Fault(text)
+
+
+def read(file):
+    """Return the text of a file."""
+    return Path(file).read_text(encoding="utf-8", errors="replace")
+
+
+def output(*words, why="", **more):
+    """Return what a command prints. Raises Fault with that and the line why if it fails. more: what subprocess.run
+    takes, for example cwd and input; without stderr, the user sees messages immediately."""
+    done = subprocess.run([str(word) for word in words], stdout=subprocess.PIPE, encoding="utf-8", errors="replace",
+                          check=False, **{"input": "", **more})
+    if done.returncode:
+        raise Fault(done.stdout + why)
+    return done.stdout
+
+
+def sources(*globs):
+    """Return the files of the repository that git tracks or does not ignore; with globs only those that match."""
+    files = output("git", "ls-files", "-coz", "--exclude-standard", "--", *globs, cwd=REPO).split("\0")
+    return [file for file in files if (REPO / file).is_file()]

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The command line of scripts/check. This runs outside of the toolchain root, with its Python, and enters it for each
+command."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+from .. import kernels
+from ..options import Parser, program
+from ..result import Result
+from ..settings import REPO, Refused
+from . import Fault, links, rust, series, texts
+
+HELP = """Checks the sources: format, lints, style, words, links, licences, and that each patch of both series applies
+and builds.
+
+  shell       shellcheck on all shell scripts        spelling    codespell on all files
+  words       no word of scripts/lib/banned-words    docs        short README, links between documents
+  licence     an SPDX line in each file              paths       no path of one machine, no registry's host name
+  unsafe      layers of rust/, unsafe code           rustfmt     rustfmt --check with the kernel's rules
+  checkpatch  checkpatch.pl --strict on the patches and the C files
+  clippy      no warning from clippy in mm/vmap_rust
+  series      git am and patch give the same trees; each patch of area/ builds with the option on and off, each of
+              mapping/ with the option off, and so does mapping/ without area/; with all patches, the whole kernel
+              builds
+
+Without ITEM: all, in this order. A build that passed is not repeated while nothing it depends on has changed.
+Last line: "N passed, N failed". Exit code: 0 all passed, 1 not."""
+# Items that need the toolchain, but no kernel source.
+TEXTS = {
+    "shell": texts.shell,
+    "spelling": texts.spelling,
+    "words": lambda check: check("one word for each idea", texts.banned_words),
+    "docs": lambda check: (check("README.md is short", texts.readme_length),
+                           check("links between documents", links.follow)),
+    "licence": lambda check: check("SPDX line in each file", texts.without_licence),
+    "paths": lambda check: check("no path of one machine, no registry's host name", texts.machine_paths),
+    "unsafe": rust.unsafe,
+}
+ITEMS = [*TEXTS, "rustfmt", "checkpatch", "clippy", "series"]
+
+
+def outcome(name, test, *args):
+    """Run a test; returns whether it passed, its name, and what to print: its last line, or up to 60 if it failed."""
+    try:
+        return True, name, ": ".join([f"ok   {name}", *(test(*args) or "").splitlines()[-1:]])
+    except (Fault, OSError, ImportError) as fault:
+        return False, name, "\n     ".join([f"FAIL {name}", *str(fault).splitlines()[:60]])
+
+
+def options(arguments):
+    """Return the options. Refuses wrong use."""
+    parser = Parser(HELP, "check")
+    parser.add_argument("items", nargs="*", metavar="ITEM", help="check only these")
+    parser.add_argument("--fresh", action="store_true", help="repeat builds of the series that passed")
+    parser.add_argument("--kernel", metavar="NAME", default="arm64",
+                        help="build the series with this configuration of qemu/kernels.toml (default: %(default)s)")
+    parser.add_argument("--list", action="store_true", help="print the items")
+    args = parser.parse_args(arguments)
+    for item in args.items:
+        if item not in ITEMS:
+            raise Refused(f'unknown item "{item}"; there are: {" ".join(ITEMS)}')
+    if args.kernel != "arm64" and args.kernel not in kernels.load():
+        raise Refused("--kernel needs a configuration of qemu/kernels.toml")
+    if not shutil.which("git"):
+        raise Refused("git is missing; install it (Debian package git)")
+    if subprocess.run(["git", "-C", REPO, "rev-parse", "--git-dir"], capture_output=True, check=False).returncode:
+        raise Refused(f"{REPO} is not a git repository; clone it to check it")
+    return args
+
+
+def main(arguments):
+    """Check the wanted items; returns the exit code."""
+    args, result = options(arguments), Result()
+    wanted = args.items or ITEMS
+    if args.list or os.environ.get("VMAP_RUST_PARSE"):
+        print("\n".join(ITEMS))
+        return 0
+    if not TEXTS.keys() >= set(wanted) and os.environ.get("VMAP_RUST_IN_ROOT") != "1":
+        if subprocess.run([REPO / "scripts/prepare", "all"], check=False).returncode:
+            # It has said why.
+            return 1
+    os.chdir(REPO)
+
+    def check(*test):
+        """Run a test; returns whether it passed."""
+        result.add(*(row := outcome(*test)))
+        return row[0]
+
+    items = TEXTS | {"rustfmt": rust.rustfmt, "checkpatch": texts.checkpatch, "clippy": rust.clippy,
+                     "series": lambda run: series.series(run, args.kernel, args.fresh)}
+    for item in wanted:
+        items[item](check)
+    print(result.totals())
+    return 1 if result.failed else 0
+
+
+if __name__ == "__main__":
+    program("check", main, sys.argv[1:])
