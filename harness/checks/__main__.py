@@ -6,12 +6,13 @@ import os
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 from .. import kernels
 from ..options import Parser, program
 from ..result import Result
 from ..settings import REPO, Refused
-from . import Fault, links, rust, series, texts
+from . import CPUS, Fault, links, rust, series, texts
 
 HELP = """Checks the sources: format, lints, style, words, links, licences, and that each patch of both series applies
 and builds.
@@ -39,7 +40,9 @@ TEXTS = {
     "paths": lambda check: check("no path of one machine, no registry's host name", texts.machine_paths),
     "unsafe": rust.unsafe,
 }
-ITEMS = [*TEXTS, "rustfmt", "checkpatch", "clippy", "series"]
+# Items whose tests run side by side.
+TOGETHER = TEXTS | {"rustfmt": rust.rustfmt, "checkpatch": texts.checkpatch}
+ITEMS = [*TOGETHER, "clippy", "series"]
 
 
 def outcome(name, test, *args):
@@ -73,7 +76,7 @@ def options(arguments):
 
 def main(arguments):
     """Check the wanted items; returns the exit code."""
-    args, result = options(arguments), Result()
+    args, result, pool = options(arguments), Result(), ThreadPoolExecutor(CPUS)
     wanted = args.items or ITEMS
     if args.list or os.environ.get("VMAP_RUST_PARSE"):
         print("\n".join(ITEMS))
@@ -85,14 +88,23 @@ def main(arguments):
     os.chdir(REPO)
 
     def check(*test):
-        """Run a test; returns whether it passed."""
+        """Run a test at once; returns whether it passed."""
         result.add(*(row := outcome(*test)))
         return row[0]
 
-    items = TEXTS | {"rustfmt": rust.rustfmt, "checkpatch": texts.checkpatch, "clippy": rust.clippy,
-                     "series": lambda run: series.series(run, args.kernel, args.fresh)}
-    for item in wanted:
-        items[item](check)
+    alone = {"clippy": rust.clippy, "series": lambda run: series.series(run, args.kernel, args.fresh)}
+    started = [[] for _ in wanted]
+    try:
+        for item, tests in zip(wanted, started):
+            if item in TOGETHER:
+                TOGETHER[item](lambda *test, tests=tests: tests.append(pool.submit(outcome, *test)))
+        for item, tests in zip(wanted, started):
+            for test in tests:
+                result.add(*test.result())
+            if item in alone:
+                alone[item](check)
+    finally:
+        pool.shutdown(cancel_futures=True)
     print(result.totals())
     return 1 if result.failed else 0
 
