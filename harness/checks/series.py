@@ -107,6 +107,10 @@ class Build:
         self.on, self.before, self.state, self.extra, self.wired = option == "on", before, state, extra, wired(state)
         self.changed = [file for file in git("diff", "--name-only", "--no-renames", before, state).split("\n")
                         if COMPILED.fullmatch(file) and (self.on or not file.startswith("rust/"))]
+        # Rust code takes most of the time. Before the allocator is there, only a patch that changes what Rust code is
+        # or reads needs it: a file of rust/, or a header, since Rust reads most of them through others. All that is no
+        # C file counts, so that a Makefile is not forgotten.
+        self.rust = self.wired or not all(re.fullmatch(r"(?!rust/).*\.[cS]", file) for file in self.changed)
 
     def targets(self):
         """Return what to build, nothing when the patch changes nothing that is compiled: the objects of all C files of
@@ -135,9 +139,10 @@ class Build:
         if not self.on:
             options |= {"VMAP_AREA_OPS": "", "VMAP_RUST": ""}
         elif not self.wired:
-            options |= {"COMPILE_TEST": "y", "WERROR": "n", "VMAP_AREA_OPS": "y"}
+            options |= {"COMPILE_TEST": "y", "WERROR": "n", "VMAP_AREA_OPS": "y"} | ({} if self.rust else {"RUST": "n"})
         if self.on:
             needed += ["VMAP_AREA_OPS=y"] * bool(re.search("^config VMAP_AREA_OPS$", kconfig, re.M))
+            needed += ["RUST=y"] * (self.rust and "CONFIG_RUST=y" in base)
         if self.extra:
             options |= [self.extra.split("=")]
             needed += [self.extra]
