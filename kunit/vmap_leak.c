@@ -7,6 +7,8 @@
 #include <linux/gfp.h>
 #include <linux/mm.h>
 #include <linux/module.h>
+#include <linux/preempt.h>
+#include <linux/slab.h>
 #include <linux/stringify.h>
 #include <linux/vmalloc.h>
 
@@ -18,6 +20,8 @@
 #define LOST_VMAP	5	/* kmemleak does not track what vmap() returns */
 #define KEPT		20
 #define CHURN		500
+/* More free objects than the slab allocator keeps for a CPU and for its node. */
+#define PARKED		4000
 
 /* What qemu/load.sh compares the reports with. */
 static unsigned int page_bytes = PAGE_SIZE;
@@ -71,6 +75,38 @@ static noinline int lose_mappings(unsigned int count)
 	return 0;
 }
 
+/*
+ * Lose the areas. Their vm_structs come from new slabs, since all free objects
+ * of this size are taken before: a task that waits may have a pointer to a
+ * freed vm_struct on its stack, and kmemleak counts a pointer to one as a
+ * reference to its area. It scans stacks even with stack=off, as they are
+ * vmalloc() memory.
+ */
+static int __init lose_all(void)
+{
+	struct vm_struct **parked = kvcalloc(PARKED, sizeof(*parked), GFP_KERNEL);
+	unsigned int i;
+	int err = 0;
+
+	if (!parked)
+		return -ENOMEM;
+	/* Free objects of other CPUs are not taken. */
+	migrate_disable();
+	for (i = 0; !err && i < PARKED; i++) {
+		parked[i] = kzalloc_obj(*parked[i]);
+		if (!parked[i])
+			err = -ENOMEM;
+	}
+	err = err ?: lose(1, LOST_SMALL) ?: lose(64, LOST_MEDIUM) ?:
+	      lose(1500, LOST_LARGE) ?: lose_mappings(LOST_VMAP);
+	migrate_enable();
+	for (i = 0; i < PARKED; i++)
+		kfree(parked[i]);
+	memset(parked, 0, PARKED * sizeof(*parked));
+	kvfree(parked);
+	return err;
+}
+
 static int __init vmap_leak_init(void)
 {
 	unsigned int i;
@@ -85,8 +121,7 @@ static int __init vmap_leak_init(void)
 		if (!kept[i])
 			err = -ENOMEM;
 	}
-	err = err ?: lose(1, LOST_SMALL) ?: lose(64, LOST_MEDIUM) ?:
-	      lose(1500, LOST_LARGE) ?: lose_mappings(LOST_VMAP) ?:
+	err = err ?: lose_all() ?:
 	      /* Overwrite pointers to lost areas that are left in caches. */
 	      churn(1, CHURN) ?: churn(64, CHURN / 20);
 	pr_info("%d small, %d medium, %d large areas and %d mappings lost: %d\n",
