@@ -358,6 +358,27 @@ fn lazy_pages_are_added_to_the_common_count_in_batches() {
     pool.empty_all(0..1);
 }
 
+/// A purge that frees the 512 units of a block says how many blocks are needed, one of an area less does not.
+#[test]
+fn a_purge_of_the_units_of_a_block_is_representative() {
+    for areas in [AREAS - 1, AREAS] {
+        let pool = Pool::new(100);
+        // The first area.
+        pool.add(&pool.cpus, 0, 1);
+        for _ in 1..areas {
+            assert!(pool.alloc(1));
+        }
+        for area in 0..areas {
+            pool.retire(pool.start_of(0) + 2 * area * PAGE_SIZE);
+        }
+        let mut plan = Plan::new();
+        let is_representative = pool.blocks.snapshot(&pool.cpus, &mut plan);
+        assert_eq!(is_representative, areas == AREAS);
+        pool.flush_and_free(plan);
+        pool.empty_all(0..1);
+    }
+}
+
 /// The counts of CPUs may go back: a task that was preempted stores an old one.
 #[test]
 fn the_number_of_purged_areas_is_at_most_that_of_their_units() {
