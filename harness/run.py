@@ -20,8 +20,10 @@ def common(parser, defaults):
     if allocators:
         parser.add_argument("--allocator", choices=allocators, default=defaults.get("allocator"),
                             required="allocator" not in defaults,
-                            help="the allocator that is active; none: a kernel without the option; both: one after the "
-                                 "other (default: %(default)s)")
+                            help="the allocator that is active"
+                                 + "; none: a kernel without the option" * ("none" in allocators)
+                                 + "; both: one after the other" * ("both" in allocators)
+                                 + " (default: %(default)s)" * ("allocator" in defaults))
     parser.add_argument("--cpus", type=whole(1, 64), default=defaults.get("cpus", 1), metavar="N",
                         help="guest CPUs (default: %(default)s)")
     parser.add_argument("--nodes", type=whole(1, 8), default=1, metavar="N",

@@ -9,10 +9,11 @@ import sys
 
 from . import CHECKER
 from ..guest import boot
+from ..run import each_allocator
 from ..settings import REPO, TREE, say
 from ..verdict import Expected
 
-DEFAULTS = {"allocators": ("rbtree", "rust"), "allocator": "rust", "cpus": 2, "timeout": 900}
+DEFAULTS = {"allocators": ("rbtree", "rust", "both"), "allocator": "rust", "cpus": 2, "timeout": 900}
 MAKE_TEST = {
     "kunit-uml-rbtree": (20, "uml --allocator rbtree"), "kunit-uml-rust": (20, "uml"),
     "kunit-arm64-rbtree": (19, "arm64 --allocator rbtree"), "kunit-arm64-rust": (26, "arm64"),
@@ -27,7 +28,7 @@ END = r"reboot: (Restarting system|System halted|Power down)"
 def options(parser):
     """Add the filter."""
     parser.add_argument("filter", metavar="FILTER", nargs="?", default="",
-                        help="suites to run, a glob: SUITE or SUITE.TEST")
+                        help="suites to run, a glob: SUITE or SUITE.CASE")
 
 
 def allowed(allocator):
@@ -58,12 +59,18 @@ def failures(test, good):
 
 
 def run(args, result):
-    """Boot once with KUnit."""
+    """Boot with KUnit."""
+    for allocator in each_allocator(args):
+        run_one(args, allocator, result)
+
+
+def run_one(args, allocator, result):
+    """Boot one allocator with KUnit."""
     kernel = args.kernel
     nodes = kernel.kunit_nodes if args.cpus >= kernel.kunit_nodes else 1
     # test_vmalloc is built in: without this mask it would run a million loops before KUnit. Each CPU of the guest is a
     # thread: a race needs CPUs that run at the same time.
-    log = boot(result, args, "kunit", Expected(args.allocator, END, allow_in=allowed(args.allocator)),
+    log = boot(result, args, "kunit", Expected(allocator, END, allow_in=allowed(allocator)),
                "test_vmalloc.run_test_mask=0 kunit.enable=1 kunit_shutdown="
                + ("halt" if kernel.arch == "um" else "reboot") + f" kunit.filter_glob={args.filter}" * bool(args.filter),
                nodes=max(nodes, args.nodes),
@@ -72,7 +79,9 @@ def run(args, result):
     test, status = read(log)
     counts = test.counts
     result.passed += counts.passed
-    result.failed += counts.failed + counts.crashed + counts.errors
+    ran = counts.passed + counts.failed + counts.crashed
+    # That none ran is one failure.
+    result.failed += counts.failed + counts.crashed + counts.errors * bool(ran)
     result.skipped += counts.skipped
     failed = failures(test, (status.SUCCESS, status.SKIPPED))
     result.failures += [f"{state} {name}" for state, name, _ in failed]
@@ -80,12 +89,12 @@ def run(args, result):
         result.show(f"[{state.replace('FAILURE', 'FAILED')}] {name}")
         for line in lines[:20]:
             result.show(f"    {line.strip()}")
-    if test.status != status.SUCCESS and not counts.failed + counts.crashed + counts.errors:
+    if not ran:
+        result.add(False, "KUnit", f"FAIL no test is {args.filter} (SUITE or SUITE.CASE, a glob)" if args.filter
+                   else "FAIL no test ran")
+    elif test.status != status.SUCCESS and not counts.failed + counts.crashed + counts.errors:
         result.add(False, "KUnit", f"FAIL the results end early: {test.status.name}")
-    if not args.filter:
-        for suite in SUITES:
-            if not any(one.name.startswith(suite) and one.subtests for one in test.subtests):
-                result.add(False, suite, f"FAIL no suite {suite}* ran")
-    if not counts.passed + counts.failed + counts.crashed:
-        result.add(False, "KUnit", "FAIL no test ran")
+    for suite in () if args.filter else SUITES:
+        if not any(one.name.startswith(suite) and one.subtests for one in test.subtests):
+            result.add(False, suite, f"FAIL no suite {suite}* ran")
     say(f"results: {re.sub(r'[.]log$', '.kunit', log)}")
