@@ -64,9 +64,15 @@ def load():
     try:
         with open(REPO / "qemu/kernels.toml", "rb") as file:
             table = tomllib.load(file)
-        found = {name: Kernel(name, **values) for name, values in table.items()}
-    except (TypeError, tomllib.TOMLDecodeError) as error:
+    except tomllib.TOMLDecodeError as error:
         raise Refused(f"qemu/kernels.toml: {error}") from None
+    known, found = {field.name for field in dataclasses.fields(Kernel)} - {"name"}, {}
+    for name, values in table.items():
+        if unknown := set(values) - known:
+            raise Refused(f'qemu/kernels.toml: {name}: unknown key "{min(unknown)}"; there are: {" ".join(sorted(known))}')
+        if not {"arch", "fragments"} <= set(values):
+            raise Refused(f"qemu/kernels.toml: {name}: arch and fragments must be given")
+        found[name] = Kernel(name, **values)
     for kernel in found.values():
         if kernel.arch not in IMAGES:
             raise Refused(f"qemu/kernels.toml: {kernel.name}: arch must be one of {' '.join(IMAGES)}, "

@@ -141,9 +141,9 @@ def entries():
     return found + [Entry(name, "alone", command) for name, command in TOOLS.items()]
 
 
-def print_matrix(found):
-    """Print the table and what the checker compared; returns the entries that count."""
-    rows, columns = [], list(dict.fromkeys(entry.column for entry in found if entry.column != "alone"))
+def print_matrix(found, columns):
+    """Print the table of entries and what the checker compared; returns the results that count."""
+    rows = []
     for name in dict.fromkeys(entry.name for entry in found):
         mine = {entry.column: entry for entry in found if entry.name == name}
         fresh = [entry.stored for entry in mine.values() if entry.fresh]
@@ -168,6 +168,8 @@ def main(args, suite_type, parse_only):
     found = entries()
     names = list(dict.fromkeys(entry.name for entry in found))
     for name in args.names:
+        if name in kernels.load() and name not in names:
+            raise Refused(f'"{name}" has no suites in qemu/kernels.toml, so it has no row')
         if name not in names:
             raise Refused(f'"{name}" is not in the matrix; there are: {" ".join(names)}')
     if parse_only and not args.list:
@@ -185,8 +187,8 @@ def main(args, suite_type, parse_only):
                            RESULTS / "logs" / f"{entry.name}-{entry.column}")
         suite.place = (number + 1, len(todo))
         entry.run(suite)
-    fresh = print_matrix(found)
-    missing = len(found) - len(fresh)
+    fresh = print_matrix(chosen, list(dict.fromkeys(entry.column for entry in found if entry.column != "alone")))
+    missing = len(chosen) - len(fresh)
     if missing:
         print(f"{missing} results are missing or stale; run scripts/test --full to get them")
     passed, failed, skipped = (sum(x[name] for x in fresh) for name in ("passed", "failed", "skipped"))
