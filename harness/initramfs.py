@@ -6,6 +6,7 @@ qemu/guest/.
 import gzip
 import os
 import re
+import secrets
 import shutil
 import subprocess
 from pathlib import Path
@@ -68,7 +69,8 @@ def make_busybox(kernel, bench=False):
 
 def write(path, content):
     """Write a file in one step, for a run at the same time; returns its path."""
-    new = path.with_name(f"{path.name}.{os.getpid()}")
+    # Not by the number of the process: each entry to the toolchain root counts its own.
+    new = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
     new.write_bytes(content)
     new.replace(path)
     return path

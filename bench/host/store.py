@@ -3,6 +3,7 @@
 
 import json
 import os
+import secrets
 from pathlib import Path
 
 from harness.settings import Refused
@@ -113,7 +114,7 @@ def load(path):
 
 def write(path, data):
     """Write bytes to a file so that it always is the old one or the whole new one. Raises Bad when that fails."""
-    new = Path(f"{path}.{os.getpid()}.tmp")
+    new = Path(f"{path}.{secrets.token_hex(4)}.tmp")
     try:
         with open(new, "wb") as file:
             file.write(data)

@@ -5,6 +5,7 @@ import bisect
 import os
 import pickle
 import re
+import secrets
 import struct
 
 from elftools.common.exceptions import ELFError
@@ -143,7 +144,7 @@ def kept(path, sources, make):
         pass
     value = make()
     # Several processes may do this at once.
-    temporary = f"{path}.{os.getpid()}"
+    temporary = f"{path}.{secrets.token_hex(4)}"
     with open(temporary, "wb") as file:
         pickle.dump(value, file)
     os.replace(temporary, path)
