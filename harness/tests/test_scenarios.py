@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0
 """How many checks a scenario counts, with guests that are replaced by what they would print. No kernel is needed."""
 
+import argparse
 import importlib
 import os
 import re
 
 import pytest
 
-from harness import guest, kernels, run, soak
+from harness import guest, kernels, matrix, run, soak
 from harness.result import Result
 from harness.scenarios import inject, kasan, load, peers, stress
 
@@ -140,3 +141,11 @@ def test_scenarios_have_an_interface():
             run.parse([name, "--help"])
         assert end.value.code == 0, name
     assert {inject, kasan, load, peers, stress} <= found
+
+
+def test_row_of_a_tool(capsys):
+    """A row of --full without columns of its own can be printed alone, and then is the only one."""
+    args = argparse.Namespace(names=["soak"], table=True, again=False, list=False)
+    matrix.main(args, None, False)
+    rows = re.findall(r"^\W*([\w-]+) .* (?:\?|stale|\d+) ", capsys.readouterr().out, re.M)
+    assert "soak" in rows and "arm64" not in rows
