@@ -69,7 +69,8 @@ def load():
     known, found = {field.name for field in dataclasses.fields(Kernel)} - {"name"}, {}
     for name, values in table.items():
         if unknown := set(values) - known:
-            raise Refused(f'qemu/kernels.toml: {name}: unknown key "{min(unknown)}"; there are: {" ".join(sorted(known))}')
+            raise Refused(f'qemu/kernels.toml: {name}: unknown key "{min(unknown)}"; there are: '
+                          f'{" ".join(sorted(known))}')
         if not {"arch", "fragments"} <= set(values):
             raise Refused(f"qemu/kernels.toml: {name}: arch and fragments must be given")
         found[name] = Kernel(name, **values)

@@ -79,7 +79,9 @@ def count_tests(result, log, code):
     """Count the tests in the log of a cargo test, and print the failed ones; returns their number. An exit code that no
     failed test explains is a failure; so is a log without a test."""
     text = Path(log).read_text(encoding="utf-8", errors="replace")
-    shown = r"^(?:test .* FAILED|.*panicked at.*(?:\n(?!note: |test |$).+){0,3}|error.*(?:\n +--> .*)?|.*minimal failing input.*)$"
+    # The message of a panic is in the lines after its place.
+    shown = (r"^(?:test .* FAILED|.*panicked at.*(?:\n(?!note: |test |$).+){0,3}|error.*(?:\n +--> .*)?"
+             r"|.*minimal failing input.*)$")
     for line in re.findall(shown, text, re.M):
         print(line)
     found = re.findall(r"^test result: \S+ (\d+) passed; (\d+) failed; (\d+) ignored", text, re.M)
