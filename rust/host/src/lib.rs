@@ -33,6 +33,8 @@ mod explore;
 #[cfg(all(test, not(explore)))]
 mod gaps;
 #[cfg(all(test, not(explore)))]
+mod groups;
+#[cfg(all(test, not(explore)))]
 mod kasan;
 #[cfg(all(test, not(explore)))]
 mod lacks;
@@ -46,6 +48,8 @@ mod load;
 mod one_block;
 #[cfg(all(test, not(explore)))]
 mod other_cpus;
+#[cfg(all(test, not(explore)))]
+mod places;
 #[cfg(all(test, not(explore)))]
 mod pool;
 #[cfg(all(test, not(explore)))]

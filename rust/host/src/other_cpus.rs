@@ -3,23 +3,35 @@
 //! What a CPU counts, caches and allocates from by itself: other CPUs miss nothing of it.
 
 use crate::{
-    base::range::{
-        Span,
-        PAGE_SIZE, //
+    base::{
+        cpu::CpuNumber,
+        range::{
+            Span,
+            PAGE_SIZE, //
+        }, //
     },
     check::fixtures::{
         FlushLog,
         World, //
     },
-    policy::space::Space,
+    cpu,
+    policy::{
+        lazy::MAX_PARTS,
+        space::Space, //
+    },
     spaces::{
         free_everything,
+        home_of,
         request,
         without_shadow, //
     },
-    state::block,
+    state::block::{
+        self,
+        BANDS, //
+    },
     sys::mm, //
 };
+use std::collections::HashSet;
 
 /// Allocates an area of each size for each CPU, and retires them on that CPU.
 fn retire_everywhere<const N: usize>(space: &Space<FlushLog>, sizes: [usize; N]) {
@@ -70,6 +82,35 @@ fn lazy_pages_that_are_not_yet_counted_are_not_lost() {
     free_everything(&space);
 }
 
+/// A CPU adds its count to the common one when that is worth the move of a cache line. Once half of the pages that blocks may
+/// have are lazy, the answer exceeds any limit of C.
+#[test]
+fn lazy_pages_of_blocks_begin_a_purge_before_all_blocks_are_lazy() {
+    const BLOCKS: usize = 4;
+    const PAGES: usize = 32;
+    const BATCH: usize = 128;
+    let home = home_of(20 * BLOCKS);
+    let space = World::new(home).blocks(BLOCKS).space().expect("memory");
+    let most = BLOCKS * block::SIZE / PAGE_SIZE / 2;
+    // A purge begins the count anew.
+    for _ in 0..2 {
+        for lazy in (PAGES..=most).step_by(PAGES) {
+            let area = space.alloc(&request(&space, PAGES * PAGE_SIZE));
+            let start = space.start_of_busy(area.expect("room")).expect("busy");
+            let area = space.unlink(start).expect("busy");
+            assert!(area.is_in_block());
+            let estimate = space.retire(area);
+            match lazy {
+                _ if lazy == most => assert!(estimate > 1 << 62, "{estimate} pages"),
+                _ if lazy % BATCH == 0 => assert_eq!(estimate, lazy),
+                _ => assert_eq!(estimate, 0),
+            }
+        }
+        space.purge(None, false);
+    }
+    free_everything(&space);
+}
+
 #[test]
 fn a_range_cached_by_another_cpu_is_reused() {
     let cpus = mm::cpu_count();
@@ -90,6 +131,56 @@ fn a_range_cached_by_another_cpu_is_reused() {
     let counters = space.counters();
     assert_eq!(counters.alloc_cached, count);
     assert_eq!(counters.cached_elsewhere, count - sizes.len());
+    free_everything(&space);
+}
+
+/// A request looks at those of its CPU only once, and then at those of others.
+#[test]
+fn cached_ranges_that_are_not_aligned_do_not_hide_those_of_other_cpus() {
+    const SIZE: usize = 5 * PAGE_SIZE;
+    const ALIGNED: usize = 8;
+    const CPUS: usize = 2;
+    // Those of this CPU are more than half of the ranges that a request looks at.
+    const LAST: usize = 11;
+    cpu::be_on(0, CPUS);
+    let home = Span::with_size(64 << 20, (LAST + 1) * SIZE).expect("not empty");
+    let space = without_shadow(home).blocks(0).space().expect("memory");
+    for _ in 0..=LAST {
+        space.alloc(&request(&space, SIZE)).expect("room");
+    }
+    // The first one is aligned, too: it stays.
+    for index in 1..=LAST {
+        cpu::be_on(usize::from(index == ALIGNED), CPUS);
+        let start = home.first() + index * SIZE;
+        space.retire(space.unlink(start).expect("busy"));
+    }
+    space.purge(None, false);
+    cpu::be_on(0, CPUS);
+    let mut aligned = request(&space, SIZE);
+    aligned.align = ALIGNED * PAGE_SIZE;
+    space.alloc(&aligned).expect("room");
+    let counters = space.counters();
+    assert_eq!((counters.alloc_cached, counters.cached_elsewhere), (1, 1));
+    assert_eq!(space.cached(), LAST - 1);
+    free_everything(&space);
+}
+
+/// CPUs share parts of the cache and of the lazy areas if there are more of them than parts.
+#[test]
+fn each_cpu_has_memory_of_its_own() {
+    const CPUS: usize = MAX_PARTS + 2;
+    cpu::be_on(0, CPUS);
+    let space = World::new(home_of(20)).space().expect("memory");
+    let mut all = HashSet::new();
+    for cpu in 0..CPUS {
+        let memory: Vec<_> = space.memory_of_cpu(CpuNumber::new(cpu)).collect();
+        // Its state, with what each band remembers, and its parts of lazy areas and of the cache.
+        let parts = if cpu < MAX_PARTS { 2 + 3 } else { 0 };
+        assert_eq!(memory.len(), 1 + BANDS + parts, "CPU {cpu}");
+        for address in memory {
+            assert!(!address.is_null() && all.insert(address));
+        }
+    }
     free_everything(&space);
 }
 

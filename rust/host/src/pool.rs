@@ -3,9 +3,12 @@
 //! Tests of the pool of blocks alone: its counts, and how many empty blocks a purge keeps.
 
 use crate::{
-    base::range::{
-        Span,
-        PAGE_SIZE, //
+    base::{
+        bits::UNITS,
+        range::{
+            Span,
+            PAGE_SIZE, //
+        }, //
     },
     check::{
         fixtures::FlushLog,
@@ -229,6 +232,19 @@ fn the_size_of_all_blocks_is_limited() {
     }
 }
 
+/// Blocks take at most a quarter of what large areas leave, but as many as in a small space in any case.
+#[test]
+fn large_areas_leave_fewer_blocks() {
+    let home = Span::with_size(COARSE_SIZE, BLOCKS * SIZE).expect("not empty");
+    for (left, most) in [(BLOCKS / 2, BLOCKS / 8), (200, 50), (100, 48), (0, 48)] {
+        let blocks = Blocks::new(home, None).expect("memory");
+        // Also with the bytes of the blocks themselves.
+        let reserved = |count: usize| (BLOCKS - left + count) * SIZE;
+        let count = (0..BLOCKS).find(|&count| !blocks.reserve(SIZE, reserved(count)));
+        assert_eq!(count, Some(most));
+    }
+}
+
 #[test]
 fn the_pool_counts_blocks_that_are_no_cpus_current_block() {
     for pages in [1, 2, 9, MAX_UNITS, COARSE_PAGES * 4] {
@@ -376,6 +392,42 @@ fn a_purge_of_the_units_of_a_block_is_representative() {
         assert_eq!(is_representative, areas == AREAS);
         pool.flush_and_free(plan);
         pool.empty_all(0..1);
+    }
+}
+
+/// A purge looks at each block with areas that were retired since, and at unused ones until a small purge has found them so.
+#[test]
+fn a_small_purge_is_the_last_that_looks_at_an_unused_block() {
+    // Index of the first block of the second part of the directory.
+    let second = UNITS;
+    for areas in [AREAS - 1, AREAS] {
+        let pool = Pool::new(100);
+        pool.add(&pool.cpus, 0, 1);
+        pool.add(&pool.cpus, second, 1);
+        let purge = |index: usize, areas: usize| {
+            for area in 0..areas {
+                pool.retire(pool.start_of(index) + 2 * area * PAGE_SIZE);
+            }
+            let mut plan = Plan::new();
+            pool.blocks.snapshot(&pool.cpus, &mut plan);
+            let pages = plan.flush(&FlushLog::new().expect("memory")).take_pages();
+            let pages = pages.expect("an area was retired");
+            let slots = pages.slots();
+            pool.blocks.free(&pool.cpus, pages);
+            for _ in 0..AREAS {
+                pool.alloc(1);
+            }
+            slots
+        };
+        assert_eq!(purge(0, 1), 0..1);
+        for _ in 1..AREAS {
+            pool.alloc(1);
+        }
+        assert_eq!(purge(second, areas), 0..2);
+        let is_small = areas < AREAS;
+        assert_eq!(purge(second, 1), usize::from(is_small)..2);
+        pool.empty_all(0..1);
+        pool.empty_all(second..second + 1);
     }
 }
 

@@ -5,6 +5,7 @@
 use crate::{
     base::{
         bits::UNITS,
+        cpu::CpuNumber,
         range::{
             Span,
             PAGE_SIZE, //
@@ -26,7 +27,10 @@ use crate::{
             SIZE, //
         }, //
     },
-    sys::mm, //
+    sys::{
+        mm,
+        trace, //
+    }, //
 };
 
 /// A refill searches at most eight blocks, and the next refill continues behind them. After a success, the
@@ -348,6 +352,70 @@ fn idle_blocks_stay_on_their_node() {
     assert!(!pool.refill(1));
     let area = pool.blocks.take_anyones(&pool.cpus, small, none, None);
     assert!(area.is_some());
+    pool.empty_all(0..1);
+}
+
+/// A CPU keeps its current block, unless it is idle when the limit of blocks is reached.
+#[test]
+fn current_blocks_that_are_idle_go_back_to_the_pool() {
+    let pool = Pool::new(100);
+    pool.add(&pool.cpus, 0, 1);
+    for _ in 0..IDLE_EPOCHS {
+        pool.blocks.return_idle(&pool.cpus);
+        pool.blocks.end_purge(true);
+    }
+    pool.blocks.return_idle(&pool.cpus);
+    assert_eq!(pool.census(), (1, 0, 0));
+    pool.blocks.end_purge(true);
+    pool.add(&pool.cpus, 1, 9);
+    pool.blocks.return_idle(&pool.cpus);
+    assert_eq!(pool.census(), (2, 1, 0));
+    assert!(pool.has_busy(0) && pool.refill(1));
+    pool.empty_all(0..2);
+}
+
+/// A refill looks at 16 blocks at most, also if it may take none of them.
+#[test]
+fn a_refill_passes_over_blocks_in_steps() {
+    const CPUS: usize = 3;
+    const LOOKS: usize = 16;
+    cpu::be_on(1, CPUS);
+    let pool = Pool::new(100);
+    pool.add(&pool.cpus, LOOKS, 1);
+    pool.blocks.return_current(&pool.cpus);
+    for _ in 0..=IDLE_EPOCHS {
+        pool.blocks.end_purge(true);
+    }
+    for index in 0..LOOKS {
+        // Each remembers half of them.
+        cpu::be_on(1 + index % 2, CPUS);
+        pool.add(&pool.cpus, index, 1);
+    }
+    pool.blocks.return_current(&pool.cpus);
+    cpu::be_on(0, CPUS);
+    assert!(!pool.refill(1));
+    assert!(pool.refill(1));
+    pool.empty_all(0..LOOKS + 1);
+}
+
+/// The tracepoint says whose the block was: nobody's before, if it is new.
+#[test]
+fn a_trace_of_a_block_has_its_former_owner() {
+    const CPUS: usize = 3;
+    cpu::be_on(1, CPUS);
+    let pool = Pool::new(100);
+    let owner = || trace::last_owner().map(CpuNumber::number);
+    pool.add(&pool.cpus, 0, 1);
+    assert_eq!(owner(), Some(1));
+    pool.blocks.return_current(&pool.cpus);
+    cpu::be_on(2, CPUS);
+    let (small, none) = (pool.small(1), &Attributes::NONE);
+    let area = pool.blocks.take_anyones(&pool.cpus, small, none, None);
+    assert!(area.is_some());
+    assert_eq!(owner(), Some(1));
+    pool.blocks.return_current(&pool.cpus);
+    assert!(pool.refill(1));
+    assert_eq!(owner(), Some(2));
     pool.empty_all(0..1);
 }
 

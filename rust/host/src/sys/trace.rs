@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Stand-in of the tracepoints: nobody traces.
+//! Stand-in of the tracepoints: nobody traces, and the last owner of a block is for tests.
 
 use crate::{
     base::{
@@ -10,6 +10,11 @@ use crate::{
     sys::mm::Gfp, //
 };
 use kernel::error::Error;
+use std::cell::Cell;
+
+std::thread_local! {
+    static LAST_OWNER: Cell<Option<CpuNumber>> = const { Cell::new(None) };
+}
 
 #[derive(Clone, Copy)]
 pub(crate) enum Event {
@@ -28,7 +33,14 @@ pub(crate) enum Cause {
     Reclaim,
 }
 
-pub(crate) fn block(_: Event, _: usize, _: usize, _: usize, _: CpuNumber) {}
+pub(crate) fn block(_: Event, _: usize, _: usize, _: usize, owner: CpuNumber) {
+    LAST_OWNER.set(Some(owner));
+}
+
+/// Returns the owner in the last event of a block on this thread.
+pub(crate) fn last_owner() -> Option<CpuNumber> {
+    LAST_OWNER.get()
+}
 
 pub(crate) struct Purge;
 

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Where a new block goes if the directory has no place for a part at the lowest gap.
+
+use crate::{
+    base::range::{
+        Span,
+        PAGE_SIZE, //
+    },
+    check::fixtures::World,
+    policy::space::Request,
+    spaces::{
+        free_everything,
+        request, //
+    },
+    state::band::{
+        COARSE_SIZE,
+        SIZE, //
+    }, //
+};
+
+const GIB: usize = 1 << 30;
+
+/// Parts of 1 GiB whose numbers differ by a multiple of 512 have one slot.
+#[test]
+fn a_block_goes_above_a_part_whose_slot_is_taken() {
+    for (gib, blocks) in [(600, 2), (513, 1)] {
+        let home = Span::with_size(COARSE_SIZE, gib * GIB).expect("not empty");
+        let space = World::new(home).blocks(64).space().expect("memory");
+        let start_of = |request: Request| {
+            let area = space.alloc(&request).expect("room");
+            space.start_of_busy(area).expect("busy")
+        };
+        let first = start_of(request(&space, PAGE_SIZE));
+        // Blocks begin at a multiple of the size of a coarse one.
+        assert_eq!(first, 2 * COARSE_SIZE);
+        // All up to the part with the same slot.
+        let rest = Span::from_bounds(first + SIZE, first + 512 * GIB).expect("not empty");
+        let mut large = request(&space, rest.size());
+        large.window = rest;
+        assert_eq!(start_of(large), rest.first());
+        // Another band, so another block.
+        let second = start_of(request(&space, 8 * PAGE_SIZE));
+        assert_eq!(space.blocks().live, blocks);
+        if blocks == 2 {
+            assert_eq!(second, first + 513 * GIB);
+        }
+        free_everything(&space);
+    }
+}
