@@ -27,6 +27,8 @@ mod sys;
 mod bitmaps;
 #[cfg(all(test, not(explore)))]
 mod capacity;
+#[cfg(all(test, not(explore)))]
+mod drains;
 #[cfg(all(test, explore))]
 #[path = "../../explore/src/explore.rs"]
 mod explore;

@@ -104,6 +104,10 @@ pub(crate) fn large(boot: &str, copies: usize, gib: usize) -> Result<(String, St
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        spaces::free_everything,
+        state::band::SIZE, //
+    };
     use std::{
         panic::AssertUnwindSafe,
         sync::atomic::{
@@ -205,6 +209,23 @@ mod tests {
         }
         space.purge(None, true);
         assert_eq!(judge(&read_all(&space, 4096)), (0, 0, 0));
+    }
+
+    #[test]
+    fn a_list_says_which_blocks_are_current() {
+        cpu::be_on(0, 1);
+        let home = Span::with_size(SIZE, 40 * SIZE).expect("not empty");
+        let space = World::new(home).blocks(4).space().expect("memory");
+        // The first block gets full.
+        for _ in 0..=SIZE / PAGE_SIZE / 2 {
+            space.alloc(&Request::any_page(home)).expect("room");
+        }
+        let list = read_all(&space, 4096);
+        let seats = list
+            .lines()
+            .filter_map(|line| line.split_once("block cpu 0 ")?.1.split_once(" band 0 "));
+        assert!(seats.map(|(seat, _)| seat).eq(["pool", "current"]));
+        free_everything(&space);
     }
 
     #[test]

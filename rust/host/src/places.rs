@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Where a new block goes if the directory has no place for a part at the lowest gap.
+//! Where a new block goes if the directory has no place for a part at the lowest gap, and how many there are beside large areas.
 
 use crate::{
     base::range::{
@@ -11,6 +11,7 @@ use crate::{
     policy::space::Request,
     spaces::{
         free_everything,
+        home_of,
         request, //
     },
     state::band::{
@@ -44,6 +45,35 @@ fn a_block_goes_above_a_part_whose_slot_is_taken() {
         assert_eq!(space.blocks().live, blocks);
         if blocks == 2 {
             assert_eq!(second, first + 513 * GIB);
+        }
+        free_everything(&space);
+    }
+}
+
+/// Blocks take at most a quarter of what large areas leave. Areas elsewhere take nothing of it.
+#[test]
+fn large_areas_leave_fewer_blocks_until_they_are_freed() {
+    const BLOCKS: usize = 400;
+    const PAGES: usize = 32;
+    let space = World::new(home_of(BLOCKS)).space().expect("memory");
+    let home = space.home();
+    let mut elsewhere = request(&space, home.size());
+    elsewhere.window = Span::with_size(home.end(), home.size()).expect("not empty");
+    space.alloc(&elsewhere).expect("room");
+    for (large, most) in [(0, BLOCKS / 4), (192, 52), (300, 48), (0, BLOCKS / 4)] {
+        if large > 0 {
+            space.alloc(&request(&space, large * SIZE)).expect("room");
+        }
+        // What there is no block for goes to the tree.
+        let alloc = |_| {
+            let area = space.alloc(&request(&space, PAGES * PAGE_SIZE));
+            space.start_of_busy(area.expect("room")).expect("busy")
+        };
+        let areas = (most + 2) * (SIZE / PAGE_SIZE / PAGES);
+        let starts: Vec<_> = (0..areas).map(alloc).collect();
+        assert_eq!(space.blocks().live, most, "beside {large} blocks");
+        for start in starts {
+            space.retire(space.unlink(start).expect("busy"));
         }
         free_everything(&space);
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Stand-in of the tracepoints: nobody traces, and the last owner of a block is for tests.
+//! Stand-in of the tracepoints: nobody traces, and tests ask for the last owner of a block, and for the last cause of a drain.
 
 use crate::{
     base::{
@@ -14,6 +14,7 @@ use std::cell::Cell;
 
 std::thread_local! {
     static LAST_OWNER: Cell<Option<CpuNumber>> = const { Cell::new(None) };
+    static LAST_CAUSE: Cell<Option<Cause>> = const { Cell::new(None) };
 }
 
 #[derive(Clone, Copy)]
@@ -24,7 +25,7 @@ pub(crate) enum Event {
     Steal,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Cause {
     Request,
     Limit,
@@ -52,6 +53,18 @@ impl Purge {
     pub(crate) fn end(self, _: usize) {}
 }
 
-pub(crate) fn drain(_: Cause, _: usize, _: usize) {}
+pub(crate) fn drain(cause: Cause, _: usize, _: usize) {
+    LAST_CAUSE.set(Some(cause));
+}
+
+/// Returns the cause in the last event of a drain on this thread.
+pub(crate) fn last_cause() -> Option<Cause> {
+    LAST_CAUSE.get()
+}
+
+/// Forgets the last event of a drain.
+pub(crate) fn forget() {
+    LAST_CAUSE.set(None);
+}
 
 pub(crate) fn refuse(_: usize, _: usize, _: Span, _: Gfp, _: Error) {}

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a request without room drains, at how much it looks, and why a drain says that it drains.
+
+use crate::{
+    base::range::{
+        Span,
+        PAGE_SIZE, //
+    },
+    check::fixtures::{
+        Failing,
+        FlushLog,
+        World, //
+    },
+    policy::space::{
+        Request,
+        Space, //
+    },
+    spaces::{
+        free_everything,
+        home_of,
+        request, //
+    },
+    state::band::SIZE,
+    sys::{
+        mm::Gfp,
+        trace::{
+            self,
+            Cause, //
+        }, //
+    }, //
+};
+use kernel::prelude::*;
+
+/// Serves a request, and retires the area.
+fn alloc_and_retire(space: &Space<FlushLog>, request: &Request) {
+    let area = space.alloc(request).expect("room");
+    let start = space.start_of_busy(area).expect("busy");
+    space.retire(space.unlink(start).expect("busy"));
+}
+
+/// Returns a request that must not sleep for one page at `addr`.
+fn page_at(addr: usize) -> Request {
+    Request {
+        gfp: Gfp::NOWAIT,
+        ..Request::any_page(Span::with_size(addr, PAGE_SIZE).expect("a page"))
+    }
+}
+
+/// A range outside the home is cached only if there is no memory for freeing it. Requests there drain only then: blocks and other
+/// cached ranges would not help.
+#[test]
+fn a_cached_range_outside_the_home_is_drained_for_requests_there() {
+    let home = home_of(19);
+    let outside = home.end() + 16 * PAGE_SIZE;
+    for is_cached in [true, false] {
+        let space = World::new(home).blocks(4).space().expect("memory");
+        // A drain puts the current block into the pool.
+        space.alloc(&request(&space, PAGE_SIZE)).expect("room");
+        assert_eq!(space.blocks().partial, 0);
+        if is_cached {
+            alloc_and_retire(&space, &page_at(outside));
+            let (areas, has_failed) = Failing::From(1).run(|| space.purge(None, false));
+            assert_eq!((areas, has_failed), (1, true));
+        } else {
+            space.alloc(&page_at(outside)).expect("room");
+        }
+        assert_eq!(space.cached(), usize::from(is_cached));
+        assert!(space.validate().is_ok());
+        let result = space.alloc(&page_at(outside));
+        assert_eq!(result.is_ok(), is_cached);
+        assert_eq!(space.cached(), 0);
+        assert_eq!(space.blocks().partial, usize::from(is_cached));
+        // The range is no longer counted.
+        assert!(space.alloc(&page_at(outside)).is_err());
+        assert!(space.validate().is_ok());
+        free_everything(&space);
+    }
+}
+
+/// It frees at most 32 ranges, and looks at 16 for each of them.
+#[test]
+fn a_request_that_must_not_sleep_looks_at_512_ranges() {
+    const LOOKS: usize = 512;
+    for others in [LOOKS - 1, LOOKS] {
+        let home = Span::with_size(64 << 20, (others + 1) * PAGE_SIZE).expect("not empty");
+        let space = World::new(home).blocks(0).space().expect("memory");
+        for _ in 0..=others {
+            space.alloc(&request(&space, PAGE_SIZE)).expect("room");
+        }
+        // The range that is retired first is looked at last.
+        for page in 0..=others {
+            let area = space.unlink(home.first() + page * PAGE_SIZE);
+            space.retire(area.expect("busy"));
+        }
+        space.purge(None, false);
+        assert_eq!(space.cached(), others + 1);
+        assert_eq!(space.alloc(&page_at(home.first())).is_ok(), others < LOOKS);
+        free_everything(&space);
+    }
+}
+
+/// Without memory for one range, a request that must not sleep leaves the others.
+#[test]
+fn a_request_that_must_not_sleep_ends_its_drain_without_memory() {
+    const AREAS: usize = 8;
+    let home = Span::with_size(64 << 20, AREAS * PAGE_SIZE).expect("not empty");
+    for freed in 0..AREAS {
+        let space = World::new(home).space().expect("memory");
+        for _ in 0..AREAS {
+            space.alloc(&request(&space, PAGE_SIZE)).expect("room");
+        }
+        for page in 0..AREAS {
+            let area = space.unlink(home.first() + page * PAGE_SIZE);
+            space.retire(area.expect("busy"));
+        }
+        space.purge(None, false);
+        let mut all = request(&space, home.size());
+        all.gfp = Gfp::NOWAIT;
+        // The first allocation is the object of the area.
+        let nth = 2 + freed as u32;
+        let (result, has_failed) = Failing::Only(nth).run(|| space.alloc(&all));
+        assert!(has_failed);
+        assert_eq!(result.err(), Some(EBUSY));
+        assert_eq!(space.cached(), AREAS - freed);
+        free_everything(&space);
+    }
+}
+
+/// Calls `what`, and returns the cause in the last event of a drain.
+fn cause_of<T>(what: impl FnOnce() -> T) -> Option<Cause> {
+    trace::forget();
+    what();
+    trace::last_cause()
+}
+
+#[test]
+fn a_trace_of_a_drain_has_its_cause() {
+    const PAGES: usize = 32;
+    const BLOCKS: usize = 2;
+    let space = World::new(home_of(19)).blocks(BLOCKS);
+    let space = space.space().expect("memory");
+    let small = request(&space, PAGES * PAGE_SIZE);
+    // The first block is full, so it is no CPU's current one.
+    let alloc = |_| {
+        let area = space.alloc(&small).expect("room");
+        space.start_of_busy(area).expect("busy")
+    };
+    let starts: Vec<_> = (0..=SIZE / small.size).map(alloc).collect();
+    assert_eq!(space.blocks().live, BLOCKS);
+    for &start in &starts[1..] {
+        space.retire(space.unlink(start - small.size).expect("busy"));
+    }
+    assert_eq!(cause_of(|| space.purge(None, false)), Some(Cause::Trim));
+    assert_eq!(space.blocks().empty, 1);
+    // A band without a block.
+    let other = request(&space, PAGE_SIZE);
+    let limit = cause_of(|| alloc_and_retire(&space, &other));
+    assert_eq!(limit, Some(Cause::Limit));
+    let reclaim = cause_of(|| space.drain_for_reclaim(1));
+    assert_eq!(reclaim, Some(Cause::Reclaim));
+    let all = request(&space, space.home().size());
+    let full = cause_of(|| space.alloc(&all));
+    assert_eq!(full, Some(Cause::Request));
+    assert_eq!(cause_of(|| space.purge(None, true)), Some(Cause::Purge));
+    free_everything(&space);
+}
