@@ -148,15 +148,18 @@ fn a_trace_of_a_drain_has_its_cause() {
     };
     let starts: Vec<_> = (0..=SIZE / small.size).map(alloc).collect();
     assert_eq!(space.blocks().live, BLOCKS);
+    // A band without a block. Nothing can be drained for it.
+    let other = request(&space, PAGE_SIZE);
+    assert_eq!(cause_of(|| alloc_and_retire(&space, &other)), None);
     for &start in &starts[1..] {
         space.retire(space.unlink(start - small.size).expect("busy"));
     }
     assert_eq!(cause_of(|| space.purge(None, false)), Some(Cause::Trim));
     assert_eq!(space.blocks().empty, 1);
-    // A band without a block.
-    let other = request(&space, PAGE_SIZE);
     let limit = cause_of(|| alloc_and_retire(&space, &other));
     assert_eq!(limit, Some(Cause::Limit));
+    let counters = space.counters();
+    assert_eq!((counters.block_freed, counters.block_new), (1, BLOCKS + 1));
     let reclaim = cause_of(|| space.drain_for_reclaim(1));
     assert_eq!(reclaim, Some(Cause::Reclaim));
     let all = request(&space, space.home().size());

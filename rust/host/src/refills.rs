@@ -337,9 +337,11 @@ fn idle_blocks_stay_on_their_node() {
     // Not yet idle: not even for the other CPU of the node.
     cpu::be_on(0, CPUS);
     assert!(!pool.refill(1));
-    for _ in 0..=IDLE_EPOCHS {
+    for _ in 0..IDLE_EPOCHS {
         pool.blocks.end_purge(true);
+        assert!(!pool.refill(1));
     }
+    pool.blocks.end_purge(true);
     for other in [2, 3] {
         cpu::be_on(other, CPUS);
         assert!(!pool.refill(1), "CPU {other} took a block of another node");
@@ -374,7 +376,7 @@ fn current_blocks_that_are_idle_go_back_to_the_pool() {
     pool.empty_all(0..2);
 }
 
-/// A refill looks at 16 blocks at most, also if it may take none of them.
+/// A refill looks at 16 blocks at most, also if it may take none of them. After a purge, the first one comes first again.
 #[test]
 fn a_refill_passes_over_blocks_in_steps() {
     const CPUS: usize = 3;
@@ -393,6 +395,8 @@ fn a_refill_passes_over_blocks_in_steps() {
     }
     pool.blocks.return_current(&pool.cpus);
     cpu::be_on(0, CPUS);
+    assert!(!pool.refill(1));
+    pool.blocks.end_purge(false);
     assert!(!pool.refill(1));
     assert!(pool.refill(1));
     pool.empty_all(0..LOOKS + 1);
@@ -446,4 +450,21 @@ fn a_block_that_its_cpu_does_not_remember_is_idle() {
         .get()
         .is_some_and(|block| block.entry() == REMEMBERED)));
     pool.empty_all(0..REMEMBERED + 1);
+}
+
+/// What a CPU remembers of a block that it takes again is forgotten, so there is always room.
+#[test]
+fn a_block_that_its_cpu_takes_again_and_again_is_remembered_once() {
+    const CPUS: usize = 2;
+    cpu::be_on(1, CPUS);
+    let pool = Pool::new(100);
+    pool.add(&pool.cpus, 0, 1);
+    for _ in 0..20 {
+        pool.blocks.return_current(&pool.cpus);
+        assert!(pool.refill(1));
+    }
+    pool.blocks.return_current(&pool.cpus);
+    cpu::be_on(0, CPUS);
+    assert!(!pool.refill(1));
+    pool.empty_all(0..1);
 }
