@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a request without room drains, at how much it looks, and why a drain says that it drains.
+//! What a request without room drains, at how much it looks, and what drains and purges say to tracepoints.
 
 use crate::{
     base::range::{
@@ -26,7 +26,8 @@ use crate::{
         mm::Gfp,
         trace::{
             self,
-            Cause, //
+            Cause,
+            Purge, //
         }, //
     }, //
 };
@@ -127,7 +128,7 @@ fn a_request_that_must_not_sleep_ends_its_drain_without_memory() {
     }
 }
 
-/// Calls `what`, and returns the cause in the last event of a drain.
+/// Calls `what`, and returns the cause of the last drain meanwhile.
 fn cause_of<T>(what: impl FnOnce() -> T) -> Option<Cause> {
     trace::forget();
     what();
@@ -166,5 +167,33 @@ fn a_trace_of_a_drain_has_its_cause() {
     let full = cause_of(|| space.alloc(&all));
     assert_eq!(full, Some(Cause::Request));
     assert_eq!(cause_of(|| space.purge(None, true)), Some(Cause::Purge));
+    free_everything(&space);
+}
+
+/// A purge of nothing has no event.
+#[test]
+fn a_trace_of_a_purge_says_what_it_flushes() {
+    const PAGES: usize = 40;
+    let space = World::new(home_of(19)).blocks(4).space().expect("memory");
+    let purged = || {
+        trace::forget();
+        space.purge(None, false);
+        trace::last_purge()
+    };
+    assert_eq!(purged(), None);
+    let sizes = [2, PAGES].map(|pages| pages * PAGE_SIZE);
+    let areas = sizes.map(|size| space.alloc(&request(&space, size)).expect("room"));
+    let spans = areas.map(|area| space.span_of_busy(area).expect("busy"));
+    for span in spans {
+        space.retire(space.unlink(span.first()).expect("busy"));
+    }
+    let expected = Purge {
+        cover: spans.into_iter().reduce(Span::join),
+        areas: spans.len(),
+        ranges: 1,
+        pages: 2 + PAGES,
+    };
+    assert_eq!(purged(), Some(expected));
+    assert_eq!(purged(), None);
     free_everything(&space);
 }
