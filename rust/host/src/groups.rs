@@ -57,7 +57,7 @@ fn cpus_share_blocks_in_groups_of_a_power_of_two_if_there_are_few() {
         (6, 5, 3),
         (6, 6, 6),
     ] {
-        // The most for this number of groups, but for none at least one block.
+        // The most for this number of groups, and at least one block for none.
         let limit = groups * 2 * STEPS;
         let most = limit + 2 * STEPS - 1;
         for limit in [limit.max(1), most] {

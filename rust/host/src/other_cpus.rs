@@ -92,7 +92,7 @@ fn lazy_pages_of_blocks_begin_a_purge_before_all_blocks_are_lazy() {
     let home = home_of(20 * BLOCKS);
     let space = World::new(home).blocks(BLOCKS).space().expect("memory");
     let most = BLOCKS * block::SIZE / PAGE_SIZE / 2;
-    // A purge begins the count anew.
+    // A purge resets the count.
     for _ in 0..2 {
         for lazy in (PAGES..=most).step_by(PAGES) {
             let area = space.alloc(&request(&space, PAGES * PAGE_SIZE));
