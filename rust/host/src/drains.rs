@@ -17,6 +17,7 @@ use crate::{
         Space, //
     },
     spaces::{
+        cached_pages,
         free_everything,
         home_of,
         request, //
@@ -84,19 +85,9 @@ fn a_cached_range_outside_the_home_is_drained_for_requests_there() {
 fn a_request_that_must_not_sleep_looks_at_512_ranges() {
     const LOOKS: usize = 512;
     for others in [LOOKS - 1, LOOKS] {
-        let home = Span::with_size(64 << 20, (others + 1) * PAGE_SIZE).expect("not empty");
-        let space = World::new(home).blocks(0).space().expect("memory");
-        for _ in 0..=others {
-            space.alloc(&request(&space, PAGE_SIZE)).expect("room");
-        }
-        // The range that is retired first is looked at last.
-        for page in 0..=others {
-            let area = space.unlink(home.first() + page * PAGE_SIZE);
-            space.retire(area.expect("busy"));
-        }
-        space.purge(None, false);
-        assert_eq!(space.cached(), others + 1);
-        assert_eq!(space.alloc(&page_at(home.first())).is_ok(), others < LOOKS);
+        let space = cached_pages(others + 1);
+        let lowest = space.home().first();
+        assert_eq!(space.alloc(&page_at(lowest)).is_ok(), others < LOOKS);
         free_everything(&space);
     }
 }
@@ -105,18 +96,9 @@ fn a_request_that_must_not_sleep_looks_at_512_ranges() {
 #[test]
 fn a_request_that_must_not_sleep_ends_its_drain_without_memory() {
     const AREAS: usize = 8;
-    let home = Span::with_size(64 << 20, AREAS * PAGE_SIZE).expect("not empty");
     for freed in 0..AREAS {
-        let space = World::new(home).space().expect("memory");
-        for _ in 0..AREAS {
-            space.alloc(&request(&space, PAGE_SIZE)).expect("room");
-        }
-        for page in 0..AREAS {
-            let area = space.unlink(home.first() + page * PAGE_SIZE);
-            space.retire(area.expect("busy"));
-        }
-        space.purge(None, false);
-        let mut all = request(&space, home.size());
+        let space = cached_pages(AREAS);
+        let mut all = request(&space, space.home().size());
         all.gfp = Gfp::NOWAIT;
         // The first allocation is the object of the area.
         let nth = 2 + freed as u32;

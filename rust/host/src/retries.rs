@@ -16,6 +16,7 @@ use crate::{
         World, //
     },
     spaces::{
+        cached_pages,
         free_everything,
         home_of,
         request, //
@@ -140,18 +141,8 @@ fn members_are_searched_for_again_if_a_gap_is_taken() {
 #[test]
 fn a_drain_continues_after_a_range_without_memory() {
     const AREAS: usize = 8;
-    let home = Span::with_size(64 << 20, AREAS * PAGE_SIZE).expect("not empty");
     for nth in 2..2 + AREAS as u32 {
-        let space = World::new(home).space().expect("memory");
-        for _ in 0..AREAS {
-            space.alloc(&request(&space, PAGE_SIZE)).expect("room");
-        }
-        for page in 0..AREAS {
-            let area = space.unlink(home.first() + page * PAGE_SIZE);
-            space.retire(area.expect("busy"));
-        }
-        space.purge(None, false);
-        assert_eq!(space.cached(), AREAS);
+        let space = cached_pages(AREAS);
         let (result, has_failed) =
             Failing::Only(nth).run(|| space.alloc(&request(&space, AREAS * PAGE_SIZE)));
         assert!(has_failed);

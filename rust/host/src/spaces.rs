@@ -7,7 +7,10 @@ use crate::{
         Span,
         PAGE_SIZE, //
     },
-    check::fixtures::World,
+    check::fixtures::{
+        FlushLog,
+        World, //
+    },
     policy::{
         census::Census,
         space::{
@@ -47,4 +50,20 @@ pub(super) fn free_everything(space: &Space<impl Tlb>) {
     }
     space.purge(None, true);
     assert_eq!(space.validate().ok(), Some(Census::default()));
+}
+
+/// Makes a space of `pages` pages, each of which is a cached range. A drain looks at the lowest one last.
+pub(super) fn cached_pages(pages: usize) -> Space<FlushLog> {
+    let home = Span::with_size(64 << 20, pages * PAGE_SIZE).expect("not empty");
+    let space = World::new(home).blocks(0).space().expect("memory");
+    for _ in 0..pages {
+        space.alloc(&request(&space, PAGE_SIZE)).expect("room");
+    }
+    for page in 0..pages {
+        let area = space.unlink(home.first() + page * PAGE_SIZE);
+        space.retire(area.expect("busy"));
+    }
+    space.purge(None, false);
+    assert_eq!(space.cached(), pages);
+    space
 }
