@@ -402,7 +402,7 @@ fn a_refill_passes_over_blocks_in_steps() {
     pool.empty_all(0..LOOKS + 1);
 }
 
-/// The tracepoint says whose the block was: nobody's before, if it is new.
+/// The tracepoint says whose the block was before: of the CPU that makes it, if it is new.
 #[test]
 fn a_trace_of_a_block_has_its_former_owner() {
     const CPUS: usize = 3;
