@@ -17,10 +17,12 @@ use crate::{
         Space, //
     },
     spaces::{
+        alloc,
         cached_pages,
         free_everything,
         home_of,
-        request, //
+        request,
+        retire, //
     },
     state::band::SIZE,
     sys::{
@@ -36,9 +38,7 @@ use kernel::prelude::*;
 
 /// Serves a request, and retires the area.
 fn alloc_and_retire(space: &Space<FlushLog>, request: &Request) {
-    let area = space.alloc(request).expect("room");
-    let start = space.start_of_busy(area).expect("busy");
-    space.retire(space.unlink(start).expect("busy"));
+    retire(space, alloc(space, request));
 }
 
 /// Returns a request that must not sleep for one page at `addr`.
@@ -125,17 +125,14 @@ fn a_trace_of_a_drain_has_its_cause() {
     let space = space.space().expect("memory");
     let small = request(&space, PAGES * PAGE_SIZE);
     // The first block is full, so it is no CPU's current one.
-    let alloc = |_| {
-        let area = space.alloc(&small).expect("room");
-        space.start_of_busy(area).expect("busy")
-    };
-    let starts: Vec<_> = (0..=SIZE / small.size).map(alloc).collect();
+    let areas = 0..=SIZE / small.size;
+    let starts: Vec<_> = areas.map(|_| alloc(&space, &small)).collect();
     assert_eq!(space.blocks().live, BLOCKS);
     // A band without a block. Nothing can be drained for it.
     let other = request(&space, PAGE_SIZE);
     assert_eq!(cause_of(|| alloc_and_retire(&space, &other)), None);
     for &start in &starts[1..] {
-        space.retire(space.unlink(start - small.size).expect("busy"));
+        retire(&space, start - small.size);
     }
     assert_eq!(cause_of(|| space.purge(None, false)), Some(Cause::Trim));
     assert_eq!(space.blocks().empty, 1);
@@ -167,7 +164,7 @@ fn a_trace_of_a_purge_says_what_it_flushes() {
     let areas = sizes.map(|size| space.alloc(&request(&space, size)).expect("room"));
     let spans = areas.map(|area| space.span_of_busy(area).expect("busy"));
     for span in spans {
-        space.retire(space.unlink(span.first()).expect("busy"));
+        retire(&space, span.first());
     }
     let expected = Purge {
         cover: spans.into_iter().reduce(Span::join),

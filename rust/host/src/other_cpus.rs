@@ -23,6 +23,7 @@ use crate::{
         free_everything,
         home_of,
         request,
+        retire,
         without_shadow, //
     },
     state::block::{
@@ -151,8 +152,7 @@ fn cached_ranges_that_are_not_aligned_do_not_hide_those_of_other_cpus() {
     // The first one is aligned, too: it stays.
     for index in 1..=LAST {
         cpu::be_on(usize::from(index == ALIGNED), CPUS);
-        let start = home.first() + index * SIZE;
-        space.retire(space.unlink(start).expect("busy"));
+        retire(&space, home.first() + index * SIZE);
     }
     space.purge(None, false);
     cpu::be_on(0, CPUS);

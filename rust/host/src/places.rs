@@ -8,11 +8,12 @@ use crate::{
         PAGE_SIZE, //
     },
     check::fixtures::World,
-    policy::space::Request,
     spaces::{
+        alloc,
         free_everything,
         home_of,
-        request, //
+        request,
+        retire, //
     },
     state::band::{
         COARSE_SIZE,
@@ -28,20 +29,16 @@ fn a_block_goes_above_a_part_whose_slot_is_taken() {
     for (gib, blocks) in [(600, 2), (513, 1)] {
         let home = Span::with_size(COARSE_SIZE, gib * GIB).expect("not empty");
         let space = World::new(home).blocks(64).space().expect("memory");
-        let start_of = |request: Request| {
-            let area = space.alloc(&request).expect("room");
-            space.start_of_busy(area).expect("busy")
-        };
-        let first = start_of(request(&space, PAGE_SIZE));
+        let first = alloc(&space, &request(&space, PAGE_SIZE));
         // Blocks begin at a multiple of the size of a coarse one.
         assert_eq!(first, 2 * COARSE_SIZE);
         // All up to the part with the same slot.
         let rest = Span::from_bounds(first + SIZE, first + 512 * GIB).expect("not empty");
         let mut large = request(&space, rest.size());
         large.window = rest;
-        assert_eq!(start_of(large), rest.first());
+        assert_eq!(alloc(&space, &large), rest.first());
         // Another band, so another block.
-        let second = start_of(request(&space, 8 * PAGE_SIZE));
+        let second = alloc(&space, &request(&space, 8 * PAGE_SIZE));
         assert_eq!(space.blocks().live, blocks);
         if blocks == 2 {
             assert_eq!(second, first + 513 * GIB);
@@ -65,15 +62,12 @@ fn large_areas_leave_fewer_blocks_until_they_are_freed() {
             space.alloc(&request(&space, large * SIZE)).expect("room");
         }
         // What there is no block for goes to the tree.
-        let alloc = |_| {
-            let area = space.alloc(&request(&space, PAGES * PAGE_SIZE));
-            space.start_of_busy(area.expect("room")).expect("busy")
-        };
-        let areas = (most + 2) * (SIZE / PAGE_SIZE / PAGES);
-        let starts: Vec<_> = (0..areas).map(alloc).collect();
+        let small = request(&space, PAGES * PAGE_SIZE);
+        let areas = 0..(most + 2) * (SIZE / small.size);
+        let starts: Vec<_> = areas.map(|_| alloc(&space, &small)).collect();
         assert_eq!(space.blocks().live, most, "beside {large} blocks");
         for start in starts {
-            space.retire(space.unlink(start).expect("busy"));
+            retire(&space, start);
         }
         free_everything(&space);
     }

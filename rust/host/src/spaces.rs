@@ -40,13 +40,24 @@ pub(super) fn request(space: &Space<impl Tlb>, size: usize) -> Request {
     Request::bytes(space.home(), size)
 }
 
+/// Serves a request. Returns the first address of the area.
+pub(super) fn alloc(space: &Space<impl Tlb>, request: &Request) -> usize {
+    let area = space.alloc(request).expect("room");
+    space.start_of_busy(area).expect("busy")
+}
+
+/// Retires the busy area at `start`. Returns about how many pages are lazy.
+pub(super) fn retire(space: &Space<impl Tlb>, start: usize) -> usize {
+    space.retire(space.unlink(start).expect("busy"))
+}
+
 pub(super) fn free_everything(space: &Space<impl Tlb>) {
     while let Some((area, pin)) = space.get(0) {
         let span = space
             .table_entry(area)
             .expect("a busy area is in the index");
         drop(pin);
-        space.retire(space.unlink(span.first()).expect("busy"));
+        retire(space, span.first());
     }
     space.purge(None, true);
     assert_eq!(space.validate().ok(), Some(Census::default()));
@@ -57,11 +68,10 @@ pub(super) fn cached_pages(pages: usize) -> Space<FlushLog> {
     let home = Span::with_size(64 << 20, pages * PAGE_SIZE).expect("not empty");
     let space = World::new(home).blocks(0).space().expect("memory");
     for _ in 0..pages {
-        space.alloc(&request(&space, PAGE_SIZE)).expect("room");
+        alloc(&space, &request(&space, PAGE_SIZE));
     }
     for page in 0..pages {
-        let area = space.unlink(home.first() + page * PAGE_SIZE);
-        space.retire(area.expect("busy"));
+        retire(&space, home.first() + page * PAGE_SIZE);
     }
     space.purge(None, false);
     assert_eq!(space.cached(), pages);
