@@ -16,17 +16,21 @@
 //! the first list of their own part. If what they see is out of date, a request takes a lock in vain, or
 //! searches the tree although a range was just cached.
 //!
-//! The cache holds about as many ranges as were needed lately: each representative purge first gives back
-//! half of those that are left from earlier purges, and then adds its own. The depot of the Solaris slab
-//! allocator is trimmed in a similar way.
+//! After each purge the cache holds at most [`limit`] pages. What is above is evicted by the CLOCK algorithm: a hand
+//! goes round over the lists and takes the oldest range of each, but spares a list once if a request took a range
+//! of it since the hand was there last. So sizes that are in use stay, and sizes that are not asked for again go.
 
 use crate::{
-    base::cpu::CpuNumber,
+    base::{
+        cpu::CpuNumber,
+        range::PAGE_SIZE, //
+    },
     policy::cache_part::{
         group_of,
         Part,
         Summary,
         GROUPS,
+        LISTS,
         MIXED, //
     },
     state::area::{
@@ -56,6 +60,17 @@ pub(super) const MAX_PARTS: usize = crate::policy::lazy::MAX_PARTS;
 /// of alignment. They cost a cache miss each, with a lock held.
 pub(super) const MAX_TRIES: usize = 16;
 
+/// Bytes that stay cached after a purge, per power of two of the number of CPUs. A purge begins when
+/// `lazy_max_pages()` in mm/vmalloc.c pages are lazy, a quarter as much: all requests until the next purge can be
+/// served, also if that comes late. With half as much, a pair of 16 MiB takes 1.5 times as many instructions.
+const KEPT: usize = 128 << 20;
+
+/// Returns how many pages may be cached after a purge on a system with `cpus` CPUs.
+pub(super) const fn limit(cpus: usize) -> usize {
+    // CAST: A number of bits fits in a `usize`.
+    KEPT / PAGE_SIZE * (usize::BITS - cpus.leading_zeros()) as usize
+}
+
 /// The CPU in whose lists a range was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
@@ -67,6 +82,11 @@ pub(crate) enum Place {
 pub(crate) struct RangeCache {
     pub(super) parts: PerCpu<Part>,
     summary: CacheAligned<Summary>,
+    /// Maximum number of pages after a purge.
+    pub(super) limit: usize,
+    /// The list at which the next eviction begins: its number among those of all parts. Purges alone use it, one at
+    /// a time.
+    hand: Atomic<usize>,
 }
 
 impl RangeCache {
@@ -86,6 +106,8 @@ impl RangeCache {
         Ok(Self {
             parts,
             summary: CacheAligned::new([const { Atomic::new(0) }; GROUPS + 1]),
+            limit: limit(cpus),
+            hand: Atomic::new(0),
         })
     }
 
@@ -100,6 +122,37 @@ impl RangeCache {
     /// Returns the number of ranges. Reads a count of each part.
     pub(crate) fn len(&self) -> usize {
         self.parts.iter().map(Part::len).sum()
+    }
+
+    /// Returns the number of pages of all ranges. Reads a count of each part.
+    pub(crate) fn pages(&self) -> usize {
+        self.parts.iter().map(Part::pages).sum()
+    }
+
+    /// Returns whether there are more pages than may stay after a purge.
+    pub(super) fn is_over_limit(&self) -> bool {
+        self.pages() > self.limit
+    }
+
+    /// Takes out the oldest range of the next size that no request has used lately. Only one purge at a time.
+    pub(super) fn evict(&self) -> Option<Area<Cached>> {
+        // Relaxed: written by one purge at a time, and `vmap_purge_lock` is between two.
+        let hand = self.hand.load(Relaxed);
+        let (mut part, mut list) = (hand / LISTS, hand % LISTS);
+        // A list is spared once: two rounds find any range.
+        for _ in 0..=2 * self.parts.len().get() {
+            let found = self
+                .parts
+                .get(CpuNumber::new(part))
+                .evict(&mut list, &self.summary);
+            if found.is_some() {
+                self.hand.store(part * LISTS + list, Relaxed);
+                return found;
+            }
+            part = part.wrapping_add(1) % self.parts.len();
+            list = 0;
+        }
+        None
     }
 
     /// Checks the counts. Returns the number of ranges.

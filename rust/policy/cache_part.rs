@@ -33,7 +33,7 @@ use kernel::{
 pub(super) const SIZES: usize = 64;
 
 /// Number of lists of a part: one for each size, and that of further sizes.
-const LISTS: usize = SIZES + 1;
+pub(super) const LISTS: usize = SIZES + 1;
 
 /// Number of groups of sizes. It is prime, and 2 is a primitive root, so sizes near different powers of
 /// two are in different groups.
@@ -57,12 +57,15 @@ pub(super) fn group_of(pages: usize) -> usize {
 struct List {
     pages: usize,
     ranges: AreaList<Cached>,
+    /// Whether a request took a range since the last [`Part::evict`] that looked at the list.
+    used: bool,
 }
 
 impl List {
     const EMPTY: Self = Self {
         pages: MIXED,
         ranges: AreaList::new(),
+        used: false,
     };
 
     /// Takes out the first range that `fits`. Each range that does not costs one of `tries`.
@@ -75,6 +78,7 @@ impl List {
             self.ranges.prefetch();
             let area = self.ranges.pop()?;
             if fits(&area) {
+                self.used = true;
                 return Some(area);
             }
             // The next request sees another range first.
@@ -191,6 +195,8 @@ impl Lists {
 pub(super) struct Known {
     /// Number of ranges in the lists.
     len: Atomic<usize>,
+    /// Number of their pages.
+    pages: Atomic<usize>,
     /// See [`Lists::first_pages`].
     first_pages: Atomic<usize>,
 }
@@ -206,6 +212,7 @@ impl Part {
     pub(super) fn new(node: Node, bit: usize) -> Result<Self> {
         let known = Known {
             len: Atomic::new(0),
+            pages: Atomic::new(0),
             first_pages: Atomic::new(MIXED),
         };
         let (lists, name) = (Lists::new(node)?, c"vmap_rust cache");
@@ -230,11 +237,18 @@ impl Part {
         self.lists.beside().len.load(Relaxed)
     }
 
-    /// Sets what others read without the lock. The number of ranges is now `len`.
-    fn note(&self, lists: &Lists, len: usize) {
+    /// Returns the number of pages of all ranges.
+    pub(super) fn pages(&self) -> usize {
+        // Relaxed: callers without the lock need only an estimate.
+        self.lists.beside().pages.load(Relaxed)
+    }
+
+    /// Sets what others read without the lock. There are now `len` ranges with `pages` pages.
+    fn note(&self, lists: &Lists, len: usize, pages: usize) {
         let known = self.lists.beside();
         // Relaxed: readers tolerate what is out of date.
         known.len.store(len, Relaxed);
+        known.pages.store(pages, Relaxed);
         known.first_pages.store(lists.first_pages(), Relaxed);
     }
 
@@ -247,15 +261,17 @@ impl Part {
     }
 
     pub(super) fn put(&self, area: Area<Cached>, summary: &Summary) {
+        let pages = area.pages();
         let mut lists = self.lists.lock();
-        let index = lists.find_or_start(area.pages());
+        let index = lists.find_or_start(pages);
         let Some(list) = lists.get_mut(index) else {
             // Cannot happen: all lists exist. The drop of the area reports the leak.
             return;
         };
         list.ranges.push(area);
         let group = group_of(list.pages);
-        self.note(&lists, self.len().wrapping_add(1));
+        let (len, pages) = (self.len().wrapping_add(1), self.pages().wrapping_add(pages));
+        self.note(&lists, len, pages);
         if let Some(word) = summary.get(group) {
             // Relaxed: a stale bit costs a search or a lock. The bit is clear, so the sum has no carry.
             if word.load(Relaxed) & self.bit == 0 {
@@ -277,7 +293,7 @@ impl Part {
         let indexes = [lists.find(pages), Some(SIZES)];
         indexes.into_iter().flatten().find_map(|index| {
             let area = lists.get_mut(index)?.take(tries, &fits)?;
-            self.taken(&mut lists, index, summary);
+            self.taken(&mut lists, index, area.pages(), summary);
             Some(area)
         })
     }
@@ -294,7 +310,7 @@ impl Part {
             if let Some(rest) = left.checked_sub(1) {
                 *left = rest;
                 if let Some(area) = list.ranges.pop() {
-                    self.taken(&mut lists, sweep.list, summary);
+                    self.taken(&mut lists, sweep.list, area.pages(), summary);
                     return Some(area);
                 }
             }
@@ -304,9 +320,34 @@ impl Part {
         None
     }
 
-    /// Updates what depends on the number of ranges after one was taken from list `index`.
-    fn taken(&self, lists: &mut Lists, index: usize, summary: &Summary) {
-        self.note(lists, self.len().wrapping_sub(1));
+    /// Takes the oldest range of the first list from `index` on that has ranges and that no request has used since
+    /// the last call that looked at it. Sets `index` to the list after it.
+    pub(super) fn evict(&self, index: &mut usize, summary: &Summary) -> Option<Area<Cached>> {
+        if self.len() == 0 {
+            *index = LISTS;
+            return None;
+        }
+        let mut lists = self.lists.lock();
+        loop {
+            let mut current = *index;
+            if (lists.others.used..SIZES).contains(&current) {
+                current = SIZES;
+            }
+            let list = lists.get_mut(current)?;
+            *index = current.wrapping_add(1);
+            if !core::mem::take(&mut list.used) {
+                if let Some(area) = list.ranges.pop() {
+                    self.taken(&mut lists, current, area.pages(), summary);
+                    return Some(area);
+                }
+            }
+        }
+    }
+
+    /// Updates what depends on the ranges after one of `pages` pages was taken from list `index`.
+    fn taken(&self, lists: &mut Lists, index: usize, pages: usize, summary: &Summary) {
+        let (len, pages) = (self.len().wrapping_sub(1), self.pages().wrapping_sub(pages));
+        self.note(lists, len, pages);
         let list = lists.get_mut(index);
         let Some(group) =
             list.and_then(|list| list.ranges.is_empty().then_some(group_of(list.pages)))

@@ -61,6 +61,12 @@ impl<T: Tlb> Space<T> {
         self.cache.len()
     }
 
+    /// Returns the number of cached pages, and how many may stay cached after a purge.
+    #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+    pub(crate) fn cached_pages(&self) -> (usize, usize) {
+        (self.cache.pages(), self.cache.limit)
+    }
+
     /// Returns the number of cached ranges and empty blocks, which reclaim can free.
     pub(crate) fn reclaimable(&self) -> usize {
         self.cache.len().wrapping_add(self.blocks.empty())
@@ -92,7 +98,7 @@ impl<T: Tlb> Space<T> {
         let before = self.cache.validate()?;
         let mut table = self.table.lock();
         let mut census = Census::default();
-        let (mut addr, mut strays) = (0, 0_usize);
+        let (mut addr, mut strays, mut cached_pages) = (0, 0_usize, 0_usize);
         while let Some((span, entry)) = table.entry_from(addr) {
             let sane = span.first() >= addr
                 && is_aligned(span.first(), PAGE_SIZE)
@@ -106,6 +112,7 @@ impl<T: Tlb> Space<T> {
                 Entry::Area(_, Use::Unlinked) => census.unlinked += 1,
                 Entry::Area(_, Use::Cached) => {
                     census.cached += 1;
+                    cached_pages += span.size() / PAGE_SIZE;
                     strays += usize::from(!self.home.covers(span));
                 }
                 Entry::Block => {
@@ -133,8 +140,13 @@ impl<T: Tlb> Space<T> {
             return Err(EINVAL);
         }
         let after = self.cache.validate()?;
-        if before == after && self.is_quiet() && census.cached != after {
-            mm::refuse!("{} cached ranges, {} in the index", after, census.cached);
+        let cached = (after, self.cache.pages());
+        if before == after && self.is_quiet() && (census.cached, cached_pages) != cached {
+            mm::refuse!(
+                "{:?} cached ranges and pages, {:?} in the index",
+                cached,
+                (census.cached, cached_pages)
+            );
             return Err(EINVAL);
         }
         Ok(census)

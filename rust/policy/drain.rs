@@ -88,14 +88,11 @@ impl Budget {
         }
     }
 
-    /// At most `most` of what a purge finds unused, in sleepable context, without waiting for memory.
-    pub(super) const fn of_purge(most: usize) -> Self {
-        Self {
-            most,
-            cause: Cause::Trim,
-            ..Self::ALL
-        }
-    }
+    /// What a purge finds unused, in sleepable context, without waiting for memory.
+    const TRIM: Self = Self {
+        cause: Cause::Trim,
+        ..Self::ALL
+    };
 
     /// At most `most`, in any context, to make room for a block.
     pub(super) const fn atomic(most: usize) -> Self {
@@ -169,6 +166,29 @@ impl<T: Tlb> Space<T> {
         }
         trace::drain(budget.cause, given_back, 0);
         given_back
+    }
+
+    /// Trims after a purge: gives back the cached ranges and the empty blocks above those to keep. Ends at the first
+    /// range, and at the first block, for which there is no memory; the next purge tries again. Sleepable context,
+    /// with `vmap_purge_lock` held.
+    pub(super) fn trim(&self) {
+        let mut given_back = 0_usize;
+        while self.cache.is_over_limit() {
+            let mut table = self.table.lock();
+            // Under the lock, as in `sweep()`: a request that drains finds the range in the cache or its gap.
+            let Some(area) = self.cache.evict() else {
+                break;
+            };
+            if let Err(area) = self.give_back_cached(&mut table, area) {
+                self.cache.put(area, None);
+                break;
+            }
+            drop(table);
+            given_back = given_back.wrapping_add(1);
+            mm::cond_resched();
+        }
+        trace::drain(Cause::Trim, given_back, 0);
+        self.free_blocks(false, Budget::TRIM);
     }
 
     /// Locks the index for giving ranges back.

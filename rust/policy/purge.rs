@@ -3,7 +3,7 @@
 //! From the end of an area to its free range: areas become lazy, a purge flushes the TLBs for all of them, and then
 //! their ranges are free again, cached, or back in their blocks.
 //!
-//! A purge also trims what nobody has used since the last one.
+//! A purge also trims cached ranges and empty blocks.
 
 use crate::{
     base::{
@@ -38,10 +38,6 @@ use crate::{
 
 /// Freed areas handled between two calls of `cond_resched()`.
 const BATCH: usize = 32;
-
-/// A purge is *representative* for the cache if it frees at least one large area for each eight cached ranges: a smaller
-/// one says nothing about demand. So is one that is representative for blocks.
-const TRIM_MIN_FRACTION: usize = 8;
 
 /// Maximum size of a cached range in pages: 32 MiB with 4 KiB pages.
 const MAX_CACHED: usize = 8192;
@@ -83,7 +79,7 @@ impl<T: Tlb> Space<T> {
     /// Sleepable context, with `vmap_purge_lock` held.
     pub(crate) fn purge(&self, also: Option<Span>, drain: bool) -> usize {
         let mut plan = Plan::new();
-        let blocks_representative = self.blocks.snapshot(&self.cpus, &mut plan);
+        let is_representative = self.blocks.snapshot(&self.cpus, &mut plan);
         let large = self.lazy.snapshot(&mut plan);
         if plan.is_empty() {
             // Flush nothing: vm_unmap_aliases() comes with every change of page attributes, and mostly
@@ -94,14 +90,6 @@ impl<T: Tlb> Space<T> {
             return 0;
         }
         let purged = plan.areas();
-        // Trim cached ranges that nobody used since the last purge.
-        let cache_representative =
-            large > 0 && large.saturating_mul(TRIM_MIN_FRACTION) >= self.cache.len();
-        if !drain && (cache_representative || blocks_representative) {
-            // Half of them: how many are used until the next purge varies.
-            let most = self.cache.len().div_ceil(2);
-            self.sweep(Budget::of_purge(most));
-        }
         if let (Some(also), true) = (also, purged > 0) {
             plan.add(also);
         }
@@ -114,11 +102,11 @@ impl<T: Tlb> Space<T> {
             counters.purge_areas.add(purged);
         }
         let pages = self.free_flushed(flushed, drain);
-        self.blocks.end_purge(blocks_representative);
+        self.blocks.end_purge(is_representative);
         if drain {
             self.give_back_all(Budget::ALL);
         } else {
-            self.free_blocks(false, Budget::of_purge(usize::MAX));
+            self.trim();
         }
         trace.end(block_pages.wrapping_add(pages));
         purged

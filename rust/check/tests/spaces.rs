@@ -158,22 +158,13 @@ mod tests {
     }
 
     #[test]
-    fn purge_keeps_as_many_ranges_as_were_needed_since_the_last_one() -> Result {
+    fn a_purge_keeps_ranges_for_later_requests() -> Result {
         let (space, req) = make(START, 64)?;
-        assert_eq!(round(&space, &req, 16)?, 16);
-        // All were needed: all are cached, and the tree is not searched again.
-        assert_eq!(round(&space, &req, 16)?, 16);
+        for count in [16, 16, 1, 4, 16] {
+            assert_eq!(round(&space, &req, count)?, 16);
+        }
         assert_eq!(space.counters().alloc_tree, 16);
         assert_eq!(space.counters().give_back, 0);
-        // A purge of one area is not representative.
-        assert_eq!(round(&space, &req, 1)?, 16);
-        assert_eq!(round(&space, &req, 16)?, 16);
-        assert_eq!(space.counters().alloc_tree, 16);
-        // Four were needed: each purge trims half of the idle ones, at first twelve.
-        for (cached, given_back) in [(4 + 6, 6), (4 + 3, 9), (4 + 1, 11), (4, 12), (4, 12)] {
-            assert_eq!(round(&space, &req, 4)?, cached);
-            assert_eq!(space.counters().give_back, given_back);
-        }
         assert!(space.validate().is_ok());
         free_all(&space, core::iter::empty());
         space.drain_for_reclaim(usize::MAX);
@@ -181,18 +172,34 @@ mod tests {
         Ok(())
     }
 
+    /// A range of another size in each round, and one of a size that each round uses.
     #[test]
-    fn a_purge_of_an_area_for_each_eight_cached_ranges_is_representative() -> Result {
-        for (ranges, cached) in [(18, 2 + 8), (19, 19)] {
-            let (space, req) = make(START, 64)?;
-            assert_eq!(round(&space, &req, ranges)?, ranges);
-            assert_eq!(round(&space, &req, ranges)?, ranges);
-            // Two of them are in use when the purge begins.
-            assert_eq!(round(&space, &req, 2)?, cached);
-            free_all(&space, core::iter::empty());
-            space.drain_for_reclaim(usize::MAX);
-            assert_eq!(space.validate()?, Default::default());
+    fn cached_pages_have_a_bound_after_each_purge() -> Result {
+        const ROUNDS: usize = 200;
+        let (_, limit) = make(START, 1)?.0.cached_pages();
+        let used = limit / 64;
+        let (space, mut req) = make(START, 2 * limit)?;
+        for round in 1..=ROUNDS {
+            for pages in [used + round, used] {
+                req.size = pages * PAGE_SIZE;
+                let start = start_of(&space, space.alloc(&req)?);
+                space.retire(space.unlink(start).ok_or(EINVAL)?);
+            }
+            assert_eq!(space.purge(None, false), 2);
+            assert!(space.cached_pages().0 <= limit);
         }
+        // Sizes that nobody asks for again were evicted, and not the one in use.
+        assert!(space.counters().give_back > 0);
+        assert_eq!(space.counters().alloc_cached, ROUNDS - 1);
+        // One purge of more than the bound.
+        let pages = limit.div_ceil(8).min(8192);
+        req.size = pages * PAGE_SIZE;
+        round(&space, &req, limit / pages + 2)?;
+        let cached = space.cached_pages().0;
+        assert!((limit - pages..=limit).contains(&cached));
+        assert!(space.validate().is_ok());
+        free_all(&space, core::iter::empty());
+        assert_eq!(space.validate()?, Default::default());
         Ok(())
     }
 

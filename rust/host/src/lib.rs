@@ -37,6 +37,8 @@ mod gaps;
 #[cfg(all(test, not(explore)))]
 mod groups;
 #[cfg(all(test, not(explore)))]
+mod growth;
+#[cfg(all(test, not(explore)))]
 mod kasan;
 #[cfg(all(test, not(explore)))]
 mod lacks;

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Page tables of a load of large areas of sizes that seldom come again, beside
+ * small pairs and vm_unmap_aliases(), as set_memory_ro() and BPF make it. Page
+ * tables of vmalloc space are never freed, so they show whether an allocator
+ * goes to ever new addresses. It begins with one purge of many large areas.
+ */
+#include <linux/mm.h>
+#include <linux/slab.h>
+#include <linux/vmstat.h>
+
+#include "bench.h"
+
+#define ROUNDS 4000
+#define PURGED 40
+#define PAIRS 30
+/* Pages of an area: those of the first purge, and those of a round. */
+#define MIN_PURGED 1100
+#define MAX_PURGED 5000
+#define MIN_PAGES 1025
+#define MAX_PAGES 8024
+
+struct growth {
+	struct rnd_state rnd;
+	struct page *pages[MAX_PAGES];
+	void *mem[PURGED];
+};
+
+static u64 growth_need(const struct bench_case *c, unsigned int threads)
+{
+	return SZ_64M;
+}
+
+static u64 growth_tables(void)
+{
+	return global_node_page_state(NR_PAGETABLE) * (PAGE_SIZE / SZ_1K);
+}
+
+/* Maps one page again and again. */
+static void *growth_map(struct growth *g, unsigned int min, unsigned int max)
+{
+	unsigned int pages = min + prandom_u32_state(&g->rnd) % (max - min + 1);
+
+	return vmap(g->pages, pages, VM_MAP, PAGE_KERNEL);
+}
+
+/* With real-time priority: no purge comes before the last area is freed. */
+static int growth_unmap_all(void *arg)
+{
+	struct growth *g = arg;
+	int i;
+
+	for (i = 0; i < PURGED; i++)
+		vunmap(g->mem[i]);
+	vm_unmap_aliases();
+	return 0;
+}
+
+static int growth_round(struct growth *g)
+{
+	void *large = growth_map(g, MIN_PAGES, MAX_PAGES);
+	int i, err = large ? 0 : -ENOMEM;
+
+	for (i = 0; !err && i < PAIRS; i++) {
+		void *small = vmalloc(PAGE_SIZE);
+
+		err = small ? 0 : -ENOMEM;
+		vfree(small);
+	}
+	vunmap(large);
+	vm_unmap_aliases();
+	cond_resched();
+	return err;
+}
+
+static int growth_measure(struct bench_run *run)
+{
+	u64 rounds = max(1ULL, (u64)ROUNDS * run->scale / 100), before = growth_tables();
+	struct growth *g = kvzalloc_obj(*g);
+	struct page *page = alloc_page(GFP_KERNEL);
+	int i, err = g && page ? 0 : -ENOMEM;
+
+	if (!err) {
+		prandom_seed_state(&g->rnd, run->seed);
+		for (i = 0; i < MAX_PAGES; i++)
+			g->pages[i] = page;
+	}
+	for (i = 0; !err && i < PURGED; i++) {
+		g->mem[i] = growth_map(g, MIN_PURGED, MAX_PURGED);
+		err = g->mem[i] ? 0 : -ENOMEM;
+	}
+	if (g)
+		err = bench_on_cpu(0, growth_unmap_all, g, true) ?: err;
+	for (i = 0; !err && i < rounds; i++)
+		err = growth_round(g);
+	if (!err)
+		bench_report_one(run, "page_tables", "KiB", growth_tables() - before, rounds);
+	if (page)
+		__free_page(page);
+	kvfree(g);
+	return err;
+}
+
+const struct bench_case bench_growth_cases[] = {
+	{ .name = "growth", .max_threads = 1, .need = growth_need, .measure = growth_measure },
+	{ }
+};

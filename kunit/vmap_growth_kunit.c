@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * KUnit suite "vmap_growth": large areas of sizes that seldom come again must
+ * not make an allocator go to ever new addresses. Page tables of vmalloc space
+ * are never freed, so each region of the size of a PMD that an area was ever in
+ * keeps one.
+ */
+#include <linux/workqueue.h>
+#include <linux/xarray.h>
+
+#include "vmap_area_kunit.h"
+
+/* KASAN and lock checkers make a round ten times as slow. */
+#define IS_SLOW (IS_ENABLED(CONFIG_KASAN) || IS_ENABLED(CONFIG_PROVE_LOCKING))
+#define ROUNDS (IS_SLOW ? 400 : 4000)
+#define PURGED 40
+#define PAIRS 30
+
+/*
+ * In pages of areas without guard page: too large for blocks of the allocator
+ * in Rust, which serve up to 1,024 pages, or 32 where space is small.
+ */
+#define SCALE (VMAP_IS_SMALL ? 32 : 1)
+#define MIN_PURGED (1100 / SCALE + 1)
+#define MAX_PURGED (5000 / SCALE)
+#define MIN_PAGES (1025 / SCALE + 1)
+#define MAX_PAGES (8024 / SCALE)
+
+/*
+ * Regions that the areas of the load may be in, about twice as many as are in
+ * use at the same time: all that the first purge frees.
+ */
+#define MAX_REGIONS 500
+
+struct growth {
+	struct kunit *test;
+	struct rnd_state rnd;
+	struct xarray regions;
+	unsigned int count;
+	struct vm_struct *vms[PURGED];
+	struct work_struct free_all;
+};
+
+/* Reserves an area and notes the regions that it is in. */
+static struct vm_struct *growth_get(struct growth *g, unsigned int pages)
+{
+	struct vm_struct *vm = get_vm_area(pages * PAGE_SIZE, VM_MAP);
+	unsigned long region, last;
+
+	KUNIT_ASSERT_NOT_NULL(g->test, vm);
+	region = vmap_start(vm) >> PMD_SHIFT;
+	last = (vmap_end(vm) - PAGE_SIZE - 1) >> PMD_SHIFT;
+	for (; region <= last; region++) {
+		void *old = xa_store(&g->regions, region, xa_mk_value(1), GFP_KERNEL);
+
+		KUNIT_ASSERT_FALSE(g->test, xa_is_err(old));
+		g->count += !old;
+	}
+	return vm;
+}
+
+static struct vm_struct *growth_get_random(struct growth *g, unsigned int min,
+					   unsigned int max)
+{
+	return growth_get(g, min + prandom_u32_state(&g->rnd) % (max - min + 1));
+}
+
+static void growth_free_all(struct work_struct *work)
+{
+	struct growth *g = container_of(work, struct growth, free_all);
+	int i;
+
+	for (i = 0; i < PURGED; i++)
+		free_vm_area(g->vms[i]);
+}
+
+/*
+ * One purge takes all areas: the worker of this CPU frees them, and the work
+ * that purges comes after it on the same worker.
+ */
+static void growth_purge_many(struct growth *g)
+{
+	int i;
+
+	for (i = 0; i < PURGED; i++)
+		g->vms[i] = growth_get_random(g, MIN_PURGED, MAX_PURGED);
+	INIT_WORK_ONSTACK(&g->free_all, growth_free_all);
+	schedule_work(&g->free_all);
+	flush_work(&g->free_all);
+	destroy_work_on_stack(&g->free_all);
+	vm_unmap_aliases();
+}
+
+static void vmap_growth_regions(struct kunit *test)
+{
+	struct growth g = { .test = test };
+	int round, pair;
+
+	vmap_seed(test, &g.rnd);
+	xa_init(&g.regions);
+	growth_purge_many(&g);
+	for (round = 0; round < ROUNDS; round++) {
+		struct vm_struct *vm = growth_get_random(&g, MIN_PAGES, MAX_PAGES);
+
+		for (pair = 0; pair < PAIRS; pair++)
+			free_vm_area(growth_get(&g, 1));
+		free_vm_area(vm);
+		vm_unmap_aliases();
+		cond_resched();
+	}
+	kunit_info(test, "%d rounds in %u regions\n", ROUNDS, g.count);
+	KUNIT_EXPECT_LE(test, g.count, MAX_REGIONS);
+	xa_destroy(&g.regions);
+}
+
+static struct kunit_case vmap_growth_cases[] = {
+	KUNIT_CASE_SLOW(vmap_growth_regions),
+	{}
+};
+
+VMAP_SUITE(vmap_growth);
