@@ -113,6 +113,7 @@ extern const struct bench_case bench_burst_cases[];
 extern const struct bench_case bench_cross_cases[];
 extern const struct bench_case bench_lookup_cases[];
 extern const struct bench_case bench_purge_cases[];
+extern const struct bench_case bench_info_cases[];
 extern const struct bench_case bench_growth_cases[];
 extern const struct bench_case bench_aliases_cases[];
 extern const struct bench_case bench_latency_cases[];

@@ -9,6 +9,7 @@
 #include <linux/file.h>
 #include <linux/fs.h>
 #include <linux/kthread.h>
+#include <linux/ktime.h>
 #include <linux/mm.h>
 #include <linux/mount.h>
 #include <linux/sched/task.h>
@@ -194,6 +195,84 @@ out:
 	kfree(readers);
 	return ERR_PTR(failed);
 }
+
+/* Reads the whole of /proc/vmallocinfo once. */
+static int read_info_once(struct reader *r)
+{
+	loff_t pos = 0;
+	ssize_t got;
+
+	do {
+		got = read_some(r, READ_BYTES, &pos);
+	} while (got > 0);
+	return got;
+}
+
+/* Every second of the areas is lazy while the file is read. */
+static int info_passes(struct bench_run *run, struct reader *r, struct vm_struct **vms)
+{
+	unsigned int areas = run->c->arg, i, pass;
+	u64 values[BENCH_PASSES];
+	int err = 0;
+
+	for (pass = 0; !err && pass <= BENCH_PASSES; pass++) {
+		u64 start;
+
+		vm_unmap_aliases();
+		for (i = 0; i < areas; i++) {
+			vms[i] = vms[i] ?: get_vm_area(PAGE_SIZE, VM_MAP);
+			if (!vms[i])
+				return -ENOMEM;
+		}
+		for (i = 0; i < areas; i += 2) {
+			free_vm_area(vms[i]);
+			vms[i] = NULL;
+		}
+		start = ktime_get_ns();
+		if (pass)
+			bench_mark_begin(run->c->name, "", 1);
+		err = read_info_once(r);
+		if (pass)
+			bench_mark_end();
+		if (pass)
+			values[pass - 1] = (ktime_get_ns() - start) * 1000;
+	}
+	if (!err)
+		bench_report(run, "cost", "mns", values, BENCH_PASSES, 1);
+	return err;
+}
+
+static int info_measure(struct bench_run *run)
+{
+	struct file_system_type *type = get_fs_type("proc");
+	int err = 0, ignored = 0;
+	struct bench_readers readers = { .run = run, .err = &ignored };
+	struct vm_struct **vms = kvcalloc(run->c->arg, sizeof(*vms), GFP_KERNEL);
+
+	if (!type || !vms) {
+		kvfree(vms);
+		return type ? -ENOMEM : -ENODEV;
+	}
+	readers.proc = kern_mount(type);
+	if (IS_ERR(readers.proc)) {
+		kvfree(vms);
+		return PTR_ERR(readers.proc);
+	}
+	err = reader_open(&readers, &readers.info, "vmallocinfo") ?:
+	      info_passes(run, &readers.info, vms);
+	reader_stop(&readers.info);
+	kern_unmount(readers.proc);
+	bench_free_areas(vms, run->c->arg);
+	kvfree(vms);
+	return err;
+}
+
+const struct bench_case bench_info_cases[] = {
+	{ .name = "info_14", .arg = 14, .max_threads = 1, .measure = info_measure },
+	{ .name = "info_1200", .arg = 1200, .max_threads = 1, .measure = info_measure },
+	{ .name = "info_10k", .arg = 10000, .max_threads = 1, .measure = info_measure },
+	{ }
+};
 
 /* End the readers of bench_readers_start(). */
 void bench_readers_stop(struct bench_readers *readers)

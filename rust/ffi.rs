@@ -382,17 +382,17 @@ unsafe extern "C" fn purge(start: usize, end: usize, drain: bool) -> usize {
     space().map_or(0, |space| space.purge(Span::from_bounds(start, end), drain))
 }
 
-/// Finds the lowest range that ends above `*start` and is reserved, but neither busy nor cached. Stores
-/// its bounds.
+/// Finds the lowest range behind `*start` to `*end` that is reserved, but neither busy nor cached. Stores its bounds. They
+/// were 0, or came from this function.
 ///
 /// # Safety
 ///
 /// - Sleepable context, and the caller holds no pin.
 /// - `start` and `end` are valid, and nobody else uses them during the call.
 unsafe extern "C" fn next_lazy(start: *mut usize, end: *mut usize) -> bool {
-    // SAFETY: By the safety requirements, the pointer is valid.
-    let addr = unsafe { *start };
-    let Some(span) = space().and_then(|space| space.space().next_lazy(addr)) else {
+    // SAFETY: By the safety requirements, both pointers are valid.
+    let last = unsafe { Span::from_bounds(*start, *end) };
+    let Some(span) = space().and_then(|space| space.space().next_lazy(last)) else {
         return false;
     };
     // SAFETY: By the safety requirements, both pointers are valid and nobody else uses them.

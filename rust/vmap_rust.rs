@@ -77,7 +77,7 @@
 //! | `state` | `area`, `view`, `list`: the area object and its states as types, what others see of it, lists | yes |
 //! | | `objects`: area objects of a block | yes |
 //! | | `block`, `owner`, `band`: one block, the CPU that has it, its size and that of its areas | no |
-//! | | `block_check`, `block_units`: checks of a block, and the states of its units | no |
+//! | | `block_walk`, `block_check`, `block_units`: the areas of a block in order, its checks, and the states of its units | no |
 //! | | `block_number`, `by_band`: the number of a block; a value for each band | no |
 //! | | `table`, `dir`, `pins`: the index, the block at an address, pins | yes |
 //! | | `maps`: bitmaps of the directory, and the proof that the lock of the pool is held | no |

@@ -50,6 +50,22 @@ impl Map {
         self.0.each_ref().map(|word| word.load(Relaxed))
     }
 
+    /// Returns the lowest clear bit at or above number `from`.
+    pub(crate) fn next_clear(&self, from: usize) -> Option<Bit> {
+        let mut index = from / BITS;
+        let mut above = mask(from % BITS, BITS);
+        while let Some(word) = self.0.get(index) {
+            // Relaxed: only a hint; what owns the bit says more.
+            let clear = !word.load(Relaxed) & above;
+            if clear != 0 {
+                // CAST: A number of bits fits in a `usize`.
+                return Some(Bit::in_word(index, clear.trailing_zeros() as usize));
+            }
+            (index, above) = (index.wrapping_add(1), usize::MAX);
+        }
+        None
+    }
+
     /// Claims (clears) a run of `len` set bits that starts at a multiple of `1 << align`. Returns its first
     /// bit. The search starts at word `hint`, which advances when its word has no run of `least` bits.
     #[inline(always)]

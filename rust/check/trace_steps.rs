@@ -259,12 +259,19 @@ impl Trace<'_> {
         let addr = self.home.first() + self.random.below(self.home.size());
         self.checked.find(addr);
         drop(self.checked.get(addr));
-        let is_above = |span: &Span| span.last() >= addr;
-        let lazy = self.checker.with(|record| record.lazy().find(is_above));
-        if self.checked.space().next_lazy(addr) != lazy {
-            return self.fail("next lazy", [addr, 0, 0]);
+        let mut last: Option<Span> = None;
+        loop {
+            let end = last.map_or(0, Span::end);
+            let is_behind = |span: &Span| span.first() >= end;
+            let lazy = self.checker.with(|record| record.lazy().find(is_behind));
+            if self.checked.space().next_lazy(last) != lazy {
+                return self.fail("next lazy", [end, 0, 0]);
+            }
+            if lazy.is_none() {
+                return Ok(());
+            }
+            last = lazy;
         }
-        Ok(())
     }
 
     fn purge(&mut self) -> Outcome {

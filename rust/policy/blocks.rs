@@ -307,12 +307,11 @@ impl Blocks {
         found.next_busy(addr)
     }
 
-    /// Returns the lowest area that ends above `addr` and is neither busy nor free in the block at
-    /// `block`.
-    pub(crate) fn next_lazy(&self, block: Span, addr: usize) -> Option<Span> {
+    /// Returns the lowest area behind `last` in the block that contains `addr` that is neither busy nor free, see
+    /// [`Block::next_lazy`].
+    pub(crate) fn next_lazy(&self, addr: usize, last: Option<Span>) -> Option<Span> {
         let rcu = Guard::new();
-        let found = self.dir.block_at(block.first(), &rcu)?;
-        found.next_lazy(addr)
+        self.dir.block_at(addr, &rcu)?.next_lazy(last)
     }
 
     /// Makes an unmapped area of a block lazy. Returns about how many pages are lazy, 0 if that is not to be

@@ -67,6 +67,9 @@ impl<T: Tlb> Space<T> {
 
     /// Pins the lowest busy area that ends above `addr`. Spins; task context.
     pub(crate) fn get(&self, addr: usize) -> Option<(AreaPtr, PinGuard<'_>)> {
+        if let Some(found) = self.get_in_block(addr) {
+            return Some(found);
+        }
         loop {
             let found = self.next_busy(addr)?;
             let start = found.1.span().first();
@@ -77,6 +80,18 @@ impl<T: Tlb> Space<T> {
                 return Some((found.0, pin));
             }
         }
+    }
+
+    /// Pins the lowest busy area that ends above `addr`, if it is in the block that contains `addr`: there, a reader
+    /// of all areas needs no walk down the tree for each of them. Spins; task context.
+    fn get_in_block(&self, addr: usize) -> Option<(AreaPtr, PinGuard<'_>)> {
+        let rcu = Guard::new();
+        let block = self.blocks.dir.block_at(addr, &rcu)?;
+        let found = block.next_busy(addr)?;
+        let start = found.1.span().first();
+        let pin = self.pins.pin(start)?;
+        // As in `get()`. An area that is busy keeps its block.
+        (block.find(start) == Some(found)).then_some((found.0, pin))
     }
 
     /// Pins the busy area that contains `addr` unless that means waiting. Any context.
@@ -116,10 +131,17 @@ impl<T: Tlb> Space<T> {
         &self.pins
     }
 
-    /// Returns the lowest range that ends above `addr` and is reserved, but neither busy, nor cached, nor
-    /// free space in a block. Sleepable context.
-    pub(crate) fn next_lazy(&self, addr: usize) -> Option<Span> {
-        let mut addr = addr;
+    /// Returns the lowest range that is reserved, but neither busy, nor cached, nor free space in a block, and that
+    /// lies behind `last`, which this has returned, or anywhere without that. Sleepable context.
+    pub(crate) fn next_lazy(&self, last: Option<Span>) -> Option<Span> {
+        let mut addr = 0;
+        if let Some(last) = last {
+            // In a block, without a walk down the tree for each area.
+            if let Some(lazy) = self.blocks.next_lazy(last.first(), Some(last)) {
+                return Some(lazy);
+            }
+            addr = last.last().checked_add(1)?;
+        }
         loop {
             let mut table = self.table.lock();
             let mut block = None;
@@ -136,7 +158,7 @@ impl<T: Tlb> Space<T> {
             }
             drop(table);
             if let Some(span) = block {
-                if let Some(lazy) = self.blocks.next_lazy(span, addr) {
+                if let Some(lazy) = self.blocks.next_lazy(span.first(), last) {
                     return Some(lazy);
                 }
                 addr = span.last().checked_add(1)?;

@@ -239,7 +239,7 @@ impl Block {
     }
 
     /// Returns the size of the smallest area of its band, in units.
-    fn grain(&self) -> usize {
+    pub(super) fn grain(&self) -> usize {
         1_usize.wrapping_shl(self.grain_shift)
     }
 
@@ -332,7 +332,7 @@ impl Block {
 
     /// Returns the lowest object, by number, of an area that may contain `unit`.
     #[inline(always)]
-    fn first_object_for(&self, unit: Bit) -> usize {
+    pub(super) fn first_object_for(&self, unit: Bit) -> usize {
         let back = self.reach.load(Relaxed).wrapping_sub(1);
         let first = unit.number().saturating_sub(back);
         first.wrapping_shr(self.grain_shift)
@@ -376,19 +376,6 @@ impl Block {
     pub(crate) fn unlink(&self, addr: usize) -> Option<Area<Leaving>> {
         let (object, _, seen) = self.object_with::<true>(addr)?;
         self.objects.leave(object, seen)
-    }
-
-    /// Returns the objects, by number, of all areas that end above `addr`, and perhaps others before them.
-    fn objects_from(&self, addr: usize) -> Option<core::ops::Range<usize>> {
-        let unit = self.unit_of(addr.max(self.start()))?;
-        Some(self.first_object_for(unit)..self.objects.len())
-    }
-
-    /// Returns the lowest busy area that ends above `addr`.
-    pub(crate) fn next_busy(&self, addr: usize) -> Option<(AreaPtr, Seen)> {
-        self.objects_from(addr)?
-            .filter_map(|object| self.objects.look(object))
-            .find(|(_, seen)| seen.span().last() >= addr)
     }
 
     /// Returns the units that are reserved for an area of this block.

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is in a block, for checks and for lists of all areas.
+//! What is in a block, for checks.
 //!
 //! The bitmaps of a block show which units are in use, and its area objects show the areas. Here both are
-//! compared, and the areas are found that are neither busy nor free. Nothing here changes the block, and no
-//! request needs it.
+//! compared. Nothing here changes the block, and no request needs it.
 
 use crate::{
     base::{
@@ -13,8 +12,7 @@ use crate::{
             Words,
             UNITS, //
         },
-        map::Map,
-        range::Span, //
+        map::Map, //
     },
     state::block::Block,
     sys::mm, //
@@ -36,47 +34,6 @@ pub(crate) struct Contents {
 }
 
 impl Block {
-    /// Returns the lowest area that ends above `addr` and is neither busy nor free.
-    pub(crate) fn next_lazy(&self, addr: usize) -> Option<Span> {
-        let waiting = self.waiting();
-        let mut end = self.start();
-        // Begin with the first object: `end` must be known.
-        for object in 0..self.objects.len() {
-            if let Some(span) = self.not_busy(object, &waiting, end) {
-                if span.last() >= addr {
-                    return Some(span);
-                }
-                end = self.end_of(span);
-            }
-        }
-        None
-    }
-
-    /// Returns the end of the units of an area.
-    fn end_of(&self, span: Span) -> usize {
-        let units = self.units_for(span.size());
-        span.first()
-            .wrapping_add(units.wrapping_shl(self.unit_shift))
-    }
-
-    /// Returns the units that wait for a TLB flush.
-    fn waiting(&self) -> Words {
-        bits::or(&self.lazy.words(), &self.flushing.words())
-    }
-
-    /// Returns the area of an object if it is neither busy nor free. `waiting` are the units that wait for
-    /// a flush; `end` is the end of the units of the last such area before it.
-    ///
-    /// Objects keep their bounds after their units became free, and the first unit may then wait for a flush
-    /// as a part of another area. That one starts before it, or it would have this object: so `end` tells.
-    fn not_busy(&self, object: usize, waiting: &Words, end: usize) -> Option<Span> {
-        let (span, is_unlinked) = self.objects.not_busy(object)?;
-        let unit = self.unit_of(span.first())?;
-        let inside = self.span().is_some_and(|block| block.covers(span));
-        let is_lazy = bits::has(waiting, unit) && span.first() >= end;
-        (inside && self.object_of(unit) == object && (is_unlinked || is_lazy)).then_some(span)
-    }
-
     /// Returns the bitmaps, each read at once, against the order in which a unit changes its state.
     pub(super) fn all_words(&self) -> [Words; 3] {
         [&self.flushing, &self.lazy, &self.free].map(Map::words)
@@ -128,7 +85,8 @@ impl Block {
                     seen.span()
                 }
                 None => {
-                    let Some(span) = self.not_busy(object, &waiting, end) else {
+                    let is_waiting = |unit| bits::has(&waiting, unit);
+                    let Some(span) = self.not_busy(object, is_waiting, end) else {
                         continue;
                     };
                     contents.unlinked = contents.unlinked.wrapping_add(1);

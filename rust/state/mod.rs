@@ -15,6 +15,8 @@ pub(crate) mod block_number;
 #[forbid(unsafe_code)]
 mod block_units;
 #[forbid(unsafe_code)]
+mod block_walk;
+#[forbid(unsafe_code)]
 pub(crate) mod by_band;
 pub(crate) mod dir;
 #[forbid(unsafe_code)]

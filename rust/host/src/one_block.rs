@@ -266,20 +266,26 @@ impl Pair {
             let containing = containing.filter(|area| area.state == State::Busy);
             let found = self.block.find(addr).map(|(_, seen)| seen.span());
             assert_eq!(found, containing.map(|area| area.span));
-            let above = |is_busy: bool| {
-                let areas = self
-                    .areas
-                    .iter()
-                    .filter(|area| (area.state == State::Busy) == is_busy);
-                let above = areas
-                    .map(|area| area.span)
-                    .filter(|span| span.last() >= addr);
-                above.min_by_key(|span| span.first())
-            };
             let next = self.block.next_busy(addr).map(|(_, seen)| seen.span());
-            assert_eq!(next, above(true));
-            assert_eq!(self.block.next_lazy(addr), above(false));
+            assert_eq!(next, self.above(true, addr));
         }
+        let mut last: Option<Span> = None;
+        loop {
+            let lazy = self.block.next_lazy(last);
+            assert_eq!(lazy, self.above(false, last.map_or(0, Span::end)));
+            last = match lazy {
+                Some(_) => lazy,
+                None => break,
+            };
+        }
+    }
+
+    /// Returns the lowest area that ends above `addr` and is busy, or is not.
+    fn above(&self, is_busy: bool, addr: usize) -> Option<Span> {
+        let areas = self.areas.iter();
+        let areas = areas.filter(|area| (area.state == State::Busy) == is_busy);
+        let above = areas.map(|area| area.span).filter(|span| span.last() >= addr);
+        above.min_by_key(|span| span.first())
     }
 }
 
@@ -306,7 +312,10 @@ impl Deref for Open {
 impl Drop for Open {
     fn drop(&mut self) {
         let pins = Pins::new().expect("memory");
-        while let Some((_, seen)) = self.next_busy(START) {
+        // By address: tests damage the bitmaps, too.
+        let end = self.span().expect("a range").end();
+        let addrs = (START..end).step_by(self.unit_size());
+        while let Some((_, seen)) = addrs.clone().find_map(|addr| self.find(addr)) {
             let leaving = self.unlink(seen.span().first()).expect("busy");
             pins.wait_for_readers(leaving).vacate();
         }
@@ -467,6 +476,8 @@ fn a_block_with_a_unit_in_two_states_is_refused() {
     assert!(is_sound(&block, false) && is_sound(&block, true));
     block.open();
     assert!(!is_sound(&block, true));
+    // Walks look at no area whose units are free.
+    assert_eq!(block.next_busy(START), None);
 
     // Units that are free and lazy, and then free and taken by a purge.
     let [block, other] = two_blocks();

@@ -115,8 +115,11 @@ impl<'a> Worker<'a> {
             1 => self.load.read(addr, false),
             2 => self.load.read(addr, true),
             _ => {
-                if let Some(lazy) = self.load.space().next_lazy(addr) {
-                    assert!(lazy.last() >= addr && home.covers(lazy));
+                let mut last = None;
+                while let Some(lazy) = self.load.space().next_lazy(last) {
+                    let is_behind = |last: Span| last.end() <= lazy.first();
+                    assert!(home.covers(lazy) && last.is_none_or(is_behind));
+                    last = Some(lazy);
                 }
             }
         }
