@@ -41,8 +41,9 @@ def packed_test_vmalloc(kernel):
     return packed
 
 
-def make_busybox(kernel, bench=False):
-    """Make the archive with busybox and the load, or the benchmark; returns its path."""
+def make_busybox(kernel, bench=False, commands=None):
+    """Make the archive with busybox and the load, or the benchmark; returns its path. commands: bytes, what
+    qemu/shell.sh runs."""
     needed = "test_vmalloc" if bench else "test_module"
     if not (kernel.folder / f"lib/{needed}.ko").is_file():
         raise Refused(f"configuration {kernel.name} is not built, or has no modules; run scripts/build {kernel.name}")
@@ -54,6 +55,8 @@ def make_busybox(kernel, bench=False):
         modules = (kernel.folder / f"{name}.ko"
                    for name in ("lib/test_module", "mm/kasan/kasan_test", "mm/vmap_rust/kunit/vmap_leak"))
         files |= {path.name: path for path in modules if path.is_file()}
+    if commands is not None:
+        files["commands"] = write(kernel.folder / "commands", commands)
     lines = ["nod /dev/console 600 0 0 c 5 1", "nod /dev/null 666 0 0 c 1 3",
              *(f"file /{name} {path} 755 0 0" for name, path in files.items())]
     folders = [f"dir /{name} {mode} 0 0" for name,
@@ -64,7 +67,8 @@ def make_busybox(kernel, bench=False):
                              stdout=subprocess.PIPE, check=False)
     if archive.returncode:
         raise Refused(f"{kernel.folder}/usr/gen_init_cpio failed")
-    return write(kernel.folder / ("initramfs-bench.cpio" if bench else "initramfs.cpio"), archive.stdout)
+    name = "initramfs-bench.cpio" if bench else "initramfs.cpio" if commands is None else "initramfs-shell.cpio"
+    return write(kernel.folder / name, archive.stdout)
 
 
 def write(path, content):

@@ -123,3 +123,15 @@ def test_a_missing_end_marker_fails():
                            "--append", "kunit.enable=0 test_vmalloc.run_test_mask=0"], capture_output=True, text=True,
                           check=False)
     assert done.returncode == 1 and done.stdout.startswith("FAIL end marker")
+
+
+@pytest.mark.parametrize("allocator", ["rust", "rbtree"])
+def test_shell(allocator):
+    """Commands from a pipe run in the guest, and their exit code is that of the script."""
+    commands = "cat /sys/kernel/debug/vmap_rust/allocator; nproc; exit 3"
+    done = subprocess.run([REPO / "scripts/run", "shell", "arm64", "--no-build", "--allocator", allocator],
+                          input=commands, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and done.stdout.split("\n") == [allocator, "2", "exit code 3", ""], done
+    empty = subprocess.run([REPO / "scripts/run", "shell", "arm64", "--no-build"], input="", capture_output=True,
+                           text=True, check=False)
+    assert empty.returncode == 1 and "neither a terminal nor has commands" in empty.stderr

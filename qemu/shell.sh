@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: GPL-2.0
+#
+# LOAD_SCRIPT of "scripts/run shell": the commands that were packed with it, or else a shell on the console.
+
+mount -t devtmpfs dev /dev
+echo 4 >/proc/sys/kernel/printk
+if [ -e /commands ]; then
+	echo "shell: begin"
+	sh /commands
+	echo "shell: exit code $?"
+else
+	echo "$(dmesg | grep -o 'vmap allocator: .*'); files: /sys/kernel/debug/vmap_rust, /proc/vmallocinfo"
+	echo "exit or Ctrl-D ends the guest; in QEMU also Ctrl-A x."
+	setsid cttyhack sh
+fi
