@@ -26,7 +26,7 @@ READERS = {
     "table": ("RESULT", "the table of a stored result"),
     "html": ("RESULT -o FILE", "the page of a stored result, with plots"),
     "markdown": ("RESULT", "the table of a stored result for documents"),
-    "goals": ("RESULT", "the goals of the project, and which of them it reaches"),
+    "figures": ("RESULT", "the bases side by side; --write puts the tables into docs/measurements.md"),
     "sides": ("RBTREE RUST", "the table of --sides, from its result for each allocator")}
 OTHERS = {
     "list": ("", "cases of the guest, and instruments"),
@@ -107,11 +107,10 @@ def guest_case(name):
 def run_options(parser):
     """Add the options of a measurement."""
     sets = parser.add_mutually_exclusive_group()
-    for name, text in (("full", "the full set (under an hour) instead of the quick one (under 5 minutes on a warm "
-                        "machine)"),
-                       ("goals", "only what there are goals for, and their table (about 15 minutes)"),
+    for name, text in (("full", "the full set (over an hour) instead of the quick one"),
+                       ("figures", "only what the documents quote"),
                        ("sides", "what the mapping series is about, for three sides: the kernel without the patches, "
-                        "and with them on each allocator; one table (about 10 minutes)")):
+                        "and with them on each allocator; one table")):
         sets.add_argument(f"--{name}", dest="set", action="store_const", const=name, default="quick", help=text)
     parser.add_argument("--a", choices=("rbtree", "rust", plans.PRISTINE),
                         help="what is compared with (default: rbtree); pristine: the kernel without the patches")
@@ -220,8 +219,10 @@ def add_reader(name, parser):
     parser.add_argument("results", nargs="*", type=result, metavar=words, help="stored results, or last, last~1 ...")
     if name == "html":
         parser.add_argument("-o", dest="output", type=file, metavar="FILE", required=True, help="the page")
-    if name in ("goals", "sides"):
+    if name in ("figures", "sides"):
         parser.add_argument("--markdown", action="store_true", help="for documents")
+    if name == "figures":
+        parser.add_argument("--write", action="store_true", help="put the tables into docs/measurements.md")
 
 
 def parse(arguments):

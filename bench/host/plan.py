@@ -21,6 +21,11 @@ PURGES = "purge_1,purge_16,purge_512,aliases_0,aliases_1"
 DRAINS = "drain_100k_areas,drain_1m_pages"
 MANY = ("kmalloc_pair,area_pair,vmalloc_pair,stack,ioremap_64k,mixed,cross_cpu,lookup_start_1k,lookup_inner_1k,"
         "lookup_inner_64m")
+# What is measured on each base: every pair, burst, lookup and mapping, and what only one worker can do.
+BASE = f"{PAIRS},percpu,{LOOKUPS},cross_cpu,vmap_1m_order0,vmap_1m_order8,ioremap_mapped_1m"
+ONE_WORKER = f"{PURGES},give_back"
+# What depends on what other cases have left: in boots of their own.
+ALONE = "growth,info_*"
 HOLDS = "area_pair,area_4096,mixed,burst_order,large_burst,give_back,percpu," + DRAINS
 FLUSHES = "area_pair,vmalloc_pair,vm_map_ram_16,aliases_*"
 # A load as users make it, without and with readers of /proc. Its passes take a second each, so a boot takes 6 seconds
@@ -35,6 +40,7 @@ LINES = ("pair", "pair_remote", "find_inner", "area_2048", "mixed", "purge", "pu
 # What the mapping series is about, and what it must not make slower.
 MAPPING = ("area_pair,vmalloc_pair,vmalloc_4,vmalloc_16,vmalloc_64,vmalloc_256,stack,vmap_16,vm_map_ram_16,"
            "vm_map_ram_128,vmap_1m_*,vmap_100m_*,ioremap_mapped_*,huge_*,map_*")
+MAPPING_8 = MAPPING.replace("vmap_100m_*,ioremap_mapped_*,huge_*,map_*", "ioremap_mapped_1m")
 ALL_TESTS = 0x1fff
 # What the maple tree series of June 2026 reported on: full_fit_alloc and long_busy_list_alloc, and fix_size_alloc.
 THREE_TESTS = 0x7
@@ -179,13 +185,23 @@ def overcommit(cases):
     return [Plan(f"overcommit-{guest}", "overcommit", guest, 5, cases, (guest,), 2) for guest in (2, 4, 8)]
 
 
-def quick(cpus):
-    """Return the plans of the quick set for a host with that many CPUs: under five minutes."""
-    two, workers = min(cpus, 2), (1, 2)[:cpus]
+def bases():
+    """Return the plans of the figures of the documents, with 1, 2 and 8 CPUs. With one, the rb-trees have no pools."""
     return [
-        Plan("one-cpu", "icount", 1, 5, f"{ONE_CPU},{SLOW}"),
+        Plan("one-cpu", "icount", 1, 5, f"{BASE},{ONE_WORKER}", scale=50),
+        Plan("two-cpus", "icount", 2, 5, f"{BASE},{ONE_WORKER}", scale=50),
+        Plan("eight-cpus-1", "icount", 8, 5, f"{BASE},{ONE_WORKER}", scale=50, timeout=600),
+        Plan("eight-cpus-8", "icount", 8, 5, BASE, (8,), 25, timeout=600),
         Plan("memory", "icount", 1, 5, "memory"),
-        Plan("eight-cpus", "icount", 8, 5, f"{MANY},purge_latency", (1, 8), 25),
+        *(Plan(f"alone-{cpus}", "icount", cpus, 5, ALONE) for cpus in (1, 2, 8)),
+    ]
+
+
+def quick(cpus):
+    """Return the plans of the quick set for a host with that many CPUs."""
+    two, workers = min(cpus, 2), (1, 2)[:cpus]
+    return bases() + [
+        Plan("latency", "icount", 8, 5, "purge_latency", (8,), 25),
         Plan("tests-1", "icount", 1, 5, sweep=one_by_one(1, ALL_TESTS, 1000)),
         Plan("tests-4x4", "icount", 4, 5, sweep=one_by_one(4, THREE_TESTS, 1000), mem=memory_for(4, 4)),
         Plan("flushes", "flushes", 1, 5, FLUSHES),
@@ -227,36 +243,24 @@ def full(cpus):
     return plans + overcommit(f"kmalloc_pair,area_pair,{LOADS}")
 
 
-def goals(cpus):
-    """Return the plans of the figures that have goals (goals.py): about 15 minutes."""
+def figures(cpus):
+    """Return the plans of the figures that the documents quote."""
     two, workers = min(cpus, 2), (1, 2)[:cpus]
-    plans = [
-        Plan("one-cpu", "icount", 1, 5, "kmalloc_pair,area_pair,vmalloc_pair,lookup_inner_64m,purge_1,drain_1m_pages,"
-             "aliases_0,aliases_1"),
-        Plan("holds", "holds", 1, 5, HOLDS, scale=50, timeout=600),
-        Plan("flushes", "flushes", 1, 5, FLUSHES),
-        Plan("interrupts", "interrupts", 4, 5, FLUSHES, scale=200, timeout=600),
-        *lines({8: "pair,pair_remote", 32: "pair_remote,find_inner", 64: "area_2048",
-                128: "pair,find_inner,purge_empty", 256: "pair"}),
-        Plan("memory", "icount", 1, 5, "memory"),
-        Plan("eight-cpus", "icount", 8, 5, "area_pair,lookup_inner_64m", (1, 8), 25),
-        Plan("tests-1", "icount", 1, 5, sweep=one_by_one(1, ALL_TESTS, 1000)),
-        Plan("tests-8x8", "icount", 8, 5, sweep=one_by_one(8, THREE_TESTS & ~1, 100), mem=memory_for(8, 8),
-             timeout=900),
+    return bases() + [
+        Plan("holds", "holds", 2, 5, HOLDS.replace("," + DRAINS, ""), scale=50, timeout=600),
+        Plan("flushes", "flushes", 2, 5, FLUSHES),
+        *lines({8: "pair,pair_remote", 64: "area_2048", 128: "pair,purge_empty"}),
         page_tables(4, 8, 4, 900),
-        Plan("cpus", "wall", two, 15, "area_pair", workers, 50, sweep=((1, ALL_TESTS, 200),), warm_up=True),
-        Plan("native", "uml", two, 15, "area_pair", workers, mem=1024),
+        Plan("native", "uml", two, 15, "area_pair,area_4", workers, mem=1024),
     ]
-    return plans + overcommit(f"kmalloc_pair,area_pair,{LOAD}")
 
 
 def sides(cpus):
     """Return the plans of the table with three sides, the pristine kernel being one: about five minutes for each
     comparison."""
     return [
-        Plan("mapping", "icount", 1, 5, MAPPING),
-        Plan("mapping", "neoverse", 1, 5, "vmalloc_pair,stack,vmap_1m_*,map_*,vm_map_ram_16"),
-        Plan("tests-1", "icount", 1, 5, sweep=one_by_one(1, ALL_TESTS, 1000)),
+        Plan("mapping-2", "icount", 2, 5, MAPPING),
+        Plan("mapping-8", "icount", 8, 5, MAPPING_8, (8,), 25, timeout=600),
     ]
 
 
@@ -280,7 +284,7 @@ def selected(plans, instruments, cases):
 
 def wanted(args):
     """Return the plans that fit the options of "scripts/bench run"; refuses if there is none."""
-    sets = {"quick": quick, "full": full, "goals": goals, "sides": sides}
+    sets = {"quick": quick, "full": full, "figures": figures, "sides": sides}
     plans = selected(sets[args.set](os.cpu_count() or 1), args.instruments, args.cases)
     if args.threads:
         plans = [dataclasses.replace(p, threads=args.threads, cpus=max(p.cpus, *args.threads))

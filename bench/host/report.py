@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Shows stored results: the commands of scripts/bench that only read them."""
 
-from . import compare, goals, markdown, sides, store, table
+from . import compare, figures, markdown, sides, store, table
 
 
 def show(command, results, output=None, as_markdown=False):
@@ -16,7 +16,7 @@ def show(command, results, output=None, as_markdown=False):
     elif command == "markdown":
         print(markdown.markdown(*results), end="")
     else:
-        columns, cells, styles = {"goals": goals.cells, "sides": sides.cells}[command](*results)
+        columns, cells, styles = {"figures": figures.cells, "sides": sides.cells}[command](*results)
         if as_markdown:
             print(markdown.table_text(columns, cells), end="")
         else:
@@ -28,4 +28,6 @@ def show(command, results, output=None, as_markdown=False):
 def main(name, args, _words):
     """Run one of these commands on the results that it names; returns the exit code."""
     results = [store.load(path) for path in args.results]
+    if getattr(args, "write", False):
+        figures.write(*results)
     return show(name, results, getattr(args, "output", None), getattr(args, "markdown", False))

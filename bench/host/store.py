@@ -22,7 +22,8 @@ NUMBER = ("a finite number", lambda v: type(v) in (int, float) and abs(v) < 1e30
 COUNT = ("a whole number, 0 or more", lambda v: type(v) is int and v >= 0)
 SIZE = ("a whole number, 1 or more", lambda v: type(v) is int and v >= 1)
 SIDE = ('"a" or "b"', lambda v: v in ("a", "b"))
-SET = ('"quick", "full", "goals", "sides" or "custom"', lambda v: v in ("quick", "full", "goals", "sides", "custom"))
+SET = ('"quick", "full", "figures", "sides" or "custom"',
+       lambda v: v in ("quick", "full", "figures", "sides", "custom"))
 BUCKET = ("a pair [lower bound, count]",
           lambda v: isinstance(v, list) and len(v) == 2 and NUMBER[1](v[0]) and COUNT[1](v[1]))
 

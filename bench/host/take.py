@@ -241,8 +241,8 @@ def measure_and_show(args, command, stamp, output=None):
     """Measure, print the tables and write the page; returns the exit code and the result."""
     code, output, result = measure(args, command, stamp, output)
     report.show("table", [result])
-    if args.set == "goals":
-        report.show("goals", [result])
+    if args.set in ("quick", "figures"):
+        report.show("figures", [result])
     page = output.removesuffix(".json") + ".html"
     report.show("html", [result], page)
     say(f"result: {output}\npage:   {page}")

@@ -13,7 +13,7 @@ PAIR = ("[    0.2] vmap_bench: result case=area_pair threads=1 metric=cost unit=
 END = "[    0.3] vmap_bench: end failed=0\n"
 SUMMARY = "Summary: {}_test passed: {} failed: {} xfailed: {} repeat: 1 loops: 100 avg: {} usec\n"
 HIST = "vmap_bench: hist case=purge_latency threads=2 metric=alloc unit=ns buckets={}\n"
-SETS = plans.quick(2) + plans.full(2) + plans.goals(2)
+SETS = plans.quick(2) + plans.full(2) + plans.figures(2)
 
 
 # What a guest prints.
@@ -183,7 +183,7 @@ def test_seed_is_handed_on():
 
 def test_rows_do_not_mix():
     """No two plans of an instrument have the same case, CPUs and threads."""
-    for made in (plans.quick(2), plans.full(2), plans.goals(2)):
+    for made in (plans.quick(2), plans.full(2), plans.figures(2)):
         seen = set()
         for one in made:
             keys = {(one.instrument, one.cpus, case, threads)
@@ -199,7 +199,7 @@ def test_enough_boots_and_cpus():
     for one in SETS:
         assert one.repetitions >= (15 if one.instrument in ("wall", "uml", "kvm") else 5), one
     for cpus in (1, 2, 8):
-        for one in plans.quick(cpus) + plans.full(cpus) + plans.goals(cpus):
+        for one in plans.quick(cpus) + plans.full(cpus) + plans.figures(cpus):
             assert max(one.threads) <= one.cpus, one
 
 

@@ -8,8 +8,7 @@ import subprocess
 
 import pytest
 
-from bench.host import build, goals, plan as plans
-from bench.host.boot import METRICS
+from bench.host import build, plan as plans
 from bench.host.cachelines.cases import CASES
 from bench.host.cachelines.image import (ACQUIRE, BARRIER, EXCLUSIVE_LOAD, PREFETCH, RELEASE, RMW, Bad, Image,
                                          instruction_class)
@@ -248,7 +247,7 @@ def test_slab(planted):
         slab.free(machine, base)
 
 
-@pytest.mark.parametrize("made", [plans.quick(2), plans.full(2), plans.goals(2)], ids=["quick", "full", "goals"])
+@pytest.mark.parametrize("made", [plans.quick(2), plans.full(2), plans.figures(2)], ids=["quick", "full", "figures"])
 def test_plans(made):
     """The plans know the cases; others are not asked of the emulator, nor its own of a guest."""
     assert plans.LINES == tuple(CASES)
@@ -257,15 +256,3 @@ def test_plans(made):
     assert {p.run for p in plans.selected(made, ["lines"], ["pair*", "area_pair"])} == {"pair,pair_remote"}
     assert {p.run for p in plans.selected(made, ["icount"], ["pair", "area_pair"])} == {"area_pair"}
     assert plans.selected(made, ["lines"], ["area_pair"]) == []
-
-
-def test_metrics():
-    """The goals about lines are about cases and metrics that are measured."""
-    known = {f"{case} {metric}" for case in CASES for metric, _, _ in METRICS}
-    some = [goal for goal in goals.GOALS if goal.instrument == "lines"]
-    sizes = {(case, f"{p.cpus}x{p.cpus}")
-             for p in plans.goals(2) if p.instrument == "lines" for case in p.run.split(",")}
-    assert some
-    for goal in some:
-        assert goal.case in known and (goal.case.split()[0], goal.size) in sizes
-        assert re.fullmatch(r"[\w., ]+", goal.goal), goal.goal

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from scipy.stats import PermutationMethod, mannwhitneyu
 
-from bench.host import compare, goals, markdown, page, plan as plans, plots, report, stats, store, table
-from harness.settings import REPO
+from bench.host import compare, figures, markdown, page, plan as plans, plots, report, stats, store, table
+from harness.settings import REPO, Refused
 
 
 def empty_result():
@@ -382,146 +382,37 @@ def test_markdown():
     assert any(line.startswith(r"| a\|b |") for line in lines)
 
 
-# goals.py
+# figures.py
 
-def pair_result(rust):
-    """A result of the area pair with 1 and 8 CPUs: 2,000 for side A, `rust` for side B."""
+def base_result(rust):
+    """A result of the area pair with 1 and 2 CPUs: 2,000 for side A, `rust` for side B."""
     result = empty_result()
     for repetition in range(5):
-        for cpus, value in zip((1, 8), rust):
+        for cpus, value in zip((1, 2), rust):
             for side, amount in (("a", 2000), ("b", value)):
-                add_boot(result, side, repetition, [series("area_pair", amount + repetition, threads=cpus)], "icount",
+                add_boot(result, side, repetition, [series("area_pair", amount + repetition)], "icount",
                          f"cpus-{cpus}", cpus)
     return result
 
 
-@pytest.mark.parametrize("rust, said", [
-    ((600, 800), ("yes", "yes")), ((600, 1000), ("yes", "**no**")), ((1200, 1300), ("**no**", "yes"))])
-def test_reached_and_missed(rust, said):
-    """Against a number, and against the figure with 1 CPU. A goal without a row was not measured."""
-    lines = {line[0]: line[-1] for line in goals.lines(pair_result(rust))}
-    assert (lines["area pair, 1 page, 1 CPU"], lines["area pair, 8 CPUs x 8 threads"]) == said
-    assert lines["vmalloc pair, 1 page, 1 CPU"] == "not measured"
+def test_bases_side_by_side():
+    """A row for each case, a column for each base; a loss is bold."""
+    _, lines, styles = figures.cells(base_result((1000, 3000)))
+    assert lines == [["`area_pair`", "2,002 -> 1,002, 0.50", "**2,002 -> 3,002, 1.50**", "", ""]] and styles == ["red"]
 
 
-def test_worst_of_many():
-    """Of several rows, one that misses the goal is shown, and how many do."""
-    result = empty_result()
-    for repetition in range(5):
-        for side, amounts in (("a", (100, 100, 100)), ("b", (50, 130, 120))):
-            some = [series(f"test:{name}", amount + repetition / 100) for name, amount in zip("xyz", amounts)]
-            add_boot(result, side, repetition, some, "icount", "tests", 1)
-    line = next(line for line in goals.lines(result) if line[0].startswith("each case of test_vmalloc, 1 CPU"))
-    assert "worst of 3: test:y" in line[0] and line[-1] == "**no**: 2 of 3"
-
-
-def test_every_goal_can_be_measured():
-    """Each goal's instrument is part of the set that is named after them."""
-    assert {g.instrument for g in goals.GOALS} <= {p.instrument for p in plans.goals(2)}
-
-
-def test_both_forms(capsys):
-    """For documents and for the terminal."""
-    report.show("goals", [pair_result((600, 800))], as_markdown=True)
-    assert len(capsys.readouterr().out.splitlines()) == len(goals.GOALS) + 2
-    report.show("goals", [pair_result((600, 800))])
-    assert "area pair, 1 page, 1 CPU" in capsys.readouterr().out
-
-
-# plots.py, page.py
-
-@pytest.fixture(name="full", scope="module")
-def full_page():
-    """A result, its rows and its page: one for all tests, as plots take seconds."""
-    result = full_result()
-    return result, stats.rows(result), page.page(result)
-
-
-def test_nothing_external(full):
-    """No script, nothing fetched: each src is data and each href is within the page."""
-    html = full[2]
-    assert not re.search(r"(?i)<script|<link|<iframe|@import|url\(|srcset|https?://", html)
-    assert all(source.startswith("data:image/svg+xml;base64,") for source in re.findall(r'src="([^"]*)"', html))
-    assert len(re.findall("href=", html)) == len(re.findall('href="#', html))
-    assert set(re.findall(r'href="#([^"]+)"', html)) <= set(re.findall(r'id="([^"]+)"', html))
-
-
-def test_each_plot(full):
-    """The page has every kind of plot, and the plots are SVG."""
-    result, rows, html = full
-    captions = [f"{i}: {what}" for what in ("ratio of each case", "cost over threads") for i in ("icount", "wall")]
-    captions += ["latency distributions", "memory of an area", "page tables over cycles"]
-    assert re.findall(r'<img alt="([^"]*)"', html) == captions and "Not measured in this set" not in html
-    for made in (plots.latency(result), plots.memory(result, rows), plots.page_tables(result, rows)):
-        assert all(b"<svg" in svg and b"<image" not in svg for _, svg in made)
-
-
-def test_missing_plots():
-    """A plot without data is left out, and the page says so. The same result gives the same page."""
-    result = simple_result({"up": (1, 2)}, boots=5)
-    html = page.page(result)
-    assert re.findall(r'<img alt="([^"]*)"', html) == ["icount: ratio of each case"]
-    assert html.count("Not measured in this set") == 4
-    assert page.page(result) == html
-
-
-def test_contents(full):
-    """How it was taken, losing cases, skipped ones and dead boots are there; text is escaped."""
-    _, rows, html = full
-    for words in ("0123456789abcdef", "CONFIG_PREEMPT=y", "Model &lt;1&gt; &amp; co", "0123abcd", "make bench",
-                  "100, 101", "clang 19.1.7", "TCG is no silicon", "take turns on one thread",
-                  "cross_cpu 1x1: needs 2 threads", "died: exit code 137", "skipped: no memory",
-                  "/dev/kvm cannot be opened", "20,000,000", "prefers-color-scheme: dark",
-                  "boots that do not count: 1<"):
-        assert words in html
-    losing = html[html.index('id="losing"'):html.index('id="plots"')]
-    assert losing.count('class="slower"') == sum(row.verdict == "slower" for row in rows)
-    assert 'class="faster"' not in losing
-    assert html[html.index('id="rows"'):].count("<td class=\"no-difference\">") == sum(
-        row.verdict == "no difference" for row in rows)
-
-
-@pytest.mark.parametrize("function, titles, cases", [
-    (plots.memory, ["icount slabs 1x1", "icount total 1x1"],
-     [("memory_1000", "total", 1), ("memory_16000", "total", 1), ("memory", "in_x_16000", 1),
-      ("memory", "slabs_1000", 1), ("memory", "slabs_16000", 1)]),
-    (plots.page_tables, ["icount page tables, 1 CPU"], [("page_tables", "cycle_0", 1), ("page_tables", "cycle_1", 4)])])
-def test_names_of_panels(monkeypatch, function, titles, cases):
-    """Memory is found in both forms of its names, single points are not; page tables of a guest are one panel."""
-    result, found = empty_result(), []
-    add_boot(result, "a", 0, [series(case, 5, "bytes", metric, threads) for case, metric, threads in cases])
-    monkeypatch.setattr(plots, "grid", lambda items, draw: found.extend(title for title, _ in items))
-    function(result, stats.rows(result))
-    assert found == titles
-
-
-@pytest.mark.parametrize("sizes, labels", [
-    ([(1, 1), (2, 2)], ["A, CPUs = threads", "B, CPUs = threads"]),
-    ([(1, 1), (4, 2)], ["A, several guests", "B, several guests"]),
-    ([(1, 1), (4, 1), (4, 4)], ["A, 1 CPU", "A, 4 CPUs", "B, 1 CPU", "B, 4 CPUs"])])
-def test_scaling_lines(sizes, labels):
-    """One line per side over 1x1, 2x2; one per side and guest where guests have several numbers of threads."""
-    rows = [stats.make_row(("icount", cpus, threads, "x", "cost"), "ns", [3], [4]) for cpus, threads in sizes]
-    figure, axes = plots.pyplot.subplots()
-    plots.draw_scaling(axes, rows, {"a": "A", "b": "B"}, {})
-    plots.pyplot.close(figure)
-    assert sorted(axes.get_legend_handles_labels()[1]) == labels
-
-
-def test_ticks():
-    """Labels of ticks stay short."""
-    assert [plots.plain(v) for v in (0.05, 0, 2, 1500, 99000, 250000, 2.5e6, 1.5e9, -200, -3e6)] == [
-        "0.05", "0", "2", "1,500", "99,000", "250k", "2.5M", "1.5G", "-200", "-3M"]
-
-
-def test_hists_are_merged():
-    """Histograms of good boots are added up, those of dead ones are not."""
-    result = empty_result()
-    hist = {"case": "latency", "metric": "alloc", "unit": "ns", "threads": 1, "buckets": [[0, 1], [8, 2]]}
-    for repetition, status in enumerate(("ok", "ok", "died: x")):
-        add_boot(result, "a", repetition, [], status=status, hists=[hist])
-    (key, sides), = plots.merged_hists(result).items()
-    assert (key, dict(sides["a"])) == (("icount", 1, 1, "latency", "alloc", "instr"), {0: 2, 8: 4})
+def test_figures_are_written(tmp_path, monkeypatch):
+    """Only what is between the marks changes; a page without them is refused."""
+    page = tmp_path / "page.md"
+    monkeypatch.setattr(figures, "PAGE", page)
+    page.write_text(f"before\n{figures.BEGIN}stale\n{figures.END}after\n")
+    figures.write(base_result((1000, 1000)))
+    text = page.read_text()
+    assert text.startswith("before\n") and text.endswith("after\n") and "stale" not in text
+    assert "| `area_pair` | 2,002 -> 1,002, 0.50 |" in text
+    page.write_text("nothing\n")
+    with pytest.raises(Refused, match="has no line"):
+        figures.write(base_result((1000, 1000)))
 
 
 # compare.py
