@@ -12,13 +12,13 @@ from .. import kernels
 from ..options import Parser, program
 from ..result import Result
 from ..settings import REPO, Refused
-from . import CPUS, Fault, links, rust, series, texts
+from . import CPUS, Fault, figures, links, rust, series, texts
 
 HELP = """Checks the sources: format, lints, style, words, links, licences, and that each patch of both series applies
 and builds.
 
   shell       shellcheck on all shell scripts        spelling    codespell on all files
-  words       no word of scripts/lib/banned-words    docs        short README, links between documents
+  words       no word of scripts/lib/banned-words    docs        short README, links, quoted figures
   licence     an SPDX line in each file              paths       no path of one machine, no registry's host name
   unsafe      layers of rust/, unsafe code           rustfmt     rustfmt --check with the kernel's rules
   checkpatch  checkpatch.pl --strict on the patches and the C files
@@ -35,7 +35,8 @@ TEXTS = {
     "spelling": texts.spelling,
     "words": lambda check: check("one word for each idea", texts.banned_words),
     "docs": lambda check: (check("README.md is short", texts.readme_length),
-                           check("links between documents", links.follow)),
+                           check("links between documents", links.follow),
+                           check("figures that texts quote", figures.check)),
     "licence": lambda check: check("SPDX line in each file", texts.without_licence),
     "paths": lambda check: check("no path of one machine, no registry's host name", texts.machine_paths),
     "unsafe": rust.unsafe,
