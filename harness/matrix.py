@@ -20,6 +20,7 @@ TOOLS = {
     "fuzz": "scripts/suites/rust fuzz 300",
     "mutants": "scripts/suites/rust mutants",
     "faults-mapping": "scripts/suites/rust faults --mapping",
+    "own-tree": "scripts/suites/own-tree",
     "soak": "scripts/run stress --soak --allocator rust x86_64-user",
 }
 # What a result depends on: the folders that are built, and what runs it. A change of one of these files makes the
@@ -31,7 +32,7 @@ HARNESS = ("harness/*.py", ":!harness/suites.py", ":!harness/matrix.py", ":!harn
            "qemu/*.sh", "qemu/guest", "qemu/kunit-allow")
 CARGO = ("rust", "harness/rust.py", *LIB)
 FOLDERS = {"run": (*KERNEL, *HARNESS), "test": (".", ":!docs", ":!**/*.md"), "fuzz": CARGO,
-           "mutants": (*CARGO, "harness/mutants.py"),
+           "mutants": (*CARGO, "harness/mutants.py"), "suites/own-tree": (*KERNEL, "scripts/install-into", "README.md"),
            "faults": (*KERNEL, *HARNESS, "harness/scenarios/kunit.py", "kunit/faults")}
 
 
