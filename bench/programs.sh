@@ -1,11 +1,16 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# First process of the guests of "scripts/bench programs". Each line below "program" is one row of the table: how many operations the
-# command does, its name, what comes before it, and the command. The command runs twice; the second run is measured. With
-# QEMU's -icount, a microsecond of the guest's clock is 1,000 instructions. PROGRAMS is a pattern of the rows to run.
+# First process of the guests of "scripts/bench programs". Each line below that begins with "program" is one row of the table: how
+# many operations the command does, its name, what comes before it, and the command. The command runs twice; the second run is
+# measured, between two marks for the plugin of QEMU (bench/host/programs.py). From the kernel command line: PROGRAMS, a pattern of
+# the rows to run, and PIN=no, which leaves all CPUs to the programs.
 
-export PATH=/usr/sbin:/usr/bin:/opt/bin HOME=/root TMPDIR=/tmp
+# The root of an initramfs cannot be exchanged, as bwrap does: move the tree to a mount of its own.
+if [ -z "${MOVED:-}" ]; then
+	export PATH=/usr/sbin:/usr/bin:/opt/bin HOME=/root TMPDIR=/tmp MOVED=1
+	mkdir -p /moved && mount --bind / /moved && cd /moved && mount --move . / && exec chroot . /init
+fi
 mount -t proc proc /proc
 mount -t sysfs sys /sys
 mount -t devtmpfs dev /dev
@@ -15,27 +20,56 @@ mount -t tmpfs tmp /tmp
 mount -t tmpfs shm /dev/shm
 mount -t debugfs debugfs /sys/kernel/debug
 mount -t cgroup2 cgroup /sys/fs/cgroup
+mount -t bpf bpf /sys/fs/bpf
 exec >/dev/console 2>&1
 echo 4 >/proc/sys/kernel/printk
+[ "${PIN:-}" = no ] || taskset -p 1 $$ >/dev/null
+# A parameter of the kernel that only the marks use. The kernel refuses the value.
+MARK=/sys/module/workqueue/parameters/default_affinity_scope
+CPUS=$(nproc --all)
 
 # counted: prints how many areas the allocator in Rust has handed out.
-counted() { awk '/^(hit|refill|alloc_)/ { n += $2 } END { print n + 0 }' /sys/kernel/debug/vmap_rust/counters 2>/dev/null || echo 0; }
+counted() {
+	local file=/sys/kernel/debug/vmap_rust/counters
+	if [ -e $file ]; then awk '/^(hit|refill|steal|alloc_)/ { n += $2 } END { print n + 0 }' $file; else echo 0; fi
+}
+
+# wanted NAME: true if the row is to run.
+# shellcheck disable=SC2254 # it is a pattern
+wanted() { case $1 in ${PROGRAMS:-*}) ;; *) false ;; esac }
 
 # program OPERATIONS NAME SETUP COMMAND
 program() {
 	local ops=$1 name=$2 setup=$3 command=$4 before areas start end
-	# shellcheck disable=SC2254 # it is a pattern
-	case $name in ${PROGRAMS:-*}) ;; *) return ;; esac
+	wanted "$name" || return
 	if ! { eval "$setup" && eval "$command"; } </dev/null >/tmp/out 2>&1; then
 		echo "program: $name FAIL $(tail -n 1 /tmp/out)"
 		return
 	fi
 	before=$(counted)
 	start=$EPOCHREALTIME
+	printf %s "$name" 2>/dev/null >$MARK
 	eval "$command" </dev/null >/dev/null 2>&1
+	read -r end <$MARK
 	end=$EPOCHREALTIME
 	areas=$(($(counted) - before))
 	echo "program: $name ops=$ops us=$((${end/./} - ${start/./})) areas=$areas"
+}
+
+# latency NAME COMMAND...: prints how late a thread of the highest priority runs after its timer while the command runs again and
+# again on the same CPU, in ns of the guest's clock: the mean and the maximum of 1,500 times.
+latency() {
+	local name=$1 load line
+	shift
+	wanted "$name" || return
+	(while "$@"; do :; done) >/dev/null 2>&1 &
+	load=$!
+	line=$(cyclictest -q -N -m -t 1 -a 0 -p 99 -i 2000 -l 1500 -D 10 2>&1 | tail -n 1)
+	kill $load && wait $load 2>/dev/null
+	case $line in
+	*Max:*) echo "latency: $name $(sed 's/.*Avg: *\([0-9]*\) .*Max: *\([0-9]*\).*/mean=\1 max=\2/' <<<"$line")" ;;
+	*) echo "program: $name FAIL $line" ;;
+	esac
 }
 
 # times N COMMAND...: runs a command N times.
@@ -46,7 +80,7 @@ times() {
 }
 
 # compile NAME: builds the C program of that name.
-compile() { mkdir -p /opt/bin && tcc -o "/opt/bin/$1" "/programs/$1.c" -lpthread; }
+compile() { [ -e "/opt/bin/$1" ] || tcc -o "/opt/bin/$1" "/programs/$1.c" -lpthread; }
 
 rules() {
 	local i
@@ -55,17 +89,27 @@ rules() {
 	echo COMMIT
 }
 
+make_xfs() {
+	truncate -s 400M /tmp/xfs.img && mkfs.xfs -q /tmp/xfs.img && mount -o loop /tmp/xfs.img /mnt && touch /mnt/file
+	local i
+	for i in 10000 20000 40000 60000; do head -c "$i" /dev/zero | od -An -v -tx1 | tr -d ' \n' >/tmp/value$i; done
+}
+
 xattrs() {
 	local i
 	for i in 10000 20000 40000 60000; do
-		setfattr -n "user.a$i" -v "0x$(head -c "$i" /dev/zero | od -An -v -tx1 | tr -d ' \n')" /mnt/file || return
-		sync
-		getfattr -n "user.a$i" /mnt/file >/dev/null || return
+		setfattr -n "user.a$i" -v "0x$(</tmp/value$i)" /mnt/file && sync && getfattr -n "user.a$i" /mnt/file || return
 	done
 }
 
-remount() { umount /mnt; mount -o loop,ro "$1" /mnt; }
-erofs_read() { remount /tmp/erofs.img && cat /mnt/*; }
+make_erofs() {
+	umount /mnt
+	mkdir -p /tmp/e && cp /usr/bin/stress-ng /usr/bin/bash /tmp/e && mkfs.erofs -zlz4hc -C65536 /tmp/erofs.img /tmp/e &&
+		mount -o loop,ro /tmp/erofs.img /mnt
+}
+
+erofs_read() { umount /mnt && mount -o loop,ro /tmp/erofs.img /mnt && cat /mnt/*; }
+load_bpf() { bpftool prog load /programs/filter.o /sys/fs/bpf/filter && rm /sys/fs/bpf/filter; }
 modules() { modprobe "$1" && modprobe -r "$1"; }
 cgroups() { mkdir /sys/fs/cgroup/a && rmdir /sys/fs/cgroup/a; }
 container() { bwrap --unshare-all --ro-bind / / --proc /proc --dev /dev --tmpfs /tmp true; }
@@ -74,42 +118,72 @@ make_project() {
 	local i
 	mkdir -p /tmp/project && cd /tmp/project || return
 	for i in {1..12}; do printf '#include <stdio.h>\nint f%d(int x) { return printf("%%d", x + %d); }\n' "$i" "$i" >"f$i.c"; done
-	printf 'OBJ = $(patsubst %%.c,%%.o,$(wildcard *.c))\nall: $(OBJ)\n%%.o: %%.c\n\ttcc -c $<\nclean:\n\trm -f *.o\n' >Makefile
+	cat >Makefile <<-'TEXT'
+		OBJ = $(patsubst %.c,%.o,$(wildcard *.c))
+		all: $(OBJ)
+		%.o: %.c ; tcc -c $<
+		clean: ; rm -f *.o
+	TEXT
 	cd /
 }
-# areas N: keeps a process with N threads, each of which has an area for its stack.
-areas() { kill "$sleeper" 2>/dev/null; wait "$sleeper"; threads "$1" & sleeper=$!; sleep 2; }
-stress() { stress-ng --quiet "--$1" 1 "--$1-ops" "$2" --temp-path /tmp; }
+# areas N: keeps a process with so many threads that there are N areas: each thread has one for its stack.
+areas() {
+	compile threads || return
+	threads $(($1 - $(grep -c . /proc/vmallocinfo))) &
+	sleeper=$!
+	sleep 5
+	[ "$(grep -c . /proc/vmallocinfo)" -ge $(($1 - 20)) ] || { echo "there are only $(grep -c . /proc/vmallocinfo) areas"; false; }
+}
+end_areas() { kill "$sleeper" && wait "$sleeper" 2>/dev/null; sleep 5; }
+# info N: reads the list of all areas N times.
+info() { local i names=(); for ((i = 0; i < $1; i++)); do names+=(/proc/vmallocinfo); done; cat "${names[@]}"; }
+stress() { stress-ng --quiet --no-rand-seed "--$1" 1 "--$1-ops" "$2" --temp-path /tmp; }
 
 ip link set lo up
-program 50 ethtool-S "ip link add v0 type veth peer name v1" "times 50 ethtool -S v0"
-program 500 ethtool-loop "compile ethloop" "ethloop v0 500"
-program 300 bpf-array "compile bpfmaps" "bpfmaps array 300"
-program 100 bpf-ringbuf-64k "compile bpfmaps" "bpfmaps ringbuf 100 65536"
-program 5 bpf-ringbuf-8m "compile bpfmaps" "bpfmaps ringbuf 5 8388608"
-program 10 script-pty "true" "times 10 script -qc true /dev/null"
-program 100 stress-clone "true" "stress clone 100"
-program 200 stress-pthread "true" "stress pthread 200"
-program 10 stress-pty "true" "stress pty 10"
-program 50 stress-seccomp "true" "stress seccomp 50"
-program 100 stress-fork "true" "stress fork 100"
-program 40 hackbench "true" "hackbench -s 100 -l 20 -g 1"
-program 5 modprobe-nf_tables "true" "times 5 modules nf_tables"
-program 10 modprobe-dummy "true" "times 10 modules dummy"
-program 5 modprobe-overlay "true" "times 5 modules overlay"
-program 1 iptables-restore "rules >/tmp/rules" "iptables-legacy-restore /tmp/rules"
-program 1 iptables-save "iptables-legacy-restore /tmp/rules" "iptables-legacy-save"
-program 5 unshare "true" "times 5 unshare -muinpC --fork true"
-program 5 bwrap "true" "times 5 container"
-program 50 cgroup "true" "times 50 cgroups"
-program 10 netns "true" "times 10 unshare -n true"
-program 1 make "make_project" "project"
-program 4 xfs-xattr "truncate -s 400M /tmp/xfs.img && mkfs.xfs -q /tmp/xfs.img && mount -o loop /tmp/xfs.img /mnt && touch /mnt/file" "xattrs"
-program 1 erofs-lz4hc "mkdir -p /tmp/e && cp /usr/bin/stress-ng /usr/bin/bash /tmp/e && mkfs.erofs -zlz4hc -C65536 /tmp/erofs.img /tmp/e" "erofs_read"
-program 1 vmallocinfo "true" "cat /proc/vmallocinfo"
-program 1 vmallocinfo-1300 "compile threads && areas 1250" "cat /proc/vmallocinfo"
-program 1 vmallocinfo-10k "areas 9950" "cat /proc/vmallocinfo"
+ip link add v0 type veth peer name v1
+echo "+memory +pids" >/sys/fs/cgroup/cgroup.subtree_control
+if [ "$CPUS" -ge 8 ]; then
+	program 500 bpf-prog-8cpu "compile bpfmaps" "bpfmaps prog 500"
+	program 10 modprobe-dummy-8cpu "" "times 10 modules dummy"
+	program 5 modprobe-nf_tables-8cpu "" "times 5 modules nf_tables"
+	program 10 bpftool-8cpu "" "times 10 load_bpf"
+else
+	program 50 ethtool-S "" "times 50 ethtool -S v0"
+	program 2000 ethtool-loop "compile ethloop" "ethloop v0 2000"
+	program 1000 bpf-array "compile bpfmaps" "bpfmaps array 1000"
+	program 500 bpf-prog "compile bpfmaps" "bpfmaps prog 500"
+	program 500 bpf-ringbuf-64k "compile bpfmaps" "bpfmaps ringbuf 500 65536"
+	program 20 bpf-ringbuf-8m "compile bpfmaps" "bpfmaps ringbuf 20 8388608"
+	program 10 bpftool "" "times 10 load_bpf"
+	program 10 script-pty "" "times 10 script -qc true /dev/null"
+	program 500 stress-clone "" "stress clone 500"
+	program 500 stress-pthread "" "stress pthread 500"
+	program 20 stress-pty "" "stress pty 20"
+	program 200 stress-seccomp "" "stress seccomp 200"
+	program 500 stress-fork "" "stress fork 500"
+	program 40 hackbench "" "hackbench -s 100 -l 20 -g 1"
+	program 5 modprobe-nf_tables "" "times 5 modules nf_tables"
+	program 10 modprobe-dummy "" "times 10 modules dummy"
+	program 5 modprobe-overlay "" "times 5 modules overlay"
+	program 1 iptables-restore "rules >/tmp/rules" "iptables-legacy-restore /tmp/rules"
+	program 5 iptables-save "iptables-legacy-restore /tmp/rules" "times 5 iptables-legacy-save"
+	iptables-legacy -F
+	program 10 unshare "" "times 10 unshare -muinpC --fork true"
+	program 5 bwrap "" "times 5 container"
+	program 50 cgroup "" "times 50 cgroups"
+	program 20 netns "" "times 20 unshare -n true"
+	program 1 make make_project project
+	program 4 xfs-xattr make_xfs xattrs
+	program 1 erofs-lz4hc make_erofs erofs_read
+	program 50 vmallocinfo "" "info 50"
+	program 5 vmallocinfo-1300 "areas 1300" "info 5" && end_areas
+	program 1 vmallocinfo-10k "areas 10000" "info 1" && end_areas
+	echo 0 >/sys/devices/system/cpu/cpu1/online
+	compile bpfmaps
+	latency cyclictest-idle sleep 1
+	latency cyclictest-vfree bpfmaps ringbuf 10 33554432
+fi
 echo "programs: done"
 umount /mnt 2>/dev/null
 echo b >/proc/sysrq-trigger
-busybox reboot -f 2>/dev/null || exec sleep 1
+exec sleep 1

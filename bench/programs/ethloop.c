@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Reads the names and values of the statistics of a network device again and again: ethloop DEVICE TIMES */
+/* Reads names and values of the statistics of a network device: ethloop DEVICE TIMES */
 #include <linux/ethtool.h>
 #include <linux/sockios.h>
 #include <net/if.h>
@@ -8,6 +8,12 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+
+static int fail(const char *what)
+{
+	perror(what);
+	return 1;
+}
 
 int main(int argc, char **argv)
 {
@@ -18,19 +24,24 @@ int main(int argc, char **argv)
 	struct ifreq req = {};
 	int i, fd = socket(AF_INET, SOCK_DGRAM, 0);
 
-	strncpy(req.ifr_name, argv[1], IFNAMSIZ - 1);
+	if (argc != 3)
+		return 1;
+	snprintf(req.ifr_name, IFNAMSIZ, "%s", argv[1]);
 	req.ifr_data = (void *)&info;
-	if (argc != 3 || ioctl(fd, SIOCETHTOOL, &req) || !info.n_stats)
-		return perror("ethloop"), 1;
+	if (ioctl(fd, SIOCETHTOOL, &req) || !info.n_stats)
+		return fail("ethloop");
 	for (i = atoi(argv[2]); i; i--) {
-		*s = (struct ethtool_gstrings){ .cmd = ETHTOOL_GSTRINGS, .string_set = ETH_SS_STATS, .len = info.n_stats };
+		s->cmd = ETHTOOL_GSTRINGS;
+		s->string_set = ETH_SS_STATS;
+		s->len = info.n_stats;
 		req.ifr_data = strings;
 		if (ioctl(fd, SIOCETHTOOL, &req))
-			return perror("strings"), 1;
-		*v = (struct ethtool_stats){ .cmd = ETHTOOL_GSTATS, .n_stats = info.n_stats };
+			return fail("strings");
+		v->cmd = ETHTOOL_GSTATS;
+		v->n_stats = info.n_stats;
 		req.ifr_data = stats;
 		if (ioctl(fd, SIOCETHTOOL, &req))
-			return perror("stats"), 1;
+			return fail("stats");
 	}
 	return 0;
 }

@@ -20,8 +20,10 @@ int main(int argc, char **argv)
 	pthread_attr_init(&attr);
 	pthread_attr_setstacksize(&attr, 1 << 17);
 	for (i = argc == 2 ? atoi(argv[1]) : 0; i; i--) {
-		if (pthread_create(&thread, &attr, wait_for_ever, NULL))
-			return perror("threads"), 1;
+		if (pthread_create(&thread, &attr, wait_for_ever, NULL)) {
+			perror("threads");
+			return 1;
+		}
 	}
 	pause();
 	return 0;

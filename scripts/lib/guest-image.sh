@@ -36,8 +36,11 @@ use_programs_image() {
 	IMAGE_PRUNED=(-true)
 	IMAGE_PACKAGES=(
 		base-files bash coreutils util-linux bsdutils mount kmod procps grep sed gawk findutils libc-bin libc6-dev linux-libc-dev tcc make
-		ethtool iproute2 iptables bubblewrap stress-ng rt-tests xfsprogs attr erofs-utils
+		ethtool iproute2 iptables bubblewrap stress-ng rt-tests xfsprogs attr erofs-utils bpftool
 	)
+	# Half of the tree, which each boot would unpack. tcc needs libtcc1.a and libc_nonshared.a.
+	IMAGE_UNREAD+=(usr/lib/python3.13 usr/bin/python3.13 usr/lib/aarch64-linux-gnu/{gconv,security,libc.a,libm-2.41.a,libcrypt.a,libmvec.a}
+		usr/lib/aarch64-linux-gnu/lib{icudata,icui18n}.so.76.1)
 }
 
 # Parts of the work run in a shell of their own.
