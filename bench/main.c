@@ -49,10 +49,9 @@ module_param(pass_ms, uint, 0444);
 MODULE_PARM_DESC(pass_ms, "Milliseconds of a pass of cases that take a fixed time, 1 to 60000 (default 1000)");
 
 static const struct bench_case *const tables[] = {
-	bench_pair_cases, bench_burst_cases, bench_cross_cases, bench_lookup_cases, bench_info_cases,
-	bench_purge_cases, bench_growth_cases, bench_aliases_cases, bench_latency_cases, bench_memory_cases,
-	bench_whole_cases,
-	bench_mapping_cases,
+	bench_pair_cases, bench_burst_cases, bench_cross_cases, bench_lookup_cases,
+	bench_info_cases, bench_purge_cases, bench_growth_cases, bench_aliases_cases,
+	bench_latency_cases, bench_memory_cases, bench_whole_cases, bench_mapping_cases,
 };
 
 static bool leaves_out(const char *word)

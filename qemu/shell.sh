@@ -1,6 +1,8 @@
+#!/bin/busybox sh
 # SPDX-License-Identifier: GPL-2.0
 #
-# LOAD_SCRIPT of "scripts/run shell": the commands that were packed with it, or else a shell on the console.
+# Runs the commands that "scripts/run shell" has packed with it, or else a shell on the console. init.sh runs this script instead
+# of the load.
 
 mount -t devtmpfs dev /dev
 echo 4 >/proc/sys/kernel/printk

@@ -179,8 +179,7 @@ def guest_of(pid, pattern):
 
 
 def test_dying_emulator(tmp_path):
-    """An emulator that ends in the middle takes only its own boot of twelve with it. A guest of somebody else goes
-    on."""
+    """An emulator that ends in the middle takes only its own boot with it. A guest of somebody else goes on."""
     argument = "vmap_bench.run=area_pair,mixed "
     with subprocess.Popen([f"qemu-system-aarch64 {argument}vmap_bench.seed=3 ", "600"],
                           executable="/usr/bin/sleep") as other, \
@@ -199,7 +198,8 @@ def test_dying_emulator(tmp_path):
     assert run.returncode == 1, text
     assert re.search("boot does not count: .* repetition 1: died: the emulator ended", text), text
     result = json.loads((tmp_path / "d.json").read_text())
-    assert [one["status"] == "ok" for one in result["boots"]].count(True) == 11
+    whole = [one["status"] == "ok" for one in result["boots"]]
+    assert whole.count(False) == 1 and len(whole) >= 12
 
 
 @pytest.mark.parametrize("model", ["cortex-a72", "neoverse-n1"])
