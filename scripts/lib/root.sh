@@ -54,11 +54,11 @@ root_mirror() {
 	printf '%s\n' "$uri"
 }
 
-# root_apt ARCH ARGS...: the host's apt-get, working on files in the cache only.
+# root_apt ARCH ARGS...: the host's apt-get, or the program in ROOT_APT, working on files in the cache only.
 root_apt() {
 	local arch=$1 dir=$CACHE/apt/$1
 	shift
-	apt-get -q -o "Dir::State=$dir/state" -o "Dir::State::status=$dir/status" -o "Dir::Cache=$dir/cache" \
+	"${ROOT_APT:-apt-get}" -q -o "Dir::State=$dir/state" -o "Dir::State::status=$dir/status" -o "Dir::Cache=$dir/cache" \
 		-o "Dir::Cache::archives=$CACHE/apt-archives" -o "Dir::Etc::sourcelist=$CACHE/apt/sources.list" \
 		-o Dir::Etc::sourceparts=/dev/null -o "Dir::Etc::preferences=$CACHE/apt/preferences" -o Dir::Etc::preferencesparts=/dev/null \
 		-o "APT::Architecture=$arch" -o "APT::Architectures::=$arch" -o APT::Sandbox::User="$(id -un)" \
@@ -84,13 +84,30 @@ root_apt_setup() {
 	done
 }
 
+# root_update: downloads the lists of packages.
+root_update() {
+	local arch
+	for arch in amd64 arm64; do
+		root_apt "$arch" update
+	done
+}
+
+# root_source_check: dies unless the lists have a package of the kernel source. Another release of the series than the tested one
+# will do; prepare_source says so.
+root_source_check() {
+	local arch name=linux-source-$KVER_SERIES have
+	[ -z "${KERNEL_TARBALL:-}" ] || return 0
+	arch=$(dpkg --print-architecture)
+	! root_apt "$arch" download --print-uris "$name" >/dev/null 2>&1 || return 0
+	have=$(ROOT_APT=apt-cache root_apt "$arch" search --names-only '^linux-source-[0-9]' | sort -V | sed 's/ .*//' | xargs || :)
+	die "the Debian archive has no package $name any more${have:+, only $have}, and the patches are for Linux $KVER_SERIES;" \
+		"give KERNEL_TARBALL=/path/to/linux-$KVER_TESTED.tar.xz"
+}
+
 # root_download: downloads all packages into $CACHE/apt-archives; what is there already is not fetched again.
 root_download() {
 	local arch native source=()
 	native=$(dpkg --print-architecture)
-	for arch in amd64 arm64; do
-		root_apt "$arch" update
-	done
 	[ -n "${KERNEL_TARBALL:-}" ] || source=("linux-source-$KVER_SERIES")
 	root_apt "$native" install --download-only -y --no-install-recommends \
 		'?essential' '?priority(required)' apt "${ROOT_PACKAGES[@]}" "${ROOT_BACKPORTS[@]}" "${source[@]}"
@@ -263,6 +280,9 @@ prepare_root() {
 	need_space 4500 "the toolchain root"
 	[ "$(id -u)" = 0 ] || need_space 3500 "the toolchain root, while it is made," /var/tmp
 	root_apt_setup
+	step "toolchain root: package lists" "$CACHE/log/root-lists.log" "${PART[@]}" root_update ||
+		die "the package lists could not be downloaded; the next run goes on"
+	root_source_check
 	step "toolchain root: download" "$CACHE/log/root-download.log" "${PART[@]}" root_download ||
 		die "packages could not be downloaded; the next run goes on where this one stopped"
 	step "toolchain root: unpack" "$CACHE/log/root-unpack.log" "${PART[@]}" root_unpack || die "the toolchain root could not be made"

@@ -3,7 +3,7 @@
 
 import pytest
 
-from conftest import CACHE, HERE, NAMES, PATCHES, SERIES, TESTED, User, clone, sums
+from conftest import CACHE, HERE, NAMES, PATCHES, REPO, SERIES, TESTED, User, clone, sums
 
 # Archives of the small kernel tree, named after its version, and a cache that was made from one.
 ARCHIVES = r"""
@@ -19,6 +19,25 @@ tar -cf nokernel.tar -C $other qemu
 mkdir first
 ln -s $real/root first
 VMAP_RUST_CACHE=$PWD/first KERNEL_TARBALL=$PWD/$tested.tar $other/scripts/prepare
+"""
+# A Debian archive of kernel sources in the versions $versions, as scripts/prepare sees it after an update.
+DEBIAN = r"""
+mkdir debian
+for version in $versions; do
+    name=linux-source-$(cut -d . -f 1,2 <<<$version)
+    printf '%s\n' "Package: $name" "Version: $version-1~bpo13+1" "Architecture: all" "Maintainer: none" \
+        "Filename: ./${name}_$version.deb" "Size: 1" "SHA256: $(printf 1 | sha256sum | cut -d ' ' -f 1)" \
+        "Description: Linux kernel source" ""
+done >debian/Packages
+printf '%s\n' "Codename: trixie-backports" "Date: $(date -uR)" SHA256: \
+    " $(sha256sum <debian/Packages | cut -d ' ' -f 1) $(stat -c %s debian/Packages) Packages" >debian/Release
+. $repo/scripts/lib.sh
+. $repo/scripts/lib/root.sh
+root_apt_setup
+echo "deb [trusted=yes] file:$PWD/debian ./" >$CACHE/apt/sources.list
+root_update >log 2>&1 || cat log
+root_source_check
+root_apt $(dpkg --print-architecture) download --print-uris linux-source-$KVER_SERIES | cut -d ' ' -f 2
 """
 BAD_PATCH = r"--- a/mm/vmalloc.c\n+++ b/mm/vmalloc.c\n@@ -1,3 +1,3 @@\n no such line\n-nor this one\n+new\n nor that\n"
 # Other new lines, and still a valid patch.
@@ -110,6 +129,23 @@ def test_bad_archive(cache, names, name, pattern):
     """It is refused, and nothing is half done."""
     User(cache, **names).refused(f"KERNEL_TARBALL=$archives/{name}.tar $other/scripts/prepare", pattern)
     assert not [*cache.glob("src/*"), *cache.glob("tree/*")]
+
+
+@pytest.mark.parametrize("versions, chosen", [
+    (f"{SERIES}.99 {TESTED} 6.12.1", TESTED), (f"{SERIES}.99 6.12.1", f"{SERIES}.99")])
+def test_debian_archive(cache, versions, chosen):
+    """The tested release is taken if it is there, else another of its series."""
+    text = User(cache.parent, repo=REPO, versions=versions).run(DEBIAN)
+    assert text == f"linux-source-{SERIES}_{chosen}-1~bpo13+1_all.deb\n"
+
+
+@pytest.mark.parametrize("versions, have", [
+    ("6.12.1 99.1.2", ", only linux-source-6.12 linux-source-99.1,"), ("", ",")])
+def test_debian_archive_without_series(cache, versions, have):
+    """A newer series is refused in one line, before anything else is downloaded."""
+    text = User(cache.parent, repo=REPO, versions=versions).run(DEBIAN, 1)
+    assert text == (f"bash: error: the Debian archive has no package linux-source-{SERIES} any more{have} and the patches "
+                    f"are for Linux {SERIES}; give KERNEL_TARBALL=/path/to/linux-{TESTED}.tar.xz\n")
 
 
 def test_source_and_tree(kit, names):
