@@ -3,8 +3,8 @@
 #
 # First process of the guests of "scripts/bench programs". Each line below that begins with "program" is one row of the table: how
 # many operations the command does, its name, what comes before it, and the command. The command runs twice; the second run is
-# measured, between two marks for the plugin of QEMU (bench/host/programs.py). From the kernel command line: PROGRAMS, a pattern of
-# the rows to run, and PIN=no, which leaves all CPUs to the programs.
+# measured, between two marks for the plugin of QEMU (bench/host/programs.py). From the kernel command line: PROGRAMS, the rows to
+# run, separated by commas, and PIN=no, which leaves all CPUs to the programs.
 
 # The root of an initramfs cannot be exchanged, as bwrap does: move the tree to a mount of its own.
 if [ -z "${MOVED:-}" ]; then
@@ -22,7 +22,7 @@ mount -t debugfs debugfs /sys/kernel/debug
 mount -t cgroup2 cgroup /sys/fs/cgroup
 mount -t bpf bpf /sys/fs/bpf
 exec >/dev/console 2>&1
-echo 4 >/proc/sys/kernel/printk
+echo 5 >/proc/sys/kernel/printk
 [ "${PIN:-}" = no ] || taskset -p 1 $$ >/dev/null
 # A parameter of the kernel that only the marks use. The kernel refuses the value.
 MARK=/sys/module/workqueue/parameters/default_affinity_scope
@@ -35,12 +35,11 @@ counted() {
 }
 
 # wanted NAME: true if the row is to run.
-# shellcheck disable=SC2254 # it is a pattern
-wanted() { case $1 in ${PROGRAMS:-*}) ;; *) false ;; esac }
+wanted() { [ -z "${PROGRAMS:-}" ] || [[ ,$PROGRAMS, == *,"$1",* ]]; }
 
-# program OPERATIONS NAME SETUP COMMAND
+# program OPERATIONS NAME TEXT SETUP COMMAND. The host reads TEXT: what one operation is.
 program() {
-	local ops=$1 name=$2 setup=$3 command=$4 before areas start end
+	local ops=$1 name=$2 setup=$4 command=$5 before areas start end
 	wanted "$name" || return
 	if ! { eval "$setup" && eval "$command"; } </dev/null >/tmp/out 2>&1; then
 		echo "program: $name FAIL $(tail -n 1 /tmp/out)"
@@ -56,11 +55,11 @@ program() {
 	echo "program: $name ops=$ops us=$((${end/./} - ${start/./})) areas=$areas"
 }
 
-# latency NAME COMMAND...: prints how late a thread of the highest priority runs after its timer while the command runs again and
+# latency NAME TEXT COMMAND...: prints how late a thread of the highest priority runs after its timer while the command runs again and
 # again on the same CPU, in ns of the guest's clock: the mean and the maximum of 1,500 times.
 latency() {
 	local name=$1 load line
-	shift
+	shift 2
 	wanted "$name" || return
 	(while "$@"; do :; done) >/dev/null 2>&1 &
 	load=$!
@@ -143,45 +142,45 @@ ip link set lo up
 ip link add v0 type veth peer name v1
 echo "+memory +pids" >/sys/fs/cgroup/cgroup.subtree_control
 if [ "$CPUS" -ge 8 ]; then
-	program 500 bpf-prog-8cpu "compile bpfmaps" "bpfmaps prog 500"
-	program 10 modprobe-dummy-8cpu "" "times 10 modules dummy"
-	program 5 modprobe-nf_tables-8cpu "" "times 5 modules nf_tables"
-	program 10 bpftool-8cpu "" "times 10 load_bpf"
+	program 500 bpf-prog-8cpu "load a BPF program, 8 CPUs" "compile bpfmaps" "bpfmaps prog 500"
+	program 10 modprobe-dummy-8cpu "load and unload dummy.ko, 8 CPUs" "" "times 10 modules dummy"
+	program 5 modprobe-nf_tables-8cpu "load and unload nf_tables.ko, 8 CPUs" "" "times 5 modules nf_tables"
+	program 10 bpftool-8cpu "bpftool prog load, 8 CPUs" "" "times 10 load_bpf"
 else
-	program 50 ethtool-S "" "times 50 ethtool -S v0"
-	program 2000 ethtool-loop "compile ethloop" "ethloop v0 2000"
-	program 1000 bpf-array "compile bpfmaps" "bpfmaps array 1000"
-	program 500 bpf-prog "compile bpfmaps" "bpfmaps prog 500"
-	program 500 bpf-ringbuf-64k "compile bpfmaps" "bpfmaps ringbuf 500 65536"
-	program 20 bpf-ringbuf-8m "compile bpfmaps" "bpfmaps ringbuf 20 8388608"
-	program 10 bpftool "" "times 10 load_bpf"
-	program 10 script-pty "" "times 10 script -qc true /dev/null"
-	program 500 stress-clone "" "stress clone 500"
-	program 500 stress-pthread "" "stress pthread 500"
-	program 20 stress-pty "" "stress pty 20"
-	program 200 stress-seccomp "" "stress seccomp 200"
-	program 500 stress-fork "" "stress fork 500"
-	program 40 hackbench "" "hackbench -s 100 -l 20 -g 1"
-	program 5 modprobe-nf_tables "" "times 5 modules nf_tables"
-	program 10 modprobe-dummy "" "times 10 modules dummy"
-	program 5 modprobe-overlay "" "times 5 modules overlay"
-	program 1 iptables-restore "rules >/tmp/rules" "iptables-legacy-restore /tmp/rules"
-	program 5 iptables-save "iptables-legacy-restore /tmp/rules" "times 5 iptables-legacy-save"
+	program 50 ethtool-S "ethtool -S of a veth" "" "times 50 ethtool -S v0"
+	program 2000 ethtool-loop "strings and statistics of a veth, in a loop" "compile ethloop" "ethloop v0 2000"
+	program 1000 bpf-array "create and close a BPF array that can be mapped" "compile bpfmaps" "bpfmaps array 1000"
+	program 500 bpf-prog "load and close a BPF program" "compile bpfmaps" "bpfmaps prog 500"
+	program 500 bpf-ringbuf-64k "create and close a BPF ring buffer of 64 KiB" "compile bpfmaps" "bpfmaps ringbuf 500 65536"
+	program 20 bpf-ringbuf-8m "the same with 8 MiB" "compile bpfmaps" "bpfmaps ringbuf 20 8388608"
+	program 10 bpftool "bpftool prog load: a program, an array, ring buffers of 64 KiB and 8 MiB" "" "times 10 load_bpf"
+	program 10 script-pty "script -c true" "" "times 10 script -qc true /dev/null"
+	program 500 stress-clone "stress-ng --clone" "" "stress clone 500"
+	program 500 stress-pthread "stress-ng --pthread" "" "stress pthread 500"
+	program 20 stress-pty "stress-ng --pty" "" "stress pty 20"
+	program 200 stress-seccomp "stress-ng --seccomp" "" "stress seccomp 200"
+	program 500 stress-fork "stress-ng --fork" "" "stress fork 500"
+	program 40 hackbench "hackbench, for each of 40 tasks" "" "hackbench -s 100 -l 20 -g 1"
+	program 5 modprobe-nf_tables "load and unload nf_tables.ko" "" "times 5 modules nf_tables"
+	program 10 modprobe-dummy "load and unload dummy.ko" "" "times 10 modules dummy"
+	program 5 modprobe-overlay "load and unload overlay.ko" "" "times 5 modules overlay"
+	program 1 iptables-restore "iptables-legacy-restore, 2,000 rules" "rules >/tmp/rules" "iptables-legacy-restore /tmp/rules"
+	program 5 iptables-save "iptables-legacy-save, 2,000 rules" "iptables-legacy-restore /tmp/rules" "times 5 iptables-legacy-save"
 	iptables-legacy -F
-	program 10 unshare "" "times 10 unshare -muinpC --fork true"
-	program 5 bwrap "" "times 5 container"
-	program 50 cgroup "" "times 50 cgroups"
-	program 20 netns "" "times 20 unshare -n true"
-	program 1 make make_project project
-	program 4 xfs-xattr make_xfs xattrs
-	program 1 erofs-lz4hc make_erofs erofs_read
-	program 50 vmallocinfo "" "info 50"
-	program 5 vmallocinfo-1300 "areas 1300" "info 5" && end_areas
-	program 1 vmallocinfo-10k "areas 10000" "info 1" && end_areas
-	echo 0 >/sys/devices/system/cpu/cpu1/online
+	program 10 unshare "unshare -muinpC --fork true" "" "times 10 unshare -muinpC --fork true"
+	program 5 bwrap "bwrap --unshare-all: a container that runs true" "" "times 5 container"
+	program 50 cgroup "make and remove a memory cgroup" "" "times 50 cgroups"
+	program 20 netns "unshare -n true" "" "times 20 unshare -n true"
+	program 1 make "make -j2 of 12 files with tcc" make_project project
+	program 4 xfs-xattr "XFS: an attribute of 10 to 60 KiB written and read" make_xfs xattrs
+	program 1 erofs-lz4hc "EROFS: 7 MiB read from lz4hc clusters of 64 KiB" make_erofs erofs_read
+	program 50 vmallocinfo "read /proc/vmallocinfo, 60 areas" "" "info 50"
+	program 5 vmallocinfo-1300 "the same with 1,300 areas" "areas 1300" "info 5" && end_areas
+	program 1 vmallocinfo-10k "the same with 10,000 areas" "areas 10000" "info 1" && end_areas
+	[ "${PIN:-}" = no ] || echo 0 >/sys/devices/system/cpu/cpu1/online
 	compile bpfmaps
-	latency cyclictest-idle sleep 1
-	latency cyclictest-vfree bpfmaps ringbuf 10 33554432
+	latency cyclictest-idle "nothing" sleep 1
+	latency cyclictest-vfree "BPF ring buffers of 32 MiB are freed" bpfmaps ringbuf 10 33554432
 fi
 echo "programs: done"
 umount /mnt 2>/dev/null

@@ -2,7 +2,7 @@
 """The commands of scripts/bench and their options.
 
 With VMAP_RUST_PARSE, which scripts/bench sets outside of the toolchain root, only wrong use is found, and what a
-command needs is printed: a part that scripts/prepare makes, then folders to be seen in the root, a line each. What only
+command needs is printed: the parts that scripts/prepare makes, then folders to be seen in the root, a line each. What only
 the root has is imported after that.
 """
 
@@ -18,7 +18,7 @@ from harness import kernels
 from harness.options import Parser, program, whole
 from harness.settings import CACHE, REPO, Refused
 
-from . import build, plan as plans
+from . import build, plan as plans, program_rows
 
 # Commands, what they take, and what they do; those of the first group only read stored results, as many as they name.
 READERS = {
@@ -31,7 +31,9 @@ READERS = {
 OTHERS = {
     "list": ("", "cases of the guest, and instruments"),
     "profile": ("CASE", "where the instructions of a case go, by function"),
-    "lines": ("", "which cache lines move between many CPUs, by field")}
+    "lines": ("", "which cache lines move between many CPUs, by field"),
+    "programs": ("", "what real programs gain"),
+    "profile-program": ("NAME", "where the instructions of one of them go, by function")}
 TEXTS = {name: text.capitalize() + "." for name, (_, text) in READERS.items()} | {
     "run": "Measures two allocators against each other.\n\n"
            "  scripts/bench [run] [OPTION...]       boot, measure, print the table, write the HTML page\n"
@@ -53,7 +55,16 @@ Exit code: 0 shown; 1 a boot failed, the two figures differ, or wrong use.""",
 Executes the functions of the kernel arm64-bench in an emulator of a CPU, for up to 256 CPUs that take turns after whole
 operations, and models which cache lines move between the CPUs' caches. Prints, for each case, number of CPUs and
 allocator and per operation: coherence misses, atomic read-modify-writes, barriers, lines and instructions; and the
-lines that move most, by structure and field."""}
+lines that move most, by structure and field.""",
+    "programs": f"""Shows what real programs gain: docs/programs.md.
+
+Boots a guest with packages of Debian, and counts the instructions of each program of bench/programs.sh: A with the
+rb-trees, B with the allocator in Rust, C with the kernel without patches. Rows that spread by more than A and B differ
+are taken in more boots. Logs: {CACHE}/log
+Exit code: 0 measured, also when something is slower; 1 a program or a boot failed, or wrong use.""",
+    "profile-program": """Shows where the instructions of one program of "scripts/bench programs" go, function by function.
+
+Exit code: 0 shown; 1 a boot failed, or wrong use."""}
 
 
 def file(name):
@@ -208,9 +219,41 @@ def lines_check(args):
         build.check_kernel(args.vmlinux)
 
 
+def sides_list(text):
+    """Return the sides of a profile, as they are given."""
+    for side in text.split(","):
+        if side not in ("A", "B", "C"):
+            raise Refused(f'unknown side "{side}"; there are: A B C')
+    return text
+
+
+def programs_options(parser):
+    """Add the options of the measurement of programs."""
+    parser.add_argument("--programs", type=program_rows.chosen, default="*", dest="names", metavar="LIST",
+                        help="only these: bpf-*,make ...; * is any text")
+    parser.add_argument("--boots", type=whole(1, 100), default=3, metavar="N",
+                        help="boots of each side (default: 3; the rows that need it get up to three times as many)")
+    parser.add_argument("--wall", action="store_true", help="wall clock with 4 CPUs instead of instructions; shows only "
+                        "rows that differ by more than they spread")
+    parser.add_argument("--markdown", action="store_true", help="for documents")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/programs.md")
+
+
+def program_options(parser):
+    """Add the options of a profile of a program."""
+    parser.add_argument("name", type=program_rows.one, metavar="NAME", help="a row of bench/programs.sh")
+    parser.add_argument("--sides", type=sides_list, default="A,B", metavar="LIST",
+                        help="A: rb-trees, B: Rust, C: the kernel without patches (default: A,B)")
+    parser.add_argument("--least", type=float, default=1, metavar="N",
+                        help="sum up functions that take fewer instructions per operation (default: 1)")
+
+
 # What adds the options of a command, and what checks them.
 OPTIONS = {"run": (run_options, run_check), "profile": (profile_options, profile_check),
-           "lines": (lines_options, lines_check), "list": (lambda parser: None, lambda args: None)}
+           "lines": (lines_options, lines_check), "list": (lambda parser: None, lambda args: None),
+           "programs": (programs_options, lambda args: None), "profile-program": (program_options, lambda args: None)}
+# Commands that need the guest image of programs.
+PROGRAMS = ("programs", "profile-program")
 
 
 def add_reader(name, parser):
@@ -248,11 +291,11 @@ def parse(arguments):
 
 
 def needed(name, args):
-    """Return the part that scripts/prepare must make for a command, and the folders that it must see."""
+    """Return the parts that scripts/prepare must make for a command, and the folders that it must see."""
     kernel = getattr(args, "vmlinux", None)
     files = [*getattr(args, "results", ()), *filter(None, [getattr(args, "output", None)])]
     folders = dict.fromkeys([*(Path(path).parent for path in files), *(build.check_kernel(kernel) if kernel else ())])
-    return ["root" if name in READERS or kernel else "all",
+    return ["root" if name in READERS or kernel else "all programs-image" if name in PROGRAMS else "all",
             *(str(path) for path in folders if not (path.is_relative_to(CACHE) or path.is_relative_to(REPO)))]
 
 
@@ -266,7 +309,8 @@ def main(arguments):
         print(textwrap.fill(" ".join(plans.guest_cases()), 110))
         print(f"\ncases of the instrument lines: {' '.join(plans.LINES)}\ninstruments: {' '.join(plans.INSTRUMENTS)}")
         return 0
-    module = {"run": ".take", "profile": ".profile", "lines": ".cachelines.show"}.get(name, ".report")
+    module = {"run": ".take", "profile": ".profile", "lines": ".cachelines.show",
+              **dict.fromkeys(PROGRAMS, ".programs")}.get(name, ".report")
     return importlib.import_module(module, __package__).main(name, args, words)
 
 

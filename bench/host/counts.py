@@ -24,6 +24,8 @@ IRQ, RET = "el1h_64_irq", "ret_to_kernel"
 PARTS = {"allocator": ("mm/vmap_rust/rust/vmap_rust.o", "mm/vmap_rust/vmap_rust.o"), "mm/vmalloc.c": ("mm/vmalloc.o",),
          "maple tree": ("lib/maple_tree.o",), "benchmark": ("mm/vmap_rust/bench/pair.o",)}
 REST = "rest of the kernel"
+# Kernels of 64 bits begin here.
+USER_END = 1 << 63
 # What the plugin counts of a block of code: ordered are loads that acquire and stores that release.
 COSTS = ("insns", "rmw", "barriers", "ordered", "tlbi")
 
@@ -59,7 +61,10 @@ class Symbols:
         return self._addresses.get(name)
 
     def name(self, addr):
-        """Return the function that an address is in. What was inlined belongs to the function around it."""
+        """Return the function that an address is in. What was inlined belongs to the function around it. Programs are
+        one function."""
+        if addr < USER_END:
+            return "(user space)"
         at = bisect.bisect_right(self._starts, addr) - 1
         return self._names[at] if at >= 0 else f"{addr:#x}"
 
@@ -72,14 +77,14 @@ class Symbols:
         return self._parts.get(name, REST)
 
 
-def specification(symbols, out, timed=()):
+def specification(symbols, out, timed=(), marks=("bench_mark_begin", "bench_mark_end")):
     """Return what --plugin of scripts/run boot takes, for counts that go to the file out. timed: functions whose calls
-    are timed."""
+    are timed; marks: functions at which a measured part begins and ends."""
     words = [f"{PLUGIN}", f"out={out}"]
     # A kernel for arm64 may have a copy of the inline function that most callers do not use.
     calls = [FLUSH, *INTERRUPTS] if symbols.address(INTERRUPTS[0]) else []
     trees = [name for name in symbols.functions("maple tree") if name.startswith("mas_")]
-    for kind, names, must in (("begin", ["bench_mark_begin"], True), ("end", ["bench_mark_end"], True),
+    for kind, names, must in (("begin", marks[:1], True), ("end", marks[1:], True),
                               ("call", calls, False), ("lock", LOCKS, False), ("unlock", UNLOCKS, False),
                               ("tree", trees, False), ("irq", [IRQ], False), ("ret", [RET], False),
                               ("time", timed, True)):
