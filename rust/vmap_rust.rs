@@ -47,8 +47,8 @@
 //!
 //! Finding an area takes no lock. A few loads lead from the address to its block. The units of a block are
 //! in groups of the size of its smallest area, and each group has an area object: the area is at the object
-//! of the group of the address, or at one shortly before it. If the address is in no block, the lookup walks
-//! the tree, which is in RCU mode.
+//! of the group of the address, or at one shortly before it. If the address is in no block, the page map leads to
+//! the object, or else a walk down the tree, which is in RCU mode.
 //!
 //! The area object stores the state of the area, so unlinking is one atomic exchange and cannot fail.
 //! Freeing a range in the tree may need memory. Without memory, the range stays cached, or the empty block
@@ -79,7 +79,7 @@
 //! | | `block`, `owner`, `band`: one block, the CPU that has it, its size and that of its areas | no |
 //! | | `block_walk`, `block_check`, `block_units`: the areas of a block in order, its checks, and the states of its units | no |
 //! | | `block_number`, `by_band`: the number of a block; a value for each band | no |
-//! | | `table`, `dir`, `pins`: the index, the block at an address, pins | yes |
+//! | | `table`, `page_map`, `dir`, `pins`: the index, a map of its areas, the block at an address, pins | yes |
 //! | | `maps`: bitmaps of the directory, and the proof that the lock of the pool is held | no |
 //! | | `flush`: what a purge flushes, and the proof that it was flushed | no |
 //! | `sys` | bindings: `maple` (maple tree), `grace` (RCU), `lock` (spinlock), `mm` (the rest of mm, memory on a NUMA node) | yes |

@@ -180,6 +180,12 @@ impl<T: Tlb> Space<T> {
         }
     }
 
+    /// Returns whether the page map has an area for `addr`.
+    #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+    pub(crate) fn is_mapped(&self, addr: usize) -> bool {
+        self.table.is_mapped(addr)
+    }
+
     /// Returns the addresses of an area that the caller owns, if the index holds it as busy.
     pub(crate) fn span_of_busy(&self, area: AreaPtr) -> Option<Span> {
         let rcu = Guard::new();

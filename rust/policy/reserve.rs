@@ -134,11 +134,22 @@ impl<T: Tlb> Space<T> {
         req: &Request,
         mut area: Area<New>,
     ) -> Result<AreaPtr, (Area<New>, Miss)> {
+        // Areas of the kernel image and of modules have windows of their own. They are many in a region, and are looked
+        // up often.
+        let all_pages = req.window != self.home;
+        let mut may_prepare = true;
         let mut table = self.table.lock();
         for _ in 0..MAX_RETRIES {
             let Some(span) = lowest_fit(&mut table, req.window, req.size, req.align) else {
                 return Err((area, Miss::NoRoom));
             };
+            if core::mem::take(&mut may_prepare) && table.lacks(span, all_pages) {
+                // Allocate memory without the lock. The gap may be taken meanwhile, so search again.
+                drop(table);
+                self.table.prepare(span, all_pages, req.gfp.flags());
+                table = self.table.lock();
+                continue;
+            }
             area = match table.publish(area, span, &req.attributes) {
                 Ok(area) => {
                     self.count(&table, span, true);

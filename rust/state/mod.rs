@@ -29,6 +29,7 @@ pub(crate) mod maps;
 pub(crate) mod objects;
 #[forbid(unsafe_code)]
 mod owner;
+mod page_map;
 pub(crate) mod pins;
 pub(crate) mod table;
 pub(crate) mod view;

@@ -19,19 +19,22 @@ use crate::{
             PAGE_SIZE, //
         }, //
     },
-    state::area::{
-        Area,
-        AreaPtr,
-        Attributes,
-        Cached,
-        Flushed,
-        Leaving,
-        NeverMapped,
-        New,
-        Seen,
-        Stage,
-        State,
-        Use, //
+    state::{
+        area::{
+            Area,
+            AreaPtr,
+            Attributes,
+            Cached,
+            Flushed,
+            Leaving,
+            NeverMapped,
+            New,
+            Seen,
+            Stage,
+            State,
+            Use, //
+        },
+        page_map::PageMap, //
     },
     sys::{
         maple::{
@@ -42,6 +45,7 @@ use crate::{
     }, //
 };
 use kernel::{
+    alloc::Flags,
     bindings,
     prelude::*,
     sync::{
@@ -119,10 +123,19 @@ pub(crate) enum Range {
     Block,
 }
 
-/// The index, in a box because its lock must not move.
-pub(crate) struct Table(Pin<KBox<maple::Tree<Slot>>>);
-/// The locked index: entries change only together with the tokens of their areas.
-pub(crate) struct TableGuard<'table>(maple::Guard<'table, Slot>);
+/// The index.
+pub(crate) struct Table {
+    /// In a box because its lock must not move.
+    tree: Pin<KBox<maple::Tree<Slot>>>,
+    /// Finds areas without a walk down the tree.
+    map: PageMap,
+}
+
+/// The locked index: entries change only together with the tokens of their areas, and with the page map.
+pub(crate) struct TableGuard<'table> {
+    tree: maple::Guard<'table, Slot>,
+    map: &'table PageMap,
+}
 
 /// States of areas whose range can be freed by erasing the entry.
 pub(crate) trait Spare: State {}
@@ -131,41 +144,46 @@ impl Spare for Cached {}
 
 impl Gaps for TableGuard<'_> {
     fn lowest_gap(&mut self, window: Span, bytes: usize) -> Option<Span> {
-        self.0.lowest_gap(window, bytes)
+        self.tree.lowest_gap(window, bytes)
     }
 
     fn highest_gap(&mut self, window: Span, bytes: usize) -> Option<Span> {
-        self.0.highest_gap(window, bytes)
+        self.tree.highest_gap(window, bytes)
     }
 
     fn gap_around(&mut self, addr: usize) -> Option<Span> {
-        self.0.gap_around(addr)
+        self.tree.gap_around(addr)
     }
 
     fn pause(&mut self) {
-        self.0.pause();
+        self.tree.pause();
     }
 }
 
 impl TableGuard<'_> {
     /// Lets changes fail rather than take memory from the reserves, see [`maple::Guard::spare_reserves`].
     pub(crate) fn spare_reserves(&mut self) {
-        self.0.spare_reserves();
+        self.tree.spare_reserves();
     }
 
     /// Allocates nodes after [`StoreError::NoMemory`], see [`maple::Guard::nomem`].
     pub(crate) fn nomem(&mut self, gfp: mm::Gfp) -> bool {
-        self.0.nomem(gfp)
+        self.tree.nomem(gfp)
     }
 
     /// Releases the lock and takes it again, see [`maple::Guard::relock`].
     pub(crate) fn relock(&mut self) {
-        self.0.relock();
+        self.tree.relock();
+    }
+
+    /// Returns whether [`Table::prepare`] can help lookups in an area at `span`; if `all`, at each of its pages.
+    pub(crate) fn lacks(&self, span: Span, all: bool) -> bool {
+        self.map.lacks(span, all)
     }
 
     /// Returns the lowest reserved range that ends above `addr`, and its use.
     pub(crate) fn entry_from(&mut self, addr: usize) -> Option<(Span, Entry)> {
-        let (span, slot) = self.0.entry_from(addr)?;
+        let (span, slot) = self.tree.entry_from(addr)?;
         let entry = match slot {
             // SAFETY: The area is in the tree, whose lock is held.
             Slot::Area(area) => Entry::Area(area, unsafe { area.what() }),
@@ -179,7 +197,7 @@ impl TableGuard<'_> {
     pub(crate) fn next(&mut self, mut addr: usize) -> Option<Next> {
         loop {
             for _ in 0..LOOKS {
-                let (span, slot) = self.0.entry_from(addr)?;
+                let (span, slot) = self.tree.entry_from(addr)?;
                 match slot {
                     // SAFETY: The area is in the tree, whose lock is held.
                     Slot::Area(area) => match unsafe { area.look() } {
@@ -197,7 +215,7 @@ impl TableGuard<'_> {
     /// Returns the lowest reserved range that ends above `addr`. For contexts in which [`Table::next_range`]
     /// could spin behind a preempted writer.
     pub(crate) fn next_range(&mut self, addr: usize) -> Option<(Span, Range)> {
-        let (span, slot) = self.0.entry_from(addr)?;
+        let (span, slot) = self.tree.entry_from(addr)?;
         let range = match slot {
             // SAFETY: The area is in the tree, whose lock is held.
             Slot::Area(area) => Range::Area(unsafe { area.stage(span) }),
@@ -214,9 +232,13 @@ impl TableGuard<'_> {
         attributes: &Attributes,
     ) -> Result<AreaPtr, (Area<New>, StoreError)> {
         let area = area.prepare(span, attributes);
-        match self.0.insert(span, Slot::Area(area.ptr())) {
-            // SAFETY: `insert()` has stored the object at exactly `span`, and only `give_back()` erases it.
-            Ok(()) => Ok(unsafe { area.inserted() }.busy()),
+        match self.tree.insert(span, Slot::Area(area.ptr())) {
+            Ok(()) => {
+                // SAFETY: The lock is held, and `insert()` has stored the object at exactly `span`.
+                unsafe { self.map.set(span, Some(area.ptr())) };
+                // SAFETY: `insert()` has stored the object at exactly `span`, and only `give_back()` erases it.
+                Ok(unsafe { area.inserted() }.busy())
+            }
             Err(err) => Err((area.undo(), err)),
         }
     }
@@ -224,7 +246,7 @@ impl TableGuard<'_> {
     /// Unlinks the busy area that contains `addr`, for a request that has published it and fails: C gets areas
     /// only from requests that succeed, so nothing was mapped there. Does not allocate.
     pub(crate) fn unpublish(&mut self, addr: usize) -> Option<(Area<Leaving>, NeverMapped)> {
-        let (_, Slot::Area(area)) = self.0.entry_from(addr)? else {
+        let (_, Slot::Area(area)) = self.tree.entry_from(addr)? else {
             return None;
         };
         // SAFETY: The area is in the tree, whose lock is held.
@@ -239,25 +261,28 @@ impl TableGuard<'_> {
         &mut self,
         area: Area<S>,
     ) -> Result<Area<New>, (Area<S>, StoreError)> {
-        let erased = match area.span() {
-            Some(span) => self.0.erase(span, Slot::Area(area.ptr())),
-            None => Err(StoreError::Mismatch),
+        let Some(span) = area.span() else {
+            return Err((area, StoreError::Mismatch));
         };
-        match erased {
-            // SAFETY: `erase()` has removed the entry.
-            Ok(()) => Ok(unsafe { area.erased() }),
+        match self.tree.erase(span, Slot::Area(area.ptr())) {
+            Ok(()) => {
+                // SAFETY: The lock is held, and the object is freed no sooner than the token.
+                unsafe { self.map.set(span, None) };
+                // SAFETY: `erase()` has removed the entry.
+                Ok(unsafe { area.erased() })
+            }
             Err(err) => Err((area, err)),
         }
     }
 
     /// Reserves `span`, which is in the gap found last, for a block.
     pub(crate) fn reserve_block(&mut self, span: Span) -> Result<(), StoreError> {
-        self.0.insert(span, Slot::Block(span.first()))
+        self.tree.insert(span, Slot::Block(span.first()))
     }
 
     /// Frees the range of a block if there is memory for that.
     pub(crate) fn free_block(&mut self, span: Span) -> Result<(), StoreError> {
-        self.0.erase(span, Slot::Block(span.first()))
+        self.tree.erase(span, Slot::Block(span.first()))
     }
 }
 
@@ -266,8 +291,8 @@ impl Table {
     #[cfg(CONFIG_VMAP_RUST)]
     pub(crate) const fn describe(info: &mut bindings::vmap_rust_debug_info, at: usize) {
         // A debugger takes the tree that the box points to for that of C.
-        const { assert!(maple::Tree::<Slot>::TREE == 0 && size_of::<Self>() == size_of::<usize>()) };
-        info.space_index = small(at + core::mem::offset_of!(Self, 0));
+        const { assert!(maple::Tree::<Slot>::TREE == 0) };
+        info.space_index = small(at + core::mem::offset_of!(Self, tree));
         info.tag_mask = small(TAG_MASK);
         info.tag_block = small(BLOCK_TAG);
         info.tag_shift = TAG_BITS;
@@ -277,22 +302,57 @@ impl Table {
     /// Creates an empty index with a lock of class `key`.
     pub(crate) fn new(name: &'static CStr, key: Pin<&'static LockClassKey>) -> Result<Self> {
         let tree = maple::Tree::new(name, key);
-        Ok(Self(KBox::pin_init(tree, GFP_NOWAIT)?))
+        Ok(Self {
+            tree: KBox::pin_init(tree, GFP_NOWAIT)?,
+            map: PageMap::new()?,
+        })
     }
 
     /// Locks the index for searches and changes. Spins; any context that may take spinlocks.
     pub(crate) fn lock(&self) -> TableGuard<'_> {
-        TableGuard(self.0.lock())
+        TableGuard {
+            tree: self.tree.lock(),
+            map: &self.map,
+        }
+    }
+
+    /// Allocates memory for the page map to find an area at `span` that is about to be published; if `all`, at each of
+    /// its pages. Sleeps if `flags` allow it.
+    pub(crate) fn prepare(&self, span: Span, all: bool, flags: Flags) {
+        // Without the memory, lookups walk down the tree.
+        let _ = self.map.prepare(span, all, flags);
+    }
+
+    /// Returns the only area that may be at `addr` and have an entry of its own, without the lock. Its object was not
+    /// freed before the RCU read lock was taken, which `rcu` shows.
+    #[inline(always)]
+    fn area_at(&self, addr: usize, rcu: &rcu::Guard) -> Option<AreaPtr> {
+        self.map
+            .get(addr, rcu)
+            .or_else(|| self.area_in_tree(addr, rcu))
+    }
+
+    /// [`Table::area_at`] for what is not in the page map.
+    #[inline(never)]
+    fn area_in_tree(&self, addr: usize, rcu: &rcu::Guard) -> Option<AreaPtr> {
+        match self.tree.load(addr, rcu)? {
+            Slot::Area(area) => Some(area),
+            Slot::Block(_) => None,
+        }
+    }
+
+    /// Returns whether the page map has an area for `addr`.
+    #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+    pub(crate) fn is_mapped(&self, addr: usize) -> bool {
+        self.map.get(addr, &rcu::Guard::new()).is_some()
     }
 
     /// Returns the busy area that contains `addr` and has an entry of its own, without the lock. Any
     /// context in which RCU is watching.
     #[inline(always)]
     pub(crate) fn find(&self, addr: usize, rcu: &rcu::Guard) -> Option<(AreaPtr, Seen)> {
-        let Slot::Area(area) = self.0.load(addr, rcu)? else {
-            return None;
-        };
-        // SAFETY: The area was in the tree after the RCU read lock was taken, and it is still held.
+        let area = self.area_at(addr, rcu)?;
+        // SAFETY: The object was not freed before the RCU read lock was taken, and it is still held.
         let seen = unsafe { area.look() }?;
         seen.contains(addr).then_some((area, seen))
     }
@@ -300,14 +360,12 @@ impl Table {
     /// Unlinks the busy area that contains `addr` and has an entry of its own, without the lock.
     #[inline(never)]
     pub(crate) fn unlink(&self, addr: usize, rcu: &rcu::Guard) -> Option<Area<Leaving>> {
-        let Slot::Area(area) = self.0.load(addr, rcu)? else {
-            return None;
-        };
+        let area = self.area_at(addr, rcu)?;
         // Another CPU may have allocated it.
         area.prefetch_for_write();
-        // SAFETY: The area was in the tree after the RCU read lock was taken, and it is still held.
+        // SAFETY: The object was not freed before the RCU read lock was taken, and it is still held.
         let seen = unsafe { area.look() }.filter(|seen| seen.contains(addr))?;
-        // SAFETY: The area was in the tree after the RCU read lock was taken, and it is still held.
+        // SAFETY: The object was not freed before the RCU read lock was taken, and it is still held.
         unsafe { area.leave(seen) }
     }
 
@@ -320,7 +378,7 @@ impl Table {
     /// Returns the lowest busy area that ends above `addr`, or the block before it. Takes the lock only if others
     /// have replaced what was found meanwhile. Task context.
     pub(crate) fn next(&self, addr: usize) -> Option<Next> {
-        let found = self.0.next(addr, |span, slot| match slot {
+        let found = self.tree.next(addr, |span, slot| match slot {
             Slot::Area(area) => {
                 // SAFETY: The closure runs under the RCU read lock, and the area was in the tree after that was
                 // taken.
@@ -342,7 +400,7 @@ impl Table {
 
     /// Returns the lowest reserved range that ends above `addr`, without the lock. Task context.
     pub(crate) fn next_range(&self, addr: usize) -> Option<(Span, Range)> {
-        self.0.next(addr, |span, slot| {
+        self.tree.next(addr, |span, slot| {
             let range = match slot {
                 // SAFETY: The closure runs under the RCU read lock, and the area was in the tree after that
                 // was taken.

@@ -7,6 +7,7 @@ mod block_memory;
 mod blocks;
 mod listing;
 mod memory;
+mod page_map;
 mod spaces;
 mod traces;
 
