@@ -7,6 +7,8 @@
 #include <linux/sched.h>
 #include <linux/slab.h>
 
+#include <asm/sections.h>
+
 #include "bench.h"
 
 /* Addresses that one worker goes round. */
@@ -19,13 +21,17 @@ struct lookup {
 	struct vm_struct **vms;
 };
 
-/* @arg: areas, and which address: */
+/* @arg: areas, which address, and where: */
 #define INNER BIT(31)
 #define LARGE BIT(30)
+/* In the window of modules. */
+#define MODULE BIT(29)
+/* In the kernel image; no areas are made. */
+#define IMAGE BIT(28)
 
 static unsigned long areas_of(const struct bench_case *c)
 {
-	return c->arg & ~(INNER | LARGE);
+	return c->arg & ~(INNER | LARGE | MODULE | IMAGE);
 }
 
 static unsigned long pages_of(const struct bench_case *c)
@@ -53,6 +59,24 @@ static void lookup_teardown(struct bench_run *run)
 	run->data = NULL;
 }
 
+/* Areas where those of modules are. 0 or an error. */
+static int get_module_areas(struct lookup *lookup)
+{
+#ifdef MODULES_VADDR
+	unsigned long i;
+
+	for (i = 0; i < lookup->areas; i++) {
+		lookup->vms[i] = __get_vm_area_caller(INNER_PAGES * PAGE_SIZE, VM_MAP, MODULES_VADDR,
+						      MODULES_END, __builtin_return_address(0));
+		if (!lookup->vms[i])
+			return -ENOSPC;
+	}
+	return 0;
+#else
+	return -EOPNOTSUPP;
+#endif
+}
+
 static int lookup_setup(struct bench_run *run)
 {
 	struct lookup *lookup = kzalloc_obj(*lookup, GFP_KERNEL);
@@ -64,6 +88,10 @@ static int lookup_setup(struct bench_run *run)
 	lookup->vms = kvcalloc(lookup->areas, sizeof(*lookup->vms), GFP_KERNEL);
 	if (!lookup->vms)
 		return -ENOMEM;
+	if (run->c->arg & IMAGE)
+		return find_vm_area(_stext) ? 0 : -EOPNOTSUPP;
+	if (run->c->arg & MODULE)
+		return get_module_areas(lookup);
 	return bench_get_areas(lookup->vms, lookup->areas, pages_of(run->c)) ? 0 : -ENOSPC;
 }
 
@@ -85,8 +113,15 @@ static int addresses_setup(struct bench_worker *w)
 	if (!addresses)
 		return -ENOMEM;
 	for (i = 0; i < ADDRESSES; i++) {
-		struct vm_struct *vm = lookup->vms[prandom_u32_state(&w->rnd) % lookup->areas];
+		struct vm_struct *vm;
 
+		if (c->arg & IMAGE) {
+			addresses[i] = _stext + prandom_u32_state(&w->rnd) % (_end - _stext);
+			/* Between two areas of the image there may be a gap. */
+			i -= !find_vm_area(addresses[i]);
+			continue;
+		}
+		vm = lookup->vms[prandom_u32_state(&w->rnd) % lookup->areas];
 		addresses[i] = vm->addr;
 		if (c->arg & INNER)
 			addresses[i] += PAGE_SIZE * (1 + prandom_u32_state(&w->rnd) %
@@ -124,5 +159,7 @@ const struct bench_case bench_lookup_cases[] = {
 	LOOKUP("start_100k", 100000),
 	LOOKUP("inner_100k", 100000 | INNER),
 	LOOKUP("inner_64m", 1 | INNER | LARGE),
+	LOOKUP("image", 1 | IMAGE),
+	LOOKUP("module", 100 | INNER | MODULE),
 	{ }
 };

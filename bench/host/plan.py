@@ -22,7 +22,8 @@ DRAINS = "drain_100k_areas,drain_1m_pages"
 MANY = ("kmalloc_pair,area_pair,vmalloc_pair,stack,ioremap_64k,mixed,cross_cpu,lookup_start_1k,lookup_inner_1k,"
         "lookup_inner_64m")
 # What is measured on each base: every pair, burst, lookup and mapping, and what only one worker can do.
-BASE = f"{PAIRS},percpu,{LOOKUPS},cross_cpu,vmap_1m_order0,vmap_1m_order8,ioremap_mapped_1m"
+BASE = (f"{PAIRS},percpu,{LOOKUPS},lookup_image,lookup_module,cross_cpu,vmap_1m_order0,vmap_1m_order8,"
+        "ioremap_mapped_1m")
 ONE_WORKER = f"{PURGES},give_back"
 # What depends on what other cases have left: in boots of their own.
 ALONE = "growth,info_*"
