@@ -8,7 +8,10 @@
 use crate::{
     base::{
         cpu::CpuNumber,
-        range::Span, //
+        range::{
+            Span,
+            PAGE_SIZE, //
+        }, //
     },
     policy::{
         drain::Budget,
@@ -180,8 +183,16 @@ impl<T: Tlb> Space<T> {
         all_pages
     }
 
-    /// Returns whether requests for all of `home` could use the range of `area`.
+    /// Returns whether the range of `area` is cached: if requests for all of `home` could use it, and blocks do not serve
+    /// them. The others come from requests with a window of their own, which no cached range serves: cached, they would
+    /// fill the window.
     fn is_cacheable(&self, area: &Area<Flushed>) -> bool {
-        area.pages() <= MAX_CACHED && area.span().is_some_and(|span| self.home.covers(span))
+        let pages = area.pages();
+        pages <= MAX_CACHED
+            && area.span().is_some_and(|span| self.home.covers(span))
+            && self
+                .blocks
+                .small(pages.wrapping_mul(PAGE_SIZE), PAGE_SIZE)
+                .is_none()
     }
 }

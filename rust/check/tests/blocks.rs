@@ -106,6 +106,29 @@ mod tests {
         Ok(())
     }
 
+    /// Ranges that only requests with a window of their own could use would fill the window if they were cached: such a
+    /// request gets no cached range, and one that must not sleep makes room for only a few.
+    #[test]
+    fn small_areas_in_a_window_leave_no_cached_ranges() -> Result {
+        let (space, mut req) = make_blocks(64, 64)?;
+        req.window = Span::with_size(FIRST + 8 * SIZE, 256 * PAGE_SIZE).ok_or(EINVAL)?;
+        req.gfp = Gfp::NOWAIT;
+        for round in 0..200 {
+            let mut starts = KVec::new();
+            for index in 0..8 {
+                req.size = (1 + (round + index) % 31) * PAGE_SIZE;
+                let area = space.alloc(&req)?;
+                starts.push(space.start_of_busy(area).ok_or(EINVAL)?, GFP_KERNEL)?;
+            }
+            for &start in starts.iter() {
+                retire(&space, start)?;
+            }
+            assert_eq!(space.purge(None, false), 8);
+            assert_eq!(space.cached(), 0);
+        }
+        Ok(())
+    }
+
     #[test]
     fn areas_get_the_lowest_pages_of_the_lowest_block() -> Result {
         let (space, req) = make_blocks(8, 8)?;
