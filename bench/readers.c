@@ -196,15 +196,19 @@ out:
 	return ERR_PTR(failed);
 }
 
-/* Reads the whole of /proc/vmallocinfo once. */
+/* Opens /proc/vmallocinfo, reads all of it, and closes it, as cat does. 0 or an error that has been reported. */
 static int read_info_once(struct reader *r)
 {
 	loff_t pos = 0;
 	ssize_t got;
 
+	r->file = file_open_root_mnt(r->readers->proc, r->path, O_RDONLY, 0);
+	if (IS_ERR(r->file))
+		return PTR_ERR(r->file);
 	do {
 		got = read_some(r, READ_BYTES, &pos);
 	} while (got > 0);
+	__fput_sync(r->file);
 	return got;
 }
 
@@ -247,22 +251,22 @@ static int info_measure(struct bench_run *run)
 	struct file_system_type *type = get_fs_type("proc");
 	int err = 0, ignored = 0;
 	struct bench_readers readers = { .run = run, .err = &ignored };
+	struct reader r = { .readers = &readers, .path = "vmallocinfo" };
 	struct vm_struct **vms = kvcalloc(run->c->arg, sizeof(*vms), GFP_KERNEL);
 
-	if (!type || !vms) {
-		kvfree(vms);
-		return type ? -ENOMEM : -ENODEV;
+	r.buffer = kmalloc(READ_BYTES, GFP_KERNEL);
+	if (type && vms && r.buffer) {
+		readers.proc = kern_mount(type);
+		err = PTR_ERR_OR_ZERO(readers.proc);
+		if (!err) {
+			err = info_passes(run, &r, vms);
+			kern_unmount(readers.proc);
+		}
+		bench_free_areas(vms, run->c->arg);
+	} else {
+		err = type ? -ENOMEM : -ENODEV;
 	}
-	readers.proc = kern_mount(type);
-	if (IS_ERR(readers.proc)) {
-		kvfree(vms);
-		return PTR_ERR(readers.proc);
-	}
-	err = reader_open(&readers, &readers.info, "vmallocinfo") ?:
-	      info_passes(run, &readers.info, vms);
-	reader_stop(&readers.info);
-	kern_unmount(readers.proc);
-	bench_free_areas(vms, run->c->arg);
+	kfree(r.buffer);
 	kvfree(vms);
 	return err;
 }
