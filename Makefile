@@ -4,7 +4,7 @@
 
 help:
 	@echo 'make demo    boot arm64 with each allocator and compare test_vmalloc; last line PASS or FAIL'
-	@echo '             CPUS=4 THREADS=4 LOOPS=1000 MASK=0x1fff ARCH=arm64|x86_64'
+	@echo '             CPUS=4 THREADS=4 LOOPS=1000 MASK=0x1fff ARCH=arm64|x86_64; default: 2 CPUs, 1000 loops'
 	@echo 'make test    the main suites; last line "N passed, N failed"'
 	@echo '             SUITES="kunit-* host" runs some; scripts/test --list prints them'
 	@echo '             FULL=1 runs the suites on every kernel configuration, which takes hours, or on CONFIGS="arm64-rt arm";'
@@ -14,8 +14,9 @@ help:
 	@echo ''
 	@echo 'In the environment: JOBS=N limits a build; TOOLCHAIN=host uses tools of this machine; KERNEL_TARBALL=FILE is another'
 	@echo 'archive of Linux 7.3.'
-	@echo 'Everything else is a script with --help: scripts/build, scripts/run (boot, kunit, vmalloc, load and other scenarios),'
-	@echo 'scripts/install-into. Toolchain root, kernel source, builds and logs are in'
+	@echo 'Everything else is a script with --help: scripts/build, scripts/run (shell, kunit, vmalloc, load and other scenarios),'
+	@echo 'scripts/install-into. "scripts/run shell uml --allocator rbtree" gives a shell in a guest with that allocator.'
+	@echo 'Toolchain root, kernel source, builds and logs are in'
 	@echo '$${VMAP_RUST_CACHE:-$${XDG_CACHE_HOME:-~/.cache}/vmap-rust}: remove that folder to start from nothing.'
 
 demo:

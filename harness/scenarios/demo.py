@@ -11,7 +11,8 @@ from ..result import Result
 from ..settings import CACHE
 from ..table import print_table
 
-DEFAULTS = {"kernel": "arm64", "allocators": (), "mem": 0, "totals": False}
+# With one CPU, the rb-trees of the kernel have no pools of free ranges: few machines are like that.
+DEFAULTS = {"kernel": "arm64", "allocators": (), "cpus": 2, "mem": 0, "totals": False}
 options, check = vmalloc.options, vmalloc.check
 
 
