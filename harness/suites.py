@@ -41,7 +41,8 @@ BOOTING = {"run": (15, f"{PYTEST} harness/tests/test_boot.py"), "bench": (231, f
 # Kernels that a suite builds without naming them.
 ALSO_BUILDS = {"check": ["arm64", "arm64-off"], "bench": ["arm64", "arm64-off"], "run": ["arm64"]}
 # These run only if they are named.
-ALONE = {name: f"scripts/suites/rust {name}" for name in ("fuzz", "mutants", "coverage")}
+ALONE = {**{name: f"scripts/suites/rust {name}" for name in ("fuzz", "mutants", "coverage")},
+         "own-tree": "scripts/suites/own-tree"}
 
 
 def table():
