@@ -23,6 +23,7 @@ mount -t cgroup2 cgroup /sys/fs/cgroup
 mount -t bpf bpf /sys/fs/bpf
 exec >/dev/console 2>&1
 echo 5 >/proc/sys/kernel/printk
+mkfifo /tmp/never && exec 9<>/tmp/never
 [ "${PIN:-}" = no ] || taskset -p 1 $$ >/dev/null
 # A parameter of the kernel that only the marks use. The kernel refuses the value.
 MARK=/sys/module/workqueue/parameters/default_affinity_scope
@@ -37,6 +38,9 @@ counted() {
 # wanted NAME: true if the row is to run.
 wanted() { [ -z "${PROGRAMS:-}" ] || [[ ,$PROGRAMS, == *,"$1",* ]]; }
 
+# settle: sleeps for a quarter of a second, in which the kernel frees what RCU and work queues have put off. Sleeping costs nothing.
+settle() { read -rt 0.25 _ <&9 || :; }
+
 # program OPERATIONS NAME TEXT SETUP COMMAND. The host reads TEXT: what one operation is.
 program() {
 	local ops=$1 name=$2 setup=$4 command=$5 before areas start end
@@ -46,11 +50,13 @@ program() {
 		return
 	fi
 	before=$(counted)
+	settle
 	start=$EPOCHREALTIME
 	printf %s "$name" 2>/dev/null >$MARK
 	eval "$command" </dev/null >/dev/null 2>&1
-	read -r end <$MARK
 	end=$EPOCHREALTIME
+	settle
+	read -r _ <$MARK
 	areas=$(($(counted) - before))
 	echo "program: $name ops=$ops us=$((${end/./} - ${start/./})) areas=$areas"
 }
@@ -110,9 +116,19 @@ make_erofs() {
 erofs_read() { umount /mnt && mount -o loop,ro /tmp/erofs.img /mnt && cat /mnt/*; }
 load_bpf() { bpftool prog load /programs/filter.o /sys/fs/bpf/filter && rm /sys/fs/bpf/filter; }
 modules() { modprobe "$1" && modprobe -r "$1"; }
-cgroups() { mkdir /sys/fs/cgroup/a && rmdir /sys/fs/cgroup/a; }
+# cgroups N, net_namespaces N: make N, then remove them.
+cgroups() {
+	local i names=()
+	for ((i = 0; i < $1; i++)); do names+=("/sys/fs/cgroup/a$i"); done
+	mkdir "${names[@]}" && rmdir "${names[@]}"
+}
+net_namespaces() {
+	local i
+	for ((i = 0; i < $1; i++)); do ip netns add "n$i" || return; done
+	for ((i = 0; i < $1; i++)); do ip netns del "n$i" || return; done
+}
 container() { bwrap --unshare-all --ro-bind / / --proc /proc --dev /dev --tmpfs /tmp true; }
-project() { make -s -C /tmp/project -j2 clean all; }
+project() { make -s -C /tmp/project clean && make -s -C /tmp/project -j2; }
 make_project() {
 	local i
 	mkdir -p /tmp/project && cd /tmp/project || return
@@ -136,7 +152,8 @@ areas() {
 end_areas() { kill "$sleeper" && wait "$sleeper" 2>/dev/null; sleep 5; }
 # info N: reads the list of all areas N times.
 info() { local i names=(); for ((i = 0; i < $1; i++)); do names+=(/proc/vmallocinfo); done; cat "${names[@]}"; }
-stress() { stress-ng --quiet --no-rand-seed "--$1" 1 "--$1-ops" "$2" --temp-path /tmp; }
+# stress NAME OPERATIONS OPTION...
+stress() { stress-ng --quiet --no-rand-seed --temp-path /tmp "--$1" 1 "--$1-ops" "$2" "${@:3}"; }
 
 ip link set lo up
 ip link add v0 type veth peer name v1
@@ -148,18 +165,19 @@ if [ "$CPUS" -ge 8 ]; then
 	program 10 bpftool-8cpu "bpftool prog load, 8 CPUs" "" "times 10 load_bpf"
 else
 	program 50 ethtool-S "ethtool -S of a veth" "" "times 50 ethtool -S v0"
-	program 2000 ethtool-loop "strings and statistics of a veth, in a loop" "compile ethloop" "ethloop v0 2000"
-	program 1000 bpf-array "create and close a BPF array that can be mapped" "compile bpfmaps" "bpfmaps array 1000"
+	program 5000 ethtool-loop "strings and statistics of a veth, in a loop" "compile ethloop" "ethloop v0 5000"
+	program 5000 bpf-array "create and close a BPF array that can be mapped" "compile bpfmaps" "bpfmaps array 5000"
 	program 500 bpf-prog "load and close a BPF program" "compile bpfmaps" "bpfmaps prog 500"
-	program 500 bpf-ringbuf-64k "create and close a BPF ring buffer of 64 KiB" "compile bpfmaps" "bpfmaps ringbuf 500 65536"
+	program 2000 bpf-ringbuf-64k "create and close a BPF ring buffer of 64 KiB" "compile bpfmaps" "bpfmaps ringbuf 2000 65536"
 	program 20 bpf-ringbuf-8m "the same with 8 MiB" "compile bpfmaps" "bpfmaps ringbuf 20 8388608"
 	program 10 bpftool "bpftool prog load: a program, an array, ring buffers of 64 KiB and 8 MiB" "" "times 10 load_bpf"
 	program 10 script-pty "script -c true" "" "times 10 script -qc true /dev/null"
-	program 500 stress-clone "stress-ng --clone" "" "stress clone 500"
+	program 20 stress-clone "stress-ng --clone" "" "stress clone 20"
 	program 500 stress-pthread "stress-ng --pthread" "" "stress pthread 500"
-	program 20 stress-pty "stress-ng --pty" "" "stress pty 20"
-	program 200 stress-seccomp "stress-ng --seccomp" "" "stress seccomp 200"
-	program 500 stress-fork "stress-ng --fork" "" "stress fork 500"
+	program 20 stress-pty "stress-ng --pty, 64 at once" "" "stress pty 20 --pty-max 64"
+	program 20 stress-seccomp "stress-ng --seccomp" "" "stress seccomp 20"
+	program 500 stress-fork "stress-ng --fork, one after the other" "" "stress fork 500"
+	program 1000 stress-fork-100 "stress-ng --fork, 100 at once" "" "stress fork 1000 --fork-max 100"
 	program 40 hackbench "hackbench, for each of 40 tasks" "" "hackbench -s 100 -l 20 -g 1"
 	program 5 modprobe-nf_tables "load and unload nf_tables.ko" "" "times 5 modules nf_tables"
 	program 10 modprobe-dummy "load and unload dummy.ko" "" "times 10 modules dummy"
@@ -169,8 +187,10 @@ else
 	iptables-legacy -F
 	program 10 unshare "unshare -muinpC --fork true" "" "times 10 unshare -muinpC --fork true"
 	program 5 bwrap "bwrap --unshare-all: a container that runs true" "" "times 5 container"
-	program 50 cgroup "make and remove a memory cgroup" "" "times 50 cgroups"
+	program 50 cgroup "make and remove a memory cgroup" "" "times 50 cgroups 1"
+	program 1000 cgroup-1000 "the same, 1,000 at once" "" "cgroups 1000"
 	program 20 netns "unshare -n true" "" "times 20 unshare -n true"
+	program 20 netns-20 "ip netns add and del, 20 at once" "" "net_namespaces 20"
 	program 1 make "make -j2 of 12 files with tcc" make_project project
 	program 4 xfs-xattr "XFS: an attribute of 10 to 60 KiB written and read" make_xfs xattrs
 	program 1 erofs-lz4hc "EROFS: 7 MiB read from lz4hc clusters of 64 KiB" make_erofs erofs_read

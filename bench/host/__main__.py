@@ -2,8 +2,8 @@
 """The commands of scripts/bench and their options.
 
 With VMAP_RUST_PARSE, which scripts/bench sets outside of the toolchain root, only wrong use is found, and what a
-command needs is printed: the parts that scripts/prepare makes, then folders to be seen in the root, a line each. What only
-the root has is imported after that.
+command needs is printed: the parts that scripts/prepare makes, then folders to be seen in the root, a line each. What
+only the root has is imported after that.
 """
 
 import argparse
@@ -62,7 +62,9 @@ Boots a guest with packages of Debian, and counts the instructions of each progr
 rb-trees, B with the allocator in Rust, C with the kernel without patches. Rows that spread by more than A and B differ
 are taken in more boots. Logs: {CACHE}/log
 Exit code: 0 measured, also when something is slower; 1 a program or a boot failed, or wrong use.""",
-    "profile-program": """Shows where the instructions of one program of "scripts/bench programs" go, function by function.
+    "profile-program": """Shows where the instructions of a program go, function by function, on both sides.
+
+Boots one row of "scripts/bench programs" and counts with a plugin of QEMU. All code of programs is one function.
 
 Exit code: 0 shown; 1 a boot failed, or wrong use."""}
 
@@ -233,8 +235,8 @@ def programs_options(parser):
                         help="only these: bpf-*,make ...; * is any text")
     parser.add_argument("--boots", type=whole(1, 100), default=3, metavar="N",
                         help="boots of each side (default: 3; the rows that need it get up to three times as many)")
-    parser.add_argument("--wall", action="store_true", help="wall clock with 4 CPUs instead of instructions; shows only "
-                        "rows that differ by more than they spread")
+    parser.add_argument("--wall", action="store_true", help="wall clock with 4 CPUs instead of instructions; shows "
+                        "only rows that differ by more than they spread")
     parser.add_argument("--markdown", action="store_true", help="for documents")
     parser.add_argument("--write", action="store_true", help="put the table into docs/programs.md")
 

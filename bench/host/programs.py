@@ -5,7 +5,7 @@ import argparse
 import shutil
 import statistics
 import subprocess
-from collections import Counter, defaultdict
+from collections import defaultdict
 
 from harness import initramfs, kernels
 from harness.guest import Boot
@@ -38,7 +38,7 @@ def make_archive(kernel):
     (modules / "kernel").mkdir(parents=True)
     for name in (kernel.folder / "modules.order").read_text(encoding="ascii").split():
         shutil.copy((kernel.folder / name).with_suffix(".ko"), modules / "kernel")
-    for name in ("modules.builtin", "modules.order"):
+    for name in ("modules.builtin", "modules.builtin.modinfo", "modules.order"):
         shutil.copy(kernel.folder / name, modules)
     shutil.copytree(REPO / "bench/programs", part / "programs")
     shutil.copy(REPO / "bench/programs.sh", part / "init")
@@ -123,6 +123,12 @@ def median(values):
     return stats.amount(round(statistics.median(values))) if values else "failed"
 
 
+def ratio_text(ratio, differs):
+    """Return the text of a ratio, bold for a loss."""
+    text = stats.ratio_text(ratio)
+    return f"**{text}**" if differs and ratio > 1 else text
+
+
 def cells(taken, only_sure=False):
     """Return the rows of the table, and a style for each. only_sure: leave out what differs by less than the spread."""
     made, styles = [], []
@@ -134,13 +140,10 @@ def cells(taken, only_sure=False):
         other, _, other_differs = taken.ratio(name, "B", "C")
         if only_sure and not differs:
             continue
-
-        def bold(value, sure):
-            words = stats.ratio_text(value)
-            return f"**{words}**" if sure and value > 1 else words
         areas = statistics.median(taken.areas[name]) if taken.areas[name] else 0
         made.append([name, text, stats.amount(round(areas, 1) if areas < 10 else round(areas)),
-                     *(median(sides[side]) for side in SIDES), bold(ratio, differs), bold(other, other_differs),
+                     *(median(sides[side]) for side in SIDES), ratio_text(ratio, differs),
+                     ratio_text(other, other_differs),
                      "-" if spread is None else f"{100 * spread:.2f}%"])
         styles.append("red" if ratio is None or (differs and ratio > 1) else "green" if differs else "dim")
     return made, styles

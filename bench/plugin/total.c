@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Plugin of QEMU: counts the instructions that all CPUs of a guest execute between two marks, and nothing else. A tenth of the cost
- * of count.c.
+ * Plugin of QEMU: counts the instructions that all CPUs of a guest execute between two marks, and nothing else: much quicker than
+ * count.c.
  *
  *   out=FILE     where the counts go when the guest ends: a line for each pair of marks
  *   begin=ADDR   a function of the guest kernel, in hexadecimal; end=ADDR: another one
@@ -17,31 +17,22 @@
 
 QEMU_PLUGIN_EXPORT int qemu_plugin_version = QEMU_PLUGIN_VERSION;
 
-/* Of QEMU's interface, what only this plugin uses. */
-struct qemu_plugin_scoreboard;
-
-typedef struct {
-	struct qemu_plugin_scoreboard *score;
-	size_t offset;
-} qemu_plugin_u64;
-
-struct qemu_plugin_scoreboard *qemu_plugin_scoreboard_new(size_t size);
-void qemu_plugin_register_vcpu_tb_exec_inline_per_vcpu(struct qemu_plugin_tb *tb, int add,
-						       qemu_plugin_u64 entry, uint64_t amount);
-uint64_t qemu_plugin_u64_sum(qemu_plugin_u64 entry);
-
-static qemu_plugin_u64 insns;
-static uint64_t marks[2], start;
+static uint64_t total, start, marks[2];
 static FILE *out;
+
+static void block_runs(unsigned int cpu, void *insns)
+{
+	total += (uintptr_t)insns;
+}
 
 static void mark_runs(unsigned int cpu, void *mark)
 {
-	if (mark == &marks[0])
-		start = qemu_plugin_u64_sum(insns);
-	else if (start)
-		fprintf(out, "%" PRIu64 "\n", qemu_plugin_u64_sum(insns) - start);
-	if (mark == &marks[1])
+	if (mark == &marks[0]) {
+		start = total;
+	} else if (start) {
+		fprintf(out, "%" PRIu64 "\n", total - start);
 		start = 0;
+	}
 }
 
 static void translated(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
@@ -58,7 +49,7 @@ static void translated(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
 								       &marks[m]);
 		}
 	}
-	qemu_plugin_register_vcpu_tb_exec_inline_per_vcpu(tb, 0, insns, n);
+	qemu_plugin_register_vcpu_tb_exec_cb(tb, block_runs, QEMU_PLUGIN_CB_NO_REGS, (void *)n);
 }
 
 static void guest_ends(qemu_plugin_id_t id, void *data)
@@ -84,7 +75,6 @@ QEMU_PLUGIN_EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_
 		fprintf(stderr, "total: error: wrong arguments; see bench/plugin/total.c\n");
 		return -1;
 	}
-	insns.score = qemu_plugin_scoreboard_new(sizeof(uint64_t));
 	qemu_plugin_register_vcpu_tb_trans_cb(id, translated);
 	qemu_plugin_register_atexit_cb(id, guest_ends, NULL);
 	return 0;

@@ -5,55 +5,60 @@
  * bpfmaps ringbuf TIMES BYTES   a ring buffer
  * bpfmaps prog TIMES            a program
  */
-#include <linux/bpf.h>
+#include <linux/types.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-static int bpf(int command, union bpf_attr *attr)
-{
-	return syscall(SYS_bpf, command, attr, sizeof(*attr));
-}
+/* As in linux/bpf.h, which tcc cannot read. */
+enum { MAP_CREATE = 0, PROG_LOAD = 5, MAP_ARRAY = 2, MAP_RINGBUF = 27, SOCKET_FILTER = 1 };
+
+#define MAPPABLE (1 << 10)
+
+struct map_attr {
+	__u32 type;
+	__u32 key_size;
+	__u32 value_size;
+	__u32 max_entries;
+	__u32 flags;
+};
+
+struct prog_attr {
+	__u32 type;
+	__u32 insn_cnt;
+	__u64 insns;
+	__u64 license;
+};
 
 static int create_array(void)
 {
-	union bpf_attr attr;
+	struct map_attr attr = {
+		.type = MAP_ARRAY, .key_size = 4, .value_size = 8, .max_entries = 64,
+		.flags = MAPPABLE,
+	};
 
-	memset(&attr, 0, sizeof(attr));
-	attr.map_type = BPF_MAP_TYPE_ARRAY;
-	attr.key_size = 4;
-	attr.value_size = 8;
-	attr.max_entries = 64;
-	attr.map_flags = BPF_F_MMAPABLE;
-	return bpf(BPF_MAP_CREATE, &attr);
+	return syscall(SYS_bpf, MAP_CREATE, &attr, sizeof(attr));
 }
 
 static int create_ringbuf(int bytes)
 {
-	union bpf_attr attr;
+	struct map_attr attr = { .type = MAP_RINGBUF, .max_entries = bytes };
 
-	memset(&attr, 0, sizeof(attr));
-	attr.map_type = BPF_MAP_TYPE_RINGBUF;
-	attr.max_entries = bytes;
-	return bpf(BPF_MAP_CREATE, &attr);
+	return syscall(SYS_bpf, MAP_CREATE, &attr, sizeof(attr));
 }
 
 static int load_program(void)
 {
-	static const struct bpf_insn insns[] = {
-		{ .code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_0 },
-		{ .code = BPF_JMP | BPF_EXIT },
+	/* r0 = 0; exit */
+	static const __u64 insns[] = { 0xb7, 0x95 };
+	struct prog_attr attr = {
+		.type = SOCKET_FILTER, .insn_cnt = 2, .insns = (unsigned long)insns,
+		.license = (unsigned long)"GPL",
 	};
-	union bpf_attr attr;
 
-	memset(&attr, 0, sizeof(attr));
-	attr.prog_type = BPF_PROG_TYPE_SOCKET_FILTER;
-	attr.insns = (unsigned long)insns;
-	attr.insn_cnt = 2;
-	attr.license = (unsigned long)"GPL";
-	return bpf(BPF_PROG_LOAD, &attr);
+	return syscall(SYS_bpf, PROG_LOAD, &attr, sizeof(attr));
 }
 
 int main(int argc, char **argv)

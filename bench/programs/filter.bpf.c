@@ -40,4 +40,4 @@ SEC("socket") int filter(void *packet)
 	return 0;
 }
 
-char license[] SEC("license") = "GPL";
+char _license[] SEC("license") = "GPL";

@@ -49,7 +49,8 @@ def test_counts_without_a_row():
         programs.Taken().add("A", CONSOLE, [1, 2, 3])
 
 
-@pytest.mark.parametrize("b, ratio, style", [([1200, 1201, 1199], "**1.200**", "red"), ([801, 800, 799], "0.800", "green"),
+@pytest.mark.parametrize("b, ratio, style", [([1200, 1201, 1199], "**1.200**", "red"),
+                                             ([801, 800, 799], "0.800", "green"),
                                              ([1000, 1100, 900], "1.000", "dim")])
 def test_table(b, ratio, style):
     """A loss beyond the spread is bold and red; what spreads more than it differs is neither."""
