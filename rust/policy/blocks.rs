@@ -317,14 +317,11 @@ impl Blocks {
     /// Makes an unmapped area of a block lazy. Returns about how many pages are lazy, 0 if that is not to be
     /// asked now, or [`PURGE_NOW`] if they are half of what all blocks may have. Any context.
     pub(crate) fn retire(&self, cpu: &Cpu, area: Area<Unlinked>) -> usize {
-        let rcu = Guard::new();
-        let addr = area.span().map_or(0, Span::first);
-        let Some((block, entry)) = self.dir.block_and_entry(addr, &rcu) else {
+        let Some((entry, pages)) = self.dir.retire(area) else {
             // Cannot happen: a block with an area in it stays. The drop of the area reports the leak.
             return 0;
         };
-        let pages = block.retire(area);
-        // `Block::retire()` ends with a full barrier. A purge that clears the dirty bit takes the lazy pages
+        // `Directory::retire()` ends with a full barrier. A purge that clears the dirty bit takes the lazy pages
         // afterwards, so either this sees the bit clear, or the purge takes the pages.
         entry.maps.dirty.insert(entry.bit);
         cpu.counters.retire_block.one();

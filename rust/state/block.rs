@@ -353,15 +353,15 @@ impl Block {
         Some((area, seen))
     }
 
-    /// Returns the busy area that contains `addr`, with the number of its object. Fetches the objects on the
-    /// way, mostly one, for writing if `WRITE`.
+    /// Returns the busy area that contains `addr`, with the number of its object; if `LEAVE`, for
+    /// [`Objects::leave`].
     #[inline(always)]
-    fn object_with<const WRITE: bool>(&self, addr: usize) -> Option<(usize, AreaPtr, Seen)> {
+    fn object_with<const LEAVE: bool>(&self, addr: usize) -> Option<(usize, AreaPtr, Seen)> {
         let unit = self.unit_of(addr)?;
         let mut object = self.object_of(unit);
         loop {
-            let found = match WRITE {
-                true => self.objects.look_to_write(object),
+            let found = match LEAVE {
+                true => self.objects.look_to_leave(object),
                 false => self.objects.look(object),
             };
             match found {
@@ -378,30 +378,28 @@ impl Block {
         self.objects.leave(object, seen)
     }
 
-    /// Returns the units that are reserved for an area of this block.
+    /// Returns the units that are reserved for an area at `span` of this block.
     #[inline(always)]
-    fn units_of(&self, area: &Area<Unlinked>) -> Option<Run> {
-        let span = area.span()?;
+    fn units_at(&self, span: Span) -> Option<Run> {
         Run::new(self.unit_of(span.first())?, self.units_for(span.size()))
     }
 
-    /// Makes an area lazy: unmapped, not TLB-flushed. Returns its size in pages, which may be less than the
-    /// block keeps reserved for it. Ends with a full barrier.
-    pub(crate) fn retire(&self, area: Area<Unlinked>) -> usize {
-        let Some(units) = self.units_of(&area) else {
+    /// Makes an area at `span` lazy: unmapped, not TLB-flushed. Ends with a full barrier, after which nothing of the
+    /// block is used: a purge may make the units free, and then the block may go.
+    #[inline(always)]
+    pub(crate) fn retire(&self, area: Area<Unlinked>, span: Span) {
+        let Some(units) = self.units_at(span) else {
             // Cannot happen: the area is in the block. The drop of the area reports the leak.
-            return 0;
+            return;
         };
-        let pages = area.pages();
         // Before the bits: from then on a purge may make the units free for the next user.
         area.vacate();
         self.lazy.set_and_fence(units);
-        pages
     }
 
     /// Frees an area that was never mapped: its units are free at once.
     pub(crate) fn release(&self, area: Area<Unlinked>, _: NeverMapped) {
-        let Some(units) = self.units_of(&area) else {
+        let Some(units) = area.span().and_then(|span| self.units_at(span)) else {
             // Cannot happen: the area is in the block. The drop of the area reports the leak.
             return;
         };

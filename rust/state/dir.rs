@@ -25,6 +25,10 @@ use crate::{
         }, //
     },
     state::{
+        area::{
+            Area,
+            Unlinked, //
+        },
         block::{
             Block,
             COARSE_SIZE,
@@ -343,6 +347,33 @@ impl Directory {
             bit: Bit::in_row(first),
         };
         Some((block, entry))
+    }
+
+    /// Makes an unmapped area of a block lazy. Returns the first entry of the block, and the size of the area in pages,
+    /// which may be less than the block keeps reserved for it. Ends with a full barrier. Any context.
+    #[inline(always)]
+    pub(crate) fn retire(&self, area: Area<Unlinked>) -> Option<(Entry<'_>, usize)> {
+        let span = area.span()?;
+        let entry = self.entry_of(span.first())?;
+        let part = self.part(entry)?;
+        // Relaxed: the entry does not change as long as the area is in the block.
+        let raw = part.pointer(entry).load(Relaxed);
+        if raw.is_null() {
+            return None;
+        }
+        // SAFETY: By the invariants of `Area`, units of the block are reserved for the area, so all units cannot be
+        // claimed and the block stays in the directory. `Block::retire()` uses nothing of it after it has given the last
+        // of these units to a purge.
+        let block = unsafe { GraceBox::<Block>::peek(raw) };
+        let first = self.entry_of(block.start())?;
+        block.retire(area, span);
+        let entry = Entry {
+            number: BlockNumber::of_entry(first),
+            // All entries of a block are in one part.
+            maps: &part.maps,
+            bit: Bit::in_row(first),
+        };
+        Some((entry, span.size() / PAGE_SIZE))
     }
 
     /// Returns the block at `addr`.

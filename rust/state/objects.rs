@@ -151,11 +151,14 @@ impl Objects {
         Some((ptr, unsafe { ptr.look() }?))
     }
 
-    /// [`Objects::look`] for a caller that unlinks the area. Another CPU may have written the object last.
+    /// [`Objects::look`] for [`Objects::leave`]: until then, the bounds may be those of a newer user. Another CPU may
+    /// have written the object last.
     #[inline(always)]
-    pub(crate) fn look_to_write(&self, index: usize) -> Option<(AreaPtr, Seen)> {
-        self.ptr(index)?.prefetch_for_write();
-        self.look(index)
+    pub(crate) fn look_to_leave(&self, index: usize) -> Option<(AreaPtr, Seen)> {
+        let ptr = self.ptr(index)?;
+        ptr.prefetch_for_write();
+        // SAFETY: By the type invariants, the memory is an area object, and it lives as long as `self`.
+        Some((ptr, unsafe { ptr.look_to_leave() }?))
     }
 
     /// Returns the number of objects.

@@ -364,7 +364,7 @@ impl Table {
         // Another CPU may have allocated it.
         area.prefetch_for_write();
         // SAFETY: The object was not freed before the RCU read lock was taken, and it is still held.
-        let seen = unsafe { area.look() }.filter(|seen| seen.contains(addr))?;
+        let seen = unsafe { area.look_to_leave() }.filter(|seen| seen.contains(addr))?;
         // SAFETY: The object was not freed before the RCU read lock was taken, and it is still held.
         unsafe { area.leave(seen) }
     }

@@ -111,7 +111,26 @@ impl AreaPtr {
     ///
     /// The memory is an area object during the call: the caller has held an RCU read lock since before
     /// it found the object in an index, or the object cannot leave the index.
+    #[inline(always)]
     pub(crate) unsafe fn look(self) -> Option<Seen> {
+        // SAFETY: By the safety requirements.
+        let seen = unsafe { self.look_to_leave() }?;
+        // If the bounds are newer, the flags read next are newer, too: `leave()` changed the flags, with
+        // a full barrier, before the next user wrote the bounds.
+        barrier::smp_mb(barrier::Read);
+        // SAFETY: By the safety requirements.
+        let flags = unsafe { self.fields() }.flags.load(Relaxed);
+        (flags == seen.flags).then_some(seen)
+    }
+
+    /// [`AreaPtr::look`] for [`AreaPtr::leave`], which compares the flags again: until then, the bounds may be those of
+    /// a newer user.
+    ///
+    /// # Safety
+    ///
+    /// As [`AreaPtr::look`].
+    #[inline(always)]
+    pub(super) unsafe fn look_to_leave(self) -> Option<Seen> {
         // SAFETY: By the safety requirements.
         let fields = unsafe { self.fields() };
         // Acquire: pairs with the release in `busy()`. The bounds are those of this user or newer.
@@ -120,10 +139,7 @@ impl AreaPtr {
             return None;
         }
         let span = Span::from_bounds(fields.start.load(Relaxed), fields.end.load(Relaxed))?;
-        // If the bounds are newer, the flags read next are newer, too: `leave()` changed the flags, with
-        // a full barrier, before the next user wrote the bounds.
-        barrier::smp_mb(barrier::Read);
-        (fields.flags.load(Relaxed) == flags).then_some(Seen { span, flags })
+        Some(Seen { span, flags })
     }
 
     /// Returns the state of the area at some time during the call.

@@ -94,7 +94,8 @@ mod tests {
         fn compare(&self, step: usize) {
             let ends = |span: Span| [span.first(), span.last(), span.end()];
             let pages = (self.window.first()..self.window.end()).step_by(step * PAGE_SIZE);
-            for addr in self.live().flat_map(ends).chain(pages) {
+            let addresses = Iterator::chain(self.live().flat_map(ends), pages);
+            for addr in addresses {
                 let expected = self.live().find(|span| span.contains(addr));
                 let found = self.space.find(addr);
                 let found = found.and_then(|area| self.space.span_of_busy(area));
@@ -110,7 +111,7 @@ mod tests {
     #[test]
     fn small_areas_in_a_window_are_mapped_page_by_page() -> Result {
         let mut areas = Areas::new(4)?;
-        for pages in (1..40).chain([PAGES - 1, 1]) {
+        for pages in Iterator::chain(1..40, [PAGES - 1, 1]) {
             let span = areas.alloc(pages)?;
             assert!(areas.is_mapped(span.first()) && areas.is_mapped(span.last()));
         }

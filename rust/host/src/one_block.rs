@@ -208,7 +208,7 @@ impl Pair {
         assert!(self.block.unlink(span.first()).is_none());
         let area = self.pins.wait_for_readers(leaving);
         if was_mapped {
-            assert_eq!(self.block.retire(area), span.size() / PAGE_SIZE);
+            self.block.retire(area, span);
             self.areas[index].state = State::Lazy;
         } else {
             self.block.release(area, NeverMapped::in_test());
@@ -437,7 +437,9 @@ fn retire_foreign(block: &Block, other: &Block, pins: &Pins) {
         addr = seen.span().end();
     }
     let leaving = other.unlink(addr - 1).expect("busy");
-    block.retire(pins.wait_for_readers(leaving));
+    let area = pins.wait_for_readers(leaving);
+    let span = area.span().expect("bounds");
+    block.retire(area, span);
 }
 
 /// Pages that a purge has taken and loses are reported, whether it has flushed them or not.
