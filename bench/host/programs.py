@@ -68,10 +68,10 @@ def prepare(sides):
     return archives
 
 
-def boot(side, archives, names, log, what, **more):
+def boot(side, archives, names, log, what, append="", **more):
     """Boot one side for some rows; returns the reasons to fail. more: of Boot."""
     allocator, kernel = SIDES[side]
-    append = f"test_vmalloc.run_test_mask=0 nokaslr PROGRAMS={','.join(names)}"
+    append += f" printk.devkmsg=on test_vmalloc.run_test_mask=0 nokaslr PROGRAMS={','.join(names)}"
     if more.get("accel") == "threads":
         append += " PIN=no"
     return Boot(kernels.get(kernel), Expected(allocator, "programs: done"), mem=3072, timeout=3600, log=log, what=what,
@@ -141,7 +141,7 @@ def cells(taken, only_sure=False):
         if only_sure and not differs:
             continue
         areas = statistics.median(taken.areas[name]) if taken.areas[name] else 0
-        made.append([name, text, stats.amount(round(areas, 1) if areas < 10 else round(areas)),
+        made.append([name, text, f"{areas:.2g}" if areas < 10 else f"{areas:,.0f}",
                      *(median(sides[side]) for side in SIDES), ratio_text(ratio, differs),
                      ratio_text(other, other_differs),
                      "-" if spread is None else f"{100 * spread:.2f}%"])
@@ -151,8 +151,10 @@ def cells(taken, only_sure=False):
 
 def latency_cells(taken):
     """Return the rows of the table of latencies."""
-    return [[name, text, *(median([pair[which] for pair in taken.latencies[name][side]])
-                           for which in (0, 1) for side in SIDES)]
+    def most(values):
+        return f"{min(values):,} to {max(values):,}" if values else "failed"
+    return [[name, text, *(as_text([pair[which] for pair in taken.latencies[name][side]])
+                           for which, as_text in ((0, median), (1, most)) for side in SIDES)]
             for name, text in rows.texts("latency").items() if name in taken.latencies]
 
 
@@ -229,7 +231,8 @@ def profile_program(args):
         symbols = symbols_of(SIDES[side][1])
         log = CACHE / f"log/profile-program-{args.name}-{side}.log"
         cpus = 8 if args.name.endswith(rows.EIGHT) else 2
-        reasons = boot(side, archives, [args.name], log, "profile:", cpus=cpus, seed=1,
+        # Only one CPU runs: the plugin shows what the CPU with the marks executes.
+        reasons = boot(side, archives, [args.name], log, "profile:", "maxcpus=1", cpus=cpus, seed=1,
                        plugin=counts.specification(symbols, f"{log}.counts", marks=MARKS))
         found = rows.read(read_lines(log))[0]
         windows = counts.read(f"{log}.counts", symbols)
@@ -237,7 +240,7 @@ def profile_program(args):
             raise counts.Bad(f"{side}: {reasons[0] if reasons else 'the program failed'}; log: {log}")
         windows[0].ops, windows[0].part = found[0].ops, "cost"
         shown = argparse.Namespace(threads=1, cpu=None, least=args.least, locks=False)
-        profile.show(console, shown, side, {"cpus": cpus, "results": []}, windows, symbols)
+        profile.show(console, shown, side, {"cpus": 1, "results": []}, windows, symbols)
     return 0
 
 

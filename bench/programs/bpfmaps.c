@@ -14,8 +14,7 @@
 
 /* As in linux/bpf.h, which tcc cannot read. */
 enum { MAP_CREATE = 0, PROG_LOAD = 5, MAP_ARRAY = 2, MAP_RINGBUF = 27, SOCKET_FILTER = 1 };
-
-#define MAPPABLE (1 << 10)
+enum { MAPPABLE = 0x400 };
 
 struct map_attr {
 	__u32 type;

@@ -70,11 +70,13 @@ def test_clock():
 
 
 def test_latencies():
-    """The means of all sides, then the maxima."""
+    """The means of all sides, then the lowest and the highest maximum."""
     made = programs.Taken()
+    made.add("B", ["latency: cyclictest-vfree mean=11 max=60"], [])
     for side, pair in (("A", "mean=10 max=90"), ("B", "mean=11 max=70"), ("C", "mean=12 max=80")):
         made.add(side, [f"latency: cyclictest-vfree {pair}"], [])
-    assert [cell[2:] for cell in programs.latency_cells(made)] == [["10", "11", "12", "90", "70", "80"]]
+    assert [cell[2:] for cell in programs.latency_cells(made)] == [["10", "11", "12", "90 to 90", "60 to 70",
+                                                                      "80 to 80"]]
 
 
 def test_write(tmp_path, monkeypatch):
