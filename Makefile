@@ -4,7 +4,7 @@
 
 help:
 	@echo 'make demo    boot arm64 with each allocator and compare test_vmalloc; last line PASS or FAIL'
-	@echo '             CPUS=4 THREADS=4 LOOPS=1000 MASK=0x1fff ARCH=arm64|x86_64; default: 2 CPUs, 1000 loops'
+	@echo '             CPUS=4 THREADS=4 LOOPS=1000 MASK=0x1fff ARCH=arm64|x86_64; default: 2 CPUs, 1 worker, 1000 loops'
 	@echo 'make test    the main suites; last line "N passed, N failed"'
 	@echo '             SUITES="kunit-* host" runs some; scripts/test --list prints them'
 	@echo '             FULL=1 runs the suites on every kernel configuration, which takes hours, or on CONFIGS="arm64-rt arm";'

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """runs the kernel's own vmalloc tests with each allocator, and compares them in one table: make demo
 
-A guest usec is 1000 instructions (QEMU -icount), so the figures are repeatable. Last line: PASS or FAIL.
+A guest usec is 1000 instructions (QEMU -icount), so other work on the build host does not matter. Last line: PASS or
+FAIL.
 """
 
 import argparse
@@ -13,7 +14,12 @@ from ..table import print_table
 
 # With one CPU, the rb-trees of the kernel have no pools of free ranges: few machines are like that.
 DEFAULTS = {"kernel": "arm64", "allocators": (), "cpus": 2, "mem": 0, "totals": False}
-options, check = vmalloc.options, vmalloc.check
+check = vmalloc.check
+
+
+def options(parser):
+    """Add the parameters of the tests. More workers than one disturb each other, and a run is hard to repeat."""
+    vmalloc.options(parser, threads=1)
 
 
 def number(value):
@@ -35,8 +41,8 @@ def compare(rbtree, rust):
                 ["case", ">rbtree (usec)", ">rust (usec)", ">ratio", "verdict"], rows, styles)
     for name, result in (("rbtree", rbtree), ("rust", rust)):
         print(f"boot {name:<7} {result.data['line'] or 'no allocator line'}")
-    print("A guest usec is 1000 instructions (QEMU -icount), one run each: repeatable within some percent, not time on "
-          "silicon.")
+    print("A guest usec is 1000 instructions (QEMU -icount), not time on silicon. One run each: a purge at another moment "
+          "can change a case by half.")
 
 
 def run(args, result):
@@ -44,8 +50,7 @@ def run(args, result):
     results = {}
     for allocator in ("rbtree", "rust"):
         log = str(CACHE / f"log/demo-{args.kernel.name}/{allocator}.log")
-        # QEMU counts instructions instead of time: repeatable, and no guest CPU waits for one that the build host has
-        # preempted.
+        # QEMU counts instructions instead of time: no guest CPU waits for one that the build host has preempted.
         one = argparse.Namespace(**{**vars(args), "allocator": allocator, "accel": "icount", "log": log})
         results[allocator] = Result(quiet=True)
         vmalloc.run(one, results[allocator])

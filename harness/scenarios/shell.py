@@ -2,7 +2,7 @@
 """boots to a shell, with busybox; or runs the commands that it reads from a pipe
 
 The guest has /proc, /sys and debugfs. "exit" ends it. Commands from a pipe run without a terminal; the last line is then
-their exit code, which is that of scripts/run, too, and the guest is ended after --timeout.
+their exit code. scripts/run ends with 1 if it is not 0, or if the guest has to be ended after --timeout.
 
     scripts/run shell arm64 --cpus 2
     echo 'cat /sys/kernel/debug/vmap_rust/allocator' | scripts/run shell uml --allocator rust

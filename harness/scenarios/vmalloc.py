@@ -31,9 +31,10 @@ MAKE_TEST = {
 FULL = ("test_vmalloc", f"--allocator rust --cpus 2 {CHECKER}")
 
 
-def options(parser):
+def options(parser, threads=None):
     """Add the parameters of the tests."""
-    parser.add_argument("--threads", type=whole(1, 1024), metavar="N", help="workers (default: as many as CPUs)")
+    parser.add_argument("--threads", type=whole(1, 1024), default=threads, metavar="N",
+                        help=f"workers (default: {threads or 'as many as CPUs'})")
     parser.add_argument("--loops", type=whole(1, 100000000), default=1000, metavar="N",
                         help="loops per case (default: %(default)s)")
     parser.add_argument("--mask", type=whole(0x1, 0x1fff), default=0x1fff, metavar="M",
