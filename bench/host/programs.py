@@ -160,9 +160,9 @@ def latency_cells(taken):
 
 def take(args, archives, taken, boots, names, first=0):
     """Boot all sides in turns. first: how many boots there were before. A boot that fails does not count."""
-    cpus_of = [(4, names)] if args.wall else [(cpus, some) for cpus, some in (
-        (2, [name for name in names if not name.endswith(rows.EIGHT)]),
-        (8, [name for name in names if name.endswith(rows.EIGHT)])) if some]
+    many = [name for name in names if name.endswith(rows.EIGHT)]
+    few = [name for name in names if name not in many and not (args.wall and name in rows.texts("latency"))]
+    cpus_of = [(cpus, some) for cpus, some in ((4 if args.wall else 2, few), (8, [] if args.wall else many)) if some]
     jobs = [(number, cpus, some, side) for number in range(first, first + boots) for cpus, some in cpus_of
             for side in (SIDES if number % 2 == 0 else [*SIDES][::-1])]
     for done, (number, cpus, some, side) in enumerate(jobs):
@@ -209,8 +209,9 @@ def show(args, taken):
     tables = [(COLUMNS, made, styles), *([(LATENCY_COLUMNS, latencies, [""] * len(latencies))] if latencies else [])]
     boots = [len(values) for sides in taken.values.values() for values in sides.values()]
     command = "scripts/bench programs" + " --wall" * args.wall
-    head = (f"`{command}`, commit {facts.commit()[:12]}, medians of {min(boots, default=0)} to {max(boots, default=0)} "
-            f"boots, {'nanoseconds' if args.wall else 'instructions'} for one operation.")
+    number = " to ".join(dict.fromkeys(map(str, (min(boots, default=0), max(boots, default=0)))))
+    head = (f"`{command}`, commit {facts.commit()[:12]}, medians of {number} boots, "
+            f"{'nanoseconds' if args.wall else 'instructions'} for one operation.")
     text = head + "\n\n" + "\n".join(markdown.table_text(*one[:2]) for one in tables)
     if args.write:
         write(text, BEGIN.replace(" -->", " --wall -->") if args.wall else BEGIN)
