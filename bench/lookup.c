@@ -66,8 +66,9 @@ static int get_module_areas(struct lookup *lookup)
 	unsigned long i;
 
 	for (i = 0; i < lookup->areas; i++) {
-		lookup->vms[i] = __get_vm_area_caller(INNER_PAGES * PAGE_SIZE, VM_MAP, MODULES_VADDR,
-						      MODULES_END, __builtin_return_address(0));
+		lookup->vms[i] = __get_vm_area_caller(INNER_PAGES * PAGE_SIZE, VM_MAP,
+						      MODULES_VADDR, MODULES_END,
+						      __builtin_return_address(0));
 		if (!lookup->vms[i])
 			return -ENOSPC;
 	}

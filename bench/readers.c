@@ -196,7 +196,7 @@ out:
 	return ERR_PTR(failed);
 }
 
-/* Opens /proc/vmallocinfo, reads all of it, and closes it, as cat does. 0 or an error that has been reported. */
+/* Opens /proc/vmallocinfo, reads all of it, and closes it, as cat does. 0 or an error. */
 static int read_info_once(struct reader *r)
 {
 	loff_t pos = 0;
