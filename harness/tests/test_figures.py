@@ -18,12 +18,13 @@ GOOD = """| `area_pair`: reserve and free | 1,300 -> 1,000 | 1,400 -> 1,500 | te
 | `large_burst alloc` | 20 -> 10 | 40 -> 30 |
   stack of a task    50 -> 40     60 -> 45
   no quote           1 -> 2
+  stack              50 -> 40
 """
 
 
 def test_what_is_in_the_table():
     """Both kinds of tables, with and without backticks."""
-    assert wrong(GOOD, PAGE, 3) == []
+    assert wrong(GOOD, PAGE, 4) == []
 
 
 def test_what_is_not():
@@ -32,4 +33,5 @@ def test_what_is_not():
         ["line 1: area_pair 2x1: 1,300 -> 1,001, but the table has 1,300 -> 1,000"]
     assert wrong(GOOD.replace("stack", "stock"), PAGE, 3) == \
         [f"line 3: stock {size}, but the table has no row" for size in ("2x1: 50 -> 40", "8x8: 60 -> 45")]
+    assert wrong("  stack 50 -> 41", PAGE, 1) == ["line 1: stack 2x1: 50 -> 41, but the table has 50 -> 40"]
     assert wrong("", PAGE, 1) == ["only 0 lines quote figures, not 1"]
