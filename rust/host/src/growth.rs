@@ -75,7 +75,10 @@ impl Sides {
     fn purge(&mut self) {
         self.space.purge(None, false);
         let (cached, limit) = self.space.cached_pages();
-        assert!(cached <= limit, "{cached} pages cached, at most {limit} may be");
+        assert!(
+            cached <= limit,
+            "{cached} pages cached, at most {limit} may be"
+        );
         for span in self.lazy.drain(..) {
             self.model.give(span);
         }

@@ -284,7 +284,9 @@ impl Pair {
     fn above(&self, is_busy: bool, addr: usize) -> Option<Span> {
         let areas = self.areas.iter();
         let areas = areas.filter(|area| (area.state == State::Busy) == is_busy);
-        let above = areas.map(|area| area.span).filter(|span| span.last() >= addr);
+        let above = areas
+            .map(|area| area.span)
+            .filter(|span| span.last() >= addr);
         above.min_by_key(|span| span.first())
     }
 }
