@@ -25,7 +25,7 @@ def unsafe_modules():
     found = ["rust/ffi.rs"]
     for folder in ("rust/state", "rust/sys"):
         text = re.sub(r".*forbid\(unsafe_code\).*\n.*\n", "", read(f"{folder}/mod.rs"))
-        found += [f"{folder}/{name}.rs" for name in re.findall(r"^pub\(crate\) mod (\w+)", text, re.M)]
+        found += [f"{folder}/{name}.rs" for name in re.findall(r"^(?:pub\(crate\) )?mod (\w+)", text, re.M)]
     return found
 
 
