@@ -99,6 +99,9 @@ root_source_check() {
 	[ -z "${KERNEL_TARBALL:-}" ] || return 0
 	arch=$(dpkg --print-architecture)
 	! root_apt "$arch" download --print-uris "$name" >/dev/null 2>&1 || return 0
+	# apt-get update succeeds without a connection.
+	compgen -G "$CACHE/apt/$arch/state/lists/*Release" >/dev/null ||
+		die "the package lists could not be downloaded; the next run goes on; see $CACHE/log/root-lists.log"
 	have=$(ROOT_APT=apt-cache root_apt "$arch" search --names-only '^linux-source-[0-9]' | sort -V | sed 's/ .*//' | xargs || :)
 	die "the Debian archive has no package $name any more${have:+, only $have}, and the patches are for Linux $KVER_SERIES;" \
 		"give KERNEL_TARBALL=/path/to/linux-$KVER_TESTED.tar.xz"
