@@ -90,9 +90,11 @@ pub(crate) struct RangeCache {
 }
 
 impl RangeCache {
-    /// Creates an empty cache.
-    pub(crate) fn new() -> Result<Self> {
-        Self::for_cpus(mm::cpu_count())
+    /// Creates an empty cache. After a purge it holds at most `most` pages, if the limit is not lower anyway.
+    pub(crate) fn new(most: usize) -> Result<Self> {
+        let mut cache = Self::for_cpus(mm::cpu_count())?;
+        cache.limit = cache.limit.min(most);
+        Ok(cache)
     }
 
     /// Creates an empty cache for `cpus` CPUs.

@@ -57,6 +57,10 @@ use kernel::{
     sync::atomic::Atomic, //
 };
 
+/// Ranges of at most one in this many pages of a space stay cached after a purge: small spaces, as 32-bit machines have
+/// them, would soon need page tables everywhere.
+const CACHED_SHARE: usize = 16;
+
 /// A request for an area.
 pub(crate) struct Request {
     /// The addresses where the area may be.
@@ -109,10 +113,16 @@ impl<T: Tlb> Space<T> {
     /// requests for `home`. The blocks together are at most as large as `limit` fine blocks. [`None`]
     /// means the default limit for the size of `home`.
     pub(crate) fn with_blocks(home: Span, tlb: T, limit: Option<usize>) -> Result<Self> {
+        let blocks = Blocks::new(home, limit)?;
+        let most_cached = match blocks.limit {
+            // A space of a few pages, in a test.
+            0 => usize::MAX,
+            _ => home.size() / PAGE_SIZE / CACHED_SHARE,
+        };
         Ok(Self {
             table: Table::new(c"vmap_rust index", static_lock_class!())?,
-            blocks: Blocks::new(home, limit)?,
-            cache: RangeCache::new()?,
+            blocks,
+            cache: RangeCache::new(most_cached)?,
             cpus: Cpus::new()?,
             tlb,
             lazy: LazySet::new()?,

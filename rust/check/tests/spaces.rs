@@ -176,9 +176,13 @@ mod tests {
     #[test]
     fn cached_pages_have_a_bound_after_each_purge() -> Result {
         const ROUNDS: usize = 200;
-        let (_, limit) = make(START, 1)?.0.cached_pages();
-        let used = limit / 64;
-        let (space, mut req) = make(START, 2 * limit)?;
+        let (_, most) = make(START, 1)?.0.cached_pages();
+        let (space, mut req) = make(START, 2 * most)?;
+        let (_, limit) = space.cached_pages();
+        // A small part of the space.
+        assert!(limit <= most / 8);
+        // Too large for blocks.
+        let used = 64.max(limit / 64);
         for round in 1..=ROUNDS {
             for pages in [used + round, used] {
                 req.size = pages * PAGE_SIZE;
