@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """The figures of the documents: the table of all bases side by side, and its place in docs/measurements.md."""
 
-from harness.settings import REPO, Refused
+from harness.settings import REPO
 
 from . import markdown, stats
 
@@ -9,7 +9,7 @@ from . import markdown, stats
 BASES = ("1x1", "2x1", "8x1", "8x8")
 COLUMNS = ["case", *(f">{size}" for size in BASES)]
 PAGE = REPO / "docs/measurements.md"
-BEGIN, END = "<!-- written by scripts/bench figures -->\n", "<!-- end -->\n"
+BEGIN, END = "<!-- written by scripts/bench figures -->\n", markdown.END
 
 
 def cell(row):
@@ -45,8 +45,4 @@ def text_of(result):
 
 def write(result):
     """Put the tables of a result into the page."""
-    before, begin, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise Refused(f"{PAGE} has no line {BEGIN.strip()} and {END.strip()} behind it")
-    PAGE.write_text(before + begin + "\n" + text_of(result) + "\n" + end + after, encoding="utf-8")
+    markdown.put(PAGE, BEGIN, text_of(result))

@@ -1,7 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0
 """The table of a result for documents; losing rows first."""
 
+from harness.settings import Refused
+
 from . import stats
+
+# What stands between a mark of its own and this line of a page is written by a command.
+END = "<!-- end -->\n"
 
 
 def cell(row):
@@ -31,3 +36,12 @@ def markdown(result):
     cells = [[name, size, *(cell(by.get(i)) for i in instruments)] for (name, size), by in cases.items()]
     return (f"{result['sides']['a']} -> {result['sides']['b']} (ratio), medians over boots, lower is better:\n\n"
             + table_text(["case", "CPUs x threads", *(f">{name}" for name in instruments)], cells))
+
+
+def put(page, mark, text):
+    """Put text between the line mark and the line END of a page."""
+    before, begin, rest = page.read_text(encoding="utf-8").partition(mark)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise Refused(f"{page} has no line {mark.strip()} and {END.strip()} behind it")
+    page.write_text(before + begin + "\n" + text + "\n" + end + after, encoding="utf-8")

@@ -26,7 +26,7 @@ STEADY = 0.003
 COLUMNS = ["program", "one operation", ">areas", ">A", ">B", ">C", ">B/A", ">B/C", ">spread"]
 LATENCY_COLUMNS = ["program", "what runs beside it", ">A", ">B", ">C", ">A, maximum", ">B, maximum", ">C, maximum"]
 PAGE = REPO / "docs/programs.md"
-BEGIN, END = "<!-- written by scripts/bench programs -->\n", "<!-- end -->\n"
+BEGIN, END = "<!-- written by scripts/bench programs -->\n", markdown.END
 
 
 def make_archive(kernel):
@@ -195,11 +195,7 @@ def totals_of(log):
 
 def write(text, mark):
     """Put tables into the page, behind the line of a mark."""
-    before, begin, rest = PAGE.read_text(encoding="utf-8").partition(mark)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise Refused(f"{PAGE} has no line {mark.strip()} and {END.strip()} behind it")
-    PAGE.write_text(before + begin + "\n" + text + "\n" + end + after, encoding="utf-8")
+    markdown.put(PAGE, mark, text)
 
 
 def show(args, taken):
