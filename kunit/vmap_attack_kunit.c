@@ -213,6 +213,34 @@ static unsigned int try_request(struct kunit *test,
 	return 1;
 }
 
+/* Returns 1 if the direct call served the request; expects that the area fits it. */
+static unsigned int try_direct(struct kunit *test, unsigned long size,
+			       unsigned long align)
+{
+	struct vm_struct vm = { };
+	struct vmap_area *va = vmap_area_alloc(size, align, VMAP_GFP,
+					       NUMA_NO_NODE, &vm);
+
+	if (!va)
+		return 0;
+
+	KUNIT_EXPECT_TRUE_MSG(test,
+			      size && va->va_end - va->va_start == size &&
+			      is_power_of_2(align) &&
+			      IS_ALIGNED(va->va_start, align) &&
+			      va->va_start >= VMALLOC_START &&
+			      va->va_end <= VMALLOC_END,
+			      "%#lx-%#lx for %#lx aligned to %#lx",
+			      va->va_start, va->va_end, size, align);
+	KUNIT_EXPECT_PTR_EQ(test, va->vm, &vm);
+	KUNIT_EXPECT_EQ(test, va->va_start, (unsigned long)vm.addr);
+	KUNIT_EXPECT_EQ(test, size, vm.size);
+	KUNIT_EXPECT_PTR_EQ(test, va, vmap_area_unlink(va->va_start));
+	vmap_area_ops->release(va);
+
+	return 1;
+}
+
 /* All combinations of these values. Few of them are valid. */
 static void attack_requests(struct kunit *test)
 {
@@ -248,6 +276,12 @@ static void attack_requests(struct kunit *test)
 	}
 	KUNIT_EXPECT_GT_MSG(test, served, 0, "of %u requests", nr);
 	KUNIT_EXPECT_LT_MSG(test, served, nr, "of %u requests", nr);
+
+	for (i = 0, served = 0; i < ARRAY_SIZE(sizes) * ARRAY_SIZE(aligns); i++)
+		served += try_direct(test, sizes[i % ARRAY_SIZE(sizes)],
+				     aligns[i / ARRAY_SIZE(sizes)]);
+	KUNIT_EXPECT_GT(test, served, 0);
+	KUNIT_EXPECT_LT(test, served, i);
 }
 
 /*

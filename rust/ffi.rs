@@ -105,7 +105,8 @@ pub(crate) struct Ops(bindings::vmap_area_ops);
 // SAFETY: Nobody writes the table, and its strings are static.
 unsafe impl Sync for Ops {}
 
-/// The table through which mm/vmalloc.c finds this allocator.
+/// The table through which mm/vmalloc.c finds this allocator. It also calls [`alloc_anywhere`], [`find`], [`unlink`] and
+/// [`retire`] directly, by the names that they are exported with.
 #[export_name = "vmap_rust_ops"]
 pub(crate) static OPS: Ops = Ops(bindings::vmap_area_ops {
     name: as_char_ptr_in_const_context(c"rust"),
@@ -188,6 +189,41 @@ unsafe extern "C" fn alloc(req: *const bindings::vmap_area_request) -> *mut bind
     serve().map_or_else(Error::to_ptr, AreaPtr::as_raw)
 }
 
+/// Serves a request for one area anywhere in vmalloc space, without flags of C. Null means that the caller must ask
+/// [`alloc`].
+///
+/// A direct call with its arguments in registers, for what is common.
+///
+/// # Safety
+///
+/// - `vm` is valid and not yet shared.
+/// - The context allows `gfp`.
+#[export_name = "vmap_rust_alloc"]
+pub(crate) unsafe extern "C" fn alloc_anywhere(
+    size: usize,
+    align: usize,
+    gfp: bindings::gfp_t,
+    node: c_int,
+    vm: *mut bindings::vm_struct,
+) -> *mut bindings::vmap_area {
+    let Some(space) = space() else {
+        return ptr::null_mut();
+    };
+    if size == 0 || !align.is_power_of_two() {
+        return ptr::null_mut();
+    }
+    let area = space.alloc(&Request {
+        window: space.space().home(),
+        size,
+        align,
+        // SAFETY: By the safety requirements, `vm` is valid and not yet shared.
+        attributes: unsafe { Attributes::new(0, vm) },
+        gfp: Gfp::from_raw(gfp),
+        node,
+    });
+    null_or(area.ok())
+}
+
 /// Serves a request for several areas at a common base.
 ///
 /// # Safety
@@ -238,7 +274,8 @@ unsafe extern "C" fn alloc_congruent(
 /// # Safety
 ///
 /// RCU is watching.
-unsafe extern "C" fn find(addr: usize) -> *mut bindings::vmap_area {
+#[export_name = "vmap_rust_find"]
+pub(crate) unsafe extern "C" fn find(addr: usize) -> *mut bindings::vmap_area {
     null_or(space().and_then(|space| space.find(addr)))
 }
 
@@ -247,7 +284,8 @@ unsafe extern "C" fn find(addr: usize) -> *mut bindings::vmap_area {
 /// # Safety
 ///
 /// The caller holds no pin.
-unsafe extern "C" fn unlink(addr: usize) -> *mut bindings::vmap_area {
+#[export_name = "vmap_rust_unlink"]
+pub(crate) unsafe extern "C" fn unlink(addr: usize) -> *mut bindings::vmap_area {
     null_or(space().and_then(|space| Some(space.unlink(addr)?.into_ptr())))
 }
 
@@ -352,7 +390,8 @@ unsafe fn take_back(
 /// # Safety
 ///
 /// `va` is null, or came from [`unlink`] and C no longer uses it.
-unsafe extern "C" fn retire(va: *mut bindings::vmap_area) -> usize {
+#[export_name = "vmap_rust_retire"]
+pub(crate) unsafe extern "C" fn retire(va: *mut bindings::vmap_area) -> usize {
     // SAFETY: By the safety requirements, C has unlinked the area and no longer uses it.
     match unsafe { take_back(va) } {
         Some((space, area)) => space.retire(area),

@@ -135,6 +135,7 @@ impl<T: Tlb> Space<T> {
 
     /// Reserves a range and makes it a busy area. Fails with `ENOMEM` without memory for metadata, with
     /// `EBUSY` without room. Sleeps only if the request's flags allow it.
+    #[inline(always)]
     pub(crate) fn alloc(&self, req: &Request) -> Result<AreaPtr> {
         // Blocks lie anywhere in `home`: a request with a window of its own must not get a range outside
         // it.
@@ -259,7 +260,7 @@ impl<T: Tlb> Space<T> {
     }
 
     /// Returns the window that blocks and cached ranges serve.
-    #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+    #[inline(always)]
     pub(crate) fn home(&self) -> Span {
         self.home
     }
