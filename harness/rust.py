@@ -140,7 +140,7 @@ def policy_modules():
     the kernel, or, on the build host, to the stand-in kernel crate."""
     found = [f"{layer}/{file.stem}" for layer in ("base", "policy") for file in (RUST / layer).rglob("*.rs")
              if file.name != "mod.rs" and not file.name.endswith("tests.rs")]
-    for layer in ("state", "sys"):
+    for layer in ("debug", "state", "sys"):
         safe = re.findall(r"forbid\(unsafe_code\).*\n(?:pub\(crate\) )*mod (.*);",
                           (RUST / layer / "mod.rs").read_text(encoding="utf-8"))
         found += [f"{layer}/{name}" for name in safe if "tests" not in name]
@@ -175,7 +175,7 @@ def print_coverage(lcov, wanted):
     """Print the table of a text in lcov's format; wanted: also the lines that did not run."""
     modules = {}
     for path, records in re.findall(r"^SF:(.*)\n((?:(?!SF:).*\n)*)", lcov, re.M):
-        name = re.search(r"/((?:base|policy|state|sys)/[a-z_]+)\.rs$", path)
+        name = re.search(r"/((?:base|debug|policy|state|sys)/[a-z_]+)\.rs$", path)
         if name and not re.search(r"host/src/sys|tests\.rs$", path):
             modules.setdefault(name[1], []).extend((int(line), int(count)) for line,
                                                    count in re.findall(r"^DA:(\d+),(\d+)", records, re.M))
@@ -248,7 +248,7 @@ def fuzz(arguments, result):
         return
     build_fuzz("traces", COUNTERS)
     if not any(corpus.iterdir()):
-        # Pseudo-random traces of several lengths: without blocks, with fine and with coarse blocks.
+        # Pseudo-random traces of several lengths: without blocks, and with few or many of them.
         numbers = random.Random(1)
         for seed in range(18):
             (corpus / f"seed-{seed}").write_bytes(bytes([seed * 13]) + numbers.randbytes(20 * (3 << seed % 6)))

@@ -43,11 +43,13 @@ map_loop() {
 	while [ ! -e /tmp/stop ]; do
 		cat $DEBUGFS/map >/tmp/map.read
 		awk 'NR == 1 { if ($0 !~ /^vmap_rust map 1 page [0-9]+ home 0x[0-9a-f]+-0x[0-9a-f]+$/) print; next }
-			!/^0x[0-9a-f]+-0x[0-9a-f]+ (area [a-z]+|block changing|block cpu [0-9]+ (current|pool) band [0-9]+ unit [0-9]+ [.Bbulf?]+)$/ { print; next }
+			!/^0x[0-9a-f]+-0x[0-9a-f]+ (area [a-z]+|block changing|block cpu [0-9]+ (current|pool) slot [0-9]+ [.Bulf?]+)$/ { print; next }
 			{ split($1, range, "-")
 			  if (length(range[1]) == length(last) ? range[1] "" < last "" : length(range[1]) < length(last)) print
 			  last = range[2] }
-			$2 == "block" && NF > 3 && length($NF) != 512 { print }' /tmp/map.read >>/tmp/map.bad
+			# A block is a power of two of pages, and as many slots as fit in it have a letter.
+			$2 == "block" && NF > 3 { for (pages = 512; pages < length($NF) * $7; pages *= 2);
+			  if (pages >= (length($NF) + 1) * $7) print }' /tmp/map.read >>/tmp/map.bad
 		add map.reads 1
 		add map.lines "$(wc -l </tmp/map.read)"
 	done

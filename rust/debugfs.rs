@@ -5,18 +5,16 @@
 //! - `allocator`: `rust` or `rbtree`
 //! - `stats`: a line for each counter, with its value and meaning
 //! - `counters`: the same values for programs: a line of name and value for each, as in /proc/vmstat
-//! - `map`: a line for each reserved range, with the units of blocks; empty if the allocator is not in use
-//! - `validate` (`CONFIG_VMAP_RUST_DEBUG`): a read checks all invariants
-//! - `callers` (`CONFIG_VMAP_RUST_DEBUG`): sums of all busy areas by the code that asked for them
-//! - `checker` (`CONFIG_VMAP_RUST_DEBUG`): how many answers the checker has compared, and how many were wrong
+//! - `map`: a line for each reserved range, with the slots of blocks; empty if the allocator is not in use
+//!
+//! [`crate::debug`] has more files.
 
 use crate::{
     base::stats::line,
     ffi::{
         self,
         KernelSpace, //
-    },
-    policy::callers::Callers, //
+    }, //
 };
 use kernel::{
     debugfs::{
@@ -32,8 +30,10 @@ use kernel::{
 
 /// The files, which remain until shutdown.
 pub(crate) struct DebugFs {
-    _files: KVec<Pin<KBox<File<()>>>>,
+    _files: [Pin<KBox<File<()>>>; 3],
     _map: Pin<KBox<File<Map>>>,
+    #[cfg(CONFIG_VMAP_RUST_DEBUG)]
+    _debug: crate::debug::Files,
 }
 
 fn allocator(_: &(), out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -54,7 +54,7 @@ fn each_value(mut what: impl FnMut(&str, usize, &str) -> fmt::Result) -> fmt::Re
     };
     let blocks = space.blocks();
     let now = [
-        ("cached", space.cached(), "ranges cached now"),
+        ("stuck", space.stuck(), "areas kept for lack of memory now"),
         (
             "lazy_pages",
             space.lazy_pages(),
@@ -68,8 +68,8 @@ fn each_value(mut what: impl FnMut(&str, usize, &str) -> fmt::Result) -> fmt::Re
         ),
         ("blocks_empty", blocks.empty, "of these, empty"),
     ];
-    space.counters().each(&mut what)?;
-    now.iter()
+    // By its full name: `pin_init::Init` has a method of this name for every type.
+    Iterator::chain(space.counters().all().iter(), &now)
         .try_for_each(|&(name, value, meaning)| what(name, value, meaning))
 }
 
@@ -105,81 +105,25 @@ impl BinaryWriter for Map {
     }
 }
 
-fn validate(_: &(), out: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let Some(space) = ffi::running().map(KernelSpace::space) else {
-        return writeln!(out, "the allocator is not in use");
-    };
-    match space.validate() {
-        Ok(census) => writeln!(
-            out,
-            "ok: {} busy, {} unlinked, {} cached, {} blocks",
-            census.busy, census.unlinked, census.cached, census.blocks,
-        ),
-        Err(_) => writeln!(out, "broken: see the kernel log"),
-    }
-}
-
-fn callers(_: &(), out: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let Some(space) = ffi::running() else {
-        return writeln!(out, "the allocator is not in use");
-    };
-    match Callers::new(|addr| ffi::next_owned(space, addr)) {
-        Ok(callers) => callers.write(out),
-        Err(_) => writeln!(out, "no memory"),
-    }
-}
-
-fn checker(_: &(), out: &mut fmt::Formatter<'_>) -> fmt::Result {
-    match ffi::running().and_then(KernelSpace::checker) {
-        Some(checker) => checker.write(out),
-        None => writeln!(out, "the checker is off; boot with vmap_rust.check=1"),
-    }
-}
-
 impl DebugFs {
     /// Creates the files. Sleepable context.
     pub(crate) fn new() -> Result<Self> {
         let dir = Dir::new(c"vmap_rust");
-        let mut files = KVec::new();
-        files.push(
-            KBox::pin_init(
-                dir.read_callback_file(c"allocator", (), &allocator),
-                GFP_KERNEL,
-            )?,
-            GFP_KERNEL,
-        )?;
-        files.push(
-            KBox::pin_init(dir.read_callback_file(c"stats", (), &stats), GFP_KERNEL)?,
-            GFP_KERNEL,
-        )?;
-        files.push(
-            KBox::pin_init(
-                dir.read_callback_file(c"counters", (), &counters),
-                GFP_KERNEL,
-            )?,
-            GFP_KERNEL,
-        )?;
-        let map = KBox::pin_init(dir.read_binary_file(c"map", Map), GFP_KERNEL)?;
-        if cfg!(CONFIG_VMAP_RUST_DEBUG) {
-            files.push(
+        Ok(Self {
+            _files: [
                 KBox::pin_init(
-                    dir.read_callback_file(c"validate", (), &validate),
+                    dir.read_callback_file(c"allocator", (), &allocator),
                     GFP_KERNEL,
                 )?,
-                GFP_KERNEL,
-            )?;
-            files.push(
-                KBox::pin_init(dir.read_callback_file(c"callers", (), &callers), GFP_KERNEL)?,
-                GFP_KERNEL,
-            )?;
-            files.push(
-                KBox::pin_init(dir.read_callback_file(c"checker", (), &checker), GFP_KERNEL)?,
-                GFP_KERNEL,
-            )?;
-        }
-        Ok(Self {
-            _files: files,
-            _map: map,
+                KBox::pin_init(dir.read_callback_file(c"stats", (), &stats), GFP_KERNEL)?,
+                KBox::pin_init(
+                    dir.read_callback_file(c"counters", (), &counters),
+                    GFP_KERNEL,
+                )?,
+            ],
+            _map: KBox::pin_init(dir.read_binary_file(c"map", Map), GFP_KERNEL)?,
+            #[cfg(CONFIG_VMAP_RUST_DEBUG)]
+            _debug: crate::debug::Files::new(&dir)?,
         })
     }
 }

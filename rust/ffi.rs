@@ -12,24 +12,12 @@ use crate::{
         fit::Member,
         range::Span, //
     },
-    check::{
-        checked::{
-            CheckedSpace,
-            CheckedTlb, //
-        },
-        checker::Checker, //
-    },
-    policy::{
-        callers::{
-            Owned,
-            Owner, //
-        },
-        space::Request, //
-    },
+    policy::space::Request,
     state::area::{
         Area,
         AreaPtr,
         Attributes,
+        Busy,
         NeverMapped, //
     },
     sys::{
@@ -54,7 +42,10 @@ use kernel::{
 };
 
 /// The kernel's own space.
-pub(crate) type KernelSpace = CheckedSpace<KernelTlb>;
+#[cfg(not(CONFIG_VMAP_RUST_DEBUG))]
+pub(crate) type KernelSpace = crate::policy::space::Space<KernelTlb>;
+#[cfg(CONFIG_VMAP_RUST_DEBUG)]
+pub(crate) type KernelSpace = crate::debug::KernelSpace;
 
 /// This space: null until [`init`] sets it, and never freed.
 static SPACE: Atomic<*mut KernelSpace> = Atomic::new(ptr::null_mut());
@@ -94,9 +85,17 @@ pub(crate) static DEBUG_INFO: DebugInfo = {
     info.version = bindings::VMAP_RUST_DEBUG_VERSION;
     info.size = small(size_of::<bindings::vmap_rust_debug_info>());
     info.space = (&raw const SPACE).cast();
-    KernelSpace::describe(&mut info);
+    describe(&mut info);
     DebugInfo(info)
 };
+
+/// Describes the space, and all that it points to.
+const fn describe(info: &mut bindings::vmap_rust_debug_info) {
+    #[cfg(not(CONFIG_VMAP_RUST_DEBUG))]
+    KernelSpace::describe(info, 0);
+    #[cfg(CONFIG_VMAP_RUST_DEBUG)]
+    KernelSpace::describe(info);
+}
 
 /// The table of operations, as a type that a `static` can have.
 #[repr(transparent)]
@@ -105,7 +104,7 @@ pub(crate) struct Ops(bindings::vmap_area_ops);
 // SAFETY: Nobody writes the table, and its strings are static.
 unsafe impl Sync for Ops {}
 
-/// The table through which mm/vmalloc.c finds this allocator. It also calls [`alloc_anywhere`], [`find`], [`unlink`] and
+/// The table through which mm/vmalloc.c finds this allocator. It also calls [`alloc_hit`], [`find`], [`unlink`] and
 /// [`retire`] directly, by the names that they are exported with.
 #[export_name = "vmap_rust_ops"]
 pub(crate) static OPS: Ops = Ops(bindings::vmap_area_ops {
@@ -138,20 +137,15 @@ fn null_or(area: Option<AreaPtr>) -> *mut bindings::vmap_area {
 /// Called once, from `vmalloc_init()`.
 unsafe extern "C" fn init(vstart: usize, vend: usize) -> c_int {
     let start = || -> Result {
-        if cfg!(CONFIG_VMAP_RUST_DEBUG) && crate::module_parameters::fail_init.value() {
-            return Err(ENOMEM);
-        }
         let home = Span::from_bounds(vstart, vend).ok_or(EINVAL)?;
-        let is_checked = cfg!(CONFIG_VMAP_RUST_DEBUG) && crate::module_parameters::check.value();
-        let tlb = CheckedTlb {
-            tlb: KernelTlb,
-            checker: match is_checked {
-                true => Some(Checker::new(true, GFP_NOWAIT)?),
-                false => None,
-            },
+        let tlb = KernelTlb {
             is_randomized: crate::module_parameters::randomize.value(),
         };
-        let space = KBox::into_raw(KBox::new(KernelSpace::new(home, tlb, None)?, GFP_NOWAIT)?);
+        #[cfg(not(CONFIG_VMAP_RUST_DEBUG))]
+        let space = KernelSpace::with_blocks(home, tlb, None)?;
+        #[cfg(CONFIG_VMAP_RUST_DEBUG)]
+        let space = crate::debug::start(home, tlb)?;
+        let space = KBox::into_raw(KBox::new(space, GFP_NOWAIT)?);
         // Full: a release is needed, so that a CPU that finds the space finds it initialized.
         if SPACE.cmpxchg(ptr::null_mut(), space, Full).is_err() {
             // SAFETY: It came from `KBox::into_raw()`, and the exchange failed, so nobody else has it.
@@ -172,11 +166,11 @@ unsafe extern "C" fn init(vstart: usize, vend: usize) -> c_int {
 unsafe extern "C" fn alloc(req: *const bindings::vmap_area_request) -> *mut bindings::vmap_area {
     // SAFETY: By the safety requirements, the request is valid.
     let req = unsafe { &*req };
-    let serve = || -> Result<AreaPtr> {
+    let serve = || -> Result<Busy> {
         if req.size == 0 || !req.align.is_power_of_two() {
             return Err(EINVAL);
         }
-        space().ok_or(EBUSY)?.alloc(&Request {
+        space().ok_or(EBUSY)?.alloc(Request {
             window: Span::from_bounds(req.vstart, req.vend).ok_or(EBUSY)?,
             size: req.size,
             align: req.align,
@@ -186,42 +180,30 @@ unsafe extern "C" fn alloc(req: *const bindings::vmap_area_request) -> *mut bind
             node: req.node,
         })
     };
-    serve().map_or_else(Error::to_ptr, AreaPtr::as_raw)
+    serve().map_or_else(Error::to_ptr, |area| area.area().as_raw())
 }
 
-/// Serves a request for one area anywhere in vmalloc space, without flags of C. Null means that the caller must ask
-/// [`alloc`].
+/// Serves a request for one area anywhere in vmalloc space, without flags of C, from the current block of this CPU. Null
+/// means that the caller must ask [`alloc`].
 ///
 /// A direct call with its arguments in registers, for what is common.
 ///
 /// # Safety
 ///
-/// - `vm` is valid and not yet shared.
-/// - The context allows `gfp`.
+/// `vm` is valid and not yet shared.
 #[export_name = "vmap_rust_alloc"]
-pub(crate) unsafe extern "C" fn alloc_anywhere(
+pub(crate) unsafe extern "C" fn alloc_hit(
     size: usize,
     align: usize,
-    gfp: bindings::gfp_t,
-    node: c_int,
     vm: *mut bindings::vm_struct,
 ) -> *mut bindings::vmap_area {
     let Some(space) = space() else {
         return ptr::null_mut();
     };
-    if size == 0 || !align.is_power_of_two() {
-        return ptr::null_mut();
-    }
-    let area = space.alloc(&Request {
-        window: space.space().home(),
-        size,
-        align,
-        // SAFETY: By the safety requirements, `vm` is valid and not yet shared.
-        attributes: unsafe { Attributes::new(0, vm) },
-        gfp: Gfp::from_raw(gfp),
-        node,
-    });
-    null_or(area.ok())
+    // SAFETY: By the safety requirements, `vm` is valid and not yet shared.
+    let attributes = unsafe { Attributes::new(0, vm) };
+    let area = space.alloc_hit(size, align, attributes).ok();
+    area.map_or(ptr::null_mut(), |area| area.area().as_raw())
 }
 
 /// Serves a request for several areas at a common base.
@@ -261,7 +243,7 @@ unsafe extern "C" fn alloc_congruent(
             Gfp::from_raw(req.gfp),
             |index, area| {
                 if let Some(va) = vas.get_mut(index) {
-                    *va = area.as_raw();
+                    *va = area.area().as_raw();
                 }
             },
         )
@@ -276,7 +258,7 @@ unsafe extern "C" fn alloc_congruent(
 /// RCU is watching.
 #[export_name = "vmap_rust_find"]
 pub(crate) unsafe extern "C" fn find(addr: usize) -> *mut bindings::vmap_area {
-    null_or(space().and_then(|space| space.find(addr)))
+    null_or(space().and_then(|space| Some(space.find(addr)?.area())))
 }
 
 /// Unlinks the busy area that contains `addr`.
@@ -309,7 +291,7 @@ unsafe extern "C" fn get(addr: usize, try_: bool) -> *mut bindings::vmap_area {
     };
     // `put()` unlocks it.
     core::mem::forget(pin);
-    area.as_raw()
+    area.area().as_raw()
 }
 
 /// Unpins an area.
@@ -318,48 +300,14 @@ unsafe extern "C" fn get(addr: usize, try_: bool) -> *mut bindings::vmap_area {
 ///
 /// `va` is null, or came from [`get`] in the same task and is still pinned.
 unsafe extern "C" fn put(va: *mut bindings::vmap_area) {
-    let (Some(space), Some(area)) = (space(), AreaPtr::new(va)) else {
+    // SAFETY: By the safety requirements, it is null or an area.
+    let (Some(space), Some(area)) = (space(), unsafe { AreaPtr::new(va) }) else {
         return;
     };
     // SAFETY: By the safety requirements, the area is pinned, so it is valid and does not change.
     let (start, _) = unsafe { area.start_and_end() };
     // SAFETY: `get()` has pinned the area that starts there in this task, and forgotten the guard.
     unsafe { space.space().pins().unpin(start) };
-}
-
-/// In the flags of an area that belong to C: it is one of vm_map_ram(). The macro is in mm/vmalloc.c, so there is no binding.
-const VMAP_RAM: usize = 0x1;
-
-/// Returns the lowest busy area that ends above `addr` as its owner has described it. Spins; task context.
-pub(crate) fn next_owned(space: &KernelSpace, addr: usize) -> Option<Owned> {
-    // C unlinks an area before it frees what the area points to, and unlinking waits for the pin.
-    let (area, _pin) = space.get(addr)?;
-    // SAFETY: The area is pinned, so it is valid and does not change.
-    let (start, end) = unsafe { area.start_and_end() };
-    // SAFETY: The area is pinned, so C does not write the field, and the union holds a `vm_struct` in a busy area.
-    let vm = unsafe { (*area.as_raw()).__bindgen_anon_1.vm };
-    let (owner, pages) = if vm.is_null() {
-        // SAFETY: The area is pinned, so it is valid.
-        let flags = unsafe { area.flags() };
-        match flags & VMAP_RAM {
-            0 => (Owner::Caller(0), 0),
-            _ => (Owner::MapRam, 0),
-        }
-    } else {
-        // SAFETY: The `vm_struct` is not freed while the area is pinned. C sets its caller before the area is busy,
-        // or with the area pinned.
-        let caller = unsafe { (*vm).caller };
-        // SAFETY: As for the caller. C may change this field at any time, as a whole word.
-        let pages = unsafe { Atomic::<usize>::from_ptr(&raw mut (*vm).nr_pages) };
-        // Relaxed: a statistic orders nothing.
-        (Owner::Caller(caller.addr()), pages.load(Relaxed))
-    };
-    Some(Owned {
-        end,
-        bytes: end.wrapping_sub(start),
-        pages,
-        owner,
-    })
 }
 
 /// Takes an unlinked area back from C. Reports any other area and returns [`None`].
@@ -372,7 +320,8 @@ unsafe fn take_back(
     va: *mut bindings::vmap_area,
 ) -> Option<(&'static KernelSpace, Area<crate::state::area::Unlinked>)> {
     let space = space()?;
-    let ptr = AreaPtr::new(va)?;
+    // SAFETY: By the safety requirements, it is null or an area.
+    let ptr = unsafe { AreaPtr::new(va) }?;
     // An area on the same line may have been used meanwhile.
     ptr.prefetch_for_write();
     // SAFETY: By the safety requirements, which are those of `Area::from_c()`.
@@ -380,7 +329,7 @@ unsafe fn take_back(
     if area.is_none() {
         // SAFETY: By the safety requirements, the object is valid.
         let ((start, end), flags) = unsafe { (ptr.start_and_end(), ptr.flags()) };
-        mm::refuse!("freeing {start:#x}-{end:#x}, flags {flags:#x}: not unlinked");
+        mm::refuse("a freed area is not unlinked", &[start, end, flags]);
     }
     Some((space, area?))
 }
@@ -421,7 +370,7 @@ unsafe extern "C" fn purge(start: usize, end: usize, drain: bool) -> usize {
     space().map_or(0, |space| space.purge(Span::from_bounds(start, end), drain))
 }
 
-/// Finds the lowest range behind `*start` to `*end` that is reserved, but neither busy nor cached. Stores its bounds. They
+/// Finds the lowest range behind `*start` to `*end` that is reserved, but not busy. Stores its bounds. They
 /// were 0, or came from this function.
 ///
 /// # Safety
@@ -442,7 +391,7 @@ unsafe extern "C" fn next_lazy(start: *mut usize, end: *mut usize) -> bool {
     true
 }
 
-/// Returns the number of cached ranges and empty blocks.
+/// Returns the number of empty blocks and stuck areas.
 ///
 /// # Safety
 ///
@@ -451,7 +400,7 @@ unsafe extern "C" fn count() -> usize {
     space().map_or(0, |space| space.space().reclaimable())
 }
 
-/// Drains about `nr` cached ranges and empty blocks. Returns how many were freed.
+/// Frees about `nr` empty blocks. Returns how many were freed.
 ///
 /// # Safety
 ///
@@ -488,6 +437,7 @@ pub(crate) unsafe extern "C" fn cpu_memory(cpu: c_uint, nth: c_uint) -> *const c
     // CAST: A `u32` fits in a `usize` on all platforms of Linux.
     let (cpu, nth) = (cpu as usize, nth as usize);
     let cpu = crate::base::cpu::CpuNumber::new(cpu);
-    let memory = running().and_then(|space| space.space().memory_of_cpu(cpu).nth(nth));
+    let memory = running().map(|space| space.space().memory_of_cpu(cpu));
+    let memory = memory.and_then(|memory| memory.get(nth).copied());
     memory.unwrap_or(ptr::null())
 }

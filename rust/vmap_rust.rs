@@ -17,42 +17,39 @@
 //! - *lazy*: unlinked and unmapped, but perhaps still in a TLB. *Retiring* an unlinked area makes it lazy.
 //! - *purge*: flush the TLBs for all lazy areas, then free their ranges.
 //! - *owner* of an area: the code that reserved it and has not freed it yet.
-//! - *space*: an address space with all its areas, blocks and cached ranges. The kernel has one; tests make
-//!   others. *Home*: the range in which blocks and cached ranges are; in the kernel, vmalloc space.
+//! - *space*: an address space with all its areas and blocks. The kernel has one; tests make others. *Home*: the
+//!   range in which blocks are; in the kernel, vmalloc space.
 //! - *index*: the maple tree of all reserved ranges. *Gap*: a range that is not reserved.
-//! - *block*: a range whose *units* are allocated by a bitmap. A unit is one page in a *fine* block, and
-//!   32 pages in a *coarse* one. The *number* of a block is that of its first entry in the directory of blocks.
-//! - *band*: the sizes that are served from the same blocks.
-//! - *current block*: the block from which a CPU, or a group of CPUs, allocates; it has one for each band.
+//! - *class*: the sizes that are served from slots of one size.
+//! - *block*: an aligned range that is divided into *slots* of one class. The *number* of a block is that of its first
+//!   entry in the directory of blocks.
+//! - *current block*: the block from which a CPU, or a group of CPUs, allocates; it has one for each class, in a *seat*.
 //! - *held*: a block that is current or about to be removed.
-//! - *pool*: the blocks that are not held. A *partial* block has room; an *empty* one has only free units.
-//! - *owner* of a block: the CPU whose current block it is or was last.
-//! - *representative* purge: one that is large enough to estimate demand.
-//! - *cached* range: a range with its own entry in the index, not part of a block, and free for
-//!   requests of exactly its size.
-//! - *drain*: give back cached ranges and empty blocks, to make room or to free memory.
-//! - *pin*: a spinlock with a count of readers, one of 64, chosen by the address of an area. A reader that
-//!   *pins* an area of another owner holds its pin: the area stays unchanged, and its unlink waits.
+//! - *pool*: the blocks that are not held. A *partial* block has free slots, an *empty* one only free slots.
+//! - *owner* of a block: the CPU whose current block it is or was last. An *orphan* has none.
+//! - *dirty*: a block in which an area was retired since the last purge.
+//! - *stuck*: a flushed area that could not be erased from the index for lack of memory.
+//! - *drain*: give back empty blocks, to make room or to free memory.
+//! - *pin*: one of 64 spinlocks, chosen by the address of an area. A reader that *pins* an area of another owner holds
+//!   its pin: the area stays unchanged, and its unlink waits.
 //!
 //! # How it works
 //!
 //! One maple tree holds the reserved ranges of the whole address space: modules, vmalloc, KASAN shadow,
 //! percpu. Its gaps are the free space; there is no second tree.
 //!
-//! A request for up to 1,024 pages anywhere in vmalloc space is served from the current block of the CPU.
-//! It claims bits of a bitmap and makes an area object of the block busy. This takes no lock, allocates no
-//! memory and does not change the tree. If the block has no room, the CPU takes another one: one that it
-//! owns, an idle one of another CPU, or a new one, which can be anywhere in vmalloc space. Any other
-//! request takes a cached range of its size, or else the lowest gap that fits.
+//! A request for up to 64 MiB anywhere in vmalloc space is served from the current block of its class. It claims a bit of
+//! a bitmap, and makes the object of that slot busy. This takes no lock, allocates no memory and does not change the
+//! tree. If the block is full, the CPU takes another one out of the pool, or makes one, which can be anywhere in vmalloc
+//! space. Any other request takes the lowest gap that fits.
 //!
-//! Finding an area takes no lock. A few loads lead from the address to its block. The units of a block are
-//! in groups of the size of its smallest area, and each group has an area object: the area is at the object
-//! of the group of the address, or at one shortly before it. If the address is in no block, the page map leads to
-//! the object, or else a walk down the tree, which is in RCU mode.
+//! Finding an area takes no lock. A few loads lead from the address to its block, and a multiplication to the slot and
+//! its object. If the address is in no block, the page map leads to the object, or else a walk down the tree, which is
+//! in RCU mode.
 //!
 //! The area object stores the state of the area, so unlinking is one atomic exchange and cannot fail.
-//! Freeing a range in the tree may need memory. Without memory, the range stays cached, or the empty block
-//! stays in the pool, so freeing cannot fail either.
+//! Freeing a range in the tree may need memory. Without memory, the area is stuck until the next purge, or the empty
+//! block stays in the pool, so freeing cannot fail either.
 //!
 //! What one CPU writes on its fast paths shares no cache line with what other CPUs read. Values that many
 //! CPUs use are [`sys::per_cpu::CacheAligned`], and a [`base::map::Map`] fills a cache line. CPUs count lazy pages for
@@ -63,54 +60,52 @@
 //! | folder | modules | unsafe |
 //! |---|---|---|
 //! | | `ffi`: the operations that C calls | yes |
-//! | | `debugfs`: files for users: name of the active allocator, counters, checks | no |
+//! | | `debugfs`: files for users: name of the active allocator, counters, the list of all ranges | no |
+//! | `debug` | what only `CONFIG_VMAP_RUST_DEBUG` has: more files, sums by caller | `owned` |
 //! | `check` | `record`, `checker`, `checked`: in tests and for debugging: compare answers with an independent record of all areas | no |
 //! | | `tests`, `checker_tests`, `fixtures`: KUnit cases; what tests make a space of, and allocations that fail | no |
 //! | | `trace`, `trace_steps`, `random`: random traces of requests, the numbers of which a seed repeats | no |
-//! | `policy` | `space`, `reserve`: decide what serves a request, and reserve ranges of the tree | no |
-//! | | `purge`, `drain`, `give_back`: decide what becomes of a freed range, and return it | no |
-//! | | `lookup`, `census`, `listing`, `callers`: find areas by address; numbers and checks; the list of all ranges; sums by caller | no |
-//! | | `blocks`: all blocks: which CPU has which; `pool`: which have room | no |
-//! | | `blocks_refill`, `blocks_current`, `blocks_limit`, `blocks_purge`, `blocks_check`: what is done with blocks | no |
-//! | | `lazy`, `cache`, `cache_part`: lazy areas and cached ranges that have an entry of their own | no |
-//! | | `percpu`: state of each CPU | no |
+//! | `policy` | `space`: the order in which a request is served | no |
+//! | | `blocks`, `pool`, `list`: current blocks, and those that are not | no |
+//! | | `tree`, `congruent`: what has an entry of its own; areas at a common base | no |
+//! | | `purge`: what becomes of a freed area | no |
+//! | | `lookup`, `census`, `listing`, `validate`: find areas by address; numbers; the list of all ranges; checks | no |
+//! | | `cpus`: state of each CPU | no |
 //! | `state` | `area`, `view`, `list`: the area object and its states as types, what others see of it, lists | yes |
-//! | | `objects`: area objects of a block | yes |
-//! | | `block`, `owner`, `band`: one block, the CPU that has it, its size and that of its areas | no |
-//! | | `block_walk`, `block_check`, `block_units`: the areas of a block in order, its checks, and the states of its units | no |
-//! | | `block_number`, `by_band`: the number of a block; a value for each band | no |
+//! | | `class`, `block`, `block_view`, `block_check`: sizes; one block, its slots in order, its checks | no |
+//! | | `objects`, `seat`: area objects of a block; the place of a current block | yes |
+//! | | `block_number`: the number of a block | no |
 //! | | `table`, `page_map`, `dir`, `pins`: the index, a map of its areas, the block at an address, pins | yes |
-//! | | `maps`: bitmaps of the directory, and the proof that the lock of the pool is held | no |
-//! | | `flush`: what a purge flushes, and the proof that it was flushed | no |
+//! | | `flush`: what a purge takes, and the proof that it was flushed | no |
 //! | `sys` | bindings: `maple` (maple tree), `grace` (RCU), `lock` (spinlock), `mm` (the rest of mm, memory on a NUMA node) | yes |
 //! | | `trace` (tracepoints), `layout` (for the description that debuggers read) | yes |
 //! | | `per_cpu`: a value for each CPU, on cache lines of its own and on the node of the CPU | no |
-//! | `base` | `bits`, `map`, `fit`, `range`, `cpu`, `stats`, `line`: bits, shared bitmaps, searches for gaps, addresses, CPUs, counters, text | no |
+//! | `base` | `map`, `fit`, `range`, `cpu`, `stats`, `line`: bitmaps, searches for gaps, addresses, CPUs, counters, text | no |
 //!
-//! A folder uses only folders below it; only tests may use `check`.
+//! A folder uses only folders below it; only tests and `debug` may use `check`.
 //!
 //! # Lock order
 //!
 //! ```text
-//! vmap_purge_lock -> lazy part
-//!                 -> pool
+//! vmap_purge_lock -> pool
+//!                 -> list of lazy areas, list of stuck areas
 //!                 -> tree lock -> slab (without waiting)
-//!                              -> cache part
-//!                              -> pin  (only to undo a percpu request)
 //! pin -> vb->lock (C, for /proc/kcore)
 //! ```
 //!
-//! A lazy part and a cache part are the lists of one or several CPUs in `policy::lazy` and `policy::cache`. While the lock
-//! of a part or of the pool is held, no other lock is taken. A task that holds a pin never takes the tree
-//! lock.
+//! While the lock of the pool, of a list or of the tree is held, no other lock is taken, except that of the slab. A task
+//! that holds a pin never takes the tree lock.
 //!
 //! `docs/lock-free.md` shows why the code without locks is correct, and `docs/design.md` has the reasons
 //! for the design.
 
 #[forbid(unsafe_code)]
 mod base;
+#[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
 #[forbid(unsafe_code)]
 mod check;
+#[cfg(CONFIG_VMAP_RUST_DEBUG)]
+mod debug;
 #[forbid(unsafe_code)]
 mod debugfs;
 mod ffi;
@@ -144,7 +139,7 @@ module! {
         },
         randomize: bool {
             default: false,
-            description: "Randomise the placement of areas of up to 1,024 pages within their blocks",
+            description: "Randomise the placement of areas within their blocks",
         },
         check: bool {
             default: false,

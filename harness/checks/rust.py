@@ -9,8 +9,8 @@ from ..rust import in_root
 from ..settings import CACHE, REPO, TREE
 from . import Fault, output, read, refuse, sources
 
-# Layers of rust/, the lowest first: a layer uses only itself and those before it. The crate root, ffi.rs and debugfs.rs
-# use all.
+# Layers of rust/, the lowest first: a layer uses only itself and those before it. The crate root, ffi.rs, debugfs.rs
+# and debug/ use all.
 LAYERS = ("base", "sys", "state", "policy", "check")
 
 
@@ -20,10 +20,10 @@ def code_of(text):
 
 
 def unsafe_modules():
-    """Return the files that may have unsafe code: those of sys/ and state/ for which mod.rs does not forbid it, and
-    ffi.rs."""
+    """Return the files that may have unsafe code: those of sys/, state/ and debug/ for which mod.rs does not forbid it,
+    and ffi.rs."""
     found = ["rust/ffi.rs"]
-    for folder in ("rust/state", "rust/sys"):
+    for folder in ("rust/debug", "rust/state", "rust/sys"):
         text = re.sub(r".*forbid\(unsafe_code\).*\n.*\n", "", read(f"{folder}/mod.rs"))
         found += [f"{folder}/{name}.rs" for name in re.findall(r"^(?:pub\(crate\) )?mod (\w+)", text, re.M)]
     return found
@@ -31,7 +31,8 @@ def unsafe_modules():
 
 def unsafe_elsewhere(allowed):
     """Raise Fault with the unsafe code of other files, and the modules for which the compiler does not forbid it."""
-    files = [str(file) for folder in ("", *LAYERS, "check/tests") for file in sorted(Path("rust", folder).glob("*.rs"))]
+    files = [str(file) for folder in ("", *LAYERS, "check/tests", "debug")
+             for file in sorted(Path("rust", folder).glob("*.rs"))]
     found = [f"{file}:{number}:{line}" for file in files if file not in (*allowed, "rust/vmap_rust.rs")
              for number, line in code_of(read(file)) if re.search(r"\bunsafe\b", line)]
     safe = re.findall(r"forbid\(unsafe_code\).*\nmod (\w+);$", read("rust/vmap_rust.rs"), re.M)
@@ -58,7 +59,7 @@ def upward():
 def unsafe(check):
     """Check that policy modules have no unsafe code, and layers use only those below."""
     allowed = unsafe_modules()
-    check(f"unsafe code in {len(allowed)} modules of sys, state and ffi only", unsafe_elsewhere, allowed)
+    check(f"unsafe code in {len(allowed)} modules of sys, state, debug and ffi only", unsafe_elsewhere, allowed)
     check(f"each of the layers {' '.join(LAYERS)} uses only those before it", upward)
 
 

@@ -88,6 +88,11 @@ pub(crate) fn lowest_gap_fit(
     aligned_in(gap, bytes, align)
 }
 
+/// Returns whether a run of `bytes` addresses that starts at a multiple of `align`, a power of two, fits in `window`.
+pub(crate) fn can_fit(window: Span, bytes: usize, align: usize) -> bool {
+    aligned_in(window, bytes, align.max(PAGE_SIZE)).is_some()
+}
+
 /// Returns the lowest run of `bytes` addresses in `gap` that starts at a multiple of `align`.
 fn aligned_in(gap: Span, bytes: usize, align: usize) -> Option<Span> {
     let fit = Span::with_size(align_up(gap.first(), align)?, bytes)?;

@@ -1,21 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Bitmaps of the units of a block, which several CPUs change concurrently.
+//! Bitmaps that several CPUs change concurrently: of the slots of a block, and of the entries of a directory.
 //!
-//! A CPU claims bits by compare-exchange. It is then their only writer and knows their values. So it can set
-//! clear bits by an addition, and clear set bits by a subtraction: there is no carry into other bits.
+//! A CPU that claims a bit is its only writer then, and knows its value. So it can set a clear bit by an addition:
+//! there is no carry into other bits.
 
-use crate::base::bits::{
-    each_word,
-    find_run,
-    mask,
-    run_in_word,
-    Bit,
-    Run,
-    Words,
-    BITS,
-    WORDS, //
-};
 use kernel::sync::atomic::{
     Acquire,
     Atomic,
@@ -24,18 +13,135 @@ use kernel::sync::atomic::{
     Release, //
 };
 
-/// Attempts to claim bits in several words while other CPUs claim them, too.
-const MAX_TRIES: usize = 4;
+/// Bits in a word.
+// CAST: A number of bits fits in a `usize`.
+pub(crate) const BITS: usize = usize::BITS as usize;
 
-/// A bitmap of [`UNITS`] bits, on a cache line of its own.
+/// Bits in a map: the most slots in a block.
+pub(crate) const MAP_BITS: usize = 512;
+
+/// Words in a map.
+pub(crate) const WORDS: usize = MAP_BITS / BITS;
+
+/// A snapshot of a map, read word by word.
+pub(crate) type Words = [usize; WORDS];
+
+/// The number of a bit in a map.
+///
+/// # Invariants
+///
+/// It is below [`MAP_BITS`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(transparent)]
+pub(crate) struct Bit(usize);
+
+impl Bit {
+    /// Returns the bit for `number` in a row of maps, of which each begins where the one before ends.
+    #[inline(always)]
+    pub(crate) const fn in_row(number: usize) -> Self {
+        // INVARIANT: A remainder is below the divisor.
+        Self(number % MAP_BITS)
+    }
+
+    /// Returns the number of the bit, which is below [`MAP_BITS`].
+    #[inline(always)]
+    pub(crate) const fn number(self) -> usize {
+        self.0
+    }
+
+    /// Returns the number of the word that has the bit. The remainder costs nothing, and shows the compiler that it
+    /// is below [`WORDS`], so that no check remains.
+    #[inline(always)]
+    pub(crate) const fn word(self) -> usize {
+        self.0 / BITS % WORDS
+    }
+
+    /// Returns the number of the bit in its word.
+    #[inline(always)]
+    pub(crate) const fn in_word(self) -> usize {
+        self.0 % BITS
+    }
+
+    /// Returns the mask of the bit in its word.
+    #[inline(always)]
+    const fn mask(self) -> usize {
+        1 << self.in_word()
+    }
+
+    /// Returns the lowest bit of `word`, the word at `index`; [`None`] if it has none.
+    #[inline(always)]
+    fn lowest(index: usize, word: usize) -> Option<Self> {
+        // CAST: A number of bits fits in a `usize`.
+        (word != 0).then(|| Self::in_row(index.wrapping_mul(BITS) | word.trailing_zeros() as usize))
+    }
+}
+
+/// Returns a map in which only the bits below `count` are set.
+pub(crate) fn first(count: usize) -> Words {
+    core::array::from_fn(
+        |index| match count.saturating_sub(index.wrapping_mul(BITS)) {
+            BITS.. => usize::MAX,
+            rest => (1 << rest) - 1,
+        },
+    )
+}
+
+/// Returns the number of set bits.
+pub(crate) fn weight(words: &Words) -> usize {
+    // CAST: A number of bits fits in a `usize`.
+    words.iter().map(|word| word.count_ones() as usize).sum()
+}
+
+/// Returns the lowest set bit at or above `from`.
+pub(crate) fn next_set(words: &Words, from: usize) -> Option<Bit> {
+    let mut mask = usize::MAX << (from % BITS);
+    for (index, word) in words.iter().enumerate().skip(from / BITS) {
+        let bit = Bit::lowest(index, word & mask);
+        if bit.is_some() {
+            return bit;
+        }
+        mask = usize::MAX;
+    }
+    None
+}
+
+/// Returns the highest set bit.
+pub(crate) fn last_set(words: &Words) -> Option<Bit> {
+    let index = words.iter().rposition(|&word| word != 0)?;
+    // CAST: A number of bits fits in a `usize`.
+    let bit = words[index].checked_ilog2()? as usize;
+    Some(Bit::in_row(index.wrapping_mul(BITS) | bit))
+}
+
+/// Iterates over the set bits in ascending order.
+pub(crate) fn set_bits(words: &Words) -> impl Iterator<Item = Bit> + '_ {
+    let mut from = 0;
+    core::iter::from_fn(move || {
+        let bit = next_set(words, from)?;
+        from = bit.0.wrapping_add(1);
+        Some(bit)
+    })
+}
+
+/// Iterates over the runs of set bits in ascending order: the first bit and the number of bits of each.
+pub(crate) fn runs(words: &Words) -> impl Iterator<Item = (Bit, usize)> + '_ {
+    let clear = words.map(|word| !word);
+    let mut from = 0;
+    core::iter::from_fn(move || {
+        let first = next_set(words, from)?;
+        from = next_set(&clear, first.0).map_or(MAP_BITS, Bit::number);
+        Some((first, from.wrapping_sub(first.0)))
+    })
+}
+
+/// A bitmap of [`MAP_BITS`] bits, on a cache line of its own.
 #[repr(align(64))]
 pub(crate) struct Map([Atomic<usize>; WORDS]);
 
 impl Map {
-    /// Creates a map with all bits set or all clear.
-    pub(crate) fn new(set: bool) -> Self {
-        let word = if set { usize::MAX } else { 0 };
-        Self(core::array::from_fn(|_| Atomic::new(word)))
+    /// Creates a map with all bits clear.
+    pub(crate) fn new() -> Self {
+        Self(core::array::from_fn(|_| Atomic::new(0)))
     }
 
     /// Returns the word that has `bit`.
@@ -50,73 +156,28 @@ impl Map {
         self.0.each_ref().map(|word| word.load(Relaxed))
     }
 
-    /// Returns the lowest clear bit at or above number `from`.
-    pub(crate) fn next_clear(&self, from: usize) -> Option<Bit> {
-        let mut index = from / BITS;
-        let mut above = mask(from % BITS, BITS);
-        while let Some(word) = self.0.get(index) {
-            // Relaxed: only a hint; what owns the bit says more.
-            let clear = !word.load(Relaxed) & above;
-            if clear != 0 {
-                // CAST: A number of bits fits in a `usize`.
-                return Some(Bit::in_word(index, clear.trailing_zeros() as usize));
-            }
-            (index, above) = (index.wrapping_add(1), usize::MAX);
-        }
-        None
+    /// Returns whether the bit is set.
+    pub(crate) fn has(&self, bit: Bit) -> bool {
+        // Relaxed: the caller provides the ordering.
+        self.word(bit).load(Relaxed) & bit.mask() != 0
     }
 
-    /// Claims (clears) a run of `len` set bits that starts at a multiple of `1 << align`. Returns its first
-    /// bit. The search starts at word `hint`, which advances when its word has no run of `least` bits.
+    /// Returns whether no bit is set.
+    pub(crate) fn is_clear(&self) -> bool {
+        // Relaxed: as in `words()`.
+        self.0.iter().all(|word| word.load(Relaxed) == 0)
+    }
+
+    /// Claims (clears) the lowest set bit.
     #[inline(always)]
-    pub(crate) fn claim(
-        &self,
-        len: usize,
-        align: u32,
-        least: usize,
-        hint: &Atomic<usize>,
-    ) -> Option<Bit> {
-        if len <= BITS && align <= BITS.ilog2() {
-            let mut index = hint.load(Relaxed);
-            while let Some(word) = self.0.get(index) {
-                let mut old = word.load(Relaxed);
-                while let Some(bit) = run_in_word(old, len, align) {
-                    // Acquire: pairs with the release in `set()`, which made the bits free.
-                    match word.cmpxchg(old, old & !mask(bit, len), Acquire) {
-                        Ok(_) => return Some(Bit::in_word(index, bit)),
-                        Err(now) => old = now,
-                    }
-                }
-                let next = index.wrapping_add(1);
-                if hint.load(Relaxed) == index && run_in_word(old, least, 0).is_none() {
-                    hint.store(next, Relaxed);
-                }
-                index = next;
-            }
-        }
-        self.claim_across_words(len, align)
-    }
-
-    /// Claims (clears) a run of `len` set bits within one word that starts at a multiple of `1 << align`.
-    /// Returns its first bit.
-    ///
-    /// The search starts at the word of bit `near` and wraps around; within a word it prefers runs at or
-    /// above the position of `near`. Returns [`None`] if no word has such a run.
-    pub(crate) fn claim_near(&self, len: usize, align: u32, near: Bit) -> Option<Bit> {
-        if len > BITS || align > BITS.ilog2() {
-            return None;
-        }
-        let above = mask(near.number() % BITS, BITS);
-        for step in 0..WORDS {
-            let index = near.word().wrapping_add(step) % WORDS;
-            let word = &self.0[index];
+    pub(crate) fn claim(&self) -> Option<Bit> {
+        for (index, word) in self.0.iter().enumerate() {
+            // Relaxed: the exchange reads it again.
             let mut old = word.load(Relaxed);
-            while let Some(bit) =
-                run_in_word(old & above, len, align).or_else(|| run_in_word(old, len, align))
-            {
-                // Acquire: pairs with the release in `set()`, which made the bits free.
-                match word.cmpxchg(old, old & !mask(bit, len), Acquire) {
-                    Ok(_) => return Some(Bit::in_word(index, bit)),
+            while let Some(bit) = Bit::lowest(index, old) {
+                // Acquire: pairs with the release in `set()` and `set_words()`, which made the bit free.
+                match word.cmpxchg(old, old & !bit.mask(), Acquire) {
+                    Ok(_) => return Some(bit),
                     Err(now) => old = now,
                 }
             }
@@ -124,40 +185,14 @@ impl Map {
         None
     }
 
-    #[cold]
-    #[inline(never)]
-    fn claim_across_words(&self, len: usize, align: u32) -> Option<Bit> {
-        for _ in 0..MAX_TRIES {
-            let run = find_run(&self.words(), len, align)?;
-            if self.claim_at(run) {
-                return Some(run.first());
-            }
-        }
-        None
-    }
-
-    /// Claims (clears) the bits of `run` if all of them are set. Returns whether it did.
-    pub(crate) fn claim_at(&self, run: Run) -> bool {
-        let mut done = 0_usize;
-        let ok = each_word(run, |index, mask| {
-            let ok = Self::claim_in_word(&self.0[index], mask);
-            if ok {
-                // CAST: A number of bits fits in a `usize`.
-                done = done.saturating_add(mask.count_ones() as usize);
-            }
-            ok
-        });
-        if let Some(claimed) = Run::new(run.first(), done).filter(|_| !ok) {
-            self.set(claimed);
-        }
-        ok
-    }
-
-    fn claim_in_word(word: &Atomic<usize>, mask: usize) -> bool {
+    /// Claims (clears) a bit if it is set. Returns whether it was.
+    pub(crate) fn claim_bit(&self, bit: Bit) -> bool {
+        let word = self.word(bit);
+        // Relaxed: the exchange reads it again.
         let mut old = word.load(Relaxed);
-        while old & mask == mask {
-            // Acquire: pairs with the release in `set()`, which made the bits free.
-            match word.cmpxchg(old, old & !mask, Acquire) {
+        while old & bit.mask() != 0 {
+            // Acquire: as in `claim()`.
+            match word.cmpxchg(old, old & !bit.mask(), Acquire) {
                 Ok(_) => return true,
                 Err(now) => old = now,
             }
@@ -165,62 +200,61 @@ impl Map {
         false
     }
 
-    /// Sets the bits of `run`, which are clear and owned by the caller.
-    pub(crate) fn set(&self, run: Run) {
-        each_word(run, |index, mask| {
-            // Release: the caller's use of the pages comes before the next claim of the bits.
-            self.0[index].fetch_add(mask, Release);
-            true
-        });
-    }
-
-    /// Sets the bits of `run`, which are clear and owned by the caller; a full barrier.
-    #[inline(always)]
-    pub(crate) fn set_and_fence(&self, run: Run) {
-        each_word(run, |index, mask| {
-            self.0[index].fetch_add(mask, Full);
-            true
-        });
-    }
-
-    /// Sets one bit, which is clear and owned by the caller. Orders nothing.
-    pub(crate) fn set_bit(&self, bit: Bit) {
-        self.word(bit).add(bit.mask(), Relaxed);
-    }
-
-    /// Clears one bit, which is set and owned by the caller. Orders nothing.
-    pub(crate) fn clear_bit(&self, bit: Bit) {
-        self.word(bit).fetch_sub(bit.mask(), Relaxed);
-    }
-
-    /// Returns whether the bit is set.
-    pub(crate) fn has(&self, bit: Bit) -> bool {
-        // Relaxed: the caller provides the ordering.
-        self.word(bit).load(Relaxed) & bit.mask() != 0
-    }
-
-    /// Sets one bit, which other CPUs may set concurrently.
-    pub(crate) fn insert(&self, bit: Bit) {
-        let (word, mask) = (self.word(bit), bit.mask());
-        let mut old = word.load(Relaxed);
-        while old & mask == 0 {
-            // Release: the state that the bit announces is written before it.
-            match word.cmpxchg(old, old | mask, Release) {
-                Ok(_) => return,
-                Err(now) => old = now,
+    /// Claims (clears) a set bit: the lowest one at or above `near` in its word, or else in the words behind, the first
+    /// ones included.
+    pub(crate) fn claim_near(&self, near: Bit) -> Option<Bit> {
+        let above = usize::MAX << near.in_word();
+        for step in 0..=WORDS {
+            let index = near.word().wrapping_add(step) % WORDS;
+            let word = &self.0[index];
+            // Relaxed: the exchange reads it again.
+            let mut old = word.load(Relaxed);
+            let mask = if step == 0 { above } else { usize::MAX };
+            while let Some(bit) = Bit::lowest(index, old & mask) {
+                // Acquire: as in `claim()`.
+                match word.cmpxchg(old, old & !bit.mask(), Acquire) {
+                    Ok(_) => return Some(bit),
+                    Err(now) => old = now,
+                }
             }
         }
+        None
     }
 
-    /// Clears one bit, which other CPUs may set concurrently; a full barrier.
-    pub(crate) fn remove_and_fence(&self, bit: Bit) {
-        let (word, mask) = (self.word(bit), bit.mask());
-        let mut old = word.load(Relaxed);
-        loop {
-            // A failed exchange orders nothing, so exchange also if the bit is clear already.
-            match word.cmpxchg(old, old & !mask, Full) {
-                Ok(_) => return,
-                Err(now) => old = now,
+    /// Claims (clears) all bits of `all` if they are all the map has, and all of them are set. Returns whether it did.
+    pub(crate) fn claim_all(&self, all: &Words) -> bool {
+        for (index, (word, &want)) in self.0.iter().zip(all).enumerate() {
+            // Acquire: as in `claim()`.
+            if want != 0 && word.cmpxchg(want, 0, Acquire).is_err() {
+                let claimed = core::array::from_fn(|i| match i < index {
+                    true => all[i],
+                    false => 0,
+                });
+                self.set_words(&claimed);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Sets one bit, which is clear and owned by the caller.
+    pub(crate) fn set(&self, bit: Bit) {
+        // Release: the caller's use of what the bit stands for comes before the next claim.
+        self.word(bit).fetch_add(bit.mask(), Release);
+    }
+
+    /// Sets one bit, which is clear and owned by the caller; a full barrier.
+    #[inline(always)]
+    pub(crate) fn set_and_fence(&self, bit: Bit) {
+        self.word(bit).fetch_add(bit.mask(), Full);
+    }
+
+    /// Sets the bits of `words`, which are clear and owned by the caller.
+    pub(crate) fn set_words(&self, words: &Words) {
+        for (word, &bits) in self.0.iter().zip(words) {
+            if bits != 0 {
+                // Release: as in `set()`.
+                word.fetch_add(bits, Release);
             }
         }
     }
@@ -237,21 +271,113 @@ impl Map {
         })
     }
 
-    /// Stores all words of a map that only the caller changes.
-    pub(crate) fn store(&self, words: &Words) {
-        for (word, &new) in self.0.iter().zip(words) {
-            // Relaxed: only the caller depends on the value.
-            word.store(new, Relaxed);
+    /// Sets one bit, which other CPUs may set concurrently, unless it is set.
+    #[inline(always)]
+    pub(crate) fn insert(&self, bit: Bit) {
+        let (word, mask) = (self.word(bit), bit.mask());
+        // Relaxed: the caller has executed a full barrier.
+        let mut old = word.load(Relaxed);
+        while old & mask == 0 {
+            // Release: the state that the bit announces is written before it.
+            match word.cmpxchg(old, old | mask, Release) {
+                Ok(_) => return,
+                Err(now) => old = now,
+            }
+        }
+    }
+}
+
+#[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+#[kernel::prelude::kunit_tests(vmap_rust_map)]
+mod tests {
+    use super::*;
+
+    fn map_of(count: usize) -> Map {
+        let map = Map::new();
+        map.set_words(&first(count));
+        map
+    }
+
+    #[test]
+    fn bits_are_claimed_from_the_lowest_on_and_once() {
+        for count in [0, 1, 16, 31, 32, 63, 64, 65, 170, 511, 512] {
+            let map = map_of(count);
+            assert_eq!(weight(&map.words()), count);
+            for number in 0..count {
+                assert_eq!(map.claim().map(Bit::number), Some(number));
+            }
+            assert_eq!(map.claim(), None);
+            assert!(map.is_clear());
         }
     }
 
-    /// Sets the bits of `words`, which are clear and owned by the caller.
-    pub(crate) fn set_words(&self, words: &Words) {
-        for (word, &bits) in self.0.iter().zip(words) {
-            if bits != 0 {
-                // Release: the caller's use of the pages comes before the next claim of the bits.
-                word.fetch_add(bits, Release);
+    #[test]
+    fn a_bit_that_was_set_again_is_the_lowest() {
+        let map = map_of(512);
+        for _ in 0..400 {
+            assert!(map.claim().is_some());
+        }
+        map.set(Bit::in_row(77));
+        map.set_and_fence(Bit::in_row(70));
+        let next = [(); 3].map(|()| map.claim().map(Bit::number));
+        assert_eq!(next, [Some(70), Some(77), Some(400)]);
+    }
+
+    #[test]
+    fn a_claim_near_a_bit_wraps_around() {
+        let map = map_of(100);
+        for (near, found) in [(99, 99), (99, 0), (10, 10), (10, 11), (511, 1), (300, 2)] {
+            // A word may have 32 bits.
+            let claimed = map.claim_near(Bit::in_row(near)).map(Bit::number);
+            if BITS == 64 {
+                assert_eq!(claimed, Some(found));
             }
         }
+        let map = map_of(3);
+        for _ in 0..3 {
+            assert!(map.claim_near(Bit::in_row(2)).is_some());
+        }
+        assert_eq!(map.claim_near(Bit::in_row(2)), None);
+    }
+
+    #[test]
+    fn all_bits_are_claimed_or_none() {
+        for count in [1, 16, 64, 65, 512] {
+            let map = map_of(count);
+            let one = map.claim();
+            assert!(!map.claim_all(&first(count)));
+            assert_eq!(weight(&map.words()), count - 1);
+            if let Some(one) = one {
+                map.set(one);
+            }
+            assert!(map.claim_all(&first(count)));
+            assert!(map.is_clear());
+        }
+    }
+
+    #[test]
+    fn taking_clears_and_inserting_sets_once() {
+        let map = Map::new();
+        for bit in [3, 3, 200, 511, 200] {
+            map.insert(Bit::in_row(bit));
+        }
+        let taken = map.take();
+        assert!(map.is_clear());
+        assert!(set_bits(&taken).map(Bit::number).eq([3, 200, 511]));
+        assert!(!map.has(Bit::in_row(3)));
+    }
+
+    #[test]
+    fn runs_are_maximal() {
+        let mut words = first(3);
+        let more = map_of(0);
+        for bit in [62, 63, 64, 65, 511] {
+            more.set(Bit::in_row(bit));
+        }
+        for (word, more) in words.iter_mut().zip(more.words()) {
+            *word |= more;
+        }
+        let found = runs(&words).map(|(first, len)| (first.number(), len));
+        assert!(found.eq([(0, 3), (62, 4), (511, 1)]));
     }
 }

@@ -2,12 +2,10 @@
 
 //! Values and searches that know nothing of the kernel: addresses, gaps, bitmaps, counters, text.
 
-pub(crate) mod bits;
-#[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
-mod bits_tests;
 pub(crate) mod cpu;
 pub(crate) mod fit;
 pub(crate) mod line;
 pub(crate) mod map;
+pub(crate) mod prelude;
 pub(crate) mod range;
 pub(crate) mod stats;

@@ -19,6 +19,9 @@ macro_rules! counters {
             $($(#[doc = $doc])* pub(crate) $name: Counter,)*
         }
 
+        /// Number of counters.
+        const NUMBER: usize = [$(stringify!($name)),*].len();
+
         /// The sums of the counters of all CPUs.
         #[derive(Clone, Copy, Default)]
         pub(crate) struct Totals {
@@ -41,17 +44,16 @@ macro_rules! counters {
                 $(self.$name = self.$name.wrapping_add(cpu.$name.get());)*
             }
 
-            /// Calls `what` for each counter with its name, value and meaning, until that fails.
-            pub(crate) fn each(&self, mut what: impl FnMut(&str, usize, &str) -> fmt::Result) -> fmt::Result {
-                $(what(stringify!($name), self.$name, concat!($($doc),*).trim_start())?;)*
-                Ok(())
+            /// Returns the name, the value and the meaning of each counter.
+            pub(crate) fn all(&self) -> [(&'static str, usize, &'static str); NUMBER] {
+                [$((stringify!($name), self.$name, concat!($($doc),*)),)*]
             }
         }
     };
 }
 
 counters! {
-    /// areas handed out by the CPU's current block
+    /// areas handed out by blocks
     hit,
     /// blocks that became current because a CPU's current block had no room
     refill,
@@ -59,12 +61,8 @@ counters! {
     block_new,
     /// blocks returned to the tree
     block_freed,
-    /// areas handed out by a block of another band or CPU for lack of room
+    /// areas handed out by a block of a larger class or another CPU for lack of room
     steal,
-    /// areas handed out from a cached range of the same size
-    alloc_cached,
-    /// of these, from the ranges of another CPU
-    cached_elsewhere,
     /// areas handed out from a gap of the tree
     alloc_tree,
     /// areas handed out at a common base (percpu)
@@ -83,8 +81,6 @@ counters! {
     purge,
     /// areas purged
     purge_areas,
-    /// ranges kept in the cache
-    cache_put,
     /// ranges returned to the tree
     give_back,
     /// ranges and blocks kept for lack of memory to return them
@@ -93,7 +89,7 @@ counters! {
 
 /// Writes a line of the table.
 pub(crate) fn line(out: &mut dyn Write, name: &str, value: usize, meaning: &str) -> fmt::Result {
-    writeln!(out, "{name:<16} {value:>12} {meaning}")
+    writeln!(out, "{name:<16} {value:>12} {}", meaning.trim_ascii_start())
 }
 
 /// A counter of one CPU. A task that is preempted or migrated while it counts may lose the counts of others

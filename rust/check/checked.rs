@@ -2,7 +2,7 @@
 
 //! A space whose answers a [`Checker`] compares: those of tests, and the kernel's own if `vmap_rust.check=1` asks for it.
 //!
-//! Without `CONFIG_VMAP_RUST_DEBUG` the kernel's space has no checker.
+//! Without `CONFIG_VMAP_RUST_DEBUG` the kernel's space is a plain [`Space`].
 
 use crate::{
     base::{
@@ -24,6 +24,8 @@ use crate::{
         area::{
             Area,
             AreaPtr,
+            Attributes,
+            Busy,
             NeverMapped,
             Unlinked, //
         },
@@ -40,18 +42,13 @@ use kernel::prelude::*;
 pub(crate) struct CheckedTlb<T> {
     pub(crate) tlb: T,
     pub(crate) checker: Option<Checker>,
-    /// Whether the placement of small areas is randomised.
-    pub(crate) is_randomized: bool,
 }
 
 impl<T: Tlb> CheckedTlb<T> {
     /// Returns the checker, if it is on.
     #[inline(always)]
     fn checker(&self) -> Option<&Checker> {
-        match cfg!(CONFIG_VMAP_RUST_DEBUG) || self.tlb.is_test() {
-            true => self.checker.as_ref(),
-            false => None,
-        }
+        self.checker.as_ref()
     }
 }
 
@@ -74,7 +71,7 @@ impl<T: Tlb> Tlb for CheckedTlb<T> {
     }
 
     fn is_randomized(&self) -> bool {
-        self.is_randomized
+        self.tlb.is_randomized()
     }
 
     fn release_shadow(&self, span: Span) {
@@ -119,28 +116,42 @@ impl<T: Tlb> CheckedSpace<T> {
     }
 
     /// Records a new area; `fits_request` checks its size and place.
-    fn allocated(&self, checker: &Checker, area: AreaPtr, fits_request: impl FnOnce(Span) -> bool) {
-        match self.0.span_of_busy(area) {
-            Some(span) => checker.allocated(span, identity(area), fits_request(span)),
-            None => checker.lost(identity(area)),
-        }
+    fn allocated(checker: &Checker, area: Busy, fits_request: impl FnOnce(Span) -> bool) {
+        checker.allocated(
+            area.span(),
+            identity(area.area()),
+            fits_request(area.span()),
+        );
     }
 
     /// See [`Space::alloc`].
     #[inline(always)]
-    pub(crate) fn alloc(&self, req: &Request) -> Result<AreaPtr> {
+    pub(crate) fn alloc(&self, req: Request) -> Result<Busy> {
         let Some(checker) = self.checker() else {
             return self.0.alloc(req);
         };
+        let (window, size, align) = (req.window, req.size, req.align);
         checker.change(|| {
             let area = self.0.alloc(req)?;
-            self.allocated(checker, area, |span| {
-                span.size() == req.size
-                    && req.window.covers(span)
-                    && is_aligned(span.first(), req.align)
+            Self::allocated(checker, area, |span| {
+                span.size() == size && window.covers(span) && is_aligned(span.first(), align)
             });
             Ok(area)
         })
+    }
+
+    /// See [`Space::alloc_hit`]. Serves nothing if answers are compared.
+    #[inline(always)]
+    pub(crate) fn alloc_hit(
+        &self,
+        size: usize,
+        align: usize,
+        attributes: Attributes,
+    ) -> Result<Busy, Attributes> {
+        match self.checker() {
+            Some(_) => Err(attributes),
+            None => self.0.alloc_hit(size, align, attributes),
+        }
     }
 
     /// See [`Space::alloc_congruent`].
@@ -150,7 +161,7 @@ impl<T: Tlb> CheckedSpace<T> {
         members: impl ExactSizeIterator<Item = Member> + Clone,
         align: usize,
         gfp: Gfp,
-        mut give: impl FnMut(usize, AreaPtr),
+        mut give: impl FnMut(usize, Busy),
     ) -> Result {
         let Some(checker) = self.checker() else {
             return self.0.alloc_congruent(window, members, align, gfp, give);
@@ -163,21 +174,20 @@ impl<T: Tlb> CheckedSpace<T> {
                 .alloc_congruent(window, members, align, gfp, |index, area| {
                     match areas.get_mut(index) {
                         Some(slot) => *slot = Some(area),
-                        None => checker.lost(identity(area)),
+                        None => checker.lost(identity(area.area())),
                     }
                     give(index, area);
                 })?;
-            self.allocated_congruent(checker, window, asked.zip(areas.iter().copied()), align);
+            Self::allocated_congruent(checker, window, asked.zip(areas.iter().copied()), align);
             Ok(())
         })
     }
 
     /// Records new areas at a common base, one for each member that was asked for. A member without one is wrong.
     pub(super) fn allocated_congruent(
-        &self,
         checker: &Checker,
         window: Span,
-        members: impl Iterator<Item = (Member, Option<AreaPtr>)>,
+        members: impl Iterator<Item = (Member, Option<Busy>)>,
         align: usize,
     ) {
         let mut base = None;
@@ -186,7 +196,7 @@ impl<T: Tlb> CheckedSpace<T> {
                 checker.lost(0);
                 continue;
             };
-            self.allocated(checker, area, |span| {
+            Self::allocated(checker, area, |span| {
                 let here = span.first().wrapping_sub(member.offset);
                 span.size() == member.size
                     && window.covers(span)
@@ -198,13 +208,13 @@ impl<T: Tlb> CheckedSpace<T> {
 
     /// See [`Space::find`].
     #[inline(always)]
-    pub(crate) fn find(&self, addr: usize) -> Option<AreaPtr> {
+    pub(crate) fn find(&self, addr: usize) -> Option<Busy> {
         let Some(checker) = self.checker() else {
             return self.0.find(addr);
         };
         let moment = checker.moment();
         let found = self.0.find(addr);
-        checker.found(&moment, addr, found.map(identity));
+        checker.found(&moment, addr, found.map(|found| identity(found.area())));
         found
     }
 
@@ -227,24 +237,28 @@ impl<T: Tlb> CheckedSpace<T> {
     }
 
     /// See [`Space::get`].
-    pub(crate) fn get(&self, addr: usize) -> Option<(AreaPtr, PinGuard<'_>)> {
+    pub(crate) fn get(&self, addr: usize) -> Option<(Busy, PinGuard<'_>)> {
         let Some(checker) = self.checker() else {
             return self.0.get(addr);
         };
         let moment = checker.moment();
         let got = self.0.get(addr);
-        checker.found_next(&moment, addr, got.as_ref().map(|got| identity(got.0)));
+        checker.found_next(
+            &moment,
+            addr,
+            got.as_ref().map(|got| identity(got.0.area())),
+        );
         got
     }
 
     /// See [`Space::try_get`].
-    pub(crate) fn try_get(&self, addr: usize) -> Option<(AreaPtr, PinGuard<'_>)> {
+    pub(crate) fn try_get(&self, addr: usize) -> Option<(Busy, PinGuard<'_>)> {
         let Some(checker) = self.checker() else {
             return self.0.try_get(addr);
         };
         let moment = checker.moment();
         let got = self.0.try_get(addr)?;
-        checker.found(&moment, addr, Some(identity(got.0)));
+        checker.found(&moment, addr, Some(identity(got.0.area())));
         Some(got)
     }
 

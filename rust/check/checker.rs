@@ -46,6 +46,14 @@ use kernel::{
     }, //
 };
 
+/// Reports a wrong answer with its values, and once with a backtrace.
+macro_rules! refuse {
+    ($($arg:tt)*) => {{
+        kernel::pr_err!("{}\n", core::format_args!($($arg)*));
+        mm::refuse("the checker disagrees", &[]);
+    }};
+}
+
 /// Number of ranges that are removed from the record each time its lock is taken.
 const BATCH: usize = 64;
 
@@ -132,16 +140,14 @@ impl Checker {
         drop(record);
         drop(replaced);
         if self.must_report(fits_request && overlap.is_none()) {
-            mm::refuse!(
-                "checker: new {span:x?}, as requested: {fits_request}, overlaps {overlap:x?}"
-            );
+            refuse!("checker: new {span:x?}, as requested: {fits_request}, overlaps {overlap:x?}");
         }
     }
 
     /// Reports an area that cannot be found, or of which the requester got none if `identity` is 0.
     pub(crate) fn lost(&self, identity: Identity) {
         if self.must_report(false) {
-            mm::refuse!("checker: area {identity:x} is not found");
+            refuse!("checker: area {identity:x} is not found");
         }
     }
 
@@ -177,7 +183,7 @@ impl Checker {
             return;
         }
         if self.must_report(right) {
-            mm::refuse!("checker: {found:x?} found at {addr:#x}, the record has {expected:x?}");
+            refuse!("checker: {found:x?} found at {addr:#x}, the record has {expected:x?}");
         }
     }
 
@@ -194,9 +200,7 @@ impl Checker {
         drop(changed.removed);
         if self.must_report(changed.is_right) {
             let known = changed.known;
-            mm::refuse!(
-                "checker: {span:x?} {identity:x} from {from:x?}, the record has {known:x?}"
-            );
+            refuse!("checker: {span:x?} {identity:x} from {from:x?}, the record has {known:x?}");
         }
     }
 
@@ -208,7 +212,7 @@ impl Checker {
         };
         self.unlinked(span, identity);
         if !span.contains(addr) && self.must_report(false) {
-            mm::refuse!("checker: {span:x?} {identity:x} was unlinked by {addr:#x}");
+            refuse!("checker: {span:x?} {identity:x} was unlinked by {addr:#x}");
         }
     }
 
@@ -293,7 +297,7 @@ impl Checker {
             )
         });
         if self.must_report(left.is_none()) {
-            mm::refuse!("checker: {left:x?} is left after a purge");
+            refuse!("checker: {left:x?} is left after a purge");
         }
         result
     }

@@ -95,7 +95,6 @@ mod tests {
         let tlb = CheckedTlb {
             tlb: FlushLog::new()?,
             checker: Some(Checker::new(false, GFP_KERNEL)?),
-            is_randomized: false,
         };
         let space = CheckedSpace::new(home, tlb, None)?;
         let checker = space.checker().ok_or(EINVAL)?;
@@ -108,11 +107,15 @@ mod tests {
         space.alloc_congruent(home, one, PAGE_SIZE, Gfp::KERNEL, |_, area| {
             first = Some(area);
         })?;
-        let start = first.and_then(|area| space.space().span_of_busy(area));
-        let start = start.ok_or(EINVAL)?.first();
+        let start = first.ok_or(EINVAL)?.span().first();
         assert_eq!(counts(checker), (1, 0, 0));
         let members = [(member(0), None), (member(3), None)];
-        space.allocated_congruent(checker, home, members.into_iter(), PAGE_SIZE);
+        CheckedSpace::<FlushLog>::allocated_congruent(
+            checker,
+            home,
+            members.into_iter(),
+            PAGE_SIZE,
+        );
         assert_eq!(counts(checker), (3, 0, 2));
         let area = space.unlink(start).ok_or(EINVAL)?;
         space.retire(area);

@@ -38,9 +38,9 @@ use kernel::{
 #[derive(Clone, Copy)]
 pub(crate) struct World {
     pub(crate) home: Span,
-    /// The most that all blocks have, in fine blocks; [`None`] for the default.
+    /// The most that all blocks have, in blocks of the smallest size; [`None`] for the default.
     pub(crate) limit: Option<usize>,
-    /// Whether there is KASAN shadow. With it, the purging CPU caches all ranges.
+    /// Whether there is KASAN shadow.
     pub(crate) has_shadow: bool,
     /// Whether the placement of small areas is randomised.
     pub(crate) is_randomized: bool,
@@ -57,7 +57,7 @@ impl World {
         }
     }
 
-    /// Limits the total size of blocks, in fine blocks.
+    /// Limits the total size of blocks, in blocks of the smallest size.
     pub(crate) fn blocks(self, limit: usize) -> Self {
         let limit = Some(limit);
         Self { limit, ..self }
@@ -79,6 +79,7 @@ impl World {
     fn log(self) -> Result<FlushLog> {
         Ok(FlushLog {
             has_shadow: self.has_shadow,
+            is_randomized: self.is_randomized,
             ..FlushLog::new()?
         })
     }
@@ -88,7 +89,6 @@ impl World {
         let tlb = CheckedTlb {
             tlb: self.log()?,
             checker: Some(Checker::new(true, GFP_KERNEL)?),
-            is_randomized: self.is_randomized,
         };
         CheckedSpace::new(self.home, tlb, self.limit)
     }
@@ -165,6 +165,7 @@ impl Flushes {
 pub(crate) struct FlushLog {
     flushes: Quiet<Flushes>,
     has_shadow: bool,
+    is_randomized: bool,
 }
 
 impl FlushLog {
@@ -178,6 +179,7 @@ impl FlushLog {
         Ok(Self {
             flushes,
             has_shadow: true,
+            is_randomized: false,
         })
     }
 
@@ -208,6 +210,10 @@ impl Tlb for FlushLog {
         true
     }
 
+    fn is_randomized(&self) -> bool {
+        self.is_randomized
+    }
+
     fn flush(&self, span: Span, areas: usize) {
         let mut flushes = self.flushes.lock();
         let len = flushes.len;
@@ -232,6 +238,14 @@ impl Request {
     /// Returns a request for one page anywhere in `window`, which may sleep.
     pub(crate) fn any_page(window: Span) -> Self {
         Self::bytes(window, PAGE_SIZE)
+    }
+
+    /// Returns the same request once more.
+    pub(crate) fn again(&self) -> Self {
+        Self {
+            attributes: Attributes::NONE,
+            ..*self
+        }
     }
 
     /// Returns a request for `size` bytes anywhere in `window`, which may sleep.

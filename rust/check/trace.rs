@@ -19,8 +19,7 @@ use crate::{
     },
     state::{
         area::NeverMapped,
-        band::COARSE_PAGES,
-        block::COARSE_SIZE, //
+        class::SIZE, //
     }, //
 };
 use kernel::prelude::*;
@@ -29,9 +28,11 @@ use kernel::prelude::*;
 /// blocks, none of them at its start.
 const HOME: (usize, usize) = (15 << 20, (15 << 20) + (20 << 20));
 
-/// The space of a trace with coarse blocks: the smallest in which the allocator uses them. 32-bit machines
-/// have too few addresses for it.
-const LARGE_HOME: (usize, usize) = match COARSE_SIZE.checked_mul(66) {
+/// The most blocks in [`HOME`].
+const FEW: usize = 31;
+
+/// The space of a trace with large blocks. 32-bit machines have too few addresses for it.
+const LARGE_HOME: (usize, usize) = match SIZE.checked_mul(66 << 5) {
     Some(size) => (HOME.0, HOME.0 + size),
     None => HOME,
 };
@@ -41,7 +42,7 @@ const SMALL_HOME: (usize, usize) = (16 << 20, (16 << 20) + (8 << 20));
 
 /// Runs a trace of `steps` steps with numbers from `seed` in a space of its own. Sleepable context.
 ///
-/// `blocks` limits the total size of blocks, in fine blocks. Coarse blocks are used if one fits.
+/// `blocks` limits the total size of blocks, in blocks of the smallest size. With more than [`FEW`], the space is large.
 pub(crate) fn run(seed: u64, steps: usize, blocks: usize) -> Result<Outcome> {
     let source = Source::Random(Random::new(seed));
     run_from(source, steps, blocks, |world| world)
@@ -71,7 +72,7 @@ fn run_from(
 ) -> Result<Outcome> {
     let ((start, end), kinds) = match blocks {
         0 => (SMALL_HOME, Kinds::None),
-        1..COARSE_PAGES => (HOME, Kinds::Fine),
+        1..=FEW => (HOME, Kinds::Small),
         _ => (LARGE_HOME, Kinds::All),
     };
     let home = Span::from_bounds(start, end).ok_or(EINVAL)?;
@@ -90,10 +91,7 @@ fn run_from(
         let space = checked.space();
         while let Some((area, pin)) = space.get(0) {
             drop(pin);
-            match space
-                .table_entry(area)
-                .and_then(|span| space.unlink(span.first()))
-            {
+            match space.unlink(area.span().first()) {
                 Some(area) => space.release(area, NeverMapped::in_test()),
                 None => break,
             }

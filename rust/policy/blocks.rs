@@ -2,330 +2,358 @@
 
 //! All blocks: how requests and frees find their block, and how blocks serve them without a lock.
 //!
-//! Each CPU has a current block for each band of sizes. Allocating from it and freeing to it takes no
-//! lock. When it has no room, the CPU takes a block with room of the band out of the pool, or makes a new
-//! one, and puts the old one into the pool. This takes the pool lock, once for the many areas of a block.
+//! Each CPU has a current block for each class of sizes. Allocating from it and freeing to it takes no
+//! lock. When it is full, the CPU takes a block of the class out of the pool ([`crate::policy::pool`]), or makes a new
+//! one, and puts the old one into the pool. This takes the pool lock, once for the areas of a block.
 //!
 //! A current block is not in the pool, so no other CPU takes it. A task that has moved to another CPU may
 //! still allocate from the block of its old CPU, which is harmless.
 //!
-//! A block in the pool still has an *owner*: the CPU whose current block it was. That CPU has the objects of
-//! the block in its caches, so it remembers the block and takes it again. Other CPUs of its NUMA node take it
-//! only if it is *idle*, that is, if it became current more than [`IDLE_EPOCHS`] representative purges ago, or
-//! if its owner had no place to remember it.
-//! If there is no room for a new block, any CPU takes it.
-//!
-//! Blocks take at most a quarter of the space, and each CPU needs several. If there are too many CPUs for
-//! that, a group of CPUs shares its current blocks: those of the first CPU of the group. When the limit is
-//! reached all the same, current blocks that are idle go back to the pool.
-//!
-//! The rest of what [`Blocks`] does is in `blocks_refill` (how a CPU gets another block), `blocks_current` (how a
-//! block becomes current, and goes back to the pool), `blocks_limit` (how many blocks there are), `blocks_purge`
-//! (what a purge does with them) and `blocks_check` (counts and checks). `pool` has what the pool lock protects.
+//! CPUs share the current blocks of large classes, in groups: those of the first CPU of the group. If there are too many
+//! CPUs for the size of the space, they share those of small classes, too.
 
 use crate::{
     base::{
-        bits::Bit,
-        range::{
-            Span,
-            PAGE_SIZE, //
-        }, //
+        fit::Member,
+        prelude::*, //
     },
     policy::{
-        lazy,
-        percpu::{
+        cpus::{
             Cpu,
             Cpus, //
         },
-        pool::Pool, //
+        list::List,
+        pool::{
+            Pool,
+            PoolCensus, //
+        }, //
     },
     state::{
         area::{
             Area,
-            AreaPtr,
             Attributes,
-            Leaving,
+            Busy,
             NeverMapped,
-            Seen,
             Unlinked, //
         },
-        block::{
-            Band,
-            Block,
-            Small,
-            BANDS,
-            COARSE_SIZE,
-            SIZE,
-            STEPS, //
+        block::Block,
+        class::{
+            Class,
+            SIZE, //
         },
-        by_band::ByBand,
-        dir::Directory,
-        lack::Lack, //
+        dir::Directory, //
     },
     sys::{
-        grace::Guard,
+        grace::{
+            GraceBox,
+            Guard,
+            Unpublished, //
+        },
         lock::Locked,
         mm,
-        per_cpu::CacheAligned, //
+        per_cpu::CacheAligned,
+        trace::{
+            self,
+            Event, //
+        }, //
     }, //
 };
-use kernel::{
-    alloc::Flags,
-    prelude::*,
-    static_lock_class,
-    sync::atomic::{
-        Atomic,
-        Relaxed, //
-    }, //
-};
+use kernel::static_lock_class;
 
-/// A space with room for fewer blocks has no blocks: a few would leave no room for large areas. 128 MiB
-/// have room for 63.
-pub(super) const MIN_BLOCKS: usize = 48;
+/// A space has room for at least this many blocks of each class that it has: a few would leave no room for others. 128 MiB
+/// have room for 63 of the smallest.
+const LEAST_BLOCKS: usize = 48;
 
 /// Blocks take at most 1/`SHARE` of the space.
-pub(super) const SHARE: usize = 4;
+const SHARE: usize = 4;
 
-/// A block that became current more than this many epochs ago is idle. An epoch ends with a representative
-/// purge.
-pub(crate) const IDLE_EPOCHS: usize = 8;
+/// With 1/`LAZY_SHARE` of what all blocks may have lazy, a purge is to begin.
+const LAZY_SHARE: usize = 4;
+
+/// CPUs in a group that shares the current blocks of large classes, as a power of two.
+const GROUP_SHIFT: u32 = 3;
 
 /// Minimum and maximum number of lazy pages in a per-CPU count. With the maximum, CPUs add to the common count so
 /// rarely that its cache line hardly ever moves.
 const LAZY_BATCH: core::ops::RangeInclusive<usize> = 4..=128;
 
-/// Returns how many CPUs, as a power of two, share current blocks, so that the current blocks of all CPUs,
-/// one for each of `bands` bands, are at most half of the `blocks` blocks that there can be.
-fn group_shift(cpus: usize, blocks: usize, bands: usize) -> u32 {
-    let groups = (blocks / (2 * bands)).max(1);
+/// A number of lazy pages that exceeds `lazy_max_pages()` in mm/vmalloc.c on any system, so that C begins a
+/// purge.
+const PURGE_NOW: usize = usize::MAX / 2;
+
+/// Bytes that the counts of all CPUs together may hide, per power of two of the number of CPUs: a quarter of
+/// `lazy_max_pages()` in mm/vmalloc.c.
+const UNCOUNTED: usize = 8 << 20;
+
+/// Returns how many pages a CPU counts for itself before it adds them to the total.
+///
+/// `lazy_max_pages()` is proportional to `fls(online)`, which `ilog2(possible) / possible * online` does not
+/// exceed.
+fn lazy_batch(cpus: usize) -> usize {
+    // CAST: A logarithm fits in a `usize`.
+    let log = cpus.checked_ilog2().unwrap_or(0).max(1) as usize;
+    UNCOUNTED / PAGE_SIZE * log / cpus.max(1)
+}
+
+/// Returns how many CPUs, as a power of two, share current blocks, so that these, one for each of `classes` classes of
+/// the smallest blocks, are at most half of `limit` bytes.
+fn group_shift(cpus: usize, limit: usize, classes: usize) -> u32 {
+    let groups = (limit / SIZE / (2 * classes)).max(1);
     cpus.max(1)
         .div_ceil(groups)
         .next_power_of_two()
         .trailing_zeros()
 }
 
-/// A number of lazy pages that exceeds `lazy_max_pages()` in mm/vmalloc.c on any system, so that C begins a
-/// purge.
-const PURGE_NOW: usize = usize::MAX / 2;
-
 /// All blocks of a space.
 pub(crate) struct Blocks {
     pub(super) dir: Directory,
     pub(super) pool: Locked<Pool>,
+    /// The largest request that blocks serve, in pages; 0 if there are no blocks.
+    most_pages: usize,
     /// Maximum number of bytes of all blocks.
-    pub(super) limit: usize,
-    /// Bytes of the space, if blocks take at most a share of what large areas leave of it.
-    pub(super) share: Option<usize>,
-    /// Estimate of the pages that became lazy since the last purge began, without those in per-CPU counts.
-    pub(super) lazy: CacheAligned<Atomic<usize>>,
-    /// Number of areas that all CPUs had retired when the last purge began.
-    pub(super) retired: CacheAligned<Atomic<usize>>,
+    limit: usize,
+    /// Bytes of the space, if blocks take at most a share of what other areas leave of it.
+    share_of: Option<usize>,
+    /// Each `1 << shift` CPUs share their current blocks: of small classes, and of shared ones.
+    group_shifts: [u32; 2],
     /// With this many lazy pages, a purge is to begin.
     lazy_most: usize,
     /// A CPU adds its count to `lazy` when it reaches this many pages.
     lazy_batch: usize,
-    /// Each `1 << shift` CPUs share their current fine blocks, and their current coarse ones.
-    group_shifts: [u32; 2],
-    /// Counts what may have made room for a block, or in a block.
-    pub(super) room: CacheAligned<Atomic<usize>>,
-    /// For each band, what the last search over all its blocks lacked when there was no room for a new one either, and
-    /// when that was: see [`Blocks::lacking`].
-    no_room: ByBand<Atomic<usize>>,
-    /// Number of empty blocks in the pool, changed under its lock.
-    pub(super) empty: CacheAligned<Atomic<usize>>,
-}
-
-/// A moment at which there may have been room for a block or in a block.
-pub(crate) struct Room(pub(super) usize);
-
-impl Room {
-    /// Returns the count without its highest bits, in their place.
-    fn shifted(&self) -> usize {
-        self.0.wrapping_shl(Lack::BITS)
-    }
+    /// Estimate of the pages that became lazy since the last purge began, without those in per-CPU counts.
+    lazy: CacheAligned<Atomic<usize>>,
 }
 
 impl Blocks {
-    /// Creates an empty set of blocks in `home`. Their bytes are limited to those of `limit` fine blocks,
-    /// by default to a share of `home`.
+    /// Creates an empty set of blocks in `home`. They have at most `limit` times the size of the smallest block, by
+    /// default a share of `home`.
     pub(crate) fn new(home: Span, limit: Option<usize>) -> Result<Self> {
         let dir = Directory::new(home)?;
-        let share = limit.is_none().then_some(home.size());
-        let limit = limit.unwrap_or(match dir.capacity() {
-            MIN_BLOCKS.. => dir.capacity() / SHARE,
-            _ => 0,
-        });
-        let limit = limit.saturating_mul(SIZE);
+        let size = dir.window().map_or(0, Span::size);
+        let most = match limit {
+            Some(0) => 0,
+            Some(_) => size,
+            None if size / LEAST_BLOCKS < SIZE => 0,
+            None => size / LEAST_BLOCKS,
+        };
+        let share_of = limit.is_none().then_some(size);
+        let limit = limit.map_or(size / SHARE, |blocks| blocks.saturating_mul(SIZE));
         let cpus = mm::cpu_count();
-        let coarse = if dir.has_coarse() { limit / 2 } else { 0 };
-        let group_shifts = [
-            group_shift(cpus, (limit - coarse) / SIZE, STEPS),
-            group_shift(cpus, coarse / COARSE_SIZE, BANDS - STEPS),
-        ];
+        // Shared classes with the smallest blocks need as many as the small ones.
+        let classes = Class::all()
+            .filter(|class| class.block_size() == SIZE)
+            .count();
+        let shift = group_shift(cpus, limit, classes);
         Ok(Self {
             dir,
-            pool: Locked::new(Pool::new(), c"vmap_rust pool", static_lock_class!())?,
+            pool: Locked::new(Pool::new()?, c"vmap_rust pool", static_lock_class!())?,
+            most_pages: { Class::all() }
+                .take_while(|class| class.block_size() <= most)
+                .last()
+                .map_or(0, Class::slot_pages),
             limit,
-            share,
+            share_of,
+            group_shifts: [shift, shift.max(GROUP_SHIFT)],
+            lazy_most: limit / PAGE_SIZE / LAZY_SHARE,
+            lazy_batch: lazy_batch(cpus).clamp(*LAZY_BATCH.start(), *LAZY_BATCH.end()),
             lazy: CacheAligned::new(Atomic::new(0)),
-            retired: CacheAligned::new(Atomic::new(0)),
-            lazy_most: limit / PAGE_SIZE / 2,
-            lazy_batch: lazy::batch(cpus).clamp(*LAZY_BATCH.start(), *LAZY_BATCH.end()),
-            group_shifts,
-            room: CacheAligned::new(Atomic::new(0)),
-            no_room: ByBand::new(|_| Atomic::new(Lack::NOTHING.as_bits())),
-            empty: CacheAligned::new(Atomic::new(0)),
         })
     }
 
-    /// Returns the request for `size` bytes at a multiple of `align`, if blocks serve such requests.
+    /// Returns the class of a request for `size` bytes at a multiple of `align`, if blocks serve such requests.
     #[inline(always)]
-    pub(crate) fn small(&self, size: usize, align: usize) -> Option<Small> {
-        if self.limit == 0 {
-            return None;
-        }
-        Small::new(size, align, self.dir.has_coarse())
+    pub(crate) fn class_of(&self, size: usize, align: usize) -> Option<Class> {
+        Class::for_request(size, align, self.most_pages)
     }
 
-    /// Returns the addresses at which blocks can be.
-    pub(crate) fn window(&self) -> Option<Span> {
-        self.dir.window()
-    }
-
-    /// Returns how many CPUs share current blocks for `small`, as a power of two.
+    /// Returns how many CPUs share current blocks of `class`, as a power of two.
     #[inline(always)]
-    pub(super) fn group_shift(&self, small: Small) -> u32 {
-        let [fine, coarse] = self.group_shifts;
-        if small.is_coarse() {
-            coarse
+    fn group_shift(&self, class: Class) -> u32 {
+        let [small, shared] = self.group_shifts;
+        if class.is_shared() {
+            shared
         } else {
-            fine
+            small
         }
     }
 
-    /// Allocates an area from the current block of CPU `cpu`, on which this runs. Takes no lock.
+    /// Returns the first CPU of the group of CPUs that share current blocks of `class`, in which this runs.
+    fn group(&self, class: Class) -> CpuNumber {
+        Cpus::first_of_group(self.group_shift(class))
+    }
+
+    /// Allocates an area of `size` bytes from the current block of CPU `cpu`, on which this runs. Takes no lock.
     #[inline(always)]
     pub(crate) fn alloc(
         &self,
         cpus: &Cpus,
         cpu: &Cpu,
-        small: Small,
-        attributes: &Attributes,
-    ) -> Option<AreaPtr> {
-        let seat = match self.group_shift(small) {
+        class: Class,
+        size: usize,
+        attributes: Attributes,
+    ) -> Result<Busy, Attributes> {
+        let cpu = match self.group_shift(class) {
             0 => cpu,
-            shift => cpus.of(cpus.first_of_group(shift)),
+            shift => cpus.of(Cpus::first_of_group(shift)),
         };
         let rcu = Guard::new();
-        let current = seat.current.of(small.band()).get()?;
-        let block = self.dir.block_in(current, &rcu)?;
-        // The entry may hold another block by now, even one with another number.
-        if !block.serves(small) {
-            return None;
-        }
-        block.alloc(small, attributes)
-    }
-
-    /// Notes that there may be room for a block, or in a block, where there was none.
-    pub(crate) fn note_room(&self) {
-        // Relaxed: a request that does not see it yet is served without a block.
-        self.room.add(1, Relaxed);
-    }
-
-    /// Returns whether there may be room for `small` in the pool, or for a new block, as a proof of when
-    /// this was asked. [`None`] if there was none and nothing has changed since.
-    pub(crate) fn may_have_room(&self, small: Small) -> Option<Room> {
-        let now = Room(self.room.load(Relaxed).wrapping_add(1));
-        let lack = self.lacking(small.band(), &now);
-        (!lack.is_of(small)).then_some(now)
-    }
-
-    /// Returns what `band` lacked at `room`, as far as it is noted.
-    fn lacking(&self, band: Band, room: &Room) -> Lack {
-        // Both are in one word, as two words could be of two searches.
-        let noted = self.no_room.of(band).load(Relaxed);
-        match noted.wrapping_shr(Lack::BITS) == room.shifted().wrapping_shr(Lack::BITS) {
-            true => Lack::from_bits(noted),
-            false => Lack::NOTHING,
+        match cpu.current.of(class).get(&rcu) {
+            Some(block) => block.alloc(size, attributes),
+            None => Err(attributes),
         }
     }
 
-    /// Notes what `band` lacks in the pool when there is no room for a new block. With the pool lock held.
-    #[cold]
-    pub(super) fn note_no_room(&self, band: Band, lack: Lack, room: Room) {
-        let lack = self.lacking(band, &room).or(lack);
-        // Relaxed: what made room after `room` was asked for has changed the count, or will.
-        let noted = room.shifted() | lack.as_bits();
-        self.no_room.of(band).store(noted, Relaxed);
+    /// Returns `class` and all larger ones of which the space has blocks.
+    pub(crate) fn classes_from(&self, class: Class) -> impl Iterator<Item = Class> {
+        let most = self.most_pages;
+        { class.and_larger() }.take_while(move |class| class.slot_pages() <= most)
     }
 
-    /// Returns whether there is a part of the directory for a block at `addr`.
-    pub(crate) fn is_prepared(&self, addr: usize) -> bool {
-        self.dir
-            .number_at(addr)
-            .is_some_and(|number| self.dir.is_prepared(number))
-    }
-
-    /// Creates a part of the directory for a block at `addr`. Fails with `EBUSY` if there can be none. Sleeps
-    /// if `flags` allow it.
-    pub(crate) fn prepare(&self, addr: usize, flags: Flags) -> Result {
-        self.dir
-            .prepare(self.dir.number_at(addr).ok_or(EINVAL)?, flags)
-    }
-
-    /// Returns the lowest address above `addr` at which there can be blocks when [`Blocks::prepare`] has
-    /// failed with `EBUSY` for `addr`.
-    pub(crate) fn next_usable(&self, addr: usize) -> Option<usize> {
-        self.dir.next_usable(addr)
-    }
-
-    /// Returns the busy area in a block that contains `addr`; `Err` if no block is there. Takes no lock.
-    #[inline(always)]
-    pub(crate) fn find(
+    /// Allocates areas at fixed offsets from a common base from the current block of this CPU: all or none. Returns whether
+    /// it did. Takes no lock.
+    pub(crate) fn alloc_set(
         &self,
-        addr: usize,
-        rcu: &Guard,
-    ) -> Result<Option<(AreaPtr, Seen)>, NoBlock> {
-        let block = self.dir.block_at(addr, rcu).ok_or(NoBlock)?;
-        Ok(block.find(addr))
-    }
-
-    /// Unlinks the busy area in a block that contains `addr`; `Err` if no block is there. Takes no lock.
-    pub(crate) fn unlink(
-        &self,
-        addr: usize,
-        rcu: &Guard,
-    ) -> Result<Option<Area<Leaving>>, NoBlock> {
-        let block = self.dir.block_at(addr, rcu).ok_or(NoBlock)?;
-        Ok(block.unlink(addr))
-    }
-
-    /// Returns the lowest busy area that ends above `addr` in the block at `block`.
-    pub(crate) fn next_busy(&self, block: Span, addr: usize) -> Option<(AreaPtr, Seen)> {
+        cpus: &Cpus,
+        class: Class,
+        members: impl Iterator<Item = Member> + Clone,
+        sink: &mut impl FnMut(usize, Busy),
+    ) -> bool {
         let rcu = Guard::new();
-        let found = self.dir.block_at(block.first(), &rcu)?;
-        found.next_busy(addr)
+        let seat = cpus.of(self.group(class)).current.of(class);
+        let Some(block) = seat.get(&rcu) else {
+            return false;
+        };
+        let ok = block.alloc_set(members, sink);
+        if !ok {
+            // What it gave back may have been missed by others.
+            self.pool.lock().update(&self.dir, cpus, block);
+        }
+        ok
     }
 
-    /// Returns the lowest area behind `last` in the block that contains `addr` that is neither busy nor free, see
-    /// [`Block::next_lazy`].
-    pub(crate) fn next_lazy(&self, addr: usize, last: Option<Span>) -> Option<Span> {
+    /// Takes a block of `class` out of the pool, and makes it the current one of this CPU. If `anyones`, also one that
+    /// belongs to another CPU. Returns whether the current block may have room now. Spins.
+    pub(crate) fn refill(&self, cpus: &Cpus, class: Class, anyones: bool) -> bool {
+        let group = self.group(class);
         let rcu = Guard::new();
-        self.dir.block_at(addr, &rcu)?.next_lazy(last)
+        let mut pool = self.pool.lock();
+        let seat = cpus.of(group).current.of(class);
+        // Another task may have refilled it meanwhile.
+        if seat.get(&rcu).is_some_and(|block| !block.is_full()) {
+            return true;
+        }
+        let block = { pool.take(&self.dir, cpus, class, group, &rcu) }.or_else(|| match anyones {
+            true => pool.take_anyones(&self.dir, cpus, class, &rcu),
+            false => None,
+        });
+        let Some(block) = block else {
+            return false;
+        };
+        let event = if anyones { Event::Steal } else { Event::Refill };
+        self.seat(&mut pool, cpus, group, block, event);
+        true
+    }
+
+    /// Makes a held block the current one of group `group`, and puts the one before into the pool.
+    fn seat(&self, pool: &mut Pool, cpus: &Cpus, group: CpuNumber, block: &Block, event: Event) {
+        let (class, before) = (block.class(), block.links().owner());
+        let size = class.block_size();
+        trace::block(event, block.start(), size, class.number(), before);
+        block.links().set_owner(group);
+        let rcu = Guard::new();
+        let seat = cpus.of(group).current.of(block.class());
+        if let Some(before) = seat.replace(Some(block), &rcu) {
+            pool.put(&self.dir, cpus, before);
+        }
+        cpus.here().counters.refill.one();
+    }
+
+    /// Counts a new block of `class`, if the limits allow it. `others` is the number of bytes of areas that are in no block.
+    pub(crate) fn reserve(&self, class: Class, others: usize) -> bool {
+        // A space that is nearly full has fewer, but not fewer than a small space.
+        let limit = self.share_of.map_or(self.limit, |size| {
+            let share = size.saturating_sub(others) / SHARE;
+            self.limit.min(share.max(LEAST_BLOCKS * SIZE / SHARE))
+        });
+        self.pool.lock().reserve(class, limit)
+    }
+
+    /// Undoes [`Blocks::reserve`].
+    pub(crate) fn unreserve(&self, class: Class) {
+        self.pool.lock().unreserve(class);
+    }
+
+    /// Inserts a new block, whose range is reserved, and makes it the current block of this CPU. Returns whether that
+    /// worked. Spins.
+    pub(crate) fn adopt(&self, cpus: &Cpus, block: Unpublished<Block>) -> bool {
+        let group = self.group(block.class());
+        // It is held, so no other CPU takes it.
+        block.links().set_owner(group);
+        let class = block.class();
+        let rcu = Guard::new();
+        let Ok(number) = { self.dir.insert(block.into()) }.inspect_err(|block| {
+            // Leak the range: it stays reserved, and reuse would not be safe.
+            mm::refuse("there are two blocks", &[block.start()]);
+        }) else {
+            self.unreserve(class);
+            return false;
+        };
+        let Some(block) = self.dir.block(number, &rcu) else {
+            return false;
+        };
+        let mut pool = self.pool.lock();
+        pool.hold(&self.dir, cpus, block);
+        self.seat(&mut pool, cpus, group, block, Event::Open);
+        cpus.here().counters.block_new.one();
+        true
+    }
+
+    /// Puts the current blocks of all CPUs into the pool, including CPUs that are offline. Spins.
+    pub(crate) fn return_current(&self, cpus: &Cpus) {
+        for cpu in cpus.iter() {
+            let rcu = Guard::new();
+            for seat in cpu.current.iter() {
+                // Most have none: do not take the lock for them.
+                if seat.get(&rcu).is_none() {
+                    continue;
+                }
+                let mut pool = self.pool.lock();
+                if let Some(block) = seat.replace(None, &rcu) {
+                    pool.put(&self.dir, cpus, block);
+                }
+            }
+        }
+    }
+
+    /// Takes out an empty block: of a class with more than it may keep, or of any class if `all`. The range of the block
+    /// stays reserved. Spins.
+    pub(crate) fn remove_empty(&self, cpus: &Cpus, all: bool) -> Option<GraceBox<Block>> {
+        self.pool.lock().remove_empty(&self.dir, cpus, all)
+    }
+
+    /// Inserts a block again that [`Blocks::remove_empty`] has taken out. Spins.
+    pub(crate) fn restore(&self, cpus: &Cpus, removed: GraceBox<Block>) {
+        let class = removed.class();
+        let rcu = Guard::new();
+        match self.dir.insert(removed) {
+            Ok(number) => {
+                let mut pool = self.pool.lock();
+                pool.count(class);
+                if let Some(block) = self.dir.block(number, &rcu) {
+                    pool.put(&self.dir, cpus, block);
+                }
+            }
+            Err(block) => mm::refuse("there are two blocks", &[block.start()]),
+        }
     }
 
     /// Makes an unmapped area of a block lazy. Returns about how many pages are lazy, 0 if that is not to be
-    /// asked now, or [`PURGE_NOW`] if they are half of what all blocks may have. Any context.
+    /// asked now, or [`PURGE_NOW`] if blocks may have no room because of them. Any context.
+    #[inline(always)]
     pub(crate) fn retire(&self, cpu: &Cpu, area: Area<Unlinked>) -> usize {
-        let Some((entry, pages)) = self.dir.retire(area) else {
-            // Cannot happen: a block with an area in it stays. The drop of the area reports the leak.
-            return 0;
-        };
-        // `Directory::retire()` ends with a full barrier. A purge that clears the dirty bit takes the lazy pages
-        // afterwards, so either this sees the bit clear, or the purge takes the pages.
-        entry.maps.dirty.insert(entry.bit);
+        let pages = self.dir.retire(area);
         cpu.counters.retire_block.one();
-
         // Relaxed: the count says when to purge, and orders nothing. A load and a store are enough: the
         // next purge corrects what a preempted task gets wrong.
         let here = cpu.lazy.load(Relaxed).saturating_add(pages);
@@ -335,12 +363,17 @@ impl Blocks {
             0
         } else {
             cpu.lazy.store(0, Relaxed);
-            let pages = self.lazy.fetch_add(here, Relaxed).saturating_add(here);
-            if pages < self.lazy_most {
-                pages
-            } else {
-                PURGE_NOW
-            }
+            self.count_lazy(here)
+        }
+    }
+
+    /// Adds `pages` to the common count. Returns what [`Blocks::retire`] does.
+    #[inline(never)]
+    fn count_lazy(&self, more: usize) -> usize {
+        let pages = self.lazy.fetch_add(more, Relaxed).saturating_add(more);
+        match pages < self.lazy_most {
+            true => pages,
+            false => PURGE_NOW,
         }
     }
 
@@ -350,37 +383,74 @@ impl Blocks {
         self.lazy.load(Relaxed)
     }
 
+    /// Begins to count lazy pages from 0, for a purge.
+    pub(super) fn reset_lazy(&self) {
+        // Relaxed: the count orders nothing. Retires read it, so do not store the same value.
+        if self.lazy.load(Relaxed) != 0 {
+            self.lazy.store(0, Relaxed);
+        }
+    }
+
     /// Returns the number of lazy pages, summed over all blocks. Sleepable context.
     pub(crate) fn lazy_pages(&self) -> usize {
         let mut pages = 0_usize;
-        for part in self.dir.all_maps() {
-            let maps = part.maps;
-            let rcu = Guard::new();
-            for bit in Bit::all().filter(|&bit| maps.dirty.has(bit) || maps.flushing.has(bit)) {
-                let block = self.dir.block(part.entry(bit).number, &rcu);
-                pages = pages.wrapping_add(block.map_or(0, Block::lazy_pages));
-            }
-            drop(rcu);
-            mm::cond_resched();
-        }
+        self.dir.each_dirty(false, |block| {
+            pages = pages.wrapping_add(block.lazy_pages())
+        });
         pages
     }
 
     /// Frees an area of a block that was never mapped. Spins.
     pub(crate) fn release(&self, cpus: &Cpus, area: Area<Unlinked>, proof: NeverMapped) {
-        let rcu = Guard::new();
-        let addr = area.span().map_or(0, Span::first);
-        let Some((block, entry)) = self.dir.block_and_entry(addr, &rcu) else {
+        let Some(number) = self.dir.release(area, proof) else {
             // Cannot happen: a block with an area in it stays. The drop of the area reports the leak.
             return;
         };
-        block.release(area, proof);
-        drop(rcu);
-        self.update(&mut self.pool.lock(), cpus, entry);
-        // A partial block may have more room now.
-        self.note_room();
+        let rcu = Guard::new();
+        let mut pool = self.pool.lock();
+        // It may have been freed since.
+        if let Some(block) = self.dir.block(number, &rcu) {
+            pool.update(&self.dir, cpus, block);
+        }
+    }
+
+    /// Returns the number of empty blocks. Takes no lock that others hold for long.
+    pub(crate) fn empty(&self) -> usize {
+        self.pool.lock().empty()
+    }
+
+    /// Returns numbers of blocks.
+    pub(crate) fn census(&self, cpus: &Cpus) -> PoolCensus {
+        let census = self.pool.lock().census();
+        // Without the lock: it may be long with many CPUs.
+        let owned = cpus
+            .iter()
+            .flat_map(|cpu| cpu.partial.iter().map(List::len));
+        PoolCensus {
+            partial: owned.fold(census.partial, usize::wrapping_add),
+            ..census
+        }
     }
 }
 
-/// Error: no block is at an address.
-pub(crate) struct NoBlock;
+#[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+#[kernel::prelude::kunit_tests(vmap_rust_blocks_lazy)]
+mod tests {
+    use super::*;
+
+    /// With any number of possible CPUs, of which any number is online.
+    #[test]
+    fn uncounted_pages_stay_below_a_quarter_of_the_limit() {
+        for possible in 1_usize..=300 {
+            for online in 1..=possible {
+                // CAST: A logarithm fits in a `usize`.
+                let fls = online.ilog2() as usize + 1;
+                let limit = fls * ((32 << 20) / PAGE_SIZE);
+                assert!(online * lazy_batch(possible) <= limit / 4);
+            }
+        }
+        assert_eq!(lazy_batch(1), UNCOUNTED / PAGE_SIZE);
+        assert_eq!(lazy_batch(4), UNCOUNTED / PAGE_SIZE / 2);
+        assert_eq!(lazy_batch(0), lazy_batch(1));
+    }
+}

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! vmap_rust map 1 page 4096 home 0x60800000-0x7fbffffff000
-//! 0x60a00000-0x60c00000 block cpu 0 current band 0 unit 4096 BbBbb...ll
+//! 0x60a00000-0x60c00000 block cpu 0 current slot 2 BB...l
 //! 0x64000000-0x64801000 area busy
 //! ```
 //!
@@ -24,7 +24,10 @@ use crate::{
         }, //
     },
     policy::space::Space,
-    state::table::Range,
+    state::{
+        block::Place,
+        table::Range, //
+    },
     sys::{
         grace::Guard,
         mm::{
@@ -149,19 +152,14 @@ impl<T: Tlb> Space<T> {
             // It is being inserted or removed.
             return writeln!(line, "block changing");
         };
-        let (cpu, _) = block.owner();
-        let number = self.blocks.dir.number_at(span.first());
-        // It may change at once.
-        let current = self.cpus.of(cpu).current.of(block.band()).get();
-        let seat = match number.is_some() && current == number {
-            true => "current",
-            false => "pool",
+        let (cpu, slot) = (block.links().owner().number(), block.class().slot_pages());
+        let place = match block.links().place() {
+            Place::Held => "current",
+            _ => "pool",
         };
-        let (cpu, band) = (cpu.number(), block.band().number());
-        let unit = block.unit_size();
-        write!(line, "block cpu {cpu} {seat} band {band} unit {unit} ")?;
-        for unit in block.units() {
-            line.write_char(unit.letter())?;
+        write!(line, "block cpu {cpu} {place} slot {slot} ")?;
+        for slot in block.states() {
+            line.write_char(slot.letter())?;
         }
         line.write_char('\n')
     }

@@ -6,15 +6,13 @@
 //! every use of an area, and the search takes no lock. What a reader has pinned stays as it was seen.
 
 use crate::{
-    base::range::Span,
-    policy::{
-        blocks::NoBlock,
-        space::Space, //
-    },
+    base::prelude::*,
+    policy::space::Space,
     state::{
         area::{
             Area,
             AreaPtr,
+            Busy,
             Seen,
             Unlinked,
             Use, //
@@ -42,31 +40,34 @@ impl<T: Tlb> Space<T> {
     /// Returns the busy area that contains `addr`, with its bounds and flags.
     #[inline(always)]
     fn look(&self, addr: usize, rcu: &Guard) -> Option<(AreaPtr, Seen)> {
-        match self.blocks.find(addr, rcu) {
-            Ok(found) => found,
-            Err(NoBlock) => self.table.find(addr, rcu),
+        match self.blocks.dir.block_at(addr, rcu) {
+            Some(block) => block.find(addr),
+            None => self.table.find(addr, rcu),
         }
     }
 
     /// Returns the busy area that contains `addr`. Takes no lock; any context in which RCU is watching.
-    pub(crate) fn find(&self, addr: usize) -> Option<AreaPtr> {
-        Some(self.look(addr, &Guard::new())?.0)
+    #[inline(always)]
+    pub(crate) fn find(&self, addr: usize) -> Option<Busy> {
+        let (area, seen) = self.look(addr, &Guard::new())?;
+        Some(seen.of(area))
     }
 
     /// Unlinks the busy area that contains `addr`. Never allocates, sleeps or fails. Takes a lock only if
     /// a reader has pinned the area.
+    #[inline(always)]
     pub(crate) fn unlink(&self, addr: usize) -> Option<Area<Unlinked>> {
         let rcu = Guard::new();
-        let area = match self.blocks.unlink(addr, &rcu) {
-            Ok(found) => found,
-            Err(NoBlock) => self.table.unlink(addr, &rcu),
+        let area = match self.blocks.dir.block_at(addr, &rcu) {
+            Some(block) => block.unlink(addr),
+            None => self.table.unlink(addr, &rcu),
         };
         drop(rcu);
         Some(self.pins.wait_for_readers(area?))
     }
 
     /// Pins the lowest busy area that ends above `addr`. Spins; task context.
-    pub(crate) fn get(&self, addr: usize) -> Option<(AreaPtr, PinGuard<'_>)> {
+    pub(crate) fn get(&self, addr: usize) -> Option<(Busy, PinGuard<'_>)> {
         if let Some(found) = self.get_in_block(addr) {
             return Some(found);
         }
@@ -77,30 +78,30 @@ impl<T: Tlb> Space<T> {
             // The area may have been unlinked before the lock of the pin was taken, and a new area may be
             // at its address. So compare everything that was seen.
             if self.look(start, &Guard::new()) == Some(found) {
-                return Some((found.0, pin));
+                return Some((found.1.of(found.0), pin));
             }
         }
     }
 
     /// Pins the lowest busy area that ends above `addr`, if it is in the block that contains `addr`: there, a reader
     /// of all areas needs no walk down the tree for each of them. Spins; task context.
-    fn get_in_block(&self, addr: usize) -> Option<(AreaPtr, PinGuard<'_>)> {
+    fn get_in_block(&self, addr: usize) -> Option<(Busy, PinGuard<'_>)> {
         let rcu = Guard::new();
         let block = self.blocks.dir.block_at(addr, &rcu)?;
         let found = block.next_busy(addr)?;
         let start = found.1.span().first();
         let pin = self.pins.pin(start)?;
         // As in `get()`. An area that is busy keeps its block.
-        (block.find(start) == Some(found)).then_some((found.0, pin))
+        (block.find(start) == Some(found)).then_some((found.1.of(found.0), pin))
     }
 
     /// Pins the busy area that contains `addr` unless that means waiting. Any context.
-    pub(crate) fn try_get(&self, addr: usize) -> Option<(AreaPtr, PinGuard<'_>)> {
+    pub(crate) fn try_get(&self, addr: usize) -> Option<(Busy, PinGuard<'_>)> {
         let rcu = Guard::new();
         let found = self.look(addr, &rcu)?;
         let pin = self.pins.try_pin(found.1.span().first())?;
         // The area may have been unlinked before the lock of the pin was taken.
-        (self.look(addr, &rcu) == Some(found)).then_some((found.0, pin))
+        (self.look(addr, &rcu) == Some(found)).then_some((found.1.of(found.0), pin))
     }
 
     /// Returns the lowest busy area that ends above `addr`. Task context.
@@ -117,8 +118,11 @@ impl<T: Tlb> Space<T> {
             match next? {
                 Next::Busy(area, seen) => return Some((area, seen)),
                 Next::Block(span) => {
-                    if let Some(found) = self.blocks.next_busy(span, addr) {
-                        return Some(found);
+                    let rcu = Guard::new();
+                    let block = self.blocks.dir.block_at(span.first(), &rcu);
+                    let found = block.and_then(|block| block.next_busy(addr));
+                    if found.is_some() {
+                        return found;
                     }
                     addr = span.last().checked_add(1)?;
                 }
@@ -131,50 +135,56 @@ impl<T: Tlb> Space<T> {
         &self.pins
     }
 
-    /// Returns the lowest range that is reserved, but neither busy, nor cached, nor free space in a block, and that
+    /// Returns the lowest range that is reserved, but neither busy nor free space in a block, and that
     /// lies behind `last`, which this has returned, or anywhere without that. Sleepable context.
     pub(crate) fn next_lazy(&self, last: Option<Span>) -> Option<Span> {
-        let mut addr = 0;
-        if let Some(last) = last {
-            // In a block, without a walk down the tree for each area.
-            if let Some(lazy) = self.blocks.next_lazy(last.first(), Some(last)) {
-                return Some(lazy);
-            }
-            addr = last.last().checked_add(1)?;
-        }
+        let mut addr = match last {
+            Some(last) => last.last().checked_add(1)?,
+            None => 0,
+        };
         loop {
+            let rcu = Guard::new();
+            // In a block, without a walk down the tree for each area.
+            if let Some(block) = self.blocks.dir.block_at(addr, &rcu) {
+                if let Some(lazy) = block.next_lazy(addr) {
+                    return Some(lazy);
+                }
+                addr = block.span()?.last().checked_add(1)?;
+                drop(rcu);
+                mm::cond_resched();
+                continue;
+            }
+            drop(rcu);
+            let tried = addr;
             let mut table = self.table.lock();
-            let mut block = None;
             for _ in 0..LOOKS {
                 let (span, entry) = table.entry_from(addr)?;
                 match entry {
                     Entry::Area(_, Use::Unlinked) => return Some(span),
                     Entry::Area(..) => addr = span.last().checked_add(1)?,
                     Entry::Block => {
-                        block = Some(span);
+                        // One that is being inserted or removed has no areas.
+                        addr = match span.contains(tried) {
+                            true => span.last().checked_add(1)?,
+                            false => span.first(),
+                        };
                         break;
                     }
                 }
             }
             drop(table);
-            if let Some(span) = block {
-                if let Some(lazy) = self.blocks.next_lazy(span.first(), last) {
-                    return Some(lazy);
-                }
-                addr = span.last().checked_add(1)?;
-            }
             mm::cond_resched();
         }
     }
 
-    /// Returns the range for which the index holds `area` as busy. Walks all areas.
+    /// Returns the first address of the busy area `area`. Walks all areas.
     #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
-    pub(crate) fn table_entry(&self, area: AreaPtr) -> Option<Span> {
+    pub(crate) fn start_of(&self, area: AreaPtr) -> Option<usize> {
         let mut addr = 0;
         loop {
             let (found, seen) = self.next_busy(addr)?;
             if found == area {
-                return Some(seen.span());
+                return Some(seen.span().first());
             }
             addr = seen.span().last().checked_add(1)?;
         }
@@ -184,25 +194,5 @@ impl<T: Tlb> Space<T> {
     #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
     pub(crate) fn is_mapped(&self, addr: usize) -> bool {
         self.table.is_mapped(addr)
-    }
-
-    /// Returns the addresses of an area that the caller owns, if the index holds it as busy.
-    pub(crate) fn span_of_busy(&self, area: AreaPtr) -> Option<Span> {
-        let rcu = Guard::new();
-        let start = self.table.start_of(area, &rcu)?;
-        let (found, seen) = self.look(start, &rcu)?;
-        (found == area && seen.span().first() == start).then_some(seen.span())
-    }
-
-    /// Returns the start of an area that the caller owns, if the index holds it as busy.
-    #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
-    pub(crate) fn start_of_busy(&self, area: AreaPtr) -> Option<usize> {
-        self.span_of_busy(area).map(Span::first)
-    }
-
-    /// Returns the start of a pinned area.
-    #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
-    pub(crate) fn start_of_pinned(&self, area: AreaPtr, _pin: &PinGuard<'_>) -> usize {
-        self.table.start_of(area, &Guard::new()).unwrap_or(0)
     }
 }

@@ -4,24 +4,15 @@
 //! folder.
 
 pub(crate) mod blocks;
-pub(crate) mod blocks_check;
-mod blocks_current;
-mod blocks_limit;
-mod blocks_purge;
-mod blocks_refill;
-pub(crate) mod cache;
-mod cache_part;
-#[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
-mod cache_tests;
-pub(crate) mod callers;
 pub(crate) mod census;
-mod drain;
-mod give_back;
-pub(crate) mod lazy;
+mod congruent;
+pub(crate) mod cpus;
+mod list;
 mod listing;
 mod lookup;
-pub(crate) mod percpu;
-mod pool;
+pub(crate) mod pool;
 mod purge;
-mod reserve;
 pub(crate) mod space;
+mod tree;
+#[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
+pub(crate) mod validate;

@@ -1,181 +1,275 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the lock of the pool protects: the counts and the limits of each band, and where its searches go on.
+//! The pool: the blocks that no CPU allocates from, in lists under one lock.
 //!
-//! The pool is the blocks that are not held. Which blocks these are, and which of them have room, is in bitmaps of
-//! the directory, which change under the same lock.
+//! Each class has a list of partial blocks for each CPU, which prefers them because it has their objects in its
+//! caches; one of *orphans*, partial blocks of no CPU; and one of empty blocks. A block without a free slot is in no
+//! list until a purge frees one. Any block of a class that has a free slot serves any request of the class, so taking and
+//! giving a block are a few steps, and no search is in vain.
 
 use crate::{
-    base::cpu::CpuNumber,
-    policy::blocks::IDLE_EPOCHS,
+    base::prelude::*,
+    policy::{
+        cpus::Cpus,
+        list::List, //
+    },
     state::{
         block::{
             Block,
-            SIZE, //
+            Place, //
         },
-        by_band::ByBand,
-        lack::Lack,
-        maps::PoolLocked, //
+        class::{
+            ByClass,
+            Class, //
+        },
+        dir::Directory, //
     },
-    sys::mm::Node, //
+    sys::grace::{
+        GraceBox,
+        Guard, //
+    }, //
 };
 
-/// Minimum number of empty blocks of a band that a purge keeps.
-const MIN_KEEP: usize = 2;
+/// Maximum number of partial blocks of a class that belong to a CPU. Others are orphans, which any CPU may take.
+const MOST_OWNED: usize = 16;
 
-/// What the pool lock protects.
-pub(super) struct Pool {
-    /// The proof with which the lock protects the maps `held`, `partial` and `empty` of the directory, too.
-    pub(super) locked: PoolLocked,
-    pub(super) bands: ByBand<BandPool>,
-    /// Number of blocks that exist or are being made.
-    pub(super) live: usize,
-    /// Bytes of all blocks, and of the coarse blocks among them.
-    pub(super) bytes: usize,
-    pub(super) coarse_bytes: usize,
-    /// Whether `Blocks::reserve()` has refused a block since `Blocks::unreserve()` last noted room.
-    pub(super) has_refused: bool,
-    /// Number of representative purges.
-    pub(super) epoch: usize,
-    /// The epoch in which idle current blocks were last taken back.
-    pub(super) idle_taken: usize,
+/// Minimum number of empty blocks of a class that a purge keeps.
+const LEAST_KEPT: usize = 2;
+
+/// What the lock protects.
+pub(crate) struct Pool {
+    classes: KBox<ByClass<ClassPool>>,
+    /// Number of blocks that exist or are being made, and their bytes.
+    live: usize,
+    bytes: usize,
 }
 
-/// What the pool knows of the blocks of one band.
-#[derive(Clone, Copy)]
-pub(super) struct BandPool {
-    /// Where in the directory the next search starts among blocks of this CPU or idle ones.
-    pub(super) cursor_own: Position,
-    /// Where in the directory the next search starts among all blocks.
-    pub(super) cursor_all: Position,
-    /// The value of `Blocks::room` before the search among all blocks began at the first one.
-    pub(super) room: usize,
-    /// What each block lacks at which that search has looked.
-    pub(super) lack: Lack,
-    /// Number of blocks in the map `partial`; if it is 0, there is no search.
-    pub(super) partial: usize,
-    /// Number of blocks in the map `empty`.
-    pub(super) empty: usize,
-    /// Number of blocks taken into use since the last representative purge.
-    pub(super) taken: usize,
+/// The blocks of a class that belong to no CPU.
+struct ClassPool {
+    orphans: List,
+    empty: List,
+    /// Number of blocks that became current since the last purge.
+    taken: usize,
+    /// Number of slots that this purge has freed.
+    purged: usize,
     /// Number of empty blocks that a purge keeps.
-    pub(super) keep: usize,
+    keep: usize,
 }
 
-/// A place in a walk over the bitmaps of the directory: slot of the part, and bit.
-pub(super) type Position = (usize, usize);
-
-/// The place where a walk over all blocks starts.
-pub(super) const START: Position = (0, 0);
-
-impl BandPool {
-    /// Returns whether the next search among all blocks starts at the first one: the last one has reached the end
-    /// and found nothing, or there was none.
-    pub(super) fn has_searched_all(&self) -> bool {
-        self.cursor_all == START
-    }
-}
-
-/// A search among the blocks of a band in the pool.
-pub(super) struct Search {
-    pub(super) whose: Whose,
-    /// The most blocks that are searched while the lock is held.
-    pub(super) tries: usize,
-    /// Where it goes on; [`START`] after the last block.
-    pub(super) from: Position,
-}
-
-/// Which blocks of the pool a search may take.
-#[derive(Clone, Copy)]
-pub(super) enum Whose {
-    /// Those of CPU `.0`, and those of its NUMA node that their owner has not used since before epoch `.1`.
-    OwnOrIdle(CpuNumber, usize),
-    Anyones,
-    /// The same, also those in which earlier searches found no room: a task that gives claimed units back makes
-    /// room without a note.
-    AnyonesAgain,
-}
-
-impl Whose {
-    pub(super) fn may_take(self, block: &Block) -> bool {
-        match self {
-            Self::Anyones | Self::AnyonesAgain => true,
-            Self::OwnOrIdle(cpu, before) => {
-                let (owner, since) = block.owner();
-                owner == cpu || since < before && Node::of_cpu(owner) == Node::of_cpu(cpu)
-            }
-        }
-    }
-}
-
-/// Returns how many bytes a block of `bytes` bytes adds to the count of coarse blocks.
-pub(super) fn coarse_part(bytes: usize) -> usize {
-    if bytes > SIZE {
-        bytes
-    } else {
-        0
-    }
+/// Numbers of blocks by kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PoolCensus {
+    pub(crate) live: usize,
+    pub(crate) bytes: usize,
+    /// Blocks in the pool with room.
+    pub(crate) partial: usize,
+    pub(crate) empty: usize,
 }
 
 impl Pool {
     /// Creates the pool of a space without blocks.
-    pub(super) fn new() -> Self {
-        let band = BandPool {
-            cursor_own: START,
-            cursor_all: START,
-            room: 0,
-            lack: Lack::ALL,
-            partial: 0,
-            empty: 0,
+    pub(crate) fn new() -> Result<Self> {
+        let class = || ClassPool {
+            orphans: List::new(),
+            empty: List::new(),
             taken: 0,
-            keep: MIN_KEEP,
+            purged: 0,
+            keep: LEAST_KEPT,
         };
-        Self {
-            locked: PoolLocked::new(),
-            bands: ByBand::new(|_| band),
+        Ok(Self {
+            classes: KBox::new(ByClass::new(class), GFP_NOWAIT)?,
             live: 0,
             bytes: 0,
-            coarse_bytes: 0,
-            has_refused: false,
-            // So that epoch 0 is long ago.
-            epoch: IDLE_EPOCHS + 1,
-            idle_taken: 0,
+        })
+    }
+
+    /// Counts a new block of `class`, if all blocks have at most `limit` bytes then. A large one leaves room for small ones.
+    pub(super) fn reserve(&mut self, class: Class, limit: usize) -> bool {
+        let size = class.block_size();
+        let left = limit.saturating_sub(self.bytes);
+        let share = if size == Class::SMALLEST.block_size() {
+            1
+        } else {
+            4
+        };
+        let ok = size.saturating_mul(share) <= left;
+        if ok {
+            self.count(class);
+        }
+        ok
+    }
+
+    /// Counts a block of `class`.
+    pub(super) fn count(&mut self, class: Class) {
+        self.live = self.live.wrapping_add(1);
+        self.bytes = self.bytes.wrapping_add(class.block_size());
+    }
+
+    /// Stops counting a block of `class`.
+    pub(super) fn unreserve(&mut self, class: Class) {
+        self.live = self.live.wrapping_sub(1);
+        self.bytes = self.bytes.wrapping_sub(class.block_size());
+    }
+
+    /// Returns the list in which a block is.
+    fn list<'a>(&'a self, cpus: &'a Cpus, block: &Block) -> Option<&'a List> {
+        let class = self.classes.of(block.class());
+        match block.links().place() {
+            Place::Held | Place::Full => None,
+            Place::Owned => Some(cpus.of(block.links().owner()).partial.of(block.class())),
+            Place::Orphan => Some(&class.orphans),
+            Place::Empty => Some(&class.empty),
         }
     }
 
-    /// Counts a block of `bytes` bytes.
-    pub(super) fn add(&mut self, bytes: usize) {
-        self.live = self.live.saturating_add(1);
-        self.bytes = self.bytes.saturating_add(bytes);
-        self.coarse_bytes = self.coarse_bytes.saturating_add(coarse_part(bytes));
-    }
-
-    /// Stops counting a block of `bytes` bytes.
-    pub(super) fn subtract(&mut self, bytes: usize) {
-        self.live = self.live.saturating_sub(1);
-        self.bytes = self.bytes.saturating_sub(bytes);
-        self.coarse_bytes = self.coarse_bytes.saturating_sub(coarse_part(bytes));
-    }
-
-    /// Ends a purge. If it `is_representative`, each band may keep as many empty blocks as were taken into
-    /// use since the last such purge, plus a quarter, plus [`MIN_KEEP`]; but at least half of what it
-    /// could keep before.
-    pub(super) fn end_purge(&mut self, is_representative: bool) {
-        if is_representative {
-            self.epoch = self.epoch.wrapping_add(1);
+    /// Moves a block to `place`.
+    fn move_to(&mut self, dir: &Directory, cpus: &Cpus, block: &Block, place: Place) {
+        if let Some(list) = self.list(cpus, block) {
+            list.remove(dir, block);
         }
-        for band in self.bands.iter_mut() {
-            for cursor in [&mut band.cursor_own, &mut band.cursor_all] {
-                // Not the same value again: that would move the cache line.
-                if *cursor != START {
-                    *cursor = START;
+        block.links().set_place(place);
+        if let Some(list) = self.list(cpus, block) {
+            list.push(dir, block);
+        }
+    }
+
+    /// Puts a block that is held into the pool.
+    pub(super) fn put(&mut self, dir: &Directory, cpus: &Cpus, block: &Block) {
+        self.move_to(dir, cpus, block, Place::Full);
+        self.update(dir, cpus, block);
+    }
+
+    /// Moves a block to the list that fits, if it is in the pool and slots of it became free.
+    pub(super) fn update(&mut self, dir: &Directory, cpus: &Cpus, block: &Block) {
+        let now = block.links().place();
+        if now == Place::Held {
+            return;
+        }
+        let free = block.free_slots();
+        let place = match now {
+            _ if free == block.class().slots() => Place::Empty,
+            Place::Full if free > 0 => {
+                let own = cpus.of(block.links().owner()).partial.of(block.class());
+                match own.len() < MOST_OWNED {
+                    true => Place::Owned,
+                    false => Place::Orphan,
                 }
             }
-            if is_representative {
-                let taken = core::mem::take(&mut band.taken);
-                let needed = taken.saturating_add(taken / 4);
-                band.keep = needed.saturating_add(MIN_KEEP).max(band.keep / 2);
+            place => place,
+        };
+        if place != now {
+            self.move_to(dir, cpus, block, place);
+        }
+    }
+
+    /// Takes a block of `class` for CPU `cpu`: one of its own, an orphan, or an empty one.
+    pub(super) fn take<'a>(
+        &mut self,
+        dir: &'a Directory,
+        cpus: &Cpus,
+        class: Class,
+        cpu: CpuNumber,
+        rcu: &'a Guard,
+    ) -> Option<&'a Block> {
+        let own = cpus.of(cpu).partial.of(class);
+        let of_class = self.classes.of(class);
+        let block = { own.first(dir, rcu) }
+            .or_else(|| of_class.orphans.first(dir, rcu))
+            .or_else(|| of_class.empty.first(dir, rcu))?;
+        self.hold(dir, cpus, block);
+        Some(block)
+    }
+
+    /// Takes a partial block of `class` that belongs to any CPU, for lack of room.
+    pub(super) fn take_anyones<'a>(
+        &mut self,
+        dir: &'a Directory,
+        cpus: &Cpus,
+        class: Class,
+        rcu: &'a Guard,
+    ) -> Option<&'a Block> {
+        let block = cpus
+            .iter()
+            .find_map(|other| other.partial.of(class).first(dir, rcu))?;
+        self.hold(dir, cpus, block);
+        Some(block)
+    }
+
+    /// Takes a block out of the pool that is about to be current. Its owner stays.
+    pub(super) fn hold(&mut self, dir: &Directory, cpus: &Cpus, block: &Block) {
+        self.move_to(dir, cpus, block, Place::Held);
+        let class = self.classes.of_mut(block.class());
+        class.taken = class.taken.wrapping_add(1);
+    }
+
+    /// Takes an empty block out of the directory: of a class with more than it keeps, or of any class if `all`.
+    pub(super) fn remove_empty(
+        &mut self,
+        dir: &Directory,
+        cpus: &Cpus,
+        all: bool,
+    ) -> Option<GraceBox<Block>> {
+        let rcu = Guard::new();
+        for class in Class::all() {
+            let of_class = self.classes.of(class);
+            let keep = if all { 0 } else { of_class.keep };
+            while self.classes.of(class).empty.len() > keep {
+                let Some(block) = self.classes.of(class).empty.first(dir, &rcu) else {
+                    break;
+                };
+                self.move_to(dir, cpus, block, Place::Full);
+                let removed = block.number().and_then(|number| dir.remove(number));
+                if removed.is_some() {
+                    self.unreserve(class);
+                    return removed;
+                }
+                // A task that moved to another CPU has allocated from it. Once that area is free again, it is empty.
+                self.update(dir, cpus, block);
+                if block.links().place() == Place::Empty {
+                    break;
+                }
             }
         }
+        None
+    }
+
+    /// Counts slots of `class` that a purge has freed.
+    pub(super) fn purged(&mut self, class: Class, count: usize) {
+        let class = self.classes.of_mut(class);
+        class.purged = class.purged.wrapping_add(count);
+    }
+
+    /// Ends a purge: each class keeps as many empty blocks as it took since the last one, but not more than the slots fill
+    /// that were freed; or an eighth less than before.
+    pub(super) fn end_purge(&mut self) {
+        for class in Class::all() {
+            let of_class = self.classes.of_mut(class);
+            if of_class.taken | of_class.purged == 0 && of_class.keep == LEAST_KEPT {
+                continue;
+            }
+            let taken = core::mem::take(&mut of_class.taken);
+            let freed = core::mem::take(&mut of_class.purged).div_ceil(class.slots());
+            let less = of_class.keep.wrapping_sub(of_class.keep.div_ceil(8));
+            of_class.keep = taken.min(freed).max(less).max(LEAST_KEPT);
+        }
+    }
+
+    /// Returns numbers of blocks, except those that belong to a CPU.
+    pub(super) fn census(&self) -> PoolCensus {
+        let empty = self.empty();
+        let orphans = self.classes.iter().map(|class| class.orphans.len());
+        PoolCensus {
+            live: self.live,
+            bytes: self.bytes,
+            partial: orphans.fold(empty, usize::wrapping_add),
+            empty,
+        }
+    }
+
+    /// Returns the number of empty blocks.
+    pub(super) fn empty(&self) -> usize {
+        self.classes
+            .iter()
+            .fold(0, |sum, class| sum.wrapping_add(class.empty.len()))
     }
 }

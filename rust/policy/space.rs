@@ -1,45 +1,41 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The allocator: an address space with all its areas, and the order in which a block, the cache and the tree are
-//! asked to serve a request.
+//! The allocator: an address space with all its areas, and the order in which blocks and the tree are asked to serve a
+//! request.
 //!
-//! The other operations of [`Space`] are in files of their own: `lookup`, `reserve`, `purge`, `give_back`, `drain`,
-//! `census` and `listing`.
+//! The other operations of [`Space`] are in files of their own: `lookup`, `tree`, `purge`, `census` and `listing`.
 
 use crate::{
-    base::range::{
-        is_aligned,
-        Span,
-        PAGE_SIZE, //
+    base::{
+        fit::can_fit,
+        prelude::*, //
     },
     policy::{
         blocks::Blocks,
-        cache::{
-            Place,
-            RangeCache, //
-        },
-        lazy::LazySet,
-        percpu::Cpus,
-        reserve::Miss, //
+        cpus::Cpus,
+        tree::{
+            Freed,
+            Miss, //
+        }, //
     },
     state::{
         area::{
-            Area,
-            AreaPtr,
-            Attributes, //
+            Attributes,
+            Busy, //
         },
-        block::Small,
+        class::Class,
         pins::Pins,
         table::Table, //
     },
     sys::{
         mm::{
-            self,
             Gfp,
             Tlb, //
         },
-        per_cpu::CacheAligned,
-        trace, //
+        trace::{
+            self,
+            Cause, //
+        }, //
     }, //
 };
 #[cfg(CONFIG_VMAP_RUST)]
@@ -49,17 +45,13 @@ use crate::{
 };
 #[cfg(CONFIG_VMAP_RUST)]
 use core::mem::offset_of;
-#[cfg(CONFIG_VMAP_RUST)]
-use kernel::bindings;
-use kernel::{
-    prelude::*,
-    static_lock_class,
-    sync::atomic::Atomic, //
-};
+use kernel::static_lock_class;
 
-/// Ranges of at most one in this many pages of a space stay cached after a purge: small spaces, as 32-bit machines have
-/// them, would soon need page tables everywhere.
-const CACHED_SHARE: usize = 16;
+/// How often a request takes another block when tasks that moved to another CPU have used up the one before.
+const MAX_REFILLS: u32 = 4;
+
+/// Maximum number of empty blocks, and of stuck areas, that a request without sleeping frees to make room.
+pub(super) const MAX_ATOMIC: usize = 32;
 
 /// A request for an area.
 pub(crate) struct Request {
@@ -80,19 +72,14 @@ pub(crate) struct Request {
 /// An address space and all areas in it.
 pub(crate) struct Space<T: Tlb> {
     pub(super) table: Table,
-    pub(super) blocks: Blocks,
-    pub(super) cache: RangeCache,
+    // Before the blocks: seats are left before the directory goes.
     pub(super) cpus: Cpus,
-    pub(super) tlb: T,
-    pub(super) lazy: LazySet,
+    pub(super) blocks: Blocks,
+    pub(super) freed: Freed,
     pub(super) pins: Pins,
-    /// Blocks and cached ranges serve only requests for exactly this window.
+    pub(super) tlb: T,
+    /// Blocks serve only requests for exactly this window.
     pub(super) home: Span,
-    /// Bytes of all entries of the tree in `home`, changed under the tree lock.
-    pub(super) reserved: CacheAligned<Atomic<usize>>,
-    /// Number of cached ranges outside `home`: those that could not be freed for lack of memory. Changed under the
-    /// tree lock.
-    pub(super) strays: Atomic<usize>,
 }
 
 impl<T: Tlb> Space<T> {
@@ -109,158 +96,222 @@ impl<T: Tlb> Space<T> {
         Cpus::describe(info, at + offset_of!(Self, cpus));
     }
 
-    /// Creates an empty space. Blocks, if `home` is large enough for them, and cached ranges serve
-    /// requests for `home`. The blocks together are at most as large as `limit` fine blocks. [`None`]
-    /// means the default limit for the size of `home`.
+    /// Creates an empty space. Blocks, if `home` is large enough for them, serve requests for `home`. The blocks together
+    /// are at most as large as `limit` of the smallest ones. [`None`] means the default limit for the size of `home`.
     pub(crate) fn with_blocks(home: Span, tlb: T, limit: Option<usize>) -> Result<Self> {
-        let blocks = Blocks::new(home, limit)?;
-        let most_cached = match blocks.limit {
-            // A space of a few pages, in a test.
-            0 => usize::MAX,
-            _ => home.size() / PAGE_SIZE / CACHED_SHARE,
-        };
         Ok(Self {
-            table: Table::new(c"vmap_rust index", static_lock_class!())?,
-            blocks,
-            cache: RangeCache::new(most_cached)?,
+            table: Table::new(home, c"vmap_rust index", static_lock_class!())?,
             cpus: Cpus::new()?,
-            tlb,
-            lazy: LazySet::new()?,
+            blocks: Blocks::new(home, limit)?,
+            freed: Freed::new()?,
             pins: Pins::new()?,
+            tlb,
             home,
-            reserved: CacheAligned::new(Atomic::new(0)),
-            strays: Atomic::new(0),
         })
     }
 
     /// Reserves a range and makes it a busy area. Fails with `ENOMEM` without memory for metadata, with
     /// `EBUSY` without room. Sleeps only if the request's flags allow it.
     #[inline(always)]
-    pub(crate) fn alloc(&self, req: &Request) -> Result<AreaPtr> {
+    pub(crate) fn alloc(&self, req: Request) -> Result<Busy> {
         // Blocks lie anywhere in `home`: a request with a window of its own must not get a range outside
         // it.
-        let small = match req.window == self.home {
-            true => self.blocks.small(req.size, req.align),
+        let class = match req.window == self.home {
+            true => self.blocks.class_of(req.size, req.align),
             false => None,
         };
-        let cpu = self.cpus.here();
-        if let Some(small) = small {
-            let area = self.blocks.alloc(&self.cpus, cpu, small, &req.attributes);
-            if let Some(area) = area {
-                cpu.counters.hit.one();
-                return Ok(area);
-            }
-            if let Some(area) = self.alloc_refilled(req, small) {
-                return Ok(area);
+        let Some(class) = class else {
+            return self.alloc_in_tree(req, None);
+        };
+        let Request {
+            window,
+            size,
+            align,
+            attributes,
+            gfp,
+            node,
+        } = req;
+        match self.alloc_in_block(class, size, attributes) {
+            Ok(area) => Ok(area),
+            Err(attributes) => {
+                let req = Request {
+                    window,
+                    size,
+                    align,
+                    attributes,
+                    gfp,
+                    node,
+                };
+                self.alloc_miss(req, class)
             }
         }
-        self.alloc_large(req, small)
     }
 
-    /// Serves a request that blocks do not serve, or for which they have no room.
-    #[inline(never)]
-    fn alloc_large(&self, req: &Request, small: Option<Small>) -> Result<AreaPtr> {
-        if let Some(area) = self.alloc_cached(req) {
-            return Ok(area);
+    /// Serves a request for `size` bytes at a multiple of `align`, a power of two, anywhere in the space, if the current
+    /// block of this CPU can. Gives the attributes back if not, also for bad arguments. Takes no lock; any context.
+    #[inline(always)]
+    pub(crate) fn alloc_hit(
+        &self,
+        size: usize,
+        align: usize,
+        attributes: Attributes,
+    ) -> Result<Busy, Attributes> {
+        // Without alignment, it is 0 or 1.
+        match { self.blocks.class_of(size, align) }.filter(|_| align & align.wrapping_sub(1) == 0) {
+            Some(class) => self.alloc_in_block(class, size, attributes),
+            None => Err(attributes),
         }
-        let counters = &self.cpus.here().counters;
-        let area = match Area::alloc(req.gfp, req.node) {
-            None => None,
-            Some(area) => match self.alloc_searched(req, area) {
+    }
+
+    /// Serves a request of `class` from the current block of this CPU.
+    #[inline(always)]
+    fn alloc_in_block(
+        &self,
+        class: Class,
+        size: usize,
+        attributes: Attributes,
+    ) -> Result<Busy, Attributes> {
+        let cpu = self.cpus.here();
+        let area = self
+            .blocks
+            .alloc(&self.cpus, cpu, class, size, attributes)?;
+        cpu.counters.hit.one();
+        Ok(area)
+    }
+
+    /// Serves a request of `class` from a block of the pool, or from a new one, or from the tree.
+    #[inline(never)]
+    fn alloc_miss(&self, mut req: Request, class: Class) -> Result<Busy> {
+        for _ in 0..MAX_REFILLS {
+            if !self.refill(class, req.gfp) {
+                break;
+            }
+            let (size, attributes) = (
+                req.size,
+                core::mem::replace(&mut req.attributes, Attributes::NONE),
+            );
+            match self.alloc_in_block(class, size, attributes) {
                 Ok(area) => return Ok(area),
-                Err((_, Miss::NoMemory)) => None,
-                Err((area, Miss::NoRoom)) => Some(area),
+                Err(attributes) => req.attributes = attributes,
+            }
+        }
+        self.alloc_in_tree(req, Some(class))
+    }
+
+    /// Makes a block of the pool, or a new one, the current one of `class`, if that is full. Returns whether it may have room
+    /// now. Sleeps if `gfp` allows it.
+    pub(super) fn refill(&self, class: Class, gfp: Gfp) -> bool {
+        self.blocks.refill(&self.cpus, class, false) || self.add_block(class, gfp)
+    }
+
+    /// Makes a new block of `class` the current one. Returns whether that worked.
+    fn add_block(&self, class: Class, gfp: Gfp) -> bool {
+        if !self.blocks.reserve(class, self.table.bytes()) {
+            return false;
+        }
+        match self.new_block(class, gfp) {
+            Ok(block) => self.blocks.adopt(&self.cpus, block),
+            Err(_) => {
+                self.blocks.unreserve(class);
+                false
+            }
+        }
+    }
+
+    /// Serves a request from a gap of the tree. If there is none, one of `class` from blocks of other CPUs.
+    #[inline(never)]
+    fn alloc_in_tree(&self, req: Request, class: Option<Class>) -> Result<Busy> {
+        let (window, size, align, gfp) = (req.window, req.size, req.align, req.gfp);
+        let error = match self.alloc_searched(req) {
+            Ok(area) => return Ok(area),
+            // Blocks of other CPUs are left alone: more memory may come.
+            Err((_, Miss::NoMemory)) => ENOMEM,
+            Err((req, Miss::NoRoom)) => match self.alloc_without_room(req, class) {
+                Ok(area) => return Ok(area),
+                Err(error) => error,
             },
         };
-
-        // Room in the blocks of other CPUs needs neither a gap nor memory.
-        if let Some(small) = small {
-            if let Some(area) = self.blocks.steal(&self.cpus, small, &req.attributes) {
-                return Ok(area);
-            }
-        }
-        let Some(area) = area else {
-            counters.no_memory.one();
-            return Err(Self::refuse(req, ENOMEM));
-        };
-        if self.can_drain_help(req.window) && self.drain(req.gfp, req.window) > 0 {
-            if let Some(area) = small.and_then(|small| self.alloc_refilled(req, small)) {
-                return Ok(area);
-            }
-            if let Ok(area) = self.alloc_searched(req, area) {
-                return Ok(area);
-            }
-        }
-        counters.no_room.one();
-        Err(Self::refuse(req, EBUSY))
-    }
-
-    /// Traces a request that gets no area.
-    fn refuse(req: &Request, error: Error) -> Error {
-        trace::refuse(req.size, req.align, req.window, req.gfp, error);
-        error
-    }
-
-    /// Serves a request from a block in the pool, or from a new block, which becomes the current one.
-    #[inline(never)]
-    fn alloc_refilled(&self, req: &Request, small: Small) -> Option<AreaPtr> {
-        let room = self.blocks.may_have_room(small)?;
-        let area = self.blocks.refill(&self.cpus, small, &req.attributes);
-        if area.is_some() {
-            return area;
-        }
-        let block = match self.reserve_block(small) {
-            true => self.new_block(small, req.gfp).inspect_err(|_| {
-                self.blocks.unreserve(small.block_size());
-            }),
-            false => Err(Miss::NoRoom),
-        };
-        let block = match block {
-            Ok(block) => block,
-            Err(miss) => {
-                let (cpus, blocks) = (&self.cpus, &self.blocks);
-                let room = matches!(miss, Miss::NoRoom).then_some(room);
-                return blocks.take_anyones(cpus, small, &req.attributes, room);
-            }
-        };
-        match self.blocks.adopt(&self.cpus, block, small, &req.attributes) {
-            Ok(area) => area,
-            Err(block) => {
-                // Leak the range: it stays reserved, and reuse would not be safe.
-                mm::refuse!("there are two blocks at {:?}", block.span());
-                self.blocks.unreserve(small.block_size());
-                None
-            }
-        }
-    }
-
-    /// Serves a request from a cached range of its size.
-    fn alloc_cached(&self, req: &Request) -> Option<AreaPtr> {
-        if req.window != self.home {
-            return None;
-        }
-        let (area, place) = self.cache.take(req.size / PAGE_SIZE, |area| {
-            // The cache may hold ranges outside `home` that could not be freed.
-            area.span()
-                .is_some_and(|span| self.home.covers(span) && is_aligned(span.first(), req.align))
-        })?;
-        let area = area.reuse(&req.attributes)?;
         let counters = &self.cpus.here().counters;
-        counters.alloc_cached.one();
-        if let Place::Elsewhere = place {
-            counters.cached_elsewhere.one();
+        match error == ENOMEM {
+            true => counters.no_memory.one(),
+            false => counters.no_room.one(),
         }
-        Some(area.busy())
+        trace::refuse(size, align, window, gfp, error);
+        Err(error)
+    }
+
+    /// Serves a request for which there is no gap: from any block with a large enough slot, or from what a drain frees.
+    #[cold]
+    #[inline(never)]
+    fn alloc_without_room(&self, mut req: Request, class: Option<Class>) -> Result<Busy> {
+        if let Some(class) = class {
+            self.blocks.return_current(&self.cpus);
+            let pages = req.align / PAGE_SIZE;
+            let fits =
+                |class: &Class| class.slot_pages() & pages.wrapping_sub(1) == 0 || pages <= 1;
+            for class in self.blocks.classes_from(class).filter(fits) {
+                for _ in 0..MAX_REFILLS {
+                    if !self.blocks.refill(&self.cpus, class, true) {
+                        break;
+                    }
+                    let attributes = core::mem::replace(&mut req.attributes, Attributes::NONE);
+                    match self.alloc_in_block(class, req.size, attributes) {
+                        Ok(area) => {
+                            self.cpus.here().counters.steal.one();
+                            return Ok(area);
+                        }
+                        Err(attributes) => req.attributes = attributes,
+                    }
+                }
+            }
+        }
+        let window = req.window.clip(self.home);
+        let may_help = window.is_some_and(|window| can_fit(window, req.size, req.align));
+        // A stuck area may be anywhere.
+        if !may_help && self.stuck() == 0 || !self.drain(req.gfp) {
+            return Err(EBUSY);
+        }
+        match self.alloc_searched(req) {
+            Ok(area) => Ok(area),
+            Err((_, Miss::NoMemory)) => Err(ENOMEM),
+            Err((_, Miss::NoRoom)) => Err(EBUSY),
+        }
+    }
+
+    /// Frees empty blocks and stuck areas for a request with `gfp` that found no room. Returns whether there were some.
+    pub(super) fn drain(&self, gfp: Gfp) -> bool {
+        self.blocks.return_current(&self.cpus);
+        let stuck = self.give_back_stuck(gfp, Cause::Request);
+        let may_sleep = gfp.may_block();
+        let most = if may_sleep { usize::MAX } else { MAX_ATOMIC };
+        self.free_blocks(true, most, gfp, may_sleep, Cause::Request) > 0 || stuck > 0
+    }
+
+    /// Drains about `most` empty blocks during memory reclaim. Neither waits for memory nor
+    /// takes it from the reserves. Sleepable context. Returns how many were freed.
+    pub(crate) fn drain_for_reclaim(&self, most: usize) -> usize {
+        let stuck = self.give_back_stuck(Gfp::RECLAIM, Cause::Reclaim);
+        self.blocks.return_current(&self.cpus);
+        let freed = self.free_blocks(true, most, Gfp::RECLAIM, true, Cause::Reclaim);
+        freed.wrapping_add(stuck)
+    }
+
+    /// Returns the space: with a checker, it is inside another one.
+    #[cfg(all(CONFIG_VMAP_RUST, not(CONFIG_VMAP_RUST_DEBUG)))]
+    #[inline(always)]
+    pub(crate) fn space(&self) -> &Self {
+        self
     }
 
     /// Returns the TLB of the space.
+    #[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
     #[inline(always)]
     pub(crate) fn tlb(&self) -> &T {
         &self.tlb
     }
 
-    /// Returns the window that blocks and cached ranges serve.
-    #[inline(always)]
+    /// Returns the window that blocks serve.
+    #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
     pub(crate) fn home(&self) -> Span {
         self.home
     }

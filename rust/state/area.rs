@@ -7,69 +7,59 @@
 //!
 //! ```text
 //! New ------ prepare ----------------> Ready
-//! Ready ---- range reserved ---------> Reserved -- busy ----> (busy, no token)
+//! Ready ---- entry inserted ---------> Reserved -- busy ----> (busy, no token)
 //! (busy) --- leave ------------------> Leaving --- wait for readers ---> Unlinked
 //! Unlinked - retire: was mapped -----> Lazy ------ TLB flush ----------> Flushed
 //! Unlinked - release: never mapped --> Flushed
-//! Flushed -- cache ------------------> Cached ---- reuse --------------> Reserved
-//! Flushed, Cached -- erase the entry -> New ------ freed
+//! Flushed -- erase the entry --------> New ------- freed
 //! ```
 //!
 //! A busy area has no token: the index or the block has it, and C code uses it. The object itself stores
 //! the state, in `vmap_area::flags`, so that a change of state does not change the index. A [`Lazy`] area
 //! becomes [`Flushed`] only as part of a plan that is flushed ([`crate::state::flush`]), or with the proof that it was
-//! [`NeverMapped`]. Only a [`Flushed`] or [`Cached`] area can be reused or erased: a range cannot be reused before
-//! the TLB flush.
+//! [`NeverMapped`]. Only a [`Flushed`] area can be erased: a range cannot be reused before the TLB flush.
 //!
-//! The objects of small areas are part of a block ([`crate::state::objects`]), whose bitmaps record which units
-//! are lazy and which are free. [`Area::vacate`] ends the use of such an object.
+//! The object of a slot is part of its block ([`crate::state::objects`]), whose bitmaps record which slots are lazy and
+//! which are free. It goes from vacant to busy at once ([`AreaPtr::occupy`]), and [`Area::vacate`] ends its use.
 //!
 //! [`crate::state::view`] is what code without a token sees of an area, and [`crate::state::list`] links tokens
 //! to lists.
 //!
 //! C header: [`include/linux/vmalloc.h`](srctree/include/linux/vmalloc.h)
 
-use crate::{
-    base::range::Span,
-    state::{
-        block::Claim,
-        view::{
-            code_of,
-            Fields,
-            BUSY_CODE,
-            C_MASK,
-            GENERATION,
-            IN_BLOCK,
-            LEAKED_CODE,
-            STATE_MASK,
-            STATE_SHIFT,
-            VACANT_CODE, //
-        }, //
+use super::view::{
+    code_of,
+    Fields,
+    BUSY_CODE,
+    C_MASK,
+    GENERATION,
+    IN_BLOCK,
+    LEAKED_CODE,
+    STATE_MASK,
+    STATE_SHIFT,
+    VACANT_CODE, //
+};
+pub(crate) use super::{
+    list::{
+        AreaList,
+        LazyArea,
+        LazyList, //
     },
+    view::{
+        AreaPtr,
+        Busy,
+        Seen,
+        Stage,
+        Use, //
+    },
+};
+use crate::{
+    base::prelude::*,
     sys::mm, //
 };
 use core::{
     marker::PhantomData,
     mem::ManuallyDrop, //
-};
-use kernel::{
-    bindings,
-    sync::atomic::{
-        Acquire,
-        Full,
-        Relaxed,
-        Release, //
-    }, //
-};
-
-pub(crate) use crate::state::{
-    list::AreaList,
-    view::{
-        AreaPtr,
-        Seen,
-        Stage,
-        Use, //
-    }, //
 };
 
 /// The state of an area.
@@ -106,8 +96,6 @@ states! {
     Lazy = 4, reserved: true;
     /// In no TLB.
     Flushed = 5, reserved: true;
-    /// In no TLB, and kept for the next request of its size.
-    Cached = 6, reserved: true;
 }
 
 /// Proof that nothing was mapped at an area since it was reserved. It is for this area only, and used up with it.
@@ -123,11 +111,6 @@ impl NeverMapped {
         Self(())
     }
 
-    /// The request for the area fails, and C never gets it: see `TableGuard::unpublish()`.
-    pub(super) const fn unpublished() -> Self {
-        Self(())
-    }
-
     /// Nothing is ever mapped in the space of a test.
     #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
     pub(crate) const fn in_test() -> Self {
@@ -135,7 +118,7 @@ impl NeverMapped {
     }
 }
 
-/// The fields of an area that C sets in its request.
+/// The fields of an area that C sets in its request. They are moved to the area, so only one area gets them.
 ///
 /// # Invariants
 ///
@@ -156,14 +139,34 @@ impl Attributes {
     ///
     /// # Safety
     ///
-    /// `vm` is null, or valid and not used by others until the area is busy. Only one area gets the
-    /// attributes.
+    /// `vm` is null, or valid and not used by others until the area is busy.
     pub(crate) unsafe fn new(flags: usize, vm: *mut bindings::vm_struct) -> Self {
         // INVARIANT: By the safety requirements.
         Self {
             flags: flags & C_MASK,
             vm,
         }
+    }
+}
+
+/// Proof that a slot of a block was claimed for an area.
+///
+/// # Invariants
+///
+/// Nobody else claims the slot before its owner, or the purge that has flushed it, makes it free.
+pub(super) struct Claim(Bit);
+
+impl Claim {
+    /// Notes that the caller has claimed `slot` for an area of its block.
+    #[inline(always)]
+    pub(super) fn of(slot: Bit) -> Self {
+        Self(slot)
+    }
+
+    /// Returns the slot.
+    #[inline(always)]
+    pub(super) fn slot(&self) -> Bit {
+        self.0
     }
 }
 
@@ -177,8 +180,8 @@ impl Attributes {
 ///   ([`Objects`](crate::state::objects::Objects)).
 /// - Lockless readers read only the fields that [`AreaPtr::look`] reads, in any state; pinned readers
 ///   read all fields if `S` is [`Leaving`].
-/// - If `S::RESERVED`, exactly its range is reserved for it: by an entry of the index that is this object, or by
-///   units of the block of the object. Otherwise, no entry of the index is this object.
+/// - If `S::RESERVED`, exactly its range is reserved for it: by an entry of the index that is this object, or
+///   it is in the slot of the object. Otherwise, no entry of the index is this object.
 #[must_use = "dropping an area leaks its range"]
 pub(crate) struct Area<S: State> {
     ptr: AreaPtr,
@@ -219,15 +222,6 @@ impl<S: State> Area<S> {
         // are enough because only the owner writes.
         let others = flags.load(Relaxed) & !STATE_MASK;
         flags.store(others | (code << STATE_SHIFT), Relaxed);
-    }
-
-    /// Stores that nobody uses the object of a block. From now on it may be taken or freed.
-    fn set_vacant(&self) {
-        let flags = self.fields().flags;
-        let others = flags.load(Relaxed) & !STATE_MASK;
-        // Release: pairs with the acquire in `occupy()` of the next user, and in `is_vacant()` before the memory is
-        // freed.
-        flags.store(others | (VACANT_CODE << STATE_SHIFT), Release);
     }
 
     /// Changes the state to `T`, for which the caller argues that the type invariants hold.
@@ -277,9 +271,10 @@ impl<S: State> Drop for Area<S> {
         if S::RESERVED {
             // The range stays reserved: a leak is safe, reuse would not be.
             self.set_code(LEAKED_CODE);
-            mm::refuse!("area {:?} was leaked in state {}", self.span(), S::CODE);
-        } else if self.is_in_block() {
-            self.set_vacant();
+            mm::refuse(
+                "an area was leaked",
+                &[self.span().map_or(0, Span::first), S::CODE],
+            );
         } else {
             // SAFETY: By the type invariants, nobody else changes the object, and it is in no entry of the
             // index. Lockless readers find it not busy, and the slab cache is type-safe by RCU, so the
@@ -293,7 +288,9 @@ impl Area<New> {
     /// Allocates an area object. Sleeps if `gfp` allows it.
     pub(crate) fn alloc(gfp: mm::Gfp, node: i32) -> Option<Self> {
         // SAFETY: The only requirement is the context, which `gfp` describes.
-        let ptr = AreaPtr::new(unsafe { bindings::vmap_area_cache_alloc(gfp.as_raw(), node) })?;
+        let raw = unsafe { bindings::vmap_area_cache_alloc(gfp.as_raw(), node) };
+        // SAFETY: It is null, or the slab cache gave an area object.
+        let ptr = unsafe { AreaPtr::new(raw) }?;
         // INVARIANT: The slab cache gave the object to this caller only. No range is reserved for it.
         let area = Self::from_ptr(ptr);
         let flags = area.fields().flags;
@@ -303,74 +300,81 @@ impl Area<New> {
         flags.store(generation | (New::CODE << STATE_SHIFT), Relaxed);
         Some(area)
     }
+}
 
-    /// Claims the object at `ptr` of a block if nobody uses it.
+impl AreaPtr {
+    /// Writes the bounds and the attributes of the next user of the object. Returns the flags of that user, with `code`.
     ///
     /// # Safety
     ///
-    /// The memory is an area object of a block, zeroed initially, as long as the token or a busy area
-    /// lives.
-    pub(crate) unsafe fn occupy(ptr: AreaPtr) -> Option<Self> {
-        // SAFETY: By the safety requirements.
-        let flags = unsafe { ptr.fields() }.flags;
-        // Add without a load before: the object was perhaps last written by another CPU, and its cache line
-        // moves once instead of twice.
-        // Acquire: pairs with the release in `vacate()` of the last user.
-        let old = flags.fetch_add(New::CODE << STATE_SHIFT, Acquire);
-        if code_of(old) != VACANT_CODE {
-            // Two areas have the same units. The user of the object may lose a change, but goes on.
-            flags.fetch_sub(New::CODE << STATE_SHIFT, Relaxed);
-            return None;
-        }
-        let new = (old & !(GENERATION - 1)) | IN_BLOCK | (New::CODE << STATE_SHIFT);
-        // Relaxed: only the owner of the token writes, and readers use only busy areas.
-        flags.store(new, Relaxed);
-        // INVARIANT: A vacant object has no token, and only one caller's addition finds it vacant.
-        Some(Self::from_ptr(ptr))
-    }
-}
-
-impl<S: State> Area<S> {
-    /// Gives the area, whose addresses are `span`, the attributes of its next user. The code of the state becomes
-    /// that of [`Ready`] and [`Reserved`].
+    /// The memory is an area object that only the caller changes, and that is not busy.
     #[inline(always)]
-    fn set_user(&self, span: Span, attributes: &Attributes) {
-        const { assert!(Ready::CODE == Reserved::CODE) };
-        let flags = self.fields().flags;
-        let kept = flags.load(Relaxed) & !(C_MASK | STATE_MASK);
-        let new = kept.wrapping_add(GENERATION) | attributes.flags;
-        // Relaxed: as the bounds.
-        flags.store(new | (Ready::CODE << STATE_SHIFT), Relaxed);
-        self.set_vm(attributes.vm);
-        if !attributes.vm.is_null() {
+    unsafe fn set_user(
+        self,
+        span: Span,
+        attributes: &Attributes,
+        old: usize,
+        code: usize,
+    ) -> usize {
+        // SAFETY: By the safety requirements.
+        let fields = unsafe { self.fields() };
+        // Relaxed: the store of the busy flags publishes them; for readers of the previous user see `look()`.
+        fields.start.store(span.first(), Relaxed);
+        fields.end.store(span.end(), Relaxed);
+        let vm = attributes.vm;
+        // SAFETY: By the safety requirements, only the caller changes the object, and nobody reads this field of an area
+        // that is not busy.
+        unsafe { (*self.as_raw()).__bindgen_anon_1.vm = vm };
+        if !vm.is_null() {
             // SAFETY: By the invariants of `Attributes`, it is valid and nobody uses it yet.
             unsafe {
-                (*attributes.vm).addr = core::ptr::with_exposed_provenance_mut(span.first());
-                (*attributes.vm).size = span.size();
+                (*vm).addr = core::ptr::with_exposed_provenance_mut(span.first());
+                (*vm).size = span.size();
             }
         }
+        let kept = old & !(C_MASK | STATE_MASK);
+        kept.wrapping_add(GENERATION) | attributes.flags | code << STATE_SHIFT
+    }
+
+    /// Makes the object of a claimed slot a busy area at `span`. Gives the attributes back if somebody uses the object:
+    /// two areas have the slot then.
+    ///
+    /// # Safety
+    ///
+    /// The memory is an area object of a block, zeroed initially, as long as the area is used. The caller has claimed its
+    /// slot, to which `span` belongs.
+    #[inline(always)]
+    pub(super) unsafe fn occupy(
+        self,
+        span: Span,
+        attributes: Attributes,
+    ) -> Result<(), Attributes> {
+        // SAFETY: By the safety requirements.
+        let flags = unsafe { self.fields() }.flags;
+        // Relaxed: the acquire of the claim orders it after `vacate()` of the last user.
+        let old = flags.load(Relaxed);
+        if code_of(old) != VACANT_CODE {
+            return Err(attributes);
+        }
+        // SAFETY: By the safety requirements. Who has the slot owns its vacant object.
+        let new = unsafe { self.set_user(span, &attributes, old | IN_BLOCK, BUSY_CODE) };
+        // Release: a reader that sees the busy flags sees what `set_user()` wrote.
+        flags.store(new, Release);
+        Ok(())
     }
 }
 
 impl Area<New> {
     /// Gives the area the bounds and attributes of its next user.
     pub(super) fn prepare(self, span: Span, attributes: &Attributes) -> Area<Ready> {
-        let fields = self.fields();
-        // Relaxed: `Area::busy()` publishes them; for readers of the previous user see `look()`.
-        fields.start.store(span.first(), Relaxed);
-        fields.end.store(span.end(), Relaxed);
-        self.set_user(span, attributes);
+        let flags = self.fields().flags;
+        let old = flags.load(Relaxed);
+        // SAFETY: By the type invariants, only the owner of the token changes the object, which is not busy.
+        let new = unsafe { self.ptr.set_user(span, attributes, old, Ready::CODE) };
+        // Relaxed: `Area::busy()` publishes it.
+        flags.store(new, Relaxed);
         // INVARIANT: No entry of the index is the object, as before.
         Area::from_ptr(self.into_ptr())
-    }
-}
-
-impl Area<Cached> {
-    /// Gives the area the attributes of its next user. The bounds stay.
-    pub(crate) fn reuse(self, attributes: &Attributes) -> Option<Area<Reserved>> {
-        self.set_user(self.span()?, attributes);
-        // INVARIANT: The range stays reserved.
-        Some(Area::from_ptr(self.into_ptr()))
     }
 }
 
@@ -385,12 +389,6 @@ impl Area<Ready> {
         Area::from_ptr(self.into_ptr())
     }
 
-    /// Goes on with an area of a block for which units were claimed.
-    pub(super) fn claimed(self, _claim: Claim) -> Area<Reserved> {
-        // INVARIANT: By the invariants of `Claim`, the range is reserved. Both states have one code.
-        Area::from_ptr(self.into_ptr())
-    }
-
     /// Undoes [`Area::prepare`].
     pub(super) fn undo(self) -> Area<New> {
         // INVARIANT: No entry of the index is the object, as before.
@@ -399,6 +397,18 @@ impl Area<Ready> {
 }
 
 impl Area<Reserved> {
+    /// [`Area::busy`], with the addresses of the area.
+    pub(crate) fn busy_at(self) -> Option<Busy> {
+        let span = self.span()?;
+        Some(Busy::new(self.busy(), span))
+    }
+
+    /// Goes on with an area that nobody has found: its request fails.
+    pub(crate) fn cancel(self) -> Area<Flushed> {
+        // INVARIANT: The range stays reserved, and no TLB can hold a page that was never mapped.
+        self.into_state()
+    }
+
     /// Makes the area busy: lookups that find its object accept it from now on. They find it in the index or in its
     /// block, because its range stays reserved until it is unlinked and given back.
     pub(crate) fn busy(self) -> AreaPtr {
@@ -471,28 +481,23 @@ impl Area<Unlinked> {
         self.into_state()
     }
 
-    /// Gives the object back to its block. The bitmaps of the block keep the range reserved.
-    pub(crate) fn vacate(self) {
+    /// Gives the object back to its block. The bitmaps of the block keep the range reserved. The caller sets a bit with
+    /// release semantics afterwards.
+    #[inline(always)]
+    pub(super) fn vacate(self) {
         self.set_vm(core::ptr::null_mut());
-        self.set_vacant();
+        self.set_code(VACANT_CODE);
         let _ = self.into_ptr();
     }
 }
 
 impl Area<Flushed> {
-    /// Marks the area as cached.
-    pub(crate) fn cached(self) -> Area<Cached> {
-        self.into_state()
-    }
-}
-
-impl<S: State> Area<S> {
     /// Turns the area into an object without a range.
     ///
     /// # Safety
     ///
     /// Its entry is no longer in the tree.
-    pub(crate) unsafe fn erased(self) -> Area<New> {
+    pub(super) unsafe fn erased(self) -> Area<New> {
         // INVARIANT: By the safety requirements, no range is reserved.
         self.into_state()
     }

@@ -3,17 +3,15 @@
 //! What a purge takes, flushes and frees. The types prove that nothing becomes free before its TLB flush:
 //!
 //! ```text
-//! lazy areas, pages of blocks --- taken ---> Plan --- flush ---> FlushedPlan --- its lists, its pages ---> free
+//! lazy areas, lazy slots --- taken ---> Plan --- flush ---> FlushedPlan --- its list, its slots ---> free
 //! ```
 //!
-//! A [`Plan`] owns what a purge has taken: lists of areas, and the right to the pages that blocks have noted as taken.
+//! A [`Plan`] owns what a purge has taken: a list of areas, and a list of blocks that have noted which slots were taken.
 //! Both are added together with the range to flush for them. [`Plan::flush`] consumes the plan and returns a
-//! [`FlushedPlan`], which has exactly what was in the plan. Only this makes lazy areas flushed ones, and lets blocks
-//! free what they have noted.
+//! [`FlushedPlan`], which has exactly what was in the plan. Only this makes lazy areas flushed ones, and lazy slots free.
 //!
-//! One thing is left to the callers: a block notes its pages at the same place for every plan, because a place for
-//! each would need memory. So there is only one plan for the blocks of a space at a time. `vmap_purge_lock` ensures
-//! that.
+//! A block is in one plan at a time. There is one purge at a time, `vmap_purge_lock` ensures that; a second plan would
+//! leave the block alone, with a report.
 //!
 //! The plan is flushed as one range that covers everything, as `__purge_vmap_area_lazy()` in mm/vmalloc.c
 //! does. Several smaller ranges would cost more: without TLB instructions that reach all CPUs, each flush
@@ -21,62 +19,61 @@
 //! as well.
 
 use crate::{
-    base::range::Span,
+    base::prelude::*,
     state::{
         area::{
+            AreaList,
             Flushed,
             Lazy,
-            State, //
-        },
-        list::{
-            AreaList,
             LazyList, //
-        }, //
+        },
+        block::Block,
+        block_number::BlockNumber,
+        dir::Directory, //
     },
-    sys::mm::{
-        self,
-        Tlb, //
+    sys::{
+        grace::Guard,
+        mm::{
+            self,
+            Tlb, //
+        }, //
     }, //
 };
-use core::{
-    marker::PhantomData,
-    ops::Range, //
-};
-
-/// Maximum number of lists in a plan.
-pub(crate) const MAX_LISTS: usize = 8;
 
 /// What a purge has taken and not flushed, and the range to flush for it.
 ///
 /// # Invariants
 ///
-/// `cover` covers all areas in `lists`, and all pages that blocks have added.
+/// `cover` covers all areas in `list`, and all slots that the blocks have noted.
 #[must_use = "what a purge has taken and does not free leaks"]
-pub(crate) struct Plan {
+pub(crate) struct Plan<'dir> {
     cover: Option<Span>,
     areas: usize,
-    /// Pages in `pages`.
-    block_pages: usize,
-    lists: [AreaList<Lazy>; MAX_LISTS],
-    pages: Pages<Lazy>,
+    list: AreaList<Lazy>,
+    blocks: Blocks<'dir>,
 }
 
-impl Plan {
-    /// Returns a plan with nothing to flush.
-    pub(crate) const fn new() -> Self {
+/// The blocks of a plan, linked through [`Block::next_in_plan`].
+struct Blocks<'dir> {
+    dir: &'dir Directory,
+    first: Option<BlockNumber>,
+    pages: usize,
+}
+
+impl<'dir> Plan<'dir> {
+    /// Returns a plan with nothing to flush, for blocks of `dir`.
+    pub(crate) const fn new(dir: &'dir Directory) -> Self {
         // INVARIANT: There is nothing to cover.
         Self {
             cover: None,
             areas: 0,
-            block_pages: 0,
-            lists: [const { AreaList::new() }; MAX_LISTS],
-            pages: Pages::NONE,
+            list: AreaList::new(),
+            blocks: Blocks {
+                dir,
+                first: None,
+                pages: 0,
+            },
         }
-    }
-
-    /// Counts `areas` lazily freed areas.
-    pub(crate) fn count(&mut self, areas: usize) {
-        self.areas = self.areas.wrapping_add(areas);
     }
 
     /// Adds a range to flush.
@@ -84,28 +81,49 @@ impl Plan {
         self.cover = Some(self.cover.map_or(span, |cover| cover.join(span)));
     }
 
-    /// Adds a list of areas as number `index`, which is below [`MAX_LISTS`] and not in use.
-    pub(crate) fn add_list(&mut self, index: usize, list: LazyList) {
+    /// Takes all slots that became lazy before the call. Sleepable context.
+    pub(crate) fn take_slots(&mut self) {
+        let dir = self.blocks.dir;
+        dir.each_dirty(true, |block| self.take_from(block));
+    }
+
+    /// Takes the lazy slots of a block.
+    fn take_from(&mut self, block: &Block) {
+        // Acquire: pairs with the release in `free_slots()`.
+        if block.is_in_plan.cmpxchg(0, 1, Acquire).is_err() {
+            mm::refuse("a block is in another plan", &[block.start()]);
+            return;
+        }
+        let words = block.lazy.take();
+        let bounds = map::next_set(&words, 0).zip(map::last_set(&words));
+        let cover = bounds.and_then(|(first, last)| {
+            block.slots(
+                first,
+                last.number().wrapping_sub(first.number()).wrapping_add(1),
+            )
+        });
+        let Some(cover) = cover else {
+            block.is_in_plan.store(0, Release);
+            return;
+        };
+        // INVARIANT: It covers the slots.
+        self.add(cover);
+        block.flushing.set_words(&words);
+        self.areas = self.areas.wrapping_add(map::weight(&words));
+        self.blocks.pages = self.blocks.pages.wrapping_add(block.pages_of(&words));
+        block.next_in_plan.set(self.blocks.first);
+        self.blocks.first = block.number();
+    }
+
+    /// Adds a list of areas. The plan has none yet.
+    pub(crate) fn add_list(&mut self, list: LazyList) {
         let (areas, cover) = list.into_parts();
         // INVARIANT: `cover` covers the areas.
         if let Some(cover) = cover {
             self.add(cover);
         }
-        if let Some(list) = self.lists.get_mut(index) {
-            *list = areas;
-        }
-    }
-
-    /// Adds `units` units, which have `pages` pages, that a block has taken. All of them are in `cover`.
-    pub(super) fn add_units(&mut self, cover: Span, units: usize, pages: usize) {
-        self.add(cover);
-        self.block_pages = self.block_pages.wrapping_add(pages);
-        self.pages.units = self.pages.units.wrapping_add(units);
-    }
-
-    /// Notes that all pages that were added are in blocks at `slots` of the directory.
-    pub(crate) fn set_slots(&mut self, slots: Range<usize>) {
-        self.pages.slots = slots;
+        self.areas = self.areas.wrapping_add(areas.len());
+        self.list = areas;
     }
 
     /// Returns whether there is nothing to flush.
@@ -113,9 +131,9 @@ impl Plan {
         self.cover.is_none()
     }
 
-    /// Returns the number of lazily freed areas to flush.
-    pub(crate) fn areas(&self) -> usize {
-        self.areas
+    /// Returns the number of lazily freed areas to flush, and how many of them are in no block.
+    pub(crate) fn areas(&self) -> (usize, usize) {
+        (self.areas, self.list.len())
     }
 
     /// Returns the range to flush.
@@ -123,26 +141,21 @@ impl Plan {
         self.cover
     }
 
-    /// Returns the number of pages that blocks have added.
-    pub(crate) fn block_pages(&self) -> usize {
-        self.block_pages
-    }
-
-    /// Returns the number of units that blocks have added.
-    pub(crate) fn units(&self) -> usize {
-        self.pages.units
+    /// Returns the number of pages of the slots that were taken.
+    pub(crate) fn slot_pages(&self) -> usize {
+        self.blocks.pages
     }
 
     /// Flushes everything in the plan with one call. Sleepable context, with `vmap_purge_lock` held.
-    pub(crate) fn flush(self, tlb: &impl Tlb) -> FlushedPlan {
+    pub(crate) fn flush(self, tlb: &impl Tlb) -> FlushedPlan<'dir> {
         if let Some(cover) = self.cover {
             tlb.flush(cover, self.areas);
         }
         // INVARIANT: The flush was for all that is in the plan, by its invariants.
         FlushedPlan {
             cover: self.cover,
-            lists: self.lists,
-            pages: self.pages.flushed(),
+            list: self.list,
+            blocks: self.blocks,
         }
     }
 }
@@ -153,82 +166,68 @@ impl Plan {
 ///
 /// What it has was flushed after it was taken.
 #[must_use = "what a purge has taken and does not free leaks"]
-pub(crate) struct FlushedPlan {
+pub(crate) struct FlushedPlan<'dir> {
     cover: Option<Span>,
-    lists: [AreaList<Lazy>; MAX_LISTS],
-    pages: Pages<Flushed>,
+    list: AreaList<Lazy>,
+    blocks: Blocks<'dir>,
 }
 
-impl FlushedPlan {
+impl FlushedPlan<'_> {
     /// Returns the range that was flushed.
     pub(crate) fn cover(&self) -> Option<Span> {
         self.cover
     }
 
-    /// Takes list `index`.
-    pub(crate) fn take_list(&mut self, index: usize) -> AreaList<Flushed> {
-        match self.lists.get_mut(index) {
-            Some(list) => list.take().flushed(self),
-            None => AreaList::new(),
+    /// Takes the areas that are in no block.
+    pub(crate) fn take_list(&mut self) -> AreaList<Flushed> {
+        core::mem::replace(&mut self.list, AreaList::new()).flushed(self)
+    }
+
+    /// Calls `what` for each run of slots that the plan has. Sleepable context, though `what` must not sleep.
+    pub(crate) fn each_run(&self, what: impl Fn(Span)) {
+        let mut next = self.blocks.first;
+        while let Some(number) = next {
+            let rcu = Guard::new();
+            let Some(block) = self.blocks.dir.block(number, &rcu) else {
+                break;
+            };
+            for (first, count) in map::runs(&block.flushing.words()) {
+                if let Some(span) = block.slots(first, count) {
+                    what(span);
+                }
+            }
+            next = block.next_in_plan.get();
+            drop(rcu);
+            mm::cond_resched();
         }
     }
 
-    /// Takes the right to free the pages that blocks have taken, if they have taken some.
-    pub(crate) fn take_pages(&mut self) -> Option<Pages<Flushed>> {
-        let pages = core::mem::replace(&mut self.pages, Pages::NONE);
-        (pages.units > 0).then_some(pages)
-    }
-}
-
-/// Pages that blocks have taken for a plan, in state [`Lazy`] or [`Flushed`]. The blocks know which pages.
-#[must_use = "pages that blocks have taken must be flushed and freed"]
-pub(crate) struct Pages<S: State> {
-    units: usize,
-    /// Where in the directory the blocks are. There may be other blocks between.
-    slots: Range<usize>,
-    _state: PhantomData<S>,
-}
-
-impl<S: State> Pages<S> {
-    const NONE: Self = Self {
-        units: 0,
-        slots: 0..0,
-        _state: PhantomData,
-    };
-}
-
-impl Pages<Lazy> {
-    /// The caller has flushed the pages.
-    fn flushed(mut self) -> Pages<Flushed> {
-        Pages {
-            units: core::mem::take(&mut self.units),
-            slots: self.slots.clone(),
-            _state: PhantomData,
+    /// Frees all slots of the plan. Calls `what` for each of their blocks afterwards, with the number of slots. Sleepable
+    /// context, though `what` must not sleep.
+    pub(crate) fn free_slots(&mut self, what: impl Fn(&Block, usize)) {
+        while let Some(number) = self.blocks.first {
+            let rcu = Guard::new();
+            // A block with a slot that is not free stays.
+            let Some(block) = self.blocks.dir.block(number, &rcu) else {
+                break;
+            };
+            self.blocks.first = block.next_in_plan.get();
+            let words = block.flushing.take();
+            // Release: the next plan finds no slots noted.
+            block.is_in_plan.store(0, Release);
+            block.free.set_words(&words);
+            what(block, map::weight(&words));
+            drop(rcu);
+            mm::cond_resched();
         }
     }
 }
 
-impl Pages<Flushed> {
-    /// Returns where in the directory the blocks are.
-    pub(crate) fn slots(&self) -> Range<usize> {
-        self.slots.clone()
-    }
-
-    /// Ends the right to free the pages: the caller has let all blocks free them.
-    pub(crate) fn freed(mut self) {
-        self.units = 0;
-    }
-}
-
-impl<S: State> Drop for Pages<S> {
+impl Drop for Blocks<'_> {
     fn drop(&mut self) {
-        if self.units > 0 {
-            // Not safe: the next purge may free them with a flush that does not cover them.
-            mm::refuse!(
-                "{} units of blocks were dropped in state {}",
-                self.units,
-                S::CODE
-            );
+        if let Some(number) = self.first {
+            // The slots stay reserved: a leak is safe.
+            mm::refuse("lazy slots of blocks were dropped", &[number.start()]);
         }
     }
 }

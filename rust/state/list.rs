@@ -3,20 +3,28 @@
 //! Lists of areas in one state, which need no memory: they are linked through `vmap_area::vm` of the area
 //! objects.
 
-use crate::{
-    base::range::Span,
-    state::{
-        area::{
-            Area,
-            Flushed,
-            Lazy,
-            State, //
-        },
-        flush::FlushedPlan,
-        view::AreaPtr, //
-    }, //
+use super::{
+    area::{
+        Area,
+        Flushed,
+        Lazy,
+        New,
+        Reserved,
+        State, //
+    },
+    flush::FlushedPlan,
+    view::AreaPtr, //
 };
+use crate::base::prelude::*;
 use core::marker::PhantomData;
+
+/// States of areas that can be in a list: nobody else reads `vmap_area::vm` of such an area. Readers that have pinned an
+/// area that is leaving may.
+pub(crate) trait Listed: State {}
+impl Listed for New {}
+impl Listed for Reserved {}
+impl Listed for Lazy {}
+impl Listed for Flushed {}
 
 /// A list of areas in state `S`, linked through the area objects.
 ///
@@ -25,14 +33,14 @@ use core::marker::PhantomData;
 /// - `first` and `last` are both [`Some`] or both [`None`]. If [`Some`], `vmap_area::vm` links `len` areas
 ///   from `first` to `last`, and is null in `last`.
 /// - The list owns the tokens of all its areas.
-pub(crate) struct AreaList<S: State> {
+pub(crate) struct AreaList<S: Listed> {
     first: Option<AreaPtr>,
     last: Option<AreaPtr>,
     len: usize,
     _state: PhantomData<Area<S>>,
 }
 
-impl<S: State> AreaList<S> {
+impl<S: Listed> AreaList<S> {
     /// Creates an empty list.
     pub(crate) const fn new() -> Self {
         // INVARIANT: Both ends are `None`.
@@ -93,29 +101,27 @@ impl<S: State> AreaList<S> {
 
     /// Removes the first area.
     pub(crate) fn pop(&mut self) -> Option<Area<S>> {
-        let ptr = self.first?;
+        let first = self.first?;
         // SAFETY: By the type invariants, the list owns the area.
-        let next = unsafe { (*ptr.as_raw()).__bindgen_anon_1.vm };
+        let next = unsafe { (*first.as_raw()).__bindgen_anon_1.vm };
         // INVARIANT: The next area becomes the first; without one, the list is empty.
-        self.first = AreaPtr::new(next.cast());
+        // SAFETY: By the type invariants, it is null or links an area of the list.
+        self.first = unsafe { AreaPtr::new(next.cast()) };
         if self.first.is_none() {
             self.last = None;
         }
         self.len = self.len.wrapping_sub(1);
         // SAFETY: By the type invariants, the list owned the token, and it gives it up.
-        Some(unsafe { Area::take_back(ptr) })
-    }
-
-    /// Moves all areas to a new list.
-    pub(crate) fn take(&mut self) -> Self {
-        core::mem::replace(self, Self::new())
+        let area = unsafe { Area::take_back(first) };
+        area.set_vm(ptr::null_mut());
+        Some(area)
     }
 }
 
 impl AreaList<Lazy> {
     /// Turns the areas of a plan that was flushed into flushed ones: the only way from [`Lazy`] to
     /// [`Flushed`]. The caller has taken the list out of `_plan`.
-    pub(super) fn flushed(mut self, _plan: &FlushedPlan) -> AreaList<Flushed> {
+    pub(super) fn flushed(mut self, _plan: &FlushedPlan<'_>) -> AreaList<Flushed> {
         // INVARIANT: The links are unchanged. The objects keep the code of `Lazy` until their next
         // change of state; others only read from it that the areas are not busy.
         let flushed = AreaList {
@@ -129,7 +135,15 @@ impl AreaList<Lazy> {
     }
 }
 
-impl<S: State> Drop for AreaList<S> {
+impl<S: Listed> Iterator for AreaList<S> {
+    type Item = Area<S>;
+
+    fn next(&mut self) -> Option<Area<S>> {
+        self.pop()
+    }
+}
+
+impl<S: Listed> Drop for AreaList<S> {
     fn drop(&mut self) {
         while let Some(area) = self.pop() {
             drop(area);
@@ -177,11 +191,6 @@ impl LazyList {
         first: usize::MAX,
         last: 0,
     };
-
-    /// Returns the number of areas.
-    pub(crate) fn len(&self) -> usize {
-        self.areas.len()
-    }
 
     /// Inserts an area before the others. Leaves their objects alone, which other CPUs may have written last.
     pub(crate) fn push_first(&mut self, LazyArea { area, span }: LazyArea) {

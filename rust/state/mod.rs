@@ -5,31 +5,23 @@
 
 pub(crate) mod area;
 #[forbid(unsafe_code)]
-pub(crate) mod band;
-#[forbid(unsafe_code)]
 pub(crate) mod block;
+#[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
 #[forbid(unsafe_code)]
-pub(crate) mod block_check;
+mod block_check;
 #[forbid(unsafe_code)]
 pub(crate) mod block_number;
 #[forbid(unsafe_code)]
-mod block_units;
+pub(crate) mod block_view;
 #[forbid(unsafe_code)]
-mod block_walk;
-#[forbid(unsafe_code)]
-pub(crate) mod by_band;
+pub(crate) mod class;
 pub(crate) mod dir;
 #[forbid(unsafe_code)]
 pub(crate) mod flush;
-#[forbid(unsafe_code)]
-pub(crate) mod lack;
-pub(crate) mod list;
-#[forbid(unsafe_code)]
-pub(crate) mod maps;
-pub(crate) mod objects;
-#[forbid(unsafe_code)]
-mod owner;
+mod list;
+mod objects;
 mod page_map;
 pub(crate) mod pins;
+pub(crate) mod seat;
 pub(crate) mod table;
-pub(crate) mod view;
+mod view;

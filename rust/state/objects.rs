@@ -1,26 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The area objects of a block.
+//! The area objects of a block, one for each slot.
 //!
 //! An object has the fields of `struct vmap_area` that C uses of an area of this allocator, without those
 //! that only the rb-trees need. Objects are allocated with their block and freed with it after an RCU
-//! grace period, so an area in a block costs no allocation. They are allocated in chunks of [`CHUNK`].
+//! grace period, so an area in a block costs no allocation. They are allocated in chunks, one for each word of the
+//! bitmaps: with 2 KiB a chunk needs no more than a page, also with the redzones of KASAN and SLUB, because fragmented
+//! memory may have only single pages.
 //!
 //! The owner of an area may keep its token longer than the RCU read lock under which it found the block. So
 //! objects of which one is in use are never freed, even if their block is dropped: their memory leaks, with a report.
 
 #[cfg(CONFIG_VMAP_RUST)]
-use crate::sys::layout::{
-    elements,
-    small, //
-};
+use crate::sys::layout::small;
 use crate::{
-    base::range::Span,
+    base::prelude::*,
     state::area::{
         Area,
         AreaPtr,
+        Attributes,
+        Busy,
+        Claim,
         Leaving,
-        New,
         Seen, //
     },
     sys::mm::{
@@ -30,19 +31,12 @@ use crate::{
 };
 use core::{
     cell::UnsafeCell,
-    mem::{
-        self,
-        offset_of, //
-    }, //
-};
-use kernel::{
-    alloc::Flags,
-    bindings,
-    prelude::*, //
+    mem::offset_of,
+    ptr::NonNull, //
 };
 
 /// Bytes that C uses of a `struct vmap_area` of this allocator: `VMAP_AREA_HEAD` of the C header.
-pub(crate) const OBJECT_SIZE: usize = 4 * size_of::<usize>();
+const OBJECT_SIZE: usize = 4 * size_of::<usize>();
 
 const _: () = {
     assert!(offset_of!(bindings::vmap_area, va_start) < OBJECT_SIZE);
@@ -51,62 +45,62 @@ const _: () = {
     assert!(offset_of!(bindings::vmap_area, __bindgen_anon_1) < OBJECT_SIZE);
 };
 
-/// Objects in a chunk: few enough that it fits in a page with the redzones of KASAN and SLUB, because
-/// fragmented memory may have only single pages.
-const CHUNK: usize = 64;
-
-/// Chunks of a block whose smallest areas have two units.
-const CHUNKS: usize = crate::base::bits::UNITS / 2 / CHUNK;
-
 /// Memory for one object.
 #[repr(C)]
 struct Memory(UnsafeCell<[usize; 4]>);
 
-// SAFETY: It only holds integers; `area` controls all accesses.
-unsafe impl Sync for Memory {}
-// SAFETY: It only holds integers; `area` controls all accesses.
-unsafe impl Send for Memory {}
+/// The objects of the bits of a word.
+type Chunk = [Memory; BITS];
 
 /// The objects of a block.
 ///
 /// # Invariants
 ///
+/// - Each pointer is to a chunk that `self` owns: the first `owned` to one of their own, the others to the first one. So
+///   there is an object for each [`Bit`].
 /// - The memory is zeroed at first, and only [`crate::state::area`] accesses it, as area objects.
 /// - It is freed only if all objects are vacant, so it stays valid while `self` or the token of an area in it lives.
-pub(crate) struct Objects {
-    chunks: [KVec<Memory>; CHUNKS],
+pub(super) struct Objects {
+    chunks: [NonNull<Chunk>; WORDS],
+    owned: usize,
 }
+
+// SAFETY: The memory only holds integers; `area` controls all accesses.
+unsafe impl Sync for Objects {}
+// SAFETY: The memory only holds integers; `area` controls all accesses.
+unsafe impl Send for Objects {}
 
 impl Objects {
     /// Describes area objects to debuggers. The objects of a block are `at` bytes behind what the directory points to.
     #[cfg(CONFIG_VMAP_RUST)]
     pub(super) const fn describe(info: &mut bindings::vmap_rust_debug_info, at: usize) {
-        let chunks = offset_of!(Self, chunks) + elements::<Memory>();
-        info.block_chunks = small(at + chunks);
-        info.chunk_stride = small(size_of::<KVec<Memory>>());
-        info.chunk_objects = small(CHUNK);
+        info.block_chunks = small(at + offset_of!(Self, chunks));
+        info.chunk_objects = small(BITS);
         info.object_size = small(OBJECT_SIZE);
     }
 
-    /// Allocates `count` unused objects on the node of the CPU on which this runs. Sleeps if `flags` allow it.
-    pub(crate) fn new(count: usize, flags: Flags) -> Result<Self> {
+    /// Allocates `count` unused objects, at most [`MAP_BITS`], on the node of the CPU on which this runs. Sleeps if
+    /// `flags` allow it.
+    pub(super) fn new(count: usize, flags: Flags) -> Result<Self> {
         let node = Node::here();
-        let mut rest = count;
-        let mut chunk = || -> Result<KVec<Memory>> {
-            let count = rest.min(CHUNK);
-            rest = rest.saturating_sub(count);
-            let mut chunk = node.new_vec(count, flags)?;
-            for _ in 0..count {
-                chunk.push(Memory(UnsafeCell::new([0; 4])), flags)?;
-            }
-            Ok(chunk)
+        let chunk = || {
+            let chunk = node.new_array(|| Memory(UnsafeCell::new([0; 4])), flags)?;
+            let raw = KBox::into_raw(chunk);
+            // SAFETY: The pointer of a box is not null.
+            Ok::<_, Error>(unsafe { NonNull::new_unchecked(raw) })
         };
-        // INVARIANT: Each chunk was just filled with zeros.
-        let objects = Self {
-            chunks: [chunk()?, chunk()?, chunk()?, chunk()?],
+        // INVARIANT: The chunk was just filled with zeros.
+        let mut objects = Self {
+            chunks: [chunk()?; WORDS],
+            owned: 1,
         };
+        for index in 1..count.div_ceil(BITS).min(WORDS) {
+            // INVARIANT: The chunk was just filled with zeros.
+            objects.chunks[index] = chunk()?;
+            objects.owned = index.wrapping_add(1);
+        }
         #[cfg(CONFIG_DEBUG_KMEMLEAK)]
-        objects.limit_kmemleak(flags);
+        objects.limit_kmemleak(count, flags);
         Ok(objects)
     }
 
@@ -116,9 +110,8 @@ impl Objects {
     ///
     /// Without memory, kmemleak scans the whole chunk.
     #[cfg(CONFIG_DEBUG_KMEMLEAK)]
-    fn limit_kmemleak(&self, flags: Flags) {
-        for memory in self.chunks.iter().flat_map(|chunk| chunk.iter()) {
-            let area: *mut bindings::vmap_area = memory.0.get().cast();
+    fn limit_kmemleak(&self, count: usize, flags: Flags) {
+        for area in self.all().take(count).map(AreaPtr::as_raw) {
             // SAFETY: The field is inside an allocation. kmemleak only uses its address.
             unsafe {
                 bindings::kmemleak_scan_area(
@@ -130,76 +123,81 @@ impl Objects {
         }
     }
 
-    /// Returns the address of object `index`.
-    fn ptr(&self, index: usize) -> Option<AreaPtr> {
-        let memory = self.chunks.get(index / CHUNK)?.get(index % CHUNK)?;
-        AreaPtr::new(memory.0.get().cast())
-    }
-
-    /// Takes object `index` if nobody uses it.
-    pub(crate) fn occupy(&self, index: usize) -> Option<Area<New>> {
-        // SAFETY: By the type invariants, the memory is an area object, zeroed at first, and stays valid as long
-        // as the object is in use.
-        unsafe { Area::occupy(self.ptr(index)?) }
-    }
-
-    /// Returns the area at object `index`, with its bounds and flags, if it is busy.
+    /// Makes the object of a claimed slot a busy area at `span`. Gives the attributes back if somebody uses the object: two
+    /// areas have the slot then.
     #[inline(always)]
-    pub(crate) fn look(&self, index: usize) -> Option<(AreaPtr, Seen)> {
-        let ptr = self.ptr(index)?;
-        // SAFETY: By the type invariants, the memory is an area object, and it lives as long as `self`.
-        Some((ptr, unsafe { ptr.look() }?))
+    pub(super) fn occupy(
+        &self,
+        claim: Claim,
+        span: Span,
+        attributes: Attributes,
+    ) -> Result<Busy, Attributes> {
+        let area = self.of(claim.slot());
+        // SAFETY: By the type invariants, the object lives as long as the area in it. By those of `Claim`, its slot was
+        // claimed for this area.
+        unsafe { area.occupy(span, attributes) }?;
+        Ok(Busy::new(area, span))
     }
 
-    /// [`Objects::look`] for [`Objects::leave`]: until then, the bounds may be those of a newer user. Another CPU may
-    /// have written the object last.
+    /// Returns the object of slot `slot`. It stays an area object as long as `self`, or the area.
     #[inline(always)]
-    pub(crate) fn look_to_leave(&self, index: usize) -> Option<(AreaPtr, Seen)> {
-        let ptr = self.ptr(index)?;
-        ptr.prefetch_for_write();
-        // SAFETY: By the type invariants, the memory is an area object, and it lives as long as `self`.
-        Some((ptr, unsafe { ptr.look_to_leave() }?))
+    fn of(&self, slot: Bit) -> AreaPtr {
+        // SAFETY: By the type invariants, each pointer is to a chunk that lives as long as `self`.
+        let chunk = unsafe { self.chunks[slot.word()].as_ref() };
+        let raw: *mut bindings::vmap_area = chunk[slot.in_word()].0.get().cast();
+        // SAFETY: By the type invariants, it is an area object. A reference is not null.
+        unsafe { AreaPtr::new(raw).unwrap_unchecked() }
     }
 
-    /// Returns the number of objects.
-    pub(crate) fn len(&self) -> usize {
-        self.chunks.iter().map(|chunk| chunk.len()).sum()
+    /// Returns the bounds of the area in slot `slot` if it is not busy, and whether it is unlinked. If it is not, the bounds
+    /// are those of the last user.
+    pub(super) fn not_busy(&self, slot: Bit) -> Option<(Span, bool)> {
+        // SAFETY: By the type invariants, it is an area object, and it lives as long as `self`.
+        unsafe { self.of(slot).not_busy() }
     }
 
-    /// Unlinks the busy area at object `index` if its user is still the one in `seen`.
-    pub(crate) fn leave(&self, index: usize, seen: Seen) -> Option<Area<Leaving>> {
-        let ptr = self.ptr(index)?;
-        // SAFETY: By the type invariants, the memory is an area object, and it lives as long as `self` or the
-        // token.
-        unsafe { ptr.leave(seen) }
+    /// Returns the busy area in slot `slot`.
+    #[inline(always)]
+    pub(super) fn look(&self, slot: Bit) -> Option<(AreaPtr, Seen)> {
+        let area = self.of(slot);
+        // SAFETY: By the type invariants, it is an area object, and it lives as long as `self`.
+        Some((area, unsafe { area.look() }?))
     }
 
-    /// Returns the bounds of the area at object `index` if it is not busy, and whether it is unlinked. If it
-    /// is not, the bounds are those of the last user.
-    pub(crate) fn not_busy(&self, index: usize) -> Option<(Span, bool)> {
-        let ptr = self.ptr(index)?;
-        // SAFETY: By the type invariants, the memory is an area object, and it lives as long as `self`.
-        unsafe { ptr.not_busy() }
+    /// Unlinks the busy area in slot `slot` if it contains `addr`.
+    #[inline(always)]
+    pub(super) fn leave(&self, slot: Bit, addr: usize) -> Option<Area<Leaving>> {
+        let area = self.of(slot);
+        // Another CPU may have written it last.
+        area.prefetch_for_write();
+        // SAFETY: By the type invariants, it is an area object, and it lives as long as `self`.
+        let seen = unsafe { area.look_to_leave() }.filter(|seen| seen.contains(addr))?;
+        // SAFETY: By the type invariants, it is an area object, and it lives as long as `self` or the token.
+        unsafe { area.leave(seen) }
     }
 
-    /// Returns the number of objects in use.
-    fn used(&self) -> usize {
-        let objects = (0..self.len()).filter_map(|index| self.ptr(index));
-        // SAFETY: By the type invariants, the memory is an area object, and it lives as long as `self`.
-        objects.filter(|ptr| !unsafe { ptr.is_vacant() }).count()
+    /// Returns all objects.
+    fn all(&self) -> impl Iterator<Item = AreaPtr> + '_ {
+        let count = self.owned.wrapping_mul(BITS);
+        (0..count).map(|number| self.of(Bit::in_row(number)))
     }
 }
 
 impl Drop for Objects {
     fn drop(&mut self) {
-        let used = self.used();
-        if used == 0 {
+        // SAFETY: By the type invariants, they are area objects that live as long as `self`.
+        let used = self
+            .all()
+            .filter(|area| !unsafe { area.is_vacant() })
+            .count();
+        if used != 0 {
+            // INVARIANT: The memory is not freed.
+            mm::refuse("a block is freed with areas in it", &[used]);
             return;
         }
-        // INVARIANT: The memory is not freed.
-        for chunk in &mut self.chunks {
-            mem::forget(mem::replace(chunk, KVec::new()));
+        for chunk in self.chunks.iter().take(self.owned) {
+            // SAFETY: By the type invariants, `self` owns the chunk, which came from a box, and no area uses it.
+            drop(unsafe { KBox::from_raw(chunk.as_ptr()) });
         }
-        mm::refuse!("a block is freed with {} areas in it", used);
     }
 }

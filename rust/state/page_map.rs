@@ -13,7 +13,7 @@
 
 use crate::{
     base::{
-        bits::UNITS,
+        map::MAP_BITS,
         range::{
             Span,
             PAGE_SIZE, //
@@ -41,11 +41,11 @@ use kernel::{
     }, //
 };
 
-/// Bytes of a region, which is as large as a fine block.
-const REGION: usize = UNITS * PAGE_SIZE;
+/// Bytes of a region, which is as large as the smallest block.
+const REGION: usize = MAP_BITS * PAGE_SIZE;
 
 /// Regions of a part.
-const FANOUT: usize = UNITS;
+const FANOUT: usize = MAP_BITS;
 
 /// Maximum number of parts.
 const MAX_PARTS: usize = 512;
@@ -59,7 +59,7 @@ const ARRAY: usize = 1;
 const _: () = assert!(core::mem::align_of::<bindings::vmap_area>() > ARRAY);
 
 /// The pages of a region: each is null or points to the object of an area.
-type Pages = [Atomic<*mut c_void>; UNITS];
+type Pages = [Atomic<*mut c_void>; MAP_BITS];
 
 struct Part {
     /// The number of its first region, divided by [`FANOUT`].
@@ -131,13 +131,14 @@ impl PageMap {
     pub(super) fn get(&self, addr: usize, _rcu: &rcu::Guard) -> Option<AreaPtr> {
         let pointer = match self.region(addr / REGION)? {
             Region::Covered(pointer) => pointer,
-            Region::Paged(pages) => &pages[addr / PAGE_SIZE % UNITS],
+            Region::Paged(pages) => &pages[addr / PAGE_SIZE % MAP_BITS],
         };
         // Relaxed: `AreaPtr::look()` orders the reads of the object.
         let raw = pointer.load(Relaxed);
         // An array may have come meanwhile.
         match raw.addr() & ARRAY {
-            0 => AreaPtr::new(raw.cast()),
+            // SAFETY: By the type invariants, it is null or points to an area object.
+            0 => unsafe { AreaPtr::new(raw.cast()) },
             _ => None,
         }
     }
@@ -218,7 +219,11 @@ impl PageMap {
                 // INVARIANT: By the safety requirements; for lack of a tag it is no array. Only areas that do not cover
                 // the region get an array, and this one does.
                 Some(Region::Covered(pointer)) if covers(span, region) => {
-                    pointer.store(raw, Release)
+                    let old = pointer.load(Relaxed);
+                    // An array that comes at this moment stays: then the tree has the area.
+                    if old.addr() & ARRAY == 0 {
+                        let _ = pointer.cmpxchg(old, raw, Release);
+                    }
                 }
                 Some(Region::Paged(pages)) => {
                     for page in pages.get(pages_of(span, region)).unwrap_or_default() {

@@ -3,13 +3,13 @@
 //! Pins: a reader pins an area of another owner, so that it stays unchanged meanwhile.
 //!
 //! /proc/vmallocinfo, /proc/kcore and others read areas that their owners may free at any time. A pin is
-//! one of [`PINS`] spinlocks with a count of readers, chosen by the address of the area. The protocol is:
+//! one of [`PINS`] spinlocks, chosen by the address of the area, and there is one count of all readers. The protocol is:
 //!
-//! - A reader finds the area without a lock, increments the reader count of the pin, takes the lock of the
+//! - A reader finds the area without a lock, increments the count of readers, takes the lock of the
 //!   pin, and looks at the area again. If it is still busy, it does not change until the reader unpins it,
 //!   although lookups may no longer find it.
-//! - A CPU that unlinks an area marks the object as not busy, then reads the reader count. If that is not
-//!   zero, it waits for the reader: it takes the lock once and releases it.
+//! - A CPU that unlinks an area marks the object as not busy, then reads the count of readers. If that is not
+//!   zero, it waits for a reader of this area: it takes the lock once and releases it.
 //!
 //! Both sides write, execute a full barrier, and read what the other side writes, so at least one of them
 //! sees the other: the reader finds the area not busy, or the unlinking CPU waits
@@ -19,27 +19,21 @@
 //! the same pin waits. Allocations and lookups do not wait.
 
 use crate::{
-    base::range::PAGE_SIZE,
+    base::prelude::*,
     state::area::{
         Area,
         Leaving,
         Unlinked, //
     },
-    sys::lock::{
-        LockGuard,
-        Locked, //
+    sys::{
+        lock::{
+            LockGuard,
+            Locked, //
+        },
+        per_cpu::CacheAligned, //
     }, //
 };
-use kernel::{
-    prelude::*,
-    static_lock_class,
-    sync::atomic::{
-        Acquire,
-        Atomic,
-        Full,
-        Release, //
-    }, //
-};
+use kernel::static_lock_class;
 
 /// Number of pins; a power of two.
 const PINS: usize = 64;
@@ -48,14 +42,12 @@ const PINS: usize = 64;
 // CAST: The low half is enough for a 32-bit word.
 const SPREAD: usize = 0x61c8_8646_80b5_83eb_u64 as usize;
 
-/// A lock, and the number of readers that hold it or wait for it.
-struct Pin {
-    lock: Locked<()>,
-    readers: Atomic<usize>,
-}
-
 /// All pins.
-pub(crate) struct Pins(KVec<Pin>);
+pub(crate) struct Pins {
+    locks: KVec<Locked<()>>,
+    /// The number of readers that hold a lock or wait for one.
+    readers: CacheAligned<Atomic<usize>>,
+}
 
 /// Keeps an area pinned while it lives.
 pub(crate) struct PinGuard<'a> {
@@ -65,59 +57,62 @@ pub(crate) struct PinGuard<'a> {
 }
 
 /// Counts one reader while it lives.
-struct Reader<'a>(&'a Atomic<usize>);
+struct Reader<'a>(&'a Pins);
 
 impl<'a> Reader<'a> {
-    fn new(pin: &'a Pin) -> Self {
+    fn new(pins: &'a Pins) -> Self {
         // Full: pairs with the full barrier of `AreaPtr::leave()`. The reader looks at the area after it.
-        pin.readers.fetch_add(1, Full);
-        Self(&pin.readers)
+        pins.readers.fetch_add(1, Full);
+        Self(pins)
     }
 }
 
 impl Drop for Reader<'_> {
     fn drop(&mut self) {
         // Release: pairs with the acquire in `wait_for_readers()`; the reader's accesses come before it.
-        self.0.fetch_sub(1, Release);
+        self.0.readers.fetch_sub(1, Release);
     }
 }
 
 impl Pins {
     /// Creates the pins.
     pub(crate) fn new() -> Result<Self> {
-        let mut pins = KVec::with_capacity(PINS, GFP_NOWAIT)?;
+        let mut locks = KVec::with_capacity(PINS, GFP_NOWAIT)?;
         for _ in 0..PINS {
-            let lock = Locked::new((), c"vmap_rust pin", static_lock_class!())?;
-            let readers = Atomic::new(0);
-            pins.push(Pin { lock, readers }, GFP_NOWAIT)?;
+            locks.push(
+                Locked::new((), c"vmap_rust pin", static_lock_class!())?,
+                GFP_NOWAIT,
+            )?;
         }
-        Ok(Self(pins))
+        let readers = CacheAligned::new(Atomic::new(0));
+        Ok(Self { locks, readers })
     }
 
-    /// Returns the pin of the area that starts at `start`.
-    fn pin_of(&self, start: usize) -> Option<&Pin> {
+    /// Returns the lock of the pin of the area that starts at `start`.
+    fn lock_of(&self, start: usize) -> Option<&Locked<()>> {
         // Use the high bits of the product, which depend on all bits of the address: large areas differ
         // only in their high address bits.
         let spread = (start / PAGE_SIZE).wrapping_mul(SPREAD);
-        self.0.get(spread.wrapping_shr(usize::BITS - PINS.ilog2()))
+        self.locks
+            .get(spread.wrapping_shr(usize::BITS - PINS.ilog2()))
     }
 
     /// Takes the pin of the area that starts at `start`. Spins.
     pub(crate) fn pin(&self, start: usize) -> Option<PinGuard<'_>> {
-        let pin = self.pin_of(start)?;
-        let reader = Reader::new(pin);
+        let lock = self.lock_of(start)?;
+        let reader = Reader::new(self);
         Some(PinGuard {
-            _lock: pin.lock.lock(),
+            _lock: lock.lock(),
             _reader: reader,
         })
     }
 
     /// Takes the pin of the area that starts at `start` unless that means waiting; any context.
     pub(crate) fn try_pin(&self, start: usize) -> Option<PinGuard<'_>> {
-        let pin = self.pin_of(start)?;
-        let reader = Reader::new(pin);
+        let lock = self.lock_of(start)?;
+        let reader = Reader::new(self);
         Some(PinGuard {
-            _lock: pin.lock.try_lock()?,
+            _lock: lock.try_lock()?,
             _reader: reader,
         })
     }
@@ -129,24 +124,32 @@ impl Pins {
     /// For each call, this task has called [`core::mem::forget`] once on a guard that [`Pins::pin`] or
     /// [`Pins::try_pin`] returned for `start`.
     pub(crate) unsafe fn unpin(&self, start: usize) {
-        if let Some(pin) = self.pin_of(start) {
+        if let Some(lock) = self.lock_of(start) {
             // SAFETY: By the safety requirements, this task owns the lock.
-            unsafe { pin.lock.unlock_forgotten() };
-            drop(Reader(&pin.readers));
+            unsafe { lock.unlock_forgotten() };
+            drop(Reader(self));
         }
     }
 
     /// Waits until no reader has `area` pinned. Spins.
+    #[inline(always)]
     pub(crate) fn wait_for_readers(&self, area: Area<Leaving>) -> Area<Unlinked> {
-        if let Some(pin) = area.span().and_then(|span| self.pin_of(span.first())) {
-            // Acquire: pairs with the release of a reader that unpins. `AreaPtr::leave()` was a full barrier.
-            if pin.readers.load(Acquire) != 0 {
-                drop(pin.lock.lock());
-            }
+        // Acquire: pairs with the release of a reader that unpins. `AreaPtr::leave()` was a full barrier.
+        if self.readers.load(Acquire) != 0 {
+            self.wait_for_reader(&area);
         }
         // SAFETY: A reader that saw the area busy with the pin held was counted before that. Either it has
         // unpinned the area, or the load above saw its count and the lock was taken after it. Later readers
         // see the area not busy.
         unsafe { area.left() }
+    }
+
+    /// Waits for the reader that has the pin of `area`.
+    #[cold]
+    #[inline(never)]
+    fn wait_for_reader(&self, area: &Area<Leaving>) {
+        if let Some(lock) = area.span().and_then(|span| self.lock_of(span.first())) {
+            drop(lock.lock());
+        }
     }
 }

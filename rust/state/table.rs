@@ -9,49 +9,42 @@
 //! This upholds the invariants of [`Area`]. An object is freed only after its entry was erased, and its
 //! memory remains an area object until an RCU grace period has passed.
 
+use super::{
+    area::{
+        Area,
+        AreaPtr,
+        Attributes,
+        Busy,
+        Flushed,
+        Leaving,
+        New,
+        Ready,
+        Reserved,
+        Seen,
+        Stage,
+        Use, //
+    },
+    page_map::PageMap, //
+};
 #[cfg(CONFIG_VMAP_RUST)]
 use crate::sys::layout::small;
 use crate::{
     base::{
         fit::Gaps,
-        range::{
-            Span,
-            PAGE_SIZE, //
-        }, //
-    },
-    state::{
-        area::{
-            Area,
-            AreaPtr,
-            Attributes,
-            Cached,
-            Flushed,
-            Leaving,
-            NeverMapped,
-            New,
-            Seen,
-            Stage,
-            State,
-            Use, //
-        },
-        page_map::PageMap, //
+        prelude::*, //
     },
     sys::{
         maple::{
             self,
             StoreError, //
         },
-        mm, //
+        mm,
+        per_cpu::CacheAligned, //
     }, //
 };
-use kernel::{
-    alloc::Flags,
-    bindings,
-    prelude::*,
-    sync::{
-        rcu,
-        LockClassKey, //
-    }, //
+use kernel::sync::{
+    rcu,
+    LockClassKey, //
 };
 
 /// Entries read while the lock is held once. Each is a walk from the root.
@@ -91,7 +84,7 @@ unsafe impl maple::Entry for Slot {
         if raw.addr() & TAG_MASK == BLOCK_TAG {
             return Slot::Block((raw.addr() >> TAG_BITS).wrapping_mul(PAGE_SIZE));
         }
-        // SAFETY: By the safety requirements, `raw` is what `into_raw()` made of an `AreaPtr`.
+        // SAFETY: By the safety requirements, `raw` is what `into_raw()` made of an `AreaPtr`, which is not null.
         Slot::Area(unsafe { AreaPtr::new(raw.cast()).unwrap_unchecked() })
     }
 }
@@ -129,18 +122,18 @@ pub(crate) struct Table {
     tree: Pin<KBox<maple::Tree<Slot>>>,
     /// Finds areas without a walk down the tree.
     map: PageMap,
+    /// Bytes of all areas in `home` with an entry of their own.
+    bytes: CacheAligned<Atomic<usize>>,
+    home: Span,
 }
 
 /// The locked index: entries change only together with the tokens of their areas, and with the page map.
 pub(crate) struct TableGuard<'table> {
     tree: maple::Guard<'table, Slot>,
     map: &'table PageMap,
+    bytes: &'table Atomic<usize>,
+    home: Span,
 }
-
-/// States of areas whose range can be freed by erasing the entry.
-pub(crate) trait Spare: State {}
-impl Spare for Flushed {}
-impl Spare for Cached {}
 
 impl Gaps for TableGuard<'_> {
     fn lowest_gap(&mut self, window: Span, bytes: usize) -> Option<Span> {
@@ -224,43 +217,60 @@ impl TableGuard<'_> {
         Some((span, range))
     }
 
-    /// Reserves `span`, which is in the gap found last, for `area`, and makes it busy.
+    /// Reserves `span`, which is in the gap found last, for `area`, and makes it busy. Gives all back if that fails.
     pub(crate) fn publish(
         &mut self,
         area: Area<New>,
         span: Span,
-        attributes: &Attributes,
-    ) -> Result<AreaPtr, (Area<New>, StoreError)> {
-        let area = area.prepare(span, attributes);
+        attributes: Attributes,
+    ) -> Result<Busy, (Area<New>, Attributes, StoreError)> {
+        match self.reserve(area.prepare(span, &attributes), span) {
+            Ok(area) => Ok(Busy::new(area.busy(), span)),
+            Err((area, err)) => Err((area, attributes, err)),
+        }
+    }
+
+    /// Counts the bytes of an area.
+    fn count(&self, span: Span, change: fn(usize, usize) -> usize) {
+        if self.home.covers(span) {
+            // Relaxed: written under the lock.
+            let bytes = change(self.bytes.load(Relaxed), span.size());
+            self.bytes.store(bytes, Relaxed);
+        }
+    }
+
+    /// Reserves `span`, which is in the gap found last, for an area that was prepared for it.
+    fn reserve(
+        &mut self,
+        area: Area<Ready>,
+        span: Span,
+    ) -> Result<Area<Reserved>, (Area<New>, StoreError)> {
         match self.tree.insert(span, Slot::Area(area.ptr())) {
             Ok(()) => {
                 // SAFETY: The lock is held, and `insert()` has stored the object at exactly `span`.
                 unsafe { self.map.set(span, Some(area.ptr())) };
+                self.count(span, usize::wrapping_add);
                 // SAFETY: `insert()` has stored the object at exactly `span`, and only `give_back()` erases it.
-                Ok(unsafe { area.inserted() }.busy())
+                Ok(unsafe { area.inserted() })
             }
             Err(err) => Err((area.undo(), err)),
         }
     }
 
-    /// Unlinks the busy area that contains `addr`, for a request that has published it and fails: C gets areas
-    /// only from requests that succeed, so nothing was mapped there. Does not allocate.
-    pub(crate) fn unpublish(&mut self, addr: usize) -> Option<(Area<Leaving>, NeverMapped)> {
-        let (_, Slot::Area(area)) = self.tree.entry_from(addr)? else {
-            return None;
-        };
-        // SAFETY: The area is in the tree, whose lock is held.
-        let seen = unsafe { area.look() }.filter(|seen| seen.contains(addr))?;
-        // SAFETY: The area is in the tree, whose lock is held.
-        let area = unsafe { area.leave(seen) }?;
-        Some((area, NeverMapped::unpublished()))
+    /// Reserves `span`, which is in the gap found last, for `area`. Nobody finds the area until it is busy.
+    pub(crate) fn hold(
+        &mut self,
+        area: Area<New>,
+        span: Span,
+    ) -> Result<Area<Reserved>, (Area<New>, StoreError)> {
+        self.reserve(area.prepare(span, &Attributes::NONE), span)
     }
 
     /// Frees the range of `area`. Returns the area if there is no memory for that.
-    pub(crate) fn give_back<S: Spare>(
+    pub(crate) fn give_back(
         &mut self,
-        area: Area<S>,
-    ) -> Result<Area<New>, (Area<S>, StoreError)> {
+        area: Area<Flushed>,
+    ) -> Result<Area<New>, (Area<Flushed>, StoreError)> {
         let Some(span) = area.span() else {
             return Err((area, StoreError::Mismatch));
         };
@@ -268,6 +278,7 @@ impl TableGuard<'_> {
             Ok(()) => {
                 // SAFETY: The lock is held, and the object is freed no sooner than the token.
                 unsafe { self.map.set(span, None) };
+                self.count(span, usize::wrapping_sub);
                 // SAFETY: `erase()` has removed the entry.
                 Ok(unsafe { area.erased() })
             }
@@ -300,11 +311,17 @@ impl Table {
     }
 
     /// Creates an empty index with a lock of class `key`.
-    pub(crate) fn new(name: &'static CStr, key: Pin<&'static LockClassKey>) -> Result<Self> {
+    pub(crate) fn new(
+        home: Span,
+        name: &'static CStr,
+        key: Pin<&'static LockClassKey>,
+    ) -> Result<Self> {
         let tree = maple::Tree::new(name, key);
         Ok(Self {
             tree: KBox::pin_init(tree, GFP_NOWAIT)?,
             map: PageMap::new()?,
+            bytes: CacheAligned::new(Atomic::new(0)),
+            home,
         })
     }
 
@@ -313,7 +330,15 @@ impl Table {
         TableGuard {
             tree: self.tree.lock(),
             map: &self.map,
+            bytes: &self.bytes,
+            home: self.home,
         }
+    }
+
+    /// Returns the bytes of all areas in the home of the space with an entry of their own: an estimate.
+    pub(crate) fn bytes(&self) -> usize {
+        // Relaxed: written under the lock.
+        self.bytes.load(Relaxed)
     }
 
     /// Allocates memory for the page map to find an area at `span` that is about to be published; if `all`, at each of
@@ -369,20 +394,19 @@ impl Table {
         unsafe { area.leave(seen) }
     }
 
-    /// Returns the first address of an area that the caller has allocated and not freed.
-    pub(crate) fn start_of(&self, area: AreaPtr, _rcu: &rcu::Guard) -> Option<usize> {
-        // SAFETY: The caller owns the area, so its memory is an area object.
-        Some(unsafe { area.bounds() }?.first())
-    }
-
     /// Returns the lowest busy area that ends above `addr`, or the block before it. Takes the lock only if others
     /// have replaced what was found meanwhile. Task context.
     pub(crate) fn next(&self, addr: usize) -> Option<Next> {
+        // One read section must not skip any number of lazy areas.
+        let skipped = core::cell::Cell::new(0_usize);
         let found = self.tree.next(addr, |span, slot| match slot {
             Slot::Area(area) => {
                 // SAFETY: The closure runs under the RCU read lock, and the area was in the tree after that was
                 // taken.
-                let seen = unsafe { area.look() }?;
+                let Some(seen) = (unsafe { area.look() }) else {
+                    skipped.set(skipped.get().wrapping_add(1));
+                    return (skipped.get() >= LOOKS).then_some(Err(span.first()));
+                };
                 // With other bounds, the object was freed and has a new user. It may be anywhere.
                 Some(match seen.span() == span {
                     true => Ok(Next::Busy(area, seen)),
@@ -393,7 +417,7 @@ impl Table {
         });
         match found? {
             Ok(next) => Some(next),
-            // The entry was stale. At its place, other areas may be by now.
+            // The entry was stale: at its place, other areas may be by now. Or enough was skipped.
             Err(first) => self.lock().next(addr.max(first)),
         }
     }

@@ -7,33 +7,19 @@
 //! generation that each new user increments. The owner of the token writes the bounds before it marks the
 //! area busy. It marks the area not busy before it changes the bounds ([`crate::state::area`]).
 
-use crate::{
-    base::range::Span,
-    state::area::{
-        Cached,
-        Flushed,
-        Lazy,
-        State,
-        Unlinked, //
-    }, //
-};
 #[cfg(CONFIG_VMAP_RUST)]
-use crate::{
-    state::area::New,
-    sys::layout::small, //
+use super::area::New;
+use super::area::{
+    Flushed,
+    Lazy,
+    State,
+    Unlinked, //
 };
+use crate::base::prelude::*;
+#[cfg(CONFIG_VMAP_RUST)]
+use crate::sys::layout::small;
 use core::ptr::NonNull;
-use kernel::{
-    bindings,
-    sync::{
-        atomic::{
-            Acquire,
-            Atomic,
-            Relaxed, //
-        },
-        barrier, //
-    }, //
-};
+use kernel::sync::barrier;
 
 /// The address of an area object, without the right to access it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +27,33 @@ pub(crate) struct AreaPtr(NonNull<bindings::vmap_area>);
 
 // SAFETY: It is only an address; tokens and locks guard the object.
 unsafe impl Send for AreaPtr {}
+
+/// A new busy area, and its addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Busy {
+    area: AreaPtr,
+    span: Span,
+}
+
+impl Busy {
+    /// Makes a pair of an area and its addresses.
+    #[inline(always)]
+    pub(super) fn new(area: AreaPtr, span: Span) -> Self {
+        Self { area, span }
+    }
+
+    /// Returns the area.
+    #[inline(always)]
+    pub(crate) fn area(self) -> AreaPtr {
+        self.area
+    }
+
+    /// Returns the addresses of the area.
+    #[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
+    pub(crate) fn span(self) -> Span {
+        self.span
+    }
+}
 
 /// The bounds and flags of an area that a reader has seen busy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +67,12 @@ impl Seen {
     /// Returns the addresses of the area.
     pub(crate) fn span(self) -> Span {
         self.span
+    }
+
+    /// Returns `area`, which was seen so, with its addresses.
+    #[inline(always)]
+    pub(crate) fn of(self, area: AreaPtr) -> Busy {
+        Busy::new(area, self.span)
     }
 
     /// Returns whether `addr` is in the area.
@@ -71,7 +90,12 @@ pub(super) struct Fields<'a> {
 
 impl AreaPtr {
     /// Wraps a pointer; [`None`] if it is null.
-    pub(crate) fn new(ptr: *mut bindings::vmap_area) -> Option<Self> {
+    ///
+    /// # Safety
+    ///
+    /// If it is not null, it points to an area object.
+    #[inline(always)]
+    pub(crate) unsafe fn new(ptr: *mut bindings::vmap_area) -> Option<Self> {
         NonNull::new(ptr).map(Self)
     }
 
@@ -153,7 +177,6 @@ impl AreaPtr {
         // Relaxed: the state may change at once.
         match code_of(flags) {
             BUSY_CODE => Use::Busy,
-            Cached::CODE => Use::Cached,
             _ => Use::Unlinked,
         }
     }
@@ -173,7 +196,6 @@ impl AreaPtr {
             Unlinked::CODE => Stage::Leaving,
             Lazy::CODE => Stage::Lazy,
             Flushed::CODE => Stage::Flushed,
-            Cached::CODE => Stage::Cached,
             LEAKED_CODE => Stage::Leaked,
             _ => Stage::Changing,
         }
@@ -197,8 +219,8 @@ impl AreaPtr {
     /// As [`AreaPtr::look`].
     pub(crate) unsafe fn is_vacant(self) -> bool {
         // SAFETY: By the safety requirements.
-        // Acquire: pairs with the release in `vacate()` of the last user, before the memory is freed.
-        code_of(unsafe { self.fields() }.flags.load(Acquire)) == VACANT_CODE
+        // Relaxed: who asks has claimed the slot of the object, with acquire semantics.
+        code_of(unsafe { self.fields() }.flags.load(Relaxed)) == VACANT_CODE
     }
 
     /// Returns the bounds of an object of a block that is not busy, and whether its area is unlinked. If it
@@ -248,8 +270,6 @@ pub(crate) enum Use {
     Busy,
     /// Out of use and still reserved: from unlink to flush.
     Unlinked,
-    /// Free for a request of exactly its size.
-    Cached,
 }
 
 /// The state of an area with an entry of its own, for the list of all ranges.
@@ -262,10 +282,8 @@ pub(crate) enum Stage {
     Leaving,
     /// Waits for a purge.
     Lazy,
-    /// In no TLB, and about to be cached or erased.
+    /// In no TLB, and about to be erased.
     Flushed,
-    /// Free for a request of exactly its size.
-    Cached,
     /// Lost by a bug, and reserved for ever.
     Leaked,
 }
@@ -279,7 +297,6 @@ impl Stage {
             Self::Leaving => "leaving",
             Self::Lazy => "lazy",
             Self::Flushed => "flushed",
-            Self::Cached => "cached",
             Self::Leaked => "leaked",
         }
     }
@@ -318,6 +335,5 @@ pub(super) const fn describe(info: &mut bindings::vmap_rust_debug_info) {
     info.state_unlinked = small(Unlinked::CODE);
     info.state_lazy = small(Lazy::CODE);
     info.state_flushed = small(Flushed::CODE);
-    info.state_cached = small(Cached::CODE);
     info.state_leaked = small(LEAKED_CODE);
 }

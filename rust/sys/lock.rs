@@ -5,13 +5,7 @@
 //! A kernel lock must not move. The box lets modules without unsafe code keep locks in vectors without
 //! pinning. On the build host a mutex has this interface.
 
-use crate::sys::{
-    mm::{
-        self,
-        Node, //
-    },
-    per_cpu::CacheAligned, //
-};
+use crate::sys::per_cpu::CacheAligned;
 use kernel::{
     prelude::*,
     sync::{
@@ -26,18 +20,17 @@ pub(crate) type LockGuard<'a, T> = SpinLockGuard<'a, T>;
 
 /// A lock on cache lines of its own: CPUs that take another lock, or use other data, do not slow it down.
 #[pin_data]
-struct Aligned<T, B> {
+struct Aligned<T> {
     #[pin]
     lock: SpinLock<T>,
-    beside: B,
     _align: CacheAligned<()>,
 }
 
-/// `T` under a spinlock, and `B` beside it: what the owner of the lock writes and others read without it. It
-/// comes with the cache line of the lock.
-pub(crate) struct Locked<T, B = ()>(Pin<KBox<Aligned<T, B>>>);
+/// `T` under a spinlock.
+pub(crate) struct Locked<T>(Pin<KBox<Aligned<T>>>);
 
 /// A lock of those who watch the allocator. On the build host, no scheduler switches threads at it.
+#[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
 pub(crate) type Quiet<T> = Locked<T>;
 
 impl<T> Locked<T> {
@@ -47,35 +40,13 @@ impl<T> Locked<T> {
         name: &'static CStr,
         key: Pin<&'static LockClassKey>,
     ) -> Result<Self> {
-        Self::with_beside(Node::ANY, value, (), name, key)
-    }
-}
-
-impl<T, B> Locked<T, B> {
-    /// Puts `value` under a new lock of class `key`, and `beside` beside it, on `node`.
-    pub(crate) fn with_beside(
-        node: Node,
-        value: T,
-        beside: B,
-        name: &'static CStr,
-        key: Pin<&'static LockClassKey>,
-    ) -> Result<Self> {
-        let memory = node.new_uninit(GFP_NOWAIT)?;
-        Ok(Self(memory.write_pin_init(pin_init!(Aligned {
-            lock <- SpinLock::new(value, name, key),
-            beside,
-            _align: CacheAligned::new(()),
-        }))?))
-    }
-
-    /// Returns what is beside the lock.
-    pub(crate) fn beside(&self) -> &B {
-        &self.0.beside
-    }
-
-    /// Fetches the cache line of the lock for a caller that reads what is beside it, and mostly takes it then.
-    pub(crate) fn prefetch(&self) {
-        mm::prefetch_for_write(&raw const self.0.lock);
+        Ok(Self(KBox::pin_init(
+            pin_init!(Aligned {
+                lock <- SpinLock::new(value, name, key),
+                _align: CacheAligned::new(()),
+            }),
+            GFP_NOWAIT,
+        )?))
     }
 
     /// Takes the lock. Spins; any context that may take spinlocks.

@@ -10,9 +10,7 @@ use crate::base::{
 };
 use core::{
     alloc::Layout,
-    fmt,
-    mem::MaybeUninit,
-    ptr, //
+    mem::MaybeUninit, //
 };
 use kernel::{
     alloc::{
@@ -75,6 +73,7 @@ pub(crate) trait Tlb {
     fn has_shadow(&self) -> bool;
 
     /// Returns whether only the test that created the space uses it. False for the space of the kernel.
+    #[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
     fn is_test(&self) -> bool {
         false
     }
@@ -93,9 +92,16 @@ pub(crate) trait Tlb {
 }
 
 /// The TLB and the KASAN shadow of the kernel. Flushing the TLB needs `vmap_purge_lock`.
-pub(crate) struct KernelTlb;
+pub(crate) struct KernelTlb {
+    /// Whether the placement of areas is randomised.
+    pub(crate) is_randomized: bool,
+}
 
 impl Tlb for KernelTlb {
+    fn is_randomized(&self) -> bool {
+        self.is_randomized
+    }
+
     fn has_shadow(&self) -> bool {
         cfg!(CONFIG_KASAN_VMALLOC)
     }
@@ -208,28 +214,20 @@ impl Node {
         // SAFETY: Each element was just initialized, and an array of them has the layout of one of `T`.
         Ok(unsafe { KBox::from_raw(KBox::into_raw(array).cast()) })
     }
-
-    /// Creates an empty vector with room for `capacity` elements. Sleeps if `flags` allow it.
-    pub(crate) fn new_vec<T>(self, capacity: usize, flags: Flags) -> Result<KVec<T>> {
-        let layout = Layout::array::<T>(capacity).map_err(|_| ENOMEM)?;
-        let memory = Kmalloc::alloc(layout, flags, self.0)?;
-        // SAFETY: The memory came from the allocator of `KVec` with the layout of `capacity` elements, which is
-        // at most `isize::MAX` bytes, and nobody else has it. No element is initialized. Without bytes, the
-        // pointer is dangling and aligned, and the vector is empty.
-        Ok(unsafe { KVec::from_raw_parts(memory.cast().as_ptr(), 0, capacity) })
-    }
 }
 
 /// An address in the code of the kernel or of a module, which prints as `%pS` does: symbol, offset, size and module.
 /// Any number is allowed; without a symbol it prints as a number.
+#[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
 #[derive(Clone, Copy)]
 pub(crate) struct Symbol(pub(crate) usize);
 
-impl fmt::Display for Symbol {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+#[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
+impl core::fmt::Display for Symbol {
+    fn fmt(&self, out: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         // A longer name, which only C++ or Rust make, is cut.
         let mut text = [0_u8; 512];
-        let addr = ptr::without_provenance::<c_void>(self.0);
+        let addr = core::ptr::without_provenance::<c_void>(self.0);
         // SAFETY: It writes at most `text.len()` bytes, the last of which is 0. `%pS` takes a pointer and does not
         // read what it points to.
         unsafe {
@@ -245,27 +243,11 @@ impl fmt::Display for Symbol {
     }
 }
 
-/// Reports an invalid request or state: each time with its values, once with a backtrace. The caller
-/// refuses it and continues.
-macro_rules! refuse {
-    ($($arg:tt)*) => {
-        $crate::sys::mm::cold(|| {
-            kernel::pr_err!("refused: {}\n", core::format_args!($($arg)*));
-            $crate::sys::mm::warn_once();
-        })
-    };
-}
-pub(crate) use refuse;
-
-/// Calls `what` out of line, so that its stack and registers do not burden a fast caller.
+/// Reports an invalid request or state: each time with some values, once with a backtrace. The caller refuses it and
+/// continues.
 #[cold]
 #[inline(never)]
-pub(crate) fn cold(what: impl FnOnce()) {
-    what()
-}
-
-/// `WARN_ON_ONCE(1)` for [`refuse`].
-pub(crate) fn warn_once() {
+pub(crate) fn refuse(what: &str, values: &[usize]) {
     use kernel::sync::atomic::{
         Atomic,
         Relaxed, //
@@ -273,6 +255,7 @@ pub(crate) fn warn_once() {
 
     static WARNED: Atomic<u32> = Atomic::new(0);
 
+    kernel::pr_err!("refused: {what} {values:x?}\n");
     // Relaxed: the flag orders nothing.
     if WARNED.xchg(1, Relaxed) == 0 {
         kernel::warn_on!(true);

@@ -19,7 +19,6 @@ use crate::{
 };
 use core::{
     mem::offset_of,
-    num::NonZero,
     ops::Deref, //
 };
 use kernel::prelude::*;
@@ -66,9 +65,6 @@ impl<T> Deref for CacheAligned<T> {
 }
 
 /// One `T` for each possible CPU.
-///
-/// With fewer values than CPUs, a CPU uses the value of its number modulo the number of values, which may be on
-/// another node.
 pub(crate) struct PerCpu<T> {
     /// The first value is apart, so that there always is one.
     first: KBox<CacheAligned<T>>,
@@ -84,13 +80,8 @@ impl<T> PerCpu<T> {
     pub(crate) const OTHERS: usize = offset_of!(Self, others) + elements::<KBox<CacheAligned<T>>>();
 
     /// Creates a value for each possible CPU. `make` allocates what the value points to on the given node.
-    pub(crate) fn new(make: impl FnMut(Node) -> Result<T>) -> Result<Self> {
-        Self::with_len(mm::cpu_count(), make)
-    }
-
-    /// Creates `len` values, but at least one.
-    pub(crate) fn with_len(len: usize, mut make: impl FnMut(Node) -> Result<T>) -> Result<Self> {
-        let count = len.saturating_sub(1);
+    pub(crate) fn new(mut make: impl FnMut(Node) -> Result<T>) -> Result<Self> {
+        let count = mm::cpu_count().saturating_sub(1);
         let mut slot = |cpu| {
             let node = Node::of_cpu(CpuNumber::new(cpu));
             node.new_box(CacheAligned::new(make(node)?), GFP_NOWAIT)
@@ -103,32 +94,18 @@ impl<T> PerCpu<T> {
         Ok(Self { first, others })
     }
 
-    /// Returns the number of values.
-    pub(crate) fn len(&self) -> NonZero<usize> {
-        // The vector has fewer than `isize::MAX` elements, so nothing saturates.
-        NonZero::<usize>::MIN.saturating_add(self.others.len())
-    }
-
     /// Returns the value of the CPU on which this runs, or ran a moment ago.
+    #[inline(always)]
     pub(crate) fn here(&self) -> &T {
         self.get(mm::cpu_hint())
     }
 
-    /// Returns the value of CPU `cpu`.
+    /// Returns the value of CPU `cpu`, or of CPU 0 if there is no such CPU.
+    #[inline(always)]
     pub(crate) fn get(&self, cpu: CpuNumber) -> &T {
-        let Some(other) = cpu.number().checked_sub(1) else {
-            return &self.first;
-        };
-        match self.others.get(other) {
-            Some(slot) => slot,
-            // Only CPUs that share a value come here, and only once: fast paths do not divide.
-            None => self.get(self.sharer(cpu)),
-        }
-    }
-
-    /// Returns the first CPU with the same value as CPU `cpu`, which is the number of this value.
-    pub(crate) fn sharer(&self, cpu: CpuNumber) -> CpuNumber {
-        CpuNumber::new(cpu.number() % self.len())
+        // For CPU 0 this wraps around, and there are not as many others.
+        let other = cpu.number().wrapping_sub(1);
+        self.others.get(other).unwrap_or(&self.first)
     }
 
     /// Returns all values, in the order of the CPUs.
@@ -144,53 +121,26 @@ impl<T> PerCpu<T> {
 mod tests {
     use super::*;
 
-    /// Returns `len` values that are their own numbers.
-    fn numbers(len: usize) -> Result<PerCpu<usize>> {
-        let mut next = 0;
-        PerCpu::with_len(len, |_| {
-            next += 1;
-            Ok(next - 1)
-        })
-    }
-
     #[test]
     fn each_cpu_has_a_value_on_lines_of_its_own() -> Result {
-        let values = numbers(5)?;
-        assert_eq!(values.len().get(), 5);
-        assert!(values.iter().copied().eq(0..5));
+        let mut next = 0;
+        let values = PerCpu::new(|_| {
+            next += 1;
+            Ok(next - 1)
+        })?;
+        let count = mm::cpu_count();
+        assert!(values.iter().copied().eq(0..count));
         let align = align_of::<CacheAligned<usize>>();
         assert!(align >= 64);
         assert_eq!(size_of::<CacheAligned<usize>>(), align);
-        for cpu in 0..5 {
+        for cpu in 0..count {
             let value = values.get(CpuNumber::new(cpu));
             assert_eq!(*value, cpu);
             assert_eq!(core::ptr::from_ref(value).addr() % align, 0);
         }
-        Ok(())
-    }
-
-    #[test]
-    fn cpus_share_if_there_are_fewer_values() -> Result {
-        let values = numbers(3)?;
-        for cpu in 0..20 {
-            let number = CpuNumber::new(cpu);
-            assert_eq!(*values.get(number), cpu % 3);
-            assert_eq!(values.sharer(number).number(), cpu % 3);
-        }
-        assert_eq!(*values.get(CpuNumber::new(usize::MAX)), usize::MAX % 3);
-        // There is always one.
-        let one = numbers(0)?;
-        let [first, other] = [0, 7].map(|cpu| *one.get(CpuNumber::new(cpu)));
-        assert_eq!((one.len().get(), first, other, *one.here()), (1, 0, 0, 0));
-        Ok(())
-    }
-
-    #[test]
-    fn this_cpu_has_a_value() -> Result {
-        let values = PerCpu::new(|_| Ok(1_usize))?;
-        assert_eq!(values.len().get(), mm::cpu_count());
-        assert_eq!(values.iter().sum::<usize>(), mm::cpu_count());
-        assert_eq!(*values.here(), 1);
+        let [behind, last] = [count, usize::MAX].map(|cpu| *values.get(CpuNumber::new(cpu)));
+        assert_eq!([behind, last], [0, 0]);
+        assert!(*values.here() < count);
         Ok(())
     }
 }

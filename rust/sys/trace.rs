@@ -26,13 +26,13 @@ declare_trace! {
     /// RCU is watching, and the code may be instrumented (it is not `noinstr`). That holds for all of them. Operations of
     /// the allocator that emit events are called by C in task context, or in an interrupt that may take spinlocks: both
     /// are such contexts.
-    unsafe fn vmap_rust_block_open(start: usize, size: usize, band: c_uint, owner: c_uint);
-    unsafe fn vmap_rust_block_close(start: usize, size: usize, band: c_uint, owner: c_uint);
-    unsafe fn vmap_rust_refill(start: usize, size: usize, band: c_uint, owner: c_uint);
-    unsafe fn vmap_rust_steal(start: usize, size: usize, band: c_uint, owner: c_uint);
+    unsafe fn vmap_rust_block_open(start: usize, size: usize, class: c_uint, owner: c_uint);
+    unsafe fn vmap_rust_block_close(start: usize, size: usize, class: c_uint, owner: c_uint);
+    unsafe fn vmap_rust_refill(start: usize, size: usize, class: c_uint, owner: c_uint);
+    unsafe fn vmap_rust_steal(start: usize, size: usize, class: c_uint, owner: c_uint);
     unsafe fn vmap_rust_purge_begin(start: usize, end: usize, areas: usize, ranges: usize);
     unsafe fn vmap_rust_purge_end(areas: usize, ranges: usize, pages: usize, ns: u64);
-    unsafe fn vmap_rust_drain(cause: c_uint, ranges: usize, blocks: usize);
+    unsafe fn vmap_rust_drain(cause: c_uint, blocks: usize);
     unsafe fn vmap_rust_refuse(
         size: usize,
         align: usize,
@@ -56,13 +56,11 @@ pub(crate) enum Event {
     Steal,
 }
 
-/// Why cached ranges and empty blocks are given back.
-#[derive(Clone, Copy)]
+/// Why empty blocks are given back.
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cause {
     /// A request found no room.
     Request,
-    /// There were too many blocks for a new one.
-    Limit,
     /// A purge that has to make room.
     Purge,
     /// A purge found more than is needed.
@@ -75,7 +73,6 @@ impl Cause {
     fn into_raw(self) -> c_uint {
         match self {
             Self::Request => bindings::vmap_rust_drain_cause_VMAP_RUST_DRAIN_REQUEST,
-            Self::Limit => bindings::vmap_rust_drain_cause_VMAP_RUST_DRAIN_LIMIT,
             Self::Purge => bindings::vmap_rust_drain_cause_VMAP_RUST_DRAIN_PURGE,
             Self::Trim => bindings::vmap_rust_drain_cause_VMAP_RUST_DRAIN_TRIM,
             Self::Reclaim => bindings::vmap_rust_drain_cause_VMAP_RUST_DRAIN_RECLAIM,
@@ -85,16 +82,16 @@ impl Cause {
 
 /// Traces what happens to a block of `size` bytes whose current block it was of CPU `owner`.
 #[inline(always)]
-pub(crate) fn block(event: Event, start: usize, size: usize, band: usize, owner: CpuNumber) {
+pub(crate) fn block(event: Event, start: usize, size: usize, class: usize, owner: CpuNumber) {
     // CAST: Small numbers.
-    let (band, owner) = (band as c_uint, owner.number() as c_uint);
+    let (class, owner) = (class as c_uint, owner.number() as c_uint);
     // SAFETY: RCU is watching where blocks are opened, taken and given back: in code that takes spinlocks.
     unsafe {
         match event {
-            Event::Open => vmap_rust_block_open(start, size, band, owner),
-            Event::Close => vmap_rust_block_close(start, size, band, owner),
-            Event::Refill => vmap_rust_refill(start, size, band, owner),
-            Event::Steal => vmap_rust_steal(start, size, band, owner),
+            Event::Open => vmap_rust_block_open(start, size, class, owner),
+            Event::Close => vmap_rust_block_close(start, size, class, owner),
+            Event::Refill => vmap_rust_refill(start, size, class, owner),
+            Event::Steal => vmap_rust_steal(start, size, class, owner),
         }
     }
 }
@@ -155,12 +152,12 @@ impl Purge {
     }
 }
 
-/// Traces a drain that has given back `ranges` cached ranges or `blocks` blocks, unless it found nothing.
+/// Traces a drain that has given back `blocks` blocks, unless it found nothing.
 #[inline(always)]
-pub(crate) fn drain(cause: Cause, ranges: usize, blocks: usize) {
-    if ranges | blocks != 0 {
+pub(crate) fn drain(cause: Cause, blocks: usize) {
+    if blocks != 0 {
         // SAFETY: RCU is watching in a drain, which takes spinlocks.
-        unsafe { vmap_rust_drain(cause.into_raw(), ranges, blocks) };
+        unsafe { vmap_rust_drain(cause.into_raw(), blocks) };
     }
 }
 

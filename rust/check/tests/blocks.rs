@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Blocks: which areas they serve, how lookups find these, and what becomes of empty blocks. The helpers for a
-//! space with blocks are here, too.
+//! Blocks: which areas they serve, how lookups find these, and what becomes of full and of empty blocks. The helpers
+//! for a space with blocks are here, too.
 
-use super::free_all;
+use super::{
+    alloc,
+    free_all, //
+};
 use crate::{
     base::{
-        range::{
-            Span,
-            PAGE_SIZE, //
-        },
+        fit::Member,
+        prelude::*,
         stats::line, //
     },
     check::fixtures::{
@@ -22,15 +23,16 @@ use crate::{
         Space, //
     },
     state::{
-        area::NeverMapped,
-        band::{
-            COARSE_PAGES,
-            MAX_UNITS,
-            TABLE_PAGES, //
+        area::{
+            Busy,
+            NeverMapped, //
         },
-        block::{
-            COARSE_SIZE,
-            SIZE, //
+        class::{
+            Class,
+            MOST_BLOCK_PAGES,
+            MOST_PAGES,
+            SIZE,
+            TABLE_PAGES, //
         }, //
     },
     sys::mm::{
@@ -38,39 +40,79 @@ use crate::{
         Gfp, //
     }, //
 };
-use kernel::prelude::*;
 
 /// Start of the space, not aligned to a block.
 pub(super) const START: usize = 31 * SIZE + PAGE_SIZE;
 /// First address of the first block.
 pub(super) const FIRST: usize = 32 * SIZE;
-/// Pages in a block.
-const PAGES: usize = SIZE / PAGE_SIZE;
+/// Slots of a block of areas of two pages.
+pub(super) const SLOTS: usize = TABLE_PAGES / 2;
 
-/// Creates a space with room for `blocks` blocks, which may have `limit` at most, and a request for two
+/// Creates a space with room for `blocks` of the smallest blocks, which may have `limit` at most, and a request for two
 /// pages.
 pub(super) fn make_blocks(blocks: usize, limit: usize) -> Result<(Space<FlushLog>, Request)> {
     mm::stay_on_this_cpu()?;
-    let window = Span::from_bounds(START, FIRST + blocks * SIZE).ok_or(EINVAL)?;
+    let window = Span::from_bounds(START, FIRST + blocks * SIZE + PAGE_SIZE).ok_or(EINVAL)?;
     let space = World::new(window).blocks(limit).space()?;
     Ok((space, Request::bytes(window, 2 * PAGE_SIZE)))
+}
+
+/// Creates a space with blocks of all classes, and a request for two pages. [`None`] on 32-bit machines, which have too
+/// few addresses.
+pub(super) fn make_large() -> Result<Option<(Space<FlushLog>, Request)>> {
+    mm::stay_on_this_cpu()?;
+    let Some(size) = (130 * PAGE_SIZE).checked_mul(MOST_BLOCK_PAGES) else {
+        return if usize::BITS == 32 {
+            Ok(None)
+        } else {
+            Err(EINVAL)
+        };
+    };
+    let window = Span::with_size(START, size).ok_or(EINVAL)?;
+    let space = World::new(window).space()?;
+    Ok(Some((space, Request::bytes(window, 2 * PAGE_SIZE))))
 }
 
 /// Allocates `count` areas. Returns their first addresses.
 pub(super) fn fill(space: &Space<FlushLog>, req: &Request, count: usize) -> Result<KVec<usize>> {
     let mut starts = KVec::new();
     for _ in 0..count {
-        let area = space.alloc(req)?;
-        let start = space.start_of_busy(area).ok_or(EINVAL)?;
-        starts.push(start, GFP_KERNEL)?;
+        starts.push(alloc(space, req)?, GFP_KERNEL)?;
     }
     Ok(starts)
 }
 
-/// Frees the area at `start` without a purge.
-pub(super) fn retire(space: &Space<FlushLog>, start: usize) -> Result {
-    space.retire(space.unlink(start).ok_or(EINVAL)?);
-    Ok(())
+/// Allocates all of the span from `start` to `end`.
+pub(super) fn fill_span(space: &Space<FlushLog>, start: usize, end: usize) -> Result<Busy> {
+    let window = Span::from_bounds(start, end).ok_or(EINVAL)?;
+    space.alloc(Request::bytes(window, window.size()))
+}
+
+/// Frees the area at `start` without a purge. Returns what [`Space::retire`] does.
+pub(super) fn retire(space: &Space<FlushLog>, start: usize) -> Result<usize> {
+    Ok(space.retire(space.unlink(start).ok_or(EINVAL)?))
+}
+
+/// Members of a set: a page, and two pages five pages above it. A slot of four pages has room for each, no smaller one.
+pub(super) const SET: [Member; 2] = [
+    Member {
+        offset: 0,
+        size: PAGE_SIZE,
+    },
+    Member {
+        offset: 5 * PAGE_SIZE,
+        size: 2 * PAGE_SIZE,
+    },
+];
+
+/// Serves a request for a set as [`SET`]. Returns where the areas are.
+pub(super) fn alloc_set(space: &Space<FlushLog>, window: Span) -> Result<[Option<Span>; 2]> {
+    let mut spans = [None; 2];
+    let members = SET.into_iter();
+    space.alloc_congruent(window, members, PAGE_SIZE, Gfp::NOWAIT, |index, area| {
+        spans[index % 2] = Some(area.span())
+    })?;
+    Ok(spans)
 }
 
 /// Counts the lines and words that are written.
@@ -92,24 +134,56 @@ impl core::fmt::Write for Written {
 mod tests {
     use super::*;
 
+    /// Frees the areas at `starts`, and purges without a drain.
+    fn purge_all(space: &Space<FlushLog>, starts: &[usize]) -> Result {
+        for &start in starts {
+            retire(space, start)?;
+        }
+        assert_eq!(space.purge(None, false), starts.len());
+        Ok(())
+    }
+
+    /// Creates a space with room for one block, of `pages` pages each, in which all other addresses are taken. It has
+    /// `count` areas in the block. Returns the space, its request, and these areas.
+    fn make_full(pages: usize, count: usize) -> Result<(Space<FlushLog>, Request, KVec<usize>)> {
+        let (space, mut req) = make_blocks(1, 1)?;
+        req.size = pages * PAGE_SIZE;
+        let starts = fill(&space, &req, count)?;
+        assert_eq!(starts[0], FIRST);
+        fill_span(&space, START, FIRST)?;
+        fill_span(&space, FIRST + SIZE, FIRST + SIZE + PAGE_SIZE)?;
+        Ok((space, req, starts))
+    }
+
+    /// Ends a test with a space of [`make_full`], of which the areas `starts` are left.
+    fn end_full(space: &Space<FlushLog>, starts: &[usize]) -> Result {
+        let others = [START, FIRST + SIZE];
+        let all = Iterator::chain(others.iter(), starts).copied();
+        assert_eq!(free_all(space, all), starts.len() + 2);
+        assert_eq!(space.validate()?, Default::default());
+        Ok(())
+    }
+
     #[test]
     fn each_counter_has_a_line_with_its_meaning() -> Result {
         let (space, _) = make_blocks(8, 8)?;
         let mut written = Written::default();
         let counters = space.counters();
-        assert!(counters
-            .each(|name, value, meaning| line(&mut written, name, value, meaning))
-            .is_ok());
-        assert!(written.lines > 15);
+        assert!(counters.all().iter().all(|&(name, value, meaning)| line(
+            &mut written,
+            name,
+            value,
+            meaning
+        )
+        .is_ok()));
+        assert!(written.lines > 12);
         // On average at least a name, a number and two words per line.
         assert!(written.words >= 4 * written.lines);
         Ok(())
     }
 
-    /// Ranges that only requests with a window of their own could use would fill the window if they were cached: such a
-    /// request gets no cached range, and one that must not sleep makes room for only a few.
     #[test]
-    fn small_areas_in_a_window_leave_no_cached_ranges() -> Result {
+    fn requests_with_a_window_of_their_own_are_served_by_the_tree() -> Result {
         let (space, mut req) = make_blocks(64, 64)?;
         req.window = Span::with_size(FIRST + 8 * SIZE, 256 * PAGE_SIZE).ok_or(EINVAL)?;
         req.gfp = Gfp::NOWAIT;
@@ -117,43 +191,50 @@ mod tests {
             let mut starts = KVec::new();
             for index in 0..8 {
                 req.size = (1 + (round + index) % 31) * PAGE_SIZE;
-                let area = space.alloc(&req)?;
-                starts.push(space.start_of_busy(area).ok_or(EINVAL)?, GFP_KERNEL)?;
+                starts.push(alloc(&space, &req)?, GFP_KERNEL)?;
             }
-            for &start in starts.iter() {
-                retire(&space, start)?;
-            }
-            assert_eq!(space.purge(None, false), 8);
-            assert_eq!(space.cached(), 0);
+            assert!(starts.iter().all(|&start| req.window.contains(start)));
+            purge_all(&space, &starts)?;
+            // Nothing is left in the window, though the purge was no drain.
+            assert_eq!(space.validate()?, Default::default());
         }
+        assert_eq!(space.counters().alloc_tree, 200 * 8);
+        assert_eq!(space.counters().block_new, 0);
         Ok(())
     }
 
     #[test]
-    fn areas_get_the_lowest_pages_of_the_lowest_block() -> Result {
+    fn areas_get_the_lowest_slot_of_the_lowest_block() -> Result {
         let (space, req) = make_blocks(8, 8)?;
-        let starts = fill(&space, &req, PAGES)?;
+        let starts = fill(&space, &req, 2 * SLOTS)?;
         for (index, &start) in starts.iter().enumerate() {
             assert_eq!(start, FIRST + index * 2 * PAGE_SIZE);
         }
-        assert_eq!(space.blocks().live, 2);
-        assert_eq!(space.counters().block_new, 2);
-        assert_eq!(space.counters().hit, PAGES - 2);
+        // Both blocks are full: neither the current one nor the other is in a list.
+        let blocks = space.blocks();
+        assert_eq!(
+            (blocks.live, blocks.bytes, blocks.partial),
+            (2, 2 * SIZE, 0)
+        );
+        let counters = space.counters();
+        assert_eq!((counters.block_new, counters.refill), (2, 2));
+        assert_eq!((counters.hit, counters.alloc_tree), (2 * SLOTS, 0));
         let census = space.validate()?;
-        assert_eq!((census.busy, census.blocks), (PAGES, 2));
-        assert_eq!(free_all(&space, starts.iter().copied()), PAGES);
+        assert_eq!((census.busy, census.blocks), (2 * SLOTS, 2));
+        assert_eq!(free_all(&space, starts.iter().copied()), 2 * SLOTS);
         assert_eq!(space.blocks(), Default::default());
+        assert_eq!(space.counters().block_freed, 2);
         Ok(())
     }
 
     #[test]
-    fn lazy_pages_of_a_block_are_not_reused_before_a_purge() -> Result {
+    fn lazy_slots_are_not_reused_before_a_purge() -> Result {
         let (space, req) = make_blocks(8, 1)?;
-        let starts = fill(&space, &req, PAGES / 2)?;
+        let starts = fill(&space, &req, SLOTS)?;
         let freed = starts[7];
         retire(&space, freed)?;
         assert_eq!(space.lazy_pages(), 2);
-        // The block is full, and there is no other: the tree serves the request.
+        // The block is full, and there may be no other: the tree serves the request.
         let other = fill(&space, &req, 1)?;
         assert!(other[0] < FIRST || other[0] >= FIRST + SIZE);
         assert_eq!(space.tlb().take(), None);
@@ -161,10 +242,10 @@ mod tests {
         let flushed = Span::with_size(freed, 2 * PAGE_SIZE);
         assert_eq!(space.tlb().take(), flushed.map(|span| (span, 1)));
         assert_eq!(space.lazy_pages(), 0);
-        // The freed pages are reused although other areas of the block are busy.
+        // The slot is reused although other areas of the block are busy.
         assert_eq!(fill(&space, &req, 1)?[0], freed);
         let all = Iterator::chain(starts.iter(), &*other);
-        assert_eq!(free_all(&space, all.copied()), PAGES / 2 + 1);
+        assert_eq!(free_all(&space, all.copied()), SLOTS + 1);
         Ok(())
     }
 
@@ -174,9 +255,7 @@ mod tests {
         req.size = 5 * PAGE_SIZE;
         let starts = fill(&space, &req, 3)?;
         let span = Span::with_size(starts[1], 5 * PAGE_SIZE);
-        let Some(area) = space.unlink(starts[1] + 3 * PAGE_SIZE) else {
-            return Err(EINVAL);
-        };
+        let area = space.unlink(starts[1] + 3 * PAGE_SIZE).ok_or(EINVAL)?;
         assert_eq!(space.next_lazy(None), span);
         space.retire(area);
         assert_eq!(space.next_lazy(None), span);
@@ -192,181 +271,196 @@ mod tests {
     }
 
     #[test]
-    fn every_address_of_an_area_finds_it_and_no_other() -> Result {
-        let (space, req) = make_blocks(32, 32)?;
-        find_everywhere(&space, req, 1..=MAX_UNITS)
-    }
-
-    #[test]
-    fn every_address_of_a_coarse_area_finds_it_and_no_other() -> Result {
-        let Some((space, req)) = make_coarse() else {
-            return no_coarse();
-        };
-        let largest = MAX_UNITS * COARSE_PAGES;
-        find_everywhere(&space, req, (MAX_UNITS + 1..=largest).step_by(29))
-    }
-
-    /// Allocates an area of each size in pages, all from blocks, and looks up every page of them.
-    fn find_everywhere(
-        space: &Space<FlushLog>,
-        mut req: Request,
-        sizes: impl Iterator<Item = usize>,
-    ) -> Result {
-        let mut all = KVec::new();
-        for pages in sizes {
-            req.size = pages * PAGE_SIZE;
-            req.align = PAGE_SIZE << (pages % 6);
-            let area = space.alloc(&req)?;
-            let start = space.start_of_busy(area).ok_or(EINVAL)?;
-            assert!(crate::base::range::is_aligned(start, req.align));
-            all.push((start, pages, area), GFP_KERNEL)?;
-        }
-        assert!(space.validate().is_ok());
-        for &(start, pages, area) in all.iter() {
-            for page in 0..pages {
-                assert_eq!(space.find(start + page * PAGE_SIZE), Some(area));
-                assert_eq!(space.find(start + (page + 1) * PAGE_SIZE - 1), Some(area));
+    fn an_area_is_unlinked_once_and_not_found_afterwards() -> Result {
+        let (space, req) = make_blocks(8, 8)?;
+        let starts = fill(&space, &req, 2)?;
+        let area = space.unlink(starts[0] + PAGE_SIZE).ok_or(EINVAL)?;
+        for step in 0..3 {
+            for addr in [starts[0], starts[0] + 2 * PAGE_SIZE - 1] {
+                assert!(space.find(addr).is_none());
+                assert!(space.try_get(addr).is_none());
+                assert!(space.unlink(addr).is_none());
             }
-            assert!(space.find(start - 1) != Some(area));
-            assert!(space.find(start + pages * PAGE_SIZE) != Some(area));
+            let next = space.get(starts[0]).map(|(area, _pin)| area.span().first());
+            assert_eq!(next, Some(starts[1]));
+            match step {
+                0 => assert_eq!(space.lazy_pages(), 0),
+                1 => assert_eq!(space.purge(None, false), 0),
+                _ => break,
+            }
+        }
+        space.retire(area);
+        assert!(space.unlink(starts[0]).is_none());
+        assert_eq!(space.purge(None, false), 1);
+        assert!(space.unlink(starts[0]).is_none());
+        assert_eq!(free_all(&space, starts.iter().copied()), 1);
+        assert_eq!(space.validate()?, Default::default());
+        Ok(())
+    }
+
+    /// With areas of each class: whole slots, aligned as much as these are, and small areas with such an alignment.
+    #[test]
+    fn every_address_of_an_area_finds_it_and_no_other() -> Result {
+        let Some((space, mut req)) = make_large()? else {
+            return Ok(());
+        };
+        let mut all = KVec::new();
+        for class in Class::all() {
+            let slot = class.slot_pages();
+            let align = 1 << slot.trailing_zeros();
+            for (pages, align) in [(slot, 1), (slot, align), (1, align)] {
+                (req.size, req.align) = (pages * PAGE_SIZE, align * PAGE_SIZE);
+                let area = space.alloc(req.again())?;
+                assert!(is_aligned(area.span().first(), req.align));
+                all.push(area, GFP_KERNEL)?;
+            }
+        }
+        assert_eq!(space.blocks().live, Class::all().count());
+        assert_eq!(space.counters().alloc_tree, 0);
+        assert_eq!(space.validate()?.busy, all.len());
+        for &area in all.iter() {
+            let (span, pages) = (area.span(), area.span().size() / PAGE_SIZE);
+            let some = (0..pages).step_by(1 + pages / 64);
+            for page in Iterator::chain(some, [pages - 1]) {
+                let first = span.first() + page * PAGE_SIZE;
+                assert_eq!(space.find(first), Some(area));
+                assert_eq!(space.find(first + PAGE_SIZE - 1), Some(area));
+            }
+            assert!(space.find(span.first() - 1) != Some(area));
+            assert!(space.find(span.end()) != Some(area));
         }
         // `get()` returns all of them in ascending order.
         let mut addr = 0;
         for _ in 0..all.len() {
-            let Some((area, _pin)) = space.get(addr) else {
-                return Err(EINVAL);
-            };
-            let found = all.iter().find(|(_, _, other)| *other == area);
-            let &(start, pages, _) = found.ok_or(EINVAL)?;
-            assert!(start >= addr);
-            addr = start + pages * PAGE_SIZE;
+            let (area, _pin) = space.get(addr).ok_or(EINVAL)?;
+            assert!(area.span().first() >= addr && all.iter().any(|other| *other == area));
+            addr = area.span().end();
         }
         assert!(space.get(addr).is_none());
-        assert_eq!(space.counters().alloc_tree, 0);
-        let starts = all.iter().map(|&(start, _, _)| start);
-        assert_eq!(free_all(space, starts), all.len());
-        Ok(())
-    }
-
-    /// Creates a space with coarse blocks, and a request for two pages. [`None`] on 32-bit machines.
-    fn make_coarse() -> Option<(Space<FlushLog>, Request)> {
-        let window = Span::with_size(START, COARSE_SIZE.checked_mul(66)?)?;
-        let space = World::new(window).space().ok()?;
-        let (_, mut req) = make_blocks(1, 1).ok()?;
-        req.window = window;
-        Some((space, req))
-    }
-
-    /// Checks that only 32-bit machines, whose address space is too small, have no coarse blocks.
-    fn no_coarse() -> Result {
-        assert_eq!(usize::BITS, 32);
+        let starts = all.iter().map(|area| area.span().first());
+        assert_eq!(free_all(&space, starts), all.len());
+        assert_eq!(space.validate()?, Default::default());
         Ok(())
     }
 
     #[test]
-    fn large_areas_reserve_whole_units() -> Result {
-        let Some((space, mut req)) = make_coarse() else {
-            return no_coarse();
+    fn blocks_serve_up_to_64_mib_and_a_guard_page_in_a_large_space() -> Result {
+        let Some((space, mut req)) = make_large()? else {
+            return Ok(());
         };
-        let unit = COARSE_PAGES * PAGE_SIZE;
-        // Two units and one page.
-        req.size = 2 * unit + PAGE_SIZE;
+        assert!(space.serves(PAGE_SIZE) && space.serves(MOST_PAGES * PAGE_SIZE));
+        assert!(!space.serves(0) && !space.serves((MOST_PAGES + 1) * PAGE_SIZE));
+        // The size is with pages of 4 KiB.
+        req.size = ((1 << 14) + 1) * PAGE_SIZE;
         let starts = fill(&space, &req, 3)?;
-        assert_eq!(starts[0] % COARSE_SIZE, 0);
-        assert_eq!(starts[1] - starts[0], 3 * unit);
-        assert_eq!(starts[2] - starts[1], 3 * unit);
+        let slot = MOST_PAGES * PAGE_SIZE;
+        assert_eq!([starts[1] - starts[0], starts[2] - starts[1]], [slot, slot]);
         assert!(space.find(starts[0] + req.size - 1).is_some());
         assert!(space.find(starts[0] + req.size).is_none());
+        // The area is listed as it is, but the slot counts as a whole.
         retire(&space, starts[1])?;
-        assert_eq!(space.lazy_pages(), 3 * COARSE_PAGES);
+        assert_eq!(space.lazy_pages(), MOST_PAGES);
+        assert_eq!(space.validate()?.lazy_pages, MOST_PAGES);
         let span = Span::with_size(starts[1], req.size);
         assert_eq!(space.next_lazy(None), span);
-        assert_eq!(space.validate()?.lazy_pages, 3 * COARSE_PAGES);
         assert_eq!(space.purge(None, false), 1);
         let (flushed, _) = space.tlb().take().ok_or(EINVAL)?;
         assert!(span.is_some_and(|span| flushed.covers(span)));
-        // One page with a large alignment reserves two units.
-        req.size = PAGE_SIZE;
-        req.align = 2 * MAX_UNITS * PAGE_SIZE;
-        let other = fill(&space, &req, 1)?[0];
-        assert_eq!(other % req.align, 0);
-        assert_eq!(space.validate()?.busy, 3);
-        free_all(&space, [starts[0], starts[2], other].into_iter());
+        assert_eq!(fill(&space, &req, 1)?[0], starts[1]);
+        assert_eq!(space.counters().alloc_tree, 0);
+        // The tree serves what is larger, and what has a larger alignment than any slot.
+        req.size = (MOST_PAGES + 1) * PAGE_SIZE;
+        let larger = alloc(&space, &req)?;
+        (req.size, req.align) = (PAGE_SIZE, MOST_PAGES.next_power_of_two() * PAGE_SIZE);
+        let aligned = alloc(&space, &req)?;
+        assert!(is_aligned(aligned, req.align));
+        assert_eq!(space.counters().alloc_tree, 2);
+        let others = [larger, aligned];
+        free_all(&space, Iterator::chain(starts.iter(), &others).copied());
         assert_eq!(space.validate()?, Default::default());
+        Ok(())
+    }
+
+    /// A space has blocks of the classes for which it has room for at least 48 blocks.
+    #[test]
+    fn a_small_space_has_blocks_of_small_classes_only() -> Result {
+        for (blocks, most) in [(47, 0), (48, 32), (2 * 48, 64), (4 * 48, 128)] {
+            let end = FIRST + blocks * SIZE + PAGE_SIZE;
+            let home = Span::from_bounds(START, end).ok_or(EINVAL)?;
+            let space = World::new(home).space()?;
+            for pages in 1..=2 * 128 {
+                let serves = space.serves(pages * PAGE_SIZE);
+                assert_eq!(serves, (..=most).contains(&pages));
+            }
+        }
         Ok(())
     }
 
     /// A table of PTEs that one area needs would make way for a larger entry of the other, in turns.
     #[test]
-    fn areas_of_whole_page_tables_have_blocks_of_their_own() -> Result {
-        let Some((space, mut req)) = make_coarse() else {
-            return no_coarse();
-        };
-        // With pages of 16 KiB and more, such an area is too large for a block.
-        if TABLE_PAGES >= MAX_UNITS * COARSE_PAGES {
+    fn areas_of_whole_page_tables_share_none() -> Result {
+        let Some((space, mut req)) = make_large()? else {
             return Ok(());
-        }
-        let table = TABLE_PAGES * PAGE_SIZE;
-        req.size = table + PAGE_SIZE;
-        let plain = fill(&space, &req, 2)?;
-        req.align = table;
-        let aligned = fill(&space, &req, 2)?;
-        // As aligned, but so small that it needs a table anyway.
-        req.size = (MAX_UNITS + 1) * PAGE_SIZE;
-        let short = fill(&space, &req, 1)?;
-        let block_of = |start| start / COARSE_SIZE;
-        assert!(aligned.iter().all(|start| start % table == 0));
-        assert_eq!(block_of(aligned[0]), block_of(aligned[1]));
-        let others = [plain[0], plain[1], short[0]];
-        for other in others {
-            assert!(block_of(other) != block_of(aligned[0]));
+        };
+        let mut areas: KVec<Span> = KVec::new();
+        for pages in [512, 3, 513, 448, 1000, 1, 1025, 300, 3000, 5000] {
+            req.size = pages * PAGE_SIZE;
+            for _ in 0..3 {
+                let area = space.alloc(req.again())?.span();
+                let [first, last] = [area.first(), area.last()].map(|addr| addr / SIZE);
+                for other in areas.iter() {
+                    let is_large = pages.max(other.size() / PAGE_SIZE) >= TABLE_PAGES;
+                    let is_apart = other.last() / SIZE < first || other.first() / SIZE > last;
+                    assert!(is_apart || !is_large);
+                }
+                areas.push(area, GFP_KERNEL)?;
+            }
         }
         assert_eq!(space.counters().alloc_tree, 0);
-        assert_eq!(free_all(&space, others.into_iter()), 3);
-        assert_eq!(free_all(&space, [aligned[0], aligned[1]].into_iter()), 2);
+        free_all(&space, areas.iter().map(|area| area.first()));
         Ok(())
     }
 
-    /// Directory entries of one kind of block must not be used for the other.
+    /// A stale entry of the directory must not lead to the block that replaces another one.
     #[test]
-    fn a_coarse_block_replaces_fine_ones_and_fine_ones_replace_it() -> Result {
-        let Some((space, mut req)) = make_coarse() else {
-            return no_coarse();
-        };
-        let mut first = None;
-        for round in 0..6 {
-            req.size = match round % 2 {
-                0 => 2 * PAGE_SIZE,
-                _ => 100 * PAGE_SIZE,
-            };
-            let starts = fill(&space, &req, 40)?;
-            assert_eq!(*first.get_or_insert(starts[0]), starts[0]);
+    fn blocks_of_different_sizes_replace_each_other() -> Result {
+        let (space, mut req) = make_blocks(32, 32)?;
+        for pages in [2, 100, 30, 2, 30, 100, 2] {
+            req.size = pages * PAGE_SIZE;
+            let starts = fill(&space, &req, 12)?;
+            assert_eq!(starts[0], FIRST);
             assert_eq!(space.blocks().live, 1);
-            assert_eq!(space.validate()?.busy, 40);
-            assert_eq!(free_all(&space, starts.iter().copied()), 40);
+            assert_eq!(space.validate()?.busy, 12);
+            assert_eq!(free_all(&space, starts.iter().copied()), 12);
             assert_eq!(space.blocks(), Default::default());
-            for offset in (0..COARSE_SIZE).step_by(SIZE) {
-                assert!(space.find(starts[0] + offset).is_none());
+            for page in 0..4 * TABLE_PAGES {
+                assert!(space.find(FIRST + page * PAGE_SIZE).is_none());
             }
         }
         Ok(())
     }
 
     #[test]
-    fn partial_blocks_are_reused_lowest_first() -> Result {
+    fn partial_blocks_are_used_before_a_new_one_is_made() -> Result {
         let (space, req) = make_blocks(8, 8)?;
-        let starts = fill(&space, &req, PAGES + PAGES / 2)?;
+        let starts = fill(&space, &req, 2 * SLOTS + 10)?;
+        assert_eq!((space.blocks().live, space.blocks().partial), (3, 0));
+        // One area of each block; the last block is the current one.
+        let freed = [1, SLOTS + 1, 2 * SLOTS + 1].map(|index| starts[index]);
+        purge_all(&space, &freed)?;
+        assert_eq!(space.blocks().partial, 2);
+        let again = fill(&space, &req, 1 + SLOTS - 10 + 2)?;
         assert_eq!(space.counters().block_new, 3);
-        // Free one area of each block; the last block is the current one.
-        let freed = [1, PAGES / 2 + 1, PAGES + 1].map(|index| starts[index]);
-        for start in freed.into_iter().rev() {
-            retire(&space, start)?;
-        }
-        assert_eq!(space.purge(None, false), 3);
-        let again = fill(&space, &req, 3)?;
-        assert_eq!(&*again, &[freed[2], freed[0], freed[1]]);
-        assert_eq!(space.counters().block_new, 3);
-        assert_eq!(free_all(&space, starts.iter().copied()), PAGES + PAGES / 2);
+        assert_eq!(again[0], freed[2]);
+        let [.., one, two] = again[..] else {
+            return Err(EINVAL);
+        };
+        assert_eq!([one.min(two), one.max(two)], [freed[0], freed[1]]);
+        // All are full now.
+        let more = alloc(&space, &req)?;
+        assert_eq!(more, FIRST + 3 * SIZE);
+        let all = (0..3 * SLOTS + 1).map(|index| FIRST + index * 2 * PAGE_SIZE);
+        assert_eq!(free_all(&space, all), 3 * SLOTS + 1);
         assert_eq!(space.validate()?, Default::default());
         Ok(())
     }
@@ -374,74 +468,118 @@ mod tests {
     #[test]
     fn a_freed_block_is_not_found_any_more() -> Result {
         let (space, mut req) = make_blocks(1, 1)?;
-        let starts = fill(&space, &req, 1)?;
-        assert_eq!(starts[0], FIRST);
-        assert_eq!(free_all(&space, starts.iter().copied()), 1);
-        assert_eq!(space.blocks().live, 0);
-        // A large area replaces the block.
-        req.size = SIZE;
-        req.align = SIZE;
-        let area = space.alloc(&req)?;
-        for page in [0, PAGES / 2, PAGES - 1] {
-            assert_eq!(space.find(FIRST + page * PAGE_SIZE), Some(area));
+        for _ in 0..2 {
+            let starts = fill(&space, &req, 1)?;
+            assert_eq!((starts[0], space.blocks().live), (FIRST, 1));
+            assert_eq!(free_all(&space, starts.iter().copied()), 1);
+            assert_eq!(space.blocks().live, 0);
+            // A large area replaces the block.
+            let area = fill_span(&space, FIRST, FIRST + SIZE)?;
+            for page in [0, SLOTS, TABLE_PAGES - 1] {
+                assert_eq!(space.find(FIRST + page * PAGE_SIZE), Some(area));
+            }
+            assert!(space.get(0).is_some_and(|(found, _pin)| found == area));
+            assert_eq!(free_all(&space, [FIRST].into_iter()), 1);
+            // Then a block replaces the area.
         }
-        assert!(space.get(0).is_some_and(|(found, _pin)| found == area));
-        assert_eq!(free_all(&space, [FIRST].into_iter()), 1);
-        // A block replaces the area.
-        req.size = 2 * PAGE_SIZE;
-        req.align = 1;
-        let starts = fill(&space, &req, 1)?;
-        assert_eq!(space.blocks().live, 1);
-        free_all(&space, starts.iter().copied());
+        req.size = PAGE_SIZE;
+        assert_eq!(alloc(&space, &req)?, FIRST);
+        free_all(&space, [FIRST].into_iter());
         Ok(())
     }
 
     #[test]
-    fn a_request_steals_from_other_blocks_before_it_fails() -> Result {
-        // The only block serves all bands, and there is no room outside it.
-        let (space, mut req) = make_blocks(1, 1)?;
-        let small = fill(&space, &req, 1)?;
-        req.window = Span::from_bounds(START, FIRST).ok_or(EINVAL)?;
-        req.size = FIRST - START;
-        fill(&space, &req, 1)?;
-        // A request of a higher band gets no block of its own.
-        req.size = MAX_UNITS * PAGE_SIZE;
-        req.window = space.home();
-        let large = fill(&space, &req, 3)?;
+    fn a_request_without_room_takes_larger_slots() -> Result {
+        let (space, mut req, large) = make_full(20, 1)?;
+        // The slots are aligned to four pages, not to more.
+        (req.size, req.align) = (2 * PAGE_SIZE, 4 * PAGE_SIZE);
+        let small = fill(&space, &req, 3)?;
         assert_eq!(space.counters().steal, 3);
-        assert!(large.iter().all(|&start| start > small[0]));
-        // The block looks as far back as its largest area reaches.
-        for &start in large.iter() {
-            let area = space.find(start).ok_or(EINVAL)?;
-            assert!((1..MAX_UNITS).all(|page| space.find(start + page * PAGE_SIZE) == Some(area)));
+        for (index, &start) in small.iter().enumerate() {
+            assert_eq!(start, FIRST + (index + 1) * 20 * PAGE_SIZE);
+            let found = [0, 1, 2, 19].map(|page| space.find(start + page * PAGE_SIZE).is_some());
+            assert_eq!(found, [true, true, false, false]);
         }
-        assert!(space.validate().is_ok());
-        let all = Iterator::chain(small.iter(), &*large);
-        assert_eq!(free_all(&space, all.copied()), 4);
-        assert_eq!(space.validate()?.busy, 1);
-        // An empty block and cached ranges make room for a large request.
-        let again = fill(&space, &req, 4)?;
-        for &start in again.iter() {
-            retire(&space, start)?;
+        // Neither a larger area nor a larger alignment fits.
+        for (pages, align) in [(21, 1), (2, 16)] {
+            (req.size, req.align) = (pages * PAGE_SIZE, align * PAGE_SIZE);
+            assert_eq!(space.alloc(req.again()).err(), Some(EBUSY));
         }
-        space.purge(None, false);
-        req.size = SIZE;
-        req.align = SIZE;
-        assert_eq!(fill(&space, &req, 1)?[0], FIRST);
-        free_all(&space, [START, FIRST].into_iter());
+        assert_eq!(space.counters().no_room, 2);
+        assert_eq!(space.validate()?.busy, 4 + 2);
+        let mut all = small;
+        all.push(large[0], GFP_KERNEL)?;
+        end_full(&space, &all)
+    }
+
+    #[test]
+    fn an_empty_block_makes_room_for_what_is_larger() -> Result {
+        for gfp in [Gfp::KERNEL, Gfp::NOWAIT] {
+            for pages in [8, TABLE_PAGES] {
+                let (space, mut req, small) = make_full(2, 3)?;
+                (req.size, req.gfp) = (pages * PAGE_SIZE, gfp);
+                // With an area in it, the block stays.
+                purge_all(&space, &small[1..])?;
+                assert_eq!(space.alloc(req.again()).err(), Some(EBUSY));
+                assert_eq!(space.blocks().live, 1);
+                purge_all(&space, &small[..1])?;
+                assert_eq!((space.blocks().live, space.blocks().empty), (1, 1));
+                assert_eq!(alloc(&space, &req)?, FIRST);
+                let counters = space.counters();
+                assert_eq!((counters.block_freed, counters.steal), (1, 0));
+                assert_eq!(space.blocks(), Default::default());
+                end_full(&space, &[FIRST])?;
+            }
+        }
         Ok(())
     }
 
-    /// A search for room for a block is repeated when a range was returned to the tree.
+    /// A block serves sets with exactly the window of the space, until no place in it has all members free.
+    #[test]
+    fn sets_at_a_common_base_come_from_blocks() -> Result {
+        let (space, req) = make_blocks(8, 1)?;
+        let mut all = KVec::new();
+        let mut sets = 0;
+        while sets < TABLE_PAGES {
+            let spans = alloc_set(&space, req.window)?;
+            sets += 1;
+            let base = spans[0].ok_or(EINVAL)?.first();
+            for (member, span) in SET.into_iter().zip(spans) {
+                assert_eq!(span, member.at(base));
+                let span = span.ok_or(EINVAL)?;
+                for addr in [span.first(), span.last()] {
+                    assert_eq!(space.find(addr).map(Busy::span), Some(span));
+                }
+                assert!(space.find(span.end()).map(Busy::span) != Some(span));
+                all.push(span.first(), GFP_KERNEL)?;
+            }
+            assert_eq!(space.validate()?.busy, 2 * sets);
+            if base < FIRST || base >= FIRST + SIZE {
+                break;
+            }
+        }
+        // A set takes two neighbours of the 128 slots: the last one was served by the tree.
+        assert_eq!(sets, TABLE_PAGES / 4 / 2 + 1);
+        assert_eq!(space.counters().alloc_congruent, 2 * sets);
+        assert_eq!((space.blocks().live, space.counters().alloc_tree), (1, 0));
+        // One of another window is served by the tree, too.
+        let window = Span::from_bounds(START, FIRST).ok_or(EINVAL)?;
+        for span in alloc_set(&space, window)? {
+            let span = span.ok_or(EINVAL)?;
+            assert!(window.covers(span));
+            all.push(span.first(), GFP_KERNEL)?;
+        }
+        assert_eq!(free_all(&space, all.iter().copied()), 2 * sets + 2);
+        assert_eq!(space.validate()?, Default::default());
+        Ok(())
+    }
+
+    /// A search for room for a block is repeated when a range of the tree became free.
     #[test]
     fn a_returned_range_makes_room_for_a_block() -> Result {
-        let (space, mut req) = make_blocks(1, 1)?;
+        let (space, req) = make_blocks(1, 1)?;
         // The only place of a block, and nothing of the gap before it.
-        req.size = SIZE;
-        req.align = SIZE;
-        assert_eq!(fill(&space, &req, 1)?[0], FIRST);
-        req.size = 2 * PAGE_SIZE;
-        req.align = 1;
+        fill_span(&space, FIRST, FIRST + SIZE)?;
         let others = fill(&space, &req, 2)?;
         assert_eq!(space.counters().alloc_tree, 3);
         assert_eq!(space.counters().block_new, 0);
@@ -455,85 +593,97 @@ mod tests {
         Ok(())
     }
 
-    /// A request is served from the block of another band if there is no memory for an area object.
+    /// The current block of another class stays one: it is neither put into the pool nor freed.
     #[test]
-    fn room_in_other_blocks_takes_no_memory() -> Result {
-        let (space, mut req) = make_blocks(8, 1)?;
-        let small = fill(&space, &req, 1)?;
-        req.size = 4 * PAGE_SIZE;
-        req.gfp = Gfp::NOWAIT;
-        let (area, _) = Failing::Only(1).run(|| space.alloc(&req));
-        let start = space.start_of_busy(area?).ok_or(EINVAL)?;
-        assert!(!mm::CAN_FAIL || space.counters().steal == 1);
-        assert_eq!(free_all(&space, [small[0], start].into_iter()), 2);
+    fn a_request_that_can_never_fit_touches_no_block_and_allocates_nothing() -> Result {
+        let (space, mut req) = make_blocks(8, 8)?;
+        let starts = fill(&space, &req, 1)?;
+        retire(&space, starts[0])?;
+        space.purge(None, false);
+        let before = space.blocks();
+        let outside = Span::with_size(START / 2, SIZE).ok_or(EINVAL)?;
+        for (window, size) in [
+            (req.window, req.window.size() + PAGE_SIZE),
+            (req.window, usize::MAX / PAGE_SIZE * PAGE_SIZE),
+            (outside, 2 * SIZE),
+        ] {
+            (req.window, req.size) = (window, size);
+            let (result, failed) = Failing::Only(1).run(|| space.alloc(req.again()));
+            assert_eq!(result.err(), Some(EBUSY));
+            assert!(!failed);
+            assert_eq!(space.blocks(), before);
+        }
+        assert_eq!(space.counters().no_room, 3);
+        assert_eq!((before.live, before.partial), (1, 0));
+        (req.window, req.size) = (space.home(), 2 * PAGE_SIZE);
+        assert_eq!(alloc(&space, &req)?, FIRST);
+        assert_eq!(space.counters().refill, 1);
+        free_all(&space, [FIRST].into_iter());
         Ok(())
     }
 
     #[test]
     fn lazy_pages_of_blocks_count_when_a_large_area_is_freed() -> Result {
-        const LARGE: usize = MAX_UNITS + 8;
-        let (space, mut req) = make_blocks(8, 8)?;
+        let (space, req) = make_blocks(8, 8)?;
         let small = fill(&space, &req, 200)?;
-        req.size = LARGE * PAGE_SIZE;
-        let large = fill(&space, &req, 1)?;
+        fill_span(&space, START, START + 40 * PAGE_SIZE)?;
         let mut lazy = 0;
         for &start in small.iter() {
             // 0 if this CPU has only counted the pages by itself.
-            lazy = lazy.max(space.retire(space.unlink(start).ok_or(EINVAL)?));
+            lazy = lazy.max(retire(&space, start)?);
         }
-        assert!(lazy > 0);
-        let area = space.unlink(large[0]).ok_or(EINVAL)?;
-        assert!(space.retire(area) >= lazy);
+        assert!(lazy > 0 && lazy <= 400);
+        assert!(retire(&space, START)? >= lazy + 40);
+        assert_eq!(space.lazy_pages(), 400 + 40);
+        space.purge(None, true);
+        Ok(())
+    }
+
+    /// C begins a purge if `retire()` returns more than `lazy_max_pages()` in mm/vmalloc.c.
+    #[test]
+    fn a_purge_is_due_when_a_quarter_of_what_blocks_may_have_is_lazy() -> Result {
+        let (space, req) = make_blocks(8, 1)?;
+        let starts = fill(&space, &req, SLOTS)?;
+        let mut due = None;
+        for (index, &start) in starts.iter().enumerate() {
+            if retire(&space, start)? > usize::MAX / 4 {
+                due = due.or(Some(index));
+            }
+        }
+        assert!(due.is_some_and(|index| (SLOTS / 4 - 1..SLOTS / 2).contains(&index)));
         space.purge(None, true);
         Ok(())
     }
 
     #[test]
-    fn an_empty_block_is_freed_for_a_block_of_a_lower_band() -> Result {
-        for gfp in [Gfp::KERNEL, Gfp::NOWAIT] {
-            // The only block serves all bands, and there is no room outside it.
-            let (space, mut req) = make_blocks(1, 1)?;
-            req.window = Span::from_bounds(START, FIRST).ok_or(EINVAL)?;
-            req.size = FIRST - START;
-            fill(&space, &req, 1)?;
-            req.window = space.home();
-            req.size = MAX_UNITS * PAGE_SIZE;
-            let large = fill(&space, &req, 1)?;
-            retire(&space, large[0])?;
-            space.purge(None, false);
-            assert_eq!(space.blocks().live, 1);
-            req.size = PAGE_SIZE;
-            req.gfp = gfp;
-            assert_eq!(fill(&space, &req, 1)?[0], FIRST);
-            assert_eq!(space.counters().block_new, 2);
-            assert_eq!(space.counters().block_freed, 1);
-            assert_eq!(space.counters().steal, 0);
-            free_all(&space, [START, FIRST].into_iter());
-        }
-        Ok(())
-    }
-
-    #[test]
-    fn released_pages_are_free_at_once() -> Result {
+    fn a_released_slot_is_free_at_once() -> Result {
         let (space, req) = make_blocks(8, 8)?;
-        let starts = fill(&space, &req, PAGES / 2 + 1)?;
-        // The first block is full, and not the current one.
-        let area = space.unlink(starts[5]).ok_or(EINVAL)?;
-        space.release(area, NeverMapped::in_test());
-        assert_eq!(space.lazy_pages(), 0);
-        assert_eq!(space.purge(None, false), 0);
+        let starts = fill(&space, &req, SLOTS + 1)?;
+        let release = |start| -> Result {
+            let area = space.unlink(start).ok_or(EINVAL)?;
+            space.release(area, NeverMapped::in_test());
+            Ok(())
+        };
+        // In a block that is full, and not the current one.
+        release(starts[5])?;
+        assert_eq!((space.lazy_pages(), space.purge(None, false)), (0, 0));
         assert_eq!(space.blocks().partial, 1);
-        assert_eq!(space.validate()?.busy, PAGES / 2);
+        assert_eq!(space.validate()?.busy, SLOTS);
+        // In the current block.
+        release(starts[SLOTS])?;
+        assert_eq!(alloc(&space, &req)?, starts[SLOTS]);
+        assert_eq!((space.tlb().flushes(), space.counters().release), (0, 2));
         free_all(&space, starts.iter().copied());
+        assert_eq!(space.validate()?, Default::default());
         Ok(())
     }
 
     #[test]
     fn a_purge_flushes_once_wherever_the_areas_are() -> Result {
         let (space, req) = make_blocks(8, 8)?;
-        let starts = fill(&space, &req, 2 * PAGES)?;
+        let starts = fill(&space, &req, 4 * SLOTS)?;
         for count in 1..=5 {
-            for &start in starts.iter().skip(count).step_by(PAGES / 2).take(count) {
+            for &start in starts.iter().skip(count).step_by(SLOTS).take(count) {
                 retire(&space, start)?;
             }
             assert!(space.purge(None, false) > 0);
@@ -548,34 +698,26 @@ mod tests {
 
     #[test]
     fn purges_keep_empty_blocks_that_were_needed_and_trim_idle_ones() -> Result {
-        let (space, req) = make_blocks(16, 16)?;
+        const BLOCKS: usize = 20;
+        let (space, req) = make_blocks(BLOCKS, BLOCKS)?;
         for _ in 0..3 {
-            let starts = fill(&space, &req, 3 * PAGES)?;
-            for &start in starts.iter() {
-                retire(&space, start)?;
-            }
-            assert_eq!(space.purge(None, false), 3 * PAGES);
+            let starts = fill(&space, &req, BLOCKS * SLOTS)?;
+            purge_all(&space, &starts)?;
+            // One is the current block.
+            assert_eq!(space.blocks().empty, BLOCKS - 1);
         }
-        // Each round uses six blocks: the second and the third round took none from the tree.
-        assert_eq!(space.counters().block_new, 6);
+        assert_eq!(space.counters().block_new, BLOCKS);
         assert_eq!(space.counters().block_freed, 0);
-        // A purge of one area is not representative.
-        let starts = fill(&space, &req, 1)?;
-        retire(&space, starts[0])?;
-        space.purge(None, false);
-        assert_eq!(space.blocks().live, 6);
-        // Idle blocks are trimmed by the next representative purges.
-        for _ in 0..4 {
-            let starts = fill(&space, &req, PAGES / 2)?;
-            for &start in starts.iter() {
-                retire(&space, start)?;
-            }
-            space.purge(None, false);
+        // The first round took all, the others one less. Each purge after which none was needed keeps an eighth less.
+        for empty in [16, 14, 12, 10, 8, 7, 6, 5, 4, 3, 2, 2] {
+            purge_all(&space, &fill(&space, &req, 1)?)?;
+            let blocks = space.blocks();
+            assert_eq!((blocks.empty, blocks.live), (empty, empty + 1));
+            assert_eq!(space.reclaimable(), empty);
         }
-        assert!(space.blocks().live <= 4);
-        assert!(space.reclaimable() > 0);
-        space.drain_for_reclaim(usize::MAX);
+        assert_eq!(space.drain_for_reclaim(usize::MAX), 3);
         assert_eq!(space.blocks(), Default::default());
+        assert_eq!(space.validate()?, Default::default());
         Ok(())
     }
 }

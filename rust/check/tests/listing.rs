@@ -3,29 +3,30 @@
 //! The list of all ranges: what it shows of areas and blocks, and that its parts fit together for any reader.
 
 use super::{
+    alloc,
     blocks::{
         fill,
         make_blocks,
         retire,
         FIRST,
+        SLOTS,
         START, //
     },
-    free_all,
+    free_all, //
 };
 use crate::{
-    base::range::PAGE_SIZE,
+    base::prelude::*,
     check::fixtures::FlushLog,
     policy::space::{
         Request,
         Space, //
     },
-    state::block::SIZE, //
+    state::class::SIZE, //
 };
 use core::fmt::{
     self,
     Write, //
 };
-use kernel::prelude::*;
 
 /// Text that was read or is expected.
 struct Text(KVec<u8>);
@@ -59,17 +60,18 @@ fn read_from(space: &Space<FlushLog>, position: &mut u64, room: usize) -> Result
     Ok(text)
 }
 
-/// Allocates an area of `pages` pages anywhere in the window of `req`. Returns its first address, as [`fill`] does.
-fn fill_one(space: &Space<FlushLog>, req: &Request, pages: usize) -> Result<KVec<usize>> {
-    fill(space, &Request::bytes(req.window, pages * PAGE_SIZE), 1)
+/// Allocates the lowest free area of `pages` pages before the first block. Returns its first address.
+fn alloc_before(space: &Space<FlushLog>, pages: usize) -> Result<usize> {
+    let window = Span::from_bounds(START, FIRST).ok_or(EINVAL)?;
+    alloc(space, &Request::bytes(window, pages * PAGE_SIZE))
 }
 
-/// Returns the list of a space of [`make_blocks`] with 8 blocks: an area of 40 pages in `stage`, if there is one,
-/// and the block at [`FIRST`], with these first units.
-fn expected(stage: Option<&str>, units: &str) -> Result<KVec<u8>> {
+/// Returns the list of a space of [`make_blocks`] with 8 blocks: an area of 40 pages in `stage`, if there is one, and two
+/// blocks in `place`, of slots of two and of three pages. The first one has these slots, the second an area in the first.
+fn expected(stage: Option<&str>, place: &str, slots: &str) -> Result<KVec<u8>> {
     let mut text = Text(KVec::new());
     let mut write = || {
-        let end = FIRST + 8 * SIZE;
+        let end = FIRST + 8 * SIZE + PAGE_SIZE;
         writeln!(
             text,
             "vmap_rust map 1 page {PAGE_SIZE} home {START:#x}-{end:#x}"
@@ -78,12 +80,11 @@ fn expected(stage: Option<&str>, units: &str) -> Result<KVec<u8>> {
             let end = START + 40 * PAGE_SIZE;
             writeln!(text, "{START:#x}-{end:#x} area {stage}")?;
         }
-        let end = FIRST + SIZE;
-        write!(
-            text,
-            "{FIRST:#x}-{end:#x} block cpu 0 current band 0 unit {PAGE_SIZE} "
-        )?;
-        writeln!(text, "{units:.<512}")
+        let [second, end] = [1, 2].map(|blocks| FIRST + blocks * SIZE);
+        write!(text, "{FIRST:#x}-{second:#x} block cpu 0 {place} slot 2 ")?;
+        writeln!(text, "{slots:.<256}")?;
+        write!(text, "{second:#x}-{end:#x} block cpu 0 {place} slot 3 ")?;
+        writeln!(text, "{:.<170}", "B")
     };
     write().map_err(|_: fmt::Error| ENOMEM)?;
     Ok(text.0)
@@ -95,72 +96,69 @@ mod tests {
 
     #[test]
     fn a_list_shows_each_state() -> Result {
-        let (space, req) = make_blocks(8, 8)?;
+        let (space, mut req) = make_blocks(8, 8)?;
         let starts = fill(&space, &req, 3)?;
-        let others = fill_one(&space, &req, 3)?;
+        req.size = 3 * PAGE_SIZE;
+        let other = alloc(&space, &req)?;
         // The text compares as text if it differs: a failed assertion prints both.
-        let shown = |stage: Option<&str>, units: &str| -> Result {
-            let (is, want) = (read(&space, 4096)?, expected(stage, units)?);
+        let shown = |stage: Option<&str>, place: &str, slots: &str| -> Result {
+            let (is, want) = (read(&space, 4096)?, expected(stage, place, slots)?);
             assert_eq!(
                 core::str::from_utf8(&is).ok(),
                 core::str::from_utf8(&want).ok()
             );
             Ok(())
         };
-        shown(None, "BbBbBbBbb")?;
-        let large = fill_one(&space, &req, 40)?;
-        shown(Some("busy"), "BbBbBbBbb")?;
+        shown(None, "current", "BBB")?;
+        assert_eq!(alloc_before(&space, 40)?, START);
+        shown(Some("busy"), "current", "BBB")?;
 
-        let middle = *starts.get(1).ok_or(EINVAL)?;
-        let leaving = space.unlink(middle).ok_or(EINVAL)?;
-        shown(Some("busy"), "BbuuBbBbb")?;
+        let leaving = space.unlink(starts[1]).ok_or(EINVAL)?;
+        shown(Some("busy"), "current", "BuB")?;
         space.retire(leaving);
-        shown(Some("busy"), "BbllBbBbb")?;
+        shown(Some("busy"), "current", "BlB")?;
         let leaving = space.unlink(START).ok_or(EINVAL)?;
-        shown(Some("leaving"), "BbllBbBbb")?;
+        shown(Some("leaving"), "current", "BlB")?;
         space.retire(leaving);
-        shown(Some("lazy"), "BbllBbBbb")?;
+        shown(Some("lazy"), "current", "BlB")?;
         space.purge(None, false);
-        shown(Some("cached"), "Bb..BbBbb")?;
-        assert_eq!(large.first(), Some(&START));
-        let rest = Iterator::chain(starts.iter(), others.iter());
-        free_all(&space, rest.copied().filter(|&start| start != middle));
+        shown(None, "current", "B.B")?;
+        // A drain puts the current blocks into the pool.
+        space.purge(None, true);
+        shown(None, "pool", "B.B")?;
+        free_all(&space, [starts[0], starts[2], other].into_iter());
         Ok(())
     }
 
     #[test]
     fn lines_do_not_overlap_if_a_range_grows_meanwhile() -> Result {
-        let (space, req) = make_blocks(8, 8)?;
-        let first = fill_one(&space, &req, 40)?;
-        let second = fill_one(&space, &req, 50)?;
+        let (space, _) = make_blocks(8, 8)?;
+        let first = alloc_before(&space, 40)?;
+        let second = alloc_before(&space, 50)?;
         let mut position = 0;
         // The head and the line of the first area.
         let head = space.read_list(&mut position, 100, |_| Ok(()))?;
         assert!(head > 60);
-        free_all(
-            &space,
-            Iterator::chain(first.iter(), second.iter()).copied(),
-        );
-        let large = fill_one(&space, &req, 80)?;
-        assert_eq!(large.first(), first.first());
+        free_all(&space, [first, second].into_iter());
+        assert_eq!(alloc_before(&space, 80)?, first);
         // It covers both, so it is not after the first.
         assert_eq!(space.read_list(&mut position, 100, |_| Ok(()))?, 0);
-        free_all(&space, large.iter().copied());
+        free_all(&space, [first].into_iter());
         Ok(())
     }
 
     #[test]
     fn a_line_ends_if_its_range_is_freed_meanwhile() -> Result {
-        let (space, req) = make_blocks(8, 8)?;
-        let first = fill_one(&space, &req, 40)?;
-        let second = fill_one(&space, &req, 50)?;
+        let (space, _) = make_blocks(8, 8)?;
+        let first = alloc_before(&space, 40)?;
+        let second = alloc_before(&space, 50)?;
         let all = read(&space, 4096)?;
         let head = all.iter().take_while(|&&byte| byte != b'\n').count() + 1;
         let mut position = 0;
         space.read_list(&mut position, head, |_| Ok(()))?;
         // A part of the line of the first area.
         assert_eq!(space.read_list(&mut position, 10, |_| Ok(()))?, 10);
-        free_all(&space, first.iter().copied());
+        free_all(&space, [first].into_iter());
         let rest = read_from(&space, &mut position, 7)?;
         let all = read(&space, 4096)?;
         let all = core::str::from_utf8(&all).map_err(|_| EINVAL)?;
@@ -171,7 +169,7 @@ mod tests {
         let mut position = 0;
         space.read_list(&mut position, head, |_| Ok(()))?;
         assert_eq!(space.read_list(&mut position, 10, |_| Ok(()))?, 10);
-        free_all(&space, second.iter().copied());
+        free_all(&space, [second].into_iter());
         assert_eq!(space.read_list(&mut position, 80, |_| Ok(()))?, 1);
         assert_eq!(space.read_list(&mut position, 80, |_| Ok(()))?, 0);
         Ok(())
@@ -181,8 +179,8 @@ mod tests {
     fn a_reader_may_have_a_buffer_of_any_size() -> Result {
         let (space, req) = make_blocks(8, 8)?;
         // Five blocks and a part of the sixth.
-        let starts = fill(&space, &req, 5 * SIZE / PAGE_SIZE / 2 + 1)?;
-        retire(&space, *starts.get(7).ok_or(EINVAL)?)?;
+        let starts = fill(&space, &req, 5 * SLOTS + 1)?;
+        retire(&space, starts[7])?;
         let all = read(&space, usize::MAX)?;
         let lines = all.iter().filter(|&&byte| byte == b'\n').count();
         assert_eq!(lines, 7);
@@ -192,7 +190,7 @@ mod tests {
         // A reader that is after the first block does not notice that it becomes empty.
         let mut position = 0;
         let read_before = space.read_list(&mut position, 1024, |_| Ok(()))?;
-        for &start in starts.iter().take(SIZE / PAGE_SIZE / 2) {
+        for &start in starts.iter().take(SLOTS) {
             if let Some(area) = space.unlink(start) {
                 space.retire(area);
             }

@@ -24,7 +24,6 @@ use crate::{
         Request,
         Space, //
     },
-    state::area::AreaPtr,
     sys::mm, //
 };
 use kernel::prelude::*;
@@ -50,7 +49,7 @@ fn free_all(space: &Space<FlushLog>, starts: impl Iterator<Item = usize>) -> usi
     freed
 }
 
-/// Returns the first address of an area.
-fn start_of(space: &Space<FlushLog>, area: AreaPtr) -> usize {
-    space.table_entry(area).map_or(0, Span::first)
+/// Allocates an area. Returns its first address.
+fn alloc(space: &Space<FlushLog>, req: &Request) -> Result<usize> {
+    Ok(space.alloc(req.again())?.span().first())
 }

@@ -21,8 +21,8 @@ use crate::{
         Space, //
     },
     state::{
-        area::AreaPtr,
-        block::SIZE as REGION, //
+        area::Busy,
+        class::SIZE as REGION, //
     },
     sys::mm::{
         self,
@@ -65,12 +65,12 @@ mod tests {
         fn alloc_failing(&mut self, pages: usize, failing: Failing) -> (Result<Span>, bool) {
             let mut req = Request::any_page(self.window);
             (req.size, req.gfp) = (pages * PAGE_SIZE, Gfp::NOWAIT);
-            let (area, has_failed) = failing.run(|| self.space.alloc(&req));
+            let (area, has_failed) = failing.run(|| self.space.alloc(req.again()));
             (area.and_then(|area| self.note(area)), has_failed)
         }
 
-        fn note(&mut self, area: AreaPtr) -> Result<Span> {
-            let span = self.space.table_entry(area).ok_or(EINVAL)?;
+        fn note(&mut self, area: Busy) -> Result<Span> {
+            let span = area.span();
             match self.spans.iter_mut().find(|span| span.is_none()) {
                 Some(slot) => *slot = Some(span),
                 None => self.spans.push(Some(span), GFP_KERNEL)?,
@@ -97,8 +97,7 @@ mod tests {
             let addresses = Iterator::chain(self.live().flat_map(ends), pages);
             for addr in addresses {
                 let expected = self.live().find(|span| span.contains(addr));
-                let found = self.space.find(addr);
-                let found = found.and_then(|area| self.space.span_of_busy(area));
+                let found = self.space.find(addr).map(Busy::span);
                 assert_eq!(found, expected, "at {:x}", addr);
             }
         }

@@ -1,0 +1,404 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What has an entry of its own in the tree: areas that no block serves, areas at a common base, and blocks.
+//!
+//! A search for a gap and the store there must happen under one hold of the tree lock. If memory for the store can
+//! be had only without the lock, the search is made again, because others may have changed the tree meanwhile.
+//!
+//! Freeing a range in the tree may need memory. Without memory, the area is *stuck* in a list until the next purge or
+//! drain, so freeing an area never fails.
+
+use crate::{
+    base::{
+        fit::{
+            can_fit,
+            lowest_fit,
+            lowest_gap_fit, //
+        },
+        prelude::*, //
+    },
+    policy::space::{
+        Request,
+        Space,
+        MAX_ATOMIC, //
+    },
+    state::{
+        area::{
+            Area,
+            AreaList,
+            Busy,
+            Flushed,
+            Lazy,
+            LazyArea,
+            LazyList, //
+        },
+        block::Block,
+        class::Class,
+        table::TableGuard, //
+    },
+    sys::{
+        grace::Unpublished,
+        lock::Locked,
+        maple::StoreError,
+        mm::{
+            self,
+            Gfp,
+            Tlb, //
+        },
+        per_cpu::CacheAligned,
+        trace::{
+            self,
+            Cause,
+            Event, //
+        }, //
+    }, //
+};
+use kernel::static_lock_class;
+
+/// Maximum number of searches for one request. A search is repeated after memory was allocated without the
+/// lock, because others may have changed the tree meanwhile.
+pub(super) const MAX_RETRIES: u32 = 16;
+
+/// Why a search and store under the lock failed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Miss {
+    NoRoom,
+    NoMemory,
+}
+
+/// Areas of the tree that are out of use.
+pub(crate) struct Freed {
+    /// Those that are lazy.
+    lazy: Locked<LazyList>,
+    /// Pages of these, and of those that a purge has taken and not freed.
+    pages: CacheAligned<Atomic<usize>>,
+    /// Those that could not be erased for lack of memory.
+    stuck: Locked<AreaList<Flushed>>,
+    /// How often a range of the tree became free; and how often when a block last found no gap, and its size.
+    times: Atomic<usize>,
+    no_gap: [Atomic<usize>; 2],
+}
+
+impl Freed {
+    pub(super) fn new() -> Result<Self> {
+        Ok(Self {
+            lazy: Locked::new(LazyList::EMPTY, c"vmap_rust lazy", static_lock_class!())?,
+            pages: CacheAligned::new(Atomic::new(0)),
+            stuck: Locked::new(AreaList::new(), c"vmap_rust stuck", static_lock_class!())?,
+            times: Atomic::new(1),
+            no_gap: [const { Atomic::new(0) }; 2],
+        })
+    }
+
+    /// Adds a lazy area. Returns about how many pages are lazy. Spins.
+    pub(super) fn add(&self, area: Area<Lazy>) -> usize {
+        if let Some(area) = LazyArea::new(area) {
+            let pages = area.span().size() / PAGE_SIZE;
+            let mut lazy = self.lazy.lock();
+            // Relaxed: written under the lock, so that a purge does not subtract what was not added. It orders nothing.
+            self.pages.fetch_add(pages, Relaxed);
+            lazy.push_first(area);
+        }
+        self.pages()
+    }
+
+    /// Returns the number of lazy pages.
+    pub(super) fn pages(&self) -> usize {
+        // Relaxed: as in `add()`.
+        self.pages.load(Relaxed)
+    }
+
+    /// Takes all lazy areas. Spins.
+    pub(super) fn take(&self) -> LazyList {
+        self.lazy.lock().take()
+    }
+
+    /// Stops counting pages of an area that a purge has freed.
+    pub(super) fn freed(&self, pages: usize) {
+        // Relaxed: as in `add()`.
+        self.pages.fetch_sub(pages, Relaxed);
+    }
+
+    /// Returns how often a range became free if a block of `size` bytes may find a gap: not if there was none since one
+    /// became free.
+    fn may_have_gap(&self, size: usize) -> Option<usize> {
+        let [times, least] = self.no_gap.each_ref().map(|value| value.load(Relaxed));
+        // Relaxed: a request that sees an old value is served without a block.
+        let now = self.times.load(Relaxed);
+        (times != now || size < least).then_some(now)
+    }
+
+    /// Notes that there is no gap for a block of `size` bytes, as a search found that began at `times`. The tree lock is
+    /// held.
+    fn note_no_gap(&self, size: usize, times: usize) {
+        let [noted, least] = &self.no_gap;
+        least.store(size, Relaxed);
+        noted.store(times, Relaxed);
+    }
+}
+
+impl<T: Tlb> Space<T> {
+    /// Creates a block of `class`, and reserves the lowest free range of its size. Sleeps if `gfp` allows it.
+    pub(super) fn new_block(&self, class: Class, gfp: Gfp) -> Result<Unpublished<Block>, Miss> {
+        let size = class.block_size();
+        let times = self.freed.may_have_gap(size).ok_or(Miss::NoRoom)?;
+        // Allocate memory before the lock is taken.
+        let flags = gfp.flags();
+        let block = Block::new(class, self.tlb.is_randomized(), flags);
+        let block = block.and_then(|block| Unpublished::new(block, flags));
+        let mut block = block.map_err(|_| Miss::NoMemory)?;
+        let mut window = self.blocks.dir.window().ok_or(Miss::NoRoom)?;
+        let mut table = self.table.lock();
+        for _ in 0..MAX_RETRIES {
+            // Try the lowest gap first: the gap that a freed block leaves has exactly this size.
+            let span = lowest_gap_fit(&mut table, window, size, size)
+                .or_else(|| lowest_fit(&mut table, window, size, size));
+            let Some(span) = span else {
+                self.freed.note_no_gap(size, times);
+                return Err(Miss::NoRoom);
+            };
+            if !self.blocks.dir.is_prepared(span.first()) {
+                // Allocate memory without the lock. The gap may be taken meanwhile, so search again.
+                drop(table);
+                match self.blocks.dir.prepare(span.first(), flags) {
+                    Ok(()) => {}
+                    Err(EBUSY) => {
+                        // There can be no block: search in parts where there can be.
+                        let next = self.blocks.dir.next_usable(span.first());
+                        window = next
+                            .and_then(|next| Span::from_bounds(next, window.end()))
+                            .ok_or(Miss::NoRoom)
+                            .inspect_err(|_| self.freed.note_no_gap(size, times))?;
+                    }
+                    Err(_) => return Err(Miss::NoMemory),
+                }
+                table = self.table.lock();
+                continue;
+            }
+            match table.reserve_block(span) {
+                Ok(()) => {
+                    block.place_at(span.first());
+                    return Ok(block);
+                }
+                Err(StoreError::Mismatch) => return Err(Miss::NoRoom),
+                // The lock may have been dropped: search again.
+                Err(StoreError::NoMemory) => {
+                    if !table.nomem(gfp) {
+                        return Err(Miss::NoMemory);
+                    }
+                }
+            }
+        }
+        Err(Miss::NoMemory)
+    }
+
+    /// Serves a request from the lowest gap of the tree that fits. Sleeps if the request allows it.
+    pub(super) fn alloc_searched(&self, req: Request) -> Result<Busy, (Request, Miss)> {
+        // A request that can never fit allocates nothing.
+        if !can_fit(req.window, req.size, req.align) {
+            return Err((req, Miss::NoRoom));
+        }
+        let Some(mut area) = Area::alloc(req.gfp, req.node) else {
+            return Err((req, Miss::NoMemory));
+        };
+        let Request {
+            window,
+            size,
+            align,
+            mut attributes,
+            gfp,
+            node,
+        } = req;
+        let again = |attributes| Request {
+            window,
+            size,
+            align,
+            attributes,
+            gfp,
+            node,
+        };
+        // Areas of the kernel image and of modules have windows of their own. They are many in a region, and are looked
+        // up often.
+        let all_pages = window != self.home;
+        let mut may_prepare = true;
+        let mut table = self.table.lock();
+        for _ in 0..MAX_RETRIES {
+            let Some(span) = lowest_fit(&mut table, window, size, align) else {
+                return Err((again(attributes), Miss::NoRoom));
+            };
+            if core::mem::take(&mut may_prepare) && table.lacks(span, all_pages) {
+                // Allocate memory without the lock. The gap may be taken meanwhile, so search again.
+                drop(table);
+                self.table.prepare(span, all_pages, gfp.flags());
+                table = self.table.lock();
+                continue;
+            }
+            let error;
+            (area, attributes, error) = match table.publish(area, span, attributes) {
+                Ok(area) => {
+                    self.cpus.here().counters.alloc_tree.one();
+                    return Ok(area);
+                }
+                Err(back) => back,
+            };
+            if error == StoreError::Mismatch {
+                mm::refuse("a gap is not free", &[span.first(), span.end()]);
+                return Err((again(attributes), Miss::NoRoom));
+            }
+            // The lock may have been dropped: search again.
+            if !table.nomem(gfp) {
+                break;
+            }
+        }
+        Err((again(attributes), Miss::NoMemory))
+    }
+
+    /// Frees the range of a flushed area. Without memory for that, the next purge tries again. Spins.
+    pub(super) fn give_back(&self, area: Area<Flushed>) {
+        let result = self.try_give_back(&mut self.table.lock(), area);
+        if let Err(area) = result {
+            self.freed.stuck.lock().push(area);
+        }
+    }
+
+    /// Frees the range of a flushed area. Returns the area if there is no memory for that.
+    fn try_give_back(
+        &self,
+        table: &mut TableGuard<'_>,
+        area: Area<Flushed>,
+    ) -> Result<(), Area<Flushed>> {
+        let counters = &self.cpus.here().counters;
+        match table.give_back(area) {
+            Ok(area) => {
+                drop(area);
+                self.freed.times.add(1, Relaxed);
+                counters.give_back.one();
+                Ok(())
+            }
+            Err((area, StoreError::NoMemory)) => {
+                counters.give_back_nomem.one();
+                Err(area)
+            }
+            Err((area, StoreError::Mismatch)) => {
+                mm::refuse(
+                    "an area is not in the index",
+                    &[area.span().map_or(0, Span::first)],
+                );
+                // Leak it: a range without an entry must not be reused. The drop reports the leak.
+                drop(area);
+                Ok(())
+            }
+        }
+    }
+
+    /// Frees the ranges of stuck areas until there is no memory for one. Returns how many. Spins; sleeps for memory if
+    /// `gfp` allows it.
+    pub(super) fn give_back_stuck(&self, gfp: Gfp, cause: Cause) -> usize {
+        let mut areas = core::mem::replace(&mut *self.freed.stuck.lock(), AreaList::new());
+        let may_sleep = cause != Cause::Request || gfp.may_block();
+        let most = if may_sleep { usize::MAX } else { MAX_ATOMIC };
+        let mut given_back = 0_usize;
+        while given_back < most {
+            let Some(area) = areas.pop() else {
+                break;
+            };
+            let mut table = self.lock_table(cause);
+            let result = match self.try_give_back(&mut table, area) {
+                Err(area) if gfp.may_block() && table.nomem(gfp) => {
+                    self.try_give_back(&mut table, area)
+                }
+                result => result,
+            };
+            drop(table);
+            if let Err(area) = result {
+                areas.push(area);
+                break;
+            }
+            given_back = given_back.wrapping_add(1);
+            if may_sleep {
+                mm::cond_resched();
+            }
+        }
+        if !areas.is_empty() {
+            let mut stuck = self.freed.stuck.lock();
+            areas.for_each(|area| stuck.push(area));
+        }
+        given_back
+    }
+
+    /// Returns the number of stuck areas.
+    pub(crate) fn stuck(&self) -> usize {
+        self.freed.stuck.lock().len()
+    }
+
+    /// Locks the index for giving ranges back.
+    fn lock_table(&self, cause: Cause) -> TableGuard<'_> {
+        let mut table = self.table.lock();
+        if cause == Cause::Reclaim {
+            table.spare_reserves();
+        }
+        table
+    }
+
+    /// Frees empty blocks: all of them if `all`, else those above the number to keep, but at most `most`. Returns how many
+    /// were freed. Spins; sleeps for memory if `gfp` allows it, and between two blocks if `may_sleep`.
+    pub(super) fn free_blocks(
+        &self,
+        all: bool,
+        most: usize,
+        gfp: Gfp,
+        may_sleep: bool,
+        cause: Cause,
+    ) -> usize {
+        let mut freed = 0_usize;
+        while freed < most {
+            let Some(removed) = self.blocks.remove_empty(&self.cpus, all) else {
+                break;
+            };
+            let Some(span) = removed.span() else {
+                break;
+            };
+            if may_sleep && self.tlb.has_shadow() {
+                // KASAN shadow that several areas shared could not be released with one of them.
+                self.tlb.release_shadow(span);
+                self.tlb.flush_shadow(span);
+            }
+            let (class, owner) = (removed.class(), removed.links().owner());
+            let mut table = self.lock_table(cause);
+            let mut result = table.free_block(span);
+            if result == Err(StoreError::NoMemory) && gfp.may_block() && table.nomem(gfp) {
+                result = table.free_block(span);
+            }
+            if result.is_ok() {
+                self.freed.times.add(1, Relaxed);
+                // Under the lock: afterwards another CPU may open a block here, and its event must come later.
+                trace::block(
+                    Event::Close,
+                    span.first(),
+                    span.size(),
+                    class.number(),
+                    owner,
+                );
+            }
+            drop(table);
+            let counters = &self.cpus.here().counters;
+            if result == Err(StoreError::NoMemory) {
+                counters.give_back_nomem.one();
+                self.blocks.restore(&self.cpus, removed);
+                break;
+            }
+            if result.is_err() {
+                // The range stays reserved: it may be in use.
+                mm::refuse("a block is not in the index", &[span.first()]);
+            }
+            drop(removed);
+            counters.block_freed.one();
+            freed = freed.wrapping_add(1);
+            if may_sleep {
+                mm::cond_resched();
+            }
+        }
+        trace::drain(cause, freed);
+        freed
+    }
+}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Checks a whole space, for tests and debugging.
+
+use crate::{
+    base::prelude::*,
+    policy::{
+        blocks::Blocks,
+        cpus::Cpus,
+        pool::PoolCensus,
+        space::Space, //
+    },
+    state::{
+        area::Use,
+        block::Place,
+        table::Entry, //
+    },
+    sys::{
+        grace::Guard,
+        mm::{
+            self,
+            Tlb, //
+        }, //
+    }, //
+};
+
+/// Numbers of areas by state, and of blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Census {
+    pub(crate) busy: usize,
+    pub(crate) unlinked: usize,
+    pub(crate) blocks: usize,
+    /// Lazy pages in blocks.
+    pub(crate) lazy_pages: usize,
+}
+
+impl<T: Tlb> Space<T> {
+    /// Checks the index against the blocks: entries are whole pages and do not overlap, and blocks are sound.
+    ///
+    /// Holds the tree lock during the whole walk: for tests and debugging.
+    pub(crate) fn validate(&self) -> Result<Census> {
+        let is_quiet = self.tlb.is_test();
+        self.blocks.validate(&self.cpus, is_quiet)?;
+        let mut table = self.table.lock();
+        let mut census = Census::default();
+        let mut addr = 0;
+        while let Some((span, entry)) = table.entry_from(addr) {
+            let sane = span.first() >= addr
+                && is_aligned(span.first(), PAGE_SIZE)
+                && is_aligned(span.end(), PAGE_SIZE);
+            if !sane {
+                mm::refuse(
+                    "the index has a bad range",
+                    &[span.first(), span.end(), addr],
+                );
+                return Err(EINVAL);
+            }
+            match entry {
+                Entry::Area(_, Use::Busy) => census.busy += 1,
+                Entry::Area(_, Use::Unlinked) => census.unlinked += 1,
+                Entry::Block => {
+                    census.blocks += 1;
+                    let rcu = Guard::new();
+                    // A block that is being inserted or removed may be missing.
+                    if let Some(block) = self.blocks.dir.block_at(span.first(), &rcu) {
+                        let contents = block.validate(is_quiet)?;
+                        census.busy += contents.busy;
+                        census.unlinked += contents.unlinked;
+                        census.lazy_pages += contents.lazy_pages;
+                    }
+                }
+            }
+            addr = match span.last().checked_add(1) {
+                Some(next) => next,
+                None => break,
+            };
+        }
+        Ok(census)
+    }
+}
+
+impl Blocks {
+    /// Checks the pool against the blocks. Holds its lock during the whole walk: for tests and debugging. `quiet` means
+    /// that nobody else uses the blocks. `EINVAL` if they do not fit.
+    fn validate(&self, cpus: &Cpus, quiet: bool) -> Result {
+        let counted = self.census(cpus);
+        let _pool = self.pool.lock();
+        let mut found = PoolCensus::default();
+        self.dir.try_each(|block| {
+            let place = block.links().place();
+            let free = block.free_slots();
+            let fits = match place {
+                Place::Held => true,
+                Place::Full => free == 0,
+                Place::Empty => free == block.class().slots(),
+                Place::Owned | Place::Orphan => (1..block.class().slots()).contains(&free),
+            };
+            if quiet && !fits {
+                // CAST: A place is a small number.
+                let values = [block.start(), free, place as usize];
+                mm::refuse("a block is at the wrong place", &values);
+                return Err(EINVAL);
+            }
+            // CAST: A truth value is 0 or 1.
+            let [partial, empty] =
+                [Place::Owned, Place::Empty].map(|kind| (place == kind) as usize);
+            found.live = found.live.wrapping_add(1);
+            found.bytes = found.bytes.wrapping_add(block.class().block_size());
+            found.empty = found.empty.wrapping_add(empty);
+            let orphan = (place == Place::Orphan) as usize;
+            found.partial = found.partial.wrapping_add(partial | empty | orphan);
+            Ok(())
+        })?;
+        if quiet && found != counted {
+            let of = |it: PoolCensus| [it.live, it.bytes, it.partial, it.empty];
+            mm::refuse("numbers of blocks found", &of(found));
+            mm::refuse("numbers of blocks counted", &of(counted));
+            return Err(EINVAL);
+        }
+        Ok(())
+    }
+}

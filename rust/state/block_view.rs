@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The slots of a block in the order of addresses: for readers of all areas, for the list of all ranges, and for checks.
+//! Reads only, takes no lock, and changes nothing.
+
+use crate::{
+    base::prelude::*,
+    state::{
+        area::{
+            AreaPtr,
+            Seen, //
+        },
+        block::Block, //
+    }, //
+};
+
+/// The state of a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Slot {
+    Free,
+    Busy,
+    /// Its area is out of use, but not lazy yet: C unmaps it. Or it was leaked, by a bug.
+    Leaving,
+    /// Waits for a purge.
+    Lazy,
+    /// Taken by a purge that has not flushed the TLBs yet.
+    Flushing,
+    /// Claimed or given back during the look.
+    Changing,
+}
+
+impl Slot {
+    /// Returns the letter of the state in the list.
+    pub(crate) fn letter(self) -> char {
+        match self {
+            Self::Free => '.',
+            Self::Busy => 'B',
+            Self::Leaving => 'u',
+            Self::Lazy => 'l',
+            Self::Flushing => 'f',
+            Self::Changing => '?',
+        }
+    }
+}
+
+impl Block {
+    /// Returns the state of slot `slot`, and the addresses of its area if it has one.
+    pub(super) fn slot(&self, slot: Bit) -> (Slot, Option<Span>) {
+        // Against the order in which a slot changes its state, and the object first: what it says is newest.
+        if let Some((_, seen)) = self.objects.look(slot) {
+            return (Slot::Busy, Some(seen.span()));
+        }
+        let (span, is_unlinked) = match self.objects.not_busy(slot) {
+            Some((span, is_unlinked)) => (Some(span), is_unlinked),
+            None => (None, false),
+        };
+        let state = match () {
+            () if is_unlinked => Slot::Leaving,
+            () if self.flushing.has(slot) => Slot::Flushing,
+            () if self.lazy.has(slot) => Slot::Lazy,
+            () if self.free.has(slot) => return (Slot::Free, None),
+            () => return (Slot::Changing, None),
+        };
+        (
+            state,
+            span.filter(|span| self.slot_at(span.first()) == slot),
+        )
+    }
+
+    /// Returns all slots that are not free and are at or above that of `addr`. A step costs about the same however many
+    /// areas the block has: it looks at no object whose slot is free.
+    fn used_from(&self, addr: usize) -> impl Iterator<Item = Bit> + '_ {
+        let from = match addr > self.start() {
+            true => self.slot_at(addr).number(),
+            false => 0,
+        };
+        let slots = (from..self.class().slots()).map(Bit::in_row);
+        slots.filter(|&slot| !self.free.has(slot))
+    }
+
+    /// Returns the lowest busy area that ends above `addr`.
+    pub(crate) fn next_busy(&self, addr: usize) -> Option<(AreaPtr, Seen)> {
+        self.used_from(addr)
+            .filter_map(|slot| self.objects.look(slot))
+            .find(|(_, seen)| seen.span().last() >= addr)
+    }
+
+    /// Returns the lowest area at or above `addr` that is neither busy nor free.
+    pub(crate) fn next_lazy(&self, addr: usize) -> Option<Span> {
+        let areas = self
+            .used_from(addr)
+            .filter_map(|slot| match self.slot(slot) {
+                (Slot::Busy, _) => None,
+                (_, span) => span,
+            });
+        { areas }.find(|span| span.first() >= addr)
+    }
+
+    /// Returns the states of all slots.
+    pub(crate) fn states(&self) -> impl Iterator<Item = Slot> + '_ {
+        let slots = (0..self.class().slots()).map(Bit::in_row);
+        slots.map(|slot| self.slot(slot).0)
+    }
+}

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Classes of sizes: an area is served from a slot of its class, and all slots of a block are of one class.
+//!
+//! Sizes include the guard page. They are exact up to 8 pages; above, each doubling has four classes. Above
+//! [`TABLE_PAGES`] a slot is a multiple of that many pages: such an area shares no table of PTEs with another one.
+//!
+//! A block has at least 512 pages and mostly at least 16 slots, and is a power of two of pages.
+
+use crate::base::prelude::*;
+
+/// Pages that a table of PTEs maps with pages of 4 KiB and words of 64 bits: the least that a block has.
+pub(crate) const TABLE_PAGES: usize = 512;
+
+/// Bytes of the smallest block, and of what an entry of the directory stands for.
+pub(crate) const SIZE: usize = TABLE_PAGES * PAGE_SIZE;
+
+/// The largest slot in pages: an area of 64 MiB, with pages of 4 KiB, and its guard page.
+pub(crate) const MOST_PAGES: usize = 5 << 12;
+
+/// Slots of a block, except the largest class: a power of two of pages has more for most classes.
+const LEAST_SLOTS: usize = 16;
+
+/// The largest block in pages: 1 GiB with pages of 4 KiB.
+pub(crate) const MOST_BLOCK_PAGES: usize = TABLE_PAGES * MAP_BITS;
+
+/// Sizes up to this many pages have a class each.
+const EXACT: usize = 8;
+
+/// Classes up to this size belong to a CPU. Of larger ones, groups of CPUs share blocks: what such an area costs is mapping
+/// its pages, and blocks for each CPU would need more page tables.
+const MOST_OWN: usize = 10;
+
+/// Number of classes: some below the last one are not used.
+const CLASSES: usize = number_for(MOST_PAGES - 1) + 1;
+
+/// Elements of a table with one for each class: a power of two, so that finding one needs no check.
+pub(crate) const PLACES: usize = CLASSES.next_power_of_two();
+
+/// Returns the number of the smallest class with room for `last + 1` pages, which are at most [`MOST_PAGES`].
+#[inline(always)]
+const fn number_for(last: usize) -> usize {
+    if last < EXACT {
+        return last;
+    }
+    let log = last.ilog2();
+    let steps = last >> log.wrapping_sub(2);
+    // CAST: A logarithm fits in a `usize`.
+    let doubling = (log as usize).wrapping_sub(EXACT.ilog2() as usize);
+    // Above a table of PTEs, classes of the same size are one: the last one of them.
+    let more = match last / TABLE_PAGES {
+        0 => 0,
+        1 => 3,
+        2 | 3 => 1,
+        _ => 0,
+    };
+    EXACT + doubling.wrapping_mul(4) + (steps & 3 | more)
+}
+
+/// The pages of a slot of each class, 0 of one that is not used.
+const SLOT_PAGES: [u32; PLACES] = {
+    let mut sizes = [0; PLACES];
+    let mut last = 0;
+    while last < MOST_PAGES {
+        let pages = match last < TABLE_PAGES {
+            true => last + 1,
+            false => (last + 1).next_multiple_of(TABLE_PAGES),
+        };
+        // CAST: At most `MOST_PAGES`. The largest size of a class is that of its slots.
+        sizes[number_for(last)] = pages as u32;
+        last += 1;
+    }
+    sizes
+};
+
+/// See [`Class::reciprocal`]. 32-bit kernels have no division of 64-bit numbers.
+const RECIPROCALS: [u64; PLACES] = {
+    let mut reciprocals = [0; PLACES];
+    let mut number = 0;
+    while number < PLACES {
+        if SLOT_PAGES[number] != 0 {
+            // CAST: A `u32` fits in a `u64`.
+            reciprocals[number] = (1_u64 << 32).div_ceil(SLOT_PAGES[number] as u64);
+        }
+        number += 1;
+    }
+    reciprocals
+};
+
+/// A class.
+///
+/// # Invariants
+///
+/// Its number is below [`CLASSES`], and it is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub(crate) struct Class(u8);
+
+impl Class {
+    /// The smallest class.
+    // INVARIANT: There are more classes.
+    pub(crate) const SMALLEST: Self = Self(0);
+
+    /// Returns the smallest class with slots for `size` bytes at multiples of `align`, a power of two; [`None`] if a slot
+    /// needs more than `most` pages, at most [`MOST_PAGES`].
+    #[inline(always)]
+    pub(crate) fn for_request(size: usize, align: usize, most: usize) -> Option<Self> {
+        // The last byte of a slot that is a multiple of the alignment. Each such number of pages up to the size of its
+        // class has a class of which that is a multiple, too.
+        let last = (size.wrapping_sub(1) | align.wrapping_sub(1)) / PAGE_SIZE;
+        // INVARIANT: `MOST_PAGES` has the largest number, and no request is larger.
+        // CAST: A class is a small number.
+        (last < most).then(|| Self(number_for(last) as u8))
+    }
+
+    /// Returns this class and all larger ones.
+    pub(crate) fn and_larger(self) -> impl Iterator<Item = Self> {
+        // INVARIANT: Each is below the end of the range, and has a size.
+        // CAST: A class is a small number.
+        let from_here = (self.number()..CLASSES).map(|number| Self(number as u8));
+        from_here.filter(|class| class.slot_pages() != 0)
+    }
+
+    /// Returns all classes.
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        Self::SMALLEST.and_larger()
+    }
+
+    /// Returns the number of the class.
+    #[inline(always)]
+    pub(crate) const fn number(self) -> usize {
+        // By the invariant, the remainder changes nothing. No check of an index remains.
+        self.0 as usize % PLACES
+    }
+
+    /// Returns the pages of a slot.
+    #[inline(always)]
+    pub(crate) const fn slot_pages(self) -> usize {
+        // CAST: It fits.
+        SLOT_PAGES[self.number()] as usize
+    }
+
+    /// Returns the pages of a block.
+    pub(crate) const fn block_pages(self) -> usize {
+        let least = LEAST_SLOTS.wrapping_mul(self.slot_pages());
+        match least.next_power_of_two() {
+            ..TABLE_PAGES => TABLE_PAGES,
+            MOST_BLOCK_PAGES.. => MOST_BLOCK_PAGES,
+            pages => pages,
+        }
+    }
+
+    /// Returns the bytes of a block.
+    pub(crate) const fn block_size(self) -> usize {
+        self.block_pages().wrapping_mul(PAGE_SIZE)
+    }
+
+    /// Returns the number of slots of a block, from 12 to [`MAP_BITS`].
+    pub(crate) const fn slots(self) -> usize {
+        self.block_pages() / self.slot_pages()
+    }
+
+    /// Returns `2^32 / slot_pages()`, rounded up: pages are divided by a multiplication.
+    pub(super) const fn reciprocal(self) -> u64 {
+        RECIPROCALS[self.number()]
+    }
+
+    /// Returns whether groups of CPUs share the blocks that they allocate from.
+    #[inline(always)]
+    pub(crate) const fn is_shared(self) -> bool {
+        self.number() > number_for(MOST_OWN - 1)
+    }
+}
+
+/// One `T` for each class.
+#[repr(transparent)]
+pub(crate) struct ByClass<T>([T; PLACES]);
+
+impl<T> ByClass<T> {
+    /// Calls `make` for each class.
+    pub(crate) fn new(mut make: impl FnMut() -> T) -> Self {
+        Self(core::array::from_fn(|_| make()))
+    }
+
+    /// Returns the value of `class`.
+    #[inline(always)]
+    pub(crate) fn of(&self, class: Class) -> &T {
+        &self.0[class.number()]
+    }
+
+    /// Returns the value of `class`.
+    #[inline(always)]
+    pub(crate) fn of_mut(&mut self, class: Class) -> &mut T {
+        &mut self.0[class.number()]
+    }
+
+    /// Returns all values.
+    pub(crate) fn iter(&self) -> core::slice::Iter<'_, T> {
+        self.0.iter()
+    }
+}
+
+#[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+#[kernel::prelude::kunit_tests(vmap_rust_class)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_size_gets_the_smallest_slot() {
+        let mut before = 0;
+        for pages in 1..=MOST_PAGES {
+            let class = Class::for_request(pages * PAGE_SIZE, 1, MOST_PAGES);
+            let slot = class.map_or(0, Class::slot_pages);
+            assert!(slot >= pages && slot >= before);
+            // A quarter, or less than a table of PTEs, is lost at most.
+            assert!(
+                pages <= EXACT && slot == pages || slot - pages <= (pages / 4).max(TABLE_PAGES - 1)
+            );
+            assert!(slot <= TABLE_PAGES || slot % TABLE_PAGES == 0);
+            before = slot;
+        }
+        assert_eq!(
+            Class::for_request((MOST_PAGES + 1) * PAGE_SIZE, 1, MOST_PAGES),
+            None
+        );
+        assert_eq!(Class::for_request(0, 1, MOST_PAGES), None);
+    }
+
+    #[test]
+    fn an_aligned_request_gets_aligned_slots() {
+        for shift in 0..15 {
+            for pages in [1, 2, 5, 9, 33, 513, 4097, 16384] {
+                let align = PAGE_SIZE << shift;
+                let Some(class) = Class::for_request(pages * PAGE_SIZE, align, MOST_PAGES) else {
+                    assert!(pages.max(1 << shift) > MOST_PAGES / 2);
+                    continue;
+                };
+                assert!(class.slot_pages() >= pages);
+                assert_eq!(class.slot_pages() % (1 << shift), 0);
+                assert!(class.block_pages() >= 1 << shift);
+            }
+        }
+    }
+
+    #[test]
+    fn slots_fill_blocks_that_are_powers_of_two() {
+        for class in Class::all() {
+            assert!(class.block_pages().is_power_of_two());
+            assert!((TABLE_PAGES..=MOST_BLOCK_PAGES).contains(&class.block_pages()));
+            assert!((12..=MAP_BITS).contains(&class.slots()));
+        }
+    }
+}
