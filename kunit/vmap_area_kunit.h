@@ -28,6 +28,18 @@
 /* The vmalloc space has only a few hundred MiB, as on 32-bit machines. */
 #define VMAP_IS_SMALL	(VMALLOC_TOTAL < SZ_1G)
 
+/*
+ * Pages of an area that is too large for the blocks of the allocator in Rust,
+ * so it is in the tree: see ../rust/state/class.rs.
+ */
+#define VMAP_TREE_PAGES	(VMAP_IS_SMALL ? 1024UL : 20481UL)
+
+/*
+ * An offset between percpu areas for which no block is large enough. Such
+ * areas are in the tree.
+ */
+#define VMAP_FAR	((VMAP_IS_SMALL ? 4096UL : 262144UL) * PAGE_SIZE)
+
 /* Areas that vmap_walk_skip_tables() reserves where tables are left. */
 #define VMAP_MAX_RESERVED	1024
 

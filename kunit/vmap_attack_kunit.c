@@ -109,11 +109,12 @@ static int race_free(void *data)
 }
 
 /*
- * Two tasks free one area concurrently: exactly one of them succeeds. Small
- * areas are in a block, large ones in the tree.
+ * Two tasks free one area concurrently: exactly one of them succeeds. Areas in
+ * a window of their own are in the tree, the others in blocks.
  */
 static void vmap_attack_race(struct kunit *test)
 {
+	const struct vmap_win win = vmap_win_get(test, VMAP_PAGES_OF(SZ_4M));
 	const struct vmap_win std = vmap_std_win();
 	unsigned int i, j, both = 0;
 
@@ -123,7 +124,7 @@ static void vmap_attack_race(struct kunit *test)
 		struct task_struct *task[2];
 		struct vm_struct *vm;
 
-		vm = vmap_area_get(&std, (i % 3 ? 2 : 1100) * PAGE_SIZE, 1, 0,
+		vm = vmap_area_get(i % 3 ? &std : &win, 2 * PAGE_SIZE, 1, 0,
 				   VMAP_GFP);
 		KUNIT_ASSERT_NOT_NULL(test, vm);
 		for (j = 0; j < ARRAY_SIZE(r); j++) {
@@ -145,6 +146,7 @@ static void vmap_attack_race(struct kunit *test)
 		kfree(vm);
 	}
 	KUNIT_EXPECT_EQ_MSG(test, 0, both, "freed by both, of %u", NR_RACES);
+	vmap_win_expect_free(test, &win);
 }
 
 #ifdef CONFIG_VMAP_AREA_OPS
@@ -218,8 +220,7 @@ static unsigned int try_direct(struct kunit *test, unsigned long size,
 			       unsigned long align)
 {
 	struct vm_struct vm = { };
-	struct vmap_area *va = vmap_area_alloc(size, align, VMAP_GFP,
-					       NUMA_NO_NODE, &vm);
+	struct vmap_area *va = vmap_area_alloc(size, align, &vm);
 
 	if (!va)
 		return 0;
@@ -277,9 +278,18 @@ static void attack_requests(struct kunit *test)
 	KUNIT_EXPECT_GT_MSG(test, served, 0, "of %u requests", nr);
 	KUNIT_EXPECT_LT_MSG(test, served, nr, "of %u requests", nr);
 
-	for (i = 0, served = 0; i < ARRAY_SIZE(sizes) * ARRAY_SIZE(aligns); i++)
-		served += try_direct(test, sizes[i % ARRAY_SIZE(sizes)],
-				     aligns[i / ARRAY_SIZE(sizes)]);
+	for (i = 0, served = 0; i < ARRAY_SIZE(sizes) * ARRAY_SIZE(aligns); i++) {
+		struct vmap_area_request req = {
+			.size = sizes[i % ARRAY_SIZE(sizes)],
+			.align = aligns[i / ARRAY_SIZE(sizes)],
+			.vstart = VMALLOC_START, .vend = VMALLOC_END,
+			.gfp = VMAP_GFP, .node = NUMA_NO_NODE,
+		};
+
+		/* It leaves the CPU a block that may serve the direct call. */
+		try_request(test, &req);
+		served += try_direct(test, req.size, req.align);
+	}
 	KUNIT_EXPECT_GT(test, served, 0);
 	KUNIT_EXPECT_LT(test, served, i);
 }
@@ -293,10 +303,10 @@ static void vmap_attack_ops(struct kunit *test)
 	if (!vmap_area_ops_enabled())
 		kunit_skip(test, "the rb-trees have no operations");
 
-	/* In a fine block, in a coarse one, and in the tree. */
+	/* In a block of a CPU, in one that CPUs share, and in the tree. */
 	attack_area(test, 2);
 	attack_area(test, 100);
-	attack_area(test, 2000);
+	attack_area(test, VMAP_TREE_PAGES);
 	attack_requests(test);
 	vm_unmap_aliases();
 }

@@ -183,6 +183,8 @@ static void fail_each(struct kunit *test, const struct vmap_win *win,
 		struct vm_struct *vm;
 		bool hit;
 
+		/* So that a request in the vmalloc space needs a new block. */
+		vmap_drain(test);
 		vmap_fault_arm(nth);
 		vm = vmap_area_get(win, nr_pages * PAGE_SIZE, align, flags,
 				   VMAP_GFP_FAILING);
@@ -245,10 +247,14 @@ static void fail_each_mapped(struct kunit *test, const struct vmap_win *win)
 	KUNIT_EXPECT_LE_MSG(test, nth, MAX_NTH, "allocations");
 }
 
-/* Makes each allocation of percpu areas fail once; no area must be left. */
-static void fail_each_congruent(struct kunit *test)
+/*
+ * Makes each allocation of percpu areas fail once; no area must be left. Checks
+ * the base if @from_top, that is, if no block serves them.
+ */
+static void fail_each_congruent(struct kunit *test, unsigned long distance,
+				bool from_top)
 {
-	static const unsigned long offsets[] = { 0, SZ_1M };
+	const unsigned long offsets[] = { 0, distance };
 	static const size_t sizes[] = { SZ_64K, SZ_64K };
 	unsigned long base = 0;
 	unsigned int nth;
@@ -264,8 +270,9 @@ static void fail_each_congruent(struct kunit *test)
 		vms = pcpu_get_vm_areas(offsets, sizes, 2, SZ_64K, VMAP_GFP);
 		KUNIT_ASSERT_NOT_NULL_MSG(test, vms, "after fault %u", nth - 1);
 		/* A leaked range would make the next base lower. */
-		KUNIT_EXPECT_GE_MSG(test, vmap_start(vms[0]), base,
-				    "fault %u left something", nth - 1);
+		if (from_top)
+			KUNIT_EXPECT_GE_MSG(test, vmap_start(vms[0]), base,
+					    "fault %u left something", nth - 1);
 		base = vmap_start(vms[0]);
 		pcpu_free_vm_areas(vms, 2);
 		vm_unmap_aliases();
@@ -313,7 +320,8 @@ static void vmap_fail_each_alloc(struct kunit *test)
 	fail_each(test, &std, 300, SZ_64K, 0);
 	vmap_win_expect_free(test, &win);
 	fail_each_mapped(test, &exact);
-	fail_each_congruent(test);
+	fail_each_congruent(test, SZ_1M, false);
+	fail_each_congruent(test, VMAP_FAR, true);
 	vmap_win_expect_free(test, &win);
 }
 

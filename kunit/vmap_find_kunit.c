@@ -9,7 +9,7 @@
 /* get_vm_area() fills in the vm_struct, and free_vm_area() frees the area. */
 static void vmap_get_vm_area(struct kunit *test)
 {
-	static const unsigned int nr[] = { 1, 2, 17, 64, 256, 1024 };
+	const unsigned int nr[] = { 1, 2, 17, 64, 256, 1024, VMAP_TREE_PAGES };
 	const struct vmap_win std = vmap_std_win();
 	struct vm_struct *vm[ARRAY_SIZE(nr)];
 	int i;
@@ -92,15 +92,9 @@ static void vmap_find_bounds(struct kunit *test)
 	vmap_win_expect_free(test, &win);
 }
 
-/* A lookup finds a large area at every page, across all parts of the index. */
-static void vmap_find_large(struct kunit *test)
+static void found_at_each_page(struct kunit *test, const struct vm_struct *vm)
 {
-	const struct vmap_win win = vmap_win_get(test, SZ_32M);
-	struct vm_struct *vm;
 	unsigned long addr;
-
-	vm = vmap_area_get(&win, SZ_16M + 3 * PAGE_SIZE, 1, 0, VMAP_GFP);
-	KUNIT_ASSERT_NOT_NULL(test, vm);
 
 	for (addr = vmap_start(vm); addr < vmap_end(vm); addr += PAGE_SIZE) {
 		if (find_vm_area((void *)addr) == vm)
@@ -109,9 +103,37 @@ static void vmap_find_large(struct kunit *test)
 			   vmap_start(vm), vmap_end(vm));
 		break;
 	}
+}
 
+/* A lookup finds a large area at every page, across all parts of the index. */
+static void vmap_find_large(struct kunit *test)
+{
+	const struct vmap_win win = vmap_win_get(test, SZ_32M);
+	const struct vmap_win std = vmap_std_win();
+	const unsigned int max = VMAP_IS_SMALL ? 64 : 5000;
+	struct vm_struct *vm, *in_block[20];
+	unsigned int pages, i;
+
+	vm = vmap_area_get(&win, SZ_16M + 3 * PAGE_SIZE, 1, 0, VMAP_GFP);
+	KUNIT_ASSERT_NOT_NULL(test, vm);
+	found_at_each_page(test, vm);
 	vmap_area_put(test, vm);
 	vmap_win_expect_free(test, &win);
+
+	/* Several areas of each size, so that they are not only first in blocks. */
+	for (pages = 1; pages <= max; pages += 1 + pages / 3) {
+		for (i = 0; i < ARRAY_SIZE(in_block); i++) {
+			vm = vmap_area_get(&std, pages * PAGE_SIZE, 1,
+					   VM_NO_GUARD, VMAP_GFP);
+			KUNIT_ASSERT_NOT_NULL_MSG(test, vm, "%u pages", pages);
+			in_block[i] = vm;
+		}
+		for (i = 0; i < ARRAY_SIZE(in_block); i++)
+			found_at_each_page(test, in_block[i]);
+		for (i = 0; i < ARRAY_SIZE(in_block); i++)
+			vmap_area_put(test, in_block[i]);
+	}
+	vm_unmap_aliases();
 }
 
 /* A freed area is not found, neither before nor after a purge. */

@@ -16,21 +16,11 @@
 #define PURGED 40
 #define PAIRS 30
 
-/*
- * In pages of areas without guard page: too large for blocks of the allocator
- * in Rust, which serve up to 1,024 pages, or 32 where space is small.
- */
-#define SCALE (VMAP_IS_SMALL ? 32 : 1)
-#define MIN_PURGED (1100 / SCALE + 1)
-#define MAX_PURGED (5000 / SCALE)
-#define MIN_PAGES (1025 / SCALE + 1)
-#define MAX_PAGES (8024 / SCALE)
-
-/*
- * Regions that the areas of the load may be in, about twice as many as are in
- * use at the same time: all that the first purge frees.
- */
-#define MAX_REGIONS 500
+/* Pages of areas without guard page. */
+struct sizes {
+	unsigned int min_purged, max_purged;
+	unsigned int min, max;
+};
 
 struct growth {
 	struct kunit *test;
@@ -78,12 +68,13 @@ static void growth_free_all(struct work_struct *work)
  * One purge takes all areas: the worker of this CPU frees them, and the work
  * that purges comes after it on the same worker.
  */
-static void growth_purge_many(struct growth *g)
+static void growth_purge_many(struct growth *g, const struct sizes *sizes)
 {
 	int i;
 
 	for (i = 0; i < PURGED; i++)
-		g->vms[i] = growth_get_random(g, MIN_PURGED, MAX_PURGED);
+		g->vms[i] = growth_get_random(g, sizes->min_purged,
+					      sizes->max_purged);
 	INIT_WORK_ONSTACK(&g->free_all, growth_free_all);
 	schedule_work(&g->free_all);
 	flush_work(&g->free_all);
@@ -91,16 +82,22 @@ static void growth_purge_many(struct growth *g)
 	vm_unmap_aliases();
 }
 
-static void vmap_growth_regions(struct kunit *test)
+/*
+ * The areas of the load may be in about twice as many regions as are in use at
+ * the same time: in all those that the first purge frees.
+ */
+static void grow(struct kunit *test, const struct sizes *sizes, int rounds)
 {
+	const unsigned int per_area = DIV_ROUND_UP(sizes->max_purged, PTRS_PER_PTE) + 2;
+	const unsigned int max_regions = max(500, PURGED * per_area);
 	struct growth g = { .test = test };
 	int round, pair;
 
 	vmap_seed(test, &g.rnd);
 	xa_init(&g.regions);
-	growth_purge_many(&g);
-	for (round = 0; round < ROUNDS; round++) {
-		struct vm_struct *vm = growth_get_random(&g, MIN_PAGES, MAX_PAGES);
+	growth_purge_many(&g, sizes);
+	for (round = 0; round < rounds; round++) {
+		struct vm_struct *vm = growth_get_random(&g, sizes->min, sizes->max);
 
 		for (pair = 0; pair < PAIRS; pair++)
 			free_vm_area(growth_get(&g, 1));
@@ -108,13 +105,36 @@ static void vmap_growth_regions(struct kunit *test)
 		vm_unmap_aliases();
 		cond_resched();
 	}
-	kunit_info(test, "%d rounds in %u regions\n", ROUNDS, g.count);
-	KUNIT_EXPECT_LE(test, g.count, MAX_REGIONS);
+	kunit_info(test, "%d rounds in %u regions\n", rounds, g.count);
+	KUNIT_EXPECT_LE(test, g.count, max_regions);
 	xa_destroy(&g.regions);
 }
 
+/* Sizes of many classes: each of these has blocks of its own. */
+static void vmap_growth_blocks(struct kunit *test)
+{
+	static const struct sizes large = { 1101, 5000, 1026, 8024 };
+	static const struct sizes small = { 35, 156, 33, 250 };
+
+	grow(test, VMAP_IS_SMALL ? &small : &large, ROUNDS);
+}
+
+/* Areas that are too large for blocks. */
+static void vmap_growth_tree(struct kunit *test)
+{
+	const unsigned int min = VMAP_TREE_PAGES;
+	const struct sizes sizes = { min, 2 * min, min, 3 * min };
+
+	if (VMAP_IS_SMALL)
+		kunit_skip(test, "the vmalloc space has no room for so large areas");
+	if (IS_SLOW)
+		kunit_skip(test, "KASAN has memory for each area, or areas are slow");
+	grow(test, &sizes, ROUNDS / 4);
+}
+
 static struct kunit_case vmap_growth_cases[] = {
-	KUNIT_CASE_SLOW(vmap_growth_regions),
+	KUNIT_CASE_SLOW(vmap_growth_blocks),
+	KUNIT_CASE_SLOW(vmap_growth_tree),
 	{}
 };
 

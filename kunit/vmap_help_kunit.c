@@ -27,8 +27,8 @@ unsigned long vmap_end(const struct vm_struct *vm)
 /**
  * vmap_std_win() - the range that vmalloc() and vmap() request
  *
- * Requests for exactly this range may be served from blocks and caches, so
- * cases run both here and in a window.
+ * Requests for exactly this range may be served from blocks, so cases run both
+ * here and in a window.
  */
 struct vmap_win vmap_std_win(void)
 {
@@ -36,11 +36,11 @@ struct vmap_win vmap_std_win(void)
 }
 
 /**
- * vmap_drain() - make the allocator drain its cached ranges and empty blocks
+ * vmap_drain() - make the allocator free its empty blocks, or pools of ranges
  * @test: the running case
  *
- * The allocator may keep freed ranges for requests of the same size. A request
- * that cannot be served drains them.
+ * The allocator may keep freed ranges for requests of similar sizes. A request
+ * that cannot be served purges and drains them.
  */
 void vmap_drain(struct kunit *test)
 {

@@ -36,12 +36,13 @@ struct trial {
 	unsigned int nr_refused;
 };
 
-static const unsigned long offsets[] = { 0, SZ_1M };
 static const size_t sizes[] = { SZ_64K, SZ_64K };
 
 static void *get(struct trial *t, enum kind how, unsigned int nr_pages)
 {
 	const struct vmap_win std = vmap_std_win();
+	/* Every second time in a block, if there is room; else in the tree. */
+	const unsigned long offsets[] = { 0, nr_pages % 2 ? SZ_1M : VMAP_FAR };
 
 	switch (how) {
 	case AREA:

@@ -13,9 +13,9 @@
 #include <linux/vmalloc.h>
 
 /* Areas that are lost. */
-#define LOST_SMALL	40	/* one page: a fine block */
-#define LOST_MEDIUM	10	/* 64 pages: a coarse block */
-#define LOST_LARGE	3	/* 1500 pages: an entry of the tree */
+#define LOST_SMALL	40	/* one page: a block of a CPU */
+#define LOST_MEDIUM	10	/* 64 pages: a block that CPUs share */
+#define LOST_LARGE	3	/* 1500 pages: a large block, on 32 bit the tree */
 #define LOST_AREAS	(LOST_SMALL + LOST_MEDIUM + LOST_LARGE)
 #define LOST_VMAP	5	/* kmemleak does not track what vmap() returns */
 #define KEPT		20

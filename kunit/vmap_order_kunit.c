@@ -284,7 +284,7 @@ static void vmap_order_window(struct kunit *test)
 #endif
 }
 
-/* The same order holds where requests are served from blocks and caches. */
+/* The same order holds where requests are served from blocks. */
 static void vmap_order_std(struct kunit *test)
 {
 #ifdef CONFIG_TRACEPOINTS

@@ -70,15 +70,15 @@ static void vmap_percpu_objects(struct kunit *test)
 }
 
 /* A group of congruent areas of different sizes at fixed offsets. */
-static const unsigned long offsets[] = { SZ_1M, 0, SZ_4M, SZ_2M + SZ_512K };
 static const size_t group_sizes[] = { SZ_256K, SZ_128K, SZ_64K, SZ_1M };
 
-#define NR_PIECES	ARRAY_SIZE(offsets)
+#define NR_PIECES	ARRAY_SIZE(group_sizes)
 #define NR_GROUPS	12
 
 /* Expects that all areas of a group have their offsets and are sound. */
 static bool group_is_sound(struct kunit *test, struct vm_struct **vms,
-			   unsigned int group, size_t align)
+			   const unsigned long *offsets, unsigned int group,
+			   size_t align)
 {
 	const struct vmap_win std = vmap_std_win();
 	unsigned long base = vmap_start(vms[0]) - offsets[0];
@@ -129,14 +129,10 @@ static bool groups_overlap(struct kunit *test, struct vm_struct ***vms)
 	return false;
 }
 
-/*
- * Groups of congruent areas do not overlap, are allocated from the top of the
- * space, and freed ones leave room for new ones.
- */
-static void vmap_percpu_congruent(struct kunit *test)
+/* Groups do not overlap, and freed ones leave room for new ones. */
+static void congruent(struct kunit *test, const unsigned long *offsets)
 {
 	const size_t align = SZ_64K;
-	unsigned long middle = VMALLOC_START + (VMALLOC_END - VMALLOC_START) / 2;
 	struct vm_struct **vms[NR_GROUPS] = {};
 	unsigned int round, i;
 
@@ -155,11 +151,8 @@ static void vmap_percpu_congruent(struct kunit *test)
 			KUNIT_ASSERT_NOT_NULL_MSG(test, vms[i],
 						  "round %u: group %u", round,
 						  i);
-			if (!group_is_sound(test, vms[i], i, align))
+			if (!group_is_sound(test, vms[i], offsets, i, align))
 				return;
-			KUNIT_EXPECT_GT_MSG(test, vmap_start(vms[i][1]), middle,
-					    "group %u does not come from the top",
-					    i);
 		}
 		if (groups_overlap(test, vms))
 			return;
@@ -183,9 +176,30 @@ static void vmap_percpu_congruent(struct kunit *test)
 			pcpu_free_vm_areas(vms[i], NR_PIECES);
 }
 
+/* Areas that are close to each other: a block may have room for a group. */
+static void vmap_percpu_near(struct kunit *test)
+{
+	static const unsigned long offsets[] = {
+		SZ_1M, 0, SZ_4M, SZ_2M + SZ_512K,
+	};
+
+	congruent(test, offsets);
+}
+
+/* Areas that are too far from each other for a block. */
+static void vmap_percpu_far(struct kunit *test)
+{
+	const unsigned long offsets[] = {
+		VMAP_FAR, 0, SZ_4M, SZ_2M + SZ_512K,
+	};
+
+	congruent(test, offsets);
+}
+
 static struct kunit_case vmap_percpu_cases[] = {
 	KUNIT_CASE(vmap_percpu_objects),
-	KUNIT_CASE(vmap_percpu_congruent),
+	KUNIT_CASE(vmap_percpu_near),
+	KUNIT_CASE(vmap_percpu_far),
 	{}
 };
 

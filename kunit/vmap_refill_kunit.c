@@ -12,8 +12,8 @@
 
 #include "vmap_area_kunit.h"
 
-/* Enough areas of one page to fill more than two blocks. */
-#define NR_AREAS	600
+/* Enough areas to fill one block of each size at least. */
+#define NR_AREAS	800
 #define NR_ROUNDS	6
 #define MAX_WORKERS	8
 
@@ -21,7 +21,9 @@
 #define POOR_GFP	(__GFP_NOWARN | __GFP_NORETRY | __GFP_NOMEMALLOC)
 
 /* Sizes of areas in pages, guard page included. */
-static const unsigned int sizes[] = { 2, 2, 2, 2, 5, 9, 20, 32, 40, 101, 300 };
+static const unsigned int sizes[] = {
+	2, 2, 2, 2, 2, 2, 5, 5, 5, 9, 9, 20, 32, 40, 101, 300,
+};
 
 struct batch {
 	struct vm_struct *vm[NR_AREAS];
@@ -32,7 +34,7 @@ static unsigned int size_of(unsigned int i)
 	unsigned int size = sizes[i % ARRAY_SIZE(sizes)];
 
 	/* With many threads, 32-bit machines have room only for small areas. */
-	return VMAP_IS_SMALL ? min(size, 9U) : size;
+	return VMAP_IS_SMALL ? min(size, 5U) : size;
 }
 
 /* Returns the number of failed requests. */

@@ -74,27 +74,28 @@ static unsigned int count_lines(const char *text, unsigned long size,
 }
 
 /*
- * Every busy area has exactly one line with its size and kind, also one of
- * vm_map_ram(). A freed area has at most one line as unpurged before the purge,
- * and none after it.
+ * Every busy area has exactly one line with its size and kind, also those of
+ * vm_map_ram(), in a block and in the tree. A freed area has at most one line as
+ * unpurged before the purge, and none after it.
  */
 static void vmap_view_vmallocinfo(struct kunit *test)
 {
-	static const unsigned int nr[] = { 1237, 1249, 1259 };
+	const unsigned int nr[] = { 1237, 1249, 1259, VMAP_TREE_PAGES + 29 };
 	struct page **pages = vmap_pages_get(test, 1);
 	struct page **same;
 	unsigned int i, round;
-	void *mem[3];
+	void *mem[4];
 	char *text;
 
-	same = kvmalloc_array(nr[2], sizeof(*same), GFP_KERNEL);
+	same = kvmalloc_array(max(nr[2], nr[3]), sizeof(*same), GFP_KERNEL);
 	KUNIT_ASSERT_NOT_NULL(test, same);
-	for (i = 0; i < nr[2]; i++)
+	for (i = 0; i < max(nr[2], nr[3]); i++)
 		same[i] = pages[0];
 
 	mem[0] = vmalloc(nr[0] * PAGE_SIZE);
 	mem[1] = vmap(same, nr[1], VM_MAP, PAGE_KERNEL);
-	mem[2] = vm_map_ram(same, nr[2], NUMA_NO_NODE);
+	for (i = 2; i < ARRAY_SIZE(mem); i++)
+		mem[i] = vm_map_ram(same, nr[i], NUMA_NO_NODE);
 	for (i = 0; i < ARRAY_SIZE(mem); i++)
 		KUNIT_ASSERT_NOT_NULL_MSG(test, mem[i], "%u pages", nr[i]);
 
@@ -106,14 +107,18 @@ static void vmap_view_vmallocinfo(struct kunit *test)
 	KUNIT_EXPECT_EQ_MSG(test, 1,
 			    count_lines(text, (nr[1] + 1) * PAGE_SIZE, " vmap"),
 			    "lines of the vmap area of %u pages", nr[1]);
-	KUNIT_EXPECT_EQ_MSG(test, 1,
-			    count_lines(text, nr[2] * PAGE_SIZE, " vm_map_ram"),
-			    "lines of the vm_map_ram area of %u pages", nr[2]);
+	for (i = 2; i < ARRAY_SIZE(mem); i++)
+		KUNIT_EXPECT_EQ_MSG(test, 1,
+				    count_lines(text, nr[i] * PAGE_SIZE,
+						" vm_map_ram"),
+				    "lines of the vm_map_ram area of %u pages",
+				    nr[i]);
 	kvfree(text);
 
 	vfree(mem[0]);
 	vunmap(mem[1]);
-	vm_unmap_ram(mem[2], nr[2]);
+	for (i = 2; i < ARRAY_SIZE(mem); i++)
+		vm_unmap_ram(mem[i], nr[i]);
 
 	/* Before the purge and after it. */
 	for (round = 0; round < 2; round++) {
@@ -294,7 +299,7 @@ static void vmap_view_callers(struct kunit *test)
 {
 	/* The array of the pages of each is a page or less: no further area. */
 	static const unsigned int nr[] = { 1, 3, 40, 500 };
-	const unsigned int reserved = 2100;
+	const unsigned int reserved = VMAP_TREE_PAGES;
 	unsigned long pages = 0, areas = ARRAY_SIZE(nr) + 1;
 	void *mem[ARRAY_SIZE(nr)];
 	struct vm_struct *vm;
