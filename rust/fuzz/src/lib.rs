@@ -6,13 +6,13 @@
 /// The random numbers of one step.
 pub type Step = [u16; 10];
 
-/// Returns the steps of a trace, and the limit for the total size of blocks, in fine blocks.
+/// Returns the steps of a trace, and the limit for the total size of blocks, in blocks of the smallest size.
 pub fn decode(input: &[u8]) -> (Vec<Step>, usize) {
     let Some((&first, numbers)) = input.split_first() else {
         return (Vec::new(), 0);
     };
     let number = usize::from(first / 3);
-    // A third of the inputs each has no blocks, fine blocks, and coarse blocks as well.
+    // A third of the inputs each has no blocks, few small ones, and a large space with blocks of all sizes.
     let blocks = match first % 3 {
         0 => 0,
         1 => 1 + number % 9,

@@ -1,254 +1,168 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Compares bitmaps with vectors of booleans bit by bit, which takes too long in an emulated kernel.
+//! Compares bitmaps with a plain set of numbers under random operations, which takes too long in an emulated kernel.
 
-use crate::base::{
-    bits::{
-        self,
-        Bit,
-        Run,
-        Words,
-        BITS,
-        UNITS, //
-    },
-    map::Map, //
+use crate::{
+    base::prelude::*,
+    check::random::Random, //
 };
-use kernel::sync::atomic::{
-    Atomic,
-    Relaxed, //
-};
+use std::collections::BTreeSet;
 
-/// Alignments, as powers of two: all that fit in a word, and one that does not.
-const ALIGNS: core::ops::RangeInclusive<u32> = 0..=BITS.ilog2() + 1;
+/// A map, and the bits that are set in it.
+struct Pair {
+    map: Map,
+    set: BTreeSet<usize>,
+    random: Random,
+}
 
-fn map_of(plain: &[bool]) -> Map {
-    let map = Map::new(false);
-    for (bit, &set) in plain.iter().enumerate() {
-        if set {
-            map.set_bit(Bit::in_row(bit));
-        }
+fn words_of(set: &BTreeSet<usize>) -> Words {
+    let map = Map::new();
+    for &number in set {
+        map.set(Bit::in_row(number));
     }
-    map
+    map.words()
 }
 
-fn words_of(plain: &[bool]) -> Words {
-    map_of(plain).words()
+/// Returns the bits of `from` on within their word, and then those of the words behind, the first ones included.
+fn near(from: usize) -> impl Iterator<Item = usize> {
+    let word = move |step: usize| {
+        let first = (from / BITS + step) % WORDS * BITS;
+        first..first + BITS
+    };
+    (from..word(0).end).chain((1..=WORDS).flat_map(word))
 }
 
-fn plain_of(map: &Map) -> Vec<bool> {
-    Bit::all().map(|bit| map.has(bit)).collect()
-}
+impl Pair {
+    /// Returns some of the bits that are set if `set`, and otherwise some that are clear: single ones and runs.
+    fn some(&mut self, set: bool) -> BTreeSet<usize> {
+        let mut some = BTreeSet::new();
+        for _ in 0..self.random.below(6) {
+            let first = self.random.below(MAP_BITS);
+            let len = 1 << self.random.below(8);
+            let run = first..MAP_BITS.min(first + len);
+            some.extend(run.filter(|number| self.set.contains(number) == set));
+        }
+        some
+    }
 
-/// Returns the run of `len` bits from bit `first` on.
-fn run(first: usize, len: usize) -> Run {
-    Run::new(Bit::new(first).expect("a bit"), len).expect("a run")
-}
-
-/// Returns maps with no bits, all bits, single bits, and short and long runs.
-fn examples() -> Vec<Vec<bool>> {
-    let mut all = vec![vec![false; UNITS], vec![true; UNITS]];
-    for period in [2, 3, 5, 7, 31, 63, 64, 65, 130, 200] {
-        for set in [1, period / 2, period - 1] {
-            for shift in [0, 1, 33] {
-                all.push(
-                    (shift..UNITS + shift)
-                        .map(|bit| bit % period < set)
-                        .collect(),
-                );
+    /// Does one operation on both sides, and compares the results.
+    fn step(&mut self) {
+        let bit = Bit::in_row(self.random.below(MAP_BITS));
+        let is_set = self.set.contains(&bit.number());
+        match self.random.below(10) {
+            0 => assert_eq!(self.map.claim().map(Bit::number), self.set.pop_first()),
+            1 | 2 => {
+                let wanted = near(bit.number()).find(|number| self.set.contains(number));
+                assert_eq!(self.map.claim_near(bit).map(Bit::number), wanted);
+                self.set.retain(|&number| Some(number) != wanted);
+            }
+            3 if !is_set => {
+                self.map.set(bit);
+                self.set.insert(bit.number());
+            }
+            4 if !is_set => {
+                self.map.set_and_fence(bit);
+                self.set.insert(bit.number());
+            }
+            5 => {
+                self.map.insert(bit);
+                self.set.insert(bit.number());
+            }
+            6 | 7 => {
+                let more = self.some(false);
+                self.map.set_words(&words_of(&more));
+                self.set.extend(more);
+            }
+            8 => {
+                // All of the map, or one bit more or less in a word that it has or has not.
+                let mut all = self.set.clone();
+                if self.random.below(2) == 0 && !all.remove(&bit.number()) {
+                    all.insert(bit.number());
+                }
+                // Words of which nothing is wanted may have bits.
+                let is_wanted = |number: &usize| all.iter().any(|bit| bit / BITS == number / BITS);
+                let (wanted, others) = self
+                    .set
+                    .iter()
+                    .partition::<BTreeSet<_>, _>(|&n| is_wanted(n));
+                let ok = wanted == all;
+                assert_eq!(self.map.claim_all(&words_of(&all)), ok);
+                if ok {
+                    self.set = others;
+                }
+            }
+            _ => {
+                assert_eq!(self.map.take(), words_of(&self.set));
+                // All, or all but some.
+                let gone = self.some(true);
+                match self.random.below(4) {
+                    0 => self.set.clear(),
+                    _ => self.set.retain(|number| !gone.contains(number)),
+                }
+                self.map.set_words(&words_of(&self.set));
             }
         }
     }
-    all
-}
 
-/// Returns the first bit of the lowest aligned run of `len` set bits that `is_wanted` accepts.
-pub(super) fn lowest(
-    plain: &[bool],
-    len: usize,
-    align: u32,
-    is_wanted: impl Fn(usize) -> bool,
-) -> Option<usize> {
-    (0..=UNITS - len)
-        .step_by(1 << align)
-        .find(|&first| is_wanted(first) && plain[first..first + len].iter().all(|&set| set))
-}
-
-#[test]
-fn each_bit_is_set_found_and_cleared_alone() {
-    for bit in 0..UNITS {
-        let mut plain = vec![false; UNITS];
-        plain[bit] = true;
-        let words = words_of(&plain);
-        assert_eq!(bits::next_set(&words, 0), Some(Bit::in_row(bit)));
-        assert_eq!(bits::next_set(&words, bit), Some(Bit::in_row(bit)));
-        assert_eq!(bits::next_set(&words, bit + 1), None);
-        assert_eq!(bits::last_set(&words), Some(Bit::in_row(bit)));
-        assert_eq!(bits::weight(&words), 1);
-        let map = map_of(&plain);
-        let bit = Bit::in_row(bit);
-        map.clear_bit(bit);
-        map.insert(bit);
-        map.insert(bit);
-        assert_eq!(plain_of(&map), plain);
-    }
-}
-
-#[test]
-fn a_bit_is_removed_and_all_others_stay() {
-    for mut plain in examples() {
-        let map = map_of(&plain);
-        for bit in (0..UNITS).step_by(5) {
-            plain[bit] = false;
-            for _ in 0..2 {
-                map.remove_and_fence(Bit::in_row(bit));
-                assert_eq!(plain_of(&map), plain);
-            }
-        }
-    }
-}
-
-/// Uses `claim_near()`, because `claim()` also searches across words if it finds no run within one.
-#[test]
-fn each_aligned_bit_of_a_word_is_claimed() {
-    for align in ALIGNS {
-        for bit in 0..UNITS {
-            let map = Map::new(false);
-            map.set_bit(Bit::in_row(bit));
-            let expected = align <= BITS.ilog2() && bit % (1 << align) == 0;
-            assert_eq!(
-                map.claim_near(1, align, Bit::in_row(0)).map(Bit::number),
-                expected.then_some(bit),
-                "{align} {bit}"
-            );
-            assert_eq!(map.has(Bit::in_row(bit)), !expected);
-        }
-    }
-}
-
-#[test]
-fn iterators_return_the_bits_and_runs_of_the_map() {
-    for plain in examples() {
-        let words = words_of(&plain);
-        let set: Vec<usize> = (0..UNITS).filter(|&bit| plain[bit]).collect();
-        assert!(bits::set_bits(&words)
+    /// Compares what the map says.
+    fn compare(&mut self) {
+        let words = self.map.words();
+        let set: Vec<usize> = self.set.iter().copied().collect();
+        assert!(map::set_bits(&words)
             .map(Bit::number)
             .eq(set.iter().copied()));
-        assert_eq!(bits::weight(&words), set.len());
-        assert_eq!(bits::last_set(&words).map(Bit::number), set.last().copied());
-        let mut from_runs = vec![false; UNITS];
-        for (first, len) in bits::runs(&words).map(|run| (run.first().number(), run.len())) {
-            assert!(first == 0 || !plain[first - 1]);
-            assert!(first + len == UNITS || !plain[first + len]);
-            from_runs[first..first + len].fill(true);
+        assert_eq!(map::weight(&words), set.len());
+        assert_eq!(self.map.is_clear(), set.is_empty());
+        assert_eq!(map::last_set(&words).map(Bit::number), set.last().copied());
+        let from = self.random.below(MAP_BITS + 1);
+        let next = self.set.range(from..).next().copied();
+        assert_eq!(map::next_set(&words, from).map(Bit::number), next);
+        for number in 0..MAP_BITS {
+            let bit = Bit::in_row(number);
+            assert_eq!(self.map.has(bit), self.set.contains(&number));
         }
-        assert_eq!(from_runs, plain);
-        for other in examples().iter().step_by(7) {
-            let both: Vec<bool> = plain.iter().zip(other).map(|(&a, &b)| a && b).collect();
-            assert_eq!(bits::and(&words, &words_of(other)), words_of(&both));
+        // The runs have exactly the bits of the set, and there is a clear bit between two of them.
+        let mut left = self.set.clone();
+        let mut end = None;
+        for (first, len) in map::runs(&words) {
+            let first = first.number();
+            assert!(len > 0 && end.is_none_or(|end| first > end));
+            assert!((first..first + len).all(|number| left.remove(&number)));
+            end = Some(first + len);
         }
+        assert!(left.is_empty());
     }
 }
 
 #[test]
-fn the_lowest_run_is_claimed() {
-    for plain in examples() {
-        for len in [1, 2, 3, 31, 32, 33, 63, 64, 65, 100, 128, 200, 512] {
-            for align in 0..=9 {
-                let anywhere = lowest(&plain, len, align, |_| true);
-                let found = bits::find_run(&words_of(&plain), len, align);
-                assert_eq!(found.map(|run| run.first().number()), anywhere);
-                // A run within one word comes first.
-                let in_word = lowest(&plain, len, align, |first| first % BITS + len <= BITS);
-                let in_word = in_word.filter(|_| align <= BITS.ilog2());
-                let map = map_of(&plain);
-                let claimed = map.claim(len, align, 1, &Atomic::new(0)).map(Bit::number);
-                assert_eq!(claimed, in_word.or(anywhere), "{len} {align}");
-                let mut rest = plain.clone();
-                if let Some(first) = claimed {
-                    rest[first..first + len].fill(false);
-                }
-                assert_eq!(plain_of(&map), rest);
-                if let Some(first) = claimed {
-                    assert!(!map.claim_at(run(first, len)));
-                    map.set(run(first, len));
-                }
-                assert_eq!(plain_of(&map), plain);
-            }
-        }
-    }
-}
-
-#[test]
-fn a_claim_of_a_run_that_is_not_all_set_changes_nothing() {
-    for plain in examples() {
-        for len in [1, 63, 64, 65, 100, 200] {
-            for first in (0..=UNITS - len).step_by(37) {
-                let all = plain[first..first + len].iter().all(|&set| set);
-                let map = map_of(&plain);
-                assert_eq!(map.claim_at(run(first, len)), all);
-                let mut rest = plain.clone();
-                if all {
-                    rest[first..first + len].fill(false);
-                }
-                assert_eq!(plain_of(&map), rest);
-            }
-        }
-    }
-}
-
-/// The search starts at the word of the bit and wraps around. In each word, runs at or above the position of
-/// the bit come first.
-#[test]
-fn the_nearest_run_is_claimed() {
-    for plain in examples() {
-        for (len, align) in [(1, 0), (2, 1), (3, 0), (17, 2), (32, 5), (64, 6)] {
-            for near in (0..UNITS).step_by(13) {
-                let words = (0..UNITS / BITS).map(|step| (near / BITS + step) % (UNITS / BITS));
-                let expected = words.into_iter().find_map(|word| {
-                    let fits = |first: usize| first / BITS == word && first % BITS + len <= BITS;
-                    let above = |first: usize| fits(first) && first % BITS >= near % BITS;
-                    lowest(&plain, len, align, above).or_else(|| lowest(&plain, len, align, fits))
-                });
-                let claimed = map_of(&plain).claim_near(len, align, Bit::in_row(near));
-                assert_eq!(claimed.map(Bit::number), expected);
-            }
-        }
-    }
-}
-
-#[test]
-fn the_hint_advances_past_words_without_a_run_of_least_bits() {
-    for least in [1, 2, 4] {
-        let mut plain = vec![false; UNITS];
-        // A run of one bit in word 1, of three bits in word 2.
-        plain[BITS + 5] = true;
-        plain[2 * BITS + 9..2 * BITS + 12].fill(true);
-        plain[7 * BITS..].fill(true);
-        let hint = Atomic::new(0);
-        let claimed = map_of(&plain).claim(8, 0, least, &hint);
-        assert_eq!(claimed.map(Bit::number), Some(7 * BITS));
-        let expected = match least {
-            1 => 1,
-            2 => 2,
-            _ => 7,
+fn maps_agree_with_a_plain_set() {
+    for seed in 0..40 {
+        let mut pair = Pair {
+            map: Map::new(),
+            set: BTreeSet::new(),
+            random: Random::new(seed),
         };
-        assert_eq!(hint.load(Relaxed), expected);
+        for _ in 0..400 {
+            pair.step();
+            pair.compare();
+        }
     }
 }
 
 #[test]
-fn words_are_set_and_taken() {
-    for plain in examples() {
-        let words = words_of(&plain);
-        let map = Map::new(false);
-        map.set_words(&words);
-        assert_eq!(map.words(), words);
-        assert_eq!(map.take(), words);
-        assert_eq!(map.words(), [0; bits::WORDS]);
-        for run in bits::runs(&words) {
-            assert_eq!(bits::weight(&bits::run_at(run)), run.len());
-            map.set_and_fence(run);
-        }
-        assert_eq!(map.words(), words);
+fn the_first_bits_are_those_below_a_count() {
+    for count in 0..=MAP_BITS {
+        assert_eq!(map::first(count), words_of(&(0..count).collect()));
+    }
+}
+
+/// Numbers that go on from one map to the next, as those of the entries of parts.
+#[test]
+fn a_bit_knows_its_map_word_and_place() {
+    for number in (0..3 * MAP_BITS).chain([usize::MAX - 1, usize::MAX]) {
+        let bit = Bit::in_row(number);
+        assert_eq!(bit.number(), number % MAP_BITS);
+        assert_eq!(bit.word() * BITS + bit.in_word(), bit.number());
+        assert!(bit.word() < WORDS && bit.in_word() < BITS);
     }
 }

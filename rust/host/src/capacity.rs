@@ -14,8 +14,8 @@ use crate::{
     },
     cpu,
     policy::{
-        census::Census,
         space::Space, //
+        validate::Census,
     },
     runs::FreeRuns,
     spaces::{
@@ -23,12 +23,8 @@ use crate::{
         without_shadow, //
     },
     state::{
-        area::AreaPtr,
-        block::{
-            self,
-            Small,
-            COARSE_SIZE, //
-        }, //
+        area::Busy,
+        class::SIZE, //
     },
     sys::mm, //
 };
@@ -43,7 +39,7 @@ const SIZES: [(usize, usize); 7] = [(82, 5), (6, 2), (3, 4), (5, 17), (2, 65), (
 /// A live area: its size, and where it is in the space and in the model. [`None`] once that is full.
 struct Live {
     size: usize,
-    area: Option<AreaPtr>,
+    area: Option<Busy>,
     model: Option<Span>,
 }
 
@@ -105,8 +101,7 @@ impl Pair {
 
     /// Returns whether blocks serve requests of `size` bytes.
     fn is_small(&self, size: usize) -> bool {
-        let has_coarse = self.space.home().size() / COARSE_SIZE > 64;
-        Small::new(size, 1, has_coarse).is_some()
+        self.space.serves(size)
     }
 
     /// Allocates an area of `size` bytes in both, unless they are full. As in `alloc_vmap_area()`, a request
@@ -116,10 +111,10 @@ impl Pair {
         self.small += usize::from(self.is_small(size));
         let mut area = None;
         if self.full.is_none() {
-            area = self.space.alloc(&request(&self.space, size)).ok();
+            area = self.space.alloc(request(&self.space, size)).ok();
             if area.is_none() {
                 self.purge(true);
-                area = self.space.alloc(&request(&self.space, size)).ok();
+                area = self.space.alloc(request(&self.space, size)).ok();
             }
             if area.is_none() {
                 self.full = Some(self.bytes);
@@ -149,7 +144,7 @@ impl Pair {
         self.bytes -= size;
         self.lazy.extend(model);
         if let Some(area) = area {
-            let span = self.space.span_of_busy(area).expect("busy");
+            let span = area.span();
             assert_eq!(span.size(), size);
             let area = self.space.unlink(span.first()).expect("busy");
             if self.is_small(size) {
@@ -208,7 +203,7 @@ impl Pair {
 
 /// Returns `bytes` bytes that do not start at a block.
 fn home_of(bytes: usize) -> Span {
-    Span::with_size(31 * block::SIZE + PAGE_SIZE, bytes).expect("not empty")
+    Span::with_size(31 * SIZE + PAGE_SIZE, bytes).expect("not empty")
 }
 
 /// Fills a space of `bytes` bytes once with each of `seeds` seeds, after `prepare`. Prints the bytes that the

@@ -1,32 +1,36 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a request without room drains, at how much it looks, and what drains and purges say to tracepoints.
+//! What a request without room, a purge and memory reclaim free, what they do when an allocation fails or another request
+//! takes a gap, and what they say to tracepoints.
 
 use crate::{
-    base::range::{
-        Span,
-        PAGE_SIZE, //
+    base::{
+        fit::Member,
+        prelude::*, //
     },
     check::fixtures::{
         Failing,
         FlushLog,
         World, //
     },
+    cpu,
     policy::space::{
         Request,
         Space, //
     },
     spaces::{
         alloc,
-        cached_pages,
         free_everything,
         home_of,
         request,
         retire, //
     },
-    state::band::SIZE,
+    state::class::SIZE,
     sys::{
-        mm::Gfp,
+        mm::{
+            self,
+            Gfp, //
+        },
         trace::{
             self,
             Cause,
@@ -34,80 +38,278 @@ use crate::{
         }, //
     }, //
 };
-use kernel::prelude::*;
 
-/// Serves a request, and retires the area.
-fn alloc_and_retire(space: &Space<FlushLog>, request: &Request) {
-    retire(space, alloc(space, request));
-}
+/// Pages of the largest areas of the smallest blocks, of which these have 16.
+const PAGES: usize = 32;
 
-/// Returns a request that must not sleep for one page at `addr`.
-fn page_at(addr: usize) -> Request {
+fn nowait(request: Request) -> Request {
     Request {
         gfp: Gfp::NOWAIT,
-        ..Request::any_page(Span::with_size(addr, PAGE_SIZE).expect("a page"))
+        ..request
     }
 }
 
-/// A range outside the home is cached only if there is no memory for freeing it. Requests there drain only then: blocks and other
-/// cached ranges would not help.
+/// Each failure leaves no space, and is noticed.
 #[test]
-fn a_cached_range_outside_the_home_is_drained_for_requests_there() {
-    let home = home_of(19);
-    let outside = home.end() + 16 * PAGE_SIZE;
-    for is_cached in [true, false] {
-        let space = World::new(home).blocks(4).space().expect("memory");
-        // A drain puts the current block into the pool.
-        space.alloc(&request(&space, PAGE_SIZE)).expect("room");
-        assert_eq!(space.blocks().partial, 0);
-        if is_cached {
-            alloc_and_retire(&space, &page_at(outside));
-            let (areas, has_failed) = Failing::From(1).run(|| space.purge(None, false));
-            assert_eq!((areas, has_failed), (1, true));
-        } else {
-            space.alloc(&page_at(outside)).expect("room");
+fn every_allocation_of_a_new_space_fails_once() {
+    let mut failed = 0;
+    for nth in 1.. {
+        let (space, has_failed) =
+            Failing::Only(nth).run(|| World::new(home_of(20)).blocks(4).space());
+        match space {
+            Ok(space) => {
+                assert!(!has_failed, "allocation {nth} failed, and nobody noticed");
+                assert!(space.validate().is_ok());
+                break;
+            }
+            Err(err) => assert_eq!(err, ENOMEM),
         }
-        assert_eq!(space.cached(), usize::from(is_cached));
-        assert!(space.validate().is_ok());
-        let result = space.alloc(&page_at(outside));
-        assert_eq!(result.is_ok(), is_cached);
-        assert_eq!(space.cached(), 0);
-        assert_eq!(space.blocks().partial, usize::from(is_cached));
-        // The range is no longer counted.
-        assert!(space.alloc(&page_at(outside)).is_err());
-        assert!(space.validate().is_ok());
+        failed += 1;
+    }
+    // Each CPU needs at least one allocation.
+    assert!(failed > mm::cpu_count());
+}
+
+const MEMBERS: [usize; 3] = [0, 3, 5];
+
+/// Reserves the pages [`MEMBERS`] above a common base.
+fn alloc_members(space: &Space<FlushLog>) -> Result {
+    let members = MEMBERS.into_iter().map(|page| Member {
+        offset: page * PAGE_SIZE,
+        size: PAGE_SIZE,
+    });
+    space.alloc_congruent(space.home(), members, PAGE_SIZE, Gfp::KERNEL, |_, _| ())
+}
+
+/// A request that may sleep drops the lock and allocates again, so it is served.
+#[test]
+fn a_failed_allocation_under_a_lock_is_repeated_without_it() {
+    let home = Span::with_size(64 << 20, 64 * PAGE_SIZE).expect("not empty");
+    // In another space each time, since an entry that fills a gap takes no memory in the kernel's tree.
+    let make = || World::new(home).space().expect("memory");
+    let space = make();
+    // The first allocation is the object, the second one the tree entry.
+    let (result, has_failed) = Failing::Only(2).run(|| space.alloc(request(&space, PAGE_SIZE)));
+    assert!(result.is_ok() && has_failed);
+    free_everything(&space);
+    for nth in 4..=6 {
+        let space = make();
+        let (result, has_failed) = Failing::Only(nth).run(|| alloc_members(&space));
+        assert!(result.is_ok() && has_failed);
+        assert_eq!(space.validate().expect("sound").busy, 3);
         free_everything(&space);
+    }
+    // A block allocates its memory, parts of the directory, and last its tree entry.
+    let mut blocks = Vec::new();
+    for nth in 1.. {
+        let space = World::new(home_of(19)).blocks(4).space().expect("memory");
+        let (result, has_failed) =
+            Failing::Only(nth).run(|| space.alloc(request(&space, PAGE_SIZE)));
+        assert!(result.is_ok());
+        blocks.push(space.blocks().live);
+        free_everything(&space);
+        if !has_failed {
+            break;
+        }
+    }
+    // No block if its memory or directory fails; a block if only its entry fails, or nothing.
+    assert!(blocks.len() > 3);
+    let (without, with) = blocks.split_at(blocks.len() - 2);
+    assert!(without.iter().all(|&live| live == 0));
+    assert_eq!(with, [1, 1]);
+}
+
+/// The lock of the tree is released to allocate memory for a member. If another request takes the gap of a member meanwhile,
+/// those that are reserved are given back, and the search is made again.
+#[cfg(not(c_maple))]
+#[test]
+fn members_are_searched_for_again_if_a_gap_is_taken() {
+    use kernel::hooks::MEANWHILE;
+    let home = Span::with_size(64 << 20, 16 * PAGE_SIZE).expect("not empty");
+    for (nth, page) in [(4, 10), (5, 13), (5, 15), (6, 15)] {
+        let space = &*Box::leak(Box::new(World::new(home).space().expect("memory")));
+        let take = Box::new(move || {
+            let mut other = request(space, PAGE_SIZE);
+            let start = home.first() + page * PAGE_SIZE;
+            other.window = Span::with_size(start, PAGE_SIZE).expect("a page");
+            alloc(space, &other);
+        });
+        // The lock is taken for the search, and again after memory was allocated. The highest base is page 10.
+        MEANWHILE.set(vec![take, Box::new(|| ())]);
+        let (result, has_failed) = Failing::Only(nth).run(|| alloc_members(space));
+        assert!(has_failed && result.is_ok());
+        assert!(MEANWHILE.take().is_empty());
+        assert_eq!(space.validate().expect("sound").busy, 4);
+        let pages = MEMBERS.map(|page| home.first() + (9 + page) * PAGE_SIZE);
+        assert!(pages.iter().all(|&addr| space.find(addr).is_some()));
+        free_everything(space);
     }
 }
 
-/// It frees at most 32 ranges, and looks at 16 for each of them.
-#[test]
-fn a_request_that_must_not_sleep_looks_at_512_ranges() {
-    const LOOKS: usize = 512;
-    for others in [LOOKS - 1, LOOKS] {
-        let space = cached_pages(others + 1);
-        let lowest = space.home().first();
-        assert_eq!(space.alloc(&page_at(lowest)).is_ok(), others < LOOKS);
-        free_everything(&space);
+/// Creates a space without blocks of `count` pages that could not be freed for lack of memory: in the stand-in tree, each
+/// takes one allocation.
+#[cfg(not(c_maple))]
+fn stuck_pages(count: usize) -> Space<FlushLog> {
+    let home = Span::with_size(64 << 20, count * PAGE_SIZE).expect("not empty");
+    let space = World::new(home).blocks(0).space().expect("memory");
+    for _ in 0..count {
+        alloc(&space, &request(&space, PAGE_SIZE));
     }
+    Failing::From(1).run(|| {
+        for page in 0..count {
+            let area = space.unlink(home.first() + page * PAGE_SIZE);
+            space.release(
+                area.expect("busy"),
+                crate::state::area::NeverMapped::in_test(),
+            );
+        }
+    });
+    assert_eq!((space.stuck(), space.reclaimable()), (count, count));
+    assert_eq!(space.counters().give_back_nomem, count);
+    assert_eq!(space.validate().expect("sound").unlinked, count);
+    space
 }
 
-/// Without memory for one range, a request that must not sleep leaves the others.
+/// A purge, memory reclaim and a request without room free the areas that were stuck. None is lost without memory, and a
+/// request that must not sleep ends with the first one that it cannot free.
+#[cfg(not(c_maple))]
 #[test]
-fn a_request_that_must_not_sleep_ends_its_drain_without_memory() {
+fn stuck_areas_are_freed_when_there_is_memory() {
     const AREAS: usize = 8;
-    for freed in 0..AREAS {
-        let space = cached_pages(AREAS);
-        let mut all = request(&space, space.home().size());
-        all.gfp = Gfp::NOWAIT;
-        // The first allocation is the object of the area.
-        let nth = 2 + freed as u32;
-        let (result, has_failed) = Failing::Only(nth).run(|| space.alloc(&all));
+    for way in 0..4 {
+        for freed in 0..=AREAS {
+            let space = stuck_pages(AREAS);
+            let all = || request(&space, AREAS * PAGE_SIZE);
+            let is_left = freed < AREAS;
+            // CAST: A small number. The object of the area is allocated before its request drains.
+            let nth = if is_left {
+                freed as u32 + 1 + u32::from(way >= 2)
+            } else {
+                0
+            };
+            let (is_served, _) = Failing::Only(nth).run(|| match way {
+                0 => space.purge(None, false) > 0,
+                1 => space.drain_for_reclaim(usize::MAX) > 0,
+                2 => space.alloc(nowait(all())).is_ok(),
+                _ => space.alloc(all()).is_ok(),
+            });
+            // A request that may sleep tries again.
+            let is_left = is_left && way < 3;
+            assert_eq!(
+                space.stuck(),
+                if is_left { AREAS - freed } else { 0 },
+                "way {way}"
+            );
+            assert_eq!(
+                is_served,
+                way == 3 || way == 2 && !is_left || way == 1 && freed > 0
+            );
+            free_everything(&space);
+            assert_eq!(space.stuck(), 0);
+        }
+    }
+}
+
+/// One that must not sleep does not try again, and the block stays.
+#[test]
+fn a_request_that_may_sleep_retries_to_free_an_empty_block() {
+    for gfp in [Gfp::KERNEL, Gfp::NOWAIT] {
+        let space = World::new(home_of(1)).blocks(1).space().expect("memory");
+        retire(&space, alloc(&space, &request(&space, PAGE_SIZE)));
+        space.purge(None, false);
+        assert_eq!(space.blocks().live, 1);
+        let req = Request {
+            gfp,
+            ..request(&space, SIZE)
+        };
+        // The first allocation is the object of the area, the second one erases the entry of the block.
+        let (result, has_failed) = Failing::Only(2).run(|| space.alloc(req));
         assert!(has_failed);
-        assert_eq!(result.err(), Some(EBUSY));
-        assert_eq!(space.cached(), AREAS - freed);
+        let sleeps = gfp.may_block();
+        assert_eq!(result.is_ok(), sleeps);
+        let counts = [
+            space.blocks().live,
+            space.counters().give_back_nomem,
+            space.reclaimable(),
+        ];
+        assert_eq!(counts, [usize::from(!sleeps); 3]);
         free_everything(&space);
     }
+}
+
+/// Creates a space that is full of empty blocks.
+fn empty_blocks(count: usize) -> Space<FlushLog> {
+    cpu::be_on(0, 4);
+    let space = World::new(home_of(count))
+        .blocks(count)
+        .space()
+        .expect("memory");
+    let areas = (0..count * (SIZE / PAGE_SIZE / PAGES))
+        .map(|_| alloc(&space, &request(&space, PAGES * PAGE_SIZE)));
+    for start in areas.collect::<Vec<_>>() {
+        retire(&space, start);
+    }
+    // As many as were taken are kept.
+    space.purge(None, false);
+    let counts = space.blocks();
+    assert_eq!(
+        (counts.live, counts.empty, counts.partial),
+        (count, count - 1, count - 1)
+    );
+    space
+}
+
+#[test]
+fn empty_blocks_are_freed_for_whoever_needs_them() {
+    const BLOCKS: usize = 72;
+    const ATOMIC: usize = 32;
+    let large = |space: &Space<FlushLog>| request(space, 2 * SIZE);
+    // A request that must not sleep frees 32.
+    let space = empty_blocks(BLOCKS);
+    assert!(space.alloc(nowait(large(&space))).is_ok());
+    assert_eq!(space.blocks().live, BLOCKS - ATOMIC);
+    free_everything(&space);
+    let space = empty_blocks(BLOCKS);
+    assert!(space.alloc(large(&space)).is_ok());
+    assert_eq!(space.blocks().live, 0);
+    free_everything(&space);
+    // One that can never fit frees none.
+    let space = empty_blocks(BLOCKS);
+    let never = request(&space, space.home().size() + PAGE_SIZE);
+    assert_eq!(space.alloc(never).err(), Some(EBUSY));
+    assert_eq!(space.blocks().live, BLOCKS);
+    // Memory reclaim frees as many as it says, the current one included.
+    assert_eq!(space.drain_for_reclaim(5), 5);
+    assert_eq!(space.blocks().live, BLOCKS - 5);
+    assert_eq!(space.drain_for_reclaim(usize::MAX), BLOCKS - 5);
+    // A purge that drains frees all, also without lazy areas.
+    let space = empty_blocks(BLOCKS);
+    assert_eq!(space.purge(None, true), 0);
+    assert_eq!(space.blocks(), Default::default());
+    assert_eq!(space.counters().block_freed, BLOCKS);
+    free_everything(&space);
+}
+
+/// An eighth less with each purge, except two.
+#[test]
+fn purges_keep_fewer_and_fewer_blocks_that_nobody_takes() {
+    const BLOCKS: usize = 40;
+    let space = empty_blocks(BLOCKS);
+    let mut keep = BLOCKS;
+    let mut empty = BLOCKS - 1;
+    for _ in 0..40 {
+        // Of another class.
+        retire(
+            &space,
+            alloc(&space, &request(&space, PAGES * PAGE_SIZE / 2)),
+        );
+        space.purge(None, false);
+        keep = (keep - keep.div_ceil(8)).max(2);
+        empty = empty.min(keep);
+        assert_eq!(space.blocks().empty, empty);
+    }
+    assert_eq!(empty, 2);
+    free_everything(&space);
 }
 
 /// Calls `what`, and returns the cause of the last drain meanwhile.
@@ -119,32 +321,20 @@ fn cause_of<T>(what: impl FnOnce() -> T) -> Option<Cause> {
 
 #[test]
 fn a_trace_of_a_drain_has_its_cause() {
-    const PAGES: usize = 32;
-    const BLOCKS: usize = 2;
-    let space = World::new(home_of(19)).blocks(BLOCKS);
-    let space = space.space().expect("memory");
+    let space = empty_blocks(4);
     let small = request(&space, PAGES * PAGE_SIZE);
-    // The first block is full, so it is no CPU's current one.
-    let areas = 0..=SIZE / small.size;
-    let starts: Vec<_> = areas.map(|_| alloc(&space, &small)).collect();
-    assert_eq!(space.blocks().live, BLOCKS);
-    // A band without a block. Nothing can be drained for it.
-    let other = request(&space, PAGE_SIZE);
-    assert_eq!(cause_of(|| alloc_and_retire(&space, &other)), None);
-    for &start in &starts[1..] {
-        retire(&space, start - small.size);
-    }
+    let start = alloc(&space, &small);
+    assert_eq!(cause_of(|| space.purge(None, false)), None);
+    retire(&space, start);
     assert_eq!(cause_of(|| space.purge(None, false)), Some(Cause::Trim));
-    assert_eq!(space.blocks().empty, 1);
-    let limit = cause_of(|| alloc_and_retire(&space, &other));
-    assert_eq!(limit, Some(Cause::Limit));
-    let counters = space.counters();
-    assert_eq!((counters.block_freed, counters.block_new), (1, BLOCKS + 1));
-    let reclaim = cause_of(|| space.drain_for_reclaim(1));
-    assert_eq!(reclaim, Some(Cause::Reclaim));
-    let all = request(&space, space.home().size());
-    let full = cause_of(|| space.alloc(&all));
-    assert_eq!(full, Some(Cause::Request));
+    assert_eq!(
+        cause_of(|| space.drain_for_reclaim(1)),
+        Some(Cause::Reclaim)
+    );
+    assert_eq!(
+        cause_of(|| space.alloc(request(&space, space.home().size()))),
+        Some(Cause::Request)
+    );
     assert_eq!(cause_of(|| space.purge(None, true)), Some(Cause::Purge));
     free_everything(&space);
 }
@@ -152,7 +342,6 @@ fn a_trace_of_a_drain_has_its_cause() {
 /// A purge of nothing has no event.
 #[test]
 fn a_trace_of_a_purge_says_what_it_flushes() {
-    const PAGES: usize = 40;
     let space = World::new(home_of(19)).blocks(4).space().expect("memory");
     let purged = || {
         trace::forget();
@@ -160,17 +349,20 @@ fn a_trace_of_a_purge_says_what_it_flushes() {
         trace::last_purge()
     };
     assert_eq!(purged(), None);
-    let sizes = [2, PAGES].map(|pages| pages * PAGE_SIZE);
-    let areas = sizes.map(|size| space.alloc(&request(&space, size)).expect("room"));
-    let spans = areas.map(|area| space.span_of_busy(area).expect("busy"));
+    // The first one has a slot of 10 pages, and the second one is in the tree.
+    let spans = [9, 40].map(|pages| {
+        let area = space.alloc(request(&space, pages * PAGE_SIZE));
+        area.expect("room").span()
+    });
     for span in spans {
         retire(&space, span.first());
     }
+    let slot = Span::with_size(spans[0].first(), 10 * PAGE_SIZE).expect("not empty");
     let expected = Purge {
-        cover: spans.into_iter().reduce(Span::join),
+        cover: Some(slot.join(spans[1])),
         areas: spans.len(),
         ranges: 1,
-        pages: 2 + PAGES,
+        pages: 10 + 40,
     };
     assert_eq!(purged(), Some(expected));
     assert_eq!(purged(), None);

@@ -10,11 +10,7 @@ use crate::base::{
         Gaps,
         Member, //
     },
-    range::{
-        is_aligned,
-        Span,
-        PAGE_SIZE, //
-    }, //
+    prelude::*, //
 };
 
 /// Number of pages of a small space, and the page number of the first one, which is not aligned.

@@ -15,22 +15,19 @@ mod runs;
 mod state;
 mod sys;
 
-use base::{
-    bits::*,
-    cpu::*,
-    map::*, //
-};
+use base::prelude::*;
 use state::{
     area::*,
     block::*,
     block_number::*,
-    by_band::*,
+    class::*,
     dir::*,
     flush::*,
-    list::*,
+    pins::*,
+    seat::*,
     table::*, //
 };
 use sys::{
-    grace::Guard,
+    grace::*,
     mm::Tlb, //
 };

@@ -5,27 +5,21 @@
 use crate::{
     base::{
         fit::Member,
-        range::{
-            Span,
-            PAGE_SIZE, //
-        }, //
+        prelude::*, //
     },
     check::fixtures::{
         Failing,
         World, //
     },
     policy::space::Request,
-    spaces::free_everything,
+    spaces::{
+        alloc,
+        free_everything,
+        home_of, //
+    },
     state::{
         area::NeverMapped,
-        band::{
-            COARSE_PAGES,
-            MAX_UNITS, //
-        },
-        block::{
-            self,
-            COARSE_SIZE, //
-        }, //
+        class::MOST_PAGES, //
     },
     sys::mm::Gfp, //
 };
@@ -37,8 +31,8 @@ use std::{
     },
     sync::atomic::{
         AtomicUsize,
-        Ordering::Relaxed, //
-    },
+        Ordering, //
+    }, //
 };
 
 /// Counts the allocated bytes of the process.
@@ -53,20 +47,20 @@ static ALLOCATOR: Counting = Counting;
 // SAFETY: All calls are passed on to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        LIVE.fetch_add(layout.size(), Relaxed);
+        LIVE.fetch_add(layout.size(), Ordering::Relaxed);
         // SAFETY: By the safety requirements of this function, which are those of this call.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        LIVE.fetch_sub(layout.size(), Relaxed);
+        LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
         // SAFETY: By the safety requirements of this function, which are those of this call.
         unsafe { System.dealloc(ptr, layout) }
     }
 }
 
 /// The operation during which allocations fail.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 enum Operation {
     /// Allocate the first area of its size, which needs a new block if blocks serve it.
     Alloc,
@@ -74,59 +68,54 @@ enum Operation {
     Release,
     Retire,
     Purge,
-    /// A purge that drains all cached ranges and empty blocks.
+    /// A purge that drains all empty blocks.
     Drain,
-    /// A request for the whole space, which drains all cached ranges and empty blocks.
+    /// A request for the whole space, which drains all empty blocks.
     Room,
 }
 
-const OPERATIONS: [Operation; 7] = [
-    Operation::Alloc,
-    Operation::Congruent,
-    Operation::Release,
-    Operation::Retire,
-    Operation::Purge,
-    Operation::Drain,
-    Operation::Room,
-];
+use Operation::{
+    Alloc,
+    Congruent,
+    Drain,
+    Purge,
+    Release,
+    Retire,
+    Room, //
+};
 
 /// Runs `operation` in a new space with areas of `pages` pages, frees all areas and drops the space. Returns
 /// whether an allocation failed.
 fn run_without_memory(operation: Operation, pages: usize, gfp: Gfp, fails: Failing) -> bool {
-    let home = Span::with_size(31 * block::SIZE + PAGE_SIZE, 66 * COARSE_SIZE).expect("not empty");
-    let world = World::new(home).blocks(2 * COARSE_PAGES);
-    let space = world.space().expect("memory");
+    // The largest blocks have 512 times the size of the smallest ones.
+    let home = home_of(40 * 512);
+    let space = World::new(home).blocks(10 * 512).space().expect("memory");
     let request = Request {
         gfp,
         ..Request::bytes(home, pages * PAGE_SIZE)
     };
     let mut areas = Vec::new();
-    if !matches!(operation, Operation::Alloc | Operation::Congruent) {
+    if ![Alloc, Congruent].contains(&operation) {
         for _ in 0..5 {
-            let area = space.alloc(&request).expect("room");
-            let start = space.start_of_busy(area).expect("busy");
-            areas.push(space.unlink(start).expect("busy"));
+            areas.push(space.unlink(alloc(&space, &request)).expect("busy"));
         }
         // Holes first, then the areas between them.
         areas.swap(0, 1);
         areas.swap(2, 3);
     }
-    if matches!(
-        operation,
-        Operation::Purge | Operation::Drain | Operation::Room
-    ) {
+    if [Purge, Drain, Room].contains(&operation) {
         areas.drain(..).for_each(|area| {
             space.retire(area);
         });
     }
-    if matches!(operation, Operation::Room) {
+    if operation == Room {
         space.purge(None, false);
     }
     let operate = || match operation {
-        Operation::Alloc => {
-            let _ = space.alloc(&request);
+        Alloc => {
+            let _ = space.alloc(request.again());
         }
-        Operation::Congruent => {
+        Congruent => {
             let members = [0, 40, 99].map(|page| Member {
                 offset: page * pages * PAGE_SIZE,
                 size: pages * PAGE_SIZE,
@@ -134,21 +123,24 @@ fn run_without_memory(operation: Operation, pages: usize, gfp: Gfp, fails: Faili
             let members = members.into_iter();
             let _ = space.alloc_congruent(home, members, PAGE_SIZE, gfp, |_, _| ());
         }
-        Operation::Release => areas
+        Release => areas
             .drain(..)
             .for_each(|area| space.release(area, NeverMapped::in_test())),
-        Operation::Retire => areas.drain(..).for_each(|area| {
+        Retire => areas.drain(..).for_each(|area| {
             space.retire(area);
         }),
-        Operation::Purge => {
+        Purge => {
             space.purge(None, false);
         }
-        Operation::Drain => {
+        Drain => {
             space.purge(None, true);
         }
-        Operation::Room => {
+        Room => {
             let size = home.size();
-            let _ = space.alloc(&Request { size, ..request });
+            let _ = space.alloc(Request {
+                size,
+                ..request.again()
+            });
         }
     };
     let ((), has_failed) = fails.run(operate);
@@ -181,24 +173,23 @@ fn failed_allocations_leak_no_byte() {
 /// The test itself, in a process without other tests.
 fn count_alone() {
     let mut failed = 0;
+    let large = MOST_PAGES + 1;
     // The stand-in of the slab cache keeps an object for the next allocation from now on.
-    let large = (MAX_UNITS + 1) * COARSE_PAGES;
-    run_without_memory(Operation::Alloc, large, Gfp::KERNEL, Failing::Only(1000));
-    for operation in OPERATIONS {
-        for pages in [1, 8 * COARSE_PAGES, (MAX_UNITS + 1) * COARSE_PAGES] {
+    run_without_memory(Release, large, Gfp::KERNEL, Failing::Only(0));
+    for operation in [Alloc, Congruent, Release, Retire, Purge, Drain, Room] {
+        // Areas of small blocks, of large ones, and of the tree.
+        for pages in [1, 1000, MOST_PAGES, large] {
             for gfp in [Gfp::KERNEL, Gfp::NOWAIT] {
-                for fails in [Failing::Only as fn(u32) -> Failing, Failing::From] {
+                for fails in [Failing::Only, Failing::From] {
                     // The first run makes permanent allocations of the libraries, which are not leaks.
                     run_without_memory(operation, pages, gfp, fails(1000));
-                    for nth in 1..1000 {
+                    for nth in 1.. {
                         let fails = fails(nth);
-                        let before = LIVE.load(Relaxed);
+                        let before = LIVE.load(Ordering::Relaxed);
                         let has_failed = run_without_memory(operation, pages, gfp, fails);
-                        let after = LIVE.load(Relaxed);
-                        assert_eq!(
-                            after, before,
-                            "bytes: {operation:?}, {pages} pages, {fails:?}"
-                        );
+                        let after = LIVE.load(Ordering::Relaxed);
+                        let what = format_args!("bytes: {operation:?}, {pages} pages, {fails:?}");
+                        assert_eq!(after, before, "{what}");
                         if !has_failed {
                             break;
                         }

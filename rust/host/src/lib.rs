@@ -26,6 +26,9 @@ mod sys;
 #[cfg(all(test, not(explore)))]
 mod bitmaps;
 #[cfg(all(test, not(explore)))]
+#[path = "../../debug/callers.rs"]
+mod callers;
+#[cfg(all(test, not(explore)))]
 mod capacity;
 #[cfg(all(test, not(explore)))]
 mod drains;
@@ -35,13 +38,9 @@ mod explore;
 #[cfg(all(test, not(explore)))]
 mod gaps;
 #[cfg(all(test, not(explore)))]
-mod groups;
-#[cfg(all(test, not(explore)))]
 mod growth;
 #[cfg(all(test, not(explore)))]
 mod kasan;
-#[cfg(all(test, not(explore)))]
-mod lacks;
 #[cfg(all(test, not(explore)))]
 mod leaks;
 #[cfg(not(explore))]
@@ -61,7 +60,7 @@ mod refills;
 #[cfg(all(doctest, not(explore)))]
 mod refusals;
 #[cfg(all(test, not(explore)))]
-mod retries;
+mod seats;
 #[cfg(all(test, not(explore)))]
 mod spaces;
 #[cfg(all(test, not(explore)))]
@@ -74,7 +73,7 @@ mod trees;
 /// Runs a trace of the given steps on the allocator and its record. Returns the first difference as an error, or panics
 /// if the checker finds it.
 ///
-/// `blocks` limits the total size of blocks, in fine blocks.
+/// `blocks` limits the total size of blocks, in blocks of the smallest size.
 pub fn replay(steps: &[[u16; 10]], blocks: usize) -> Result<(), String> {
     match check::trace::replay(steps, blocks) {
         Ok(Ok(())) => Ok(()),

@@ -24,7 +24,7 @@ use crate::{
 use std::fmt::Write;
 
 /// Reads the whole list with buffers of `room` bytes.
-fn read_all(space: &Space<FlushLog>, room: usize) -> String {
+pub(super) fn read_all(space: &Space<FlushLog>, room: usize) -> String {
     let mut text = Vec::new();
     let mut position = 0;
     while space
@@ -72,12 +72,8 @@ pub(crate) fn large(boot: &str, copies: usize, gib: usize) -> Result<(String, St
             align: PAGE_SIZE,
             ..Request::any_page(home)
         };
-        if let Some(start) = space
-            .alloc(&request)
-            .ok()
-            .and_then(|area| space.start_of_busy(area))
-        {
-            live.push((start, size, owner));
+        if let Ok(area) = space.alloc(request) {
+            live.push((area.span().first(), size, owner));
         }
         if random.below(2) == 0 && !live.is_empty() {
             let (start, ..) = live.swap_remove(random.below(live.len()));
@@ -106,7 +102,7 @@ mod tests {
     use super::*;
     use crate::{
         spaces::free_everything,
-        state::band::SIZE, //
+        state::class::SIZE, //
     };
     use std::{
         panic::AssertUnwindSafe,
@@ -119,7 +115,7 @@ mod tests {
     const THREADS: usize = 8;
 
     /// Checks the form of a list and the order of its lines. Returns how many busy areas it has, how many other
-    /// areas, and how many units that are neither free nor busy.
+    /// areas, and how many slots that are neither free nor busy.
     fn judge(text: &str) -> (usize, usize, usize) {
         let (mut busy, mut others, mut restless) = (0, 0, 0);
         let mut at = 0;
@@ -135,15 +131,15 @@ mod tests {
                 ["area", "busy"] => busy += 1,
                 ["area", _] => others += 1,
                 ["block", "changing"] => (),
-                ["block", "cpu", cpu, "current" | "pool", "band", _, "unit", unit, units] => {
-                    assert!(cpu.parse::<usize>().expect("a number") < THREADS);
-                    assert_eq!(
-                        units.len() * unit.parse::<usize>().expect("a number"),
-                        end - start
-                    );
-                    assert!(units.chars().all(|unit| ".Bbulf?".contains(unit)), "{line}");
-                    busy += units.matches('B').count();
-                    restless += units.chars().filter(|unit| "ulf?".contains(*unit)).count();
+                ["block", "cpu", cpu, "current" | "pool", "slot", pages, slots] => {
+                    let [cpu, pages] = [cpu, pages].map(|word| word.parse::<usize>());
+                    assert!(cpu.expect("a number") < THREADS);
+                    let rest =
+                        (end - start) / PAGE_SIZE - slots.len() * pages.clone().expect("a number");
+                    assert!(rest < pages.expect("a number"), "{line}");
+                    assert!(slots.chars().all(|slot| ".Bulf?".contains(slot)), "{line}");
+                    busy += slots.matches('B').count();
+                    restless += slots.chars().filter(|slot| "ulf?".contains(*slot)).count();
                 }
                 _ => panic!("a line of unknown form: {line}"),
             }
@@ -172,8 +168,8 @@ mod tests {
                 }
                 let pages = 1 << random.below(13);
                 let request = Request::bytes(home, (pages + random.below(pages)) * PAGE_SIZE);
-                if let Ok(area) = space.alloc(&request) {
-                    mine.push(space.start_of_busy(area).expect("mine"));
+                if let Ok(area) = space.alloc(request) {
+                    mine.push(area.span().first());
                 }
                 if mine.len() > 20 {
                     let start = mine.swap_remove(random.below(mine.len()));
@@ -217,13 +213,13 @@ mod tests {
         let home = Span::with_size(SIZE, 40 * SIZE).expect("not empty");
         let space = World::new(home).blocks(4).space().expect("memory");
         // The first block gets full.
-        for _ in 0..=SIZE / PAGE_SIZE / 2 {
-            space.alloc(&Request::any_page(home)).expect("room");
+        for _ in 0..=SIZE / PAGE_SIZE {
+            space.alloc(Request::any_page(home)).expect("room");
         }
         let list = read_all(&space, 4096);
         let seats = list
             .lines()
-            .filter_map(|line| line.split_once("block cpu 0 ")?.1.split_once(" band 0 "));
+            .filter_map(|line| line.split_once("block cpu 0 ")?.1.split_once(" slot 1 "));
         assert!(seats.map(|(seat, _)| seat).eq(["pool", "current"]));
         free_everything(&space);
     }

@@ -16,14 +16,15 @@ use crate::{
     },
     cpu::Mutex,
     policy::{
-        census::Census,
         space::{
             Request,
             Space, //
         }, //
+        validate::Census,
     },
     state::area::{
         AreaPtr,
+        Busy,
         NeverMapped, //
     }, //
 };
@@ -64,9 +65,8 @@ impl Load {
 
     /// Allocates an area, if there is room.
     pub(crate) fn alloc(&self, request: &Request) -> Option<Mine> {
-        let area = self.checked.alloc(request).ok()?;
-        let span = self.space().span_of_busy(area);
-        let span = span.expect("a busy area is found where it is");
+        let busy = self.checked.alloc(request.again()).ok()?;
+        let (span, area) = (busy.span(), busy.area());
         let mine = Mine { span, area };
         self.find(&mine, span.last());
         Some(mine)
@@ -75,7 +75,12 @@ impl Load {
     /// Looks up an address of an own area, which finds it whatever others do meanwhile.
     pub(crate) fn find(&self, mine: &Mine, addr: usize) {
         let found = self.checked.find(addr);
-        assert_eq!(found, Some(mine.area), "{:x?} at {addr:x}", mine.span);
+        assert_eq!(
+            found.map(Busy::area),
+            Some(mine.area),
+            "{:x?} at {addr:x}",
+            mine.span
+        );
     }
 
     /// Unlinks an area by an address in it, and retires it, or releases it as never mapped if `release`.
@@ -84,7 +89,7 @@ impl Load {
         assert_eq!(area.span(), Some(mine.span));
         // The object has no other user before the area is retired.
         assert_ne!(
-            self.checked.find(addr),
+            self.checked.find(addr).map(Busy::area),
             Some(mine.area),
             "found after unlink"
         );
@@ -116,12 +121,13 @@ impl Load {
         let Some((area, pin)) = got else {
             return;
         };
-        let start = self.space().start_of_pinned(area, &pin);
+        let start = area.span().first();
         assert!(!try_only || start <= addr);
         self.count_readers(start, |readers| *readers += 1);
         // The owner may try to unlink the area during this call.
         self.checked.find(addr);
-        assert_eq!(self.space().start_of_pinned(area, &pin), start);
+        // SAFETY: The area is pinned, so it is valid and does not change.
+        assert_eq!(unsafe { area.area().start_and_end() }.0, start);
         self.count_readers(start, |readers| *readers -= 1);
         drop(pin);
     }

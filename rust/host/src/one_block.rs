@@ -1,513 +1,487 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Compares one block with a plain list of its areas at every unit, which takes too long in an emulated
-//! kernel.
+//! Compares a block of each class with a plain list of its areas, which takes too long in an emulated kernel.
 
 use crate::{
-    base::{
-        bits::{
-            Bit,
-            Run,
-            BITS,
-            UNITS, //
-        },
-        range::{
-            Span,
-            PAGE_SIZE, //
-        }, //
-    },
-    bitmaps::lowest,
+    base::prelude::*,
     check::{
         fixtures::FlushLog,
         random::Random, //
     },
+    spaces::{
+        class_of,
+        is_refused, //
+    },
     state::{
         area::{
+            Area,
             Attributes,
-            NeverMapped, //
-        },
-        band::{
-            Band,
-            Small,
-            COARSE_PAGES,
-            COARSE_SIZE,
-            MAX_UNITS,
-            SIZE,
-            STEPS,
-            TABLE_PAGES, //
+            NeverMapped,
+            Unlinked, //
         },
         block::Block,
+        block_number::BlockNumber,
+        class::{
+            Class,
+            SIZE, //
+        },
+        dir::Directory,
         flush::Plan,
         pins::Pins, //
-    }, //
-};
-use kernel::prelude::*;
-use std::{
-    ops::Deref,
-    panic::{
-        catch_unwind,
-        AssertUnwindSafe, //
+    },
+    sys::grace::{
+        at_once,
+        Guard,
+        Unpublished, //
     }, //
 };
 
-const START: usize = 7 * COARSE_SIZE;
+/// Where a block of any class can be.
+pub(super) const START: usize = 1 << 32;
 
-#[derive(Clone, Copy, PartialEq)]
+/// Creates a directory that has a part for a block at [`START`].
+pub(super) fn directory() -> Directory {
+    let home = Span::with_size(START / 2, 2 * START).expect("not empty");
+    let dir = Directory::new(home).expect("memory");
+    dir.prepare(START, GFP_KERNEL).expect("memory");
+    dir
+}
+
+/// Creates a block at `start`.
+pub(super) fn new_block(class: Class, start: usize, is_randomized: bool) -> Unpublished<Block> {
+    let mut block = Block::new(class, is_randomized, GFP_KERNEL).expect("memory");
+    block.place_at(start);
+    Unpublished::new(block, GFP_KERNEL).expect("memory")
+}
+
+/// Inserts a new block at [`START`], which opens it.
+pub(super) fn insert(dir: &Directory, class: Class) -> BlockNumber {
+    let block = new_block(class, START, false);
+    let number = dir.insert(block.into());
+    number.unwrap_or_else(|_| panic!("the place is free"))
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
 enum State {
     Busy,
-    /// Freed and not yet taken by a purge.
+    Leaving,
     Lazy,
-    /// Taken by a purge and not yet flushed.
     Taken,
 }
 
 struct Known {
+    slot: usize,
     span: Span,
     state: State,
+    /// If it is leaving.
+    token: Option<Area<Unlinked>>,
 }
 
-struct Pair {
-    block: Block,
-    /// Of the purge that has begun and not ended.
-    plan: Plan,
-    band: Band,
+/// A block, and a list of its areas in any order.
+struct Pair<'a> {
+    dir: &'a Directory,
+    plan: Option<Plan<'a>>,
+    number: BlockNumber,
+    class: Class,
     areas: Vec<Known>,
     pins: Pins,
+    random: Random,
 }
 
-/// Returns the size in bytes of a unit of a block of `band`.
-fn unit(band: Band) -> usize {
-    if band.number() < STEPS {
-        SIZE / UNITS
-    } else {
-        COARSE_SIZE / UNITS
-    }
-}
-
-/// Returns the units of the smallest area of `band`.
-fn grain(band: Band) -> usize {
-    match band {
-        Band::Aligned => TABLE_PAGES / COARSE_PAGES,
-        _ => 2 << (band.number() % STEPS),
-    }
-}
-
-/// Returns an alignment in bytes of areas of `band`.
-fn align(band: Band) -> usize {
-    match band {
-        Band::Aligned => TABLE_PAGES * PAGE_SIZE,
-        _ => 1,
-    }
-}
-
-/// Iterates over requests: all sizes for fine blocks, every seventh for coarse ones, and those with the
-/// alignment of [`Band::Aligned`].
-fn requests() -> impl Iterator<Item = Small> {
-    let coarse = (MAX_UNITS + 1..=MAX_UNITS * COARSE_PAGES).step_by(7);
-    let sizes = (1..=MAX_UNITS).chain(coarse.clone());
-    let plain = sizes.filter_map(|pages| Small::new(pages * PAGE_SIZE, 1, true));
-    plain
-        .chain(coarse.filter_map(|pages| Small::new(pages * PAGE_SIZE, align(Band::Aligned), true)))
-}
-
-impl Pair {
-    fn new(band: Band) -> Self {
-        let mut block = Block::new(band, false, GFP_KERNEL).expect("memory");
-        block.place(START);
-        assert!(!block.is_empty() && !block.is_useful());
-        block.open();
+impl<'a> Pair<'a> {
+    fn new(dir: &'a Directory, class: Class) -> Self {
         Self {
-            block,
-            plan: Plan::new(),
-            band,
+            dir,
+            plan: None,
+            number: insert(dir, class),
+            class,
             areas: Vec::new(),
             pins: Pins::new().expect("memory"),
+            // CAST: A small number.
+            random: Random::new(class.number() as u64),
         }
     }
 
-    fn units_of(&self, area: &Known) -> core::ops::Range<usize> {
-        let first = (area.span.first() - START) / unit(self.band);
-        first..first + area.span.size().div_ceil(unit(self.band)).max(2)
+    fn with<T>(&self, what: impl FnOnce(&Block) -> T) -> T {
+        let rcu = Guard::new();
+        what(self.dir.block(self.number, &rcu).expect("it is there"))
     }
 
-    /// Returns the number of areas in `state`.
-    fn count(&self, state: State) -> usize {
-        let areas = self.areas.iter();
-        areas.filter(|area| area.state == state).count()
+    fn slot_size(&self) -> usize {
+        self.class.slot_pages() * PAGE_SIZE
     }
 
-    /// Returns a flag for each unit that is part of no area.
-    fn free_units(&self) -> Vec<bool> {
-        let taken = self.units_in(&[State::Busy, State::Lazy, State::Taken]);
-        taken.iter().map(|&taken| !taken).collect()
+    /// Returns the addresses of `count` slots from `first` on.
+    fn slots(&self, first: usize, count: usize) -> Span {
+        let start = START + first * self.slot_size();
+        Span::with_size(start, count * self.slot_size()).expect("not empty")
     }
 
-    /// Returns a flag for each unit of areas in `states`.
-    fn units_in(&self, states: &[State]) -> Vec<bool> {
-        let mut units = vec![false; UNITS];
-        for area in self
-            .areas
-            .iter()
-            .filter(|area| states.contains(&area.state))
-        {
-            let range = self.units_of(area);
-            assert!(units[range.clone()].iter().all(|&taken| !taken));
-            units[range].fill(true);
-        }
-        units
+    /// Returns the slots of areas in `state`, in ascending order.
+    fn in_state(&self, state: State) -> Vec<usize> {
+        let areas = self.areas.iter().filter(|area| area.state == state);
+        let mut slots: Vec<usize> = areas.map(|area| area.slot).collect();
+        slots.sort();
+        slots
     }
 
-    /// Returns the letter of the state of each unit, as in the list of all ranges.
-    fn letters(&self) -> [char; UNITS] {
-        let mut units = ['.'; UNITS];
-        for area in &self.areas {
-            let range = self.units_of(area);
-            let (first, others) = match area.state {
-                State::Busy => ('B', 'b'),
-                State::Lazy => ('l', 'l'),
-                State::Taken => ('f', 'f'),
-            };
-            units[range.clone()].fill(others);
-            units[range.start] = first;
-        }
-        units
+    /// Returns the index of an area in `state`.
+    fn any(&mut self, state: State) -> Option<usize> {
+        let areas = (0..self.areas.len()).filter(|&index| self.areas[index].state == state);
+        let indices: Vec<usize> = areas.collect();
+        (!indices.is_empty()).then(|| indices[self.random.below(indices.len())])
     }
 
-    /// Allocates for a request, which may fail only if no run is long enough.
-    fn alloc(&mut self, small: Small, bytes: usize) {
-        let free = self.free_units();
-        let len = bytes.div_ceil(unit(self.band)).max(2);
-        let align = (align(self.band) / unit(self.band)).max(1).ilog2();
-        let anywhere = lowest(&free, len, align, |_| true);
-        let in_word = lowest(&free, len, align, |first| first % BITS + len <= BITS);
-        let area = self.block.alloc(small, &Attributes::NONE);
-        assert_eq!(area.is_some(), anywhere.is_some());
-        if area.is_none() {
-            return;
-        }
-        let known = |span: Span| self.areas.iter().any(|area| area.span == span);
-        let spans = (0..UNITS).filter_map(|index| self.block.find(START + index * unit(self.band)));
-        let new = spans
-            .map(|(_, seen)| seen.span())
-            .find(|&span| !known(span));
-        let span = new.expect("the new area is found");
-        assert_eq!(span.size(), bytes);
-        // The lowest run within one word comes first, then the lowest run of all.
-        let first = (span.first() - START) / unit(self.band);
-        assert_eq!(Some(first), in_word.or(anywhere));
-        self.areas.push(Known {
-            span,
-            state: State::Busy,
+    /// Allocates in the lowest free slot, if there is one.
+    fn alloc(&mut self) {
+        let most = self.class.slot_pages();
+        let pages = match self.random.below(3) {
+            0 => most,
+            1 => 1,
+            _ => 1 + self.random.below(most),
+        };
+        let mut slots = 0..self.class.slots();
+        let free = slots.find(|&slot| self.areas.iter().all(|area| area.slot != slot));
+        let alloc = |size| self.with(|block| block.alloc(size, Attributes::NONE).ok());
+        let area = alloc(pages * PAGE_SIZE);
+        let wanted = free.map(|slot| {
+            let start = self.slots(slot, 1).first();
+            Span::with_size(start, pages * PAGE_SIZE).expect("not empty")
         });
+        assert_eq!(area.map(|area| area.span()), wanted);
+        // Not a size for the class. A slot that was claimed is free again, see `compare()`.
+        for size in [0, self.slot_size() + 1, 2 * self.slot_size()] {
+            assert!(alloc(size).is_none());
+        }
+        if let Some((slot, span)) = free.zip(wanted) {
+            self.areas.push(Known {
+                slot,
+                span,
+                state: State::Busy,
+                token: None,
+            });
+        }
     }
 
-    /// Retires busy area `index` if `was_mapped`, otherwise releases it.
-    fn free(&mut self, index: usize, was_mapped: bool) {
-        let span = self.areas[index].span;
-        let leaving = self.block.unlink(span.last()).expect("busy");
-        assert!(self.block.unlink(span.first()).is_none());
-        let area = self.pins.wait_for_readers(leaving);
+    /// Unlinks an area, or retires one that is unlinked if `was_mapped`, and otherwise releases it.
+    fn free(&mut self, was_mapped: bool) {
+        if let Some(index) = self.any(State::Busy) {
+            let span = self.areas[index].span;
+            let addr = span.first() + self.random.below(span.size());
+            let token = self.with(|block| block.unlink(addr)).expect("busy");
+            assert!(self.with(|block| block.unlink(addr)).is_none());
+            let known = &mut self.areas[index];
+            known.token = Some(self.pins.wait_for_readers(token));
+            known.state = State::Leaving;
+        }
+        let Some(index) = self.any(State::Leaving) else {
+            return;
+        };
+        let token = self.areas[index].token.take().expect("a token");
+        assert_eq!(token.span(), Some(self.areas[index].span));
         if was_mapped {
-            self.block.retire(area, span);
+            let pages = self.areas[index].span.size() / PAGE_SIZE;
+            assert_eq!(self.dir.retire(token), pages);
             self.areas[index].state = State::Lazy;
         } else {
-            self.block.release(area, NeverMapped::in_test());
-            self.areas.remove(index);
+            let number = self.dir.release(token, NeverMapped::in_test());
+            assert_eq!(number, Some(self.number));
+            self.areas.swap_remove(index);
         }
     }
 
     /// Ends the last purge, and begins a new one.
-    fn snapshot(&mut self) {
-        if self.areas.iter().any(|area| area.state == State::Taken) {
-            self.flushed();
+    fn take(&mut self) {
+        self.flush();
+        let mut plan = Plan::new(self.dir);
+        plan.take_slots();
+        let lazy = self.in_state(State::Lazy);
+        let cover = lazy.first().zip(lazy.last());
+        let cover = cover.map(|(first, last)| self.slots(*first, last + 1 - first));
+        assert_eq!(plan.cover(), cover);
+        assert_eq!(plan.is_empty(), lazy.is_empty());
+        assert_eq!(plan.areas(), (lazy.len(), 0));
+        assert_eq!(plan.slot_pages(), lazy.len() * self.class.slot_pages());
+        for area in &mut self.areas {
+            if area.state == State::Lazy {
+                area.state = State::Taken;
+            }
         }
-        let lazy = self.units_in(&[State::Lazy]);
-        let first = lazy.iter().position(|&lazy| lazy);
-        let last = lazy.iter().rposition(|&lazy| lazy);
-        let cover = self.block.snapshot(&mut self.plan);
-        assert_eq!(cover.is_some(), first.is_some());
-        if let (Some(cover), Some(first), Some(last)) = (cover, first, last) {
-            let taken = Run::new(Bit::in_row(first), last + 1 - first).expect("a run");
-            assert_eq!(cover, self.block.run(taken).expect("a range"));
-        }
-        assert_eq!(self.plan.units(), lazy.iter().filter(|&&lazy| lazy).count());
-        for area in self
-            .areas
-            .iter_mut()
-            .filter(|area| area.state == State::Lazy)
-        {
-            area.state = State::Taken;
-        }
+        self.plan = Some(plan);
     }
 
-    fn flushed(&mut self) {
-        flush_and_free(&self.block, &mut self.plan);
+    /// Ends the last purge.
+    fn flush(&mut self) {
+        let Some(plan) = self.plan.take() else {
+            return;
+        };
+        let taken = self.in_state(State::Taken);
+        let log = FlushLog::new().expect("memory");
+        let cover = plan.cover();
+        let mut flushed = plan.flush(&log);
+        assert_eq!(log.take(), cover.map(|cover| (cover, taken.len())));
+        assert_eq!(flushed.cover(), cover);
+        assert!(flushed.take_list().is_empty());
+        let in_runs = std::cell::RefCell::new(Vec::new());
+        flushed.each_run(|run| {
+            let slot = (run.first() - START) / self.slot_size();
+            let count = run.size() / self.slot_size();
+            assert_eq!(run, self.slots(slot, count));
+            in_runs.borrow_mut().extend(slot..slot + count);
+        });
+        assert_eq!(in_runs.into_inner(), taken);
+        let calls = std::cell::Cell::new(0);
+        flushed.free_slots(|block, count| {
+            assert_eq!((block.number(), count), (Some(self.number), taken.len()));
+            calls.set(calls.get() + 1);
+        });
+        assert_eq!(calls.get(), usize::from(!taken.is_empty()));
         self.areas.retain(|area| area.state != State::Taken);
     }
 
-    /// Compares all queries of the block with the list, twice in each unit.
-    fn compare(&self) {
-        let waiting = self.units_in(&[State::Lazy, State::Taken]);
-        let grain = grain(self.band);
-        let is_useful = lowest(&self.free_units(), grain, 0, |_| true).is_some();
-        assert_eq!(self.block.is_empty(), self.areas.is_empty());
-        assert_eq!(self.block.is_useful(), is_useful);
-        let lazy_pages = waiting.iter().filter(|&&lazy| lazy).count() * unit(self.band) / PAGE_SIZE;
-        assert_eq!(self.block.lazy_pages(), lazy_pages);
-        let contents = self.block.validate(true).expect("sound");
-        let busy = self.count(State::Busy);
-        assert_eq!(contents.busy, busy);
-        assert_eq!(contents.unlinked, self.areas.len() - busy);
-        assert_eq!(contents.lazy_pages, lazy_pages);
-        assert_eq!(self.block.units().map(|unit| unit.letter()), self.letters());
-        let end = self.block.span().expect("a range").end();
-        for addr in (START..end).step_by(unit(self.band) / 2) {
-            let containing = self.areas.iter().find(|area| area.span.contains(addr));
-            let containing = containing.filter(|area| area.state == State::Busy);
-            let found = self.block.find(addr).map(|(_, seen)| seen.span());
-            assert_eq!(found, containing.map(|area| area.span));
-            let next = self.block.next_busy(addr).map(|(_, seen)| seen.span());
-            assert_eq!(next, self.above(true, addr));
-        }
-        let mut last: Option<Span> = None;
-        loop {
-            let lazy = self.block.next_lazy(last);
-            assert_eq!(lazy, self.above(false, last.map_or(0, Span::end)));
-            last = match lazy {
-                Some(_) => lazy,
-                None => break,
+    /// Compares all queries of the block with the list.
+    fn compare(&mut self) {
+        let slots = self.class.slots();
+        let mut letters = vec!['.'; slots];
+        for area in &self.areas {
+            letters[area.slot] = match area.state {
+                State::Busy => 'B',
+                State::Leaving => 'u',
+                State::Lazy => 'l',
+                State::Taken => 'f',
             };
         }
+        let waiting = self.in_state(State::Lazy).len() + self.in_state(State::Taken).len();
+        let lazy_pages = waiting * self.class.slot_pages();
+        let busy = self.in_state(State::Busy).len();
+        let probes: Vec<usize> = (0..40)
+            .map(|_| START - 1 + self.random.below(self.class.block_size()))
+            .collect();
+        self.with(|block| {
+            assert!(block.states().map(|slot| slot.letter()).eq(letters));
+            assert_eq!(block.free_slots(), slots - self.areas.len());
+            assert_eq!(block.is_full(), self.areas.len() == slots);
+            assert_eq!(block.lazy_pages(), lazy_pages);
+            let contents = block.validate(true).expect("sound");
+            let unlinked = self.areas.len() - busy;
+            let counts = (contents.busy, contents.unlinked, contents.lazy_pages);
+            assert_eq!(counts, (busy, unlinked, lazy_pages));
+            for area in &self.areas {
+                let wanted = (area.state == State::Busy).then_some(area.span);
+                let (first, last) = (area.span.first(), area.span.last());
+                for addr in [first, first.midpoint(last), last] {
+                    assert_eq!(block.find(addr).map(|(_, seen)| seen.span()), wanted);
+                }
+                let behind = block.find(last + 1);
+                assert!(behind.is_none_or(|(_, seen)| seen.span().first() == last + 1));
+            }
+            for addr in probes {
+                let next = block.next_busy(addr).map(|(_, seen)| seen.span());
+                assert_eq!(
+                    next,
+                    self.lowest(|area| area.state == State::Busy && area.span.last() >= addr)
+                );
+                let next = block.next_lazy(addr);
+                assert_eq!(
+                    next,
+                    self.lowest(|area| area.state != State::Busy && area.span.first() >= addr)
+                );
+            }
+        });
     }
 
-    /// Returns the lowest area that ends above `addr` and is busy, or is not.
-    fn above(&self, is_busy: bool, addr: usize) -> Option<Span> {
-        let areas = self.areas.iter();
-        let areas = areas.filter(|area| (area.state == State::Busy) == is_busy);
-        let above = areas
-            .map(|area| area.span)
-            .filter(|span| span.last() >= addr);
-        above.min_by_key(|span| span.first())
+    fn lowest(&self, is_wanted: impl Fn(&Known) -> bool) -> Option<Span> {
+        let areas = self.areas.iter().filter(|area| is_wanted(area));
+        areas.map(|area| area.span).min_by_key(|span| span.first())
     }
-}
-
-/// An open block at [`START`]. Its areas are freed before it is dropped.
-struct Open(Block);
-
-impl Open {
-    fn new(is_randomized: bool) -> Self {
-        let mut block = Block::new(Band::Fine2, is_randomized, GFP_KERNEL).expect("memory");
-        block.place(START);
-        block.open();
-        Self(block)
-    }
-}
-
-impl Deref for Open {
-    type Target = Block;
-
-    fn deref(&self) -> &Block {
-        &self.0
-    }
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        let pins = Pins::new().expect("memory");
-        // By address: tests damage the bitmaps, too.
-        let end = self.span().expect("a range").end();
-        let addrs = (START..end).step_by(self.unit_size());
-        while let Some((_, seen)) = addrs.clone().find_map(|addr| self.find(addr)) {
-            let leaving = self.unlink(seen.span().first()).expect("busy");
-            pins.wait_for_readers(leaving).vacate();
-        }
-    }
-}
-
-/// The owner of the token of an area can use it after its block was dropped.
-#[test]
-fn a_block_with_an_area_in_it_is_not_freed() {
-    let small = Small::new(2 * PAGE_SIZE, 1, true).expect("small");
-    let span = Span::with_size(START, 2 * PAGE_SIZE).expect("not empty");
-    let pins = Pins::new().expect("memory");
-    let mut block = Block::new(Band::Fine2, false, GFP_KERNEL).expect("memory");
-    block.place(START);
-    block.open();
-    block.alloc(small, &Attributes::NONE).expect("room");
-    let leaving = block.unlink(START).expect("busy");
-    // On the build host a refusal is a panic.
-    assert!(catch_unwind(AssertUnwindSafe(|| drop(block))).is_err());
-    let area = pins.wait_for_readers(leaving);
-    assert_eq!(area.span(), Some(span));
-    area.vacate();
 }
 
 #[test]
-fn a_block_serves_its_band_and_higher_ones_of_its_kind() {
-    for band in Band::ALL {
-        let block = Block::new(band, false, GFP_KERNEL).expect("memory");
-        for small in requests() {
-            assert_eq!(
-                block.serves(small),
-                small.bands().any(|other| other == band)
-            );
+fn a_block_agrees_with_a_list_of_its_areas() {
+    for class in Class::all() {
+        let dir = directory();
+        let mut pair = Pair::new(&dir, class);
+        let steps = class.slots() + 200;
+        for step in 0..steps {
+            // The block gets full; after that, areas come and go.
+            match pair.random.below(if step < steps / 2 { 20 } else { 10 }) {
+                0..=2 => pair.free(true),
+                3 => pair.free(false),
+                4 => pair.take(),
+                5 => pair.flush(),
+                _ => pair.alloc(),
+            }
+            if !pair.areas.is_empty() {
+                assert!(dir.remove(pair.number).is_none());
+            }
+            if step % 50 == 0 {
+                pair.compare();
+            }
         }
+        while pair.areas.iter().any(|area| area.state != State::Taken) {
+            pair.free(true);
+            if pair.any(State::Lazy).is_some() {
+                pair.take();
+            }
+        }
+        pair.flush();
+        pair.compare();
+        // A block that was removed can be inserted again.
+        for _ in 0..2 {
+            let removed = dir.remove(pair.number).expect("all slots are free");
+            assert!(removed.is_full());
+            let rcu = Guard::new();
+            assert!(dir.block_at(START, &rcu).is_none());
+            assert_eq!(dir.insert(removed).ok(), Some(pair.number));
+            assert!(dir.block_at(START + class.block_size() - 1, &rcu).is_some());
+        }
+        pair.alloc();
+        pair.compare();
+        pair.free(false);
     }
 }
 
-/// With randomised placement, about one in 256 first areas is at the start of the block.
+/// With randomised placement, about one in 512 first areas is at the start of the block. All slots are used.
 #[test]
 fn randomized_areas_are_rarely_at_the_lowest_address() {
-    let small = Small::new(PAGE_SIZE, 1, true).expect("small");
+    let class = Class::SMALLEST;
     let first_place = |is_randomized: bool| {
-        let block = Open::new(is_randomized);
-        block.alloc(small, &Attributes::NONE).expect("room");
-        let (_, seen) = block.next_busy(START).expect("busy");
-        seen.span().first() == START
+        let dir = directory();
+        let block = new_block(class, START, is_randomized).into();
+        assert!(dir.insert(block).is_ok());
+        let rcu = Guard::new();
+        let block = dir.block_at(START, &rcu).expect("it is there");
+        let all = (0..class.slots()).map(|_| {
+            let area = block.alloc(PAGE_SIZE, Attributes::NONE).ok();
+            area.expect("room").span().first()
+        });
+        let all: Vec<usize> = all.collect();
+        assert!(block.alloc(PAGE_SIZE, Attributes::NONE).is_err());
+        assert_eq!(all.is_sorted(), !is_randomized);
+        for &start in &all {
+            free_at(&dir, start);
+        }
+        all[0] == START
     };
     assert!((0..40).all(|_| first_place(false)));
     assert!((0..40).filter(|_| first_place(true)).count() < 10);
 }
 
-#[test]
-fn a_block_agrees_with_a_list_of_its_areas() {
-    for band in Band::ALL {
-        let mut random = Random::new(1 + band.number() as u64);
-        let mut pair = Pair::new(band);
-        let page_units = unit(band) / PAGE_SIZE;
-        for step in 0..600 {
-            let busy: Vec<usize> = (0..pair.areas.len())
-                .filter(|&index| pair.areas[index].state == State::Busy)
-                .collect();
-            // The first 300 steps fill the block; after them, areas come and go.
-            match random.below(if step < 300 { 20 } else { 10 }) {
-                0 | 1 if !busy.is_empty() => pair.free(busy[random.below(busy.len())], true),
-                2 if !busy.is_empty() => pair.free(busy[random.below(busy.len())], false),
-                3 if random.below(4) == 0 => pair.snapshot(),
-                4 if random.below(4) == 0 => pair.flushed(),
-                _ => {
-                    let units = grain(band) + random.below(grain(band));
-                    let pages = units.min(MAX_UNITS) * page_units - random.below(page_units);
-                    let bytes = pages * PAGE_SIZE;
-                    if let Some(small) = Small::new(bytes, align(band), true) {
-                        if pair.block.serves(small) {
-                            pair.alloc(small, bytes);
-                        }
-                    }
-                }
-            }
-            if step % 20 == 0 {
-                pair.compare();
-            }
-        }
-        for index in (0..pair.areas.len()).rev() {
-            if pair.areas[index].state == State::Busy {
-                pair.free(index, index % 2 == 0);
-            }
-        }
-        assert!(!pair.block.close());
-        for _ in 0..2 {
-            pair.snapshot();
-            pair.flushed();
-        }
-        pair.compare();
-        assert!(pair.block.is_empty() && pair.block.close());
-    }
-}
-
-/// Flushes and frees what `block` has added to `plan`, and leaves an empty plan.
-fn flush_and_free(block: &Block, plan: &mut Plan) {
-    let plan = core::mem::replace(plan, Plan::new());
-    let log = FlushLog::new().expect("memory");
-    if let Some(pages) = plan.flush(&log).take_pages() {
-        block.free_flushed(&pages);
-        pages.freed();
-    }
-}
-
-/// Creates two open blocks at one address, so that areas of one can be passed to the other.
-fn two_blocks() -> [Open; 2] {
-    [(), ()].map(|()| Open::new(false))
-}
-
-/// Retires the highest area of `other` to `block`, as if it were its own.
-fn retire_foreign(block: &Block, other: &Block, pins: &Pins) {
-    let small = Small::new(2 * PAGE_SIZE, 1, true).expect("small");
-    other.alloc(small, &Attributes::NONE).expect("room");
-    let mut addr = START;
-    while let Some((_, seen)) = other.next_busy(addr) {
-        addr = seen.span().end();
-    }
-    let leaving = other.unlink(addr - 1).expect("busy");
-    let area = pins.wait_for_readers(leaving);
-    let span = area.span().expect("bounds");
-    block.retire(area, span);
-}
-
-/// Pages that a purge has taken and loses are reported, whether it has flushed them or not.
-#[test]
-fn pages_that_a_purge_drops_are_refused() {
+/// Unlinks the busy area at `addr`.
+fn unlink(dir: &Directory, addr: usize) -> Area<Unlinked> {
+    let rcu = Guard::new();
+    let block = dir.block_at(addr, &rcu).expect("a block");
     let pins = Pins::new().expect("memory");
+    pins.wait_for_readers(block.unlink(addr).expect("busy"))
+}
+
+fn free_at(dir: &Directory, addr: usize) {
+    dir.release(unlink(dir, addr), NeverMapped::in_test());
+}
+
+/// Allocates the lowest free slot of the block at [`START`].
+fn alloc(dir: &Directory) -> usize {
+    let block = Guard::new();
+    let block = dir.block_at(START, &block).expect("a block");
+    let area = block.alloc(PAGE_SIZE, Attributes::NONE).ok();
+    area.expect("room").span().first()
+}
+
+/// The owner of the token of an area can use it after its block was dropped.
+#[test]
+fn a_block_with_an_area_in_it_is_not_freed() {
+    let dir = directory();
+    insert(&dir, class_of(2));
+    let area = unlink(&dir, alloc(&dir));
+    assert!(is_refused(|| at_once(|| drop(dir))));
+    assert_eq!(area.span(), Span::with_size(START, PAGE_SIZE));
+    core::mem::forget(area);
+}
+
+/// Creates two directories with a block at one address, so that areas of one can be passed to the other.
+fn two_directories() -> [Directory; 2] {
+    [(), ()].map(|()| {
+        let dir = directory();
+        insert(&dir, Class::SMALLEST);
+        dir
+    })
+}
+
+/// Slots that a purge has taken and loses are reported, whether it has flushed them or not.
+#[test]
+fn slots_that_a_purge_drops_are_refused() {
+    let dir = directory();
+    insert(&dir, Class::SMALLEST);
     let log = FlushLog::new().expect("memory");
-    let is_refused = |what: &mut dyn FnMut()| catch_unwind(AssertUnwindSafe(what)).is_err();
     let taken = || {
-        let [block, other] = two_blocks();
-        retire_foreign(&block, &other, &pins);
-        let mut plan = Plan::new();
-        block.snapshot(&mut plan).expect("lazy units");
+        dir.retire(unlink(&dir, alloc(&dir)));
+        let mut plan = Plan::new(&dir);
+        plan.take_slots();
+        assert!(!plan.is_empty());
         plan
     };
-    assert!(is_refused(&mut || drop(taken())));
-    assert!(is_refused(&mut || drop(taken().flush(&log))));
-    assert!(is_refused(&mut || drop(taken().flush(&log).take_pages())));
-    assert!(Plan::new().flush(&log).take_pages().is_none());
+    let plan = taken();
+    // There is one purge at a time.
+    assert!(is_refused(taken));
+    let mut flushed = plan.flush(&log);
+    flushed.free_slots(|_, _| ());
+    drop(flushed);
+    drop(Plan::new(&dir).flush(&log));
+    assert!(is_refused(|| drop(taken().flush(&log))));
+    let dir = directory();
+    insert(&dir, Class::SMALLEST);
+    dir.retire(unlink(&dir, alloc(&dir)));
+    let mut plan = Plan::new(&dir);
+    plan.take_slots();
+    assert!(is_refused(|| drop(plan)));
 }
 
 /// Breaks one rule at a time, and each time the block is refused.
 #[test]
-fn a_block_with_a_unit_in_two_states_is_refused() {
-    let small = Small::new(2 * PAGE_SIZE, 1, true).expect("small");
-    let pins = Pins::new().expect("memory");
-    // On the build host a refusal is a panic.
-    let is_sound = |block: &Block, quiet: bool| {
-        let validate = || block.validate(quiet).is_ok();
-        catch_unwind(AssertUnwindSafe(validate)).unwrap_or(false)
+fn a_block_with_a_slot_in_two_states_is_refused() {
+    let is_sound = |dir: &Directory, quiet: bool| {
+        let rcu = Guard::new();
+        let block = dir.block_at(START, &rcu).expect("a block");
+        !is_refused(|| assert!(block.validate(quiet).is_ok()))
     };
+    // Slots that are free and lazy, and then free and taken by a purge. The other block has one that is in no state.
+    let [dir, other] = two_directories();
+    assert!(is_sound(&dir, true) && is_sound(&other, true));
+    dir.retire(unlink(&other, alloc(&other)));
+    assert!(!is_sound(&dir, true) && !is_sound(&other, true));
+    assert!(is_sound(&dir, false) && is_sound(&other, false));
+    let mut plan = Plan::new(&dir);
+    plan.take_slots();
+    assert!(!is_sound(&dir, true));
+    let mut flushed = plan.flush(&FlushLog::new().expect("memory"));
+    flushed.free_slots(|_, _| ());
+    // A slot that is busy and lazy.
+    let [dir, other] = two_directories();
+    let start = alloc(&dir);
+    assert!(is_sound(&dir, true));
+    dir.retire(unlink(&other, alloc(&other)));
+    assert!(!is_sound(&dir, true));
+    free_at(&dir, start);
+}
 
-    // Units that are free and part of an area.
-    let [block, _] = two_blocks();
-    block.alloc(small, &Attributes::NONE).expect("room");
-    assert!(is_sound(&block, false) && is_sound(&block, true));
-    block.open();
-    assert!(!is_sound(&block, true));
-    // Walks look at no area whose units are free.
-    assert_eq!(block.next_busy(START), None);
-
-    // Units that are free and lazy, and then free and taken by a purge.
-    let [block, other] = two_blocks();
-    retire_foreign(&block, &other, &pins);
-    assert!(!is_sound(&block, false));
-    let mut plan = Plan::new();
-    block.snapshot(&mut plan).expect("lazy units");
-    assert!(!is_sound(&block, false));
-    flush_and_free(&block, &mut plan);
-
-    // Units that are lazy and taken by a purge.
-    let [block, other] = two_blocks();
-    assert!(block.close());
-    retire_foreign(&block, &other, &pins);
-    block.snapshot(&mut plan).expect("lazy units");
-    assert!(is_sound(&block, false));
-    let [_, other] = two_blocks();
-    retire_foreign(&block, &other, &pins);
-    assert!(!is_sound(&block, false));
-    flush_and_free(&block, &mut plan);
-
-    // Objects that are right do not hide wrong units.
-    let [block, other] = two_blocks();
-    block.alloc(small, &Attributes::NONE).expect("room");
-    other.alloc(small, &Attributes::NONE).expect("room");
-    assert!(is_sound(&block, true));
-    retire_foreign(&block, &other, &pins);
-    assert!(!is_sound(&block, true));
+/// An entry that is taken is not given to another block, and a directory without a part for a block has none.
+#[test]
+fn a_block_is_inserted_only_at_a_free_entry() {
+    let dir = directory();
+    let number = insert(&dir, Class::SMALLEST);
+    let twice = dir.insert(new_block(Class::SMALLEST, START, false).into());
+    assert!(twice.is_err());
+    let far = START + (2 << 30);
+    assert!(!dir.is_prepared(far));
+    let block = new_block(Class::SMALLEST, far, false).into();
+    let block = dir.insert(block).err().expect("there is no part");
+    dir.prepare(far, GFP_KERNEL).expect("memory");
+    assert!(dir.insert(block).is_ok());
+    let rcu = Guard::new();
+    for (addr, start) in [(START, START), (far, far), (far + SIZE - 1, far)] {
+        let block = dir.block_at(addr, &rcu);
+        assert_eq!(block.map(Block::start), Some(start));
+    }
+    assert!(dir.block_at(far + SIZE, &rcu).is_none());
+    assert!(dir.remove(number).is_some() && dir.remove(number).is_none());
 }

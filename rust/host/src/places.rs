@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Where a new block goes if the directory has no place for a part at the lowest gap, and how many there are beside large areas.
+//! Where new blocks go if the directory has no place for a part at the lowest gap, blocks that fill a part, and how many
+//! blocks there are beside large areas.
 
 use crate::{
-    base::range::{
-        Span,
-        PAGE_SIZE, //
-    },
+    base::prelude::*,
     check::fixtures::World,
+    cpu,
     spaces::{
         alloc,
         free_everything,
@@ -15,53 +14,98 @@ use crate::{
         request,
         retire, //
     },
-    state::band::{
-        COARSE_SIZE,
+    state::class::{
+        Class,
         SIZE, //
     }, //
 };
 
 const GIB: usize = 1 << 30;
 
-/// Parts of 1 GiB whose numbers differ by a multiple of 512 have one slot.
+/// Parts of 1 GiB whose numbers differ by a multiple of 512 have one place.
 #[test]
-fn a_block_goes_above_a_part_whose_slot_is_taken() {
+fn a_block_goes_above_a_part_whose_place_is_taken() {
     for (gib, blocks) in [(600, 2), (513, 1)] {
-        let home = Span::with_size(COARSE_SIZE, gib * GIB).expect("not empty");
+        let home = Span::with_size(GIB - SIZE, gib * GIB).expect("not empty");
         let space = World::new(home).blocks(64).space().expect("memory");
         let first = alloc(&space, &request(&space, PAGE_SIZE));
-        // Blocks begin at a multiple of the size of a coarse one.
-        assert_eq!(first, 2 * COARSE_SIZE);
-        // All up to the part with the same slot.
+        assert_eq!(first, GIB);
+        // All up to the part with the same place.
         let rest = Span::from_bounds(first + SIZE, first + 512 * GIB).expect("not empty");
         let mut large = request(&space, rest.size());
         large.window = rest;
         assert_eq!(alloc(&space, &large), rest.first());
-        // Another band, so another block.
+        // Another class, so another block.
         let second = alloc(&space, &request(&space, 8 * PAGE_SIZE));
         assert_eq!(space.blocks().live, blocks);
-        if blocks == 2 {
-            assert_eq!(second, first + 513 * GIB);
-        }
+        let wanted = match blocks {
+            // No block: the lowest gap of the tree.
+            1 => home.first(),
+            _ => first + 513 * GIB,
+        };
+        assert_eq!(second, wanted);
+        assert_eq!(
+            space.find(second).map(|area| area.span().first()),
+            Some(second)
+        );
         free_everything(&space);
     }
 }
 
-/// Blocks take at most a quarter of what large areas leave. Areas elsewhere take nothing of it.
+/// Its addresses are found in the part itself, and those of small blocks that replace it in the entries.
+#[test]
+fn blocks_of_whole_parts_and_small_ones_replace_each_other() {
+    let home = Span::with_size(2 * GIB - SIZE, 3 * GIB).expect("not empty");
+    let space = World::new(home)
+        .blocks(5 * (GIB / SIZE))
+        .space()
+        .expect("memory");
+    let largest = Class::all().last().expect("a class");
+    assert_eq!(largest.block_size(), GIB);
+    let sizes = [largest.slot_pages(), 1, largest.slot_pages() - 1, 128];
+    for pages in sizes.map(|pages| pages * PAGE_SIZE) {
+        let one = request(&space, pages);
+        let starts = [(); 12].map(|()| alloc(&space, &one));
+        assert_eq!(starts[0], 2 * GIB);
+        assert_eq!(space.blocks().live, 1);
+        let area = |addr: usize| space.find(addr).map(|area| area.span().first());
+        for start in starts {
+            assert_eq!([area(start), area(start + pages - 1)], [Some(start); 2]);
+            assert_ne!(area(start + pages), Some(start));
+        }
+        for start in starts.into_iter().step_by(2) {
+            retire(&space, start);
+        }
+        assert_eq!(space.validate().expect("sound").unlinked, 6);
+        assert_eq!(space.purge(None, false), 6);
+        let again = [(); 6].map(|()| alloc(&space, &one));
+        assert!(again.iter().eq(starts.iter().step_by(2)));
+        // No area is left behind.
+        free_everything(&space);
+        assert!((0..GIB)
+            .step_by(SIZE)
+            .all(|offset| area(2 * GIB + offset).is_none()));
+    }
+}
+
+/// Blocks take at most a quarter of what large areas leave, but as many as in a small space in any case.
 #[test]
 fn large_areas_leave_fewer_blocks_until_they_are_freed() {
     const BLOCKS: usize = 400;
     const PAGES: usize = 32;
+    cpu::be_on(0, 4);
     let space = World::new(home_of(BLOCKS)).space().expect("memory");
-    let home = space.home();
-    let mut elsewhere = request(&space, home.size());
-    elsewhere.window = Span::with_size(home.end(), home.size()).expect("not empty");
-    space.alloc(&elsewhere).expect("room");
-    for (large, most) in [(0, BLOCKS / 4), (192, 52), (300, 48), (0, BLOCKS / 4)] {
+    for (large, most) in [
+        (0, BLOCKS / 4),
+        (192, 52),
+        (300, 25),
+        (380, 12),
+        (0, BLOCKS / 4),
+    ] {
         if large > 0 {
-            space.alloc(&request(&space, large * SIZE)).expect("room");
+            alloc(&space, &request(&space, large * SIZE));
         }
-        // What there is no block for goes to the tree.
+        // What there is no block for goes to the tree, as long as there is room.
         let small = request(&space, PAGES * PAGE_SIZE);
         let areas = 0..(most + 2) * (SIZE / small.size);
         let starts: Vec<_> = areas.map(|_| alloc(&space, &small)).collect();

@@ -1,492 +1,478 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of the pool of blocks alone: its counts, and how many empty blocks a purge keeps.
+//! Compares all blocks of a space, and the order in which CPUs use them, with plain lists. The model says at which address
+//! each area is, so a block that is in no list, in two, or in a wrong one is noticed.
 
 use crate::{
-    base::{
-        bits::UNITS,
-        range::{
-            Span,
-            PAGE_SIZE, //
-        }, //
-    },
+    base::prelude::*,
     check::{
         fixtures::FlushLog,
         random::Random, //
     },
-    policy::{
-        blocks::Blocks,
-        blocks_check::BlockCensus,
-        percpu::{
-            Cpu,
-            Cpus, //
-        }, //
+    cpu,
+    listings::read_all,
+    policy::space::Space,
+    spaces::{
+        class_of,
+        free_everything,
+        request,
+        retire,
+        without_shadow, //
     },
     state::{
-        area::{
-            Area,
-            Attributes,
-            NeverMapped,
-            Unlinked, //
-        },
-        band::{
-            Small,
-            COARSE_PAGES,
-            COARSE_SIZE,
-            MAX_UNITS,
+        area::NeverMapped,
+        class::{
+            Class,
             SIZE, //
-        },
-        block::Block,
-        flush::Plan,
-        pins::Pins, //
-    },
-    sys::grace::{
-        Guard,
-        Unpublished, //
+        }, //
     }, //
 };
-use kernel::prelude::*;
-use std::panic::{
-    catch_unwind,
-    AssertUnwindSafe, //
+use std::collections::{
+    BTreeMap,
+    HashMap, //
 };
 
-/// Fine blocks that fit: enough for coarse blocks, and for more than one part of the directory.
-const BLOCKS: usize = 2 * 64 * (COARSE_SIZE / SIZE);
+/// Partial blocks of a class that a CPU has in the pool.
+const MOST_OWNED: usize = 16;
 
-/// Areas of one page that fit in a fine block; each reserves two units.
-const AREAS: usize = SIZE / PAGE_SIZE / 2;
+/// Pages of areas: two classes of a CPU, two that groups of 8 CPUs share, one of which has larger blocks.
+const SIZES: [usize; 4] = [8, 10, 32, 128];
 
-/// A pool, and what its operations need.
-pub(super) struct Pool {
-    pub(super) blocks: Blocks,
-    pub(super) cpus: Cpus,
-    pins: Pins,
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Place {
+    Current,
+    Full,
+    Owned,
+    Orphan,
+    Empty,
 }
 
-impl Pool {
-    /// Creates a pool whose blocks are at most as large as `limit` fine ones.
-    pub(super) fn new(limit: usize) -> Self {
-        let home = Span::with_size(COARSE_SIZE, BLOCKS * SIZE).expect("not empty");
-        Self {
-            blocks: Blocks::new(home, Some(limit)).expect("memory"),
-            cpus: Cpus::new().expect("memory"),
-            pins: Pins::new().expect("memory"),
-        }
+#[derive(Clone, Copy, PartialEq)]
+enum Slot {
+    Free,
+    Used,
+    Lazy,
+}
+
+struct Block {
+    class: Class,
+    slots: Vec<Slot>,
+    place: Place,
+    owner: usize,
+}
+
+impl Block {
+    fn count(&self, state: Slot) -> usize {
+        self.slots.iter().filter(|&&slot| slot == state).count()
+    }
+}
+
+/// What a class has counted since the last purge, and keeps.
+#[derive(Clone, Copy)]
+struct Demand {
+    taken: usize,
+    purged: usize,
+    keep: usize,
+}
+
+/// The blocks of a space.
+struct Model {
+    blocks: BTreeMap<usize, Block>,
+    /// The lists of the pool, each with its first block last. Only owned blocks have one for each CPU.
+    lists: HashMap<(Place, usize, usize), Vec<usize>>,
+    demand: BTreeMap<usize, Demand>,
+    limit: usize,
+    /// Each `1 << shift` CPUs share their blocks: of small classes, and of shared ones.
+    shifts: [u32; 2],
+}
+
+impl Model {
+    fn group(&self, class: Class, cpu: usize) -> usize {
+        let shift = self.shifts[usize::from(class.is_shared())];
+        cpu >> shift << shift
     }
 
-    pub(super) fn small(&self, pages: usize) -> Small {
-        let small = self.blocks.small(pages * PAGE_SIZE, 1);
-        small.expect("small")
+    fn list(&mut self, place: Place, class: Class, owner: usize) -> &mut Vec<usize> {
+        let owner = if place == Place::Owned { owner } else { 0 };
+        self.lists
+            .entry((place, class.number(), owner))
+            .or_default()
     }
 
-    pub(super) fn here(&self) -> &Cpu {
-        self.cpus.here()
+    fn move_to(&mut self, start: usize, place: Place) {
+        let block = self.blocks.get_mut(&start).expect("a block");
+        let (before, class, owner) = (block.place, block.class, block.owner);
+        block.place = place;
+        self.list(before, class, owner)
+            .retain(|&other| other != start);
+        self.list(place, class, owner).push(start);
     }
 
-    /// Returns the first address of block `index`.
-    pub(super) fn start_of(&self, index: usize) -> usize {
-        self.blocks.window().expect("a range").first() + index * SIZE
-    }
-
-    /// Creates block `index` as the current block of a CPU of `cpus`, with an area of `pages` pages at its start.
-    pub(super) fn add(&self, cpus: &Cpus, index: usize, pages: usize) {
-        let small = self.small(pages);
-        let start = self.start_of(index);
-        assert!(self.blocks.reserve(small.block_size(), 0));
-        self.blocks.prepare(start, GFP_KERNEL).expect("memory");
-        let mut block = Block::new(small.band(), false, GFP_KERNEL).expect("memory");
-        block.place(start);
-        let block = Unpublished::new(block, GFP_KERNEL).expect("memory");
-        let area = self.blocks.adopt(cpus, block, small, &Attributes::NONE);
-        assert!(matches!(area, Ok(Some(_))));
-    }
-
-    /// Creates blocks `indices` in the pool, each with room for only one area of one page, at its end.
-    pub(super) fn add_almost_full(&self, indices: core::ops::Range<usize>) {
-        for index in indices {
-            self.add(&self.cpus, index, 1);
-            for _ in 1..AREAS {
-                assert!(self.alloc(1));
+    /// Moves a block of the pool to the list that fits.
+    fn update(&mut self, start: usize) {
+        let block = &self.blocks[&start];
+        let (class, owner) = (block.class, block.owner);
+        let (place, free) = (block.place, block.count(Slot::Free));
+        let place = match place {
+            Place::Current => return,
+            _ if free == class.slots() => Place::Empty,
+            Place::Full if free > 0 && self.list(Place::Owned, class, owner).len() < MOST_OWNED => {
+                Place::Owned
             }
-            let last = self.start_of(index + 1) - 2 * PAGE_SIZE;
-            self.blocks
-                .release(&self.cpus, self.unlink(last), NeverMapped::in_test());
-        }
-        self.blocks.return_current(&self.cpus);
-    }
-
-    /// Allocates from the current block.
-    pub(super) fn alloc(&self, pages: usize) -> bool {
-        let area = self.blocks.alloc(
-            &self.cpus,
-            self.here(),
-            self.small(pages),
-            &Attributes::NONE,
-        );
-        area.is_some()
-    }
-
-    /// Allocates from another block of the pool.
-    pub(super) fn refill(&self, pages: usize) -> bool {
-        let area = self
-            .blocks
-            .refill(&self.cpus, self.small(pages), &Attributes::NONE);
-        area.is_some()
-    }
-
-    pub(super) fn unlink(&self, addr: usize) -> Area<Unlinked> {
-        let unlinked = self.blocks.unlink(addr, &Guard::new());
-        let Ok(Some(area)) = unlinked else {
-            panic!("no area at {addr:#x}");
+            Place::Full if free > 0 => Place::Orphan,
+            place => place,
         };
-        self.pins.wait_for_readers(area)
-    }
-
-    /// Retires the area at `addr`. Returns the approximate number of lazy pages.
-    fn retire(&self, addr: usize) -> usize {
-        self.blocks.retire(self.here(), self.unlink(addr))
-    }
-
-    /// Flushes a plan, and frees the pages that blocks have taken for it.
-    fn flush_and_free(&self, plan: Plan) {
-        let mut flushed = plan.flush(&FlushLog::new().expect("memory"));
-        if let Some(pages) = flushed.take_pages() {
-            self.blocks.free(&self.cpus, pages);
+        if place != self.blocks[&start].place {
+            self.move_to(start, place);
         }
     }
 
-    pub(super) fn has_busy(&self, index: usize) -> bool {
-        let block = Span::with_size(self.start_of(index), SIZE).expect("not empty");
-        self.blocks.next_busy(block, block.first()).is_some()
-    }
-
-    /// Puts all current blocks into the pool, and frees all areas in blocks `indices`.
-    pub(super) fn empty_all(&self, indices: core::ops::Range<usize>) {
-        self.blocks.return_current(&self.cpus);
-        for index in indices {
-            while self.has_busy(index) {
-                let block = Span::with_size(self.start_of(index), SIZE).expect("not empty");
-                let (_, seen) = self.blocks.next_busy(block, 0).expect("busy");
-                self.blocks.release(
-                    &self.cpus,
-                    self.unlink(seen.span().first()),
-                    NeverMapped::in_test(),
-                );
-            }
-        }
-    }
-
-    /// Returns the empty blocks that a purge removes, in the order of removal.
-    pub(super) fn take_empty(&self, all: bool) -> Vec<usize> {
-        let taken = core::iter::from_fn(|| {
-            let removed = self.blocks.take_empty(&self.cpus, all)?;
-            Some((removed.span().expect("a range").first() - self.start_of(0)) / SIZE)
+    fn current(&self, class: Class, group: usize) -> Option<usize> {
+        let mut blocks = self.blocks.iter();
+        let found = blocks.find(|(_, block)| {
+            (block.place, block.class, block.owner) == (Place::Current, class, group)
         });
-        taken.collect()
+        found.map(|(&start, _)| start)
     }
 
-    pub(super) fn census(&self) -> (usize, usize, usize) {
-        let BlockCensus {
-            live,
-            partial,
-            empty,
-        } = self.blocks.census();
-        assert_eq!(self.blocks.empty(), empty);
-        (live, partial, empty)
+    /// Puts a current block into the pool.
+    fn put(&mut self, start: usize) {
+        self.move_to(start, Place::Full);
+        self.update(start);
     }
 
-    /// Returns whether `validate()` finds no error. On the build host an error is a panic.
-    pub(super) fn is_sound(&self, cpus: &Cpus, quiet: bool) -> bool {
-        let validate = || self.blocks.validate(cpus, quiet).is_ok();
-        catch_unwind(AssertUnwindSafe(validate)).unwrap_or(false)
+    /// Makes a block the current one of a group.
+    fn seat(&mut self, start: usize, group: usize) {
+        let class = self.blocks[&start].class;
+        let before = self.current(class, group);
+        self.move_to(start, Place::Current);
+        self.blocks.get_mut(&start).expect("a block").owner = group;
+        if let Some(before) = before {
+            self.put(before);
+        }
+        self.demand.get_mut(&class.number()).expect("a class").taken += 1;
     }
-}
 
-/// All blocks have at most `limit` times the size of a fine one. Coarse blocks have at most half of that, or
-/// are only one.
-#[test]
-fn the_size_of_all_blocks_is_limited() {
-    for limit in [1, 40, 64, 65, 150, 500] {
-        let pool = Pool::new(limit);
-        let mut random = Random::new(limit as u64);
-        let mut there: Vec<usize> = Vec::new();
-        for step in 0..2_000 {
-            if random.below(5) < if step % 400 < 200 { 1 } else { 4 } && !there.is_empty() {
-                let bytes = there.swap_remove(random.below(there.len()));
-                pool.blocks.unreserve(bytes);
-            } else {
-                let bytes = [SIZE, COARSE_SIZE][random.below(2)];
-                let sum: usize = there.iter().sum();
-                let coarse = there.iter().filter(|&&other| other == COARSE_SIZE).count();
-                let coarse_has_room =
-                    bytes == SIZE || coarse == 0 || (coarse + 1) * COARSE_SIZE <= limit * SIZE / 2;
-                let has_room = sum + bytes <= limit * SIZE && coarse_has_room;
-                assert_eq!(pool.blocks.reserve(bytes, 0), has_room);
-                if has_room {
-                    there.push(bytes);
+    /// Returns where the next area of `class` is. [`Err`] if it is not in one of these blocks; with the bytes of a new one
+    /// if that is allowed.
+    fn alloc(&mut self, class: Class, cpu: usize) -> Result<usize, Option<usize>> {
+        let group = self.group(class, cpu);
+        let current = self.current(class, group);
+        if current.is_none_or(|start| self.blocks[&start].count(Slot::Free) == 0) {
+            let lists = [Place::Owned, Place::Orphan, Place::Empty];
+            let next = lists.map(|place| self.list(place, class, group).last().copied());
+            match next.into_iter().flatten().next() {
+                Some(next) => self.seat(next, group),
+                None => {
+                    let size = class.block_size();
+                    let bytes = self.blocks.values().map(|block| block.class.block_size());
+                    let left = self.limit - bytes.sum::<usize>();
+                    // A large block leaves room for small ones.
+                    let needed = if size == SIZE { size } else { 4 * size };
+                    return Err((needed <= left).then_some(size));
                 }
             }
-            assert_eq!(pool.census(), (there.len(), 0, 0));
         }
+        let start = self.current(class, group).expect("it was just seated");
+        let block = self.blocks.get_mut(&start).expect("a block");
+        let mut slots = block.slots.iter();
+        let slot = slots.position(|&slot| slot == Slot::Free).expect("room");
+        block.slots[slot] = Slot::Used;
+        Ok(start + slot * class.slot_pages() * PAGE_SIZE)
     }
-}
 
-/// Blocks take at most a quarter of what large areas leave, but as many as in a small space in any case.
-#[test]
-fn large_areas_leave_fewer_blocks() {
-    let home = Span::with_size(COARSE_SIZE, BLOCKS * SIZE).expect("not empty");
-    for (left, most) in [(BLOCKS / 2, BLOCKS / 8), (200, 50), (100, 48), (0, 48)] {
-        let blocks = Blocks::new(home, None).expect("memory");
-        // Also with the bytes of the blocks themselves.
-        let reserved = |count: usize| (BLOCKS - left + count) * SIZE;
-        let count = (0..BLOCKS).find(|&count| !blocks.reserve(SIZE, reserved(count)));
-        assert_eq!(count, Some(most));
-    }
-}
-
-#[test]
-fn the_pool_counts_blocks_that_are_no_cpus_current_block() {
-    for pages in [1, 2, 9, MAX_UNITS, COARSE_PAGES * 4] {
-        let pool = Pool::new(100);
-        pool.add(&pool.cpus, 0, pages);
-        assert_eq!(pool.census(), (1, 0, 0));
-        pool.blocks.return_current(&pool.cpus);
-        assert_eq!(pool.census(), (1, 1, 0));
-        assert!(pool.refill(pages));
-        assert_eq!(pool.census(), (1, 0, 0));
-        while pool.alloc(pages) {}
-        pool.blocks.return_current(&pool.cpus);
-        assert_eq!(pool.census(), (1, 0, 0));
-        assert!(!pool.refill(pages));
-        pool.blocks.release(
-            &pool.cpus,
-            pool.unlink(pool.start_of(0)),
-            NeverMapped::in_test(),
-        );
-        assert_eq!(pool.census(), (1, 1, 0));
-        pool.empty_all(0..1);
-        assert_eq!(pool.census(), (1, 1, 1));
-        assert!(pool.refill(pages));
-        assert_eq!(pool.census(), (1, 0, 0));
-        pool.empty_all(0..1);
-        // A removed block can be restored.
-        let removed = pool
-            .blocks
-            .take_empty(&pool.cpus, true)
-            .expect("an empty block");
-        assert_eq!(pool.census(), (0, 0, 0));
-        pool.blocks.restore(&pool.cpus, removed);
-        assert_eq!(pool.census(), (1, 1, 1));
-        assert!(pool.is_sound(&pool.cpus, true));
-        assert_eq!(pool.take_empty(true), [0]);
-        assert!(pool.is_sound(&pool.cpus, true));
-    }
-}
-
-/// A task has found the current block of a CPU, moves to another one, and allocates when the block is empty and in the
-/// pool. The block is not removed, and the other empty ones still are.
-#[test]
-fn a_block_that_is_empty_no_more_does_not_hide_others() {
-    let pool = Pool::new(100);
-    for index in 0..3 {
-        pool.add(&pool.cpus, index, 1);
-    }
-    let current = &pool.here().current;
-    let late: Vec<_> = current.iter().map(|block| block.get()).collect();
-    pool.empty_all(0..3);
-    assert_eq!(pool.census(), (3, 3, 3));
-    let set_current = |blocks: &[Option<_>]| {
-        for (current, &block) in current.iter().zip(blocks) {
-            current.set(block);
-        }
-    };
-    let none = vec![None; late.len()];
-    set_current(&late);
-    assert!(pool.alloc(1));
-    set_current(&none);
-    assert_eq!(pool.take_empty(true), [1, 0]);
-    assert_eq!(pool.census(), (1, 1, 0));
-    assert!(pool.is_sound(&pool.cpus, true));
-    pool.empty_all(2..3);
-}
-
-/// A purge keeps, per band, as many empty blocks as were taken since the last one, plus a quarter, plus two,
-/// but at least half of those kept before. It removes the highest first. A purge that is not representative
-/// changes nothing.
-#[test]
-fn a_purge_keeps_the_empty_blocks_that_were_needed() {
-    const TAKEN: usize = 12;
-    let pool = Pool::new(100);
-    for index in 0..TAKEN {
-        pool.add(&pool.cpus, index, 5);
-    }
-    pool.empty_all(0..TAKEN);
-    assert_eq!(pool.census(), (TAKEN, TAKEN, TAKEN));
-    pool.blocks.end_purge(true);
-    assert_eq!(pool.take_empty(false), []);
-    for keep in [(12 + 3 + 2) / 2, 4, 2, 2] {
-        pool.blocks.end_purge(false);
-        assert_eq!(pool.take_empty(false), []);
-        let before = pool.census().0;
-        pool.blocks.end_purge(true);
-        let highest: Vec<usize> = (keep..before).rev().collect();
-        assert_eq!(pool.take_empty(false), highest);
-        assert_eq!(pool.census(), (keep, keep, keep));
-    }
-    assert_eq!(pool.take_empty(true), [1, 0]);
-    assert_eq!(pool.census(), (0, 0, 0));
-    assert!(pool.is_sound(&pool.cpus, true));
-}
-
-/// A CPU counts up to 128 lazy pages in its own counter before it adds them to the common one, and returns the
-/// common one only then. `lazy_pages()` adds up the blocks and is exact.
-#[test]
-fn lazy_pages_are_added_to_the_common_count_in_batches() {
-    // The host has pages of 4 KiB and 4 CPUs.
-    let batch = 128;
-    let all = batch + 50;
-    let pool = Pool::new(100);
-    pool.add(&pool.cpus, 0, 1);
-    while pool.alloc(1) {}
-    let mut known = 0;
-    let retire = |count: usize| {
-        let addr = pool.start_of(0) + 2 * count * PAGE_SIZE;
-        pool.retire(addr)
-    };
-    for count in 0..all {
-        let is_told = (count + 1) % batch == 0;
-        if is_told {
-            known += batch;
-        }
-        assert_eq!(retire(count), if is_told { known } else { 0 });
-        assert_eq!(pool.blocks.lazy_pages(), 2 * (count + 1));
-    }
-    let mut plan = Plan::new();
-    let is_representative = pool.blocks.snapshot(&pool.cpus, &mut plan);
-    assert_eq!(plan.areas(), all);
-    assert_eq!(is_representative, 2 * all >= SIZE / PAGE_SIZE);
-    assert_eq!(pool.blocks.lazy_pages(), 2 * all);
-    assert_eq!(retire(all), 0);
-    assert_eq!(pool.blocks.lazy_pages(), 2 * all + 2);
-    pool.flush_and_free(plan);
-    assert_eq!(pool.blocks.lazy_pages(), 2);
-    pool.empty_all(0..1);
-}
-
-/// A purge that frees the 512 units of a block says how many blocks are needed, one of an area less does not.
-#[test]
-fn a_purge_of_the_units_of_a_block_is_representative() {
-    for areas in [AREAS - 1, AREAS] {
-        let pool = Pool::new(100);
-        // The first area.
-        pool.add(&pool.cpus, 0, 1);
-        for _ in 1..areas {
-            assert!(pool.alloc(1));
-        }
-        for area in 0..areas {
-            pool.retire(pool.start_of(0) + 2 * area * PAGE_SIZE);
-        }
-        let mut plan = Plan::new();
-        let is_representative = pool.blocks.snapshot(&pool.cpus, &mut plan);
-        assert_eq!(is_representative, areas == AREAS);
-        pool.flush_and_free(plan);
-        pool.empty_all(0..1);
-    }
-}
-
-/// A purge looks at each block with areas that were retired since, and at unused ones until a small purge has found them so.
-#[test]
-fn a_small_purge_is_the_last_that_looks_at_an_unused_block() {
-    // Index of the first block of the second part of the directory.
-    let second = UNITS;
-    for areas in [AREAS - 1, AREAS] {
-        let pool = Pool::new(100);
-        pool.add(&pool.cpus, 0, 1);
-        pool.add(&pool.cpus, second, 1);
-        let purge = |index: usize, areas: usize| {
-            for area in 0..areas {
-                pool.retire(pool.start_of(index) + 2 * area * PAGE_SIZE);
-            }
-            let mut plan = Plan::new();
-            pool.blocks.snapshot(&pool.cpus, &mut plan);
-            let pages = plan.flush(&FlushLog::new().expect("memory")).take_pages();
-            let pages = pages.expect("an area was retired");
-            let slots = pages.slots();
-            pool.blocks.free(&pool.cpus, pages);
-            for _ in 0..AREAS {
-                pool.alloc(1);
-            }
-            slots
+    /// Adds a new block that the CPU allocates from.
+    fn add(&mut self, start: usize, class: Class, cpu: usize) {
+        let group = self.group(class, cpu);
+        let mut slots = vec![Slot::Free; class.slots()];
+        slots[0] = Slot::Used;
+        let block = Block {
+            class,
+            slots,
+            place: Place::Full,
+            owner: group,
         };
-        // The block that it fills is the current one, which is the second.
-        assert_eq!(purge(0, 1), 0..1);
-        assert_eq!(purge(second, areas), 0..2);
-        let is_small = areas < AREAS;
-        assert_eq!(purge(second, 1), usize::from(is_small)..2);
-        pool.empty_all(0..1);
-        pool.empty_all(second..second + 1);
+        let above = self.blocks.range(..start + class.block_size()).next_back();
+        assert!(above.is_none_or(|(&other, block)| other + block.class.block_size() <= start));
+        self.blocks.insert(start, block);
+        self.seat(start, group);
     }
-}
 
-/// The counts of CPUs may go back: a task that was preempted stores an old one.
-#[test]
-fn the_number_of_purged_areas_is_at_most_that_of_their_units() {
-    let pool = Pool::new(100);
-    pool.add(&pool.cpus, 0, 1);
-    for purge in 0..3 {
-        assert!(pool.alloc(1));
-        pool.retire(pool.start_of(0) + 2 * purge * PAGE_SIZE);
-        if purge == 1 {
-            pool.here().counters.retire_block.add(usize::MAX - 7);
-        }
-        let mut plan = Plan::new();
-        pool.blocks.snapshot(&pool.cpus, &mut plan);
-        assert!((1..=2).contains(&plan.areas()), "{} areas", plan.areas());
-        pool.flush_and_free(plan);
-        assert!(pool.alloc(1));
+    /// Returns the block and the slot at `addr`.
+    fn slot(&mut self, addr: usize) -> Option<(usize, &mut Slot)> {
+        let (&start, block) = self.blocks.range_mut(..=addr).next_back()?;
+        let slot = (addr - start) / (block.class.slot_pages() * PAGE_SIZE);
+        Some((start, block.slots.get_mut(slot)?))
     }
-    pool.empty_all(0..1);
-}
 
-#[test]
-fn a_pool_with_a_wrong_count_is_refused() {
-    // Returns whether `validate()` finds no error after `what`. If not `quiet`, a block may be between
-    // reservation and insertion.
-    let is_sound = |quiet: bool, what: &dyn Fn(&Pool, &Cpus)| {
-        let pool = Pool::new(100);
-        let others = Cpus::new().expect("memory");
-        pool.add(&pool.cpus, 0, 1);
-        assert!(pool.blocks.validate(&pool.cpus, quiet).is_ok());
-        what(&pool, &others);
-        let is_sound = pool.is_sound(&pool.cpus, quiet);
-        // A panic has poisoned the lock.
-        core::mem::forget(pool);
-        is_sound
-    };
-    // One block more is reserved than there are: right only while another CPU may be about to insert it.
-    let one_more = |pool: &Pool, _: &Cpus| assert!(pool.blocks.reserve(SIZE, 0));
-    assert!(is_sound(false, &one_more));
-    assert!(!is_sound(true, &one_more));
-    // The number of blocks is right, but not their size.
-    let larger = |pool: &Pool, _: &Cpus| {
-        pool.blocks.unreserve(SIZE);
-        assert!(pool.blocks.reserve(COARSE_SIZE, 0));
-    };
-    assert!(!is_sound(true, &larger));
-    // A block is marked held, but no CPU has it as its current block.
-    let held = |pool: &Pool, others: &Cpus| pool.add(others, 1, 1);
-    assert!(!is_sound(true, &held));
-    assert!(!is_sound(false, &held));
-    // A block is the current block of a CPU, but not marked held.
-    let current = |pool: &Pool, others: &Cpus| {
-        pool.here().current.iter().for_each(|current| {
-            if current.get().is_some() {
-                let other = others.here().current.iter().next().expect("a band");
-                other.set(current.get());
+    fn return_current(&mut self, cpus: usize) {
+        for cpu in 0..cpus {
+            for class in Class::all() {
+                if let Some(start) = self.current(class, cpu) {
+                    self.put(start);
+                }
             }
+        }
+    }
+
+    /// Frees the lazy slots. Returns their number.
+    fn purge(&mut self) -> usize {
+        let mut areas = 0;
+        let starts: Vec<usize> = self.blocks.keys().rev().copied().collect();
+        for start in starts {
+            let block = self.blocks.get_mut(&start).expect("a block");
+            let lazy = block.count(Slot::Lazy);
+            for slot in block.slots.iter_mut().filter(|slot| **slot == Slot::Lazy) {
+                *slot = Slot::Free;
+            }
+            let class = block.class.number();
+            self.demand.get_mut(&class).expect("a class").purged += lazy;
+            self.update(start);
+            areas += lazy;
+        }
+        areas
+    }
+
+    /// Each class keeps as many empty blocks as it took, if as many were freed, and an eighth less than before.
+    fn end_purge(&mut self) {
+        for class in Class::all() {
+            let demand = self.demand.get_mut(&class.number()).expect("a class");
+            let freed = demand.purged.div_ceil(class.slots());
+            let less = demand.keep - demand.keep.div_ceil(8);
+            let keep = demand.taken.min(freed).max(less).max(2);
+            *demand = Demand {
+                taken: 0,
+                purged: 0,
+                keep,
+            };
+        }
+    }
+
+    /// Frees at most `most` empty blocks: all of them if `all`, or those that are not kept.
+    fn free_empty(&mut self, all: bool, mut most: usize) {
+        for class in Class::all() {
+            let keep = if all {
+                0
+            } else {
+                self.demand[&class.number()].keep
+            };
+            while most > 0 && self.list(Place::Empty, class, 0).len() > keep {
+                let start = self.list(Place::Empty, class, 0).pop().expect("a block");
+                self.blocks.remove(&start);
+                most -= 1;
+            }
+        }
+    }
+
+    fn in_place(&self, place: Place) -> usize {
+        self.blocks
+            .values()
+            .filter(|block| block.place == place)
+            .count()
+    }
+}
+
+/// A space and the model of its blocks.
+struct Pair {
+    space: Space<FlushLog>,
+    model: Model,
+    cpus: usize,
+    random: Random,
+    /// The first addresses of busy areas, and of those in the tree.
+    busy: Vec<usize>,
+    in_tree: Vec<usize>,
+    lazy_in_tree: usize,
+    /// How often the model said what: another block, a new one, none.
+    seen: HashMap<Place, usize>,
+    refused: usize,
+}
+
+impl Pair {
+    fn new(cpus: usize, limit: usize, shift: u32) -> Self {
+        cpu::be_on(0, cpus);
+        let home = Span::with_size(64 * SIZE, 8000 * SIZE).expect("not empty");
+        let none = Demand {
+            taken: 0,
+            purged: 0,
+            keep: 2,
+        };
+        Self {
+            space: without_shadow(home).blocks(limit).space().expect("memory"),
+            model: Model {
+                blocks: BTreeMap::new(),
+                lists: HashMap::new(),
+                demand: Class::all().map(|class| (class.number(), none)).collect(),
+                limit: limit * SIZE,
+                shifts: [shift, shift.max(3)],
+            },
+            cpus,
+            random: Random::new(limit as u64),
+            busy: Vec::new(),
+            in_tree: Vec::new(),
+            lazy_in_tree: 0,
+            seen: HashMap::new(),
+            refused: 0,
+        }
+    }
+
+    fn alloc(&mut self, pages: usize, cpu: usize) {
+        cpu::be_on(cpu, self.cpus);
+        let class = class_of(pages);
+        // Requests of all sizes of the class.
+        let pages = pages - self.random.below(pages / 8);
+        let area = self.space.alloc(request(&self.space, pages * PAGE_SIZE));
+        let start = area.expect("room").span().first();
+        let own = self.model.group(class, cpu);
+        let places: HashMap<usize, Place> = { self.model.blocks.iter() }
+            .map(|(&start, block)| (start, block.place))
+            .collect();
+        match self.model.alloc(class, cpu) {
+            Ok(wanted) => {
+                assert_eq!(start, wanted, "{pages} pages on CPU {cpu}");
+                let (block, _) = self.model.slot(start).expect("a block");
+                *self.seen.entry(places[&block]).or_default() += 1;
+                assert_eq!(self.model.blocks[&block].owner, own);
+            }
+            Err(Some(_)) => self.model.add(start, class, cpu),
+            Err(None) => {
+                self.refused += 1;
+                let below = self.model.blocks.range(..=start).next_back();
+                assert!(
+                    below.is_none_or(|(&other, block)| other + block.class.block_size() <= start)
+                );
+                self.in_tree.push(start);
+                return;
+            }
+        }
+        self.busy.push(start);
+    }
+
+    /// Frees a random area: retires it if `was_mapped`, and otherwise releases it.
+    fn free(&mut self, was_mapped: bool) {
+        let is_in_tree = self.busy.is_empty() || self.random.below(8) == 0;
+        let list = if is_in_tree {
+            &mut self.in_tree
+        } else {
+            &mut self.busy
+        };
+        if list.is_empty() {
+            return;
+        }
+        let start = list.swap_remove(self.random.below(list.len()));
+        if was_mapped {
+            retire(&self.space, start);
+        } else {
+            let area = self.space.unlink(start).expect("busy");
+            self.space.release(area, NeverMapped::in_test());
+        }
+        if is_in_tree {
+            self.lazy_in_tree += usize::from(was_mapped);
+            return;
+        }
+        let (block, slot) = self.model.slot(start).expect("a block");
+        *slot = if was_mapped { Slot::Lazy } else { Slot::Free };
+        if !was_mapped {
+            self.model.update(block);
+        }
+    }
+
+    fn purge(&mut self, drain: bool) {
+        let areas = self.model.purge() + core::mem::take(&mut self.lazy_in_tree);
+        assert_eq!(self.space.purge(None, drain), areas);
+        if areas > 0 {
+            self.model.end_purge();
+        }
+        if drain {
+            self.model.return_current(self.cpus);
+        }
+        if drain || areas > 0 {
+            self.model.free_empty(drain, usize::MAX);
+        }
+    }
+
+    fn reclaim(&mut self, most: usize) {
+        let before = self.model.blocks.len();
+        self.model.return_current(self.cpus);
+        self.model.free_empty(true, most);
+        let freed = before - self.model.blocks.len();
+        assert_eq!(self.space.drain_for_reclaim(most), freed);
+    }
+
+    fn step(&mut self, step: usize) {
+        // Some CPUs are busier than others.
+        let most = 1 + self.random.below(self.cpus);
+        let cpu = self.random.below(most);
+        let pages = SIZES[self.random.below(SIZES.len())];
+        let count = self.random.below(150);
+        // It grows and shrinks.
+        match self.random.below(if step % 100 < 50 { 9 } else { 20 }) {
+            0 => self.purge(false),
+            1 if self.random.below(10) == 0 => self.purge(true),
+            1 if self.random.below(10) == 0 => self.reclaim(count),
+            2..=6 => (0..count).for_each(|_| self.alloc(pages, cpu)),
+            7 => (0..count).for_each(|_| self.free(false)),
+            _ => (0..count).for_each(|_| self.free(true)),
+        }
+    }
+
+    /// Compares the counts, and the list of all ranges.
+    fn compare(&self) {
+        let counts = self.space.blocks();
+        let model = &self.model;
+        let blocks = model.blocks.values();
+        assert_eq!(counts.live, model.blocks.len());
+        assert_eq!(
+            counts.bytes,
+            blocks.map(|block| block.class.block_size()).sum()
+        );
+        assert_eq!(counts.empty, model.in_place(Place::Empty));
+        assert_eq!(self.space.reclaimable(), counts.empty);
+        let [owned, orphans] = [Place::Owned, Place::Orphan].map(|place| model.in_place(place));
+        assert_eq!(counts.partial, counts.empty + owned + orphans);
+        let census = self.space.validate().expect("sound");
+        assert_eq!(census.busy, self.busy.len() + self.in_tree.len());
+        let wanted = model.blocks.iter().map(|(start, block)| {
+            let place = match block.place {
+                Place::Current => "current",
+                _ => "pool",
+            };
+            let letters = block.slots.iter().map(|slot| match slot {
+                Slot::Free => '.',
+                Slot::Used => 'B',
+                Slot::Lazy => 'l',
+            });
+            let (end, owner) = (start + block.class.block_size(), block.owner);
+            let (pages, letters) = (block.class.slot_pages(), letters.collect::<String>());
+            format!("{start:#x}-{end:#x} block cpu {owner} {place} slot {pages} {letters}")
         });
-        pool.blocks.return_current(others);
-    };
-    assert!(!is_sound(true, &current));
+        let list = read_all(&self.space, 4096);
+        let found = list.lines().filter(|line| line.contains(" block "));
+        assert!(found.eq(wanted));
+    }
+}
+
+#[test]
+fn blocks_are_used_in_the_order_of_the_lists() {
+    let mut all: HashMap<Place, usize> = HashMap::new();
+    let mut refused = 0;
+    // With 32 blocks for each CPU, CPUs need not share those of small classes.
+    for (cpus, limit, shift) in [(2, 1500, 0), (12, 400, 0), (12, 100, 2), (3, 40, 2)] {
+        let mut pair = Pair::new(cpus, limit, shift);
+        for step in 0..1000 {
+            pair.step(step);
+            if step % 20 == 0 {
+                pair.compare();
+            }
+        }
+        pair.purge(true);
+        pair.compare();
+        free_everything(&pair.space);
+        pair.seen
+            .iter()
+            .for_each(|(&place, count)| *all.entry(place).or_default() += count);
+        refused += pair.refused;
+    }
+    println!("{all:?}, {refused} in the tree");
+    let places = [Place::Current, Place::Owned, Place::Orphan, Place::Empty];
+    assert!(refused > 0 && places.iter().all(|place| all.contains_key(place)));
 }

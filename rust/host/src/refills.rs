@@ -1,470 +1,285 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which block of the pool a CPU takes next, and which searches for one are not repeated.
+//! Which block a CPU takes when its current one is full, and whose if there is no room for a new one.
 
 use crate::{
-    base::{
-        bits::UNITS,
-        cpu::CpuNumber,
-        range::{
-            Span,
-            PAGE_SIZE, //
-        }, //
+    base::prelude::*,
+    check::fixtures::{
+        Failing,
+        FlushLog,
+        World, //
     },
     cpu,
-    policy::blocks::{
-        Room,
-        IDLE_EPOCHS, //
+    policy::space::{
+        Request,
+        Space, //
     },
-    pool::Pool,
+    spaces::{
+        alloc,
+        free_everything,
+        home_of,
+        request,
+        without_shadow, //
+    },
     state::{
-        area::{
-            Attributes,
-            NeverMapped, //
-        },
-        block::{
-            Small,
+        area::NeverMapped,
+        class::{
+            Class,
             SIZE, //
         }, //
     },
     sys::{
-        mm,
+        mm::Gfp,
         trace, //
     }, //
 };
 
-/// A refill searches at most eight blocks, and the next refill continues behind them. After a success, the
-/// lowest block comes first again. What was searched for in vain is remembered until there is new room.
+/// Pages of a class whose blocks have 64 slots.
+const PAGES: usize = 8;
+const SLOTS: usize = 64;
+
+/// With as many blocks, two CPUs need not share those of small classes.
+const LIMIT: usize = 64;
+
+/// Returns a request for a slot of [`PAGES`] pages.
+fn slot(space: &Space<FlushLog>) -> Request {
+    request(space, PAGES * PAGE_SIZE)
+}
+
+fn release(space: &Space<FlushLog>, start: usize) {
+    let area = space.unlink(start).expect("busy");
+    space.release(area, NeverMapped::in_test());
+}
+
+/// First blocks that it had itself, the one that got room last first; then those of nobody; then empty ones; then new ones.
 #[test]
-fn a_refill_continues_where_the_last_one_stopped() {
-    const ALMOST_FULL: usize = 20;
-    let pool = Pool::new(100);
-    pool.add_almost_full(0..ALMOST_FULL);
-    pool.add(&pool.cpus, 700, 1);
-    pool.blocks.return_current(&pool.cpus);
-    assert_eq!(pool.census(), (ALMOST_FULL + 1, ALMOST_FULL + 1, 0));
-    // An area of the same band, but larger than the room in each block.
-    assert!(!pool.alloc(3));
-    for _ in 0..3 {
-        assert!(!pool.refill(3));
+fn a_cpu_takes_its_own_blocks_then_orphans_then_empty_ones() {
+    const OWNED: usize = 16;
+    cpu::be_on(0, 2);
+    let space = without_shadow(home_of(40))
+        .blocks(LIMIT)
+        .space()
+        .expect("memory");
+    let fill = |blocks: usize| -> Vec<usize> {
+        let all = (0..blocks * SLOTS).map(|_| alloc(&space, &slot(&space)));
+        all.step_by(SLOTS).collect()
+    };
+    let starts = fill(OWNED + 3);
+    // The last one is full, too, and still current. One slot each gets free, and all of one block.
+    for &start in &starts[..OWNED + 1] {
+        release(&space, start);
     }
-    assert!(pool.refill(3));
-    assert_eq!(pool.census(), (ALMOST_FULL + 1, ALMOST_FULL, 0));
-    pool.blocks.return_current(&pool.cpus);
-    pool.blocks.release(
-        &pool.cpus,
-        pool.unlink(pool.start_of(0)),
-        NeverMapped::in_test(),
+    for index in 0..SLOTS {
+        release(&space, starts[OWNED + 1] + index * PAGES * PAGE_SIZE);
+    }
+    let counts = space.blocks();
+    let numbers = (counts.live, counts.partial, counts.empty);
+    assert_eq!(numbers, (OWNED + 3, OWNED + 2, 1));
+    let next = || alloc(&space, &slot(&space)) / SIZE * SIZE;
+    // Another CPU gets the orphan, and then, as it is full, the empty one.
+    cpu::be_on(1, 2);
+    assert_eq!([next(), next()], [starts[OWNED], starts[OWNED + 1]]);
+    assert_eq!(space.counters().block_new, starts.len());
+    cpu::be_on(0, 2);
+    let owned: Vec<usize> = starts[..OWNED].iter().rev().copied().collect();
+    assert!((0..OWNED).map(|_| next()).eq(owned));
+    assert!(!starts.contains(&next()));
+    assert_eq!(space.counters().block_new, starts.len() + 1);
+    free_everything(&space);
+}
+
+/// Creates a space with `BLOCKS` blocks for areas of `pages` pages and no room for more, which is full except one slot of
+/// CPU 0's current block.
+fn nearly_full<const BLOCKS: usize>(pages: usize) -> (Space<FlushLog>, [usize; BLOCKS]) {
+    cpu::be_on(0, 2);
+    let space = without_shadow(home_of(BLOCKS))
+        .blocks(LIMIT)
+        .space()
+        .expect("memory");
+    let starts = [(); BLOCKS].map(|()| {
+        let slots = 0..SIZE / PAGE_SIZE / pages;
+        let all = slots.map(|_| alloc(&space, &request(&space, pages * PAGE_SIZE)));
+        all.min().expect("areas")
+    });
+    // What is below and above all blocks.
+    let (home, first, end) = (space.home(), starts[0], starts[BLOCKS - 1] + SIZE);
+    for (first, end) in [(home.first(), first), (end, home.end())] {
+        let mut other = request(&space, end - first);
+        other.window = Span::from_bounds(first, end).expect("not empty");
+        alloc(&space, &other);
+    }
+    release(&space, starts[BLOCKS - 1]);
+    (space, starts)
+}
+
+/// If there is no room for a new block and none in the tree, all blocks serve.
+#[test]
+fn blocks_of_other_cpus_are_taken_only_without_other_room() {
+    // There is room for another block.
+    cpu::be_on(0, 2);
+    let space = World::new(home_of(3))
+        .blocks(LIMIT)
+        .space()
+        .expect("memory");
+    let first = alloc(&space, &slot(&space));
+    cpu::be_on(1, 2);
+    let other = alloc(&space, &slot(&space));
+    assert_eq!((other, space.counters().steal), (first + SIZE, 0));
+    assert_eq!(trace::last_owner(), Some(CpuNumber::new(1)));
+    free_everything(&space);
+    // There is room in the tree, except no block.
+    let space = World::new(home_of(1))
+        .blocks(LIMIT)
+        .space()
+        .expect("memory");
+    alloc(&space, &slot(&space));
+    cpu::be_on(0, 2);
+    alloc(&space, &slot(&space));
+    assert_eq!(
+        (space.counters().alloc_tree, space.counters().steal),
+        (1, 0)
     );
-    // The freed area is the lowest of the lowest block, so it is used first.
-    assert!(pool.refill(1));
-    assert!(pool.has_busy(0));
-    let block = Span::with_size(pool.start_of(0), SIZE).expect("not empty");
-    let (_, seen) = pool.blocks.next_busy(block, 0).expect("busy");
-    assert_eq!(seen.span().first(), pool.start_of(0));
-    pool.empty_all(0..701);
+    free_everything(&space);
+    // One slot is left, in the current block of another CPU; and then one in the pool, which is another CPU's.
+    let (space, [full, current]) = nearly_full(PAGES);
+    cpu::be_on(1, 2);
+    assert_eq!(alloc(&space, &slot(&space)), current);
+    // The tracepoint says whose it was.
+    assert_eq!(trace::last_owner(), Some(CpuNumber::new(0)));
+    assert_eq!(space.counters().steal, 1);
+    cpu::be_on(0, 2);
+    release(&space, full);
+    cpu::be_on(1, 2);
+    assert_eq!(alloc(&space, &slot(&space)), full);
+    assert_eq!(space.counters().steal, 2);
+    assert_eq!(space.alloc(slot(&space)).err(), Some(EBUSY));
+    assert_eq!(space.counters().no_room, 1);
+    free_everything(&space);
 }
 
-/// A block in which a refill found no room is searched again for less, and for as much only
-/// once there is new room in it.
+/// A smaller area may take a slot of a larger class, and an aligned one only one that has its alignment.
 #[test]
-fn a_lack_of_room_is_forgotten_when_there_is_room() {
-    let pool = Pool::new(100);
-    pool.add_almost_full(0..1);
-    assert!(!pool.refill(3));
-    assert!(!pool.refill(3));
-    // Two pages less: with the last one, there is room for three.
-    let before_last = pool.start_of(1) - 4 * PAGE_SIZE;
-    pool.blocks
-        .release(&pool.cpus, pool.unlink(before_last), NeverMapped::in_test());
-    assert!(pool.refill(3));
-    pool.blocks.return_current(&pool.cpus);
-    assert!(!pool.refill(3));
-    pool.empty_all(0..1);
-    assert!(pool.refill(3));
-    pool.empty_all(0..1);
-}
-
-#[test]
-fn a_steal_tries_all_blocks() {
-    const ALMOST_FULL: usize = 20;
-    let pool = Pool::new(100);
-    pool.add_almost_full(0..ALMOST_FULL);
-    let other = pool
-        .cpus
-        .iter()
-        .find(|cpu| !core::ptr::eq(*cpu, pool.here()));
-    let other = other.expect("two CPUs");
-    pool.add(&pool.cpus, ALMOST_FULL, 1);
-    // The current block of another CPU.
-    for (here, there) in pool.here().current.iter().zip(other.current.iter()) {
-        there.set(here.replace(None));
-    }
-    let small = pool.small(3);
-    let stolen = pool.blocks.steal(&pool.cpus, small, &Attributes::NONE);
-    assert!(stolen.is_some());
-    assert_eq!(pool.census(), (ALMOST_FULL + 1, ALMOST_FULL, 0));
-    pool.empty_all(0..ALMOST_FULL + 1);
-}
-
-/// A search that other requests have begun goes on where it was: it ends with the remaining blocks.
-#[test]
-fn a_steal_leaves_the_searches_of_others() {
-    // One request looks at 16 at most.
-    const ALMOST_FULL: usize = 20;
-    let pool = Pool::new(100);
-    pool.add_almost_full(0..ALMOST_FULL);
-    let small = pool.small(3);
-    let room = || pool.blocks.may_have_room(small);
-    search_in_vain(&pool, small, room().expect("not remembered"));
-    let stolen = pool.blocks.steal(&pool.cpus, small, &Attributes::NONE);
-    assert!(stolen.is_none());
-    search_in_vain(&pool, small, room().expect("not at the end"));
-    assert!(room().is_none());
-    pool.empty_all(0..ALMOST_FULL);
-}
-
-/// Calls `what` on another CPU.
-fn on_another_cpu(what: impl Fn() + Sync) {
-    let here = mm::cpu_hint();
-    let try_once = || {
-        let is_elsewhere = mm::cpu_hint() != here;
-        if is_elsewhere {
-            what();
+fn slots_of_larger_classes_serve_without_other_room() {
+    for (slot, pages, align, is_served) in [
+        (8, 1, 1, true),
+        (8, 3, 4, true),
+        (8, 1, 16, false),
+        (8, 9, 1, false),
+        (7, 5, 1, true),
+        (7, 5, 2, false),
+    ] {
+        let (space, [.., last]) = nearly_full::<2>(slot);
+        let mut other = request(&space, pages * PAGE_SIZE);
+        other.align = align * PAGE_SIZE;
+        let area = space.alloc(other);
+        assert_eq!(
+            area.is_ok(),
+            is_served,
+            "{pages} pages at {align} in {slot}"
+        );
+        if let Ok(area) = area {
+            assert_eq!(
+                area.span(),
+                Span::with_size(last, pages * PAGE_SIZE).expect("not empty")
+            );
+            assert_eq!(space.find(last).map(|area| area.span()), Some(area.span()));
         }
-        is_elsewhere
-    };
-    // Each new thread is on the next CPU.
-    std::thread::scope(|scope| while !scope.spawn(try_once).join().expect("no panic") {});
+        assert_eq!(space.counters().steal, usize::from(is_served));
+        free_everything(&space);
+    }
 }
 
-/// Also if a refill before has passed over all of them, because their owner used them lately.
+/// Nor does one that can never fit, or has a window of its own.
 #[test]
-fn blocks_of_other_cpus_are_taken_if_there_is_no_other_room() {
-    // As many as a refill tries.
-    const ALMOST_FULL: usize = 8;
-    let pool = Pool::new(100);
-    on_another_cpu(|| pool.add_almost_full(0..ALMOST_FULL));
-    assert!(!pool.refill(1));
-    let small = pool.small(1);
-    let taken = pool
-        .blocks
-        .take_anyones(&pool.cpus, small, &Attributes::NONE, None);
-    assert!(taken.is_some());
-    assert_eq!(pool.census(), (ALMOST_FULL, ALMOST_FULL - 1, 0));
-    pool.empty_all(0..ALMOST_FULL);
+fn a_request_without_memory_leaves_the_current_blocks_of_all_cpus() {
+    cpu::be_on(0, 2);
+    let space = World::new(home_of(4))
+        .blocks(LIMIT)
+        .space()
+        .expect("memory");
+    let home = space.home();
+    alloc(&space, &slot(&space));
+    cpu::be_on(1, 2);
+    alloc(&space, &slot(&space));
+    let nowait = |pages: usize| Request {
+        gfp: Gfp::NOWAIT,
+        ..request(&space, pages * PAGE_SIZE)
+    };
+    let (result, _) = Failing::From(1).run(|| space.alloc(nowait(9)));
+    assert_eq!(result.err(), Some(ENOMEM));
+    let too_large = nowait(home.size() / PAGE_SIZE + 1);
+    assert_eq!(space.alloc(too_large).err(), Some(EBUSY));
+    let mut elsewhere = nowait(2);
+    elsewhere.window = Span::with_size(home.end(), PAGE_SIZE).expect("not empty");
+    assert_eq!(space.alloc(elsewhere).err(), Some(EBUSY));
+    let counters = space.counters();
+    assert_eq!((counters.no_memory, counters.no_room), (1, 2));
+    assert_eq!((space.blocks().live, space.blocks().partial), (2, 0));
+    free_everything(&space);
 }
 
-/// A CPU takes its own former blocks, lowest first, and not one that another CPU has taken since, or that was
-/// freed.
+/// Creates a space, and returns how many blocks `cpus` CPUs get that allocate an area of `pages` pages each.
+fn blocks_of(limit: usize, cpus: usize, pages: usize) -> usize {
+    cpu::be_on(0, cpus);
+    let space = World::new(home_of(4000))
+        .blocks(limit)
+        .space()
+        .expect("memory");
+    for cpu in 0..cpus {
+        cpu::be_on(cpu, cpus);
+        alloc(&space, &request(&space, pages * PAGE_SIZE));
+    }
+    let blocks = space.counters().block_new;
+    assert_eq!(space.blocks().live, blocks);
+    free_everything(&space);
+    blocks
+}
+
+/// The current blocks of all groups, one for each class of the smallest blocks, are at most half of all blocks.
 #[test]
-fn a_cpu_takes_its_former_blocks_again() {
-    const ALMOST_FULL: usize = 6;
-    let pool = Pool::new(100);
-    pool.add_almost_full(0..ALMOST_FULL);
-    let take = || {
-        let small = pool.small(1);
-        let taken = pool
-            .blocks
-            .take_anyones(&pool.cpus, small, &Attributes::NONE, None);
-        assert!(taken.is_some());
-    };
-    // Block 0 becomes the current block of another CPU, and block 1 another block.
-    on_another_cpu(take);
-    let first = pool.start_of(1);
-    for unit in (0..UNITS - 2).step_by(2) {
-        pool.blocks.release(
-            &pool.cpus,
-            pool.unlink(first + unit * PAGE_SIZE),
-            NeverMapped::in_test(),
+fn cpus_share_blocks_in_groups_of_a_power_of_two_if_there_are_few() {
+    let classes = Class::all()
+        .filter(|class| class.block_size() == SIZE)
+        .count();
+    for (cpus, groups, blocks) in [
+        (1, 0, 1),
+        (8, 0, 1),
+        (8, 1, 1),
+        (8, 2, 2),
+        (8, 3, 2),
+        (8, 4, 4),
+        (8, 7, 4),
+        (8, 8, 8),
+        (6, 2, 2),
+        (6, 3, 3),
+        (6, 5, 3),
+        (6, 6, 6),
+    ] {
+        // The most for this number of groups, and at least one block for none.
+        let limit = groups * 2 * classes;
+        for limit in [limit.max(1), limit + 2 * classes - 1] {
+            let found = blocks_of(limit, cpus, 1);
+            assert_eq!(found, blocks, "{cpus} CPUs, {limit} blocks");
+        }
+    }
+}
+
+/// With larger areas, 8 CPUs do.
+#[test]
+fn groups_of_cpus_share_the_blocks_of_larger_classes() {
+    for (cpus, pages, limit, blocks) in [
+        (20, 10, 4000, 20),
+        (20, 11, 4000, 3),
+        (20, 200, 4000, 3),
+        (7, 11, 4000, 1),
+        // As few as of small classes.
+        (40, 10, 100, 3),
+        (40, 11, 100, 3),
+    ] {
+        assert_eq!(
+            blocks_of(limit, cpus, pages),
+            blocks,
+            "{cpus} CPUs, {pages} pages"
         );
     }
-    assert_eq!(pool.take_empty(true), [1]);
-    pool.add(&pool.cpus, 1, 9);
-    assert!(pool.refill(1));
-    assert!(pool
-        .here()
-        .current
-        .iter()
-        .any(|current| current.get().is_some_and(|block| block.entry() == 2)));
-    assert!(pool.is_sound(&pool.cpus, true));
-    pool.empty_all(0..ALMOST_FULL);
-}
-
-/// Searches all blocks of a band in vain, for lack of room for a new one.
-fn search_in_vain(pool: &Pool, small: Small, room: Room) {
-    let found = pool
-        .blocks
-        .take_anyones(&pool.cpus, small, &Attributes::NONE, Some(room));
-    assert!(found.is_none());
-}
-
-/// A search that found no room is not repeated before there may be room for it.
-#[test]
-fn a_search_without_room_is_remembered_for_its_band() {
-    let pool = Pool::new(1);
-    let [small, other] = [1, 9].map(|pages| pool.small(pages));
-    let may_have_room = |small| pool.blocks.may_have_room(small).is_some();
-    let search = |small| {
-        let room = pool
-            .blocks
-            .may_have_room(small)
-            .expect("not remembered yet");
-        search_in_vain(&pool, small, room);
-    };
-    search(small);
-    assert!(!may_have_room(small) && may_have_room(other));
-    // What made room after the request began is not forgotten.
-    let before = pool
-        .blocks
-        .may_have_room(other)
-        .expect("not remembered yet");
-    pool.blocks.note_room();
-    search_in_vain(&pool, other, before);
-    assert!(may_have_room(small) && may_have_room(other));
-
-    // A block that was reserved and not made, while another request was refused.
-    assert!(pool.blocks.reserve(SIZE, 0) && !pool.blocks.reserve(SIZE, 0));
-    search(small);
-    pool.blocks.unreserve(SIZE);
-    assert!(may_have_room(small));
-    // The request that undoes its own reservation may note that there is no room.
-    assert!(pool.blocks.reserve(SIZE, 0));
-    search(small);
-    pool.blocks.unreserve(SIZE);
-    assert!(!may_have_room(small));
-
-    // A block with room, an empty block, and one that is freed.
-    pool.blocks.note_room();
-    pool.add(&pool.cpus, 0, 1);
-    search(small);
-    pool.blocks.return_current(&pool.cpus);
-    assert!(may_have_room(small));
-    search(other);
-    pool.empty_all(0..1);
-    assert!(may_have_room(other));
-    search(other);
-    assert_eq!(pool.take_empty(true), [0]);
-    assert!(may_have_room(other));
-}
-
-/// Creates a pool of blocks with room for four pages each, and more of them than one request searches.
-fn pool_with_room_for_four() -> Pool {
-    let pool = Pool::new(100);
-    for index in 0..10 {
-        pool.add(&pool.cpus, index, 4);
-        while pool.alloc(4) {}
-        let first = pool.unlink(pool.start_of(index));
-        pool.blocks
-            .release(&pool.cpus, first, NeverMapped::in_test());
-    }
-    pool.blocks.return_current(&pool.cpus);
-    pool
-}
-
-/// What a request lacked is no lack for one that needs less, or no alignment, but it is for the same one. A search that
-/// several requests continue has found only what all of them lack.
-#[test]
-fn a_lack_of_room_is_that_of_a_size() {
-    // In pages, with the alignment: all are of one band.
-    let (five, seven, aligned) = ((5, 1), (7, 1), (5, 4));
-    for (requests, lacking) in [
-        ([seven, seven], [false, true, false]),
-        ([seven, five], [false, true, false]),
-        ([five, seven], [false, true, false]),
-        ([aligned, aligned], [false, false, true]),
-        ([aligned, five], [false, false, true]),
-        ([seven, aligned], [false, false, false]),
-        ([five, five], [true, true, true]),
-    ] {
-        let pool = pool_with_room_for_four();
-        let small = |(pages, align)| {
-            let small = pool.blocks.small(pages * PAGE_SIZE, align * PAGE_SIZE);
-            small.expect("small")
-        };
-        let room = |request| pool.blocks.may_have_room(small(request));
-        let late = [seven, seven].map(|request| room(request).expect("a new pool"));
-        for request in requests {
-            let room = room(request).expect("not at the end");
-            search_in_vain(&pool, small(request), room);
-        }
-        let lacks = || [five, seven, aligned].map(|request| room(request).is_none());
-        assert_eq!(lacks(), lacking);
-        // Requests for more, which have asked before, do not undo it.
-        for room in late {
-            search_in_vain(&pool, small(seven), room);
-        }
-        assert_eq!(lacks()[..2], [lacking[0], true]);
-        pool.empty_all(0..10);
-    }
-}
-
-/// A search over many blocks goes on in several requests. Room that was made behind it is not hidden.
-#[test]
-fn room_behind_a_search_is_found_later() {
-    const ALMOST_FULL: usize = 10;
-    let pool = Pool::new(100);
-    pool.add_almost_full(0..ALMOST_FULL);
-    // An area of the same band, but larger than the room in each block.
-    let small = pool.small(3);
-    let room = || pool.blocks.may_have_room(small).expect("not remembered");
-    search_in_vain(&pool, small, room());
-    let start = pool.start_of(0);
-    for addr in [start, start + 2 * PAGE_SIZE] {
-        pool.blocks
-            .release(&pool.cpus, pool.unlink(addr), NeverMapped::in_test());
-    }
-    search_in_vain(&pool, small, room());
-    let found = pool
-        .blocks
-        .take_anyones(&pool.cpus, small, &Attributes::NONE, Some(room()));
-    assert!(found.is_some());
-    // Without new room, the end of the search is remembered.
-    search_in_vain(&pool, small, room());
-    assert!(pool.blocks.may_have_room(small).is_none());
-    pool.empty_all(0..ALMOST_FULL);
-}
-
-/// CPUs take idle blocks of their NUMA node, and those of another only for lack of room for a new one.
-#[test]
-fn idle_blocks_stay_on_their_node() {
-    const CPUS: usize = 4;
-    mm::set_cpus_per_node(CPUS / 2);
-    cpu::be_on(1, CPUS);
-    let pool = Pool::new(100);
-    pool.add(&pool.cpus, 0, 1);
-    pool.blocks.return_current(&pool.cpus);
-    // Not yet idle: not even for the other CPU of the node.
-    cpu::be_on(0, CPUS);
-    assert!(!pool.refill(1));
-    for _ in 0..IDLE_EPOCHS {
-        pool.blocks.end_purge(true);
-        assert!(!pool.refill(1));
-    }
-    pool.blocks.end_purge(true);
-    for other in [2, 3] {
-        cpu::be_on(other, CPUS);
-        assert!(!pool.refill(1), "CPU {other} took a block of another node");
-    }
-    cpu::be_on(0, CPUS);
-    assert!(pool.refill(1));
-    pool.blocks.return_current(&pool.cpus);
-    cpu::be_on(3, CPUS);
-    let (small, none) = (pool.small(1), &Attributes::NONE);
-    assert!(!pool.refill(1));
-    let area = pool.blocks.take_anyones(&pool.cpus, small, none, None);
-    assert!(area.is_some());
-    pool.empty_all(0..1);
-}
-
-/// A CPU keeps its current block, unless it is idle when the limit of blocks is reached.
-#[test]
-fn current_blocks_that_are_idle_go_back_to_the_pool() {
-    let pool = Pool::new(100);
-    pool.add(&pool.cpus, 0, 1);
-    for _ in 0..IDLE_EPOCHS {
-        pool.blocks.return_idle(&pool.cpus);
-        pool.blocks.end_purge(true);
-    }
-    pool.blocks.return_idle(&pool.cpus);
-    assert_eq!(pool.census(), (1, 0, 0));
-    pool.blocks.end_purge(true);
-    pool.add(&pool.cpus, 1, 9);
-    pool.blocks.return_idle(&pool.cpus);
-    assert_eq!(pool.census(), (2, 1, 0));
-    assert!(pool.has_busy(0) && pool.refill(1));
-    pool.empty_all(0..2);
-}
-
-/// A refill looks at 16 blocks at most, also if it may take none of them. After a purge, the first one comes first again.
-#[test]
-fn a_refill_passes_over_blocks_in_steps() {
-    const CPUS: usize = 3;
-    const LOOKS: usize = 16;
-    cpu::be_on(1, CPUS);
-    let pool = Pool::new(100);
-    pool.add(&pool.cpus, LOOKS, 1);
-    pool.blocks.return_current(&pool.cpus);
-    for _ in 0..=IDLE_EPOCHS {
-        pool.blocks.end_purge(true);
-    }
-    for index in 0..LOOKS {
-        // Each remembers half of them.
-        cpu::be_on(1 + index % 2, CPUS);
-        pool.add(&pool.cpus, index, 1);
-    }
-    pool.blocks.return_current(&pool.cpus);
-    cpu::be_on(0, CPUS);
-    assert!(!pool.refill(1));
-    pool.blocks.end_purge(false);
-    assert!(!pool.refill(1));
-    assert!(pool.refill(1));
-    pool.empty_all(0..LOOKS + 1);
-}
-
-/// The tracepoint says whose the block was before: of the CPU that makes it, if it is new.
-#[test]
-fn a_trace_of_a_block_has_its_former_owner() {
-    const CPUS: usize = 3;
-    cpu::be_on(1, CPUS);
-    let pool = Pool::new(100);
-    let owner = || trace::last_owner().map(CpuNumber::number);
-    pool.add(&pool.cpus, 0, 1);
-    assert_eq!(owner(), Some(1));
-    pool.blocks.return_current(&pool.cpus);
-    cpu::be_on(2, CPUS);
-    let (small, none) = (pool.small(1), &Attributes::NONE);
-    let area = pool.blocks.take_anyones(&pool.cpus, small, none, None);
-    assert!(area.is_some());
-    assert_eq!(owner(), Some(1));
-    pool.blocks.return_current(&pool.cpus);
-    assert!(pool.refill(1));
-    assert_eq!(owner(), Some(2));
-    pool.empty_all(0..1);
-}
-
-/// A CPU remembers 16 former blocks of a band. Another CPU of its node may take a further one at once.
-#[test]
-fn a_block_that_its_cpu_does_not_remember_is_idle() {
-    const CPUS: usize = 2;
-    const REMEMBERED: usize = 16;
-    mm::set_cpus_per_node(CPUS);
-    cpu::be_on(1, CPUS);
-    let pool = Pool::new(100);
-    // Later than any block could become idle by its age.
-    for _ in 0..=IDLE_EPOCHS {
-        pool.blocks.end_purge(true);
-    }
-    for index in 0..=REMEMBERED {
-        pool.add(&pool.cpus, index, 1);
-    }
-    // The last one is still current.
-    cpu::be_on(0, CPUS);
-    assert!(!pool.refill(1));
-    cpu::be_on(1, CPUS);
-    pool.blocks.return_current(&pool.cpus);
-    cpu::be_on(0, CPUS);
-    // A search passes over eight that are remembered, and the next one goes on behind them.
-    assert!((0..=REMEMBERED / 8).any(|_| pool.refill(1)));
-    assert!(pool.here().current.iter().any(|current| current
-        .get()
-        .is_some_and(|block| block.entry() == REMEMBERED)));
-    pool.empty_all(0..REMEMBERED + 1);
-}
-
-/// What a CPU remembers of a block that it takes again is forgotten, so there is always room.
-#[test]
-fn a_block_that_its_cpu_takes_again_and_again_is_remembered_once() {
-    const CPUS: usize = 2;
-    cpu::be_on(1, CPUS);
-    let pool = Pool::new(100);
-    pool.add(&pool.cpus, 0, 1);
-    for _ in 0..20 {
-        pool.blocks.return_current(&pool.cpus);
-        assert!(pool.refill(1));
-    }
-    pool.blocks.return_current(&pool.cpus);
-    cpu::be_on(0, CPUS);
-    assert!(!pool.refill(1));
-    pool.empty_all(0..1);
 }

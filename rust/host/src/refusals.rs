@@ -1,416 +1,172 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Misuses of the types of [`crate::state`] that the compiler must refuse, for the reason that is given. Each of
-//! them has a twin before it that compiles and differs only in the misuse.
+//! them has a twin that compiles and differs only in the misuse.
 //!
 //! `cargo test` compiles each example as a crate of its own with the layers up to `state`.
 
-/// A lazy range does not go to its next user.
-///
-/// ```no_run
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/layers.rs"));
-/// # fn main() {}
-/// fn keep(area: Area<Flushed>) -> Area<Cached> {
-///     area.cached()
-/// }
-/// ```
-///
-/// ```compile_fail,E0599
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/layers.rs"));
-/// # fn main() {}
-/// fn keep(area: Area<Lazy>) -> Area<Cached> {
-///     area.cached()
-/// }
-/// ```
-mod lazy_range_is_cached {}
+/// Makes two examples of a function: one with `$right`, which compiles, and one with `$wrong`, which must not. Both have
+/// `$before` before and `$after` behind them.
+macro_rules! refuse {
+    ($($name:ident: $why:literal, $code:ident, $before:literal, $right:literal => $wrong:literal, $after:literal;)*) => {$(
+        #[doc = $why]
+        #[doc = refuse!(@ "no_run", $before, $right, $after)]
+        #[doc = refuse!(@ concat!("compile_fail,", stringify!($code)), $before, $wrong, $after)]
+        mod $name {}
+    )*};
+    (@ $kind:expr, $before:literal, $body:literal, $after:literal) => {
+        concat!(
+            "\n\n```", $kind, "\n",
+            "# include!(concat!(env!(\"CARGO_MANIFEST_DIR\"), \"/src/layers.rs\"));\n# fn main() {}\n",
+            $before, $body, $after, "\n```\n",
+        )
+    };
+}
 
-/// A lazy range does not go back to the index.
-///
-/// ```no_run
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/layers.rs"));
-/// # fn main() {}
-/// fn free(table: &mut TableGuard<'_>, area: Area<Flushed>) -> bool {
-///     table.give_back(area).is_ok()
-/// }
-/// ```
-///
-/// ```compile_fail,E0277
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/layers.rs"));
-/// # fn main() {}
-/// fn free(table: &mut TableGuard<'_>, area: Area<Lazy>) -> bool {
-///     table.give_back(area).is_ok()
-/// }
-/// ```
-mod lazy_range_is_freed {}
-
-/// A plan that was not flushed gives out nothing.
-///
-/// ```no_run
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/layers.rs"));
-/// # fn main() {}
-/// fn take(plan: Plan, tlb: &impl Tlb) -> AreaList<Flushed> {
-///     plan.flush(tlb).take_list(0)
-/// }
-/// ```
-///
-/// ```compile_fail,E0599
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/layers.rs"));
-/// # fn main() {}
-/// fn take(plan: Plan, tlb: &impl Tlb) -> AreaList<Flushed> {
-///     plan.take_list(0)
-/// }
-/// ```
-mod list_without_a_flush {}
-
-/// A list that is not part of a plan stays lazy when the plan is flushed.
-///
-/// ```no_run
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/layers.rs"));
-/// # fn main() {}
-/// fn take(list: AreaList<Lazy>, flushed: &mut FlushedPlan) -> AreaList<Flushed> {
-///     flushed.take_list(0)
-/// }
-/// ```
-///
-/// ```compile_fail,E0624
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/layers.rs"));
-/// # fn main() {}
-/// fn take(list: AreaList<Lazy>, flushed: &mut FlushedPlan) -> AreaList<Flushed> {
-///     list.flushed(flushed)
-/// }
-/// ```
-mod list_of_no_plan {}
-
-/// Nothing is added to a plan after its flush.
-///
-/// ```no_run
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/layers.rs"));
-/// # fn main() {}
-/// fn flush(mut plan: Plan, list: LazyList, tlb: &impl Tlb) -> FlushedPlan {
-///     plan.add_list(0, list);
-///     let flushed = plan.flush(tlb);
-///     flushed
-/// }
-/// ```
-///
-/// ```compile_fail,E0382
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/layers.rs"));
-/// # fn main() {}
-/// fn flush(mut plan: Plan, list: LazyList, tlb: &impl Tlb) -> FlushedPlan {
-///     let flushed = plan.flush(tlb);
-///     plan.add_list(0, list);
-///     flushed
-/// }
-/// ```
-mod list_after_the_flush {}
-
-/// A list without the range to flush for it is not added.
-///
-/// ```no_run
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/layers.rs"));
-/// # fn main() {}
-/// fn add(plan: &mut Plan, list: LazyList) {
-///     plan.add_list(0, list);
-/// }
-/// ```
-///
-/// ```compile_fail,E0308
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/layers.rs"));
-/// # fn main() {}
-/// fn add(plan: &mut Plan, list: AreaList<Lazy>) {
-///     plan.add_list(0, list);
-/// }
-/// ```
-mod list_without_a_range {}
-
-/// The pages of a plan that was not flushed do not become free.
-///
-/// ```no_run
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/layers.rs"));
-/// # fn main() {}
-/// fn free(block: &Block, pages: &Pages<Flushed>) {
-///     block.free_flushed(pages);
-/// }
-/// ```
-///
-/// ```compile_fail,E0308
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/layers.rs"));
-/// # fn main() {}
-/// fn free(block: &Block, pages: &Pages<Lazy>) {
-///     block.free_flushed(pages);
-/// }
-/// ```
-mod pages_without_a_flush {}
-
-/// Pages that are not part of a plan stay lazy when the plan is flushed.
-///
-/// ```no_run
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/layers.rs"));
-/// # fn main() {}
-/// fn take(pages: Pages<Lazy>, flushed: &mut FlushedPlan) -> Option<Pages<Flushed>> {
-///     flushed.take_pages()
-/// }
-/// ```
-///
-/// ```compile_fail,E0624
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/layers.rs"));
-/// # fn main() {}
-/// fn take(pages: Pages<Lazy>, flushed: &mut FlushedPlan) -> Option<Pages<Flushed>> {
-///     Some(pages.flushed())
-/// }
-/// ```
-mod pages_of_no_plan {}
-
-/// A flush for no pages frees none.
-///
-/// ```no_run
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/layers.rs"));
-/// # fn main() {}
-/// fn free(block: &Block, tlb: &impl Tlb) {
-///     if let Some(pages) = Plan::new().flush(tlb).take_pages() {
-///         block.free_flushed(&pages);
-///     }
-/// }
-/// ```
-///
-/// ```compile_fail,E0308
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/layers.rs"));
-/// # fn main() {}
-/// fn free(block: &Block, tlb: &impl Tlb) {
-///     let pages = Plan::new().flush(tlb).take_pages();
-///     block.free_flushed(&pages);
-/// }
-/// ```
-mod flush_of_nothing {}
-
-/// A flush is for the pages that were taken before it, and not for those that are taken later.
-///
-/// ```no_run
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/layers.rs"));
-/// # fn main() {}
-/// fn free(block: &Block, pages: Pages<Flushed>) {
-///     block.free_flushed(&pages);
-///     pages.freed();
-/// }
-/// ```
-///
-/// ```compile_fail,E0382
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/layers.rs"));
-/// # fn main() {}
-/// fn free(block: &Block, pages: Pages<Flushed>) {
-///     pages.freed();
-///     block.free_flushed(&pages);
-/// }
-/// ```
-mod flush_that_is_used_up {}
-
-/// An area is not called never mapped without a proof.
-///
-/// ```no_run
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/layers.rs"));
-/// # fn main() {}
-/// fn release(area: Area<Unlinked>, proof: NeverMapped) -> Area<Flushed> {
-///     area.never_mapped(proof)
-/// }
-/// ```
-///
-/// ```compile_fail,E0061
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/layers.rs"));
-/// # fn main() {}
-/// fn release(area: Area<Unlinked>, proof: NeverMapped) -> Area<Flushed> {
-///     area.never_mapped()
-/// }
-/// ```
-mod area_that_may_be_mapped {}
-
-/// The proof that one area was never mapped says nothing about another one.
-///
-/// ```no_run
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/layers.rs"));
-/// # fn main() {}
-/// fn release(areas: [Area<Unlinked>; 2], proofs: [NeverMapped; 2]) -> [Area<Flushed>; 2] {
-///     let ([one, other], [proof, another]) = (areas, proofs);
-///     [one.never_mapped(proof), other.never_mapped(another)]
-/// }
-/// ```
-///
-/// ```compile_fail,E0382
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/layers.rs"));
-/// # fn main() {}
-/// fn release(areas: [Area<Unlinked>; 2], proofs: [NeverMapped; 2]) -> [Area<Flushed>; 2] {
-///     let ([one, other], [proof, another]) = (areas, proofs);
-///     [one.never_mapped(proof), other.never_mapped(proof)]
-/// }
-/// ```
-mod proof_of_another_area {}
-
-/// Only unsafe code can say that an area was never mapped: its author answers for it.
-///
-/// ```no_run
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/layers.rs"));
-/// # fn main() {}
-/// fn promise() -> NeverMapped {
-///     unsafe { NeverMapped::promised() }
-/// }
-/// ```
-///
-/// ```compile_fail,E0133
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/layers.rs"));
-/// # fn main() {}
-/// fn promise() -> NeverMapped {
-///     NeverMapped::promised()
-/// }
-/// ```
-mod promise_without_unsafe {}
-
-/// What there is for each band is not found with a number.
-///
-/// ```no_run
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/layers.rs"));
-/// # fn main() {}
-/// fn find(counts: &ByBand<usize>, band: Band) -> &usize {
-///     counts.of(band)
-/// }
-/// ```
-///
-/// ```compile_fail,E0308
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/layers.rs"));
-/// # fn main() {}
-/// fn find(counts: &ByBand<usize>, units: usize) -> &usize {
-///     counts.of(units)
-/// }
-/// ```
-mod number_for_a_band {}
-
-/// A number that may be too large is no band before it was checked.
-///
-/// ```no_run
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/layers.rs"));
-/// # fn main() {}
-/// fn find(counts: &ByBand<usize>, number: usize) -> Option<&usize> {
-///     Some(counts.of(Band::new(number)?))
-/// }
-/// ```
-///
-/// ```compile_fail,E0308
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/layers.rs"));
-/// # fn main() {}
-/// fn find(counts: &ByBand<usize>, number: usize) -> Option<&usize> {
-///     Some(counts.of(Band::new(number)))
-/// }
-/// ```
-mod band_without_a_check {}
-
-/// A unit is not a band.
-///
-/// ```no_run
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/layers.rs"));
-/// # fn main() {}
-/// fn find(counts: &ByBand<usize>, band: Band) -> &usize {
-///     counts.of(band)
-/// }
-/// ```
-///
-/// ```compile_fail,E0308
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/layers.rs"));
-/// # fn main() {}
-/// fn find(counts: &ByBand<usize>, unit: Bit) -> &usize {
-///     counts.of(unit)
-/// }
-/// ```
-mod unit_for_a_band {}
-
-/// A number of pages is not a unit.
-///
-/// ```no_run
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/layers.rs"));
-/// # fn main() {}
-/// fn is_free(free: &Map, unit: Bit) -> bool {
-///     free.has(unit)
-/// }
-/// ```
-///
-/// ```compile_fail,E0308
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/layers.rs"));
-/// # fn main() {}
-/// fn is_free(free: &Map, pages: usize) -> bool {
-///     free.has(pages)
-/// }
-/// ```
-mod pages_for_a_unit {}
-
-/// A run that may leave its block is none before it was checked.
-///
-/// ```no_run
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/layers.rs"));
-/// # fn main() {}
-/// fn claim(free: &Map, first: Bit, units: usize) -> bool {
-///     Run::new(first, units).is_some_and(|run| free.claim_at(run))
-/// }
-/// ```
-///
-/// ```compile_fail,E0308
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/layers.rs"));
-/// # fn main() {}
-/// fn claim(free: &Map, first: Bit, units: usize) -> bool {
-///     free.claim_at(Run::new(first, units))
-/// }
-/// ```
-mod run_without_a_check {}
-
-/// A unit is not the number of a block.
-///
-/// ```no_run
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/layers.rs"));
-/// # fn main() {}
-/// fn find<'a>(dir: &'a Directory, number: BlockNumber, rcu: &'a Guard) -> Option<&'a Block> {
-///     dir.block(number, rcu)
-/// }
-/// ```
-///
-/// ```compile_fail,E0308
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/layers.rs"));
-/// # fn main() {}
-/// fn find<'a>(dir: &'a Directory, unit: Bit, rcu: &'a Guard) -> Option<&'a Block> {
-///     dir.block(unit, rcu)
-/// }
-/// ```
-mod unit_for_a_block {}
-
-/// Only the directory makes numbers of blocks.
-///
-/// ```no_run
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/layers.rs"));
-/// # fn main() {}
-/// fn note(hint: &BlockHint, dir: &Directory, addr: usize) {
-///     hint.set(dir.number_at(addr));
-/// }
-/// ```
-///
-/// ```compile_fail,E0308
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/layers.rs"));
-/// # fn main() {}
-/// fn note(hint: &BlockHint, dir: &Directory, addr: usize) {
-///     hint.set(Some(addr));
-/// }
-/// ```
-mod address_for_a_block {}
-
-/// An epoch is not a CPU.
-///
-/// ```no_run
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/layers.rs"));
-/// # fn main() {}
-/// fn note(block: &Block, cpu: CpuNumber, epoch: usize) {
-///     block.set_owner(cpu, epoch);
-/// }
-/// ```
-///
-/// ```compile_fail,E0308
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/layers.rs"));
-/// # fn main() {}
-/// fn note(block: &Block, cpu: CpuNumber, epoch: usize) {
-///     block.set_owner(epoch, cpu);
-/// }
-/// ```
-mod epoch_for_a_cpu {}
+refuse! {
+    lazy_range_is_freed: "A lazy range does not go back to the index.", E0308,
+        "fn free(table: &mut TableGuard<'_>, area: Area<", "Flushed" => "Lazy", ">) -> bool {
+            table.give_back(area).is_ok()
+        }";
+    list_without_a_flush: "A plan that was not flushed gives out nothing.", E0599,
+        "fn take(plan: Plan<'_>, tlb: &impl Tlb) -> AreaList<Flushed> {
+            plan", ".flush(tlb)" => "", ".take_list()
+        }";
+    list_of_no_plan: "A list that is not part of a plan stays lazy when the plan is flushed.", E0624,
+        "fn take(list: AreaList<Lazy>, plan: &mut FlushedPlan<'_>) -> AreaList<Flushed> {
+            ", "plan.take_list()" => "list.flushed(plan)", "
+        }";
+    list_after_the_flush: "Nothing is added to a plan after its flush.", E0382,
+        "fn flush<'a>(mut plan: Plan<'a>, list: LazyList, tlb: &impl Tlb) -> FlushedPlan<'a> {
+            ", "plan.add_list(list); let flushed = plan.flush(tlb);"
+            => "let flushed = plan.flush(tlb); plan.add_list(list);", "
+            flushed
+        }";
+    list_without_a_range: "A list without the range to flush for it is not added.", E0308,
+        "fn add(plan: &mut Plan<'_>, list: ", "LazyList" => "AreaList<Lazy>", ") {
+            plan.add_list(list);
+        }";
+    slots_without_a_flush: "The slots of a plan that was not flushed do not become free.", E0599,
+        "fn free(plan: Plan<'_>, tlb: &impl Tlb) {
+            plan", ".flush(tlb)" => "", ".free_slots(|_, _| ());
+        }";
+    slots_of_no_plan: "Slots of a block that is in no plan do not become free.", E0616,
+        "fn free(block: &Block, plan: &mut FlushedPlan<'_>, slots: &Words) {
+            ", "plan.free_slots(|_, _| ())" => "block.free.set_words(slots)", ";
+        }";
+    blocks_of_another_plan: "A plan has only blocks that it took itself.", E0616,
+        "fn free(mut flushed: FlushedPlan<'_>, plan: Plan<'_>) {
+            ", "drop(plan)" => "flushed.blocks = plan.blocks", ";
+            flushed.free_slots(|_, _| ());
+        }";
+    blocks_of_another_directory: "A plan does not outlive the directory whose blocks it has.", E0505,
+        "fn flush(dir: Directory, tlb: &impl Tlb) {
+            let mut plan = Plan::new(&dir);
+            ", "plan.flush(tlb).free_slots(|_, _| ()); drop(dir)"
+            => "drop(dir); plan.flush(tlb).free_slots(|_, _| ())", ";
+        }";
+    area_that_may_be_mapped: "An area is not called never mapped without a proof.", E0061,
+        "fn release(area: Area<Unlinked>, proof: NeverMapped) -> Area<Flushed> {
+            area.never_mapped(", "proof" => "", ")
+        }";
+    proof_of_another_area: "The proof that one area was never mapped says nothing about another one.", E0382,
+        "fn release(areas: [Area<Unlinked>; 2], proofs: [NeverMapped; 2]) -> [Area<Flushed>; 2] {
+            let ([one, other], [proof, another]) = (areas, proofs);
+            [one.never_mapped(proof), other.never_mapped(", "another" => "proof", ")]
+        }";
+    promise_without_unsafe: "Only unsafe code can say that an area was never mapped: its author answers for it.", E0133,
+        "fn promise() -> NeverMapped {
+            ", "unsafe { NeverMapped::promised() }" => "NeverMapped::promised()", "
+        }";
+    area_of_any_pointer: "Only unsafe code makes an area object of a pointer.", E0133,
+        "fn wrap(raw: *mut bindings::vmap_area) -> Option<AreaPtr> {
+            ", "unsafe { AreaPtr::new(raw) }" => "AreaPtr::new(raw)", "
+        }";
+    area_of_a_made_up_pointer: "An area object is not made of its field.", E0423,
+        "fn wrap(raw: core::ptr::NonNull<bindings::vmap_area>) -> Option<AreaPtr> {
+            ", "unsafe { AreaPtr::new(raw.as_ptr()) }" => "Some(AreaPtr(raw))", "
+        }";
+    object_that_may_be_freed: "Only unsafe code reads an area object by its pointer.", E0133,
+        "fn read(area: AreaPtr) -> Option<Seen> {
+            ", "unsafe { area.look() }" => "area.look()", "
+        }";
+    start_of_an_object: "The index does not read an area object for code that has its pointer.", E0599,
+        "fn read(table: &Table, area: AreaPtr, addr: usize) -> bool {
+            ", "table.find(addr, &Guard::new())" => "table.start_of(area)", ".is_some()
+        }";
+    area_that_others_read: "An area that is leaving, which readers may have pinned, is in no list: lists write its fields.", E0277,
+        "fn push(list: &mut AreaList<", "Lazy" => "Leaving", ">) -> usize {
+            list.len()
+        }";
+    area_that_readers_have_pinned: "An area is not retired before its readers have left it.", E0599,
+        "fn retire(area: Area<Leaving>, pins: &Pins) -> Area<Lazy> {
+            ", "pins.wait_for_readers(area)" => "area", ".retire()
+        }";
+    attributes_of_two_areas: "The attributes of a request are given to one area.", E0382,
+        "fn alloc(block: &Block, attributes: [Attributes; 2]) -> bool {
+            let [first, second] = attributes;
+            block.alloc(PAGE_SIZE, first).is_ok() && block.alloc(PAGE_SIZE, ", "second" => "first", ").is_ok()
+        }";
+    copied_attributes: "The attributes of a request are not copied.", E0599,
+        "fn keep(attributes: Attributes) -> Attributes {
+            attributes", "" => ".clone()", "
+        }";
+    attributes_without_unsafe: "Only unsafe code gives a `vm_struct` to an area.", E0133,
+        "fn attributes(vm: *mut bindings::vm_struct) -> Attributes {
+            ", "unsafe { Attributes::new(0, vm) }" => "Attributes::new(0, vm)", "
+        }";
+    block_that_is_opened_twice: "Only the directory opens a block: all slots become free.", E0624,
+        "fn open(dir: &Directory, block: GraceBox<Block>) -> bool {
+            ", "dir.insert(block).is_ok()" => "block.open(); true", "
+        }";
+    block_that_is_closed_by_others: "Only the directory closes a block: what is removed has no area.", E0624,
+        "fn close(dir: &Directory, number: BlockNumber, block: &Block) -> bool {
+            ", "dir.remove(number).is_some()" => "block.close()", "
+        }";
+    slot_that_others_free: "A slot is freed only with its area.", E0624,
+        "fn free(dir: &Directory, block: &Block, area: Area<Unlinked>, span: Span, proof: NeverMapped) {
+            ", "dir.release(area, proof);" => "block.release(area, span, proof);", "
+        }";
+    slot_that_is_retired_alone: "A slot becomes lazy only with its area, and the block dirty with it.", E0624,
+        "fn free(dir: &Directory, block: &Block, area: Area<Unlinked>, span: Span) {
+            ", "dir.retire(area);" => "block.retire(area, span);", "
+        }";
+    number_for_a_class: "What there is for each class is not found with a number.", E0308,
+        "fn find(counts: &ByClass<usize>, number: ", "Class" => "usize", ") -> &usize {
+            counts.of(number)
+        }";
+    class_without_a_check: "A size that may be too large has no class before it was checked.", E0308,
+        "fn find(counts: &ByClass<usize>, size: usize) -> Option<&usize> {
+            Some(counts.of(Class::for_request(size, 1, MOST_PAGES)", "?" => "", "))
+        }";
+    pages_for_a_slot: "A number of pages is not a slot.", E0308,
+        "fn is_free(free: &Map, slot: ", "Bit" => "usize", ") -> bool {
+            free.has(slot)
+        }";
+    slot_for_a_block: "A slot is not the number of a block.", E0308,
+        "fn find<'a>(dir: &'a Directory, number: ", "BlockNumber" => "Bit", ", rcu: &'a Guard) -> Option<&'a Block> {
+            dir.block(number, rcu)
+        }";
+    address_for_a_block: "An address is the number of a block only if one can start there.", E0308,
+        "fn note(hint: &BlockHint, addr: usize) {
+            hint.set(", "BlockNumber::at(addr)" => "Some(addr)", ");
+        }";
+    block_without_its_readers: "A block that was found is not used after the RCU read lock is released.", E0505,
+        "fn read(dir: &Directory, number: BlockNumber) -> Option<usize> {
+            let rcu = Guard::new();
+            let block = dir.block(number, &rcu)?;
+            ", "let start = block.start(); drop(rcu);" => "drop(rcu); let start = block.start();", "
+            Some(start)
+        }";
+    seated_block_without_its_readers: "Nor is one that was in a seat.", E0505,
+        "fn read(seat: &Seat) -> Option<usize> {
+            let rcu = Guard::new();
+            let block = seat.get(&rcu)?;
+            ", "let start = block.start(); drop(rcu);" => "drop(rcu); let start = block.start();", "
+            Some(start)
+        }";
+    place_for_an_owner: "The place of a block is not its owner.", E0308,
+        "fn note(block: &Block, cpu: CpuNumber, place: Place) {
+            block.links().set_owner(", "cpu" => "place", ");
+        }";
+}

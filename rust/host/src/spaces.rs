@@ -7,25 +7,30 @@ use crate::{
         Span,
         PAGE_SIZE, //
     },
-    check::fixtures::{
-        FlushLog,
-        World, //
-    },
+    check::fixtures::World,
     policy::{
-        census::Census,
         space::{
             Request,
             Space, //
         }, //
+        validate::Census,
     },
-    state::block,
+    state::class::{
+        Class,
+        SIZE, //
+    },
     sys::mm::Tlb, //
 };
+use std::panic::{
+    catch_unwind,
+    resume_unwind,
+    AssertUnwindSafe, //
+};
 
-/// Returns a home with room for `blocks` fine blocks, and for no other aligned range as large as a block.
+/// Returns a home with room for `blocks` blocks of the smallest size, and for no other aligned range as large as a block.
 pub(super) fn home_of(blocks: usize) -> Span {
-    let start = 31 * block::SIZE + PAGE_SIZE;
-    Span::from_bounds(start, (32 + blocks) * block::SIZE).expect("not empty")
+    let start = 31 * SIZE + PAGE_SIZE;
+    Span::from_bounds(start, (32 + blocks) * SIZE + PAGE_SIZE).expect("not empty")
 }
 
 /// A space for `home` without KASAN shadow.
@@ -42,8 +47,7 @@ pub(super) fn request(space: &Space<impl Tlb>, size: usize) -> Request {
 
 /// Serves a request. Returns the first address of the area.
 pub(super) fn alloc(space: &Space<impl Tlb>, request: &Request) -> usize {
-    let area = space.alloc(request).expect("room");
-    space.start_of_busy(area).expect("busy")
+    space.alloc(request.again()).expect("room").span().first()
 }
 
 /// Retires the busy area at `start`. Returns about how many pages are lazy.
@@ -53,27 +57,39 @@ pub(super) fn retire(space: &Space<impl Tlb>, start: usize) -> usize {
 
 pub(super) fn free_everything(space: &Space<impl Tlb>) {
     while let Some((area, pin)) = space.get(0) {
-        let span = space
-            .table_entry(area)
-            .expect("a busy area is in the index");
         drop(pin);
-        retire(space, span.first());
+        retire(space, area.span().first());
     }
     space.purge(None, true);
     assert_eq!(space.validate().ok(), Some(Census::default()));
 }
 
-/// Makes a space of `pages` pages, each of which is a cached range. A drain looks at the lowest one last.
-pub(super) fn cached_pages(pages: usize) -> Space<FlushLog> {
-    let home = Span::with_size(64 << 20, pages * PAGE_SIZE).expect("not empty");
-    let space = World::new(home).blocks(0).space().expect("memory");
-    for _ in 0..pages {
-        alloc(&space, &request(&space, PAGE_SIZE));
+/// Returns the smallest class whose slots have `pages` pages.
+pub(super) fn class_of(pages: usize) -> Class {
+    let mut classes = Class::all();
+    classes
+        .find(|class| class.slot_pages() >= pages)
+        .expect("not too large")
+}
+
+/// Returns whether `what` is refused. On the build host a refusal is a panic.
+pub(super) fn is_refused<T>(what: impl FnOnce() -> T) -> bool {
+    catch_unwind(AssertUnwindSafe(|| drop(what()))).is_err()
+}
+
+/// Calls `what`, in which refusals are only reports, as in the kernel: a thread that unwinds does not panic.
+pub(super) fn despite_refusals<T>(what: impl FnOnce() -> T) -> T {
+    struct Last<F: FnMut()>(F);
+    impl<F: FnMut()> Drop for Last<F> {
+        fn drop(&mut self) {
+            self.0();
+        }
     }
-    for page in 0..pages {
-        retire(&space, home.first() + page * PAGE_SIZE);
-    }
-    space.purge(None, false);
-    assert_eq!(space.cached(), pages);
-    space
+    let (mut what, mut result) = (Some(what), None);
+    let unwound = catch_unwind(AssertUnwindSafe(|| {
+        let _last = Last(|| result = what.take().map(|what| what()));
+        resume_unwind(Box::new(()))
+    }));
+    assert!(unwound.is_err());
+    result.expect("it was called")
 }

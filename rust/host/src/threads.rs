@@ -3,10 +3,7 @@
 //! Tests with threads that allocate, free, look up and purge concurrently.
 
 use crate::{
-    base::range::{
-        Span,
-        PAGE_SIZE, //
-    },
+    base::prelude::*,
     check::{
         fixtures::World,
         random::Random, //
@@ -16,16 +13,16 @@ use crate::{
         Mine, //
     },
     policy::space::Request,
-    state::block,
+    state::class::SIZE,
     sys::mm, //
 };
 
 const THREADS: u64 = 4;
 
 /// Start of the space: not that of a block.
-const START: usize = 31 * block::SIZE + 5 * PAGE_SIZE;
+const START: usize = 31 * SIZE + 5 * PAGE_SIZE;
 
-/// Creates a space of `pages` pages at `start`, in which blocks are at most as large as `blocks` fine ones.
+/// Creates a space of `pages` pages at `start`, in which blocks are at most as large as `blocks` of the smallest ones.
 fn load(start: usize, pages: usize, blocks: usize) -> Load {
     let window = Span::with_size(start, pages * PAGE_SIZE).expect("not empty");
     Load::new(World::new(window).blocks(blocks))
@@ -140,22 +137,22 @@ fn no_page_has_two_owners() {
     run(&load(32 << 20, 512, 0), 6, THREADS, 1, 3000);
 }
 
-/// With blocks of all bands, and so few that they are freed and reserved again all the time.
+/// With blocks of many classes, and so few that they are freed and reserved again all the time.
 #[test]
 fn no_page_of_a_block_has_two_owners() {
-    run_rounds(8, 17 * block::SIZE, 16, 40);
+    run_rounds(8, 17 * SIZE, 16, 40);
 }
 
-/// With coarse blocks, each as large as 32 fine ones.
+/// With blocks of up to 128 MiB, which all CPUs share.
 #[test]
-fn no_unit_of_a_coarse_block_has_two_owners() {
-    run_rounds(4, 66 * block::COARSE_SIZE, 200, 1200);
+fn no_slot_of_a_large_block_has_two_owners() {
+    run_rounds(4, 1500 * SIZE, 1000, 1200);
 }
 
 /// Threads on one CPU share its current blocks and its lists.
 #[test]
 fn no_page_has_two_owners_with_several_threads_on_a_cpu() {
-    let load = load(START, 17 * block::SIZE / PAGE_SIZE - 5, 16);
+    let load = load(START, 17 * SIZE / PAGE_SIZE - 5, 16);
     run(&load, 40, 4 * THREADS, printed_seed(), 1000);
 }
 
@@ -182,11 +179,11 @@ fn run_rounds(rounds: u64, bytes: usize, blocks: usize, most_pages: usize) {
 fn no_lazy_page_is_forgotten() {
     const ROUNDS: u64 = 400;
     const AREAS: usize = 24;
-    let pages = 17 * block::SIZE / PAGE_SIZE - 5;
+    let pages = 17 * SIZE / PAGE_SIZE - 5;
     let load = load(START, pages, 16);
     let retire_some = |seed| {
         let mut random = Random::new(seed);
-        // Sizes of several bands, so that there are several blocks.
+        // Sizes of several classes, so that there are several blocks.
         let all = [(); AREAS].map(|()| {
             let size = (2 << random.below(5)) * PAGE_SIZE;
             let request = Request::bytes(load.space().home(), size);

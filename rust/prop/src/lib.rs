@@ -39,12 +39,12 @@ mod tests {
     }
 
     #[test]
-    fn traces_with_fine_blocks_agree_with_the_model() {
+    fn traces_with_few_small_blocks_agree_with_the_model() {
         traces(300, 1..10_usize);
     }
 
     #[test]
-    fn traces_with_coarse_blocks_agree_with_the_model() {
+    fn traces_with_blocks_of_all_sizes_agree_with_the_model() {
         traces(300, 32..200_usize);
     }
 }

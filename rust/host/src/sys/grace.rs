@@ -8,12 +8,32 @@ use kernel::{
     prelude::*, //
 };
 use std::{
+    cell::Cell,
     mem::ManuallyDrop,
     ops::{
         Deref,
         DerefMut, //
     }, //
 };
+
+std::thread_local! {
+    /// Whether this thread frees boxes at once.
+    static AT_ONCE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Calls `what`, in which boxes that nobody reads are freed at once: otherwise another test may delay that, and do it.
+#[cfg(test)]
+pub(crate) fn at_once<T>(what: impl FnOnce() -> T) -> T {
+    struct Reset;
+    impl Drop for Reset {
+        fn drop(&mut self) {
+            AT_ONCE.set(false);
+        }
+    }
+    AT_ONCE.set(true);
+    let _reset = Reset;
+    what()
+}
 
 pub(crate) struct Unpublished<T>(KBox<T>);
 
@@ -80,6 +100,11 @@ impl<T: Send + Sync + 'static> Deref for GraceBox<T> {
 
 impl<T: Send + Sync + 'static> Drop for GraceBox<T> {
     fn drop(&mut self) {
+        if AT_ONCE.get() {
+            // SAFETY: By the type invariants, the box owned the value. The caller of `at_once()` has no reader.
+            drop(unsafe { KBox::from_raw(self.0) });
+            return;
+        }
         let raw = self.0.expose_provenance();
         kernel::sync::rcu::call(move || {
             // SAFETY: By the type invariants, the box owned the value. No reader is left.

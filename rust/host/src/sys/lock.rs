@@ -2,12 +2,9 @@
 
 //! Stand-in of `lock`: a mutex.
 
-use crate::{
-    cpu::{
-        Mutex,
-        MutexGuard, //
-    },
-    sys::mm::Node, //
+use crate::cpu::{
+    Mutex,
+    MutexGuard, //
 };
 use kernel::{
     prelude::*,
@@ -16,51 +13,19 @@ use kernel::{
 
 pub(crate) type LockGuard<'a, T> = MutexGuard<'a, T>;
 
-pub(crate) struct Locked<T, B = ()> {
-    lock: Mutex<T>,
-    beside: B,
-}
+pub(crate) struct Locked<T>(Mutex<T>);
 
 impl<T> Locked<T> {
-    pub(crate) fn new(
-        value: T,
-        name: &'static CStr,
-        key: Pin<&'static LockClassKey>,
-    ) -> Result<Self> {
-        Self::with_beside(
-            Node::of_cpu(crate::base::cpu::CpuNumber::new(0)),
-            value,
-            (),
-            name,
-            key,
-        )
+    pub(crate) fn new(value: T, _: &'static CStr, _: Pin<&'static LockClassKey>) -> Result<Self> {
+        Ok(Self(Mutex::new(value)))
     }
-}
-
-impl<T, B> Locked<T, B> {
-    pub(crate) fn with_beside(
-        _: Node,
-        value: T,
-        beside: B,
-        _: &'static CStr,
-        _: Pin<&'static LockClassKey>,
-    ) -> Result<Self> {
-        let lock = Mutex::new(value);
-        Ok(Self { lock, beside })
-    }
-
-    pub(crate) fn beside(&self) -> &B {
-        &self.beside
-    }
-
-    pub(crate) fn prefetch(&self) {}
 
     pub(crate) fn lock(&self) -> LockGuard<'_, T> {
-        self.lock.lock().expect("no test panics with a lock held")
+        self.0.lock().expect("no test panics with a lock held")
     }
 
     pub(crate) fn try_lock(&self) -> Option<LockGuard<'_, T>> {
-        self.lock.try_lock().ok()
+        self.0.try_lock().ok()
     }
 
     /// # Safety

@@ -219,7 +219,11 @@ impl<E: Entry> Guard<'_, E> {
 
     pub(crate) fn nomem(&mut self, gfp: Gfp) -> bool {
         self.gap = None;
-        let retry = self.nomem && (gfp.as_raw() == bindings::GFP_KERNEL || !fault::strikes());
+        let may_sleep = gfp.as_raw() == bindings::GFP_KERNEL;
+        let retry = self.nomem && (may_sleep || !fault::strikes());
+        if retry && may_sleep {
+            self.inner.relock();
+        }
         self.memory = retry;
         retry
     }

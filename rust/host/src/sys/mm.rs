@@ -16,10 +16,7 @@ use kernel::{
     bindings,
     error::Result,
     fault,
-    prelude::{
-        KBox,
-        KVec, //
-    }, //
+    prelude::KBox, //
 };
 use std::cell::Cell;
 
@@ -60,10 +57,6 @@ impl Node {
         flags: Flags,
     ) -> Result<KBox<[T; N]>> {
         KBox::new(core::array::from_fn(|_| make()), flags)
-    }
-
-    pub(crate) fn new_vec<T>(self, capacity: usize, flags: Flags) -> Result<KVec<T>> {
-        KVec::with_capacity(capacity, flags)
     }
 }
 
@@ -121,19 +114,12 @@ pub(crate) fn random() -> usize {
     crate::check::random::Random::new(STEPS.fetch_add(1, Ordering::Relaxed)).below(usize::MAX)
 }
 
-macro_rules! refuse {
-    ($($arg:tt)*) => {
-        $crate::sys::mm::refused(format_args!($($arg)*))
-    };
-}
-pub(crate) use refuse;
-
-pub(crate) fn refused(what: core::fmt::Arguments<'_>) {
+pub(crate) fn refuse(what: &str, values: &[usize]) {
     // A failed test drops areas while it unwinds: a second panic would abort.
     if std::thread::panicking() {
-        eprintln!("refused: {what}");
+        eprintln!("refused: {what} {values:x?}");
     } else {
-        panic!("refused: {what}");
+        panic!("refused: {what} {values:x?}");
     }
 }
 

@@ -73,7 +73,7 @@ pub(crate) fn last_purge() -> Option<Purge> {
     LAST_PURGE.get()
 }
 
-pub(crate) fn drain(cause: Cause, _: usize, _: usize) {
+pub(crate) fn drain(cause: Cause, _: usize) {
     LAST_CAUSE.set(Some(cause));
 }
 

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Seats and the directory: no block is in two seats, and none in a seat is removed.
+
+use crate::{
+    one_block::{
+        directory,
+        insert,
+        new_block,
+        START, //
+    },
+    spaces::{
+        despite_refusals,
+        is_refused, //
+    },
+    state::{
+        area::{
+            Attributes,
+            NeverMapped, //
+        },
+        block::Block,
+        class::Class,
+        pins::Pins,
+        seat::Seat, //
+    },
+    sys::grace::Guard, //
+};
+
+#[test]
+fn a_block_that_is_seated_or_removed_is_refused() {
+    let dir = directory();
+    let number = insert(&dir, Class::SMALLEST);
+    let [seat, other] = [Seat::new(), Seat::new()];
+    let rcu = Guard::new();
+    let block = dir.block(number, &rcu).expect("it is there");
+    let is_in = |seat: &Seat| seat.get(&rcu).map(Block::start) == Some(START);
+    assert!(!is_in(&seat) && seat.replace(Some(block), &rcu).is_none());
+    assert!(is_in(&seat));
+    for seat in [&seat, &other] {
+        assert!(is_refused(|| seat.replace(Some(block), &rcu)));
+    }
+    // It stays where it is, and the seat that it was refused for is empty.
+    despite_refusals(|| other.replace(Some(block), &rcu).is_none());
+    assert!(is_in(&seat) && !is_in(&other));
+    assert!(dir.remove(number).is_none());
+    // Another block may take the seat.
+    let next = new_block(Class::SMALLEST, START + (2 << 20), false);
+    let next = dir.insert(next.into()).ok().expect("the place is free");
+    let next = dir.block(next, &rcu).expect("it is there");
+    let before = seat.replace(Some(next), &rcu);
+    assert_eq!(before.map(Block::start), Some(START));
+    let removed = dir.remove(number).expect("it has left the seat");
+    assert!(is_refused(|| other.replace(Some(&*removed), &rcu)));
+    let number = dir.insert(removed).ok().expect("the place is free");
+    assert!(other.replace(dir.block(number, &rcu), &rcu).is_none());
+    // A seat that is dropped lets the block go.
+    assert!(dir.remove(number).is_none());
+    drop(other);
+    assert!(dir.remove(number).is_some());
+    drop(seat);
+    // A block that was never inserted.
+    let new = new_block(Class::SMALLEST, START, false);
+    assert!(is_refused(|| Seat::new().replace(Some(&*new), &rcu)));
+}
+
+/// It has lost no slot, and can have a seat again.
+#[test]
+fn a_block_that_cannot_be_removed_stays_as_it_was() {
+    let dir = directory();
+    let number = insert(&dir, Class::SMALLEST);
+    let rcu = Guard::new();
+    let block = dir.block(number, &rcu).expect("it is there");
+    let area = block.alloc(1, Attributes::NONE).ok().expect("room");
+    assert!(dir.remove(number).is_none());
+    assert_eq!(block.free_slots(), Class::SMALLEST.slots() - 1);
+    let seat = Seat::new();
+    assert!(seat.replace(Some(block), &rcu).is_none());
+    let leaving = block.unlink(area.span().first()).expect("busy");
+    let area = Pins::new().expect("memory").wait_for_readers(leaving);
+    dir.release(area, NeverMapped::in_test());
+    assert!(dir.remove(number).is_none() && seat.replace(None, &rcu).is_some());
+    assert!(dir.remove(number).is_some());
+}
+
+/// It leaks instead: a seat never points to a block that was freed.
+#[test]
+fn a_seated_block_outlives_its_directory() {
+    let dir = directory();
+    let number = insert(&dir, Class::SMALLEST);
+    let seat = Seat::new();
+    let rcu = Guard::new();
+    assert!(seat.replace(dir.block(number, &rcu), &rcu).is_none());
+    drop(rcu);
+    drop(dir);
+    let rcu = Guard::new();
+    let block = seat.get(&rcu).expect("it is still there");
+    assert_eq!(block.free_slots(), Class::SMALLEST.slots());
+    assert_eq!(block.start(), START);
+}
+
+/// One CPU seats a block while another removes it: one of them gets it.
+#[test]
+fn a_block_is_seated_or_removed() {
+    let mut removed = [0; 2];
+    for _ in 0..400 {
+        let dir = directory();
+        let number = insert(&dir, Class::SMALLEST);
+        let (seat, both) = (Seat::new(), std::sync::Barrier::new(2));
+        let gone = std::thread::scope(|scope| {
+            let remove = scope.spawn(|| {
+                both.wait();
+                dir.remove(number).is_some()
+            });
+            let rcu = Guard::new();
+            both.wait();
+            if let Some(block) = dir.block(number, &rcu) {
+                despite_refusals(|| seat.replace(Some(block), &rcu).is_none());
+            }
+            drop(rcu);
+            remove.join().expect("no panic")
+        });
+        let rcu = Guard::new();
+        assert_eq!(seat.get(&rcu).is_none(), gone);
+        assert_eq!(dir.block(number, &rcu).is_none(), gone);
+        removed[usize::from(gone)] += 1;
+    }
+    println!("seated, removed: {removed:?}");
+}
