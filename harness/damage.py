@@ -25,9 +25,9 @@ def read_core(vmlinux, core):
 
 
 def entry_address(vmap, block):
-    """Return the address of the directory entry of a block."""
-    number, index = divmod(vmap.entry_of(block.start), vmap.info["part_entries"])
-    return vmap.prog.read_word(vmap.part(number) + vmap.info["part_table"]) + index * 8
+    """Return the address of the directory entry of a block, which does not fill a part."""
+    part, index = vmap.place_of(block.start)
+    return vmap.word(part + vmap.info["part_table"]) + index * 8
 
 
 def trap(vmlinux, core):
@@ -35,14 +35,13 @@ def trap(vmlinux, core):
     vmap = read_core(vmlinux, core)
     if vmap.name == "rbtree":
         return vmap.nodes[0].busy.root.rb_node.address_of_().value_(), r"node 0, busy tree: cannot be read"
-    current = vmap.current()
-    blocks = list(vmap.blocks())
-    # The stacks of the sleepers are in more blocks of their band than anything else, and the next forks want their band.
+    current, blocks = vmap.current(), list(vmap.blocks())
+    # The stacks of the sleepers are in more blocks of their class than anything else, and the next forks want their class.
     stacks = collections.Counter()
     for block in blocks:
-        stacks[block.band] += sum(item.state == "busy" for item in block.objects())
-    band = max(stacks, key=stacks.get)
-    block = next(block for block in blocks if current.get(block.start, (0, None))[1] == band)
+        stacks[block.number] += sum(item.state == "busy" for item in block.objects())
+    number = max(stacks, key=stacks.get)
+    block = next(block for block in blocks if block.start in current and block.number == number)
     return entry_address(vmap, block), rf"block {block.start:#x}.*: cannot be read"
 
 
@@ -78,8 +77,7 @@ def damages(vmlinux, core):
     info = vmap.info
     block = next(block for block in vmap.blocks() if sum(item.state == "busy" for item in block.objects()) > 8)
     item = next(item for item in block.objects() if item.state == "busy")
-    unit = block.unit_of(item.start)
-    byte = block.node + info["block_free"] + unit // 8
+    byte = block.node + info["block_free"] + item.index // 8
     fields = prog.type("struct vmap_area")
     end = item.address + drgn.offsetof(fields, "va_end")
     flags = item.address + drgn.offsetof(fields, "flags")
@@ -87,13 +85,14 @@ def damages(vmlinux, core):
     where = rf"block {block.start:#x}"
     old = prog.read_word(flags)
     return [
-        ("bit of a busy unit", rf"{where}: area {item.start:#x}-.* is busy, but units \[{unit}.* are free",
-         [(offset(byte), bytes([prog.read_u8(byte) | 1 << unit % 8]))]),
-        ("end of an area", rf"{where}: area {item.start:#x}-.*", [(offset(end), word(block.end + 0x1000))]),
-        ("band of a block", rf"{where}: its description is damaged: band 99",
-         [(offset(block.node + info["block_band"]), word(99))]),
-        ("groups of a block", rf"{where}: groups of 1 << 200 units",
-         [(offset(block.node + info["block_group_shift"]), struct.pack("<I", 200))]),
+        ("bit of a busy slot", rf"{where}: area {item.start:#x}-.* is busy, but slot {item.index} is free",
+         [(offset(byte), bytes([prog.read_u8(byte) | 1 << item.index % 8]))]),
+        ("end of an area", rf"{where}: area {item.start:#x}-.* is not in its slot {item.index}",
+         [(offset(end), word(block.end + 0x1000))]),
+        ("class of a block", rf"{where}: its description is damaged: class 99",
+         [(offset(block.node + info["block_class"]), bytes([99]))]),
+        ("slots of a block", rf"{where}: its description is damaged: class {block.number}, slots of 0 pages",
+         [(offset(block.node + info["block_slot_pages"]), word(0))]),
         ("pointer to the objects", rf"{where}.*: cannot be read",
          [(offset(block.node + info["block_chunks"]), word(BAD))]),
         ("pointer to a block", rf"{where}.*: cannot be read", [(offset(entry), word(BAD))]),

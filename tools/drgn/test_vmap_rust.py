@@ -18,8 +18,8 @@ from vmap_rust import RustVmap
 
 BASE = 0xffff888000000000
 HOME = 0xffffc90000000000
-FINE, COARSE = 2 << 20, 64 << 20
-STATES = ("vacant", "busy", "new", "unlinked", "lazy", "flushed", "cached", "leaked")
+ENTRY, PART = 2 << 20, 1 << 30
+STATES = ("vacant", "busy", "new", "unlinked", "lazy", "flushed", "leaked")
 TYPES = """
 typedef unsigned int u32;
 HEADER
@@ -37,7 +37,7 @@ struct vmap_rust_debug_info info;
 
 
 class Space:
-    """A space with a large area, a cached range, and a fine block of band 0 with three areas."""
+    """A space with an area and a lazy one, a block of 256 slots with four areas, and one that fills a part, with 12 slots and a rest."""
 
     def __init__(self, library):
         self.memory, self.used = bytearray(1 << 20), 256
@@ -76,12 +76,12 @@ class Space:
     def fill(self):
         """Make the space. All offsets are multiples of 8 that differ, so that no two fields can be confused."""
         kind = self.prog.type("struct vmap_rust_debug_info")
-        numbers = {"version": 1, "size": kind.size, "fine_size": FINE, "coarse_size": COARSE, "bands": 11, "coarse_bands": 5, "units": 512,
-                   "dir_slots": 512, "part_entries": 512, "map_size": 64, "chunk_stride": 24, "chunk_objects": 64, "object_size": 32,
+        numbers = {"version": 1, "size": kind.size, "entry_size": ENTRY, "classes": 64, "dir_places": 512, "part_entries": 512, "map_bits": 512,
+                   "chunk_objects": 64, "object_size": 32,
                    "tag_mask": 7, "tag_block": 5, "tag_shift": 3, "state_shift": 16, "state_mask": 7 << 16, "flag_in_block": 1 << 19}
         numbers.update({"state_" + name: code for code, name in enumerate(STATES)})
         names = [member.name for member in kind.members]
-        for group, step in (("space_", 8), ("part_", 1024), ("block_", 128), ("cpu_", 128)):
+        for group, step in (("space_", 8), ("part_", 1024), ("block_", 128), ("cpu_", 1024)):
             for number, name in enumerate(name for name in names if name.startswith(group) and name != "part_entries"):
                 numbers[name] = number * step
         self.numbers = numbers
@@ -97,46 +97,50 @@ class Space:
                 struct.pack_into("<I", self.memory, at - BASE, numbers[member.name])
         self.put(pointer, space)
 
-        # The block: areas of 2 units at units 0 and 4, lazy units 2 and 3, and an unlinked area at unit 6.
-        self.start = HOME + COARSE
-        self.block = self.new(4096)
-        at = {name[6:]: self.block + value for name, value in numbers.items() if name.startswith("block_")}
-        self.at = at
-        self.put(at["first_unit"], self.start >> 12)
-        self.put(at["band"], 0)
-        self.put(at["unit_shift"], 12)
-        self.put(at["group_shift"], 1)
-        self.put(at["reach"], 3)
-        self.objects = [self.new(64 * 32) for _ in range(4)]
-        for number, chunk in enumerate(self.objects):
-            self.put(at["chunks"] + 24 * number, chunk)
-        self.put(at["free"], *[(1 << 64) - 1 & ~0xff] + [(1 << 64) - 1] * 7)
-        self.put(at["lazy"], 0b1100)
+        # A block of slots of two pages: busy areas in slots 0 and 2, a lazy slot 1, an unlinked area in slot 3.
+        self.start = HOME + (64 << 20)
+        self.block, self.at, self.objects = self.new_block(self.start, 1, 2, 256)
+        self.put(self.at["place"], 2)
+        self.put(self.at["free"], (1 << 64) - 1 & ~0b1111)
+        self.put(self.at["lazy"], 0b10)
         vm = self.new(16)
         self.put(vm, self.start, 0x2000)
-        for unit, state, struct_ in ((0, "busy", vm), (2, "vacant", 0), (4, "busy", 0), (6, "unlinked", 0)):
-            first = self.start + unit * 4096
-            self.put(self.objects[0] + unit // 2 * 32, first, first + 0x2000, struct_, STATES.index(state) << 16 | 1 << 19)
+        for slot, state, size, struct_ in ((0, "busy", 0x2000, vm), (1, "vacant", 0x1000, 0), (2, "busy", 0x2000, 0),
+                                           (3, "unlinked", 0x2000, 0)):
+            first = self.start + slot * 0x2000
+            self.put(self.objects + slot * 32, first, first + size, struct_, STATES.index(state) << 16 | 1 << 19)
 
-        # The directory begins at the second multiple of the size of a coarse block.
-        table, part, slots = self.new(512 * 8), self.new(16384), self.new(512 * 8)
-        self.entry = table
+        # A block that fills a part, with slots of 80 MiB: a busy area in the last one.
+        self.whole = HOME + PART
+        block, at, objects = self.new_block(self.whole, 40, 20 << 10, 12)
+        self.put(at["place"], 0)
+        self.put(at["free"], (1 << 11) - 1)
+        self.last = self.whole + 11 * (80 << 20)
+        self.put(objects + 11 * 32, self.last, self.last + (70 << 20), 0, STATES.index("busy") << 16 | 1 << 19)
+
+        # The directory. The blocks are in parts that follow each other.
+        table, places = self.new(512 * 8), self.new(512 * 8)
+        self.entry = table + (self.start - HOME) // ENTRY * 8
         self.put(self.entry, self.block)
-        self.put(part + numbers["part_number"], 0)
-        self.put(part + numbers["part_table"], table)
-        self.put(part + numbers["part_held"], 1)
-        self.put(slots, part)
+        for number, (entries, whole) in enumerate(((table, 0), (self.new(512 * 8), block)), HOME // PART):
+            part = self.new(16384)
+            self.put(part + numbers["part_number"], number)
+            self.put(part + numbers["part_table"], entries)
+            self.put(part + numbers["part_whole"], whole)
+            self.put(places + number % 512 * 8, part)
+            if not whole:
+                self.put(part + numbers["part_dirty"], 1 << (self.start - HOME) // ENTRY)
 
-        # The index: a large area, a cached range, the block.
-        self.large, cached = self.new(32), self.new(32)
-        ranges = [(HOME, HOME + 0x800000, self.large, "busy"), (HOME + 0x900000, HOME + 0xa00000, cached, "cached")]
+        # The index: an area, a lazy one, the blocks.
+        self.large, lazy = self.new(32), self.new(32)
+        ranges = [(HOME, HOME + 0x800000, self.large, "busy"), (HOME + 0x900000, HOME + 0xa00000, lazy, "lazy")]
         for first, end, area, state in ranges:
             self.put(area, first, end, 0, STATES.index(state) << 16)
         node, tree = self.new(256), self.new(16)
         pivots, slot = [], []
         position = 0
         for first, end, area in [(first, end, area) for first, end, area, _ in ranges] + [
-                (self.start, self.start + FINE, (self.start >> 12) << 3 | 5)]:
+                (start, start + size, (start >> 12) << 3 | 5) for start, size in ((self.start, ENTRY), (self.whole, PART))]:
             if first > position:
                 pivots.append(first - 1)
                 slot.append(0)
@@ -146,16 +150,28 @@ class Space:
         self.put(node, 0, *(pivots + [0] * (15 - len(pivots))), *(slot + [0] * (15 - len(slot))), len(pivots))
         self.put(tree, 0, node | 1 << 3 | 2)
 
-        cpus = [self.new(1024), self.new(1024)]
-        self.put(cpus[1] + numbers["cpu_current"], 1)
+        cpus = [self.new(4096), self.new(4096)]
+        self.put(cpus[1] + numbers["cpu_current"] + 40 * 8, block + numbers["block_start"])
         self.put(cpus[0] + numbers["cpu_counters"], 7, 1)
         self.put(cpus[1] + numbers["cpu_counters"], 5, 2)
         others = self.new(8)
         self.put(others, cpus[1])
-        for name, value in (("index", tree), ("home_first", HOME), ("home_last", HOME + (1 << 40) - 1), ("dir_first", self.start // FINE),
-                            ("dir_capacity", 1 << 18), ("dir_parts", slots), ("dir_slots_end", 1), ("cpu_first", cpus[0]),
-                            ("cpu_others", others)):
+        for name, value in (("index", tree), ("home_first", HOME), ("home_last", HOME + (1 << 40) - 1), ("dir_parts", places),
+                            ("cpu_first", cpus[0]), ("cpu_others", others)):
             self.put(space + numbers["space_" + name], value)
+
+    def new_block(self, start, number, pages, slots):
+        """Make a block of class ``number`` whose slots are free and have ``pages`` pages. Return the addresses of its node, of its
+        fields, and of the objects of its first slots."""
+        node, objects = self.new(4096), [self.new(64 * 32) for _ in range(-(-slots // 64))]
+        at = {name[6:]: node + value for name, value in self.numbers.items() if name.startswith("block_")}
+        self.put(at["first_page"], start >> 12)
+        self.put(at["class"], number)
+        self.put(at["slot_pages"], pages)
+        # Places without objects of their own have the first ones.
+        self.put(at["chunks"], *objects, *objects[:1] * (8 - len(objects)))
+        self.put(at["free"], *[(1 << 64) - 1] * (slots // 64))
+        return node, at, objects[0]
 
 
 class VmapTest(unittest.TestCase):
@@ -185,31 +201,34 @@ class VmapTest(unittest.TestCase):
 
     def test_areas(self):
         """All areas with their states, in the order of addresses."""
-        start = self.space.start
+        start, last = self.space.start, self.space.last
         self.assertEqual([(area.start, area.end, area.state) for area in self.vmap.areas()], [
-            (HOME, HOME + 0x800000, "busy"), (HOME + 0x900000, HOME + 0xa00000, "cached"), (start, start + 0x2000, "busy"),
-            (start + 0x2000, start + 0x4000, "lazy"), (start + 0x4000, start + 0x6000, "busy"), (start + 0x6000, start + 0x8000, "unlinked")])
+            (HOME, HOME + 0x800000, "busy"), (HOME + 0x900000, HOME + 0xa00000, "lazy"), (start, start + 0x2000, "busy"),
+            (start + 0x2000, start + 0x3000, "lazy"), (start + 0x4000, start + 0x6000, "busy"), (start + 0x6000, start + 0x8000, "unlinked"),
+            (last, last + (70 << 20), "busy")])
 
     def test_find(self):
-        """Inner addresses lead to their area."""
-        start = self.space.start
-        for address, wanted in ((HOME + 0x7fffff, HOME), (HOME + 0x800000, None), (start + 0x5fff, start + 0x4000), (start + 0x8000, None),
-                                (start + FINE, None), (0, None), ((1 << 64) - 1, None)):
+        """Inner addresses lead to their area, those behind it in its slot and behind the last slot to none."""
+        start, last = self.space.start, self.space.last
+        for address, wanted in ((HOME + 0x7fffff, HOME), (HOME + 0x800000, None), (start + 0x5fff, start + 0x4000), (start + 0x3000, None),
+                                (start + 0x8000, None), (start + ENTRY, None), (start + 512 * PART, None), (0, None), ((1 << 64) - 1, None),
+                                (last - 1, None), (last + (70 << 20) - 1, last), (last + (70 << 20), None), (self.space.whole + PART - 1, None)):
             area = self.vmap.find(address)
             self.assertEqual(area and area.start, wanted, hex(address))
 
     def test_gaps(self):
         """What no entry has, inside of vmalloc space."""
-        self.assertEqual([end - start for start, end in self.vmap.gaps()][:2], [0x100000, COARSE - 0xa00000])
-        self.assertEqual(sum(end - start for start, end in self.vmap.gaps()), (1 << 40) - 0x800000 - 0x100000 - FINE)
+        self.assertEqual([end - start for start, end in self.vmap.gaps()][:2], [0x100000, (64 << 20) - 0xa00000])
+        self.assertEqual(sum(end - start for start, end in self.vmap.gaps()), (1 << 40) - 0x800000 - 0x100000 - ENTRY - PART)
 
     def test_stats(self):
-        """Numbers of areas, units and counters."""
+        """Numbers of areas, slots and counters."""
         stats = self.vmap.stats()
-        wanted = {"busy": 3, "cached": 1, "lazy": 1, "unlinked": 1, "blocks_fine": 1, "blocks_held": 1, "units_free_fine": 504,
-                  "units_lazy_fine": 2, "count_hit": 12, "count_refill": 3, "busy_bytes": 0x804000}
+        wanted = {"busy": 4, "lazy": 2, "unlinked": 1, "blocks": 2, "blocks_held": 1, "blocks_owned": 1, "blocks_dirty": 1,
+                  "slots_free": 252 + 11, "slots_free_bytes": 252 * 0x2000 + 11 * (80 << 20), "slots_lazy": 1, "count_hit": 12,
+                  "count_refill": 3, "busy_bytes": 0x804000 + (70 << 20)}
         self.assertEqual({name: stats.get(name) for name in wanted}, wanted)
-        self.assertEqual(self.vmap.current(), {self.space.start: (1, 0)})
+        self.assertEqual(self.vmap.current(), {self.space.whole: 1})
 
     def test_fixed_number_of_cpus(self):
         """Where nr_cpu_ids is a macro, the possible CPUs say how many there are."""
@@ -238,34 +257,28 @@ class VmapTest(unittest.TestCase):
         self.assertEqual(list(self.vmap.validate()), [])
 
     def test_bits(self):
-        """A unit of a busy area that is free, or lazy."""
-        self.damaged(["is busy, but units [4] are free"], self.space.at["free"], ((1 << 64) - 1 & ~0xff) | 0x10)
+        """The slot of a busy area that is free, or that of an unlinked one that is lazy."""
+        self.damaged(["is busy, but slot 2 is free"], self.space.at["free"], (1 << 64) - 1 & ~0b1011)
+        self.setUp()
+        self.damaged(["is unlinked, but slot 3 waits for a purge"], self.space.at["flushing"], 0b1000)
 
     def test_two_states(self):
-        """A unit that is free and lazy."""
-        self.damaged(["units [8] are free and lazy"], self.space.at["lazy"], 0b100001100)
-
-    def test_end(self):
-        """An area that ends in units that are lazy."""
-        self.damaged(["units [2] wait for a purge", "its vm_struct says"], self.space.objects[0] + 8, self.space.start + 0x3000)
-
-    def test_overlap(self):
-        """Two areas with the same units."""
-        self.damaged(["overlaps another one"], self.space.objects[0] + 2 * 32 + 8, self.space.start + 0x7000)
+        """A slot that is free and lazy, and one that the block does not have."""
+        self.damaged(["slots [4] are free and lazy"], self.space.at["lazy"], 0b10010)
+        self.setUp()
+        self.damaged(["slots [256] are behind the last one"], self.space.at["lazy"] + 32, 1)
 
     def test_outside(self):
-        """An area that ends behind the block."""
-        self.damaged(["of object 2 is not in it"], self.space.objects[0] + 2 * 32 + 8, self.space.start + FINE + 0x1000)
+        """An area that ends behind its slot, and one that begins in another slot."""
+        self.damaged(["is not in its slot 2"], self.space.objects + 2 * 32 + 8, self.space.start + 0x6001)
+        self.setUp()
+        self.damaged(["is not in its slot 2"], self.space.objects + 2 * 32, self.space.start + 0x3000)
 
     def test_description(self):
-        """A band, a size of units, an address that cannot be."""
-        for name, value in (("band", 99), ("unit_shift", 70), ("first_unit", 1)):
+        """A class, a size of slots, a place, an address that cannot be."""
+        for name, value in (("class", 99), ("slot_pages", 0), ("slot_pages", 513), ("place", 5), ("first_page", 1)):
             self.setUp()
             self.damaged(["its description is damaged"], self.space.at[name], value)
-
-    def test_groups(self):
-        """Groups that are larger than the block."""
-        self.damaged(["groups of 1 << 40 units"], self.space.at["group_shift"], 40)
 
     def test_pointers(self):
         """Pointers to nowhere are a line, not an exception."""
@@ -277,7 +290,7 @@ class VmapTest(unittest.TestCase):
         """A block that is missing in the directory, and one that is missing in the index."""
         self.damaged(["in the index, but not in the directory"], self.space.entry, 0)
         self.setUp()
-        self.damaged(["in the directory, but not in the index"], self.space.entry + 8 * 64, self.space.block)
+        self.damaged(["in the directory, but not in the index"], self.space.entry + 8 * 64, self.space.block + 8)
 
     def test_large(self):
         """An area whose object does not agree with its entry."""

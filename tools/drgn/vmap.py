@@ -87,7 +87,7 @@ def vmap_stats(prog: Program) -> Dict[str, int]:
     """
     Return numbers of the active allocator.
 
-    Ranges and bytes by state (``busy``, ``busy_bytes``, ``lazy``, ...), and of mm/vmap_rust the blocks, their units and
+    Ranges and bytes by state (``busy``, ``busy_bytes``, ``lazy``, ...), and of mm/vmap_rust the blocks, their slots and
     the counters that /sys/kernel/debug/vmap_rust/stats has (``count_hit``, ...).
     """
     return vmap_allocator(prog).stats()

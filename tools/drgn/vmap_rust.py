@@ -6,7 +6,7 @@ Everything here is read through ``struct vmap_rust_debug_info``, which is a C ty
 include/linux/vmap_rust_debug.h and docs/debugging.md. So this module needs no debug info of Rust.
 """
 
-from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 from drgn import FaultError, Object, PlatformFlags, Program, ProgramFlags, offsetof, sizeof
 from drgn.helpers.linux.bitops import for_each_set_bit
@@ -18,6 +18,8 @@ VERSION = 1
 DAMAGE = (FaultError, ValueError, OverflowError, LookupError, NotImplementedError)
 # A damaged chain of tree nodes could lead in a circle.
 MAX_ENTRIES = 100_000_000
+# Values of block_place.
+PLACES = ("held", "full", "owned", "orphan", "empty")
 # How often the index of a running kernel is read, at most.
 READS = 10
 
@@ -32,7 +34,7 @@ class Area(NamedTuple):
 
 
 class AreaObject(NamedTuple):
-    """An area object of a block: its number, its address, and its fields."""
+    """An area object of a block: the number of its slot, its address, and its fields."""
 
     index: int
     address: int
@@ -51,75 +53,57 @@ def bits(bitmap: int) -> Iterator[int]:
 
 
 class Block:
-    """A block as it was at one time: bounds, bitmaps (bit n is unit n) and area objects."""
+    """A block as it was at one time: bounds, bitmaps (bit n is slot n) and area objects."""
 
-    def __init__(self, rust: "RustVmap", node: int):
+    def __init__(self, rust: "RustVmap", node: int, size: int):
         info, word = rust.info, rust.word_size
-        self.rust, self.node = rust, node
-        size = max(value for name, value in info.items() if name.startswith("block_")) + info["map_size"]
-        memory = rust.prog.read(node, size)
+        self.rust, self.node, self.size = rust, node, size
+        map_bytes = info["map_bits"] // 8
+        memory = rust.prog.read(node, max(value for name, value in info.items() if name.startswith("block_")) + map_bytes)
 
         def number(name: str, length: int = word) -> int:
             at = info["block_" + name]
             return int.from_bytes(memory[at:at + length], rust.byteorder)
 
-        self.band = number("band", 1)
-        self.unit_shift = number("unit_shift", 4)
-        self.group_shift = number("group_shift", 4)
-        self.start = number("first_unit") << min(self.unit_shift, 63)
-        self.is_coarse = self.band >= info["coarse_bands"]
-        self.size = info["coarse_size"] if self.is_coarse else info["fine_size"]
-        self.reach = number("reach")
-        self.owner = number("owner")
-        self.units = info["units"]
-        map_bytes = self.units // 8
+        self.number = number("class", 1)
+        self.start = number("first_page") << rust.page_shift
+        self.slot_pages, self.owner, place = number("slot_pages"), number("owner"), number("place")
+        self.place = PLACES[place] if place < len(PLACES) else f"place {place}"
+        # Without a division by zero if it is damaged.
+        self.slot_size = max(self.slot_pages, 1) << rust.page_shift
+        self.slots = min(max(size // self.slot_size, 1), info["map_bits"])
         self.free, self.lazy, self.flushing = (
             rust.bitmap(memory[info[name]:info[name] + map_bytes]) for name in ("block_free", "block_lazy", "block_flushing"))
-        self._chunks = info["block_chunks"], info["chunk_stride"]
 
     @property
     def end(self) -> int:
         """The first address behind the block."""
         return self.start + self.size
 
-    def units_of(self, size: int) -> int:
-        """Return how many units an area of ``size`` bytes takes."""
-        return max(-(-size >> self.unit_shift), 2)
-
-    def unit_of(self, address: int) -> int:
-        """Return the number of the unit at ``address``, which may be out of the block."""
-        return (address - self.start) >> self.unit_shift
-
     def objects(self) -> Iterator[AreaObject]:
-        """Iterate over all area objects, also those that nobody uses."""
+        """Iterate over the area objects of all slots, also those that nobody uses."""
         rust, info = self.rust, self.rust.info
-        at, stride = self._chunks
-        left, index, size = self.units >> self.group_shift, 0, info["object_size"]
-        while left > 0:
-            count = min(left, info["chunk_objects"])
-            chunk = rust.prog.read_word(self.node + at)
-            memory = rust.prog.read(chunk, count * size)
-            for i in range(count):
-                yield rust.area_object(index, chunk + i * size, memory[i * size:(i + 1) * size])
-                index += 1
-            left -= count
-            at += stride
+        count, size = info["chunk_objects"], info["object_size"]
+        for first in range(0, self.slots, count):
+            chunk = rust.word(self.node + info["block_chunks"] + first // count * rust.word_size)
+            memory = rust.prog.read(chunk, min(count, self.slots - first) * size)
+            for at in range(0, len(memory), size):
+                yield rust.area_object(first + at // size, chunk + at, memory[at:at + size])
+
+    def has(self, item: AreaObject) -> bool:
+        """Tell whether the area of an object is in the slot of the object."""
+        slot = self.start + item.index * self.slot_size
+        return slot == item.start < item.end <= slot + self.slot_size
 
     def areas(self) -> Iterator[AreaObject]:
         """Iterate over the objects of areas that are busy, unlinked or lazy; the state of a lazy one is ``lazy``."""
-        end, waiting = self.start, self.lazy | self.flushing
+        waiting = self.lazy | self.flushing
         for item in self.objects():
-            unit = self.unit_of(item.start)
-            inside = self.start <= item.start < item.end <= self.end and unit >> self.group_shift == item.index
-            if item.state in ("vacant", "new"):
-                # Objects keep their bounds after their units became free.
-                if not inside or item.start < end or not waiting >> unit & 1:
-                    continue
+            # The object of a lazy slot is vacant, and keeps the bounds of its last area.
+            if item.state == "vacant" and waiting >> item.index & 1:
                 item = item._replace(state="lazy")
-            elif not inside and item.state != "busy":
-                continue
-            yield item
-            end = max(end, item.start + (self.units_of(item.end - item.start) << self.unit_shift))
+            if item.state == "busy" or item.state in ("unlinked", "lazy") and self.has(item):
+                yield item
 
 
 class RustVmap:
@@ -145,7 +129,7 @@ class RustVmap:
         self._fields = [offsetof(area, name) for name in ("va_start", "va_end", "vm", "flags")]
         self.page_shift = prog["PAGE_SHIFT"].value_()
         self._states = {self.info["state_" + name]: name for name in
-                        ("vacant", "busy", "new", "unlinked", "lazy", "flushed", "cached", "leaked")}
+                        ("vacant", "busy", "new", "unlinked", "lazy", "flushed", "leaked")}
 
     # Memory.
 
@@ -165,10 +149,6 @@ class RustVmap:
             return int.from_bytes(memory, "little")
         size = self.word_size
         return int.from_bytes(b"".join(memory[i:i + size][::-1] for i in range(0, len(memory), size)), "little")
-
-    def read_map(self, address: int) -> int:
-        """Read a bitmap."""
-        return self.bitmap(self.prog.read(address, self.info["units"] // 8))
 
     def area_object(self, index: int, address: int, memory: bytes) -> AreaObject:
         """Return the area object that ``memory`` has."""
@@ -227,35 +207,36 @@ class RustVmap:
 
     def part(self, number: int) -> int:
         """Return the address of part ``number`` of the directory, or 0."""
-        slots = self.word(self.space + self.info["space_dir_parts"])
-        part = self.word(slots + number % self.info["dir_slots"] * self.word_size)
+        places = self.word(self.space + self.info["space_dir_parts"])
+        part = self.word(places + number % self.info["dir_places"] * self.word_size)
         return part if part and self.word(part + self.info["part_number"]) == number else 0
 
-    def entry_of(self, address: int) -> int:
-        """Return the number of the directory entry for ``address``, which may be negative."""
-        return address // self.info["fine_size"] - self.word(self.space + self.info["space_dir_first"])
+    def place_of(self, address: int) -> Tuple[int, int]:
+        """Return the address of the part of the directory that has ``address``, or 0, and the number of the entry in it."""
+        number, index = divmod(address // self.info["entry_size"], self.info["part_entries"])
+        return self.part(number), index
 
-    def node_at(self, address: int) -> int:
-        """Return the address of the node of the block at ``address``, or 0."""
-        entry = self.entry_of(address)
-        if not 0 <= entry < self.word(self.space + self.info["space_dir_capacity"]):
-            return 0
-        number, index = divmod(entry, self.info["part_entries"])
-        part = self.part(number)
-        return self.word(self.word(part + self.info["part_table"]) + index * self.word_size) if part else 0
+    def table(self, part: int) -> List[int]:
+        """Return the entries of a part: addresses of nodes, or 0."""
+        return self.words(self.word(part + self.info["part_table"]), self.info["part_entries"])
 
     def parts(self) -> Iterator[Tuple[int, int]]:
-        """Iterate over the parts of the directory: number and address."""
-        slots = self.word(self.space + self.info["space_dir_parts"])
-        count = min(self.word(self.space + self.info["space_dir_slots_end"]), self.info["dir_slots"])
-        for part in self.words(slots, count):
+        """Iterate over the parts of the directory: first address of its range, and address of the part."""
+        size = self.info["entry_size"] * self.info["part_entries"]
+        for part in self.words(self.word(self.space + self.info["space_dir_parts"]), self.info["dir_places"]):
             if part:
-                yield self.word(part + self.info["part_number"]), part
+                yield self.word(part + self.info["part_number"]) * size, part
 
     def block_at(self, address: int) -> Optional[Block]:
-        """Return the block that contains ``address``."""
-        node = self.node_at(address)
-        return Block(self, node) if node else None
+        """Return the block that contains ``address``. Its size is that of the entries that lead to it."""
+        part, index = self.place_of(address)
+        if not part:
+            return None
+        table = self.table(part)
+        node, entries = table[index], table.count(table[index])
+        if not node:
+            node, entries = self.word(part + self.info["part_whole"]), len(table)
+        return Block(self, node, entries * self.info["entry_size"]) if node else None
 
     def blocks(self) -> Iterator[Block]:
         """Iterate over all blocks in the order of addresses."""
@@ -264,19 +245,11 @@ class RustVmap:
             if block:
                 yield block
 
-    def marks(self, block: Block) -> List[str]:
-        """Return what the directory has noted of a block."""
-        number, index = divmod(self.entry_of(block.start), self.info["part_entries"])
-        part = self.part(number)
-        if not part:
-            return []
-        info, found = self.info, []
-        for name in ("held", "empty", "dirty", "flushing"):
-            if self.read_map(part + info["part_" + name]) >> index & 1:
-                found.append(name)
-        if block.band < info["bands"] and self.read_map(part + info["part_partial"] + block.band * info["map_size"]) >> index & 1:
-            found.append("partial")
-        return found
+    def is_dirty(self, block: Block) -> bool:
+        """Tell whether the directory has noted that a block may have lazy slots."""
+        part, index = self.place_of(block.start)
+        size = 8 * self.word_size
+        return bool(part and self.word(part + self.info["part_dirty"] + index // size * self.word_size) >> index % size & 1)
 
     def cpu_count(self) -> int:
         """Return how many CPUs there can be, at most that for which the allocator has a state."""
@@ -294,19 +267,18 @@ class RustVmap:
         for cpu, state in enumerate(self.words(others, self.cpu_count() - 1), 1):
             yield cpu, state
 
-    def current(self) -> Dict[int, Tuple[int, int]]:
-        """Map the addresses of current blocks to their CPU and band."""
-        found, first = {}, self.word(self.space + self.info["space_dir_first"])
+    def current(self) -> Dict[int, int]:
+        """Map the addresses of current blocks to the CPU that allocates from them, or the first one of a group."""
+        found, info = {}, self.info
         for cpu, state in self.cpus():
-            for band, entry in enumerate(self.words(state + self.info["cpu_current"], self.info["bands"])):
-                if entry:
-                    found[(first + entry - 1) * self.info["fine_size"]] = cpu, band
+            for block in filter(None, self.words(state + info["cpu_current"], info["classes"])):
+                found[self.word(block - info["block_start"] + info["block_first_page"]) << self.page_shift] = cpu
         return found
 
     # What users ask.
 
     def areas(self) -> Iterator[Area]:
-        """Iterate over all areas in the order of addresses, also unlinked, lazy and cached ones."""
+        """Iterate over all areas in the order of addresses, also unlinked and lazy ones."""
         for start, end, address in self.entries():
             if address is not None:
                 va = self.va(address)
@@ -345,7 +317,7 @@ class RustVmap:
             yield at, end
 
     def stats(self) -> Dict[str, int]:
-        """Return numbers: ranges and bytes by state, blocks and their units, and the counters of all CPUs."""
+        """Return numbers: ranges and bytes by state, blocks and their slots, and the counters of all CPUs."""
         numbers: Dict[str, int] = {}
 
         def add(name: str, value: int = 1) -> None:
@@ -355,12 +327,13 @@ class RustVmap:
             add(state)
             add(state + "_bytes", end - start)
         for block in self.blocks():
-            kind = "coarse" if block.is_coarse else "fine"
-            add("blocks_" + kind)
-            for mark in self.marks(block):
-                add("blocks_" + mark)
+            add("blocks")
+            add("blocks_" + block.place)
+            add("blocks_dirty", self.is_dirty(block))
             for name in ("free", "lazy", "flushing"):
-                add(f"units_{name}_{kind}", bin(getattr(block, name)).count("1"))
+                count = bin(getattr(block, name)).count("1")
+                add("slots_" + name, count)
+                add(f"slots_{name}_bytes", count * block.slot_size)
         for _, state in self.cpus():
             for name, value in zip(self.counter_names, self.words(state + self.info["cpu_counters"], len(self.counter_names))):
                 add("count_" + name, value)
@@ -370,12 +343,12 @@ class RustVmap:
 
     def validate(self) -> Iterator[str]:
         """Iterate over what is wrong, one line each."""
-        seen = set()
+        seen: Set[int] = set()
         try:
             for start, end, address in self.entries():
                 try:
                     if address is None:
-                        seen.add(start)
+                        seen.update(range(start, end, self.info["entry_size"]))
                         yield from self._validate_block(start, end)
                     else:
                         yield from self._validate_area(start, end, address)
@@ -392,7 +365,7 @@ class RustVmap:
     def _validate_area(self, start: int, end: int, address: int) -> Iterator[str]:
         item = self.area_object(0, address, self.prog.read(address, self.info["object_size"]))
         where = f"area {start:#x}-{end:#x}"
-        if item.state not in ("busy", "unlinked", "lazy", "flushed", "cached", "new"):
+        if item.state not in ("busy", "unlinked", "lazy", "flushed", "new"):
             yield f"{where}: {item.state}"
         if (item.start, item.end) != (start, end):
             yield f"{where}: its object says {item.start:#x}-{item.end:#x}"
@@ -408,71 +381,49 @@ class RustVmap:
 
     def _validate_block(self, start: int, end: int) -> Iterator[str]:
         where = f"block {start:#x}"
-        node = self.node_at(start)
-        if not node:
+        block = self.block_at(start)
+        if not block:
             yield f"{where}: in the index, but not in the directory"
             return
-        block = Block(self, node)
-        # A unit is a page in a fine block, and has as many more pages in a coarse one as the block is larger.
-        shift = self.page_shift + (block.size // self.info["fine_size"]).bit_length() - 1
-        if block.band >= self.info["bands"] or block.unit_shift != shift or (block.start, block.end) != (start, end):
-            yield (f"{where}: its description is damaged: band {block.band}, units of 1 << {block.unit_shift} bytes, "
-                   f"at {block.start:#x}; the index has {start:#x}-{end:#x}")
+        pages, bits_of_map = block.size >> self.page_shift, self.info["map_bits"]
+        if (block.number >= self.info["classes"] or not pages <= block.slot_pages * bits_of_map <= pages * bits_of_map
+                or block.place not in PLACES or (block.start, block.end) != (start, end)):
+            yield (f"{where}: its description is damaged: class {block.number}, slots of {block.slot_pages} pages, {block.place}, "
+                   f"{block.start:#x}-{block.end:#x}; the index has {start:#x}-{end:#x}")
             return
-        if not 1 <= block.group_shift < self.units_bits():
-            yield f"{where}: groups of 1 << {block.group_shift} units"
-            return
-        for at in range(start, end, self.info["fine_size"]):
-            if self.node_at(at) != node:
-                yield f"{where}: another block in the directory at {at:#x}"
-        yield from self._validate_units(where, block)
+        yield from self._validate_slots(where, block)
 
-    def units_bits(self) -> int:
-        """Return the number of bits of the number of a unit."""
-        return (self.info["units"] - 1).bit_length()
-
-    def _validate_units(self, where: str, block: Block) -> Iterator[str]:
-        """A unit is free, lazy, taken by a purge, or part of an area. One that is none of these was claimed a moment ago."""
+    def _validate_slots(self, where: str, block: Block) -> Iterator[str]:
+        """A slot is free, lazy, taken by a purge, or that of an area. One that is none of these was claimed a moment ago."""
         waiting = block.lazy | block.flushing
-        for name, both in (("free and lazy", block.free & block.lazy), ("free and taken by a purge", block.free & block.flushing),
-                           ("lazy and taken by a purge", block.lazy & block.flushing)):
-            if both:
-                yield f"{where}: units {list(bits(both))[:8]} are {name}"
-        used = 0
+        for name, wrong in (("free and lazy", block.free & block.lazy), ("free and taken by a purge", block.free & block.flushing),
+                            ("lazy and taken by a purge", block.lazy & block.flushing),
+                            ("behind the last one", (block.free | waiting) >> block.slots << block.slots)):
+            if wrong:
+                yield f"{where}: slots {list(bits(wrong))[:8]} are {name}"
         for item in block.objects():
-            # Objects of other states belong to a request or to a purge that is under way, or to nobody.
+            # Objects of other states belong to a request that is under way, or to nobody.
             if item.state not in ("busy", "unlinked"):
                 if item.state not in ("vacant", "new"):
                     yield f"{where}: object {item.index} is {item.state}"
                 continue
             area = f"{where}: area {item.start:#x}-{item.end:#x}"
-            if not block.start <= item.start < item.end <= block.end:
-                yield f"{area} of object {item.index} is not in it"
+            if not block.has(item):
+                yield f"{area} is not in its slot {item.index}"
                 continue
-            unit, count = block.unit_of(item.start), block.units_of(item.end - item.start)
-            mask = (1 << count) - 1 << unit
-            if unit >> block.group_shift != item.index:
-                yield f"{area} is at object {item.index}, not {unit >> block.group_shift}"
-            if unit + count > block.units:
-                yield f"{area} ends behind the last unit"
-            if mask & used:
-                yield f"{area} overlaps another one"
-            if mask & block.free:
-                yield f"{area} is {item.state}, but units {list(bits(mask & block.free))[:8]} are free"
-            if mask & waiting:
-                yield f"{area} is {item.state}, but units {list(bits(mask & waiting))[:8]} wait for a purge"
-            if count > block.reach:
-                yield f"{area} has {count} units; lookups reach {block.reach}"
-            used |= mask
+            for name, bitmap in (("is free", block.free), ("waits for a purge", waiting)):
+                if bitmap >> item.index & 1:
+                    yield f"{area} is {item.state}, but slot {item.index} {name}"
             if item.state == "busy":
                 yield from self._validate_vm(area, item)
 
-    def _validate_directory(self, starts) -> Iterator[str]:
+    def _validate_directory(self, seen: Set[int]) -> Iterator[str]:
         """Each entry of the directory is a block of the index."""
-        fine, first = self.info["fine_size"], self.word(self.space + self.info["space_dir_first"])
-        for number, part in self.parts():
-            table = self.words(self.word(part + self.info["part_table"]), self.info["part_entries"])
-            for index, node in enumerate(table):
-                address = (first + number * len(table) + index) * fine
-                if node and address // self.info["coarse_size"] * self.info["coarse_size"] not in starts and address not in starts:
+        for first, part in self.parts():
+            nodes = enumerate(self.table(part))
+            entries = [first + index * self.info["entry_size"] for index, node in nodes if node]
+            if self.word(part + self.info["part_whole"]):
+                entries.append(first)
+            for address in entries:
+                if address not in seen:
                     yield f"block {address:#x}: in the directory, but not in the index"
