@@ -23,7 +23,7 @@ BOUNDS = {
     "Slab": (0.10, 4096, "kB"),
     "MemFree": (-0.05, -16384, "kB"),
     "areas": (0.10, 32, ""),
-    "cached": (0.25, 32, "ranges"),
+    "stuck": (0.25, 32, "areas"),
     "lazy_pages": (0.25, 8192, "pages"),
     "blocks": (0.25, 8, ""),
     "blocks_partial": (0.25, 8, ""),

@@ -43,7 +43,7 @@ sample_loop() {
 	while [ ! -e /tmp/stop ]; do
 		values=$(awk '/^(PageTables|VmallocUsed):/ { sub(/:/, "", $1); printf " %s=%s", $1, $2 }' /proc/meminfo)
 		if [ -n "$(cat "$DEBUGFS/counters" 2>/dev/null)" ]; then
-			values="$values$(awk '$1 ~ /^(cached|lazy_pages|blocks)$/ { printf " %s=%s", $1, $2 }' "$DEBUGFS/counters")"
+			values="$values$(awk '$1 ~ /^(lazy_pages|blocks)$/ { printf " %s=%s", $1, $2 }' "$DEBUGFS/counters")"
 		else
 			values="$values$(awk '/unpurged/ { sum += $2 / 4096 } END { printf " lazy_pages=%d", sum }' /proc/vmallocinfo)"
 		fi

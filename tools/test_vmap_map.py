@@ -17,14 +17,14 @@ from vmap_map import figures, page, snapshot, tiles
 
 MIB = 1 << 20
 HOME = 0xffff800080000000
-# One unit is free behind three areas of two, one of which is lazy; the rest is free.
-UNITS = "BbllBb" + "." * 506
+# One of three areas is lazy; the rest is free.
+SLOTS = "BlB" + "." * 253
 MAP = f"""vmap_rust map 1 page 4096 home {HOME:#x}-{HOME + (1 << 30):#x}
 {HOME - 16 * MIB:#x}-{HOME - 15 * MIB:#x} area busy
 {HOME:#x}-{HOME + 0x5000:#x} area busy
-{HOME + 2 * MIB:#x}-{HOME + 4 * MIB:#x} block cpu 3 current band 0 unit 4096 {UNITS}
-{HOME + 8 * MIB:#x}-{HOME + 9 * MIB:#x} area cached
-{HOME + 64 * MIB:#x}-{HOME + 128 * MIB:#x} block cpu 1 pool band 5 unit 131072 {"Bbb" + "." * 509}
+{HOME + 2 * MIB:#x}-{HOME + 4 * MIB:#x} block cpu 3 current slot 2 {SLOTS}
+{HOME + 8 * MIB:#x}-{HOME + 9 * MIB:#x} area flushed
+{HOME + 64 * MIB:#x}-{HOME + 128 * MIB:#x} block cpu 1 pool slot 640 {"B" + "." * 24}
 {HOME + 128 * MIB:#x}-{HOME + 192 * MIB:#x} block changing
 """
 INFO = f"""{HOME:#018x}-{HOME + 0x5000:#018x}   20480 kernel_clone+0x1c/0x3f0 pages=4 vmalloc N0=4
@@ -56,7 +56,7 @@ class Reading(unittest.TestCase):
         self.assertEqual((pieces[1]["owner"], pieces[1]["type"]), ("kernel_clone", "vmalloc"))
         owners = [(area["owner"], area["type"]) for area in pieces[2]["areas"]]
         self.assertEqual(owners, [("gic_of_init", "ioremap"), ("vm_map_ram", "vm_map_ram")])
-        self.assertNotIn("units", pieces[5])
+        self.assertNotIn("slots", pieces[5])
 
     def test_json_keeps_everything(self):
         shot = rust()
@@ -75,8 +75,9 @@ class Reading(unittest.TestCase):
 
     def test_bad_input_is_refused_with_the_place(self):
         for texts, what in (({"map": MAP.replace("map 1", "map 2")}, "version 2"),
-                            ({"map": MAP.replace("area cached", "area gone")}, "line 5"),
-                            ({"map": MAP.replace("Bbll", "Bbl")}, "line 4"), ({"map": "no\n"}, "first line"),
+                            ({"map": MAP.replace("area flushed", "area gone")}, "line 5"),
+                            ({"map": MAP.replace("BlB", "Bl")}, "line 4"), ({"map": MAP.replace("BlB", "BcB")}, "line 4"),
+                            ({"map": MAP.replace("slot 2", "slot 0")}, "line 4"), ({"map": "no\n"}, "first line"),
                             *(({"vmallocinfo": f"0x{start}-0x{end} 8192 a+0x1/0x2\n"}, "kptr_restrict") for start, end in HIDDEN),
                             ({}, "no area")):
             with self.assertRaisesRegex(snapshot.Bad, what):
@@ -102,12 +103,12 @@ class Figures(unittest.TestCase):
         values = figures.figures(rust())
         self.assertEqual((values["areas"], values["blocks"]), (4, 3))
         # The area below vmalloc space does not count.
-        self.assertEqual(values["busy"], 5 * 4096 + 4 * 4096 + 3 * 131072)
-        self.assertEqual((values["lazy"], values["cached"]), (2 * 4096, MIB))
+        self.assertEqual(values["busy"], (5 + 2 * 2 + 640) * 4096)
+        self.assertEqual((values["lazy"], values["free in blocks"]), (2 * 4096 + MIB, (253 * 2 + 24 * 640) * 4096))
         self.assertEqual((values["gaps"], values["largest gap"]), (4, (1 << 30) - 192 * MIB))
         self.assertEqual(values["in gaps"], (1 << 30) - (5 * 4096 + 2 * MIB + MIB + 128 * MIB))
-        # Regions at 0, 2 and 64 MiB have a busy area.
-        self.assertEqual((values["regions"], values["tables"], values["meminfo tables"]), (3, 3 * 4096, 88))
+        # Regions at 0, 2, 64 and 66 MiB have a busy slot.
+        self.assertEqual((values["regions"], values["tables"], values["meminfo tables"]), (4, 4 * 4096, 88))
 
     def test_the_rb_trees_get_the_range_of_the_other_snapshot(self):
         shots = [rbtree(), rust()]
@@ -144,9 +145,16 @@ class Layout(unittest.TestCase):
         # 1 MiB, three whole regions in one tile, 1 MiB and a page.
         self.assertEqual([tile["kind"] for tile in tiles.tiles(shot)], ["region", "fold", "region"])
 
-    def test_a_lazy_unit_is_seen_in_a_line_of_the_terminal(self):
+    def test_slots_are_drawn_whole(self):
+        blocks = [tile for tile in tiles.tiles(rust()) if tile["kind"] == "block"]
+        self.assertEqual([(tile["cpu"], tile["current"], tile["slot"]) for tile in blocks], [(3, True, 8192), (1, False, 640 * 4096)])
+        self.assertEqual(blocks[0]["runs"], [["B", 2, ("gic_of_init", "ioremap")], ["l", 2, None], ["B", 2, ("vm_map_ram", "vm_map_ram")],
+                                             [".", 506, None]])
+        # 25 slots of 20 cells, and a rest.
+        self.assertEqual(blocks[1]["runs"], [["B", 20, None], [".", 480, None], ["-", 12, None]])
+
+    def test_a_lazy_slot_is_seen_in_a_line_of_the_terminal(self):
         block = next(tile for tile in tiles.tiles(rust()) if tile["kind"] == "block")
-        self.assertEqual((block["cpu"], block["current"], block["band"]), (3, True, 0))
         self.assertEqual("".join(tiles.bins(block, 64)), "l" + "." * 63)
         self.assertEqual("".join(tiles.bins(block, 256))[:4], "BlB.")
 
@@ -188,9 +196,9 @@ class Description(unittest.TestCase):
     def test_each_letter_is_described(self):
         with open(os.path.join(HERE, "../docs/debugging-picture.md"), encoding="utf-8") as file:
             text = file.read()
-        with open(os.path.join(HERE, "../rust/state/block_units.rs"), encoding="utf-8") as file:
+        with open(os.path.join(HERE, "../rust/state/block_view.rs"), encoding="utf-8") as file:
             letters = re.findall(r"=> '(.)',", file.read())
-        self.assertEqual(set(letters), set(snapshot.UNIT_STATES))
+        self.assertEqual(set(letters), set(snapshot.SLOT_STATES))
         for letter in letters:
             self.assertIn(f"`{letter}`", text)
         for state in snapshot.AREA_STATES:

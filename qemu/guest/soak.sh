@@ -22,7 +22,7 @@ sample() {
 	# Without areas that wait for a purge, which lazy_pages counts.
 	values="$values areas=$(grep -vc 'unpurged vm_area$' /proc/vmallocinfo)"
 	if [ "$(cat "$DEBUGFS/allocator" 2>/dev/null)" = rust ]; then
-		values="$values$(awk '$1 ~ /^(cached|lazy_pages|blocks|blocks_partial|blocks_empty)$/ { printf " %s=%s", $1, $2 }' "$DEBUGFS/stats")"
+		values="$values$(awk '$1 ~ /^(stuck|lazy_pages|blocks|blocks_partial|blocks_empty)$/ { printf " %s=%s", $1, $2 }' "$DEBUGFS/stats")"
 	fi
 	echo "soak: t=$SECONDS$values"
 }

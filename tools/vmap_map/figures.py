@@ -3,21 +3,21 @@
 
 
 def runs_of(piece):
-    """The runs of a piece as (start, end, letter). Letters: those of units, and of areas: B busy, u leaving, l lazy, f flushed,
-    c cached, ? changing, ! leaked."""
+    """The runs of a piece as (start, end, letter). Letters: those of slots, and of areas: B busy, u leaving, l lazy, f flushed,
+    ? changing, ! leaked. What is behind the last slot of a block has the letter -."""
     if piece["kind"] == "area":
-        letters = {"busy": "B", "leaving": "u", "lazy": "l", "flushed": "f", "cached": "c", "leaked": "!"}
+        letters = {"busy": "B", "leaving": "u", "lazy": "l", "flushed": "f", "leaked": "!"}
         return [(piece["start"], piece["end"], letters.get(piece["state"], "?"))]
-    units = piece.get("units")
-    if not units:
+    slots = piece.get("slots")
+    if not slots:
         return [(piece["start"], piece["end"], "?")]
     runs, first = [], 0
-    for at in range(1, len(units) + 1):
-        # Each busy area is a run of its own.
-        if at == len(units) or units[at] == "B" or units[at].lower() != units[first].lower():
-            runs.append((piece["start"] + first * piece["unit"], piece["start"] + at * piece["unit"], units[first]))
+    for at in range(1, len(slots) + 1):
+        # Each busy slot is a run of its own.
+        if at == len(slots) or slots[at] == "B" or slots[at] != slots[first]:
+            runs.append((piece["start"] + first * piece["slot"], piece["start"] + at * piece["slot"], slots[first]))
             first = at
-    return runs
+    return runs + [(runs[-1][1], piece["end"], "-")] * (runs[-1][1] < piece["end"])
 
 
 def table_span(page_size):
@@ -28,12 +28,11 @@ def table_span(page_size):
 def figures(shot):
     """The figures of a snapshot as a dictionary. Pieces outside of vmalloc space, modules for example, do not count."""
     inside = [p for p in shot["pieces"] if p["start"] >= shot["start"] and p["end"] <= shot["end"]]
-    size = dict.fromkeys("Bulfc.?!", 0)
+    size = dict.fromkeys("Bulf.?!-", 0)
     areas, touched = 0, set()
     span = table_span(shot["page_size"])
     for piece in inside:
         for start, end, letter in runs_of(piece):
-            letter = letter.upper() if letter == "b" else letter
             size[letter] += end - start
             areas += letter == "B"
             if letter == "B":
@@ -51,7 +50,6 @@ def figures(shot):
         "areas": areas,
         "busy": size["B"],
         "lazy": size["l"] + size["f"] + size["u"],
-        "cached": size["c"],
         "free in blocks": size["."],
         "blocks": sum(piece["kind"] == "block" for piece in inside),
         "gaps": len(gaps),
@@ -74,8 +72,8 @@ def size_text(size):
 
 
 ROWS = (
-    ("areas", "busy areas"), ("busy", "busy, whole units"), ("lazy", "lazy, leaving or being flushed"), ("cached", "cached ranges"),
-    ("blocks", "blocks"), ("free in blocks", "free in blocks"), ("gaps", "gaps"), ("in gaps", "free in gaps"),
+    ("areas", "busy areas"), ("busy", "busy, whole slots"), ("lazy", "lazy, leaving or being flushed"), ("blocks", "blocks"),
+    ("free in blocks", "free in blocks"), ("gaps", "gaps"), ("in gaps", "free in gaps"),
     ("largest gap", "largest gap"), ("spread", "spread: span from the first to the last piece / busy"),
     ("regions", "2 MiB regions with a busy area"), ("tables", "their tables of PTEs (estimate)"),
     ("meminfo tables", "PageTables of /proc/meminfo"),

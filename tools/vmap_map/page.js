@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-// Draws the tiles of snapshots. A tile is [kind, start, bytes, unit, runs, cpu, current, band]; a run is [letter, cells, owner].
+// Draws the tiles of snapshots. A tile is [kind, start, bytes, unit, runs, cpu, current, slot]; a run is [letter, cells, owner].
 const STATES = {
   "B": ["#0072B2", "busy, first page of an area"], "b": ["#56B4E9", "busy"], "u": ["#CC79A7", "leaving"], "l": ["#E69F00", "lazy"],
-  "f": ["#F0E442", "being flushed"], "c": ["#009E73", "cached"], ".": ["#e4e4e4", "free in a block"], "?": ["#666666", "changing"],
-  "!": ["#D55E00", "leaked"], " ": ["#ffffff", "not reserved"],
+  "f": ["#F0E442", "being flushed"], ".": ["#e4e4e4", "free in a block"], "?": ["#666666", "changing"],
+  "!": ["#D55E00", "leaked"], "-": ["#009E73", "behind the last slot"], " ": ["#ffffff", "not reserved"],
 };
 const ROW = 32, ROWS = 16;
 let data, cell = 4, wanted = "";
@@ -15,7 +15,7 @@ const size_text = bytes => {
 };
 const hex = value => "0x" + value.toString(16);
 
-// A cell in the colour of its state, with a pattern where there is room: stripe lazy, cross flushed, dot cached, upright bar
+// A cell in the colour of its state, with a pattern where there is room: stripe lazy, cross flushed, dot behind the last slot, upright bar
 // leaving, level bar changing or leaked.
 function draw_cell(ctx, x, y, s, letter, dim) {
   const grid = s >= 5 ? 1 : 0;
@@ -30,7 +30,7 @@ function draw_cell(ctx, x, y, s, letter, dim) {
     if (letter === "f") { ctx.moveTo(x, y); ctx.lineTo(x + e, y + e); }
     if (letter === "u") { ctx.moveTo(x + e / 2, y); ctx.lineTo(x + e / 2, y + e); }
     if (letter === "?" || letter === "!") { ctx.moveTo(x, y + e / 2); ctx.lineTo(x + e, y + e / 2); }
-    if (letter === "c") { ctx.rect(x + e / 2 - 0.5, y + e / 2 - 0.5, 1, 1); }
+    if (letter === "-") { ctx.rect(x + e / 2 - 0.5, y + e / 2 - 0.5, 1, 1); }
     ctx.stroke();
   }
   ctx.globalAlpha = 1;
@@ -65,13 +65,13 @@ function describe(tile, at) {
   if (tile[0] === "gap") return `gap\n${hex(start)}\n${size_text(tile[2])}`;
   const [run, first] = run_at(tile, at), lines = [];
   if (tile[0] === "block") {
-    lines.push(`block of CPU ${tile[5]}${tile[6] ? ", current" : ", in the pool"}; band ${tile[7]}; unit ${size_text(tile[3])}`);
+    lines.push(`block of CPU ${tile[5]}${tile[6] ? ", current" : ", in the pool"}; slots of ${size_text(tile[7])}`);
     lines.push(`${hex(start)}-${hex(start + BigInt(tile[2]))}`);
   }
   if (run) {
     const fold = tile[0] === "fold", from = fold ? start : start + BigInt(first * tile[3]);
     const bytes = fold ? tile[2] : run[1] * tile[3];
-    lines.push(`${STATES[run[0] === "B" ? "b" : run[0]][1]}: ${size_text(bytes)}${tile[0] === "block" ? " of units" : ""}`);
+    lines.push(`${STATES[run[0] === "B" ? "b" : run[0]][1]}: ${size_text(bytes)}${tile[0] === "block" ? " in slots" : ""}`);
     lines.push(`${hex(from)}-${hex(from + BigInt(bytes))}`);
     if (run[2] >= 0) lines.push("owner: " + data.owners[run[2]]);
   }
@@ -99,7 +99,7 @@ function make_tile(tile) {
   }
   box.className = "tile" + (tile[6] ? " current" : "");
   const label = document.createElement("small"), canvas = document.createElement("canvas");
-  label.textContent = tile[0] === "block" ? `CPU ${tile[5]} · band ${tile[7]}${tile[3] * 512 !== tile[2] || tile[3] > 65536 ? " · " + size_text(tile[2]) : ""}`
+  label.textContent = tile[0] === "block" ? `CPU ${tile[5]} · ${size_text(tile[7])}`
     : tile[0] === "fold" ? size_text(tile[2]) : "…" + tile[1].slice(-8);
   box.append(label, canvas);
   canvas.onmousemove = event => {
@@ -126,7 +126,7 @@ function draw_strip(canvas, panel) {
     const letters = {};
     for (const [letter, cells] of tile[4]) letters[letter === "B" ? "b" : letter] = (letters[letter === "B" ? "b" : letter] || 0) + cells;
     let y = 0;
-    for (const letter of ["b", "u", "f", "l", "c", "!", "?", "."]) {
+    for (const letter of ["b", "u", "f", "l", "!", "?", "-", "."]) {
       const height = (letters[letter] || 0) / 512 * box.height;
       ctx.fillStyle = STATES[letter][0];
       ctx.fillRect(x, y, Math.max(width - (width > 3 ? 1 : 0), 0.5), height);

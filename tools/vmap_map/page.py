@@ -19,7 +19,7 @@ def read(name):
 
 
 def data_of(shots, rows):
-    """What page.js draws. A tile is [kind, start, bytes, unit, runs, cpu, current, band]; a run is [letter, cells, owner], where an
+    """What page.js draws. A tile is [kind, start, bytes, unit, runs, cpu, current, slot]; a run is [letter, cells, owner], where an
     owner is a number in the list of all owners, or -1."""
     names, owners, panels = {}, [], []
 
@@ -34,7 +34,7 @@ def data_of(shots, rows):
         for tile in tiles.tiles(shot):
             runs = [[letter, length, number(owner) if owner and any(owner) else -1] for letter, length, owner in tile["runs"]]
             packed.append([tile["kind"], hex(tile["start"])[2:], tile["bytes"], tile["unit"], runs,
-                           tile.get("cpu", -1), int(tile.get("current", False)), tile.get("band", -1)])
+                           tile.get("cpu", -1), int(tile.get("current", False)), tile.get("slot", 0)])
         panels.append({"name": shot["name"], "tiles": packed})
     table = [[name, *cells] for name, cells in figures.rows_for(shots, rows)]
     return {"owners": owners, "panels": panels, "table": table}

@@ -16,15 +16,14 @@ FILES = {
     "vmallocinfo": "/proc/vmallocinfo",
     "meminfo": "/proc/meminfo",
 }
-# Letters of units in the map file, and the states that areas with an entry of their own can have.
-UNIT_STATES = {".": "free", "B": "busy", "b": "busy", "u": "leaving", "l": "lazy", "f": "flushing", "?": "changing"}
-AREA_STATES = {"busy", "leaving", "lazy", "flushed", "cached", "changing", "leaked"}
-UNITS = 512
+# Letters of slots in the map file, and the states that areas with an entry of their own can have.
+SLOT_STATES = {".": "free", "B": "busy", "u": "leaving", "l": "lazy", "f": "flushing", "?": "changing"}
+AREA_STATES = {"busy", "leaving", "lazy", "flushed", "changing", "leaked"}
 HIDDEN = "addresses are hidden: read it as root, with kernel.kptr_restrict=1"
 
 HEAD = re.compile(r"vmap_rust map (\d+) page (\d+) home 0x([0-9a-f]+)-0x([0-9a-f]+)$")
 AREA = re.compile(r"0x([0-9a-f]+)-0x([0-9a-f]+) area (\w+)$")
-BLOCK = re.compile(r"0x([0-9a-f]+)-0x([0-9a-f]+) block (?:changing|cpu (\d+) (current|pool) band (\d+) unit (\d+) (\S+))$")
+BLOCK = re.compile(r"0x([0-9a-f]+)-0x([0-9a-f]+) block (?:changing|cpu (\d+) (current|pool) slot (\d+) (\S+))$")
 INFO = re.compile(r"0x([0-9a-f]+)-0x([0-9a-f]+) +(\d+)(?: (.*))?$")
 CALLER = re.compile(r"([\w.$]+)\+0x[0-9a-f]+/0x[0-9a-f]+")
 KINDS = ("ioremap", "vmalloc", "vmap", "user", "dma-coherent", "vm_map_ram", "sparse")
@@ -48,22 +47,30 @@ def parse_map(text):
         raise Bad("map: the first line is no \"vmap_rust map\"")
     if int(head[1]) != VERSION:
         raise Bad(f"map: version {head[1]}, this program reads {VERSION}")
-    start = int(head[3], 16)
+    page_size, start = int(head[2]), int(head[3], 16)
     pieces = []
     for number, line in enumerate(lines[1:], 2):
         area, block = AREA.match(line), BLOCK.match(line)
         if area and area[3] in AREA_STATES:
             first = int(area[1], 16)
             pieces.append({"kind": "area", "state": area[3], "start": first, "end": end_of(area[2], first)})
-        elif block and (block[7] is None or len(block[7]) == UNITS and set(block[7]) <= UNIT_STATES.keys()):
-            first = int(block[1], 16)
-            piece = {"kind": "block", "start": first, "end": end_of(block[2], first)}
-            if block[7]:
-                piece.update(cpu=int(block[3]), current=block[4] == "current", band=int(block[5]), unit=int(block[6]), units=block[7])
+        elif block and (piece := block_of(block, page_size)):
             pieces.append(piece)
         else:
             raise Bad(f"map: line {number} is neither an area nor a block: {line[:80]}")
-    return {"page_size": int(head[2]), "start": start, "end": end_of(head[4], start), "pieces": pieces}
+    return {"page_size": page_size, "start": start, "end": end_of(head[4], start), "pieces": pieces}
+
+
+def block_of(block, page_size):
+    """The piece for a match of BLOCK; None if its letters are not those of as many slots as it has."""
+    first = int(block[1], 16)
+    piece = {"kind": "block", "start": first, "end": end_of(block[2], first)}
+    if block[6]:
+        slot = int(block[5]) * page_size
+        piece.update(cpu=int(block[3]), current=block[4] == "current", slot=slot, slots=block[6])
+        if not slot or len(block[6]) != (piece["end"] - first) // slot or not set(block[6]) <= SLOT_STATES.keys():
+            return None
+    return piece
 
 
 def parse_vmallocinfo(text):

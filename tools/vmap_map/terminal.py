@@ -17,10 +17,10 @@ STATES = {
     "u": ("#CC79A7", "leaving"),
     "l": ("#E69F00", "lazy"),
     "f": ("#F0E442", "being flushed"),
-    "c": ("#009E73", "cached"),
     ".": ("#bbbbbb", "free in a block"),
     "?": ("#888888", "changing"),
     "!": ("#D55E00", "leaked"),
+    "-": ("#009E73", "behind the last slot"),
 }
 WIDTH = 64
 
@@ -28,7 +28,7 @@ WIDTH = 64
 def title_of(tile):
     """What the tile is, in a few words."""
     if tile["kind"] == "block":
-        return f"CPU {tile['cpu']}{'*' if tile['current'] else ' '} band {tile['band']:>2}"
+        return f"CPU {tile['cpu']}{'*' if tile['current'] else ' '} {figures.size_text(tile['slot'])}"
     if tile["kind"] == "fold":
         return figures.size_text(tile["bytes"])
     return ""
@@ -63,7 +63,7 @@ def show(shots, rows, lines):
         return
     for shot in shots:
         drawn = tiles.tiles(shot)
-        console.print(Text(f"\n{shot['name']}: {len(drawn)} lines; * is a current block", style="bold"))
+        console.print(Text(f"\n{shot['name']}: {len(drawn)} lines; * is a current block; a size is that of its slots", style="bold"))
         for tile in drawn[:lines]:
             console.print(line_of(tile), soft_wrap=True)
         if len(drawn) > lines:

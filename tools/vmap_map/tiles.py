@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """The layout of a picture: a snapshot as tiles in the order of addresses.
 
-A tile has 512 cells. A block is one tile, with a cell for each unit. The rest of the space is cut into regions of 512 pages, what
+A tile has 512 cells. A block is one tile: its slots have the same number of cells each. The rest of the space is cut into regions of 512 pages, what
 one table of PTEs maps, with a cell for each page: so both allocators have the same picture, and tiles count page tables. Regions
 without anything in them are gaps, and whole regions of one area are folded.
 """
@@ -41,17 +41,19 @@ def region_runs(parts, start, region, page_size):
 
 def tiles(shot):
     """Tiles as dictionaries: start, bytes, unit (bytes of a cell), kind ("block", "region", "fold", "gap"), runs, and cpu, current
-    and band of a block. A run is [letter, cells, owner or None]; an owner is (name, type). Cells without a run are not reserved:
+    and slot (bytes) of a block. A run is [letter, cells, owner or None]; an owner is (name, type). Cells without a run are not reserved:
     letter " "."""
     unit = shot["page_size"]
     region = unit * CELLS
     found, regions = [], {}
     for piece in shot["pieces"]:
         owners = owners_of(piece)
-        if piece["kind"] == "block" and piece.get("units"):
-            runs = [[letter, (end - start) // piece["unit"], owners.get(start)] for start, end, letter in runs_of(piece)]
-            found.append({"kind": "block", "start": piece["start"], "bytes": piece["end"] - piece["start"], "unit": piece["unit"],
-                          "runs": runs, "cpu": piece["cpu"], "current": piece["current"], "band": piece["band"]})
+        if piece["kind"] == "block" and piece.get("slots"):
+            size = piece["end"] - piece["start"]
+            # Slots are whole cells: where a cell has more than a page, they have 20 to 40 of them.
+            runs = [[letter, (end - start) * CELLS // size, owners.get(start)] for start, end, letter in runs_of(piece)]
+            found.append({"kind": "block", "start": piece["start"], "bytes": size, "unit": size // CELLS,
+                          "runs": runs, "cpu": piece["cpu"], "current": piece["current"], "slot": piece["slot"]})
             continue
         (start, end, letter), = runs_of(piece)
         owner = owners.get(start)
