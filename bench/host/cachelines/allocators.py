@@ -32,10 +32,6 @@ class Allocator:
     def _boot(self, image, types):
         machine, call = self.machine, lambda name, *args: self.machine.call(0, BOOT, image.address(name), *args)
         call("maple_tree_init")
-        # The bounds of vmalloc space are constants in the code.
-        call("get_vm_area", PAGE, 0)
-        if not self.kernel.space:
-            raise Bad("get_vm_area() does not call __get_vm_area_node()")
         # As at a real boot, an area for the image of the kernel exists before.
         vm = self.kernel.slab.kmalloc(machine, types.size("vm_struct"), "vm_area_add_early")
         machine.put64(vm + types.offset("vm_struct", "addr"), image.address("_text"))
@@ -43,6 +39,10 @@ class Allocator:
         machine.put64(image.address("vmlist"), vm)
         machine.uc.mem_write(image.address("vmap_area_ops_chosen"), bytes([self.name == "rust"]))
         call("vmalloc_init")
+        # The bounds of vmalloc space are a constant and a variable.
+        call("__vmalloc_node_noprof", PAGE, 1, GFP_KERNEL, NO_NODE, 0)
+        if not self.kernel.space:
+            raise Bad("__vmalloc_node_noprof() does not call __vmalloc_node_range_noprof()")
         self._vstart, self._vend = self.kernel.space
         self._lazy_max = self.cpus.bit_length() * (32 << 20) // PAGE
         self._va_start = types.offset("vmap_area", "va_start")
@@ -50,14 +50,17 @@ class Allocator:
             if machine.get64(image.address("vmap_area_ops")) != image.address("vmap_rust_ops"):
                 raise Bad("the allocator in Rust did not start")
             table = image.address("vmap_rust_ops")
-            names = {kind: machine.get64(table + types.offset("vmap_area_ops", name)) for kind, name in (
-                (ALLOC, "alloc"), (UNLINK, "unlink"), (RETIRE, "retire"), (PURGE, "purge"), (FIND, "find"))}
+            # mm/vmalloc.c calls what is common by name, and asks the table for an area that the first call does not serve.
+            names = {ALLOC: image.address("vmap_rust_alloc"), UNLINK: image.address("vmap_rust_unlink"),
+                     RETIRE: image.address("vmap_rust_retire"), FIND: image.address("vmap_rust_find"),
+                     PURGE: machine.get64(table + types.offset("vmap_area_ops", "purge"))}
+            self._slow_alloc = machine.get64(table + types.offset("vmap_area_ops", "alloc"))
             self._request = [(types.offset("vmap_area_request", name), types.member_size("vmap_area_request", name))
                              for name in ("size", "align", "vstart", "vend", "va_flags", "vm", "gfp", "node")]
             self._request_size = types.size("vmap_area_request")
         else:
-            names = {ALLOC: "alloc_vmap_area", UNLINK: "find_unlink_vmap_area", RETIRE: "free_vmap_area_noflush", PURGE: "__purge_vmap_area_lazy",
-                     FIND: "find_vmap_area"}
+            names = {ALLOC: "alloc_vmap_area_rbtree", UNLINK: "find_unlink_vmap_area_rbtree", RETIRE: "free_vmap_area_noflush_rbtree",
+                     PURGE: "__purge_vmap_area_lazy", FIND: "find_vmap_area"}
             names = {kind: image.address(name) for kind, name in names.items()}
             self._request = None
         self._functions = names
@@ -69,16 +72,19 @@ class Allocator:
         """Reserve an area of that many pages, guard page included. Returns its first address."""
         size = pages * PAGE
         if self._request:
-            address = self.machine.arguments_at(cpu)
-            if self._asked.get(cpu) != size:
-                self._asked[cpu] = size
-                self._write_request(address, size)
-            area = self._run(cpu, ALLOC, address)
+            area = self._run(cpu, ALLOC, size, 1, 0) or self._alloc_slowly(cpu, size)
         else:
             area = self._run(cpu, ALLOC, size, 1, self._vstart, self._vend, NO_NODE, GFP_KERNEL, 0, 0)
         if area >= ULONG_MAX - 4095 or not area:
             raise Bad(f"{self.name}: an area of {pages} pages is refused with {area - ULONG_MAX - 1}")
         return self.machine.get64(area + self._va_start)
+
+    def _alloc_slowly(self, cpu, size):
+        address = self.machine.arguments_at(cpu)
+        if self._asked.get(cpu) != size:
+            self._asked[cpu] = size
+            self._write_request(address, size)
+        return self.machine.call(cpu, ALLOC, self._slow_alloc, address)
 
     def _write_request(self, address, size):
         request = bytearray(self._request_size)

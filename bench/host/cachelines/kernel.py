@@ -176,7 +176,7 @@ class Kernel:
             "shrinker_alloc": lambda m: slab.kmalloc(m, 256, m.caller()),
             "shrinker_register": None,
             "_printk": None,
-            "__get_vm_area_node": self._note_space,
+            "__vmalloc_node_range_noprof": self._note_space,
         }
 
     def _krealloc(self, machine):
@@ -200,8 +200,8 @@ class Kernel:
         return 1
 
     def _note_space(self, machine):
-        # get_vm_area() passes the bounds of vmalloc space as the fifth and sixth argument.
-        self.space = machine.argument(4), machine.argument(5)
+        # __vmalloc_node_noprof() passes the bounds of vmalloc space as the third and fourth argument.
+        self.space = machine.argument(2), machine.argument(3)
         return 0
 
     @staticmethod
