@@ -211,11 +211,9 @@ pub(crate) unsafe extern "C" fn alloc_hit(
 /// # Safety
 ///
 /// - `req` is valid, and its arrays have `req.nr` elements that do not change during the call.
-/// - `vas` has `req.nr` elements, which nobody else uses during the call.
-unsafe extern "C" fn alloc_congruent(
-    req: *const bindings::vmap_congruent_request,
-    vas: *mut *mut bindings::vmap_area,
-) -> c_int {
+/// - Each element of `req.vms` is valid, and not yet shared.
+/// - The context allows `req.gfp`.
+unsafe extern "C" fn alloc_congruent(req: *const bindings::vmap_congruent_request) -> c_int {
     // SAFETY: By the safety requirements, the request is valid.
     let req = unsafe { &*req };
     let serve = || -> Result {
@@ -229,8 +227,9 @@ unsafe extern "C" fn alloc_congruent(
         // SAFETY: By the safety requirements, the array has `nr` elements and does not change during the
         // call.
         let sizes = unsafe { core::slice::from_raw_parts(req.sizes, nr) };
-        // SAFETY: By the safety requirements, the array has `nr` elements, which nobody else uses.
-        let vas = unsafe { core::slice::from_raw_parts_mut(vas, nr) };
+        // SAFETY: By the safety requirements, the array has `nr` elements and does not change during the
+        // call.
+        let vms = unsafe { core::slice::from_raw_parts(req.vms, nr) };
         let members = offsets
             .iter()
             .zip(sizes)
@@ -242,9 +241,9 @@ unsafe extern "C" fn alloc_congruent(
             req.align,
             Gfp::from_raw(req.gfp),
             |index, area| {
-                if let Some(va) = vas.get_mut(index) {
-                    *va = area.area().as_raw();
-                }
+                let vm = vms.get(index).copied()?;
+                // SAFETY: By the safety requirements, it is valid and nobody uses it. Each index has one area.
+                area.busy_with(unsafe { Attributes::new(0, vm) })
             },
         )
     };

@@ -26,7 +26,7 @@
 //! - *current block*: the block from which a CPU, or a group of CPUs, allocates; it has one for each class, in a *seat*.
 //! - *held*: a block that is current or about to be removed.
 //! - *pool*: the blocks that are not held. A *partial* block has free slots, an *empty* one only free slots.
-//! - *owner* of a block: the CPU whose current block it is or was last. An *orphan* has none.
+//! - *owner* of a block: the CPU whose current block it is or was last. An *orphan* is in the list of no CPU.
 //! - *dirty*: a block in which an area was retired since the last purge.
 //! - *stuck*: a flushed area that could not be erased from the index for lack of memory.
 //! - *drain*: give back empty blocks, to make room or to free memory.
@@ -38,7 +38,7 @@
 //! One maple tree holds the reserved ranges of the whole address space: modules, vmalloc, KASAN shadow,
 //! percpu. Its gaps are the free space; there is no second tree.
 //!
-//! A request for up to 64 MiB anywhere in vmalloc space is served from the current block of its class. It claims a bit of
+//! A request for up to 80 MiB anywhere in vmalloc space is served from the current block of its class. It claims a bit of
 //! a bitmap, and makes the object of that slot busy. This takes no lock, allocates no memory and does not change the
 //! tree. If the block is full, the CPU takes another one out of the pool, or makes one, which can be anywhere in vmalloc
 //! space. Any other request takes the lowest gap that fits.

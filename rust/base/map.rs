@@ -86,6 +86,12 @@ pub(crate) fn first(count: usize) -> Words {
     )
 }
 
+/// Returns whether `bit` is set.
+#[inline(always)]
+pub(crate) fn has(words: &Words, bit: Bit) -> bool {
+    words[bit.word()] & bit.mask() != 0
+}
+
 /// Returns the number of set bits.
 pub(crate) fn weight(words: &Words) -> usize {
     // CAST: A number of bits fits in a `usize`.

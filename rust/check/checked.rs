@@ -27,6 +27,7 @@ use crate::{
             Attributes,
             Busy,
             NeverMapped,
+            Reserved,
             Unlinked, //
         },
         pins::PinGuard, //
@@ -161,10 +162,10 @@ impl<T: Tlb> CheckedSpace<T> {
         members: impl ExactSizeIterator<Item = Member> + Clone,
         align: usize,
         gfp: Gfp,
-        mut give: impl FnMut(usize, Busy),
+        mut publish: impl FnMut(usize, Area<Reserved>) -> Option<Busy>,
     ) -> Result {
         let Some(checker) = self.checker() else {
-            return self.0.alloc_congruent(window, members, align, gfp, give);
+            return self.0.alloc_congruent(window, members, align, gfp, publish);
         };
         // The allocator may undo areas and report others in their place: record only the last ones.
         let mut areas = KVec::from_elem(None, members.len(), gfp.flags())?;
@@ -172,11 +173,12 @@ impl<T: Tlb> CheckedSpace<T> {
         checker.change(|| {
             self.0
                 .alloc_congruent(window, members, align, gfp, |index, area| {
+                    let area = publish(index, area)?;
                     match areas.get_mut(index) {
                         Some(slot) => *slot = Some(area),
                         None => checker.lost(identity(area.area())),
                     }
-                    give(index, area);
+                    Some(area)
                 })?;
             Self::allocated_congruent(checker, window, asked.zip(areas.iter().copied()), align);
             Ok(())

@@ -16,7 +16,10 @@ use crate::{
             CheckedTlb, //
         },
         checker::Checker,
-        fixtures::FlushLog,
+        fixtures::{
+            publish,
+            FlushLog, //
+        },
         record::Identity, //
     },
     sys::mm::Gfp, //
@@ -104,8 +107,9 @@ mod tests {
         };
         let mut first = None;
         let one = [member(0)].into_iter();
-        space.alloc_congruent(home, one, PAGE_SIZE, Gfp::KERNEL, |_, area| {
-            first = Some(area);
+        space.alloc_congruent(home, one, PAGE_SIZE, Gfp::KERNEL, |index, area| {
+            first = publish(index, area);
+            first
         })?;
         let start = first.ok_or(EINVAL)?.span().first();
         assert_eq!(counts(checker), (1, 0, 0));

@@ -19,7 +19,12 @@ use crate::{
         Request,
         Space, //
     },
-    state::area::Attributes,
+    state::area::{
+        Area,
+        Attributes,
+        Busy,
+        Reserved, //
+    },
     sys::{
         lock::Quiet,
         mm::{
@@ -259,4 +264,9 @@ impl Request {
             node: -1,
         }
     }
+}
+
+/// Makes an area of a set busy, without attributes.
+pub(crate) fn publish(_: usize, area: Area<Reserved>) -> Option<Busy> {
+    area.busy_with(Attributes::NONE)
 }

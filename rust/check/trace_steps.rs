@@ -14,7 +14,10 @@ use crate::{
     check::{
         checked::CheckedSpace,
         checker::Checker,
-        fixtures::FlushLog,
+        fixtures::{
+            publish,
+            FlushLog, //
+        },
         random::Random, //
     },
     policy::{
@@ -215,7 +218,7 @@ impl Trace<'_> {
         let all = members.map(|(offset, size)| Member { offset, size });
         let result =
             self.checked
-                .alloc_congruent(self.home, all.into_iter(), align, Gfp::KERNEL, |_, _| ());
+                .alloc_congruent(self.home, all.into_iter(), align, Gfp::KERNEL, publish);
         match (result, expected) {
             (Err(_), Some(base)) if !self.has_blocks() => {
                 self.fail("no common base, but there is", [base, 0, 0])

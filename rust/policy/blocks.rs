@@ -31,9 +31,11 @@ use crate::{
     state::{
         area::{
             Area,
+            AreaList,
             Attributes,
             Busy,
             NeverMapped,
+            Reserved,
             Unlinked, //
         },
         block::Block,
@@ -103,6 +105,17 @@ fn group_shift(cpus: usize, limit: usize, classes: usize) -> u32 {
         .div_ceil(groups)
         .next_power_of_two()
         .trailing_zeros()
+}
+
+/// Where a refill takes a block from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// Partial blocks of this CPU or of none, and empty ones.
+    Pool,
+    /// Partial blocks of other CPUs, too, for lack of room.
+    Anyone,
+    /// Empty blocks: the current one has room, but not for a set.
+    Empty,
 }
 
 /// All blocks of a space.
@@ -210,47 +223,52 @@ impl Blocks {
         { class.and_larger() }.take_while(move |class| class.slot_pages() <= most)
     }
 
-    /// Allocates areas at fixed offsets from a common base from the current block of this CPU: all or none. Returns whether
-    /// it did. Takes no lock.
+    /// Reserves areas at fixed offsets from a common base in the current block of this CPU: all, in order, or none. Takes no
+    /// lock if it does.
     pub(crate) fn alloc_set(
         &self,
         cpus: &Cpus,
         class: Class,
         members: impl Iterator<Item = Member> + Clone,
-        sink: &mut impl FnMut(usize, Busy),
-    ) -> bool {
+    ) -> Option<AreaList<Reserved>> {
         let rcu = Guard::new();
         let seat = cpus.of(self.group(class)).current.of(class);
-        let Some(block) = seat.get(&rcu) else {
-            return false;
-        };
-        let ok = block.alloc_set(members, sink);
-        if !ok {
+        let block = seat.get(&rcu)?;
+        let areas = block.alloc_set(members);
+        if areas.is_none() {
             // What it gave back may have been missed by others.
             self.pool.lock().update(&self.dir, cpus, block);
         }
-        ok
+        areas
     }
 
-    /// Takes a block of `class` out of the pool, and makes it the current one of this CPU. If `anyones`, also one that
-    /// belongs to another CPU. Returns whether the current block may have room now. Spins.
-    pub(crate) fn refill(&self, cpus: &Cpus, class: Class, anyones: bool) -> bool {
+    /// Takes a block of `class` out of the pool, and makes it the current one of this CPU. Returns whether the current block
+    /// may have room now. Spins.
+    pub(crate) fn refill(&self, cpus: &Cpus, class: Class, from: Source) -> bool {
         let group = self.group(class);
         let rcu = Guard::new();
         let mut pool = self.pool.lock();
         let seat = cpus.of(group).current.of(class);
         // Another task may have refilled it meanwhile.
-        if seat.get(&rcu).is_some_and(|block| !block.is_full()) {
+        let has_room = seat.get(&rcu).is_some_and(|block| !block.is_full());
+        if has_room && from != Source::Empty {
             return true;
         }
-        let block = { pool.take(&self.dir, cpus, class, group, &rcu) }.or_else(|| match anyones {
-            true => pool.take_anyones(&self.dir, cpus, class, &rcu),
-            false => None,
+        let block = match from {
+            Source::Empty => pool.take_empty(&self.dir, cpus, class, &rcu),
+            Source::Pool | Source::Anyone => pool.take(&self.dir, cpus, class, group, &rcu),
+        };
+        let block = block.or_else(|| match from {
+            Source::Anyone => pool.take_anyones(&self.dir, cpus, class, &rcu),
+            Source::Pool | Source::Empty => None,
         });
         let Some(block) = block else {
             return false;
         };
-        let event = if anyones { Event::Steal } else { Event::Refill };
+        let event = match from {
+            Source::Anyone => Event::Steal,
+            Source::Pool | Source::Empty => Event::Refill,
+        };
         self.seat(&mut pool, cpus, group, block, event);
         true
     }

@@ -14,6 +14,7 @@ use crate::{
         prelude::*, //
     },
     policy::{
+        blocks::Source,
         space::Space,
         tree::{
             Miss,
@@ -28,7 +29,10 @@ use crate::{
             New,
             Reserved, //
         },
-        class::Class,
+        class::{
+            self,
+            Class, //
+        },
         table::TableGuard, //
     },
     sys::{
@@ -41,45 +45,58 @@ use crate::{
 };
 
 impl<T: Tlb> Space<T> {
-    /// Reserves a range for each of `members` at the highest common base in `window`, and passes the areas
-    /// to `sink` in order. Reserves all or none. Sleeps if `gfp` allows it.
+    /// Reserves a range for each of `members` at the highest common base in `window`: for all or none. Passes the areas
+    /// to `publish` in order, which makes them busy. Sleeps if `gfp` allows it.
     pub(crate) fn alloc_congruent(
         &self,
         window: Span,
         members: impl Iterator<Item = Member> + Clone,
         align: usize,
         gfp: Gfp,
-        sink: impl FnMut(usize, Busy),
+        mut publish: impl FnMut(usize, Area<Reserved>) -> Option<Busy>,
     ) -> Result {
-        let result = self.reserve_congruent(window, members.clone(), align, gfp, sink);
-        if let Err(error) = result {
-            let counters = &self.cpus.here().counters;
-            match error == EBUSY {
-                true => counters.no_room.one(),
-                false => counters.no_memory.one(),
+        let ends = { members.clone() }.map(|member| member.offset.saturating_add(member.size));
+        let reach = ends.fold(0, usize::max);
+        let result = self.reserve_congruent(window, members, reach, align, gfp);
+        let counters = &self.cpus.here().counters;
+        match result {
+            Ok(areas) => {
+                counters.alloc_congruent.add(areas.len());
+                // All are reserved: now they may be found.
+                for (index, area) in areas.enumerate() {
+                    publish(index, area);
+                }
+                Ok(())
             }
-            let ends = members.map(|member| member.offset.saturating_add(member.size));
-            trace::refuse(ends.fold(0, usize::max), align, window, gfp, error);
+            Err(error) => {
+                match error == EBUSY {
+                    true => counters.no_room.one(),
+                    false => counters.no_memory.one(),
+                }
+                trace::refuse(reach, align, window, gfp, error);
+                Err(error)
+            }
         }
-        result
     }
 
-    /// Does what [`Space::alloc_congruent`] says.
+    /// Does what [`Space::alloc_congruent`] says, for members that end `reach` bytes from their base, and nobody finds
+    /// yet.
     fn reserve_congruent(
         &self,
         window: Span,
         members: impl Iterator<Item = Member> + Clone,
+        reach: usize,
         align: usize,
         gfp: Gfp,
-        mut sink: impl FnMut(usize, Busy),
-    ) -> Result {
-        let ends = { members.clone() }.map(|member| member.offset.saturating_add(member.size));
+    ) -> Result<AreaList<Reserved>> {
         // A request that can never fit allocates nothing.
-        if !can_fit(window, ends.fold(0, usize::max), align) {
+        if !can_fit(window, reach, align) {
             return Err(EBUSY);
         }
-        if window == self.home && self.alloc_set(members.clone(), align, gfp, &mut sink) {
-            return Ok(());
+        if window == self.home {
+            if let Some(areas) = self.alloc_set(members.clone(), reach, align, gfp) {
+                return Ok(areas);
+            }
         }
         let mut drained = false;
         for _ in 0..MAX_RETRIES {
@@ -101,17 +118,7 @@ impl<T: Tlb> Space<T> {
             let result = self.hold_all(&mut table, base, members.clone(), areas, &mut held, gfp);
             drop(table);
             match result {
-                Ok(()) => {
-                    // All are reserved: now they may be found.
-                    for (index, area) in held.enumerate() {
-                        if let Some(area) = area.busy_at() {
-                            sink(index, area);
-                        }
-                    }
-                    let counters = &self.cpus.here().counters;
-                    counters.alloc_congruent.add(members.count());
-                    return Ok(());
-                }
+                Ok(()) => return Ok(held),
                 Err(miss) => {
                     // Nobody has found them, so there is nothing to undo that others could have seen.
                     for area in held {
@@ -127,55 +134,37 @@ impl<T: Tlb> Space<T> {
         Err(ENOMEM)
     }
 
-    /// Serves a request for a set of areas at a common base from the current block of a class of which each member needs a
-    /// slot. Returns whether it did. Spins.
+    /// Reserves a set of areas at a common base in the current block of the smallest class of which each member has a slot of
+    /// its own, and half a block is `reach` bytes. Sleeps if `gfp` allows it.
     fn alloc_set(
         &self,
         members: impl Iterator<Item = Member> + Clone,
+        reach: usize,
         align: usize,
         gfp: Gfp,
-        sink: &mut impl FnMut(usize, Busy),
-    ) -> bool {
-        let ends = { members.clone() }.map(|member| member.offset.saturating_add(member.size));
-        let reach = ends.fold(0, usize::max);
-        let size = { members.clone() }
-            .map(|member| member.size)
-            .fold(0, usize::max);
-        let smallest = self.blocks.class_of(size, align);
-        // With twice the reach, there is more than one place for the set. Each member has a slot of its own.
+    ) -> Option<AreaList<Reserved>> {
+        let sizes = { members.clone() }.map(|member| member.size);
+        // Blocks of smaller classes are too small.
+        let least = class::least_slot(reach.saturating_mul(2));
+        let smallest = self.blocks.class_of(sizes.fold(least, usize::max), align);
         let fits = |class: &Class| {
             let slot = class.slot_pages().wrapping_mul(PAGE_SIZE);
             let mut least = 0;
-            let mut fits = |member: Member| {
+            let fits = |member: Member| {
                 let number = member.offset / slot;
                 let is_new = core::mem::replace(&mut least, number.saturating_add(1)) <= number;
                 is_new && (member.offset % slot).saturating_add(member.size) <= slot
             };
-            let all_fit = members.clone().all(&mut fits);
-            reach <= class.block_size() / 2 && all_fit && slot % align == 0
+            // With twice the reach, there is more than one place for the set.
+            reach <= class.block_size() / 2 && slot % align == 0 && members.clone().all(fits)
         };
-        let Some(class) = smallest.and_then(|class| self.blocks.classes_from(class).find(fits))
-        else {
-            return false;
-        };
-        for refilled in [false, true] {
-            if self
-                .blocks
-                .alloc_set(&self.cpus, class, members.clone(), sink)
-            {
-                self.cpus
-                    .here()
-                    .counters
-                    .alloc_congruent
-                    .add(members.count());
-                return true;
-            }
-            // A block that is not full stays current: the tree serves the set then.
-            if refilled || !self.refill(class, gfp) {
-                break;
-            }
-        }
-        false
+        let class = self.blocks.classes_from(smallest?).find(fits)?;
+        let alloc = || self.blocks.alloc_set(&self.cpus, class, members.clone());
+        // A block with room may have none for a set: areas that stay in it may be anywhere. An empty one has.
+        let refill_from = |from| self.refill(class, from, gfp).then(alloc).flatten();
+        alloc()
+            .or_else(|| refill_from(Source::Pool))
+            .or_else(|| refill_from(Source::Empty))
     }
 
     /// Reserves `members` at `base`, and adds their areas to `held`: not all of them if it fails.

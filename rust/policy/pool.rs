@@ -180,6 +180,19 @@ impl Pool {
         Some(block)
     }
 
+    /// Takes an empty block of `class`.
+    pub(super) fn take_empty<'a>(
+        &mut self,
+        dir: &'a Directory,
+        cpus: &Cpus,
+        class: Class,
+        rcu: &'a Guard,
+    ) -> Option<&'a Block> {
+        let block = self.classes.of(class).empty.first(dir, rcu)?;
+        self.hold(dir, cpus, block);
+        Some(block)
+    }
+
     /// Takes a partial block of `class` that belongs to any CPU, for lack of room.
     pub(super) fn take_anyones<'a>(
         &mut self,

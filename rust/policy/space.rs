@@ -11,7 +11,10 @@ use crate::{
         prelude::*, //
     },
     policy::{
-        blocks::Blocks,
+        blocks::{
+            Blocks,
+            Source, //
+        },
         cpus::Cpus,
         tree::{
             Freed,
@@ -183,7 +186,7 @@ impl<T: Tlb> Space<T> {
     #[inline(never)]
     fn alloc_miss(&self, mut req: Request, class: Class) -> Result<Busy> {
         for _ in 0..MAX_REFILLS {
-            if !self.refill(class, req.gfp) {
+            if !self.refill(class, Source::Pool, req.gfp) {
                 break;
             }
             let (size, attributes) = (
@@ -198,10 +201,10 @@ impl<T: Tlb> Space<T> {
         self.alloc_in_tree(req, Some(class))
     }
 
-    /// Makes a block of the pool, or a new one, the current one of `class`, if that is full. Returns whether it may have room
+    /// Makes a block of the pool, or a new one, the current one of `class`, if that is full, or if an empty one is asked for. Returns whether it may have room
     /// now. Sleeps if `gfp` allows it.
-    pub(super) fn refill(&self, class: Class, gfp: Gfp) -> bool {
-        self.blocks.refill(&self.cpus, class, false) || self.add_block(class, gfp)
+    pub(super) fn refill(&self, class: Class, from: Source, gfp: Gfp) -> bool {
+        self.blocks.refill(&self.cpus, class, from) || self.add_block(class, gfp)
     }
 
     /// Makes a new block of `class` the current one. Returns whether that worked.
@@ -251,7 +254,7 @@ impl<T: Tlb> Space<T> {
                 |class: &Class| class.slot_pages() & pages.wrapping_sub(1) == 0 || pages <= 1;
             for class in self.blocks.classes_from(class).filter(fits) {
                 for _ in 0..MAX_REFILLS {
-                    if !self.blocks.refill(&self.cpus, class, true) {
+                    if !self.blocks.refill(&self.cpus, class, Source::Anyone) {
                         break;
                     }
                     let attributes = core::mem::replace(&mut req.attributes, Attributes::NONE);

@@ -364,6 +364,29 @@ impl AreaPtr {
     }
 }
 
+impl AreaPtr {
+    /// Reserves `span` for an area in the object of a claimed slot; [`None`] as in [`AreaPtr::occupy`].
+    ///
+    /// # Safety
+    ///
+    /// As [`AreaPtr::occupy`].
+    pub(super) unsafe fn reserve(self, span: Span) -> Option<Area<Reserved>> {
+        // SAFETY: By the safety requirements.
+        let flags = unsafe { self.fields() }.flags;
+        // Relaxed: as in `occupy()`.
+        let old = flags.load(Relaxed);
+        if code_of(old) != VACANT_CODE {
+            return None;
+        }
+        // SAFETY: As in `occupy()`.
+        let new = unsafe { self.set_user(span, &Attributes::NONE, old | IN_BLOCK, Reserved::CODE) };
+        // Relaxed: `busy()` publishes it.
+        flags.store(new, Relaxed);
+        // INVARIANT: The object was vacant, so it had no token. By the safety requirements, the range is reserved.
+        Some(Area::from_ptr(self))
+    }
+}
+
 impl Area<New> {
     /// Gives the area the bounds and attributes of its next user.
     pub(super) fn prepare(self, span: Span, attributes: &Attributes) -> Area<Ready> {
@@ -397,9 +420,15 @@ impl Area<Ready> {
 }
 
 impl Area<Reserved> {
-    /// [`Area::busy`], with the addresses of the area.
-    pub(crate) fn busy_at(self) -> Option<Busy> {
+    /// Gives the area these attributes, and makes it busy as [`Area::busy`] does. Returns it with its addresses.
+    pub(crate) fn busy_with(self, attributes: Attributes) -> Option<Busy> {
         let span = self.span()?;
+        let flags = self.fields().flags;
+        let old = flags.load(Relaxed);
+        // SAFETY: By the type invariants, only the owner of the token changes the object, which is not busy.
+        let new = unsafe { self.ptr.set_user(span, &attributes, old, Reserved::CODE) };
+        // Relaxed: `busy()` publishes it.
+        flags.store(new, Relaxed);
         Some(Busy::new(self.busy(), span))
     }
 

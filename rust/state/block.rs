@@ -26,12 +26,14 @@ use crate::{
     state::{
         area::{
             Area,
+            AreaList,
             AreaPtr,
             Attributes,
             Busy,
             Claim,
             Leaving,
             NeverMapped,
+            Reserved,
             Seen,
             Unlinked, //
         },
@@ -260,67 +262,55 @@ impl Block {
         area
     }
 
-    /// Allocates busy areas at fixed offsets from a common base in free slots, and passes them to `sink` in order: all or
-    /// none. Returns whether it did. Takes no lock.
+    /// Reserves areas at fixed offsets from a common base in free slots: all, in order, or none. Takes no lock.
     pub(crate) fn alloc_set(
         &self,
         members: impl Iterator<Item = Member> + Clone,
-        sink: &mut impl FnMut(usize, Busy),
-    ) -> bool {
-        let reach = { members.clone() }.fold(0, |reach, member| reach.max(member.offset));
-        let slots = self.class.slots();
-        let last = slots.saturating_sub(reach / PAGE_SIZE / self.slot_pages);
-        let bases = (0..last).map(|slot| self.address_of(slot));
-        // In another block, or behind the last slot, a bit is not set.
-        let slot = |base: usize, member: Member| {
-            let span = member.at(base).filter(|span| self.covers(*span))?;
-            let slot = self.slot_at(span.first());
-            (self.slot_at(span.last()) == slot).then_some((slot, span))
-        };
-        let free = |base: usize, member: Member| {
-            slot(base, member).is_some_and(|(slot, _)| self.free.has(slot))
-        };
-        for base in bases.rev() {
-            if !members.clone().all(|member| free(base, member)) {
+    ) -> Option<AreaList<Reserved>> {
+        let number = |member: Member| member.offset / PAGE_SIZE / self.slot_pages;
+        let last = { members.clone() }.map(number).fold(0, usize::max);
+        let words = self.free.words();
+        for first in (0..self.class.slots().saturating_sub(last)).rev() {
+            let slot = |member| Bit::in_row(first.wrapping_add(number(member)));
+            if !{ members.clone() }.all(|member| map::has(&words, slot(member))) {
                 continue;
             }
+            let base = self.address_of(first);
+            let span = |member: Member| {
+                let span = member.at(base)?;
+                let is_in = self
+                    .slots(slot(member), 1)
+                    .is_some_and(|all| all.covers(span));
+                is_in.then_some(span)
+            };
+            if { members.clone() }.any(|member| span(member).is_none()) {
+                // Not a set for this class.
+                return None;
+            }
             let claimed = { members.clone() }
-                .take_while(|&member| {
-                    slot(base, member).is_some_and(|(slot, _)| self.free.claim_bit(slot))
-                })
+                .take_while(|&member| self.free.claim_bit(slot(member)))
                 .count();
             if claimed < members.clone().count() {
                 // Another CPU was faster. Nobody has seen what was claimed.
-                for (slot, _) in { members.clone() }
-                    .take(claimed)
-                    .filter_map(|member| slot(base, member))
-                {
-                    self.free.set(slot);
+                for member in members.clone().take(claimed) {
+                    self.free.set(slot(member));
                 }
                 continue;
             }
-            let mut ok = true;
-            for (index, member) in members.enumerate() {
-                let area = slot(base, member).and_then(|(slot, span)| {
-                    let claim = Claim::of(slot);
-                    self.objects.occupy(claim, span, Attributes::NONE).ok()
-                });
-                match area {
-                    Some(area) => sink(index, area),
-                    None => {
-                        mm::refuse("a slot is not free", &[self.start()]);
-                        ok = false;
-                    }
-                }
+            let mut areas = AreaList::new();
+            for member in members {
+                let claim = Claim::of(slot(member));
+                let area = span(member).and_then(|span| self.objects.reserve(claim, span));
+                let Some(area) = area else {
+                    // All slots stay claimed, as in `alloc()`.
+                    mm::refuse("a slot is not free", &[self.start()]);
+                    return None;
+                };
+                areas.push(area);
             }
-            return ok;
+            return Some(areas);
         }
-        false
-    }
-
-    /// Returns whether all of `span` is in the block.
-    fn covers(&self, span: Span) -> bool {
-        self.span().is_some_and(|block| block.covers(span))
+        None
     }
 
     /// Claims a free slot near a random one.

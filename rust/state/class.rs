@@ -15,7 +15,7 @@ pub(crate) const TABLE_PAGES: usize = 512;
 /// Bytes of the smallest block, and of what an entry of the directory stands for.
 pub(crate) const SIZE: usize = TABLE_PAGES * PAGE_SIZE;
 
-/// The largest slot in pages: an area of 64 MiB, with pages of 4 KiB, and its guard page.
+/// The largest slot in pages: 80 MiB with pages of 4 KiB, since an area of 64 MiB has a guard page.
 pub(crate) const MOST_PAGES: usize = 5 << 12;
 
 /// Slots of a block, except the largest class: a power of two of pages has more for most classes.
@@ -86,6 +86,16 @@ const RECIPROCALS: [u64; PLACES] = {
     }
     reciprocals
 };
+
+/// Returns a size in bytes of which each smaller class has blocks of less than `block` bytes, as far as blocks are that large.
+pub(crate) fn least_slot(block: usize) -> usize {
+    match block.checked_next_power_of_two() {
+        Some(..=SIZE) => 1,
+        // Smaller classes have room for `LEAST_SLOTS` slots in half of such a block.
+        Some(block) => block / 2 / LEAST_SLOTS + 1,
+        None => usize::MAX,
+    }
+}
 
 /// A class.
 ///
@@ -240,6 +250,19 @@ mod tests {
                 assert!(class.block_pages() >= 1 << shift);
             }
         }
+    }
+
+    #[test]
+    fn smaller_classes_have_smaller_blocks() {
+        for class in Class::all() {
+            let least = least_slot(class.block_size());
+            let smallest = Class::for_request(least, 1, MOST_PAGES);
+            assert!(smallest.is_some_and(|found| found.slot_pages() <= class.slot_pages()));
+            for smaller in Class::all().take_while(|class| class.slot_pages() * PAGE_SIZE < least) {
+                assert!(smaller.block_size() < class.block_size());
+            }
+        }
+        assert!(least_slot(usize::MAX) > MOST_PAGES);
     }
 
     #[test]

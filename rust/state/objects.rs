@@ -22,6 +22,7 @@ use crate::{
         Busy,
         Claim,
         Leaving,
+        Reserved,
         Seen, //
     },
     sys::mm::{
@@ -121,6 +122,14 @@ impl Objects {
                 );
             }
         }
+    }
+
+    /// Reserves `span` for an area in the object of a claimed slot; [`None`] as in [`Objects::occupy`]. Nobody finds it until
+    /// it is busy.
+    pub(super) fn reserve(&self, claim: Claim, span: Span) -> Option<Area<Reserved>> {
+        let area = self.of(claim.slot());
+        // SAFETY: As in `occupy()`.
+        unsafe { area.reserve(span) }
     }
 
     /// Makes the object of a claimed slot a busy area at `span`. Gives the attributes back if somebody uses the object: two

@@ -18,7 +18,10 @@ use super::{
 };
 use crate::{
     base::prelude::*,
-    check::fixtures::Failing,
+    check::fixtures::{
+        publish,
+        Failing, //
+    },
     state::{
         area::NeverMapped,
         class::{
@@ -145,7 +148,7 @@ mod tests {
         });
         let (result, failed) = Failing::Only(1).run(|| {
             let far = far.into_iter();
-            space.alloc_congruent(req.window, far, PAGE_SIZE, Gfp::KERNEL, |_, _| ())
+            space.alloc_congruent(req.window, far, PAGE_SIZE, Gfp::KERNEL, publish)
         });
         assert_eq!((result, failed), (Err(EBUSY), false));
         req.align = 1 << (usize::BITS - 2);

@@ -14,6 +14,7 @@ use crate::{
         stats::line, //
     },
     check::fixtures::{
+        publish,
         Failing,
         FlushLog,
         World, //
@@ -110,7 +111,9 @@ pub(super) fn alloc_set(space: &Space<FlushLog>, window: Span) -> Result<[Option
     let mut spans = [None; 2];
     let members = SET.into_iter();
     space.alloc_congruent(window, members, PAGE_SIZE, Gfp::NOWAIT, |index, area| {
-        spans[index % 2] = Some(area.span())
+        let area = publish(index, area)?;
+        spans[index % 2] = Some(area.span());
+        Some(area)
     })?;
     Ok(spans)
 }
@@ -333,7 +336,7 @@ mod tests {
         let mut addr = 0;
         for _ in 0..all.len() {
             let (area, _pin) = space.get(addr).ok_or(EINVAL)?;
-            assert!(area.span().first() >= addr && all.iter().any(|other| *other == area));
+            assert!(area.span().first() >= addr && all.contains(&area));
             addr = area.span().end();
         }
         assert!(space.get(addr).is_none());
@@ -554,7 +557,7 @@ mod tests {
                 all.push(span.first(), GFP_KERNEL)?;
             }
             assert_eq!(space.validate()?.busy, 2 * sets);
-            if base < FIRST || base >= FIRST + SIZE {
+            if !(FIRST..FIRST + SIZE).contains(&base) {
                 break;
             }
         }
@@ -570,6 +573,66 @@ mod tests {
             all.push(span.first(), GFP_KERNEL)?;
         }
         assert_eq!(free_all(&space, all.iter().copied()), 2 * sets + 2);
+        assert_eq!(space.validate()?, Default::default());
+        Ok(())
+    }
+
+    /// The current block has room, but no two neighbours are free. It stays for other requests.
+    #[test]
+    fn a_set_that_has_no_place_in_a_block_gets_an_empty_one() -> Result {
+        let (space, mut req) = make_blocks(8, 2)?;
+        req.size = 4 * PAGE_SIZE;
+        let all = fill(&space, &req, TABLE_PAGES / 4)?;
+        let odd = |start: &&usize| (*start / req.size) % 2 == 1;
+        for start in all.iter().filter(odd) {
+            space.release(space.unlink(*start).ok_or(EINVAL)?, NeverMapped::in_test());
+        }
+        let spans = alloc_set(&space, req.window)?;
+        assert!(spans[0].is_some_and(|span| span.first() >= FIRST + SIZE));
+        assert_eq!((space.blocks().live, space.counters().alloc_tree), (2, 0));
+        assert_eq!(space.counters().alloc_congruent, 2);
+        let sets = spans.iter().flatten().map(|span| span.first());
+        let even = all
+            .iter()
+            .copied()
+            .filter(|start| (start / req.size) % 2 == 0);
+        assert_eq!(
+            free_all(&space, Iterator::chain(even, sets)),
+            TABLE_PAGES / 8 + 2
+        );
+        assert_eq!(space.validate()?, Default::default());
+        Ok(())
+    }
+
+    /// Sets use partial blocks of the pool before they ask for an empty one.
+    #[test]
+    fn sets_fill_partial_blocks() -> Result {
+        const ROUNDS: usize = 8;
+        let (space, req) = make_blocks(2 * ROUNDS, 2 * ROUNDS)?;
+        let one = [Member {
+            offset: 0,
+            size: 4 * PAGE_SIZE,
+        }];
+        let mut kept = KVec::new();
+        for _ in 0..ROUNDS {
+            let mut all = KVec::new();
+            for _ in 0..TABLE_PAGES / 4 {
+                let (window, gfp) = (req.window, Gfp::NOWAIT);
+                space.alloc_congruent(window, one.into_iter(), PAGE_SIZE, gfp, |index, area| {
+                    let area = publish(index, area)?;
+                    all.push(area.span().first(), GFP_NOWAIT).ok()?;
+                    Some(area)
+                })?;
+            }
+            let (first, others) = all.split_first().ok_or(EINVAL)?;
+            kept.push(*first, GFP_KERNEL)?;
+            for start in others {
+                let area = space.unlink(*start).ok_or(EINVAL)?;
+                space.release(area, NeverMapped::in_test());
+            }
+        }
+        assert_eq!((space.blocks().live, space.counters().alloc_tree), (2, 0));
+        assert_eq!(free_all(&space, kept.iter().copied()), ROUNDS);
         assert_eq!(space.validate()?, Default::default());
         Ok(())
     }

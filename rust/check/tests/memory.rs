@@ -14,6 +14,7 @@ use crate::{
         prelude::*, //
     },
     check::fixtures::{
+        publish,
         Failing,
         FlushLog, //
     },
@@ -108,6 +109,7 @@ mod tests {
             let (result, has_failed) = Failing::Only(nth).run(|| {
                 let (align, gfp) = (PAGE_SIZE, Gfp::NOWAIT);
                 space.alloc_congruent(req.window, members(OFFSETS), align, gfp, |index, area| {
+                    let area = publish(index, area)?;
                     starts[index % OFFSETS.len()] = area.span().first();
                     given += 1;
                     // The others are not busy yet, but their ranges are taken.
@@ -116,6 +118,7 @@ mod tests {
                         let is_right = (census.busy, all) == (AREAS + given, AREAS + OFFSETS.len());
                         is_right.then_some(()).ok_or(EINVAL)
                     });
+                    Some(area)
                 })
             });
             reserved?;
@@ -226,7 +229,9 @@ mod tests {
                 let (align, gfp) = (PAGE_SIZE, Gfp::NOWAIT);
                 let members = members([0, 4, 9]);
                 space.alloc_congruent(req.window, members, align, gfp, |index, area| {
+                    let area = publish(index, area)?;
                     starts[index % 3] = area.span().first();
+                    Some(area)
                 })
             });
             if let Err(err) = many {

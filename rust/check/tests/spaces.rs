@@ -15,7 +15,10 @@ use crate::{
             PAGE_SIZE, //
         }, //
     },
-    check::fixtures::FlushLog,
+    check::fixtures::{
+        publish,
+        FlushLog, //
+    },
     policy::space::{
         Request,
         Space, //
@@ -124,7 +127,7 @@ mod tests {
             size: count * PAGE_SIZE,
         });
         let members = members.into_iter();
-        space.alloc_congruent(window, members, PAGE_SIZE, Gfp::KERNEL, |_, _| ())
+        space.alloc_congruent(window, members, PAGE_SIZE, Gfp::KERNEL, publish)
     }
 
     /// The range that was reserved for the first member is free again afterwards.

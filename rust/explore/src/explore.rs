@@ -14,7 +14,10 @@ use crate::{
             PAGE_SIZE, //
         }, //
     },
-    check::fixtures::World,
+    check::fixtures::{
+        publish,
+        World, //
+    },
     load::{
         Load,
         Mine, //
@@ -369,7 +372,11 @@ fn sets(shared: &Shared) {
             members.into_iter(),
             PAGE_SIZE,
             Gfp::KERNEL,
-            |_, busy| set.push(busy.span()),
+            |index, area| {
+                let busy = publish(index, area)?;
+                set.push(busy.span());
+                Some(busy)
+            },
         );
         assert!(set.is_empty() || set.len() == 2 && set[0].end() == set[1].first());
         for span in set {

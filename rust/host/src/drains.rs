@@ -9,6 +9,7 @@ use crate::{
         prelude::*, //
     },
     check::fixtures::{
+        publish,
         Failing,
         FlushLog,
         World, //
@@ -78,7 +79,7 @@ fn alloc_members(space: &Space<FlushLog>) -> Result {
         offset: page * PAGE_SIZE,
         size: PAGE_SIZE,
     });
-    space.alloc_congruent(space.home(), members, PAGE_SIZE, Gfp::KERNEL, |_, _| ())
+    space.alloc_congruent(space.home(), members, PAGE_SIZE, Gfp::KERNEL, publish)
 }
 
 /// A request that may sleep drops the lock and allocates again, so it is served.

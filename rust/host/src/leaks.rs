@@ -8,6 +8,7 @@ use crate::{
         prelude::*, //
     },
     check::fixtures::{
+        publish,
         Failing,
         World, //
     },
@@ -121,7 +122,7 @@ fn run_without_memory(operation: Operation, pages: usize, gfp: Gfp, fails: Faili
                 size: pages * PAGE_SIZE,
             });
             let members = members.into_iter();
-            let _ = space.alloc_congruent(home, members, PAGE_SIZE, gfp, |_, _| ());
+            let _ = space.alloc_congruent(home, members, PAGE_SIZE, gfp, publish);
         }
         Release => areas
             .drain(..)
