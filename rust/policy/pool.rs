@@ -230,14 +230,15 @@ impl Pool {
                 let Some(block) = self.classes.of(class).empty.first(dir, &rcu) else {
                     break;
                 };
-                self.move_to(dir, cpus, block, Place::Full);
+                // Held: nobody puts it into a list before this is done, or it is put back.
+                self.move_to(dir, cpus, block, Place::Held);
                 let removed = block.number().and_then(|number| dir.remove(number));
                 if removed.is_some() {
                     self.unreserve(class);
                     return removed;
                 }
                 // A task that moved to another CPU has allocated from it. Once that area is free again, it is empty.
-                self.update(dir, cpus, block);
+                self.put(dir, cpus, block);
                 if block.links().place() == Place::Empty {
                     break;
                 }
@@ -284,5 +285,40 @@ impl Pool {
         self.classes
             .iter()
             .fold(0, |sum, class| sum.wrapping_add(class.empty.len()))
+    }
+}
+
+#[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+#[kernel::prelude::kunit_tests(vmap_rust_pool)]
+mod tests {
+    use super::*;
+    use crate::{
+        check::fixtures::World,
+        policy::blocks::Source,
+        sys::mm::Gfp, //
+    };
+
+    /// Who has just freed a slot may come before it is put back.
+    #[test]
+    fn a_block_that_is_put_back_is_in_one_list() -> Result {
+        let home = Span::with_size(1 << 28, 1 << 28).ok_or(EINVAL)?;
+        let space = World::new(home).space()?;
+        let (blocks, cpus) = (&space.blocks, &space.cpus);
+        let class = Class::SMALLEST;
+        assert!(space.refill(class, Source::Pool, Gfp::KERNEL));
+        blocks.return_current(cpus);
+        let removed = blocks.remove_empty(cpus, true).ok_or(EINVAL)?;
+        let number = blocks.dir.insert(removed).map_err(|_| EINVAL)?;
+        let rcu = Guard::new();
+        let block = blocks.dir.block(number, &rcu).ok_or(EINVAL)?;
+        let mut pool = blocks.pool.lock();
+        pool.count(class);
+        pool.update(&blocks.dir, cpus, block);
+        assert_eq!(block.links().place(), Place::Held);
+        pool.put(&blocks.dir, cpus, block);
+        assert_eq!(block.links().place(), Place::Empty);
+        drop(pool);
+        assert_eq!(space.validate()?.blocks, 1);
+        Ok(())
     }
 }

@@ -90,7 +90,8 @@ impl Blocks {
             let place = block.links().place();
             let free = block.free_slots();
             let fits = match place {
-                Place::Held => true,
+                Place::Held => block.is_current(),
+                _ if block.is_current() => false,
                 Place::Full => free == 0,
                 Place::Empty => free == block.class().slots(),
                 Place::Owned | Place::Orphan => (1..block.class().slots()).contains(&free),

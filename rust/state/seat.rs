@@ -75,6 +75,12 @@ impl Drop for Seat {
 }
 
 impl Block {
+    /// Returns whether the block is in a seat. Others may change it.
+    pub(crate) fn is_current(&self) -> bool {
+        // Relaxed: for checks only.
+        self.seat.load(Relaxed) == SEATED
+    }
+
     /// Marks the block as removed from the directory, unless it is in a seat.
     pub(super) fn leave_directory(&self) -> bool {
         // Acquire: pairs with the release in `Seat::replace()`.

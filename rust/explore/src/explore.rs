@@ -169,6 +169,12 @@ fn explore(room: Room, threads: &'static [fn(&Shared)]) {
 
 /// As [`explore`], after `first` has run alone.
 fn explore_after(first: fn(&Shared), room: Room, threads: &'static [fn(&Shared)]) {
+    // PCT with depth 3 finds bugs that need three ordered points.
+    explore_to(3, first, room, threads);
+}
+
+/// As [`explore_after`], with PCT of this depth.
+fn explore_to(depth: usize, first: fn(&Shared), room: Room, threads: &'static [fn(&Shared)]) {
     let schedules = std::env::var("VMAP_RUST_SCHEDULES").map_or(300, |number| {
         number.parse().expect("VMAP_RUST_SCHEDULES is a number")
     });
@@ -193,8 +199,7 @@ fn explore_after(first: fn(&Shared), room: Room, threads: &'static [fn(&Shared)]
     // The default is too little for the checker in a build without optimization.
     config.stack_size = 1 << 17;
     Runner::new(RandomScheduler::new(schedules), config.clone()).run(run);
-    // PCT with depth 3 finds bugs that need three ordered points.
-    Runner::new(PctScheduler::new(3, schedules), config).run(run);
+    Runner::new(PctScheduler::new(depth, schedules), config).run(run);
 }
 
 /// Allocates and frees areas of several classes.
@@ -283,6 +288,27 @@ fn reclaim_without_memory(shared: &Shared) {
         mm::fail_nth(1);
         shared.space().drain_for_reclaim(usize::MAX);
     }
+}
+
+/// Leaves two areas in a block that is in the pool.
+fn hold_two_in_the_pool(shared: &Shared) {
+    shared.hold(32);
+    shared.hold(32);
+    shared.space().drain_for_reclaim(usize::MAX);
+}
+
+fn release_one(shared: &Shared) {
+    if let Some(mine) = shared.take_held() {
+        shared.free(mine, true);
+    }
+}
+
+/// Empties the block perhaps, and then removes it and puts it back.
+fn release_one_and_reclaim(shared: &Shared) {
+    release_one(shared);
+    mm::fail_nth(1);
+    shared.space().drain_for_reclaim(usize::MAX);
+    mm::fail_nth(0);
 }
 
 /// Asks for blocks of other classes, for which there is no room as long as others have theirs.
@@ -526,6 +552,14 @@ fn empty_blocks_are_removed_while_they_are_used() {
 #[test]
 fn blocks_are_put_back_while_they_are_used() {
     explore_after(one_empty_block, SMALL, &[release, reclaim_without_memory]);
+}
+
+/// A block that is put back is in the pool once, also if others have emptied it and want to list it meanwhile.
+#[test]
+fn a_block_that_is_put_back_is_in_one_list() {
+    // Five points must be ordered.
+    let threads = &[release_one, release_one_and_reclaim, two];
+    explore_to(5, hold_two_in_the_pool, SHARED, threads);
 }
 
 /// Without room, current blocks are taken from CPUs that still allocate from them, and requests get larger slots.
