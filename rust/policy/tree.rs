@@ -128,9 +128,9 @@ impl Freed {
         (times != now || size < least).then_some(now)
     }
 
-    /// Notes that there is no gap for a block of `size` bytes, as a search found that began at `times`. The tree lock is
-    /// held.
-    fn note_no_gap(&self, size: usize, times: usize) {
+    /// Notes that there is no gap for a block of `size` bytes, as a search found that began at `times`. Under the tree lock,
+    /// so that both values are of one search.
+    fn note_no_gap(&self, _: &TableGuard<'_>, size: usize, times: usize) {
         let [noted, least] = &self.no_gap;
         least.store(size, Relaxed);
         noted.store(times, Relaxed);
@@ -154,7 +154,7 @@ impl<T: Tlb> Space<T> {
             let span = lowest_gap_fit(&mut table, window, size, size)
                 .or_else(|| lowest_fit(&mut table, window, size, size));
             let Some(span) = span else {
-                self.freed.note_no_gap(size, times);
+                self.freed.note_no_gap(&table, size, times);
                 return Err(Miss::NoRoom);
             };
             if !self.blocks.dir.is_prepared(span.first()) {
@@ -168,7 +168,9 @@ impl<T: Tlb> Space<T> {
                         window = next
                             .and_then(|next| Span::from_bounds(next, window.end()))
                             .ok_or(Miss::NoRoom)
-                            .inspect_err(|_| self.freed.note_no_gap(size, times))?;
+                            .inspect_err(|_| {
+                                self.freed.note_no_gap(&self.table.lock(), size, times)
+                            })?;
                     }
                     Err(_) => return Err(Miss::NoMemory),
                 }

@@ -358,10 +358,16 @@ impl Drop for Directory {
                     continue;
                 };
                 let raw = part.raw_at(block.start());
+                // Relaxed: nobody else looks at the directory. This loop does, and must not see the block again.
+                if let Some((first, others)) = block.span().and_then(|span| part.pointers(span)) {
+                    for entry in Iterator::chain(core::iter::once(first), others) {
+                        entry.store(ptr::null_mut(), Relaxed);
+                    }
+                }
                 drop(rcu);
                 if let Some(raw) = raw {
                     // SAFETY: By the type invariants, the pointer came from `into_raw()`. It is dropped once, as one
-                    // caller marks a block as removed, and nobody looks at the directory any more.
+                    // caller marks a block as removed. No entry holds it any more.
                     drop(unsafe { GraceBox::<Block>::from_raw(raw.as_ptr()) });
                 }
             }

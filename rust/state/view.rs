@@ -119,7 +119,8 @@ impl AreaPtr {
     pub(super) unsafe fn fields<'a>(self) -> Fields<'a> {
         let area = self.as_raw();
         // SAFETY: By the safety requirements. Rust accesses these fields only here. C reads them only
-        // of an area that it owns or has pinned, and nobody writes them then.
+        // of an area that it owns or has pinned. Nobody writes them then, except the flags of a pinned area, which its unlink
+        // exchanges before it waits: C reads them with READ_ONCE().
         unsafe {
             Fields {
                 start: Atomic::from_ptr(&raw mut (*area).va_start),
