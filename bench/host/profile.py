@@ -16,6 +16,8 @@ from .stats import amount
 CLOSE = 0.01
 # Instructions of the marks and of reading the clock, for each measured part.
 MARKS = 120
+# Names of functions of Rust with types may be very long, and would leave no room for figures.
+LONGEST_NAME = 100
 COLUMNS = ["function", "part", ">instr", ">RMW", ">barriers", ">acq/rel"]
 # What bench/init.sh prints of the page tables.
 TABLE_LINE = re.compile(r"vmap_bench: table (\S+) 0x(\w+)-0x(\w+)\s+(.*?)\s*$", re.M)
@@ -24,7 +26,8 @@ TABLE_LINE = re.compile(r"vmap_bench: table (\S+) 0x(\w+)-0x(\w+)\s+(.*?)\s*$", 
 def rows(window, symbols, least):
     """The rows of one window: (cells, style), the costly functions first, then sums."""
     def cells(name, part, cost):
-        return [name, part, *(amount(round(cost[field] / window.ops, 2)) for field in counts.COSTS[:4])]
+        short = name if len(name) <= LONGEST_NAME else name[:LONGEST_NAME] + "..."
+        return [short, part, *(amount(round(cost[field] / window.ops, 2)) for field in counts.COSTS[:4])]
 
     made, parts, small, few = [], defaultdict(Counter), Counter(), 0
     for name, cost in sorted(window.functions.items(), key=lambda item: -item[1]["insns"]):
