@@ -102,13 +102,12 @@ impl Blocks {
                 mm::refuse("a block is at the wrong place", &values);
                 return Err(EINVAL);
             }
-            // CAST: A truth value is 0 or 1.
             let [partial, empty] =
-                [Place::Owned, Place::Empty].map(|kind| (place == kind) as usize);
+                [Place::Owned, Place::Empty].map(|kind| usize::from(place == kind));
             found.live = found.live.wrapping_add(1);
             found.bytes = found.bytes.wrapping_add(block.class().block_size());
             found.empty = found.empty.wrapping_add(empty);
-            let orphan = (place == Place::Orphan) as usize;
+            let orphan = usize::from(place == Place::Orphan);
             found.partial = found.partial.wrapping_add(partial | empty | orphan);
             Ok(())
         })?;

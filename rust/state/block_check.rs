@@ -33,8 +33,7 @@ impl Block {
         for slot in (0..self.class().slots()).map(Bit::in_row) {
             let (state, span) = self.slot(slot);
             let bits = [&self.free, &self.lazy, &self.flushing].map(|map| map.has(slot));
-            // CAST: A truth value is 0 or 1.
-            let count = bits.iter().map(|&bit| bit as usize).sum::<usize>();
+            let count = bits.into_iter().map(usize::from).sum::<usize>();
             let wanted = match state {
                 Slot::Free | Slot::Lazy | Slot::Flushing => 1,
                 Slot::Busy | Slot::Leaving => 0,

@@ -142,7 +142,7 @@ mod tests {
         let (space, mut req) = make_blocks(8, 8)?;
         let start = fill(&space, &req, 1)?[0];
         let before = space.blocks();
-        let far = [0, usize::MAX / 2 & !(PAGE_SIZE - 1)].map(|offset| Member {
+        let far = [0, (usize::MAX / 2) & !(PAGE_SIZE - 1)].map(|offset| Member {
             offset,
             size: PAGE_SIZE,
         });
@@ -237,8 +237,7 @@ mod tests {
         }
         let (purged, failed) = Failing::Only(1).run(|| space.purge(None, true));
         assert_eq!((purged, failed), (3, mm::CAN_FAIL));
-        // CAST: A truth value is 0 or 1.
-        let kept = failed as usize;
+        let kept = usize::from(failed);
         let blocks = space.blocks();
         assert_eq!(
             (blocks.live, blocks.empty, blocks.bytes),
