@@ -141,7 +141,7 @@ impl<T: Tlb> CheckedSpace<T> {
         })
     }
 
-    /// See [`Space::alloc_hit`]. Serves nothing if answers are compared.
+    /// See [`Space::alloc_hit`].
     #[inline(always)]
     pub(crate) fn alloc_hit(
         &self,
@@ -149,10 +149,16 @@ impl<T: Tlb> CheckedSpace<T> {
         align: usize,
         attributes: Attributes,
     ) -> Result<Busy, Attributes> {
-        match self.checker() {
-            Some(_) => Err(attributes),
-            None => self.0.alloc_hit(size, align, attributes),
-        }
+        let Some(checker) = self.checker() else {
+            return self.0.alloc_hit(size, align, attributes);
+        };
+        checker.change(|| {
+            let area = self.0.alloc_hit(size, align, attributes)?;
+            Self::allocated(checker, area, |span| {
+                span.size() == size && is_aligned(span.first(), align.max(1))
+            });
+            Ok(area)
+        })
     }
 
     /// See [`Space::alloc_congruent`].
