@@ -5,6 +5,7 @@ import argparse
 import os
 import signal
 import sys
+from pathlib import Path
 
 from .settings import Refused, Skipped
 
@@ -33,6 +34,19 @@ def whole(least, most):
             raise argparse.ArgumentTypeError(f'must be a whole number from {least} to {most}, not "{text}"')
         return number
     return convert
+
+
+def kept(text):
+    """Return a path to write to. Refuses folders that the run does not share with its caller: what is written there is
+    lost."""
+    folder = Path(text).absolute().parent
+    if not folder.is_dir():
+        raise argparse.ArgumentTypeError(f"{folder} is not a folder, or not one that a run can see: name a file in the "
+                                         "current folder")
+    inside = os.environ.get("VMAP_RUST_IN_ROOT") == "1"
+    if inside and folder.stat().st_dev in {os.stat(path).st_dev for path in ("/tmp", "/var/tmp", "/run")}:
+        raise argparse.ArgumentTypeError(f"a run has a {folder} of its own: name a file in the current folder")
+    return text
 
 
 def program(name, main, arguments):

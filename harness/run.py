@@ -7,7 +7,7 @@ import pkgutil
 import sys
 
 from . import kernels, scenarios
-from .options import Parser, program, whole
+from .options import Parser, kept, program, whole
 from .result import Result
 from .settings import LOGS, Refused
 
@@ -36,8 +36,8 @@ def common(parser, defaults):
                         help="further kernel arguments; may be repeated")
     parser.add_argument("--icount", dest="accel", action="store_const", const="icount", default="",
                         help="guest nanoseconds are instructions, repeatable; all CPUs take turns")
-    parser.add_argument("--log", metavar="FILE", help="write the console log there, if there is one boot only")
-    parser.add_argument("--json", metavar="FILE", help="also write the results there")
+    parser.add_argument("--log", type=kept, metavar="FILE", help="write the console log there, if there is one boot only")
+    parser.add_argument("--json", type=kept, metavar="FILE", help="also write the results there")
     parser.add_argument("--no-build", action="store_true", help="boot the last build")
 
 

@@ -116,6 +116,13 @@ def test_interrupted():
     assert wait_for(lambda: not still_running(token))
 
 
+def test_a_log_that_would_be_lost_is_refused():
+    """The run has a /tmp of its own."""
+    done = subprocess.run([*RUN, "arm64", "--allocator", "rust", "--log", "/tmp/run-test.log"], capture_output=True,
+                          text=True, check=False)
+    assert done.returncode == 1 and "of its own: name a file in the current folder" in done.stderr
+
+
 def test_a_missing_end_marker_fails():
     """The emulator ends by itself, and the verdict must still be FAIL."""
     done = subprocess.run([*RUN, "arm64", "--allocator", "rust", "--timeout", "60", "--log", LOGS / "run-test.log",
