@@ -71,6 +71,17 @@ need_space() {
 	[ "$free" -ge "$1" ] || die "$2 needs $1 MiB of disk, $dir has $free MiB free; free some$hint"
 }
 
+# end_stuck: ends what holds the cache's lock for ever: the child of a bwrap that was killed before it let the child go on.
+end_stuck() {
+	local dir comm parent
+	for dir in /proc/[0-9]*; do
+		[ "$dir/fd/9" -ef "$CACHE/lock" ] && read -r _ comm _ parent _ <"$dir/stat" || continue
+		# The parent of an orphan is the first process, or the user's systemd.
+		[ "$comm" = "(bwrap)" ] && [[ $parent = 1 || $(cat "/proc/$parent/comm") = systemd ]] || continue
+		kill -KILL "${dir#/proc/}" || :
+	done 2>/dev/null
+}
+
 # with_lock CMD...: runs CMD while holding the cache's lock, for LOCK_FOR, if that is set; prints one line when it must wait. CMD, and the scripts that it
 # starts, may call with_lock again. The kernel releases the lock when the last process that inherited it ends.
 with_lock() {
@@ -84,7 +95,7 @@ with_lock() {
 	exec 9>>"$CACHE/lock"
 	if ! flock -n 9; then
 		say "waiting for another run ($(cat "$CACHE/lock.by" 2>/dev/null || echo unknown))"
-		flock 9
+		until flock -w 5 9; do end_stuck; done
 	fi
 	# Not its process number, which is of a namespace of its own in the toolchain root.
 	printf '%s%s, since %(%H:%M)T\n' "${0##*/}" "${LOCK_FOR:+ $LOCK_FOR}" -1 >"$CACHE/lock.by"

@@ -59,7 +59,7 @@ EVENTS = {
         mv last $last""",
     "killed": """
         for delay in 0.02 0.05 0.1 0.15 0.2 0.3 0.4; do
-            flock lock rm -rf src tree # What was killed just now may still be writing.
+            (. $repo/scripts/lib.sh; with_lock rm -rf src tree) # What was killed just now may still be writing.
             timeout -s KILL $delay $prepare >/dev/null 2>&1 || :
         done
         $prepare
@@ -91,6 +91,11 @@ EVENTS = {
         kill -0 $!
         exec 7>&-
         wait $!""",
+    "killed before its child began": """
+        cp "$(command -v sleep)" bwrap
+        (exec 9>>lock; flock 9; setsid ./bwrap 600 &)
+        rm $tree.stamp
+        timeout 60 $prepare""",
     "two cold runs": "rm -r src tree; $prepare & $prepare; wait $!",
 }
 
