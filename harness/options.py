@@ -37,12 +37,9 @@ def whole(least, most):
 
 
 def kept(text):
-    """Return a path to write to. Refuses folders that the run does not share with its caller: what is written there is
-    lost."""
-    folder = Path(text).absolute().parent
-    if not folder.is_dir():
-        raise argparse.ArgumentTypeError(f"{folder} is not a folder, or not one that a run can see: name a file in the "
-                                         "current folder")
+    """Return a path to write to. Refuses folders that the toolchain root has for itself: what is written there ends with
+    the run."""
+    folder = next(path for path in Path(text).absolute().parents if path.is_dir())
     inside = os.environ.get("VMAP_RUST_IN_ROOT") == "1"
     if inside and folder.stat().st_dev in {os.stat(path).st_dev for path in ("/tmp", "/var/tmp", "/run")}:
         raise argparse.ArgumentTypeError(f"a run has a {folder} of its own: name a file in the current folder")
