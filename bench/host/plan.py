@@ -187,7 +187,7 @@ def overcommit(cases):
 
 
 def bases():
-    """Return the plans of the figures of the documents, with 1, 2 and 8 CPUs. With one, the rb-trees have no pools."""
+    """Return the plans of the figures of the documents, with 1, 2 and 8 CPUs."""
     return [
         Plan("one-cpu", "icount", 1, 5, f"{BASE},{ONE_WORKER}", scale=50),
         Plan("two-cpus", "icount", 2, 5, f"{BASE},{ONE_WORKER}", scale=50),

@@ -14,7 +14,7 @@ from ..result import Result
 from ..settings import REPO, Refused
 from . import CPUS, Fault, figures, links, rust, series, texts
 
-HELP = """Checks the sources: format, lints, style, words, links, licences, and that each patch of both series applies
+HELP = """Checks the sources: format, lints, style, words, links, licences, and that each patch of all series applies
 and builds.
 
   shell       shellcheck on all shell scripts        spelling    codespell on all files

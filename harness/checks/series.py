@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The item series: git am and patch agree, and each patch of both series builds.
+"""The item series: git am and patch agree, and each patch of all series builds.
 
 $CACHE/check has a git repository of the states, one kernel tree that walks through them, and in KERNEL/ one build
 folder each for the option "on" and "off". A state is a git tree of the files that the patches touch, after some of the
@@ -61,11 +61,12 @@ def touched():
 
 
 class Series:
-    """The patches of a folder, or of its folders, without cover letters."""
+    """The patches of folders, in this order, without cover letters."""
 
-    def __init__(self, folder):
-        self.names, self.states = sorted(str(path.relative_to(PATCHES)) for path in folder.rglob("*.patch")
-                                         if re.match(r"(?!0000)\d{4}-", path.name)), []
+    def __init__(self, *folders):
+        self.names, self.states = [str(path.relative_to(PATCHES)) for folder in folders
+                                   for path in sorted((PATCHES / folder).glob("*.patch"))
+                                   if re.match(r"(?!0000)\d{4}-", path.name)], []
 
     def apply(self, source, program, *words):
         """Return the states after 0, 1 ... patches. Raises Fault if the program refuses one."""
@@ -114,13 +115,13 @@ class Build:
 
     def targets(self):
         """Return what to build, nothing when the patch changes nothing that is compiled: the objects of all C files of
-        the series, of which make compiles those that the patch affects; for a header also what includes it in mm/, as
-        far as the kernel has it (the rest of the kernel, and for patches after the allocator is wired up all of it,
+        the series that the kernel has, of which make compiles those that the patch affects; for a header also what
+        includes it in mm/, as far as the kernel has it (the rest of the kernel, and for patches after the allocator is wired up all of it,
         sees it in the last state, which is built whole); for a Makefile the folder that it adds, or its own. Make
         prepares the Rust code, if it is in the configuration, before anything else."""
         own = rf"^((?!rust/|arch/(?!{self.arch}/)).*)\.c$"
         names = re.findall(own, git("ls-tree", "-r", "--name-only", self.state), re.M)
-        targets = {"prepare", *(f"{name}.o" for name in names)}
+        targets = {"prepare", *(f"{name}.o" for name in names if (self.base / f"{name}.o").exists())}
         for folder, name in (os.path.split(file) for file in self.changed if not file.startswith("rust/")):
             if name.endswith(".h") and not self.wired:
                 include = re.compile(rf"^#include [<\"]([a-z_]+/)*{re.escape(name)}[>\"]", re.M)
@@ -129,6 +130,9 @@ class Build:
             elif folder and name in ("Makefile", "Kbuild"):
                 diff = git("diff", "-U0", self.before, self.state, "--", f"{folder}/{name}")
                 targets |= {f"{folder}/{added}" for added in re.findall(r"^\+obj-.*\s([a-z_]*/)$", diff, re.M) or [""]}
+        if not self.on:
+            # Kernels without a configuration of their own for that have it from the build with the option.
+            targets.discard("mm/vmap_area_ops.o")
         return (["mm/vmalloc.o"] if self.extra else sorted(targets)) if self.changed else []
 
     def config(self):
@@ -246,8 +250,8 @@ def make_tree(source):
 
 
 def walk(check, kernel, fresh):
-    """Check that both series apply and build. Each patch of area is built with the option on and off, the last one
-    together with the allocator. A patch of mapping, whose code does not depend on the option, is built with it off
+    """Check that all series apply and build. Each patch of area is built with the option on and off, the last one
+    together with the allocator. A patch of the others, whose code does not depend on the option, is built with it off
     only, and mapping without area in one step. The last state is what scripts/build builds, whole; with the option off
     arm64 has a configuration for that."""
     source = CACHE / "src" / read(f"{TREE}.stamp").split()[0]
@@ -257,8 +261,8 @@ def walk(check, kernel, fresh):
     # It could make git leave out files as unchanged that the new repository lacks.
     Path(f"{WORK}.index").unlink(missing_ok=True)
     output("git", "init", "-q", "--bare", GIT)
-    both, alone = Series(PATCHES), Series(PATCHES / "mapping")
-    parts = {"area, mapping": both, "mapping alone": alone}
+    every, alone = Series("fixes", "area", "mapping"), Series("fixes", "mapping")
+    parts = {"all": every, "without area": alone}
     # Without the states there is nothing to build.
     applied = [check(f"patch -p1 applies without fuzz: {name}", part.patch, source) for name, part in parts.items()]
     if not all(applied):
@@ -280,7 +284,7 @@ def walk(check, kernel, fresh):
         check(f"builds, {what}", lambda: Build(kernel, bases[option], option, *args).test(fresh))
 
     # The last state is not built again.
-    for name, before, state in list(zip(both.names, both.states, both.states[1:]))[:-1]:
+    for name, before, state in list(zip(every.names, every.states, every.states[1:]))[:-1]:
         label = name.partition("-")[0].replace("/", "-")
         # Without the allocator the option needs CONFIG_COMPILE_TEST, which user-mode Linux lacks.
         if name.startswith("area/") and (wired(state) or kernels.get(kernel).has("HAS_IOMEM")):

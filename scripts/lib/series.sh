@@ -1,12 +1,20 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Functions for a folder of numbered patches (0001-...patch; 0000 is the cover letter). Sourced by scripts/prepare and
+# Functions for the folders of numbered patches (0001-...patch; 0000 is the cover letter). Sourced by scripts/prepare and
 # install-into.
 
-# series_list DIR: prints the paths of the patches in order; nothing when there are none.
+# The series, in the order in which they are applied. area and mapping need fixes, and neither needs the other.
+SERIES=(fixes area mapping)
+
+# series_list DIR: prints the paths of the patches of SERIES in order, then of those in DIR itself; nothing when there are none.
 series_list() {
-	find "$1" -mindepth 1 -maxdepth 2 -name '[0-9][0-9][0-9][0-9]-*.patch' ! -name '0000-*' 2>/dev/null | sort
+	local folder
+	for folder in "${SERIES[@]}" ''; do
+		folder=$1${folder:+/$folder}
+		[ ! -d "$folder" ] ||
+			find "$folder" -mindepth 1 -maxdepth 1 -name '[0-9][0-9][0-9][0-9]-*.patch' ! -name '0000-*' | sort
+	done
 }
 
 # series_files DIR: prints the files that the patches touch, sorted, relative to the kernel tree.

@@ -26,9 +26,9 @@ tree_patch() {
 			rm -f "$tree/$file"
 		elif ! cmp -s "$scratch/$file" "$tree/$file"; then
 			touch "$scratch/$file"
-			mkdir -p "$(dirname "$tree/$file")"
-			mv "$scratch/$file" "$tree/$file.new"
-			mv "$tree/$file.new" "$tree/$file"
+			mkdir -p "$(dirname "$tree/$file")" || return 1
+			mv "$scratch/$file" "$tree/$file.new" || return 1
+			mv "$tree/$file.new" "$tree/$file" || return 1
 		fi
 	done <<<"$files"
 	rm -rf "$scratch"
@@ -80,20 +80,33 @@ prepare_tree() {
 	tree_linked "$TREE" || ln -sfnT "$REPO" "$TREE/mm/vmap_rust"
 }
 
-# pristine_tree: makes $TREE-pristine from the source of $TREE: no patches, but this repository wired up, for its benchmark.
+# pristine_tree COUNT: makes or updates $TREE-pristine: the source of $TREE with the first COUNT patches of fixes and mapping,
+# mostly none, and this repository wired up, for its benchmark.
 pristine_tree() {
-	local source new=$TREE-pristine.new
+	# shellcheck disable=SC2034 # SERIES is for series_list
+	local source tree=$TREE-pristine new=$TREE-pristine.new stamp patch SERIES=(fixes mapping)
 	source=$CACHE/src/$(cut -d ' ' -f 1 "$TREE.stamp")
-	if [ "$(cat "$TREE-pristine.stamp" 2>/dev/null)" != "$(cat "$source.stamp")" ]; then
-		rm -rf "$new" "$TREE-pristine" "$TREE-pristine.stamp"
+	if [ ! -e "$tree/Makefile" ] || [ "$(cat "$tree.source" 2>/dev/null)" != "$(cat "$source.stamp")" ]; then
+		# Its files may be older than objects of a state with patches, which make would then keep.
+		rm -rf "$new" "$tree" "$tree.stamp" "$tree.files" "$CACHE"/build/*-pristine
 		cp -al "$source" "$new"
 		# Files of a copy by hard links are replaced, never written to.
 		sed '/^source "mm\/damon\/Kconfig"/i source "mm/vmap_rust/Kconfig"' "$source/mm/Kconfig" >"$new/mm/Kconfig.new"
 		mv "$new/mm/Kconfig.new" "$new/mm/Kconfig"
 		{ cat "$source/mm/Makefile"; echo 'obj-y += vmap_rust/'; } >"$new/mm/Makefile.new"
 		mv "$new/mm/Makefile.new" "$new/mm/Makefile"
-		mv "$new" "$TREE-pristine"
-		cp "$source.stamp" "$TREE-pristine.stamp"
+		mv "$new" "$tree"
+		cp "$source.stamp" "$tree.source"
 	fi
-	ln -sfnT "$REPO" "$TREE-pristine/mm/vmap_rust"
+	rm -rf "$tree.patches"
+	mkdir "$tree.patches"
+	while read -r patch; do
+		cp "$patch" "$tree.patches/$(printf %04d $(($(find "$tree.patches" -type f | wc -l) + 1)))-$(basename "$patch")"
+	done < <(series_list "$PATCHES" | head -n "$1")
+	stamp="$(cat "$source.stamp") $(series_list "$tree.patches" | xargs -r -d '\n' cat | sha256sum | cut -c 1-16)"
+	if [ "$(cat "$tree.stamp" 2>/dev/null)" != "$stamp" ]; then
+		PATCHES=$tree.patches SRC_DIR=$source tree_patch "$tree" || die "the first $1 patches do not apply alone"
+		printf '%s\n' "$stamp" >"$tree.stamp"
+	fi
+	ln -sfnT "$REPO" "$tree/mm/vmap_rust"
 }

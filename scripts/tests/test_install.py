@@ -17,7 +17,7 @@ REFUSED = {
     "nothing to remove": ("plain", "", "$install . --remove", "nothing is installed"),
     "unsupported kernel": ("plain", "sed -i 's/^PATCHLEVEL = .*/PATCHLEVEL = 1/' Makefile", "$install .",
                            r"Linux 7\.1.* is not supported.*--force-version"),
-    "installed twice": ("plain", "$install .", "$install .", r"already installed in .* \(area and mapping\)"),
+    "installed twice": ("plain", "$install .", "$install .", r"already installed in .* \(all series\)"),
     "a file that was changed since": ("plain", "$install .; echo '/* mine */' >>mm/vmalloc.c", "$install . --remove",
                                       "changed since they were installed: mm/vmalloc.c"),
     "a file in a copy": ("plain", "$install . --copy; echo mine >mm/vmap_rust/mine.c", "$install . --remove", "mine.c"),
@@ -32,7 +32,7 @@ REFUSED = {
     "a branch of that name": ("git", "git branch vmap-rust", "$install .", "has a branch vmap-rust already"),
     "series that does not apply": ("git", "", "$bad .", "nothing was changed"),
     "--only with a wrong value": ("plain", "", "$install . --only maps",
-                                  '^install-into: error: --only takes area or mapping, not "maps"$'),
+                                  '^install-into: error: --only takes fixes, area or mapping, not "maps"$'),
     "--only without a value": ("plain", "", "$install . --only", 'not ""$'),
     "--remove with --only": ("plain", "", "$install . --remove --only area", "it takes no --only"),
     "--copy of what is not wanted": ("plain", "", "$install . --copy --only mapping", "nothing for --copy"),
@@ -48,7 +48,7 @@ INSTALLS = {
                  '[ -z "$(git status --porcelain)" ]'),
     "detached HEAD": ("git", "git checkout -q --detach", "", ""),
     "plain tree, beside a mm/vmap_rust of the user": ("plain", MINE, "--only mapping", ""),
-    "git tree, beside a mm/vmap_rust of the user": ("git", MINE, "--only mapping", ""),
+    "git tree, beside a mm/vmap_rust of the user": ("git", MINE, "--only fixes", ""),
 }
 
 
@@ -75,11 +75,12 @@ def patched(tree):
 
 @pytest.fixture(name="series", scope="module")
 def trees_with_one_series(tmp_path_factory, linux, repo):
-    """The sums of trees with one series. That with mapping has no mm/vmap_rust."""
+    """The sums of trees with one series, and fixes, which the others need. Only that with area has a mm/vmap_rust."""
     found = {}
-    for only, link in ("area", f"ln -s {repo} mm/vmap_rust"), ("mapping", ""):
+    for only, link in ("fixes", ""), ("area", f"ln -s {repo} mm/vmap_rust"), ("mapping", ""):
         tree = User(shutil.copytree(linux, tmp_path_factory.mktemp("series") / "tree", symlinks=True))
-        tree.run(f"for patch in {REPO / PATCHES / only}/*.patch; do case $patch in */0000-*) ;; *)"
+        folders = dict.fromkeys(["fixes", only])
+        tree.run(f"for patch in {' '.join(f'{REPO / PATCHES / name}/*.patch' for name in folders)}; do case $patch in */0000-*) ;; *)"
                  f"patch -p1 -F0 --no-backup-if-mismatch -s <$patch ;; esac; done; {link}")
         found[only] = sums(tree.folder)
     return found
@@ -107,7 +108,7 @@ def test_installs(tree, first, words, then):
     assert (tree.folder / "mm/vmalloc.c").stat().st_mtime > start
 
 
-@pytest.mark.parametrize("only, other", [("area", "mapping"), ("mapping", "area")])
+@pytest.mark.parametrize("only, other", [("area", "mapping"), ("mapping", "area"), ("fixes", "mapping")])
 def test_one_series(tree, series, only, other):
     """The tree has that series only; or the other one, after an interrupted call."""
     before = state(tree)
@@ -126,7 +127,7 @@ def test_one_series(tree, series, only, other):
 
 @pytest.mark.parametrize("delay", [0.03, 0.08, 0.12, 0.16, 0.2, 0.25, 0.3, 0.35, 0.4])
 def test_killed(tree, delay):
-    """A killed call and a killed --remove are repaired by the next call, which installs both series, and --remove."""
+    """A killed call and a killed --remove are repaired by the next call, which installs all series, and --remove."""
     before, only = state(tree), "--only mapping" if delay in (0.03, 0.16, 0.25, 0.3, 0.35) else ""
     for words in only, "--remove":
         tree.run(f"timeout -s KILL {delay} $install . {words} >/dev/null 2>&1 || :")
