@@ -32,6 +32,7 @@ OTHERS = {
     "list": ("", "cases of the guest, and instruments"),
     "profile": ("CASE", "where the instructions of a case go, by function"),
     "lines": ("", "which cache lines move between many CPUs, by field"),
+    "patches": ("", "what each patch of fixes and mapping changes"),
     "programs": ("", "what real programs gain"),
     "profile-program": ("NAME", "where the instructions of one of them go, by function")}
 TEXTS = {name: text.capitalize() + "." for name, (_, text) in READERS.items()} | {
@@ -56,6 +57,11 @@ Executes the functions of the kernel arm64-bench in an emulator of a CPU, for up
 operations, and models which cache lines move between the CPUs' caches. Prints, for each case, number of CPUs and
 allocator and per operation: coherence misses, atomic read-modify-writes, barriers, lines and instructions; and the
 lines that move most, by structure and field.""",
+    "patches": f"""Shows what each patch of the series fixes and mapping changes: docs/mapping.md.
+
+Builds the kernel arm64-bench-pristine with the first 0, 1, 2 ... patches of the two, boots each, and prints the cases
+that a patch changes by 5% or more. Logs: {CACHE}/log
+Exit code: 0 measured, also when something is slower; 1 a build or a boot failed, or wrong use.""",
     "programs": f"""Shows what real programs gain: docs/programs.md.
 
 Boots a guest with packages of Debian, and counts the instructions of each program of bench/programs.sh: A with the
@@ -241,6 +247,13 @@ def programs_options(parser):
     parser.add_argument("--write", action="store_true", help="put the table into docs/programs.md")
 
 
+def patches_options(parser):
+    """Add the options of the measurement of patches."""
+    parser.add_argument("--boots", type=whole(1, 100), default=1, metavar="N", help="boots of each kernel (default: 1)")
+    parser.add_argument("--seed", type=whole(0, 999999999), default=1, metavar="N", help="of the first (default: 1)")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/mapping.md")
+
+
 def program_options(parser):
     """Add the options of a profile of a program."""
     parser.add_argument("name", type=program_rows.one, metavar="NAME", help="a row of bench/programs.sh")
@@ -253,7 +266,8 @@ def program_options(parser):
 # What adds the options of a command, and what checks them.
 OPTIONS = {"run": (run_options, run_check), "profile": (profile_options, profile_check),
            "lines": (lines_options, lines_check), "list": (lambda parser: None, lambda args: None),
-           "programs": (programs_options, lambda args: None), "profile-program": (program_options, lambda args: None)}
+           "patches": (patches_options, lambda args: None), "programs": (programs_options, lambda args: None),
+           "profile-program": (program_options, lambda args: None)}
 # Commands that need the guest image of programs.
 PROGRAMS = ("programs", "profile-program")
 
@@ -311,7 +325,7 @@ def main(arguments):
         print(textwrap.fill(" ".join(plans.guest_cases()), 110))
         print(f"\ncases of the instrument lines: {' '.join(plans.LINES)}\ninstruments: {' '.join(plans.INSTRUMENTS)}")
         return 0
-    module = {"run": ".take", "profile": ".profile", "lines": ".cachelines.show",
+    module = {"run": ".take", "profile": ".profile", "lines": ".cachelines.show", "patches": ".patches",
               **dict.fromkeys(PROGRAMS, ".programs")}.get(name, ".report")
     return importlib.import_module(module, __package__).main(name, args, words)
 

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What each patch of the series fixes and mapping changes: the kernel with the patches up to it, without the allocator."""
+
+import concurrent.futures
+import datetime
+import os
+import statistics
+
+from harness import kernels
+from harness.settings import REPO, TREE, Refused, say
+
+from . import build, markdown, plan as plans, stats, table, take
+from .boot import boot, end_all
+
+KERNEL = "arm64-bench-pristine"
+PAGE, MARK = REPO / "docs/mapping.md", "<!-- written by scripts/bench patches -->\n"
+PLANS = (
+    plans.Plan("patches-1", "icount", 1, 1, "area_pair,area_4,mixed"),
+    plans.Plan("patches-2", "icount", 2, 1,
+               "area_pair,vmalloc_pair,vmalloc_4,vmalloc_16,vmalloc_256,stack,vmap_16,vm_map_ram_16,vmap_1m_order0,"
+               "vmap_1m_order8,vmap_100m_order8,vmap_100m_order9,ioremap_mapped_1m,huge_1m,map_1m,map_2m,aliases_0"),
+    plans.Plan("patches-8", "icount", 8, 1, "aliases_0,vmalloc_pair", timeout=600),
+)
+# A difference that is shown, as a part of the figure before. Boots of one kernel differ by 2%, some cases by more.
+SHOWN = 0.05
+COLUMNS = ["patch", "case", "NxM", ">before", ">after", ">ratio"]
+
+
+def patches():
+    """Return the patches in order, as "fixes 1" and so on."""
+    folders = [REPO / "kernel-patches" / TREE.name / name for name in ("fixes", "mapping")]
+    return [f"{folder.name} {int(path.name[:4])}" for folder in folders
+            for path in sorted(folder.glob("[0-9][0-9][0-9][0-9]-*.patch")) if int(path.name[:4])]
+
+
+def measure(count, args, logs):
+    """Build the kernel with the first patches, and boot it. Returns the median of each (case, size). Raises Refused if
+    a boot does not count."""
+    os.environ["VMAP_RUST_PATCHES"] = str(count)
+    kernels.get(KERNEL).build()
+    values = {}
+
+    def one(job):
+        number, plan = job
+        return plan, boot(plan, "a", "none", number, args.seed + number, KERNEL, None,
+                          f"{logs}/{plan.name}-{count}-{number}.log")
+
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        try:
+            done = list(pool.map(one, [(n, plan) for n in range(args.boots) for plan in PLANS]))
+        except BaseException:
+            end_all()
+            raise
+    for plan, record in done:
+        if record["status"] != "ok" or record["skips"]:
+            raise Refused(f"after {count} patches: {record['status']} {record['skips']}; logs: {logs}")
+        # Where a mapping is, and so how many tables it has, says nothing of a patch.
+        for result in (result for result in record["results"] if result["metric"] != "tables"):
+            key = result["case"] + f" {result['metric']}".removesuffix(" cost"), f"{plan.cpus}x{result['threads']}"
+            values.setdefault(key, []).append(result["value"])
+    return {key: statistics.median(found) for key, found in values.items()}
+
+
+def rows(names, medians):
+    """Yield the rows of the table: what a patch, or all of a series, changes by SHOWN or more."""
+    steps = [(name, number, number + 1) for number, name in enumerate(names)]
+    for series in dict.fromkeys(name.split(" ")[0] for name in names):
+        own = [number for number, name in enumerate(names) if name.startswith(series)]
+        steps.append((f"{series}, all", own[0], own[-1] + 1))
+    for name, first, last in steps:
+        before, after = medians[first], medians[last]
+        for key in sorted(before.keys() & after.keys()):
+            one, other = before[key], after[key]
+            if one and abs(other / one - 1) >= SHOWN:
+                yield [name, *key, stats.amount(one, "instr"), stats.amount(other, "instr"), f"{other / one:.2f}"]
+
+
+def main(_name, args, _words):
+    """Measure all, and show the table or write it into the page."""
+    names, medians = patches(), []
+    build.build_plugin()
+    logs = take.new_logs(datetime.datetime.now(datetime.timezone.utc).strftime("%Y%m%d-%H%M%S"))
+    try:
+        for count in range(len(names) + 1):
+            medians.append(measure(count, args, logs))
+            say(f"bench: {names[count - 1] if count else 'no patch'}: measured, {count} of {len(names)}")
+    finally:
+        os.environ.pop("VMAP_RUST_PATCHES", None)
+    cells = list(rows(names, medians))
+    if args.write:
+        markdown.put(PAGE, MARK, markdown.table_text(COLUMNS, cells))
+    else:
+        table.print_table(table.make_console(), COLUMNS, cells)
+    return 0
