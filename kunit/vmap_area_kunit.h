@@ -127,7 +127,7 @@ unsigned int vmap_best_shift(const unsigned long *pfns, unsigned long nr,
 			     unsigned long addr);
 bool vmap_walk_is(struct kunit *test, unsigned long addr,
 		  const unsigned long *pfns, unsigned long nr, pgprot_t prot,
-		  unsigned int max_shift);
+		  unsigned int max_shift, bool keeps_tables);
 bool vmap_walk_is_empty(struct kunit *test, unsigned long addr,
 			unsigned long nr, const char *what);
 unsigned long vmap_walk_count(unsigned long pfn, unsigned long nr);

@@ -1,157 +1,84 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * KUnit suite "vmap_pte_early": what others see of an area of vmap() before all
- * of it is mapped.
+ * KUnit suite "vmap_pte_keep": vmap() gives no table of PTEs up for a PMD entry.
  */
-#include <linux/preempt.h>
-#include <linux/sched.h>
-#include <linux/slab.h>
-
-#ifdef CONFIG_TRACEPOINTS
-#include <trace/events/kmem.h>
-#include <trace/events/vmalloc.h>
-#endif
+#include <linux/pgtable.h>
+#include <linux/vmalloc.h>
 
 #include "vmap_area_kunit.h"
 
-#ifdef CONFIG_TRACEPOINTS
+/* Areas until one comes back to an address that was free before. */
+#define MAX_AREAS	256
 
-/**
- * struct watch - what the probes see of the last area of a task
- * @task: the task
- * @addr: the address of the area, 0: none since it was cleared
- * @nr_seen: pages that the task allocated or freed when the area could be found
- *	and its last page was not mapped
- * @nr_readable: those of them when readers would have looked into it
- */
-struct watch {
-	const struct task_struct *task;
-	unsigned long addr;
-	unsigned int nr_seen;
-	unsigned int nr_readable;
-};
-
-static void on_area(void *data, unsigned long addr, unsigned long size,
-		    unsigned long align, unsigned long vstart,
-		    unsigned long vend, int failed)
+/* The level that maps the start of an area. */
+static enum vmap_level level_of(const void *mem)
 {
-	struct watch *w = data;
-
-	if (w->task == current && in_task() && !failed)
-		w->addr = addr;
-}
-
-static void look(struct watch *w)
-{
-	struct vm_struct *vm;
-
-	/* An interrupt may have come while this task holds a lock. */
-	if (w->task != current || !in_task() || !w->addr)
-		return;
-	vm = find_vm_area((void *)w->addr);
-	if (!vm || vmap_walk(vmap_end(vm) - 2 * PAGE_SIZE, NULL).level != VMAP_NONE)
-		return;
-	w->nr_seen++;
-	w->nr_readable += !(vm->flags & VM_UNINITIALIZED);
-}
-
-static void on_page_alloc(void *data, struct page *page, unsigned int order,
-			  gfp_t gfp, int migratetype)
-{
-	look(data);
-}
-
-static void on_page_free(void *data, struct page *page, unsigned int order)
-{
-	look(data);
-}
-
-static void unwatch(void *data)
-{
-	unregister_trace_alloc_vmap_area(on_area, data);
-	unregister_trace_mm_page_alloc(on_page_alloc, data);
-	unregister_trace_mm_page_free(on_page_free, data);
-	tracepoint_synchronize_unregister();
-	kfree(data);
-}
-
-static struct watch *watch(struct kunit *test)
-{
-	struct watch *w = kzalloc_obj(*w);
-
-	KUNIT_ASSERT_NOT_NULL(test, w);
-	w->task = current;
-	KUNIT_ASSERT_EQ(test, 0, register_trace_alloc_vmap_area(on_area, w));
-	KUNIT_ASSERT_EQ(test, 0, register_trace_mm_page_alloc(on_page_alloc, w));
-	KUNIT_ASSERT_EQ(test, 0, register_trace_mm_page_free(on_page_free, w));
-	KUNIT_ASSERT_EQ(test, 0, kunit_add_action_or_reset(test, unwatch, w));
-
-	return w;
+	return vmap_walk((unsigned long)kasan_reset_tag(mem), NULL).level;
 }
 
 /*
- * vmap() may free a table of PTEs when a PMD entry takes its place, and readers
- * of /proc/kcore walk tables without a lock. So an area must not be readable
- * when vmap() allocates or frees tables.
+ * To replace a table would flush the TLBs of all CPUs for each PMD entry, and
+ * take it away from readers of /proc/kcore, who walk tables without a lock.
  */
-static void unreadable_until_mapped(struct kunit *test)
+static void vmap_pte_keep_table(struct kunit *test)
 {
-	const unsigned int nr = 2 * PTRS_PER_PTE;
-	unsigned int i, nr_reserved;
-	struct vm_struct **reserved;
+	const unsigned int nr = PTRS_PER_PTE;
+	bool back = false;
+	unsigned int i, nr_held = 0;
+	struct vmap_block block;
 	struct page **pages;
-	struct watch *w;
-	void *mem;
+	unsigned long addr;
+	void **held, *mem;
 
-	/* vmap() refuses more pages than there are. */
-	if (nr > totalram_pages())
-		kunit_skip(test, "needs %lu MiB of memory", (nr * PAGE_SIZE) >> 20);
-	reserved = kunit_kcalloc(test, VMAP_MAX_RESERVED, sizeof(*reserved),
-				 GFP_KERNEL);
-	KUNIT_ASSERT_NOT_NULL(test, reserved);
+	if (vmap_max_shift() < PMD_SHIFT || !IS_ENABLED(CONFIG_64BIT))
+		kunit_skip(test, "vmap() has no PMD entries here");
+	block = vmap_block_get(test, nr);
 	pages = kunit_kmalloc_array(test, nr, sizeof(*pages), GFP_KERNEL);
 	KUNIT_ASSERT_NOT_NULL(test, pages);
-	/* One page again and again needs tables of PTEs. */
-	pages[0] = vmap_pages_get(test, 1)[0];
-	for (i = 1; i < nr; i++)
-		pages[i] = pages[0];
+	held = kunit_kcalloc(test, MAX_AREAS, sizeof(*held), GFP_KERNEL);
+	KUNIT_ASSERT_NOT_NULL(test, held);
+	for (i = 0; i < nr; i++)
+		pages[i] = block.page + i;
 
-	w = watch(test);
-	nr_reserved = vmap_walk_skip_tables(test, nr, reserved, 0);
-	w->addr = 0;
-	w->nr_seen = 0;
-	w->nr_readable = 0;
-	mem = vmap(pages, nr, VM_MAP, PAGE_KERNEL);
-	KUNIT_EXPECT_EQ(test, w->addr, (unsigned long)kasan_reset_tag(mem));
-	w->addr = 0;
+	/* Tables of earlier cases may be in the way of the first ones. */
+	do {
+		mem = vmap(pages, nr, VM_MAP, PAGE_KERNEL);
+		KUNIT_EXPECT_NOT_NULL(test, mem);
+		if (!mem)
+			goto out;
+		held[nr_held++] = mem;
+		KUNIT_EXPECT_EQ(test, is_vm_area_hugepages(mem),
+				level_of(mem) == VMAP_PMD);
+	} while (level_of(mem) != VMAP_PMD && nr_held < MAX_AREAS / 2);
+	KUNIT_EXPECT_EQ_MSG(test, level_of(mem), VMAP_PMD, "in %u areas", nr_held);
 
-	KUNIT_EXPECT_NOT_NULL(test, mem);
-	KUNIT_EXPECT_GE_MSG(test, w->nr_seen, 2, "tables allocated");
-	KUNIT_EXPECT_EQ_MSG(test, w->nr_readable, 0, "of %u", w->nr_seen);
-	if (mem)
-		KUNIT_EXPECT_FALSE(test, find_vm_area(mem)->flags & VM_UNINITIALIZED);
-
+	addr = (unsigned long)kasan_reset_tag(mem);
+	nr_held--;
 	vunmap(mem);
-	for (i = 0; i < nr_reserved; i++)
-		free_vm_area(reserved[i]);
-}
-#endif /* CONFIG_TRACEPOINTS */
+	vm_unmap_aliases();
+	/* As an area of one page would leave it. */
+	KUNIT_EXPECT_NOT_NULL(test, pte_alloc_kernel(pmd_off_k(addr), addr));
 
-static void vmap_pte_early_is_unreadable(struct kunit *test)
-{
-#ifdef CONFIG_TRACEPOINTS
-	/* The probes look for areas under a spinlock, with preemption off. */
-	if (IS_ENABLED(CONFIG_PREEMPT_RT))
-		kunit_skip(test, "probes cannot look for areas with PREEMPT_RT");
-	unreadable_until_mapped(test);
-#else
-	kunit_skip(test, "needs CONFIG_TRACEPOINTS");
-#endif
+	while (!back && nr_held < MAX_AREAS) {
+		mem = vmap(pages, nr, VM_MAP, PAGE_KERNEL);
+		KUNIT_EXPECT_NOT_NULL(test, mem);
+		if (!mem)
+			goto out;
+		held[nr_held++] = mem;
+		back = (unsigned long)kasan_reset_tag(mem) == addr;
+		if (back)
+			KUNIT_EXPECT_NE(test, level_of(mem), VMAP_PMD);
+	}
+out:
+	while (nr_held--)
+		vunmap(held[nr_held]);
+	if (!back && test->status == KUNIT_SUCCESS)
+		kunit_skip(test, "vmap() did not come back to the address of the PMD entry");
 }
 
-static struct kunit_case vmap_pte_early_cases[] = {
-	KUNIT_CASE(vmap_pte_early_is_unreadable),
+static struct kunit_case vmap_pte_keep_cases[] = {
+	KUNIT_CASE(vmap_pte_keep_table),
 	{}
 };
 
-VMAP_SUITE(vmap_pte_early);
+VMAP_SUITE(vmap_pte_keep);

@@ -96,11 +96,11 @@ static bool map_and_compare(struct trial *t, pgprot_t prot)
 	}
 	vm = find_vm_area(mem);
 	start = vmap_start(vm);
-	good = vmap_walk_is(test, start, t->pfns, t->nr, prot, max_shift) &&
+	good = vmap_walk_is(test, start, t->pfns, t->nr, prot, max_shift, true) &&
 		surroundings_are_empty(test, vm);
 
 	shift = vmap_best_shift(t->pfns, t->nr, prot, max_shift, 0);
-	t->nr_huge += shift == PMD_SHIFT;
+	t->nr_huge += vmap_walk(start, NULL).level == VMAP_PMD;
 	if (good && IS_ENABLED(CONFIG_64BIT) && !IS_ALIGNED(start, 1UL << shift)) {
 		KUNIT_FAIL(test, "%lu pages at %#lx: could begin with %#lx bytes in one piece",
 			   t->nr, start, 1UL << shift);
@@ -266,8 +266,6 @@ static void vmap_pte_random(struct kunit *test)
 	trial_end(&t);
 	kunit_info(test, "%u arrays, %u of them begin with a PMD entry\n", rounds,
 		   t.nr_huge);
-	if (vmap_max_shift() >= PMD_SHIFT && t.block.nr >= per_pmd)
-		KUNIT_EXPECT_GT(test, t.nr_huge, 0);
 }
 
 /* An array with a hole is refused with a warning, and nothing stays mapped. */
@@ -329,27 +327,37 @@ static u32 *failing_order(void)
 	return order;
 }
 
+/* What failing_start() has changed. */
+struct failing {
+	gfp_t allowed;
+	u32 *order, least;
+};
+
 /*
  * Lets the n-th allocation of this task fail although it may reclaim memory, or
- * is one of a single page.
+ * is one of a single page. Those with __GFP_NOFAIL do not count.
  */
-static void *vmap_failing(struct trial *t, unsigned int nth, u32 *order, bool *hit)
+static void failing_start(struct failing *f, unsigned int nth, u32 *order)
 {
-	gfp_t allowed = READ_ONCE(gfp_allowed_mask);
-	u32 least = READ_ONCE(*order);
-	void *mem;
-
-	WRITE_ONCE(gfp_allowed_mask, allowed & ~__GFP_DIRECT_RECLAIM);
+	f->allowed = READ_ONCE(gfp_allowed_mask);
+	f->order = order;
+	f->least = READ_ONCE(*order);
+	WRITE_ONCE(gfp_allowed_mask, f->allowed & ~__GFP_DIRECT_RECLAIM);
 	WRITE_ONCE(*order, 0);
 	vmap_fault_arm(nth);
-	mem = vmap(t->pages, t->nr, VM_MAP, PAGE_KERNEL);
-	*hit = vmap_fault_disarm();
-	WRITE_ONCE(*order, least);
-	WRITE_ONCE(gfp_allowed_mask, allowed);
-	return mem;
 }
 
-/* Attempts of vmap_pte_no_table(), more than a vmap() has allocations. */
+/* Ends what failing_start() began. Returns whether an allocation has failed. */
+static bool failing_end(struct failing *f)
+{
+	bool hit = vmap_fault_disarm();
+
+	WRITE_ONCE(*f->order, f->least);
+	WRITE_ONCE(gfp_allowed_mask, f->allowed);
+	return hit;
+}
+
+/* Attempts, more than a vmap() or the mapping of a vmalloc() has allocations. */
 #define MAX_ATTEMPTS	32
 
 /*
@@ -380,12 +388,16 @@ static void vmap_pte_no_table(struct kunit *test)
 		append(&t, 2 * i % 8, 1);
 
 	for (nth = 1; hit && nth <= MAX_ATTEMPTS; nth++) {
+		struct failing failing;
 		void *mem;
 
 		nr_reserved = vmap_walk_skip_tables(test, t.nr, reserved,
 						    nr_reserved);
-		kunit_warning_suppress(test)
-			mem = vmap_failing(&t, nth, order, &hit);
+		kunit_warning_suppress(test) {
+			failing_start(&failing, nth, order);
+			mem = vmap(t.pages, t.nr, VM_MAP, PAGE_KERNEL);
+			hit = failing_end(&failing);
+		}
 		/* The allocator of addresses can do without some allocations. */
 		KUNIT_EXPECT_TRUE_MSG(test, mem || hit, "refused without fault %u", nth);
 		nr_null += !mem;
@@ -404,11 +416,66 @@ static void vmap_pte_no_table(struct kunit *test)
 	KUNIT_EXPECT_GE(test, nr_null, 3);
 }
 
+/*
+ * Each allocation of a page table for a vmalloc() that must not fail fails once:
+ * the next attempt maps all pages, and finds nothing of the one before.
+ */
+static void vmap_pte_nofail(struct kunit *test)
+{
+	const unsigned long nr = 2 * PFN_DOWN(PMD_SIZE);
+	unsigned int nth, nr_hits = 0, nr_reserved = 0;
+	struct vm_struct **reserved;
+	u32 *order = failing_order();
+	bool hit = true;
+	unsigned long i;
+
+	vmap_fault_need(test);
+	if (PMD_SIZE > SZ_64M)
+		kunit_skip(test, "two tables would map %lu MiB", 2 * PMD_SIZE / SZ_1M);
+	/* With little memory, the page allocator warns of the mask that forbids reclaim. */
+	if (global_zone_page_state(NR_FREE_PAGES) < 4 * nr)
+		kunit_skip(test, "needs %lu MiB of free memory", 4 * nr * PAGE_SIZE / SZ_1M);
+	if (!order)
+		kunit_skip(test, "needs CONFIG_FAIL_PAGE_ALLOC and its folder in debugfs");
+	reserved = kunit_kcalloc(test, VMAP_MAX_RESERVED, sizeof(*reserved),
+				 GFP_KERNEL);
+	KUNIT_ASSERT_NOT_NULL(test, reserved);
+
+	for (nth = 1; hit && nth <= MAX_ATTEMPTS; nth++) {
+		struct failing failing;
+		unsigned long *mem;
+
+		nr_reserved = vmap_walk_skip_tables(test, nr, reserved,
+						    nr_reserved);
+		failing_start(&failing, nth, order);
+		mem = __vmalloc(nr * PAGE_SIZE, GFP_KERNEL | __GFP_NOFAIL | __GFP_NOWARN);
+		hit = failing_end(&failing);
+		KUNIT_EXPECT_NOT_NULL_MSG(test, mem, "refused with fault %u", nth);
+		if (!mem)
+			break;
+		nr_hits += hit;
+		for (i = 0; i < nr; i++)
+			mem[i * PAGE_SIZE / sizeof(*mem)] = i;
+		for (i = 0; i < nr && mem[i * PAGE_SIZE / sizeof(*mem)] == i; i++)
+			;
+		KUNIT_EXPECT_EQ_MSG(test, i, nr, "a page is mapped twice");
+		vfree(mem);
+	}
+
+	for (i = 0; i < nr_reserved; i++)
+		free_vm_area(reserved[i]);
+	KUNIT_EXPECT_FALSE_MSG(test, hit, "more than %u allocations", nth - 1);
+	kunit_info(test, "%u allocations failed\n", nr_hits);
+	/* Two tables or more. */
+	KUNIT_EXPECT_GE(test, nr_hits, 2);
+}
+
 static struct kunit_case vmap_pte_cases[] = {
 	KUNIT_CASE_SLOW(vmap_pte_runs),
 	KUNIT_CASE(vmap_pte_random),
 	KUNIT_CASE(vmap_pte_null_page),
 	KUNIT_CASE(vmap_pte_no_table),
+	KUNIT_CASE(vmap_pte_nofail),
 	{}
 };
 

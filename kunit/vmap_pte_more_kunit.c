@@ -30,7 +30,7 @@ static void expect_own_pages(struct kunit *test, const void *mem,
 		pfns[i] = page_to_pfn(vm->pages[i]);
 
 	vmap_walk_is(test, vmap_start(vm), pfns, vm->nr_pages, vmalloc_prot(),
-		     max_shift);
+		     max_shift, false);
 	vmap_walk_is_empty(test, vmap_end(vm) - PAGE_SIZE, 1, "guard page");
 	kvfree(pfns);
 }
@@ -153,7 +153,7 @@ static bool io_map(struct io_trial *t, unsigned long offset, unsigned long pfn,
 		good = false;
 	}
 	good = good && vmap_walk_is(t->test, addr, t->pfns, nr, t->prot,
-				    vmap_io_max_shift());
+				    vmap_io_max_shift(), false);
 	good = good && vmap_walk_is_empty(t->test, end, 1, "page after");
 	good = good && (!offset ||
 			vmap_walk_is_empty(t->test, addr - PAGE_SIZE, 1, "page before"));
@@ -199,7 +199,7 @@ static void vmap_pte_ioremap(struct kunit *test)
 	for (i = 0; i < 3 * group; i++)
 		t.pfns[i] = first + i;
 	vmap_walk_is(test, vmap_start(vm), t.pfns, 3 * group, PAGE_KERNEL,
-		     vmap_io_max_shift());
+		     vmap_io_max_shift(), false);
 	vmap_area_put(test, vm);
 	vm_unmap_aliases();
 }

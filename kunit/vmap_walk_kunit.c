@@ -210,22 +210,29 @@ unsigned int vmap_best_shift(const unsigned long *pfns, unsigned long nr,
  * @nr: number of @pfns
  * @prot: protection that the mapping was asked for
  * @max_shift: log2 of the bytes that one entry may map
+ * @keeps_tables: PTEs are right where a PMD entry would fit: a table was there
  *
  * Return: false after the first failure, so that loops can stop.
  */
 bool vmap_walk_is(struct kunit *test, unsigned long addr,
 		  const unsigned long *pfns, unsigned long nr, pgprot_t prot,
-		  unsigned int max_shift)
+		  unsigned int max_shift, bool keeps_tables)
 {
 	unsigned long i, j, step;
 
 	prot = pgprot_nx(prot);
 	for (i = 0; i < nr; i += step) {
+		unsigned long start = addr + i * PAGE_SIZE;
 		unsigned int shift = vmap_best_shift(pfns + i, nr - i, prot, max_shift,
-						     addr + i * PAGE_SIZE);
-		enum vmap_level level = shift == PAGE_SHIFT ? VMAP_PTE :
-			shift == PMD_SHIFT ? VMAP_PMD : VMAP_CONT;
+						     start);
+		enum vmap_level level;
 
+		if (shift == PMD_SHIFT && keeps_tables &&
+		    vmap_walk(start, NULL).level != VMAP_PMD)
+			shift = vmap_best_shift(pfns + i, nr - i, prot,
+						vmap_group_shift(), start);
+		level = shift == PAGE_SHIFT ? VMAP_PTE :
+			shift == PMD_SHIFT ? VMAP_PMD : VMAP_CONT;
 		step = 1UL << (shift - PAGE_SHIFT);
 		for (j = i; j < i + step; j++) {
 			struct vmap_entry want, got;
