@@ -65,21 +65,22 @@ def saved_command(folder, name):
 
 
 def build_types(vmlinux):
-    """Compile mm/vmalloc.c and the allocator of a kernel once more, with debug information; returns the folder of
-    vmalloc.o and vmap_rust.o. The kernel stays as it is: only the layout of types is read from these objects."""
+    """Compile mm/vmalloc.c, mm/vmap_area_ops.c and the allocator of a kernel once more, with debug information; returns
+    the folder of the objects. The kernel stays as it is: only the layout of types is read from these objects."""
     folder, *_, repo = check_kernel(vmlinux)
     out = CACHE / "build/types" / hashlib.sha256(f"{folder}\n".encode()).hexdigest()[:16]
     last = out / "vmap_rust.o"
-    if is_newer(last, vmlinux):
+    if all(is_newer(file, vmlinux) for file in (out / "vmap_area_ops.o", last)):
         return out
     if any(is_newer(file, vmlinux) for glob in ("*.rs", "*/*.rs") for file in (repo / "rust").glob(glob)):
         say(f"the sources of the allocator are newer than {vmlinux}: names of fields may be wrong")
     out.mkdir(parents=True, exist_ok=True)
     last.unlink(missing_ok=True)
-    command = re.sub("-Wp,-MMD,[^ ]*", "", saved_command(folder, "mm/vmalloc.o"))
-    command = command.replace("-o mm/vmalloc.o", f"-g -o {out}/vmalloc.o", 1)
-    if subprocess.run(command, shell=True, cwd=folder, check=False).returncode:
-        raise Refused("mm/vmalloc.c does not compile with debug information")
+    for name in ("vmalloc", "vmap_area_ops"):
+        command = re.sub("-Wp,-MMD,[^ ]*", "", saved_command(folder, f"mm/{name}.o"))
+        command = command.replace(f"-o mm/{name}.o", f"-g -o {out}/{name}.o", 1)
+        if subprocess.run(command, shell=True, cwd=folder, check=False).returncode:
+            raise Refused(f"mm/{name}.c does not compile with debug information")
     command = saved_command(folder, "mm/vmap_rust/rust/vmap_rust.o").split(";")[0]
     command = re.sub("--out-dir [^ ]*|--emit=[^ ]*", "", re.sub("^OBJTREE=[^ ]*", f"OBJTREE={folder}", command))
     if subprocess.run(f"{command} -Cdebuginfo=2 --emit=obj={last}", shell=True, cwd=folder, check=False,

@@ -22,7 +22,8 @@ UNLOCKS = ("_raw_spin_unlock", "_raw_spin_unlock_irqrestore", "_raw_spin_unlock_
 IRQ, RET = "el1h_64_irq", "ret_to_kernel"
 # Parts of a kernel, and the objects that their functions are in.
 PARTS = {"allocator": ("mm/vmap_rust/rust/vmap_rust.o", "mm/vmap_rust/vmap_rust.o"),
-         "mm/vmalloc.c": ("mm/vmalloc.o", "mm/vmap_area_ops.o"), "maple tree": ("lib/maple_tree.o",), "benchmark": ("mm/vmap_rust/bench/pair.o",)}
+         "mm/vmalloc.c": ("mm/vmalloc.o", "mm/vmap_area_ops.o"), "maple tree": ("lib/maple_tree.o",),
+         "benchmark": ("mm/vmap_rust/bench/pair.o",)}
 REST = "rest of the kernel"
 # Kernels of 64 bits begin here.
 USER_END = 1 << 63

@@ -149,6 +149,7 @@ def _read(sources):
 
 
 def load(folder):
-    """Return the types of vmalloc.o and vmap_rust.o in a folder."""
-    sources = {prefix: os.path.join(folder, name) for prefix, name in (("c", "vmalloc.o"), ("r", "vmap_rust.o"))}
+    """Return the types of the objects of build_types() in a folder."""
+    objects = {"c": "vmalloc.o", "o": "vmap_area_ops.o", "r": "vmap_rust.o"}
+    sources = {prefix: os.path.join(folder, name) for prefix, name in objects.items()}
     return Types(*kept(os.path.join(folder, "types.pickle"), sources.values(), lambda: _read(sources)))
