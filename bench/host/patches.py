@@ -2,17 +2,18 @@
 """What each patch of the series fixes and mapping changes: the kernel with the patches up to it, without the allocator."""
 
 import concurrent.futures
-import datetime
 import os
 import statistics
+from pathlib import Path
 
 from harness import kernels
-from harness.settings import REPO, TREE, Refused, say
+from harness.checks.series import Series
+from harness.settings import REPO, Refused, say
 
 from . import build, markdown, plan as plans, stats, table, take
 from .boot import boot, end_all
 
-KERNEL = "arm64-bench-pristine"
+ALLOCATOR, KERNEL = plans.on_side(plans.PRISTINE, plans.INSTRUMENTS["icount"].kernel)
 PAGE, MARK = REPO / "docs/mapping.md", "<!-- written by scripts/bench patches -->\n"
 PLANS = (
     plans.Plan("patches-1", "icount", 1, 1, "area_pair,area_4,mixed"),
@@ -28,9 +29,7 @@ COLUMNS = ["patch", "case", "NxM", ">before", ">after", ">ratio"]
 
 def patches():
     """Return the patches in order, as "fixes 1" and so on."""
-    folders = [REPO / "kernel-patches" / TREE.name / name for name in ("fixes", "mapping")]
-    return [f"{folder.name} {int(path.name[:4])}" for folder in folders
-            for path in sorted(folder.glob("[0-9][0-9][0-9][0-9]-*.patch")) if int(path.name[:4])]
+    return [f"{path.parent} {int(path.name[:4])}" for path in map(Path, Series("fixes", "mapping").names)]
 
 
 def measure(count, args, logs):
@@ -42,7 +41,7 @@ def measure(count, args, logs):
 
     def one(job):
         number, plan = job
-        return plan, boot(plan, "a", "none", number, args.seed + number, KERNEL, None,
+        return plan, boot(plan, "a", ALLOCATOR, number, args.seed + number, KERNEL, None,
                           f"{logs}/{plan.name}-{count}-{number}.log")
 
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -79,7 +78,7 @@ def main(_name, args, _words):
     """Measure all, and show the table or write it into the page."""
     names, medians = patches(), []
     build.build_plugin()
-    logs = take.new_logs(datetime.datetime.now(datetime.timezone.utc).strftime("%Y%m%d-%H%M%S"))
+    logs = take.new_logs(take.stamp())
     try:
         for count in range(len(names) + 1):
             medians.append(measure(count, args, logs))

@@ -177,12 +177,17 @@ def kvm_works(session, wanted):
     return [p for p in wanted if p.instrument != "kvm"], f"a boot with KVM failed: {record['status']}"
 
 
-def new_logs(stamp):
-    """Make the folder of the logs of a run, and keep those of the last runs."""
+def stamp():
+    """The time in UTC, for names of files."""
+    return datetime.datetime.now(datetime.timezone.utc).strftime("%Y%m%d-%H%M%S")
+
+
+def new_logs(begun):
+    """Make the folder of the logs of a run that began at a stamp(), and keep those of the last runs."""
     (CACHE / "log").mkdir(exist_ok=True)
     for old in sorted(path for path in (CACHE / "log").glob("bench-*") if path.is_dir())[:-5]:
         shutil.rmtree(old, ignore_errors=True)
-    return tempfile.mkdtemp(prefix=f"bench-{stamp}-", dir=CACHE / "log")
+    return tempfile.mkdtemp(prefix=f"bench-{begun}-", dir=CACHE / "log")
 
 
 def instruments(used, unused, measured):
@@ -192,13 +197,13 @@ def instruments(used, unused, measured):
             for name, one in plans.INSTRUMENTS.items()}
 
 
-def measure(args, command, stamp, output):
+def measure(args, command, begun, output):
     """Take and store a result, in the file output or, if that is None, in a new one; returns the exit code, the file
     and the result."""
     wanted, used, unused = with_kernels(args, plans.wanted(args))
     archives, names = build_all(args, wanted, used)
-    head, logs = facts.commit(), new_logs(stamp)
-    output = output or str(RESULTS / f"{stamp}-{head[:10]}.json")
+    head, logs = facts.commit(), new_logs(begun)
+    output = output or str(RESULTS / f"{begun}-{head[:10]}.json")
     is_custom = args.cases or args.instruments or args.threads or args.repetitions or args.kernel
     result = {"kind": store.KIND, "format": store.FORMAT, "started": now(), "finished": now(), "command": command,
               "set": "custom" if is_custom else args.set, "commit": head, "host": facts.host(),
@@ -237,9 +242,9 @@ def measure(args, command, stamp, output):
     return 1 if bad or failed else 0, output, result
 
 
-def measure_and_show(args, command, stamp, output=None):
+def measure_and_show(args, command, begun, output=None):
     """Measure, print the tables and write the page; returns the exit code and the result."""
-    code, output, result = measure(args, command, stamp, output)
+    code, output, result = measure(args, command, begun, output)
     report.show("table", [result])
     if args.set in ("quick", "figures"):
         report.show("figures", [result])
@@ -255,17 +260,17 @@ def main(_name, args, words):
         RESULTS.mkdir(parents=True, exist_ok=True)
     except OSError:
         raise Refused(f"cannot write to {RESULTS}") from None
-    stamp = datetime.datetime.now(datetime.timezone.utc).strftime("%Y%m%d-%H%M%S")
+    begun = stamp()
     # What is stored names no folder of this machine.
     shown = [word for before, word in zip(["", *words], words) if before != "-o" and not word.startswith("-o")]
     command = os.environ.get("VMAP_RUST_BENCH_COMMAND") or " ".join(["scripts/bench", *shown])
     if args.set != "sides":
-        return measure_and_show(args, command, stamp, args.output)[0]
-    output = (args.output or str(RESULTS / f"{stamp}-sides.json")).removesuffix(".json")
+        return measure_and_show(args, command, begun, args.output)[0]
+    output = (args.output or str(RESULTS / f"{begun}-sides.json")).removesuffix(".json")
     worst, results = 0, []
     for side in ("rbtree", "rust"):
         args.b = side
-        code, result = measure_and_show(args, command, stamp, f"{output}-{side}.json")
+        code, result = measure_and_show(args, command, begun, f"{output}-{side}.json")
         worst = max(worst, code)
         results.append(result)
         if code == 130:

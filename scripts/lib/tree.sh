@@ -84,7 +84,7 @@ prepare_tree() {
 # mostly none, and this repository wired up, for its benchmark.
 pristine_tree() {
 	# shellcheck disable=SC2034 # SERIES is for series_list
-	local source tree=$TREE-pristine new=$TREE-pristine.new stamp patch SERIES=(fixes mapping)
+	local source tree=$TREE-pristine new=$TREE-pristine.new stamp patch number=0 SERIES=(fixes mapping)
 	source=$CACHE/src/$(cut -d ' ' -f 1 "$TREE.stamp")
 	if [ ! -e "$tree/Makefile" ] || [ "$(cat "$tree.source" 2>/dev/null)" != "$(cat "$source.stamp")" ]; then
 		# Its files may be older than objects of a state with patches, which make would then keep.
@@ -101,7 +101,8 @@ pristine_tree() {
 	rm -rf "$tree.patches"
 	mkdir "$tree.patches"
 	while read -r patch; do
-		cp "$patch" "$tree.patches/$(printf %04d $(($(find "$tree.patches" -type f | wc -l) + 1)))-$(basename "$patch")"
+		number=$((number + 1))
+		cp "$patch" "$tree.patches/$(printf %04d "$number")-$(basename "$patch")"
 	done < <(series_list "$PATCHES" | head -n "$1")
 	stamp="$(cat "$source.stamp") $(series_list "$tree.patches" | xargs -r -d '\n' cat | sha256sum | cut -c 1-16)"
 	if [ "$(cat "$tree.stamp" 2>/dev/null)" != "$stamp" ]; then

@@ -79,8 +79,8 @@ def trees_with_one_series(tmp_path_factory, linux, repo):
     found = {}
     for only, link in ("fixes", ""), ("area", f"ln -s {repo} mm/vmap_rust"), ("mapping", ""):
         tree = User(shutil.copytree(linux, tmp_path_factory.mktemp("series") / "tree", symlinks=True))
-        folders = dict.fromkeys(["fixes", only])
-        tree.run(f"for patch in {' '.join(f'{REPO / PATCHES / name}/*.patch' for name in folders)}; do case $patch in */0000-*) ;; *)"
+        patches = " ".join(f"{REPO / PATCHES / name}/*.patch" for name in dict.fromkeys(["fixes", only]))
+        tree.run(f"for patch in {patches}; do case $patch in */0000-*) ;; *)"
                  f"patch -p1 -F0 --no-backup-if-mismatch -s <$patch ;; esac; done; {link}")
         found[only] = sums(tree.folder)
     return found
