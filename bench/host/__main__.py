@@ -33,6 +33,7 @@ OTHERS = {
     "profile": ("CASE", "where the instructions of a case go, by function"),
     "lines": ("", "which cache lines move between many CPUs, by field"),
     "patches": ("", "what each patch of fixes and mapping changes"),
+    "hook": ("", "what the series area costs the rb-trees"),
     "programs": ("", "what real programs gain"),
     "profile-program": ("NAME", "where the instructions of one of them go, by function")}
 TEXTS = {name: text.capitalize() + "." for name, (_, text) in READERS.items()} | {
@@ -61,6 +62,11 @@ lines that move most, by structure and field.""",
 
 Builds the kernel arm64-bench-pristine with the first 0, 1, 2 ... patches of the two, boots each, and prints the cases
 that a patch changes by 5% or more. Logs: {CACHE}/log
+Exit code: 0 measured, also when something is slower; 1 a build or a boot failed, or wrong use.""",
+    "hook": f"""Shows what the series area costs the rb-trees: docs/measurements.md.
+
+Builds a kernel with fixes and mapping, one with all series and the option off, and one with it on, boots each with the
+rb-trees and 2 CPUs, and prints their instructions and the text of what area changes. Logs: {CACHE}/log
 Exit code: 0 measured, also when something is slower; 1 a build or a boot failed, or wrong use.""",
     "programs": f"""Shows what real programs gain: docs/programs.md.
 
@@ -235,6 +241,14 @@ def sides_list(text):
     return text
 
 
+def hook_kernels(text):
+    """Return the kernels of the table of the hook."""
+    for name in text.split(","):
+        if name not in ("arm64-bench", "x86_64-bench"):
+            raise Refused(f'unknown kernel "{name}"; there are: arm64-bench x86_64-bench')
+    return text.split(",")
+
+
 def programs_options(parser):
     """Add the options of the measurement of programs."""
     parser.add_argument("--programs", type=program_rows.chosen, default="*", dest="names", metavar="LIST",
@@ -254,6 +268,15 @@ def patches_options(parser):
     parser.add_argument("--write", action="store_true", help="put the table into docs/mapping.md")
 
 
+def hook_options(parser):
+    """Add the options of the measurement of the hook."""
+    parser.add_argument("--kernels", type=hook_kernels, default=["arm64-bench"], metavar="LIST",
+                        help="arm64-bench, x86_64-bench, or both (default: arm64-bench)")
+    parser.add_argument("--boots", type=whole(1, 100), default=5, metavar="N", help="boots of each kernel (default: 5)")
+    parser.add_argument("--seed", type=whole(0, 999999999), default=1, metavar="N", help="of the first (default: 1)")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/measurements.md")
+
+
 def program_options(parser):
     """Add the options of a profile of a program."""
     parser.add_argument("name", type=program_rows.one, metavar="NAME", help="a row of bench/programs.sh")
@@ -266,7 +289,8 @@ def program_options(parser):
 # What adds the options of a command, and what checks them.
 OPTIONS = {"run": (run_options, run_check), "profile": (profile_options, profile_check),
            "lines": (lines_options, lines_check), "list": (lambda parser: None, lambda args: None),
-           "patches": (patches_options, lambda args: None), "programs": (programs_options, lambda args: None),
+           "patches": (patches_options, lambda args: None), "hook": (hook_options, lambda args: None),
+           "programs": (programs_options, lambda args: None),
            "profile-program": (program_options, lambda args: None)}
 # Commands that need the guest image of programs.
 PROGRAMS = ("programs", "profile-program")
@@ -326,6 +350,7 @@ def main(arguments):
         print(f"\ncases of the instrument lines: {' '.join(plans.LINES)}\ninstruments: {' '.join(plans.INSTRUMENTS)}")
         return 0
     module = {"run": ".take", "profile": ".profile", "lines": ".cachelines.show", "patches": ".patches",
+              "hook": ".hook",
               **dict.fromkeys(PROGRAMS, ".programs")}.get(name, ".report")
     return importlib.import_module(module, __package__).main(name, args, words)
 

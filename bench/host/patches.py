@@ -2,6 +2,7 @@
 """What each patch of the series fixes and mapping changes: the kernel with the patches up to it, without the allocator."""
 
 import concurrent.futures
+import contextlib
 import os
 import statistics
 from pathlib import Path
@@ -19,7 +20,7 @@ PLANS = (
     plans.Plan("patches-1", "icount", 1, 1, "area_pair,area_4,mixed"),
     plans.Plan("patches-2", "icount", 2, 1,
                "area_pair,vmalloc_pair,vmalloc_4,vmalloc_16,vmalloc_256,stack,vmap_16,vm_map_ram_16,vmap_1m_order0,"
-               "vmap_1m_order8,vmap_100m_order8,vmap_100m_order9,ioremap_mapped_1m,huge_1m,map_1m,map_2m,aliases_0"),
+               "vmap_1m_order8,vmap_100m_order8,vmap_100m_order9,ioremap_mapped_1m,huge_1m,map_1m,map_2m,aliases_0,info_1200"),
     plans.Plan("patches-8", "icount", 8, 1, "aliases_0,vmalloc_pair", timeout=600),
 )
 # A difference that is shown, as a part of the figure before. Boots of one kernel differ by 2%, some cases by more.
@@ -32,27 +33,36 @@ def patches():
     return [f"{path.parent} {int(path.name[:4])}" for path in map(Path, Series("fixes", "mapping").names)]
 
 
-def measure(count, args, logs):
-    """Build the kernel with the first patches, and boot it. Returns the median of each (case, size). Raises Refused if
-    a boot does not count."""
+@contextlib.contextmanager
+def first_patches(count):
+    """Within, the kernel without patches is built with the first of them."""
     os.environ["VMAP_RUST_PATCHES"] = str(count)
-    kernels.get(KERNEL).build()
+    try:
+        yield
+    finally:
+        del os.environ["VMAP_RUST_PATCHES"]
+
+
+def measure(kernel, allocator, some, args, logs, label):
+    """Build a kernel and boot it with some plans. Returns the median of each (case, size). Raises Refused if a boot does
+    not count. label: of this state, in names of logs."""
+    kernels.get(kernel).build()
     values = {}
 
     def one(job):
         number, plan = job
-        return plan, boot(plan, "a", ALLOCATOR, number, args.seed + number, KERNEL, None,
-                          f"{logs}/{plan.name}-{count}-{number}.log")
+        return plan, boot(plan, "a", allocator, number, args.seed + number, kernel, None,
+                          f"{logs}/{plan.name}-{label}-{number}.log")
 
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         try:
-            done = list(pool.map(one, [(n, plan) for n in range(args.boots) for plan in PLANS]))
+            done = list(pool.map(one, [(n, plan) for n in range(args.boots) for plan in some]))
         except BaseException:
             end_all()
             raise
     for plan, record in done:
         if record["status"] != "ok" or record["skips"]:
-            raise Refused(f"after {count} patches: {record['status']} {record['skips']}; logs: {logs}")
+            raise Refused(f"{plan.name}, {label}: {record['status']} {record['skips']}; logs: {logs}")
         # Where a mapping is, and so how many tables it has, says nothing of a patch.
         for result in (result for result in record["results"] if result["metric"] != "tables"):
             key = result["case"] + f" {result['metric']}".removesuffix(" cost"), f"{plan.cpus}x{result['threads']}"
@@ -79,12 +89,10 @@ def main(_name, args, _words):
     names, medians = patches(), []
     build.build_plugin()
     logs = take.new_logs(take.stamp())
-    try:
-        for count in range(len(names) + 1):
-            medians.append(measure(count, args, logs))
-            say(f"bench: {names[count - 1] if count else 'no patch'}: measured, {count} of {len(names)}")
-    finally:
-        os.environ.pop("VMAP_RUST_PATCHES", None)
+    for count in range(len(names) + 1):
+        with first_patches(count):
+            medians.append(measure(KERNEL, ALLOCATOR, PLANS, args, logs, count))
+        say(f"bench: {names[count - 1] if count else 'no patch'}: measured, {count} of {len(names)}")
     cells = list(rows(names, medians))
     if args.write:
         markdown.put(PAGE, MARK, markdown.table_text(COLUMNS, cells))
