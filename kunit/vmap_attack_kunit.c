@@ -151,16 +151,14 @@ static void vmap_attack_race(struct kunit *test)
 
 #ifdef CONFIG_VMAP_AREA_OPS
 
-/* Expects that retire and release of @va are refused in its state. */
+/* Expects that retire of @va is refused in its state. */
 static void expect_refused(struct kunit *test, struct vmap_area *va)
 {
 	unsigned long start = va->va_start, end = va->va_end;
 
-	kunit_warning_suppress(test) {
+	kunit_warning_suppress(test)
 		KUNIT_EXPECT_EQ_MSG(test, 0, vmap_area_ops->retire(va),
 				    "retired %#lx-%#lx", start, end);
-		vmap_area_ops->release(va);
-	}
 }
 
 static void attack_area(struct kunit *test, unsigned int nr_pages)
@@ -210,7 +208,7 @@ static unsigned int try_request(struct kunit *test,
 			      va->va_start, va->va_end, req->size, req->align,
 			      req->vstart, req->vend);
 	KUNIT_EXPECT_PTR_EQ(test, va, vmap_area_ops->unlink(va->va_start));
-	vmap_area_ops->release(va);
+	vmap_area_ops->retire(va);
 
 	return 1;
 }
@@ -237,7 +235,7 @@ static unsigned int try_direct(struct kunit *test, unsigned long size,
 	KUNIT_EXPECT_EQ(test, va->va_start, (unsigned long)vm.addr);
 	KUNIT_EXPECT_EQ(test, size, vm.size);
 	KUNIT_EXPECT_PTR_EQ(test, va, vmap_area_unlink(va->va_start));
-	vmap_area_ops->release(va);
+	vmap_area_ops->retire(va);
 
 	return 1;
 }

@@ -7,6 +7,8 @@
 //!
 //! C header: [`include/linux/vmap_area_ops.h`](srctree/include/linux/vmap_area_ops.h)
 
+#[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
+use crate::sys::layout::small;
 use crate::{
     base::{
         fit::Member,
@@ -17,11 +19,9 @@ use crate::{
         Area,
         AreaPtr,
         Attributes,
-        Busy,
-        NeverMapped, //
+        Busy, //
     },
     sys::{
-        layout::small,
         mm::{
             self,
             Gfp,
@@ -71,13 +71,16 @@ pub(crate) fn running() -> Option<&'static KernelSpace> {
 }
 
 /// The description for debuggers, as a type that a `static` can have.
+#[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
 #[repr(transparent)]
 pub(crate) struct DebugInfo(bindings::vmap_rust_debug_info);
 
+#[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
 // SAFETY: Nobody writes the description, and what it points to is static.
 unsafe impl Sync for DebugInfo {}
 
 /// Where debuggers find the areas: C header [`include/linux/vmap_rust_debug.h`](srctree/include/linux/vmap_rust_debug.h).
+#[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
 #[export_name = "vmap_rust_debug_info"]
 pub(crate) static DEBUG_INFO: DebugInfo = {
     // SAFETY: It has only numbers and raw pointers, which may be zero.
@@ -90,6 +93,7 @@ pub(crate) static DEBUG_INFO: DebugInfo = {
 };
 
 /// Describes the space, and all that it points to.
+#[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
 const fn describe(info: &mut bindings::vmap_rust_debug_info) {
     #[cfg(not(CONFIG_VMAP_RUST_DEBUG))]
     KernelSpace::describe(info, 0);
@@ -110,6 +114,7 @@ unsafe impl Sync for Ops {}
 pub(crate) static OPS: Ops = Ops(bindings::vmap_area_ops {
     name: as_char_ptr_in_const_context(c"rust"),
     origin: as_char_ptr_in_const_context(c"mm/vmap_rust"),
+    #[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
     debug: &raw const DEBUG_INFO.0,
     init: Some(init),
     alloc: Some(alloc),
@@ -119,12 +124,21 @@ pub(crate) static OPS: Ops = Ops(bindings::vmap_area_ops {
     get: Some(get),
     put: Some(put),
     retire: Some(retire),
-    release: Some(release),
     purge: Some(purge),
     next_lazy: Some(next_lazy),
     count: Some(count),
     drain: Some(drain),
 });
+
+/// Returns `addr` without its KASAN tag, like `__untagged_addr()` in arch/arm64/include/asm/memory.h.
+#[inline(always)]
+const fn untagged(addr: usize) -> usize {
+    match cfg!(any(CONFIG_KASAN_SW_TAGS, CONFIG_KASAN_HW_TAGS)) {
+        // CAST: Bit 55, the sign of the address, fills the byte of the tag.
+        true => ((addr << 8) as isize >> 8) as usize,
+        false => addr,
+    }
+}
 
 fn null_or(area: Option<AreaPtr>) -> *mut bindings::vmap_area {
     area.map_or(ptr::null_mut(), AreaPtr::as_raw)
@@ -257,7 +271,7 @@ unsafe extern "C" fn alloc_congruent(req: *const bindings::vmap_congruent_reques
 /// RCU is watching.
 #[export_name = "vmap_rust_find"]
 pub(crate) unsafe extern "C" fn find(addr: usize) -> *mut bindings::vmap_area {
-    null_or(space().and_then(|space| Some(space.find(addr)?.area())))
+    null_or(space().and_then(|space| Some(space.find(untagged(addr))?.area())))
 }
 
 /// Unlinks the busy area that contains `addr`.
@@ -267,7 +281,7 @@ pub(crate) unsafe extern "C" fn find(addr: usize) -> *mut bindings::vmap_area {
 /// The caller holds no pin.
 #[export_name = "vmap_rust_unlink"]
 pub(crate) unsafe extern "C" fn unlink(addr: usize) -> *mut bindings::vmap_area {
-    null_or(space().and_then(|space| Some(space.unlink(addr)?.into_ptr())))
+    null_or(space().and_then(|space| Some(space.unlink(untagged(addr))?.into_ptr())))
 }
 
 /// Pins the lowest busy area that ends above `addr`; if `try_`, only the one that contains `addr`, without
@@ -278,6 +292,7 @@ pub(crate) unsafe extern "C" fn unlink(addr: usize) -> *mut bindings::vmap_area 
 /// - The caller holds no other pin, and calls [`put`] for the area that it gets.
 /// - Task context, unless `try_`.
 unsafe extern "C" fn get(addr: usize, try_: bool) -> *mut bindings::vmap_area {
+    let addr = untagged(addr);
     let got = space().and_then(|space| {
         if try_ {
             space.try_get(addr)
@@ -344,19 +359,6 @@ pub(crate) unsafe extern "C" fn retire(va: *mut bindings::vmap_area) -> usize {
     match unsafe { take_back(va) } {
         Some((space, area)) => space.retire(area),
         None => 0,
-    }
-}
-
-/// Frees an area that was never mapped.
-///
-/// # Safety
-///
-/// `va` is null, or came from [`unlink`], and C no longer uses it and has mapped nothing there.
-unsafe extern "C" fn release(va: *mut bindings::vmap_area) {
-    // SAFETY: By the safety requirements, C has unlinked the area and no longer uses it.
-    if let Some((space, area)) = unsafe { take_back(va) } {
-        // SAFETY: By the safety requirements, C has mapped nothing there.
-        space.release(area, unsafe { NeverMapped::promised() });
     }
 }
 

@@ -250,8 +250,8 @@ def make_tree(source):
 
 
 def walk(check, kernel, fresh):
-    """Check that all series apply and build. Each patch of area is built with the option on and off, the last one
-    together with the allocator. A patch of the others, whose code does not depend on the option, is built with it off
+    """Check that all series apply and build. Each patch of area and debug is built with the option on and off, together
+    with the allocator from the last one of area on. A patch of the others, whose code does not depend on the option, is built with it off
     only, and mapping without area in one step. The last state is what scripts/build builds, whole; with the option off
     arm64 has a configuration for that."""
     source = CACHE / "src" / read(f"{TREE}.stamp").split()[0]
@@ -261,7 +261,7 @@ def walk(check, kernel, fresh):
     # It could make git leave out files as unchanged that the new repository lacks.
     Path(f"{WORK}.index").unlink(missing_ok=True)
     output("git", "init", "-q", "--bare", GIT)
-    every, alone = Series("fixes", "area", "mapping"), Series("fixes", "mapping")
+    every, alone = Series("fixes", "area", "debug", "mapping"), Series("fixes", "mapping")
     parts = {"all": every, "without area": alone}
     # Without the states there is nothing to build.
     applied = [check(f"patch -p1 applies without fuzz: {name}", part.patch, source) for name, part in parts.items()]
@@ -287,7 +287,7 @@ def walk(check, kernel, fresh):
     for name, before, state in list(zip(every.names, every.states, every.states[1:]))[:-1]:
         label = name.partition("-")[0].replace("/", "-")
         # Without the allocator the option needs CONFIG_COMPILE_TEST, which user-mode Linux lacks.
-        if name.startswith("area/") and (wired(state) or kernels.get(kernel).has("HAS_IOMEM")):
+        if name.startswith(("area/", "debug/")) and (wired(state) or kernels.get(kernel).has("HAS_IOMEM")):
             build(f"option on: {name}", "on", before, state, label)
         build(f"option off: {name}", "off", before, state, label)
     build("mapping without area", "off", alone.states[0], alone.states[-1], "mapping-alone")

@@ -2,6 +2,7 @@
 
 //! Spans of addresses, and address arithmetic without overflow.
 
+#[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
 use core::mem::offset_of;
 
 /// The page size in bytes.
@@ -23,7 +24,9 @@ pub(crate) struct Span {
 
 impl Span {
     /// Where the lowest and the highest address are, in bytes.
+    #[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
     pub(crate) const FIRST: usize = offset_of!(Self, first);
+    #[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
     pub(crate) const LAST: usize = offset_of!(Self, last);
 
     /// Returns the span from `first` to `last`, both included; [`None`] if it would be empty.

@@ -30,6 +30,7 @@ macro_rules! counters {
 
         impl Counters {
             /// The names of the counters, each with a space behind it, and a null at the end.
+            #[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
             pub(crate) const NAMES: &str = concat!($(stringify!($name), " ",)* "\0");
 
             /// Creates counters that are all zero.
@@ -75,8 +76,6 @@ counters! {
     retire_block,
     /// areas with their own tree entry retired
     retire_tree,
-    /// areas released that were never mapped
-    release,
     /// purges that flushed the TLB
     purge,
     /// areas purged

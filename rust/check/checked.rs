@@ -26,7 +26,6 @@ use crate::{
             AreaPtr,
             Attributes,
             Busy,
-            NeverMapped,
             Reserved,
             Unlinked, //
         },
@@ -94,7 +93,7 @@ pub(crate) struct CheckedSpace<T: Tlb>(Space<CheckedTlb<T>>);
 
 impl<T: Tlb> CheckedSpace<T> {
     /// Describes the space, and all that it points to, to debuggers.
-    #[cfg(CONFIG_VMAP_RUST)]
+    #[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
     pub(crate) const fn describe(info: &mut kernel::bindings::vmap_rust_debug_info) {
         Space::<CheckedTlb<T>>::describe(info, core::mem::offset_of!(Self, 0));
     }
@@ -283,17 +282,6 @@ impl<T: Tlb> CheckedSpace<T> {
             checker.retired(span, identity, began);
             pages
         })
-    }
-
-    /// See [`Space::release`].
-    pub(crate) fn release(&self, area: Area<Unlinked>, proof: NeverMapped) {
-        let Some((checker, span)) = self.checker().zip(area.span()) else {
-            return self.0.release(area, proof);
-        };
-        checker.change(|| {
-            checker.releasing(span, identity(area.ptr()));
-            self.0.release(area, proof);
-        });
     }
 
     /// See [`Space::purge`].

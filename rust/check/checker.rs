@@ -221,11 +221,6 @@ impl Checker {
         self.change_state(span, identity, State::Busy, |_| Some(State::Unlinked));
     }
 
-    /// Records that an area that was never mapped is about to be freed. Called within [`Checker::change`].
-    pub(crate) fn releasing(&self, span: Span, identity: Identity) {
-        self.change_state(span, identity, State::Unlinked, |_| None);
-    }
-
     /// Records that an area is about to become lazy. Returns the time, for [`Checker::retired`]. Called
     /// within [`Checker::change`].
     pub(crate) fn retiring(&self, span: Span, identity: Identity) -> usize {

@@ -64,11 +64,11 @@ mod tests {
         let span = pages(1, 2)?;
         use_and_retire(&checker, span, ONE);
         checker.purge(|| checker.flush(span, || ()));
-        checker.allocated(pages(2, 4)?, OTHER, true);
-        checker.unlinked(pages(2, 4)?, OTHER);
-        checker.releasing(pages(2, 4)?, OTHER);
+        let span = pages(2, 4)?;
+        use_and_retire(&checker, span, OTHER);
+        checker.purge(|| checker.flush(span, || ()));
         checker.allocated(pages(1, 9)?, ONE, true);
-        assert_eq!(counts(&checker), (8, 0, 0));
+        assert_eq!(counts(&checker), (9, 0, 0));
         Ok(())
     }
 
@@ -206,8 +206,8 @@ mod tests {
         checker.unlinked(span, ONE);
         checker.unlinked(span, ONE);
         assert_eq!(counts(&checker), (6, 0, 4));
-        checker.releasing(span, ONE);
-        checker.releasing(span, ONE);
+        checker.retiring(span, ONE);
+        checker.retiring(span, ONE);
         assert_eq!(counts(&checker), (8, 0, 5));
         Ok(())
     }

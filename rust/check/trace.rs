@@ -18,7 +18,6 @@ use crate::{
         }, //
     },
     state::{
-        area::NeverMapped,
         class::SIZE, //
     }, //
 };
@@ -92,7 +91,7 @@ fn run_from(
         while let Some((area, pin)) = space.get(0) {
             drop(pin);
             match space.unlink(area.span().first()) {
-                Some(area) => space.release(area, NeverMapped::in_test()),
+                Some(area) => drop(space.retire(area)),
                 None => break,
             }
         }

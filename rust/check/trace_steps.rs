@@ -24,7 +24,6 @@ use crate::{
         space::Request, //
         validate::Census,
     },
-    state::area::NeverMapped,
     sys::mm::Gfp, //
 };
 use kernel::prelude::*;
@@ -247,11 +246,7 @@ impl Trace<'_> {
         if self.checked.unlink(inner).is_some() {
             return self.fail("unlinked twice", detail);
         }
-        if self.random.below(8) != 0 {
-            self.checked.retire(area);
-        } else {
-            self.checked.release(area, NeverMapped::in_test());
-        }
+        self.checked.retire(area);
         Ok(())
     }
 

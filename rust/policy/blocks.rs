@@ -34,7 +34,6 @@ use crate::{
             AreaList,
             Attributes,
             Busy,
-            NeverMapped,
             Reserved,
             Unlinked, //
         },
@@ -418,20 +417,6 @@ impl Blocks {
         pages
     }
 
-    /// Frees an area of a block that was never mapped. Spins.
-    pub(crate) fn release(&self, cpus: &Cpus, area: Area<Unlinked>, proof: NeverMapped) {
-        let Some(number) = self.dir.release(area, proof) else {
-            // Cannot happen: a block with an area in it stays. The drop of the area reports the leak.
-            return;
-        };
-        let rcu = Guard::new();
-        let mut pool = self.pool.lock();
-        // It may have been freed since.
-        if let Some(block) = self.dir.block(number, &rcu) {
-            pool.update(&self.dir, cpus, block);
-        }
-    }
-
     /// Returns the number of empty blocks. Takes no lock that others hold for long.
     pub(crate) fn empty(&self) -> usize {
         self.pool.lock().empty()
@@ -455,6 +440,10 @@ impl Blocks {
 #[kernel::prelude::kunit_tests(vmap_rust_blocks_lazy)]
 mod tests {
     use super::*;
+    use crate::{
+        check::fixtures::World,
+        policy::space::Request, //
+    };
 
     /// With any number of possible CPUs, of which any number is online.
     #[test]
@@ -470,5 +459,20 @@ mod tests {
         assert_eq!(lazy_batch(1), UNCOUNTED / PAGE_SIZE);
         assert_eq!(lazy_batch(4), UNCOUNTED / PAGE_SIZE / 2);
         assert_eq!(lazy_batch(0), lazy_batch(1));
+    }
+
+    /// Another task may have refilled it since the caller found no room there.
+    #[test]
+    fn a_refill_keeps_a_current_block_with_room() -> Result {
+        mm::stay_on_this_cpu()?;
+        let home = Span::with_size(32 * SIZE, 8 * SIZE).ok_or(EINVAL)?;
+        let space = World::new(home).blocks(8).space()?;
+        let area = space.alloc(Request::bytes(home, PAGE_SIZE))?.span();
+        let class = Class::SMALLEST;
+        assert!(space.blocks.refill(&space.cpus, class, Source::Pool));
+        assert_eq!((space.blocks().live, space.blocks().partial), (1, 0));
+        space.retire(space.unlink(area.first()).ok_or(EINVAL)?);
+        space.purge(None, true);
+        Ok(())
     }
 }

@@ -2,7 +2,7 @@
 
 //! State of each CPU.
 
-#[cfg(CONFIG_VMAP_RUST)]
+#[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
 use crate::sys::layout::small;
 use crate::{
     base::{
@@ -28,7 +28,7 @@ use crate::{
         }, //
     }, //
 };
-#[cfg(CONFIG_VMAP_RUST)]
+#[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
 use core::mem::offset_of;
 
 /// The state of one CPU.
@@ -69,7 +69,7 @@ pub(crate) struct Cpus(PerCpu<Cpu>);
 
 impl Cpus {
     /// Describes the states of the CPUs, which are at offset `at` of the space, to debuggers.
-    #[cfg(CONFIG_VMAP_RUST)]
+    #[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
     pub(super) const fn describe(info: &mut bindings::vmap_rust_debug_info, at: usize) {
         let cpus = at + offset_of!(Self, 0);
         info.space_cpu_first = small(cpus + PerCpu::<Cpu>::FIRST);

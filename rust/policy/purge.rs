@@ -10,10 +10,9 @@ use crate::{
     policy::space::Space,
     state::{
         area::{
-            Area, //
+            Area,
             AreaList,
-            NeverMapped,
-            Unlinked,
+            Unlinked, //
         },
         flush::{
             FlushedPlan,
@@ -52,15 +51,6 @@ impl<T: Tlb> Space<T> {
         self.cpus.here().counters.retire_tree.one();
         let pages = self.freed.add(area.retire());
         pages.wrapping_add(self.blocks.lazy_estimate())
-    }
-
-    /// Frees an area that was never mapped.
-    pub(crate) fn release(&self, area: Area<Unlinked>, proof: NeverMapped) {
-        self.cpus.here().counters.release.one();
-        match area.is_in_block() {
-            true => self.blocks.release(&self.cpus, area, proof),
-            false => self.give_back(area.never_mapped(proof)),
-        }
     }
 
     /// Flushes all areas retired before the call, and `also`, and frees these areas. Frees all empty blocks, too, if

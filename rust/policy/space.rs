@@ -41,12 +41,12 @@ use crate::{
         }, //
     }, //
 };
-#[cfg(CONFIG_VMAP_RUST)]
+#[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
 use crate::{
     state::dir::Directory,
     sys::layout::small, //
 };
-#[cfg(CONFIG_VMAP_RUST)]
+#[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
 use core::mem::offset_of;
 use kernel::static_lock_class;
 
@@ -88,7 +88,7 @@ pub(crate) struct Space<T: Tlb> {
 impl<T: Tlb> Space<T> {
     /// Describes a space, and all that it points to, to debuggers. It is at offset `at` of what [`crate::ffi`] points
     /// to.
-    #[cfg(CONFIG_VMAP_RUST)]
+    #[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
     pub(crate) const fn describe(info: &mut bindings::vmap_rust_debug_info, at: usize) {
         let home = at + offset_of!(Self, home);
         info.space_home_first = small(home + Span::FIRST);

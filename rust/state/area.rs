@@ -9,15 +9,14 @@
 //! New ------ prepare ----------------> Ready
 //! Ready ---- entry inserted ---------> Reserved -- busy ----> (busy, no token)
 //! (busy) --- leave ------------------> Leaving --- wait for readers ---> Unlinked
-//! Unlinked - retire: was mapped -----> Lazy ------ TLB flush ----------> Flushed
-//! Unlinked - release: never mapped --> Flushed
+//! Unlinked - retire: unmapped -------> Lazy ------ TLB flush ----------> Flushed
 //! Flushed -- erase the entry --------> New ------- freed
 //! ```
 //!
 //! A busy area has no token: the index or the block has it, and C code uses it. The object itself stores
 //! the state, in `vmap_area::flags`, so that a change of state does not change the index. A [`Lazy`] area
-//! becomes [`Flushed`] only as part of a plan that is flushed ([`crate::state::flush`]), or with the proof that it was
-//! [`NeverMapped`]. Only a [`Flushed`] area can be erased: a range cannot be reused before the TLB flush.
+//! becomes [`Flushed`] only as part of a plan that is flushed ([`crate::state::flush`]). Only a [`Flushed`] area can be
+//! erased: a range cannot be reused before the TLB flush.
 //!
 //! The object of a slot is part of its block ([`crate::state::objects`]), whose bitmaps record which slots are lazy and
 //! which are free. It goes from vacant to busy at once ([`AreaPtr::occupy`]), and [`Area::vacate`] ends its use.
@@ -96,26 +95,6 @@ states! {
     Lazy = 4, reserved: true;
     /// In no TLB.
     Flushed = 5, reserved: true;
-}
-
-/// Proof that nothing was mapped at an area since it was reserved. It is for this area only, and used up with it.
-pub(crate) struct NeverMapped(());
-
-impl NeverMapped {
-    /// C says so: its operation `release` is for such areas.
-    ///
-    /// # Safety
-    ///
-    /// Nothing was mapped at the area for which the proof is used.
-    pub(crate) unsafe fn promised() -> Self {
-        Self(())
-    }
-
-    /// Nothing is ever mapped in the space of a test.
-    #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
-    pub(crate) const fn in_test() -> Self {
-        Self(())
-    }
 }
 
 /// The fields of an area that C sets in its request. They are moved to the area, so only one area gets them.
@@ -500,13 +479,6 @@ impl Area<Unlinked> {
         // C code may free the vm_struct at any time now.
         self.set_vm(core::ptr::null_mut());
         // INVARIANT: The range stays reserved, which is all that `Lazy` requires.
-        self.into_state()
-    }
-
-    /// Marks the area as flushed because it never needed a flush.
-    pub(crate) fn never_mapped(self, _: NeverMapped) -> Area<Flushed> {
-        self.set_vm(core::ptr::null_mut());
-        // INVARIANT: The range stays reserved, and no TLB can hold a page that was never mapped.
         self.into_state()
     }
 

@@ -16,7 +16,7 @@
 //! What a CPU writes when it allocates, what another writes when it frees, and what lookups read, are on
 //! different cache lines.
 
-#[cfg(CONFIG_VMAP_RUST)]
+#[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
 use crate::sys::layout::small;
 use crate::{
     base::{
@@ -32,7 +32,6 @@ use crate::{
             Busy,
             Claim,
             Leaving,
-            NeverMapped,
             Reserved,
             Seen,
             Unlinked, //
@@ -53,7 +52,7 @@ use crate::{
         per_cpu::CacheAligned, //
     }, //
 };
-#[cfg(CONFIG_VMAP_RUST)]
+#[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
 use core::mem::offset_of;
 
 /// Where a block is. The pool changes it under its lock.
@@ -133,7 +132,7 @@ pub(crate) struct Block {
 
 impl Block {
     /// Describes blocks and their objects to debuggers. A block is `at` bytes behind what the directory points to.
-    #[cfg(CONFIG_VMAP_RUST)]
+    #[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
     pub(super) const fn describe(info: &mut bindings::vmap_rust_debug_info, at: usize) {
         info.block_first_page = small(at + offset_of!(Self, first_page));
         info.block_slot_pages = small(at + offset_of!(Self, slot_pages));
@@ -343,13 +342,6 @@ impl Block {
         // Before the bit: from then on a purge may make the slot free for the next user.
         area.vacate();
         self.lazy.set_and_fence(slot);
-    }
-
-    /// Frees an area at `span` of this block that was never mapped: its slot is free at once.
-    pub(super) fn release(&self, area: Area<Unlinked>, span: Span, _: NeverMapped) {
-        let slot = self.slot_at(span.first());
-        area.vacate();
-        self.free.set(slot);
     }
 
     /// Returns how many slots are free. Others may change it.

@@ -15,14 +15,13 @@
 //!
 //! A block that was removed from the directory is freed after an RCU grace period.
 
-#[cfg(CONFIG_VMAP_RUST)]
+#[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
 use crate::sys::layout::small;
 use crate::{
     base::prelude::*,
     state::{
         area::{
             Area,
-            NeverMapped,
             Unlinked, //
         },
         block::Block,
@@ -40,7 +39,7 @@ use crate::{
         }, //
     }, //
 };
-#[cfg(CONFIG_VMAP_RUST)]
+#[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
 use core::mem::offset_of;
 
 /// Bytes at the start of the space without blocks, for requests with a window there.
@@ -237,14 +236,6 @@ impl Directory {
         span.size() / PAGE_SIZE
     }
 
-    /// Frees an area of a block that was never mapped. Returns the number of the block, which may be stale at once.
-    pub(crate) fn release(&self, area: Area<Unlinked>, proof: NeverMapped) -> Option<BlockNumber> {
-        let (_, block, span) = self.block_of(&area)?;
-        let number = block.number();
-        block.release(area, span, proof);
-        number
-    }
-
     /// Calls `what` for each dirty block. If `clear`, the blocks are clean before `what` is called. Sleepable context.
     pub(crate) fn each_dirty(&self, clear: bool, mut what: impl FnMut(&Block)) {
         for part in self.all_parts() {
@@ -383,7 +374,7 @@ const _: () = {
 };
 
 /// For debuggers.
-#[cfg(CONFIG_VMAP_RUST)]
+#[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
 impl Directory {
     /// Describes a directory that is at offset `at` of the space, its parts, and its blocks.
     pub(crate) const fn describe(info: &mut bindings::vmap_rust_debug_info, at: usize) {

@@ -11,7 +11,7 @@
 //! The owner of an area may keep its token longer than the RCU read lock under which it found the block. So
 //! objects of which one is in use are never freed, even if their block is dropped: their memory leaks, with a report.
 
-#[cfg(CONFIG_VMAP_RUST)]
+#[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
 use crate::sys::layout::small;
 use crate::{
     base::prelude::*,
@@ -73,7 +73,7 @@ unsafe impl Send for Objects {}
 
 impl Objects {
     /// Describes area objects to debuggers. The objects of a block are `at` bytes behind what the directory points to.
-    #[cfg(CONFIG_VMAP_RUST)]
+    #[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
     pub(super) const fn describe(info: &mut bindings::vmap_rust_debug_info, at: usize) {
         info.block_chunks = small(at + offset_of!(Self, chunks));
         info.chunk_objects = small(BITS);

@@ -76,6 +76,7 @@ impl Drop for Seat {
 
 impl Block {
     /// Returns whether the block is in a seat. Others may change it.
+    #[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
     pub(crate) fn is_current(&self) -> bool {
         // Relaxed: for checks only.
         self.seat.load(Relaxed) == SEATED

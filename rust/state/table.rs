@@ -26,7 +26,7 @@ use super::{
     },
     page_map::PageMap, //
 };
-#[cfg(CONFIG_VMAP_RUST)]
+#[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
 use crate::sys::layout::small;
 use crate::{
     base::{
@@ -299,7 +299,7 @@ impl TableGuard<'_> {
 
 impl Table {
     /// Describes the index, which is at offset `at` of the space, and its entries to debuggers.
-    #[cfg(CONFIG_VMAP_RUST)]
+    #[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
     pub(crate) const fn describe(info: &mut bindings::vmap_rust_debug_info, at: usize) {
         // A debugger takes the tree that the box points to for that of C.
         const { assert!(maple::Tree::<Slot>::TREE == 0) };

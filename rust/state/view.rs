@@ -7,7 +7,7 @@
 //! generation that each new user increments. The owner of the token writes the bounds before it marks the
 //! area busy. It marks the area not busy before it changes the bounds ([`crate::state::area`]).
 
-#[cfg(CONFIG_VMAP_RUST)]
+#[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
 use super::area::New;
 use super::area::{
     Flushed,
@@ -16,7 +16,7 @@ use super::area::{
     Unlinked, //
 };
 use crate::base::prelude::*;
-#[cfg(CONFIG_VMAP_RUST)]
+#[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
 use crate::sys::layout::small;
 use core::ptr::NonNull;
 use kernel::sync::barrier;
@@ -325,7 +325,7 @@ pub(super) const BUSY_CODE: usize = 1;
 pub(super) const LEAKED_CODE: usize = 7;
 
 /// Describes `vmap_area::flags` to debuggers.
-#[cfg(CONFIG_VMAP_RUST)]
+#[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
 pub(super) const fn describe(info: &mut bindings::vmap_rust_debug_info) {
     info.state_shift = STATE_SHIFT;
     info.state_mask = small(STATE_MASK);

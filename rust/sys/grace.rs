@@ -11,7 +11,6 @@
 use crate::sys::mm;
 use core::{
     mem::{
-        offset_of,
         ManuallyDrop, //
     },
     ops::{
@@ -81,7 +80,8 @@ impl<T: Send + Sync + 'static> From<Unpublished<T>> for GraceBox<T> {
 
 impl<T: Send + Sync + 'static> GraceBox<T> {
     /// Where the value is behind [`GraceBox::into_raw`], in bytes.
-    pub(crate) const VALUE: usize = offset_of!(Node<T>, value);
+    #[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
+    pub(crate) const VALUE: usize = core::mem::offset_of!(Node<T>, value);
 
     /// Turns the box into a pointer, for readers to find.
     pub(crate) fn into_raw(self) -> *mut c_void {

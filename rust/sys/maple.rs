@@ -116,6 +116,7 @@ fn new_state(tree: *mut bindings::maple_tree, first: usize, last: usize) -> bind
 
 impl<E: Entry> Tree<E> {
     /// Where the maple tree of C is, in bytes.
+    #[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
     pub(crate) const TREE: usize = core::mem::offset_of!(Self, tree);
 
     /// Creates an empty tree with a lock of class `key`.

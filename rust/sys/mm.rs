@@ -372,5 +372,8 @@ mod tests {
         // It may fail: the request can be served without it.
         let made = Gfp::from_raw(kernel | NOFAIL).flags();
         assert_eq!(made.as_raw(), kernel | NOWARN);
+        // What Rust allocates has an address.
+        let made = Gfp::from_raw(kernel | bindings::__GFP_HIGHMEM).flags();
+        assert_eq!(made.as_raw(), kernel | NOWARN);
     }
 }

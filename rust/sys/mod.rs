@@ -3,6 +3,7 @@
 //! Bindings: what the allocator uses of the kernel, with interfaces that safe code cannot misuse.
 
 pub(crate) mod grace;
+#[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
 pub(crate) mod layout;
 pub(crate) mod lock;
 pub(crate) mod maple;

@@ -8,7 +8,7 @@
 //!
 //! The kernel's per-CPU allocator cannot serve these values: it takes its memory from this allocator.
 
-#[cfg(CONFIG_VMAP_RUST)]
+#[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
 use crate::sys::layout::elements;
 use crate::{
     base::cpu::CpuNumber,
@@ -18,7 +18,6 @@ use crate::{
     }, //
 };
 use core::{
-    mem::offset_of,
     ops::Deref, //
 };
 use kernel::prelude::*;
@@ -48,7 +47,8 @@ pub(crate) struct CacheAligned<T>(T);
 
 impl<T> CacheAligned<T> {
     /// Where the value is, in bytes.
-    pub(crate) const VALUE: usize = offset_of!(Self, 0);
+    #[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
+    pub(crate) const VALUE: usize = core::mem::offset_of!(Self, 0);
 
     /// Wraps `value`.
     pub(crate) const fn new(value: T) -> Self {
@@ -73,11 +73,13 @@ pub(crate) struct PerCpu<T> {
 
 impl<T> PerCpu<T> {
     /// Where the pointer to the value of CPU 0 is, in bytes.
-    pub(crate) const FIRST: usize = offset_of!(Self, first);
+    #[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
+    pub(crate) const FIRST: usize = core::mem::offset_of!(Self, first);
 
     /// Where the pointer to the array of pointers to the values of the other CPUs is, in bytes.
-    #[cfg(CONFIG_VMAP_RUST)]
-    pub(crate) const OTHERS: usize = offset_of!(Self, others) + elements::<KBox<CacheAligned<T>>>();
+    #[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
+    pub(crate) const OTHERS: usize =
+        core::mem::offset_of!(Self, others) + elements::<KBox<CacheAligned<T>>>();
 
     /// Creates a value for each possible CPU. `make` allocates what the value points to on the given node.
     pub(crate) fn new(mut make: impl FnMut(Node) -> Result<T>) -> Result<Self> {

@@ -14,11 +14,20 @@ use crate::{
     },
     sys::mm::Gfp, //
 };
+#[cfg(CONFIG_VMAP_RUST_TRACE)]
+use kernel::tracepoint::declare_trace;
 use kernel::{
     bindings,
-    prelude::*,
-    tracepoint::declare_trace, //
+    prelude::*, //
 };
+
+/// In a kernel without the events.
+#[cfg(not(CONFIG_VMAP_RUST_TRACE))]
+macro_rules! declare_trace {
+    ($($(#[$doc:meta])* unsafe fn $name:ident($($arg:ident: $type:ty),* $(,)?);)*) => {
+        $($(#[$doc])* #[inline(always)] unsafe fn $name($(_: $type),*) {})*
+    };
+}
 
 declare_trace! {
     /// # Safety
@@ -56,7 +65,7 @@ pub(crate) enum Event {
     Steal,
 }
 
-/// Why empty blocks are given back.
+/// Why empty blocks are given back. In the order of `enum vmap_rust_drain_cause`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cause {
     /// A request found no room.
@@ -69,16 +78,13 @@ pub(crate) enum Cause {
     Reclaim,
 }
 
-impl Cause {
-    fn into_raw(self) -> c_uint {
-        match self {
-            Self::Request => bindings::vmap_rust_drain_cause_VMAP_RUST_DRAIN_REQUEST,
-            Self::Purge => bindings::vmap_rust_drain_cause_VMAP_RUST_DRAIN_PURGE,
-            Self::Trim => bindings::vmap_rust_drain_cause_VMAP_RUST_DRAIN_TRIM,
-            Self::Reclaim => bindings::vmap_rust_drain_cause_VMAP_RUST_DRAIN_RECLAIM,
-        }
-    }
-}
+#[cfg(CONFIG_VMAP_RUST_TRACE)]
+const _: () = {
+    // CAST: Small numbers.
+    assert!(Cause::Purge as c_uint == bindings::vmap_rust_drain_cause_VMAP_RUST_DRAIN_PURGE);
+    // CAST: Small numbers.
+    assert!(Cause::Reclaim as c_uint == bindings::vmap_rust_drain_cause_VMAP_RUST_DRAIN_RECLAIM);
+};
 
 /// Traces what happens to a block of `size` bytes whose current block it was of CPU `owner`.
 #[inline(always)]
@@ -107,7 +113,7 @@ pub(crate) struct Purge {
 /// Returns the time in nanoseconds if ends of purges are traced, else 0.
 #[inline(always)]
 fn purge_clock() -> u64 {
-    #[cfg(CONFIG_TRACEPOINTS)]
+    #[cfg(all(CONFIG_TRACEPOINTS, CONFIG_VMAP_RUST_TRACE))]
     {
         // SAFETY: The key of a tracepoint may be read at any time.
         let is_traced = unsafe {
@@ -156,8 +162,10 @@ impl Purge {
 #[inline(always)]
 pub(crate) fn drain(cause: Cause, blocks: usize) {
     if blocks != 0 {
+        // CAST: A small number.
+        let cause = cause as c_uint;
         // SAFETY: RCU is watching in a drain, which takes spinlocks.
-        unsafe { vmap_rust_drain(cause.into_raw(), blocks) };
+        unsafe { vmap_rust_drain(cause, blocks) };
     }
 }
 

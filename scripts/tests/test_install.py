@@ -32,7 +32,7 @@ REFUSED = {
     "a branch of that name": ("git", "git branch vmap-rust", "$install .", "has a branch vmap-rust already"),
     "series that does not apply": ("git", "", "$bad .", "nothing was changed"),
     "--only with a wrong value": ("plain", "", "$install . --only maps",
-                                  '^install-into: error: --only takes fixes, area or mapping, not "maps"$'),
+                                  '^install-into: error: --only takes fixes, area, debug or mapping, not "maps"$'),
     "--only without a value": ("plain", "", "$install . --only", 'not ""$'),
     "--remove with --only": ("plain", "", "$install . --remove --only area", "it takes no --only"),
     "--copy of what is not wanted": ("plain", "", "$install . --copy --only mapping", "nothing for --copy"),
@@ -75,14 +75,15 @@ def patched(tree):
 
 @pytest.fixture(name="series", scope="module")
 def trees_with_one_series(tmp_path_factory, linux, repo):
-    """The sums of trees with one series, and fixes, which the others need. Only that with area has a mm/vmap_rust."""
+    """The sums of trees with one series, and fixes, which the others need. Only those with area have a mm/vmap_rust."""
     found = {}
-    for only, link in ("fixes", ""), ("area", f"ln -s {repo} mm/vmap_rust"), ("mapping", ""):
+    linked = f"ln -s {repo} mm/vmap_rust"
+    for only, link in ("fixes", ""), ("area", linked), ("area debug", linked), ("mapping", ""):
         tree = User(shutil.copytree(linux, tmp_path_factory.mktemp("series") / "tree", symlinks=True))
-        patches = " ".join(f"{REPO / PATCHES / name}/*.patch" for name in dict.fromkeys(["fixes", only]))
+        patches = " ".join(f"{REPO / PATCHES / name}/*.patch" for name in dict.fromkeys(["fixes", *only.split()]))
         tree.run(f"for patch in {patches}; do case $patch in */0000-*) ;; *)"
                  f"patch -p1 -F0 --no-backup-if-mismatch -s <$patch ;; esac; done; {link}")
-        found[only] = sums(tree.folder)
+        found[only.split()[-1]] = sums(tree.folder)
     return found
 
 
@@ -108,7 +109,7 @@ def test_installs(tree, first, words, then):
     assert (tree.folder / "mm/vmalloc.c").stat().st_mtime > start
 
 
-@pytest.mark.parametrize("only, other", [("area", "mapping"), ("mapping", "area"), ("fixes", "mapping")])
+@pytest.mark.parametrize("only, other", [("area", "mapping"), ("mapping", "debug"), ("debug", "area"), ("fixes", "mapping")])
 def test_one_series(tree, series, only, other):
     """The tree has that series only; or the other one, after an interrupted call."""
     before = state(tree)

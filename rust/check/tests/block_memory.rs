@@ -23,7 +23,6 @@ use crate::{
         Failing, //
     },
     state::{
-        area::NeverMapped,
         class::{
             MOST_PAGES,
             SIZE, //
@@ -258,8 +257,6 @@ mod tests {
     /// Ways to free areas.
     #[derive(Clone, Copy, Debug)]
     enum Free {
-        /// Release areas that were never mapped.
-        Release,
         /// Retire areas and purge.
         Purge,
         /// Retire areas and purge with a drain of all empty blocks.
@@ -277,13 +274,8 @@ mod tests {
             let (freed, failed) = Failing::Only(nth).run(|| -> Result {
                 [1, 3, 0, 4, 2].into_iter().try_for_each(|index| {
                     let area = space.unlink(starts[index]).ok_or(EINVAL)?;
-                    match how {
-                        Free::Release => space.release(area, NeverMapped::in_test()),
-                        Free::Purge | Free::Drain => {
-                            space.retire(area);
-                            space.purge(None, matches!(how, Free::Drain));
-                        }
-                    }
+                    space.retire(area);
+                    space.purge(None, matches!(how, Free::Drain));
                     Ok(())
                 })
             });
@@ -311,7 +303,7 @@ mod tests {
             _ => [1, 60, 600],
         };
         for pages in sizes {
-            for how in [Free::Release, Free::Purge, Free::Drain] {
+            for how in [Free::Purge, Free::Drain] {
                 failed += free_without_memory(pages, how)?;
             }
         }

@@ -24,10 +24,7 @@ use crate::{
         Space, //
     },
     state::{
-        area::{
-            Busy,
-            NeverMapped, //
-        },
+        area::Busy,
         class::{
             Class,
             MOST_BLOCK_PAGES,
@@ -585,8 +582,9 @@ mod tests {
         let all = fill(&space, &req, TABLE_PAGES / 4)?;
         let odd = |start: &&usize| (*start / req.size) % 2 == 1;
         for start in all.iter().filter(odd) {
-            space.release(space.unlink(*start).ok_or(EINVAL)?, NeverMapped::in_test());
+            retire(&space, *start)?;
         }
+        space.purge(None, false);
         let spans = alloc_set(&space, req.window)?;
         assert!(spans[0].is_some_and(|span| span.first() >= FIRST + SIZE));
         assert_eq!((space.blocks().live, space.counters().alloc_tree), (2, 0));
@@ -627,9 +625,9 @@ mod tests {
             let (first, others) = all.split_first().ok_or(EINVAL)?;
             kept.push(*first, GFP_KERNEL)?;
             for start in others {
-                let area = space.unlink(*start).ok_or(EINVAL)?;
-                space.release(area, NeverMapped::in_test());
+                retire(&space, *start)?;
             }
+            space.purge(None, false);
         }
         assert_eq!((space.blocks().live, space.counters().alloc_tree), (2, 0));
         assert_eq!(free_all(&space, kept.iter().copied()), ROUNDS);
@@ -715,29 +713,6 @@ mod tests {
         }
         assert!(due.is_some_and(|index| (SLOTS / 4 - 1..SLOTS / 2).contains(&index)));
         space.purge(None, true);
-        Ok(())
-    }
-
-    #[test]
-    fn a_released_slot_is_free_at_once() -> Result {
-        let (space, req) = make_blocks(8, 8)?;
-        let starts = fill(&space, &req, SLOTS + 1)?;
-        let release = |start| -> Result {
-            let area = space.unlink(start).ok_or(EINVAL)?;
-            space.release(area, NeverMapped::in_test());
-            Ok(())
-        };
-        // In a block that is full, and not the current one.
-        release(starts[5])?;
-        assert_eq!((space.lazy_pages(), space.purge(None, false)), (0, 0));
-        assert_eq!(space.blocks().partial, 1);
-        assert_eq!(space.validate()?.busy, SLOTS);
-        // In the current block.
-        release(starts[SLOTS])?;
-        assert_eq!(alloc(&space, &req)?, starts[SLOTS]);
-        assert_eq!((space.tlb().flushes(), space.counters().release), (0, 2));
-        free_all(&space, starts.iter().copied());
-        assert_eq!(space.validate()?, Default::default());
         Ok(())
     }
 

@@ -19,7 +19,6 @@ use crate::{
         FlushLog, //
     },
     policy::space::Space,
-    state::area::NeverMapped,
     sys::mm::{
         self,
         Gfp, //
@@ -35,7 +34,8 @@ mod tests {
     /// Frees the area at `start` at once.
     fn release(space: &Space<FlushLog>, start: usize) -> Result {
         let area = space.unlink(start).ok_or(EINVAL)?;
-        space.release(area, NeverMapped::in_test());
+        space.retire(area);
+        space.purge(None, false);
         Ok(())
     }
 
@@ -255,26 +255,27 @@ mod tests {
         for _ in 0..AREAS {
             space.alloc(req.again())?;
         }
-        let mut failed = 0;
+        // In a kernel, only one allocation of each purge fails.
+        let fails = [Failing::Only, Failing::From][usize::from(mm::CAN_FAIL_ALL)];
         // Every third area first: each hole needs a tree node in RCU mode.
         for first in 0..3 {
             for index in (first..AREAS).step_by(3) {
-                let start = START + index * PAGE_SIZE;
-                let (released, has_failed) = Failing::Only(1).run(|| release(&space, start));
-                released?;
-                failed += usize::from(has_failed);
+                space.retire(space.unlink(START + index * PAGE_SIZE).ok_or(EINVAL)?);
             }
+            let (purged, failed) = fails(1).run(|| space.purge(None, false));
+            assert_eq!((purged > 0, failed), (true, mm::CAN_FAIL));
+            assert_eq!(space.tlb().flushes(), 1);
             assert_eq!(space.validate()?.unlinked, space.stuck());
         }
         let stuck = space.stuck();
-        pr_info!("{failed} of {AREAS} areas freed without memory, {stuck} stuck\n");
-        assert_eq!(space.counters().give_back_nomem, stuck);
+        pr_info!("{stuck} of {AREAS} areas freed without memory are stuck\n");
+        assert!(space.counters().give_back_nomem >= stuck);
         // The maple tree needs no node for some erasures, and has another way for others.
-        assert!(stuck <= failed && (stuck == failed || !mm::CAN_FAIL_ALL));
+        assert!(stuck > AREAS / 2 || !mm::CAN_FAIL_ALL);
         assert!(!mm::CAN_FAIL || stuck > 0);
         // No address of a stuck area is found or served.
         assert!((0..AREAS).all(|index| space.find(START + index * PAGE_SIZE).is_none()));
-        // Nothing is flushed: they were never mapped.
+        // Nothing is flushed once more.
         assert_eq!(space.purge(None, false), 0);
         assert_eq!(
             (space.tlb().flushes(), space.stuck(), space.reclaimable()),

@@ -24,7 +24,6 @@ use crate::{
     },
     policy::space::Request,
     state::{
-        area::NeverMapped,
         class::{
             SIZE,
             TABLE_PAGES, //
@@ -408,7 +407,8 @@ fn sets(shared: &Shared) {
         for span in set {
             let area = space.unlink(span.last()).expect("mine");
             assert_eq!(area.span(), Some(span));
-            space.release(area, NeverMapped::in_test());
+            space.retire(area);
+            shared.purge(false);
         }
     }
 }

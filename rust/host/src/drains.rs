@@ -158,12 +158,9 @@ fn stuck_pages(count: usize) -> Space<FlushLog> {
     }
     Failing::From(1).run(|| {
         for page in 0..count {
-            let area = space.unlink(home.first() + page * PAGE_SIZE);
-            space.release(
-                area.expect("busy"),
-                crate::state::area::NeverMapped::in_test(),
-            );
+            retire(&space, home.first() + page * PAGE_SIZE);
         }
+        space.purge(None, false);
     });
     assert_eq!((space.stuck(), space.reclaimable()), (count, count));
     assert_eq!(space.counters().give_back_nomem, count);

@@ -19,7 +19,6 @@ use crate::{
         home_of, //
     },
     state::{
-        area::NeverMapped,
         class::MOST_PAGES, //
     },
     sys::mm::Gfp, //
@@ -66,7 +65,6 @@ enum Operation {
     /// Allocate the first area of its size, which needs a new block if blocks serve it.
     Alloc,
     Congruent,
-    Release,
     Retire,
     Purge,
     /// A purge that drains all empty blocks.
@@ -80,7 +78,6 @@ use Operation::{
     Congruent,
     Drain,
     Purge,
-    Release,
     Retire,
     Room, //
 };
@@ -124,9 +121,6 @@ fn run_without_memory(operation: Operation, pages: usize, gfp: Gfp, fails: Faili
             let members = members.into_iter();
             let _ = space.alloc_congruent(home, members, PAGE_SIZE, gfp, publish);
         }
-        Release => areas
-            .drain(..)
-            .for_each(|area| space.release(area, NeverMapped::in_test())),
         Retire => areas.drain(..).for_each(|area| {
             space.retire(area);
         }),
@@ -176,8 +170,8 @@ fn count_alone() {
     let mut failed = 0;
     let large = MOST_PAGES + 1;
     // The stand-in of the slab cache keeps an object for the next allocation from now on.
-    run_without_memory(Release, large, Gfp::KERNEL, Failing::Only(0));
-    for operation in [Alloc, Congruent, Release, Retire, Purge, Drain, Room] {
+    run_without_memory(Purge, large, Gfp::KERNEL, Failing::Only(0));
+    for operation in [Alloc, Congruent, Retire, Purge, Drain, Room] {
         // Areas of small blocks, of large ones, and of the tree.
         for pages in [1, 1000, MOST_PAGES, large] {
             for gfp in [Gfp::KERNEL, Gfp::NOWAIT] {

@@ -22,11 +22,7 @@ use crate::{
         }, //
         validate::Census,
     },
-    state::area::{
-        AreaPtr,
-        Busy,
-        NeverMapped, //
-    }, //
+    state::area::{AreaPtr, Busy}, //
 };
 use std::collections::HashMap;
 
@@ -83,8 +79,8 @@ impl Load {
         );
     }
 
-    /// Unlinks an area by an address in it, and retires it, or releases it as never mapped if `release`.
-    pub(crate) fn free(&self, mine: Mine, addr: usize, release: bool) {
+    /// Unlinks an area by an address in it, and retires it. Purges if `purge`, so that its range is free at once.
+    pub(crate) fn free(&self, mine: Mine, addr: usize, purge: bool) {
         let area = self.checked.unlink(addr).expect("mine to unlink");
         assert_eq!(area.span(), Some(mine.span));
         // The object has no other user before the area is retired.
@@ -96,9 +92,9 @@ impl Load {
         self.count_readers(mine.span.first(), |readers| {
             assert_eq!(*readers, 0, "{:x?} is read", mine.span);
         });
-        match release {
-            true => self.checked.release(area, NeverMapped::in_test()),
-            false => drop(self.checked.retire(area)),
+        self.checked.retire(area);
+        if purge {
+            self.purge(false);
         }
     }
 

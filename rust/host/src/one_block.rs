@@ -16,7 +16,6 @@ use crate::{
         area::{
             Area,
             Attributes,
-            NeverMapped,
             Unlinked, //
         },
         block::Block,
@@ -163,8 +162,8 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// Unlinks an area, or retires one that is unlinked if `was_mapped`, and otherwise releases it.
-    fn free(&mut self, was_mapped: bool) {
+    /// Unlinks an area, or retires one that is unlinked.
+    fn free(&mut self) {
         if let Some(index) = self.any(State::Busy) {
             let span = self.areas[index].span;
             let addr = span.first() + self.random.below(span.size());
@@ -179,15 +178,9 @@ impl<'a> Pair<'a> {
         };
         let token = self.areas[index].token.take().expect("a token");
         assert_eq!(token.span(), Some(self.areas[index].span));
-        if was_mapped {
-            let pages = self.areas[index].span.size() / PAGE_SIZE;
-            assert_eq!(self.dir.retire(token), pages);
-            self.areas[index].state = State::Lazy;
-        } else {
-            let number = self.dir.release(token, NeverMapped::in_test());
-            assert_eq!(number, Some(self.number));
-            self.areas.swap_remove(index);
-        }
+        let pages = self.areas[index].span.size() / PAGE_SIZE;
+        assert_eq!(self.dir.retire(token), pages);
+        self.areas[index].state = State::Lazy;
     }
 
     /// Ends the last purge, and begins a new one.
@@ -305,8 +298,7 @@ fn a_block_agrees_with_a_list_of_its_areas() {
         for step in 0..steps {
             // The block gets full; after that, areas come and go.
             match pair.random.below(if step < steps / 2 { 20 } else { 10 }) {
-                0..=2 => pair.free(true),
-                3 => pair.free(false),
+                0..=3 => pair.free(),
                 4 => pair.take(),
                 5 => pair.flush(),
                 _ => pair.alloc(),
@@ -319,7 +311,7 @@ fn a_block_agrees_with_a_list_of_its_areas() {
             }
         }
         while pair.areas.iter().any(|area| area.state != State::Taken) {
-            pair.free(true);
+            pair.free();
             if pair.any(State::Lazy).is_some() {
                 pair.take();
             }
@@ -337,7 +329,7 @@ fn a_block_agrees_with_a_list_of_its_areas() {
         }
         pair.alloc();
         pair.compare();
-        pair.free(false);
+        pair.free();
     }
 }
 
@@ -367,6 +359,15 @@ fn randomized_areas_are_rarely_at_the_lowest_address() {
     assert!((0..40).filter(|_| first_place(true)).count() < 10);
 }
 
+/// Retires an area, and makes its slot free.
+pub(super) fn retire_and_purge(dir: &Directory, area: Area<Unlinked>) {
+    dir.retire(area);
+    let mut plan = Plan::new(dir);
+    plan.take_slots();
+    let log = FlushLog::new().expect("memory");
+    plan.flush(&log).free_slots(|_, _| ());
+}
+
 /// Unlinks the busy area at `addr`.
 fn unlink(dir: &Directory, addr: usize) -> Area<Unlinked> {
     let rcu = Guard::new();
@@ -376,7 +377,7 @@ fn unlink(dir: &Directory, addr: usize) -> Area<Unlinked> {
 }
 
 fn free_at(dir: &Directory, addr: usize) {
-    dir.release(unlink(dir, addr), NeverMapped::in_test());
+    retire_and_purge(dir, unlink(dir, addr));
 }
 
 /// Allocates the lowest free slot of the block at [`START`].

@@ -20,7 +20,6 @@ use crate::{
         without_shadow, //
     },
     state::{
-        area::NeverMapped,
         class::{
             Class,
             SIZE, //
@@ -347,8 +346,8 @@ impl Pair {
         self.busy.push(start);
     }
 
-    /// Frees a random area: retires it if `was_mapped`, and otherwise releases it.
-    fn free(&mut self, was_mapped: bool) {
+    /// Retires a random area.
+    fn free(&mut self) {
         let is_in_tree = self.busy.is_empty() || self.random.below(8) == 0;
         let list = if is_in_tree {
             &mut self.in_tree
@@ -359,21 +358,13 @@ impl Pair {
             return;
         }
         let start = list.swap_remove(self.random.below(list.len()));
-        if was_mapped {
-            retire(&self.space, start);
-        } else {
-            let area = self.space.unlink(start).expect("busy");
-            self.space.release(area, NeverMapped::in_test());
-        }
+        retire(&self.space, start);
         if is_in_tree {
-            self.lazy_in_tree += usize::from(was_mapped);
+            self.lazy_in_tree += 1;
             return;
         }
-        let (block, slot) = self.model.slot(start).expect("a block");
-        *slot = if was_mapped { Slot::Lazy } else { Slot::Free };
-        if !was_mapped {
-            self.model.update(block);
-        }
+        let (_, slot) = self.model.slot(start).expect("a block");
+        *slot = Slot::Lazy;
     }
 
     fn purge(&mut self, drain: bool) {
@@ -410,8 +401,7 @@ impl Pair {
             1 if self.random.below(10) == 0 => self.purge(true),
             1 if self.random.below(10) == 0 => self.reclaim(count),
             2..=6 => (0..count).for_each(|_| self.alloc(pages, cpu)),
-            7 => (0..count).for_each(|_| self.free(false)),
-            _ => (0..count).for_each(|_| self.free(true)),
+            _ => (0..count).for_each(|_| self.free()),
         }
     }
 

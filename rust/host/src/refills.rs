@@ -22,7 +22,6 @@ use crate::{
         without_shadow, //
     },
     state::{
-        area::NeverMapped,
         class::{
             Class,
             SIZE, //
@@ -48,7 +47,8 @@ fn slot(space: &Space<FlushLog>) -> Request {
 
 fn release(space: &Space<FlushLog>, start: usize) {
     let area = space.unlink(start).expect("busy");
-    space.release(area, NeverMapped::in_test());
+    space.retire(area);
+    space.purge(None, false);
 }
 
 /// First blocks that it had itself, the one that got room last first; then those of nobody; then empty ones; then new ones.

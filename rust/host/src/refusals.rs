@@ -65,19 +65,6 @@ refuse! {
             ", "plan.flush(tlb).free_slots(|_, _| ()); drop(dir)"
             => "drop(dir); plan.flush(tlb).free_slots(|_, _| ())", ";
         }";
-    area_that_may_be_mapped: "An area is not called never mapped without a proof.", E0061,
-        "fn release(area: Area<Unlinked>, proof: NeverMapped) -> Area<Flushed> {
-            area.never_mapped(", "proof" => "", ")
-        }";
-    proof_of_another_area: "The proof that one area was never mapped says nothing about another one.", E0382,
-        "fn release(areas: [Area<Unlinked>; 2], proofs: [NeverMapped; 2]) -> [Area<Flushed>; 2] {
-            let ([one, other], [proof, another]) = (areas, proofs);
-            [one.never_mapped(proof), other.never_mapped(", "another" => "proof", ")]
-        }";
-    promise_without_unsafe: "Only unsafe code can say that an area was never mapped: its author answers for it.", E0133,
-        "fn promise() -> NeverMapped {
-            ", "unsafe { NeverMapped::promised() }" => "NeverMapped::promised()", "
-        }";
     area_of_any_pointer: "Only unsafe code makes an area object of a pointer.", E0133,
         "fn wrap(raw: *mut bindings::vmap_area) -> Option<AreaPtr> {
             ", "unsafe { AreaPtr::new(raw) }" => "AreaPtr::new(raw)", "
@@ -122,10 +109,6 @@ refuse! {
     block_that_is_closed_by_others: "Only the directory closes a block: what is removed has no area.", E0624,
         "fn close(dir: &Directory, number: BlockNumber, block: &Block) -> bool {
             ", "dir.remove(number).is_some()" => "block.close()", "
-        }";
-    slot_that_others_free: "A slot is freed only with its area.", E0624,
-        "fn free(dir: &Directory, block: &Block, area: Area<Unlinked>, span: Span, proof: NeverMapped) {
-            ", "dir.release(area, proof);" => "block.release(area, span, proof);", "
         }";
     slot_that_is_retired_alone: "A slot becomes lazy only with its area, and the block dirty with it.", E0624,
         "fn free(dir: &Directory, block: &Block, area: Area<Unlinked>, span: Span) {

@@ -7,6 +7,7 @@ use crate::{
         directory,
         insert,
         new_block,
+        retire_and_purge,
         START, //
     },
     spaces::{
@@ -14,10 +15,7 @@ use crate::{
         is_refused, //
     },
     state::{
-        area::{
-            Attributes,
-            NeverMapped, //
-        },
+        area::Attributes,
         block::Block,
         class::Class,
         pins::Pins,
@@ -77,7 +75,7 @@ fn a_block_that_cannot_be_removed_stays_as_it_was() {
     assert!(seat.replace(Some(block), &rcu).is_none());
     let leaving = block.unlink(area.span().first()).expect("busy");
     let area = Pins::new().expect("memory").wait_for_readers(leaving);
-    dir.release(area, NeverMapped::in_test());
+    retire_and_purge(&dir, area);
     assert!(dir.remove(number).is_none() && seat.replace(None, &rcu).is_some());
     assert!(dir.remove(number).is_some());
 }
