@@ -130,7 +130,6 @@ pub(crate) fn fail_nth(nth: u32) -> u32 {
 }
 
 /// Does nothing: each thread stays on its CPU.
-#[cfg(not(explore))]
 pub(crate) fn stay_on_this_cpu() -> kernel::error::Result {
     Ok(())
 }
