@@ -29,7 +29,7 @@ def states(base, args, logs):
     for allocator, suffix, count in (("none", "-pristine", every), ("none", "-off", 0), ("rbtree", "", 0)):
         kernel = base + suffix
         with patches.first_patches(count):
-            found = patches.measure(kernel, allocator, [PLAN], args, logs, kernel)
+            found = patches.measure(kernel, allocator, [PLAN], args, logs, kernel, min)
         say(f"bench: {kernel}: measured")
         yield {"text, bytes": text_size(kernel), **{case: value for (case, _), value in found.items()}}
 

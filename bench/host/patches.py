@@ -43,9 +43,9 @@ def first_patches(count):
         del os.environ["VMAP_RUST_PATCHES"]
 
 
-def measure(kernel, allocator, some, args, logs, label):
-    """Build a kernel and boot it with some plans. Returns the median of each (case, size). Raises Refused if a boot does
-    not count. label: of this state, in names of logs."""
+def measure(kernel, allocator, some, args, logs, label, of=statistics.median):
+    """Build a kernel and boot it with some plans. Returns for each (case, size) the median of the boots, or what of makes
+    of them. Raises Refused if a boot does not count. label: of this state, in names of logs."""
     kernels.get(kernel).build()
     values = {}
 
@@ -67,7 +67,7 @@ def measure(kernel, allocator, some, args, logs, label):
         for result in (result for result in record["results"] if result["metric"] != "tables"):
             key = result["case"] + f" {result['metric']}".removesuffix(" cost"), f"{plan.cpus}x{result['threads']}"
             values.setdefault(key, []).append(result["value"])
-    return {key: statistics.median(found) for key, found in values.items()}
+    return {key: of(found) for key, found in values.items()}
 
 
 def rows(names, medians):
