@@ -225,6 +225,7 @@ def test_flushes(tmp_path):
     assert code == 0, text
     rows = [row for row in stats.rows(store.load(str(tmp_path / "f.json"))) if row.metric == "flushes"]
     assert len({row.case for row in rows}) > 5
-    # A pair has two lazy pages, and with 1 CPU a purge is asked for with 8,192 of them. Who asks later is not better: when
-    # the worker gets the only CPU is the scheduler's choice, a few ticks in a case (5 or 6 purges of 64,000 pages).
-    assert not [row for row in rows if row.verdict == "slower" and row.median_b > 1000 * 2 / 8192]
+    # With 1 CPU a purge is asked for with 8,192 lazy pages. Who asks later is not better: when the worker gets the only CPU is
+    # the scheduler's choice, a few ticks in a case, so vm_map_ram_16 has 5 or 6 purges of 64,000 pages.
+    most = {row.case: 1000 * (16 if row.case == "vm_map_ram_16" else 2) / 8192 for row in rows}
+    assert not [row for row in rows if row.verdict == "slower" and row.median_b > most[row.case]]
