@@ -251,9 +251,9 @@ def make_tree(source):
 
 def walk(check, kernel, fresh):
     """Check that all series apply and build. Each patch of area and debug is built with the option on and off, together
-    with the allocator from the last one of area on. A patch of the others, whose code does not depend on the option, is built with it off
-    only, and mapping without area in one step. The last state is what scripts/build builds, whole; with the option off
-    arm64 has a configuration for that."""
+    with the allocator from the last one of area on. A patch of the others, whose code does not depend on the option, is
+    built with it off only, and mapping without area in one step. The last state is what scripts/build builds, whole;
+    with the option off arm64 has a configuration for that."""
     source = CACHE / "src" / read(f"{TREE}.stamp").split()[0]
     if not source.is_dir():
         raise Refused(f"no pristine source {source}; run scripts/prepare")

@@ -7,7 +7,7 @@
 LINK_BUILT='\.(o|a|ko|cmd|d|mod|mod\.c|rmeta|so|rsi|s|ll)$|(^|/)(modules\.order|built-in\.a)$'
 
 # link_wanted: true when what is installed uses mm/vmap_rust. Otherwise a mm/vmap_rust is the user's own.
-link_wanted() { case $ONLY in ''|area|debug) ;; *) false ;; esac; }
+link_wanted() { [[ " ${SERIES[*]} " = *" area "* ]]; }
 
 # link_files: prints the names of the repository's files that belong to a copy, each ended by a zero byte.
 link_files() {

@@ -5,7 +5,8 @@
 # install-into.
 
 # The series, in the order in which they are applied. area and mapping need fixes, and neither needs the other; debug needs area.
-SERIES=(fixes area debug mapping)
+ALL_SERIES=(fixes area debug mapping)
+SERIES=("${ALL_SERIES[@]}")
 
 # series_list DIR: prints the paths of the patches of SERIES in order, then of those in DIR itself; nothing when there are none.
 series_list() {

@@ -109,7 +109,8 @@ def test_installs(tree, first, words, then):
     assert (tree.folder / "mm/vmalloc.c").stat().st_mtime > start
 
 
-@pytest.mark.parametrize("only, other", [("area", "mapping"), ("mapping", "debug"), ("debug", "area"), ("fixes", "mapping")])
+@pytest.mark.parametrize("only, other", [("area", "mapping"), ("mapping", "debug"), ("debug", "area"),
+                                         ("fixes", "mapping")])
 def test_one_series(tree, series, only, other):
     """The tree has that series only; or the other one, after an interrupted call."""
     before = state(tree)
