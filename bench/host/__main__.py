@@ -261,20 +261,24 @@ def programs_options(parser):
     parser.add_argument("--write", action="store_true", help="put the table into docs/programs.md")
 
 
+def states_options(parser, boots, page):
+    """Add the options of a measurement of several states of a kernel: how many boots, and where the table goes."""
+    parser.add_argument("--boots", type=whole(1, 100), default=boots, metavar="N",
+                        help="boots of each kernel (default: %(default)s)")
+    parser.add_argument("--seed", type=whole(0, 999999999), default=1, metavar="N", help="of the first (default: 1)")
+    parser.add_argument("--write", action="store_true", help=f"put the table into {page}")
+
+
 def patches_options(parser):
     """Add the options of the measurement of patches."""
-    parser.add_argument("--boots", type=whole(1, 100), default=1, metavar="N", help="boots of each kernel (default: 1)")
-    parser.add_argument("--seed", type=whole(0, 999999999), default=1, metavar="N", help="of the first (default: 1)")
-    parser.add_argument("--write", action="store_true", help="put the table into docs/mapping.md")
+    states_options(parser, 1, "docs/mapping.md")
 
 
 def hook_options(parser):
     """Add the options of the measurement of the hook."""
     parser.add_argument("--kernels", type=hook_kernels, default=["arm64-bench"], metavar="LIST",
                         help="arm64-bench, x86_64-bench, or both (default: arm64-bench)")
-    parser.add_argument("--boots", type=whole(1, 100), default=5, metavar="N", help="boots of each kernel (default: 5)")
-    parser.add_argument("--seed", type=whole(0, 999999999), default=1, metavar="N", help="of the first (default: 1)")
-    parser.add_argument("--write", action="store_true", help="put the table into docs/measurements.md")
+    states_options(parser, 5, "docs/measurements.md")
 
 
 def program_options(parser):
@@ -350,8 +354,7 @@ def main(arguments):
         print(f"\ncases of the instrument lines: {' '.join(plans.LINES)}\ninstruments: {' '.join(plans.INSTRUMENTS)}")
         return 0
     module = {"run": ".take", "profile": ".profile", "lines": ".cachelines.show", "patches": ".patches",
-              "hook": ".hook",
-              **dict.fromkeys(PROGRAMS, ".programs")}.get(name, ".report")
+              "hook": ".hook", **dict.fromkeys(PROGRAMS, ".programs")}.get(name, ".report")
     return importlib.import_module(module, __package__).main(name, args, words)
 
 

@@ -6,7 +6,7 @@ import subprocess
 from harness import kernels
 from harness.settings import REPO, say
 
-from . import build, markdown, patches, plan as plans, stats, table, take
+from . import build, markdown, patches, plan as plans, stats, take
 
 PAGE, MARK = REPO / "docs/measurements.md", "<!-- written by scripts/bench hook -->\n"
 # find is lookup_inner_1k; info_10k walks over 10,000 areas.
@@ -25,10 +25,8 @@ def text_size(kernel):
 
 def states(base, args, logs):
     """Measure the three kernels. Yields for each its figures by case, the size of its text as one of them."""
-    every = len(patches.patches())
-    for allocator, suffix, count in (("none", "-pristine", every), ("none", "-off", 0), ("rbtree", "", 0)):
-        kernel = base + suffix
-        with patches.first_patches(count):
+    for allocator, kernel in plans.on_side(plans.PRISTINE, base), ("none", f"{base}-off"), ("rbtree", base):
+        with patches.first_patches(len(patches.patches())):
             found = patches.measure(kernel, allocator, [PLAN], args, logs, kernel, min)
         say(f"bench: {kernel}: measured")
         yield {"text, bytes": text_size(kernel), **{case: value for (case, _), value in found.items()}}
@@ -48,8 +46,5 @@ def main(_name, args, _words):
     build.build_plugin()
     logs = take.new_logs(take.stamp())
     cells = [row for base in args.kernels for row in rows(base, list(states(base, args, logs)))]
-    if args.write:
-        markdown.put(PAGE, MARK, markdown.table_text(COLUMNS, cells))
-    else:
-        table.print_table(table.make_console(), COLUMNS, cells)
+    markdown.show(PAGE, MARK, COLUMNS, cells, args.write)
     return 0

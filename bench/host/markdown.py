@@ -3,7 +3,7 @@
 
 from harness.settings import Refused
 
-from . import stats
+from . import stats, table
 
 # What stands between a mark of its own and this line of a page is written by a command.
 END = "<!-- end -->\n"
@@ -36,6 +36,14 @@ def markdown(result):
     cells = [[name, size, *(cell(by.get(i)) for i in instruments)] for (name, size), by in cases.items()]
     return (f"{result['sides']['a']} -> {result['sides']['b']} (ratio), medians over boots, lower is better:\n\n"
             + table_text(["case", "CPUs x threads", *(f">{name}" for name in instruments)], cells))
+
+
+def show(page, mark, columns, cells, write):
+    """Print a table in the terminal, or put it into a page if write."""
+    if write:
+        put(page, mark, table_text(columns, cells))
+    else:
+        table.print_table(table.make_console(), columns, cells)
 
 
 def put(page, mark, text):

@@ -11,7 +11,7 @@ from harness import kernels
 from harness.checks.series import Series
 from harness.settings import REPO, Refused, say
 
-from . import build, markdown, plan as plans, stats, table, take
+from . import build, markdown, plan as plans, stats, take
 from .boot import boot, end_all
 
 ALLOCATOR, KERNEL = plans.on_side(plans.PRISTINE, plans.INSTRUMENTS["icount"].kernel)
@@ -20,7 +20,8 @@ PLANS = (
     plans.Plan("patches-1", "icount", 1, 1, "area_pair,area_4,mixed"),
     plans.Plan("patches-2", "icount", 2, 1,
                "area_pair,vmalloc_pair,vmalloc_4,vmalloc_16,vmalloc_256,stack,vmap_16,vm_map_ram_16,vmap_1m_order0,"
-               "vmap_1m_order8,vmap_100m_order8,vmap_100m_order9,ioremap_mapped_1m,huge_1m,map_1m,map_2m,aliases_0,info_1200"),
+               "vmap_1m_order8,vmap_100m_order8,vmap_100m_order9,ioremap_mapped_1m,huge_1m,map_1m,map_2m,aliases_0,"
+               "info_1200"),
     plans.Plan("patches-8", "icount", 8, 1, "aliases_0,vmalloc_pair", timeout=600),
 )
 # A difference that is shown, as a part of the figure before. Boots of one kernel differ by 2%, some cases by more.
@@ -94,8 +95,5 @@ def main(_name, args, _words):
             medians.append(measure(KERNEL, ALLOCATOR, PLANS, args, logs, count))
         say(f"bench: {names[count - 1] if count else 'no patch'}: measured, {count} of {len(names)}")
     cells = list(rows(names, medians))
-    if args.write:
-        markdown.put(PAGE, MARK, markdown.table_text(COLUMNS, cells))
-    else:
-        table.print_table(table.make_console(), COLUMNS, cells)
+    markdown.show(PAGE, MARK, COLUMNS, cells, args.write)
     return 0
