@@ -17,9 +17,7 @@ use crate::{
             Trace, //
         }, //
     },
-    state::{
-        class::SIZE, //
-    }, //
+    state::class::SIZE, //
 };
 use kernel::prelude::*;
 

@@ -10,9 +10,7 @@
 
 use crate::sys::mm;
 use core::{
-    mem::{
-        ManuallyDrop, //
-    },
+    mem::ManuallyDrop,
     ops::{
         Deref,
         DerefMut, //

@@ -17,9 +17,7 @@ use crate::{
         Node, //
     }, //
 };
-use core::{
-    ops::Deref, //
-};
+use core::ops::Deref;
 use kernel::prelude::*;
 
 /// A value that shares no cache line with other data.

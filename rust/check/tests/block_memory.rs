@@ -254,17 +254,9 @@ mod tests {
         Ok(())
     }
 
-    /// Ways to free areas.
-    #[derive(Clone, Copy, Debug)]
-    enum Free {
-        /// Retire areas and purge.
-        Purge,
-        /// Retire areas and purge with a drain of all empty blocks.
-        Drain,
-    }
-
-    /// Frees areas of `pages` pages while the n-th allocation fails, for every n. Returns how often one failed.
-    fn free_without_memory(pages: usize, how: Free) -> Result<u32> {
+    /// Frees areas of `pages` pages, with a drain of all empty blocks if `drain`, while the n-th allocation fails, for every
+    /// n. Returns how often one failed.
+    fn free_without_memory(pages: usize, drain: bool) -> Result<u32> {
         for nth in 1..MANY {
             let objects = mm::live_objects();
             let (space, mut req) = make_large()?.map_or_else(|| make_blocks(64, 64), Ok)?;
@@ -275,7 +267,7 @@ mod tests {
                 [1, 3, 0, 4, 2].into_iter().try_for_each(|index| {
                     let area = space.unlink(starts[index]).ok_or(EINVAL)?;
                     space.retire(area);
-                    space.purge(None, matches!(how, Free::Drain));
+                    space.purge(None, drain);
                     Ok(())
                 })
             });
@@ -303,8 +295,8 @@ mod tests {
             _ => [1, 60, 600],
         };
         for pages in sizes {
-            for how in [Free::Purge, Free::Drain] {
-                failed += free_without_memory(pages, how)?;
+            for drain in [false, true] {
+                failed += free_without_memory(pages, drain)?;
             }
         }
         pr_info!("{failed} allocations of freeing failed\n");
