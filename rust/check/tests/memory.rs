@@ -255,22 +255,22 @@ mod tests {
         for _ in 0..AREAS {
             space.alloc(req.again())?;
         }
-        // Every third area first: each hole needs a tree node in RCU mode.
-        for index in (0..3).flat_map(|first| (first..AREAS).step_by(3)) {
-            space.retire(space.unlink(START + index * PAGE_SIZE).ok_or(EINVAL)?);
-        }
-        // In a kernel, only one allocation fails.
+        // In a kernel, only one allocation of each purge fails, and that may be one of a debugging option.
         let fails = [Failing::Only, Failing::From][usize::from(mm::CAN_FAIL_ALL)];
-        let (purged, failed) = fails(1).run(|| space.purge(None, false));
-        assert_eq!((purged, failed), (AREAS, mm::CAN_FAIL));
-        assert_eq!(space.tlb().flushes(), 1);
-        let stuck = space.stuck();
-        pr_info!("{stuck} of {AREAS} areas freed without memory are stuck\n");
-        assert_eq!(space.validate()?.unlinked, stuck);
-        assert_eq!(space.counters().give_back_nomem, stuck);
+        // Every third area first: each hole needs a tree node in RCU mode.
+        for first in 0..3 {
+            for index in (first..AREAS).step_by(3) {
+                space.retire(space.unlink(START + index * PAGE_SIZE).ok_or(EINVAL)?);
+                let (purged, _) = fails(1).run(|| space.purge(None, false));
+                assert_eq!((purged, space.tlb().flushes()), (1, 1));
+            }
+            assert_eq!(space.validate()?.unlinked, space.stuck());
+        }
+        let (failed, stuck) = (space.counters().give_back_nomem, space.stuck());
+        pr_info!("{failed} failures to free {AREAS} areas, {stuck} of them are stuck\n");
         // The maple tree needs no node for some erasures, and has another way for others.
+        assert!(failed >= stuck && (failed > 0 || !mm::CAN_FAIL));
         assert!(stuck > AREAS / 2 || !mm::CAN_FAIL_ALL);
-        assert!(!mm::CAN_FAIL || stuck > 0);
         // No address of a stuck area is found or served.
         assert!((0..AREAS).all(|index| space.find(START + index * PAGE_SIZE).is_none()));
         // Nothing is flushed once more.
