@@ -27,7 +27,7 @@ TOOLS = {
 # result stale.
 LIB = ("scripts/lib", ":!scripts/lib/check-*", ":!scripts/lib/*words", ":!scripts/lib/install-*")
 KERNEL = ("Kbuild", "Kconfig", "kernel-patches", "kunit/*.[ch]", "kunit/.kunitconfig", "bench/*.[ch]", "rust/*.rs",
-          "rust/base", "rust/sys", "rust/state", "rust/policy", "rust/check", "scripts/build", *LIB)
+          "rust/base", "rust/sys", "rust/state", "rust/policy", "rust/debug", "rust/check", "scripts/build", *LIB)
 HARNESS = ("harness/*.py", ":!harness/suites.py", ":!harness/matrix.py", ":!harness/rust.py", ":!harness/mutants.py",
            "qemu/*.sh", "qemu/guest", "qemu/kunit-allow")
 CARGO = ("rust", "harness/rust.py", *LIB)
@@ -64,7 +64,7 @@ class Entry:
 
     def state_now(self):
         """Return a hash of the command and of all files that its result depends on, also of those that are not
-        committed."""
+        committed. Of a patch, only what it changes counts, not its mail."""
         words = self.command.split()
         folders = [words[0],
                    *FOLDERS[words[1] if words[0] == "scripts/suites/rust" else words[0].removeprefix("scripts/")]]
@@ -77,7 +77,10 @@ class Entry:
         digest = hashlib.sha256(f"{self.command} {used}".encode())
         for file in sorted(set(filter(None, files))):
             if (REPO / file).is_file():
-                digest.update(file.encode() + hashlib.sha256((REPO / file).read_bytes()).digest())
+                content = (REPO / file).read_bytes()
+                if file.startswith("kernel-patches/") and file.endswith(".patch"):
+                    content = content.partition(b"\ndiff --git ")[2]
+                digest.update(file.encode() + hashlib.sha256(content).digest())
         return digest.hexdigest()[:16]
 
     def wanted(self):
