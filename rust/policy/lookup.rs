@@ -135,8 +135,9 @@ impl<T: Tlb> Space<T> {
         &self.pins
     }
 
-    /// Returns the lowest range that is reserved, but neither busy nor free space in a block, and that
-    /// lies behind `last`, which this has returned, or anywhere without that. Sleepable context.
+    /// Returns the lowest range that waits for a purge, or is being flushed, and that lies behind `last`, which this has
+    /// returned, or anywhere without that. An area with an entry of its own counts from when it is unlinked.
+    /// Sleepable context.
     pub(crate) fn next_lazy(&self, last: Option<Span>) -> Option<Span> {
         let mut addr = match last {
             Some(last) => last.last().checked_add(1)?,

@@ -67,33 +67,41 @@ impl Block {
         )
     }
 
-    /// Returns all slots that are not free and are at or above that of `addr`. A step costs about the same however many
-    /// areas the block has: it looks at no object whose slot is free.
-    fn used_from(&self, addr: usize) -> impl Iterator<Item = Bit> + '_ {
-        let from = match addr > self.start() {
+    /// Returns the number of the slot at `addr`; 0 below the block.
+    fn slot_from(&self, addr: usize) -> usize {
+        match addr > self.start() {
             true => self.slot_at(addr).number(),
             false => 0,
-        };
-        let slots = (from..self.class().slots()).map(Bit::in_row);
-        slots.filter(|&slot| !self.free.has(slot))
+        }
     }
 
-    /// Returns the lowest busy area that ends above `addr`.
+    /// Returns the lowest busy area that ends above `addr`. A step costs about the same however many areas the block
+    /// has: it looks at no object whose slot is free.
     pub(crate) fn next_busy(&self, addr: usize) -> Option<(AreaPtr, Seen)> {
-        self.used_from(addr)
+        (self.slot_from(addr)..self.class().slots())
+            .map(Bit::in_row)
+            .filter(|&slot| !self.free.has(slot))
             .filter_map(|slot| self.objects.look(slot))
             .find(|(_, seen)| seen.span().last() >= addr)
     }
 
-    /// Returns the lowest area at or above `addr` that is neither busy nor free.
+    /// Returns the lowest lazy area at or above `addr`, one that a purge is flushing included. It looks at no other
+    /// object.
     pub(crate) fn next_lazy(&self, addr: usize) -> Option<Span> {
-        let areas = self
-            .used_from(addr)
-            .filter_map(|slot| match self.slot(slot) {
-                (Slot::Busy, _) => None,
-                (_, span) => span,
-            });
-        { areas }.find(|span| span.first() >= addr)
+        let mut waiting = self.lazy.words();
+        for (word, flushing) in waiting.iter_mut().zip(self.flushing.words()) {
+            *word |= flushing;
+        }
+        let mut from = self.slot_from(addr);
+        loop {
+            let slot = map::next_set(&waiting, from)?;
+            match self.slot(slot) {
+                (Slot::Lazy | Slot::Flushing, Some(span)) if span.first() >= addr => {
+                    return Some(span)
+                }
+                _ => from = slot.number().wrapping_add(1),
+            }
+        }
     }
 
     /// Returns the states of all slots.

@@ -277,7 +277,10 @@ impl<'a> Pair<'a> {
                 let next = block.next_lazy(addr);
                 assert_eq!(
                     next,
-                    self.lowest(|area| area.state != State::Busy && area.span.first() >= addr)
+                    self.lowest(|area| {
+                        let is_waiting = matches!(area.state, State::Lazy | State::Taken);
+                        is_waiting && area.span.first() >= addr
+                    })
                 );
             }
         });
