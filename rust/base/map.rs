@@ -168,6 +168,20 @@ impl Map {
         self.word(bit).load(Relaxed) & bit.mask() != 0
     }
 
+    /// Returns the lowest clear bit at or above `from`.
+    pub(crate) fn next_clear(&self, from: usize) -> Option<Bit> {
+        let mut mask = usize::MAX << (from % BITS);
+        for (index, word) in self.0.iter().enumerate().skip(from / BITS) {
+            // Relaxed: as in `words()`.
+            let bit = Bit::lowest(index, !word.load(Relaxed) & mask);
+            if bit.is_some() {
+                return bit;
+            }
+            mask = usize::MAX;
+        }
+        None
+    }
+
     /// Returns whether no bit is set.
     pub(crate) fn is_clear(&self) -> bool {
         // Relaxed: as in `words()`.
@@ -344,6 +358,19 @@ mod tests {
             assert!(map.claim_near(Bit::in_row(2)).is_some());
         }
         assert_eq!(map.claim_near(Bit::in_row(2)), None);
+    }
+
+    #[test]
+    fn the_next_clear_bit_may_be_the_same() {
+        let map = map_of(512);
+        assert_eq!(map.next_clear(0), None);
+        for bit in [0, 63, 64, 300] {
+            assert!(map.claim_bit(Bit::in_row(bit)));
+        }
+        let found = [0, 1, 63, 64, 65, 300, 301, 511, 512].map(|from| map.next_clear(from));
+        let wanted = [0, 63, 63, 64, 300, 300].map(|bit| Some(Bit::in_row(bit)));
+        assert_eq!(found[..6], wanted);
+        assert_eq!(found[6..], [None; 3]);
     }
 
     #[test]

@@ -78,11 +78,19 @@ impl Block {
     /// Returns the lowest busy area that ends above `addr`. A step costs about the same however many areas the block
     /// has: it looks at no object whose slot is free.
     pub(crate) fn next_busy(&self, addr: usize) -> Option<(AreaPtr, Seen)> {
-        (self.slot_from(addr)..self.class().slots())
-            .map(Bit::in_row)
-            .filter(|&slot| !self.free.has(slot))
-            .filter_map(|slot| self.objects.look(slot))
-            .find(|(_, seen)| seen.span().last() >= addr)
+        let mut from = self.slot_from(addr);
+        loop {
+            // Bits behind the last slot are clear, too.
+            let slot = self.free.next_clear(from)?;
+            from = slot.number().wrapping_add(1);
+            if from > self.class().slots() {
+                return None;
+            }
+            let found = self.objects.look(slot);
+            if found.is_some_and(|(_, seen)| seen.span().last() >= addr) {
+                return found;
+            }
+        }
     }
 
     /// Returns the lowest lazy area at or above `addr`, one that a purge is flushing included. It looks at no other
