@@ -11,7 +11,7 @@ from harness import kernels
 from harness.checks.series import Series
 from harness.settings import REPO, Refused, say
 
-from . import build, markdown, plan as plans, stats, take
+from . import build, markdown, plan as plans, take
 from .boot import boot, end_all
 
 ALLOCATOR, KERNEL = plans.on_side(plans.PRISTINE, plans.INSTRUMENTS["icount"].kernel)
@@ -26,7 +26,7 @@ PLANS = (
 )
 # A difference that is shown, as a part of the figure before. Boots of one kernel differ by 2%, some cases by more.
 SHOWN = 0.05
-COLUMNS = ["patch", "case", "NxM", ">before", ">after", ">ratio"]
+COLUMNS = ["case", "NxM", ">fixes", ">mapping", "each patch"]
 
 
 def patches():
@@ -72,17 +72,20 @@ def measure(kernel, allocator, some, args, logs, label, of=statistics.median):
 
 
 def rows(names, medians):
-    """Yield the rows of the table: what a patch, or all of a series, changes by SHOWN or more."""
-    steps = [(name, number, number + 1) for number, name in enumerate(names)]
-    for series in dict.fromkeys(name.split(" ")[0] for name in names):
-        own = [number for number, name in enumerate(names) if name.startswith(series)]
-        steps.append((f"{series}, all", own[0], own[-1] + 1))
-    for name, first, last in steps:
-        before, after = medians[first], medians[last]
-        for key in sorted(before.keys() & after.keys()):
-            one, other = before[key], after[key]
-            if one and abs(other / one - 1) >= SHOWN:
-                yield [name, *key, stats.amount(one, "instr"), stats.amount(other, "instr"), f"{other / one:.2f}"]
+    """Yield the rows of the table, one for each case: what each series changes, and each patch, if by SHOWN or more."""
+    series = {name: [at for at, patch in enumerate(names) if patch.startswith(name)] for name in ("fixes", "mapping")}
+
+    def change(key, first, last):
+        before, after = medians[first][key], medians[last][key]
+        return before, after, after / before if before and abs(after / before - 1) >= SHOWN else None
+
+    for key in sorted(set.intersection(*map(set, medians))):
+        whole = [change(key, own[0], own[-1] + 1) for own in series.values()]
+        single = [(name, change(key, at, at + 1)[2]) for at, name in enumerate(names)]
+        single = ", ".join(f"{name} {ratio:.2f}" for name, ratio in single if ratio)
+        if single or any(ratio for *_, ratio in whole):
+            yield [*key, *(f"{before:,.0f} -> {after:,.0f} ({ratio:.2f})" if ratio else "" for before, after, ratio in whole),
+                   single]
 
 
 def main(_name, args, _words):
