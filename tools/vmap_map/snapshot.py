@@ -2,7 +2,7 @@
 """Snapshots of the vmalloc address space, from files of the kernel or from JSON.
 
 The kernel's files are debugfs vmap_rust/map (only with the allocator in Rust), /proc/vmallocinfo and, if there is one,
-/proc/meminfo. docs/debugging-picture.md has the format of the JSON.
+/proc/meminfo. docs/debugging.md has the format of the JSON.
 """
 
 import json
