@@ -76,16 +76,17 @@ def rows(names, medians):
     series = {name: [at for at, patch in enumerate(names) if patch.startswith(name)] for name in ("fixes", "mapping")}
 
     def change(key, first, last):
+        # The ratio is None if the difference is not shown.
         before, after = medians[first][key], medians[last][key]
         return before, after, after / before if before and abs(after / before - 1) >= SHOWN else None
 
     for key in sorted(set.intersection(*map(set, medians))):
-        whole = [change(key, own[0], own[-1] + 1) for own in series.values()]
-        single = [(name, change(key, at, at + 1)[2]) for at, name in enumerate(names)]
-        single = ", ".join(f"{name} {ratio:.2f}" for name, ratio in single if ratio)
-        if single or any(ratio for *_, ratio in whole):
-            yield [*key, *(f"{before:,.0f} -> {after:,.0f} ({ratio:.2f})" if ratio else "" for before, after, ratio in whole),
-                   single]
+        totals = [change(key, own[0], own[-1] + 1) for own in series.values()]
+        ratios = [(name, change(key, at, at + 1)[2]) for at, name in enumerate(names)]
+        single = ", ".join(f"{name} {ratio:.2f}" for name, ratio in ratios if ratio)
+        if single or any(ratio for *_, ratio in totals):
+            yield [*key, *(f"{before:,.0f} -> {after:,.0f} ({ratio:.2f})" if ratio else ""
+                           for before, after, ratio in totals), single]
 
 
 def main(_name, args, _words):
