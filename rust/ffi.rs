@@ -371,8 +371,8 @@ unsafe extern "C" fn purge(start: usize, end: usize, drain: bool) -> usize {
     space().map_or(0, |space| space.purge(Span::from_bounds(start, end), drain))
 }
 
-/// Finds the lowest range behind `*start` to `*end` that is reserved, but not busy. Stores its bounds. They
-/// were 0, or came from this function.
+/// Finds the lowest range behind `*start` to `*end` that waits for a purge. Stores its bounds. They were 0, or came from
+/// this function.
 ///
 /// # Safety
 ///
