@@ -261,7 +261,7 @@ def walk(check, kernel, fresh):
     # It could make git leave out files as unchanged that the new repository lacks.
     Path(f"{WORK}.index").unlink(missing_ok=True)
     output("git", "init", "-q", "--bare", GIT)
-    every, alone = Series("fixes", "area", "debug", "mapping"), Series("fixes", "mapping")
+    every, alone = Series("fixes", "maple", "area", "debug", "mapping"), Series("fixes", "mapping")
     parts = {"all": every, "without area": alone}
     # Without the states there is nothing to build.
     applied = [check(f"patch -p1 applies without fuzz: {name}", part.patch, source) for name, part in parts.items()]

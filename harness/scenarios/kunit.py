@@ -21,7 +21,7 @@ MAKE_TEST = {
 }
 FULL = ("kunit", CHECKER)
 # A suite that is not in the kernel must not look like one that passed.
-SUITES = ("vmap_find", "vmap_rust_")
+SUITES = ("vmap_find", "vmap_rust_", "rust_maple_tree")
 END = r"reboot: (Restarting system|System halted|Power down)"
 
 

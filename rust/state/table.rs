@@ -42,9 +42,15 @@ use crate::{
         per_cpu::CacheAligned, //
     }, //
 };
-use kernel::sync::{
-    rcu,
-    LockClassKey, //
+use kernel::{
+    sync::{
+        rcu,
+        LockClassKey, //
+    },
+    types::{
+        ForeignOwnable,
+        ForeignOwnableRcu, //
+    }, //
 };
 
 /// Entries read while the lock is held once. Each is a walk from the root.
@@ -66,11 +72,15 @@ const TAG_MASK: usize = (1 << TAG_BITS) - 1;
 
 const _: () = assert!(core::mem::align_of::<bindings::vmap_area>() > 0b11);
 
-// SAFETY: A pointer to an area is not null and has its two low bits clear (asserted above), so it ends
-// neither in the tag of a block nor in `0b10`. A block starts at a page, so `from_raw()` can remove the
-// tag that `into_raw()` has added.
-unsafe impl maple::Entry for Slot {
-    fn into_raw(self) -> *mut c_void {
+// SAFETY: Neither a pointer to an area nor a tagged number is null, and any alignment is a multiple of 1.
+unsafe impl ForeignOwnable for Slot {
+    const FOREIGN_ALIGN: usize = 1;
+    type Borrowed<'a> = Self;
+    type BorrowedMut<'a> = Self;
+
+    // A pointer to an area has its two low bits clear (asserted above), so it ends neither in the tag of a block nor
+    // in `0b10`, which the tree reserves.
+    fn into_foreign(self) -> *mut c_void {
         match self {
             Slot::Area(area) => area.as_raw().cast(),
             // Shifted: the address itself would be a reference to the first area for kmemleak.
@@ -80,14 +90,36 @@ unsafe impl maple::Entry for Slot {
         }
     }
 
-    unsafe fn from_raw(raw: *mut c_void) -> Self {
+    unsafe fn from_foreign(raw: *mut c_void) -> Self {
         if raw.addr() & TAG_MASK == BLOCK_TAG {
             return Slot::Block((raw.addr() >> TAG_BITS).wrapping_mul(PAGE_SIZE));
         }
-        // SAFETY: By the safety requirements, `raw` is what `into_raw()` made of an `AreaPtr`, which is not null.
+        // SAFETY: By the safety requirements, `raw` is what `into_foreign()` made of an `AreaPtr`, which is not null.
         Slot::Area(unsafe { AreaPtr::new(raw.cast()).unwrap_unchecked() })
     }
+
+    unsafe fn borrow<'a>(raw: *mut c_void) -> Self::Borrowed<'a> {
+        // SAFETY: By the safety requirements; a copy of the value does no harm.
+        unsafe { Self::from_foreign(raw) }
+    }
+
+    unsafe fn borrow_mut<'a>(raw: *mut c_void) -> Self::BorrowedMut<'a> {
+        // SAFETY: As in `borrow()`.
+        unsafe { Self::from_foreign(raw) }
+    }
 }
+
+// SAFETY: What is borrowed is a copy, which refers to nothing.
+unsafe impl ForeignOwnableRcu for Slot {
+    type RcuBorrowed<'a> = Self;
+
+    unsafe fn rcu_borrow<'a>(raw: *mut c_void) -> Self::RcuBorrowed<'a> {
+        // SAFETY: As in `borrow()`.
+        unsafe { Self::from_foreign(raw) }
+    }
+}
+
+impl maple::Entry for Slot {}
 
 /// The use of a reserved range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

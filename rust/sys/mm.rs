@@ -58,6 +58,11 @@ impl Gfp {
         alloc::Flags::from_raw(self.0 & !NOFAIL) | alloc::flags::__GFP_NOWARN
     }
 
+    /// Returns the flags for nodes of the maple tree, without which a request fails.
+    pub(crate) fn node_flags(self) -> alloc::Flags {
+        alloc::Flags::from_raw(self.0)
+    }
+
     /// Returns whether an allocation with these flags may sleep.
     pub(crate) fn may_block(self) -> bool {
         self.0 & (1 << bindings::___GFP_DIRECT_RECLAIM_BIT) != 0

@@ -4,8 +4,8 @@
 # Functions for the folders of numbered patches (0001-...patch; 0000 is the cover letter). Sourced by scripts/prepare and
 # install-into.
 
-# The series, in the order in which they are applied. area and mapping need fixes, and neither needs the other; debug needs area.
-ALL_SERIES=(fixes area debug mapping)
+# The series, in the order in which they are applied. area needs fixes and maple, debug needs area, mapping needs fixes.
+ALL_SERIES=(fixes maple area debug mapping)
 SERIES=("${ALL_SERIES[@]}")
 
 # series_list DIR: prints the paths of the patches of SERIES in order, then of those in DIR itself; nothing when there are none.

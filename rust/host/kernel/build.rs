@@ -5,6 +5,7 @@
 
 use std::{
     env,
+    fs,
     path::Path,
     process::Command, //
 };
@@ -50,11 +51,16 @@ fn main() {
         .args(["--ctypes-prefix", "super::ffi"])
         .args(["--allowlist-type", "maple_tree|ma_state"])
         .args(["--allowlist-type", "maple_status|store_type|rcu_head"])
-        .args(["--allowlist-function", "mas_(walk|find|destroy|nomem)"])
+        .args([
+            "--allowlist-function",
+            "mas_(walk|find|pause|destroy|nomem)",
+        ])
         .args(["--allowlist-function", "mas_(store|store_prealloc)"])
         .args(["--allowlist-function", "mas_preallocate|mtree_load"])
         .args(["--allowlist-function", "mas_empty_area(_rev)?"])
         .args(["--allowlist-function", "mtree_destroy|vmap_rust_.*"])
+        .args(["--allowlist-function", "mtree_(insert|alloc)_range"])
+        .args(["--allowlist-function", "mtree_erase"])
         .args(["--blocklist-function", "vmap_rust_(alloc|free)"])
         .args([
             "--allowlist-var",
@@ -68,6 +74,18 @@ fn main() {
         .status()
         .expect("bindgen is installed");
     assert!(made.success(), "bindgen makes the bindings");
+
+    println!("cargo::rustc-check-cfg=cfg(CONFIG_RUST_MAPLE_TREE_KUNIT_TEST)");
+    // Its `bindings` is a crate of its own in the kernel.
+    let source = tree.join("rust/kernel/maple_tree.rs");
+    println!("cargo:rerun-if-changed={}", source.display());
+    let text = fs::read_to_string(&source).expect("the tree has rust/kernel/maple_tree.rs");
+    let copy = Path::new(&out).join("maple_tree.rs");
+    let text = text.replacen("\nuse ", "\nuse crate::bindings;\nuse ", 1);
+    fs::write(&copy, text).expect("the build folder can be written");
+    let module = format!("#[path = {copy:?}]\npub mod maple_tree;\n");
+    fs::write(Path::new(&out).join("kernel_maple.rs"), module)
+        .expect("the build folder can be written");
 
     println!("cargo:rustc-cfg=c_maple");
     println!("cargo:linked=1");

@@ -26,9 +26,14 @@ use crate::{
 };
 use kernel::{
     prelude::*,
-    static_lock_class, //
+    static_lock_class,
+    types::{
+        ForeignOwnable,
+        ForeignOwnableRcu, //
+    }, //
 };
 use std::{
+    cell::Cell,
     rc::Rc,
     thread, //
 };
@@ -52,27 +57,39 @@ impl Mark {
     }
 }
 
-// SAFETY: The low bits are not `0b10`, and `of()` undoes `raw()`.
-unsafe impl maple::Entry for Mark {
-    fn into_raw(self) -> *mut c_void {
+// SAFETY: `raw()` is not null, and `of()` undoes it.
+unsafe impl ForeignOwnable for Mark {
+    const FOREIGN_ALIGN: usize = 1;
+    type Borrowed<'a> = Self;
+    type BorrowedMut<'a> = Self;
+
+    fn into_foreign(self) -> *mut c_void {
         self.raw()
     }
 
-    unsafe fn from_raw(raw: *mut c_void) -> Self {
+    unsafe fn from_foreign(raw: *mut c_void) -> Self {
+        Self::of(raw)
+    }
+
+    unsafe fn borrow<'a>(raw: *mut c_void) -> Self::Borrowed<'a> {
+        Self::of(raw)
+    }
+
+    unsafe fn borrow_mut<'a>(raw: *mut c_void) -> Self::BorrowedMut<'a> {
         Self::of(raw)
     }
 }
 
-// SAFETY: `of()` undoes `raw()`.
-unsafe impl stand_in::Entry for Mark {
-    fn into_raw(self) -> *mut c_void {
-        self.raw()
-    }
+// SAFETY: What is borrowed is a copy.
+unsafe impl ForeignOwnableRcu for Mark {
+    type RcuBorrowed<'a> = Self;
 
-    unsafe fn from_raw(raw: *mut c_void) -> Self {
+    unsafe fn rcu_borrow<'a>(raw: *mut c_void) -> Self::RcuBorrowed<'a> {
         Self::of(raw)
     }
 }
+impl maple::Entry for Mark {}
+impl stand_in::Entry for Mark {}
 
 type Tree = maple::Tree<Mark>;
 type StandIn = stand_in::Tree<Mark>;
@@ -338,4 +355,31 @@ fn readers_find_entries_that_stay_while_others_come_and_go() {
     });
     println!("{changes} changes");
     assert!(changes > 1000);
+}
+
+/// All entries are erased between two steps of a reader. Without the first patch of the series maple, the reader ends the
+/// process.
+#[test]
+fn a_reader_ends_when_the_tree_gets_empty() {
+    for entries in [1, 2, 40] {
+        let tree = Tree::new(c"emptied", static_lock_class!());
+        let tree = KBox::pin_init(tree, GFP_KERNEL).expect("memory");
+        let span =
+            |index: usize| Span::with_size((1 + index) * PAGE_SIZE, PAGE_SIZE).expect("a page");
+        for index in 0..entries {
+            let mut guard = tree.lock();
+            assert_eq!(guard.lowest_gap(span(index), PAGE_SIZE), Some(span(index)));
+            guard.insert(span(index), Mark(index)).expect("memory");
+        }
+        let seen = Cell::new(0);
+        let found = tree.next(0, |_, _| {
+            seen.set(seen.get() + 1);
+            for index in 0..entries {
+                tree.lock().erase(span(index), Mark(index)).expect("memory");
+            }
+            None::<()>
+        });
+        assert_eq!((found, seen.get()), (None, 1));
+        assert_eq!(tree.lock().entry_from(0), None);
+    }
 }

@@ -3,6 +3,7 @@
 //! `pin_init`: initialization in place.
 
 use crate::error::{Error, Result};
+use core::pin::Pin;
 
 /// A way to make a `T` where it stays.
 ///
@@ -47,10 +48,19 @@ pub unsafe fn by<T, F: FnOnce(*mut T) -> Result>(make: F) -> By<F> {
     By(make)
 }
 
+/// `kernel::prelude::PinnedDrop`.
+pub trait PinnedDrop {
+    /// Called before the fields are dropped.
+    fn drop(self: Pin<&mut Self>);
+}
+
 /// `kernel::prelude::pin_init` for one pinned field before the others.
 #[macro_export]
 macro_rules! pin_init {
-    ($this:ident { $pinned:ident <- $init:expr, $($field:ident: $value:expr),+ $(,)? }) => {{
+    (Self { $($fields:tt)* }) => { $crate::pin_init!(@ Self { $($fields)* }) };
+    // As in the kernel, the parameter of the type follows from the use.
+    ($this:ident { $($fields:tt)* }) => { $crate::pin_init!(@ $this<_> { $($fields)* }) };
+    (@ $this:ty { $pinned:ident <- $init:expr $(, $field:ident: $value:expr)* $(,)? }) => {{
         let make = move |slot: *mut $this| {
             let init = $init;
             // SAFETY: The slot is valid for writes.
@@ -59,7 +69,7 @@ macro_rules! pin_init {
                 let value = $value;
                 // SAFETY: The slot is valid for writes.
                 unsafe { (&raw mut (*slot).$field).write(value) };
-            )+
+            )*
             Ok(())
         };
         // SAFETY: It initializes all fields.

@@ -3,6 +3,7 @@
 //! `kernel::alloc`: allocations that can fail, see [`crate::fault`].
 
 use crate::{
+    bindings::{self, gfp_t},
     error::{code::ENOMEM, Result},
     fault,
     init::PinInit,
@@ -12,16 +13,28 @@ use core::{
     pin::Pin,
 };
 
-/// Allocation flags, which have no effect here.
+/// Allocation flags, which only the maple tree looks at.
 #[derive(Clone, Copy)]
-pub struct Flags;
+pub struct Flags(gfp_t);
+
+impl Flags {
+    /// Wraps flags from C.
+    pub const fn from_raw(raw: gfp_t) -> Self {
+        Self(raw)
+    }
+
+    /// Returns the flags for C.
+    pub const fn as_raw(self) -> gfp_t {
+        self.0
+    }
+}
 
 /// The caller may sleep.
-pub const GFP_KERNEL: Flags = Flags;
+pub const GFP_KERNEL: Flags = Flags(bindings::GFP_KERNEL);
 /// The caller must not sleep.
-pub const GFP_NOWAIT: Flags = Flags;
+pub const GFP_NOWAIT: Flags = Flags(bindings::GFP_NOWAIT);
 /// No warning if there is no memory.
-pub const __GFP_NOWARN: Flags = Flags;
+pub const __GFP_NOWARN: Flags = Flags(0);
 
 impl core::ops::BitOr for Flags {
     type Output = Self;

@@ -3,6 +3,9 @@
 //! The stand-in kernel crate, for tests on the build host. It has the maple tree of the kernel if `VMAP_RUST_TREE` names a kernel
 //! tree, see build.rs.
 
+// So that a file of the kernel crate finds it.
+extern crate self as kernel;
+
 pub mod bindings;
 pub mod fault;
 pub mod hooks;
@@ -10,12 +13,23 @@ pub mod init;
 pub mod kvec;
 #[cfg(c_maple)]
 mod maple;
+#[cfg(c_maple)]
+include!(concat!(env!("OUT_DIR"), "/kernel_maple.rs"));
 pub mod rbtree;
 pub mod types;
 
 /// `kernel::alloc`.
 pub mod alloc {
     pub use crate::kvec::Flags;
+
+    /// There is no memory.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct AllocError;
+}
+
+/// `kernel::str`.
+pub mod str {
+    pub use core::ffi::CStr;
 }
 
 /// `kernel::fmt`.
@@ -41,6 +55,14 @@ pub mod error {
         }
     }
 
+    /// Converts the result of a function of C.
+    pub fn to_result(err: i32) -> Result {
+        match err {
+            0.. => Ok(()),
+            _ => Err(Error(err)),
+        }
+    }
+
     /// The result of a function that can fail.
     pub type Result<T = (), E = Error> = core::result::Result<T, E>;
 
@@ -51,6 +73,8 @@ pub mod error {
         pub const ENOMEM: Error = Error(-12);
         /// No free range.
         pub const EBUSY: Error = Error(-16);
+        /// Something is there already.
+        pub const EEXIST: Error = Error(-17);
         /// Invalid argument.
         pub const EINVAL: Error = Error(-22);
     }
@@ -136,7 +160,7 @@ macro_rules! pr_info {
 pub mod prelude {
     pub use crate::{
         error::{code::*, Error, Result},
-        init::PinInit,
+        init::{PinInit, PinnedDrop},
         kvec::{KBox, KVec, __GFP_NOWARN, GFP_KERNEL, GFP_NOWAIT},
         pin_init, pr_err, pr_info,
     };

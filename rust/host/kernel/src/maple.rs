@@ -86,7 +86,12 @@ pub unsafe fn mas_find(mas: *mut ma_state, max: usize) -> *mut c_void {
 /// # Safety
 ///
 /// Those of the function of C.
-pub unsafe fn mas_empty_area(mas: *mut ma_state, min: usize, max: usize, size: usize) -> i32 {
+pub unsafe extern "C" fn mas_empty_area(
+    mas: *mut ma_state,
+    min: usize,
+    max: usize,
+    size: usize,
+) -> i32 {
     hooks::search();
     // SAFETY: By the safety requirements.
     unsafe { generated::mas_empty_area(mas, min, max, size) }
@@ -95,7 +100,12 @@ pub unsafe fn mas_empty_area(mas: *mut ma_state, min: usize, max: usize, size: u
 /// # Safety
 ///
 /// Those of the function of C.
-pub unsafe fn mas_empty_area_rev(mas: *mut ma_state, min: usize, max: usize, size: usize) -> i32 {
+pub unsafe extern "C" fn mas_empty_area_rev(
+    mas: *mut ma_state,
+    min: usize,
+    max: usize,
+    size: usize,
+) -> i32 {
     hooks::search();
     // SAFETY: By the safety requirements.
     unsafe { generated::mas_empty_area_rev(mas, min, max, size) }

@@ -23,7 +23,8 @@ use kernel::{
     sync::{
         rcu,
         LockClassKey, //
-    }, // //
+    },
+    types::ForeignOwnableRcu, //
 };
 use std::{
     collections::BTreeMap,
@@ -33,16 +34,7 @@ use std::{
     }, //
 };
 
-/// # Safety
-///
-/// Those of the kernel's trait.
-pub(crate) unsafe trait Entry: Copy + PartialEq {
-    fn into_raw(self) -> *mut c_void;
-    /// # Safety
-    ///
-    /// Those of the kernel's trait.
-    unsafe fn from_raw(raw: *mut c_void) -> Self;
-}
+pub(crate) trait Entry: Copy + PartialEq + ForeignOwnableRcu {}
 
 #[derive(Debug, PartialEq)]
 pub(crate) enum StoreError {
@@ -177,8 +169,8 @@ impl<E: Entry> Guard<'_, E> {
 
     pub(crate) fn entry_from(&mut self, addr: usize) -> Option<(Span, E)> {
         let (span, raw) = at_or_above(&self.inner.map, addr).next()?;
-        // SAFETY: The map stores only values that `into_raw()` returned.
-        Some((span, unsafe { E::from_raw(raw) }))
+        // SAFETY: The map stores only values that `into_foreign()` returned.
+        Some((span, unsafe { E::from_foreign(raw) }))
     }
 
     fn memory_for_store(&mut self) -> core::result::Result<(), StoreError> {
@@ -199,7 +191,7 @@ impl<E: Entry> Guard<'_, E> {
         let above = at_or_above(&self.inner.map, span.first()).next();
         assert!(above.is_none_or(|(other, _)| other.first() > span.last()));
         self.memory_for_store()?;
-        let value = (span.last(), Raw(entry.into_raw()));
+        let value = (span.last(), Raw(entry.into_foreign()));
         self.inner.map.insert(span.first(), value);
         self.inner.gaps.take(span);
         Ok(())
