@@ -58,6 +58,15 @@ kernel_version() {
 		END { if (v == "" || p == "") exit 1; print v "." p (s > 0 ? "." s : "") }' "$1/Makefile"
 }
 
+# check_version VERSION WHAT [HINT]: dies, with the hint, unless a kernel is of the supported series.
+check_version() {
+	case $1 in
+	"$KVER_TESTED") ;;
+	"$KVER_SERIES"|"$KVER_SERIES".*) say "note: $2 is $1; the patches were tested with $KVER_TESTED" ;;
+	*) die "Linux $1 is not supported: the patches are for $KVER_SERIES (tested with $KVER_TESTED)${3:-}" ;;
+	esac
+}
+
 # need_tool TOOL [PACKAGE]: dies unless TOOL is in PATH; PACKAGE is the Debian package that has it.
 need_tool() {
 	command -v "$1" >/dev/null 2>&1 || die "$1 is missing; install it (Debian package ${2:-$1})"

@@ -74,15 +74,7 @@ prepare_source() {
 			"(remove $CACHE/root and run scripts/prepare), or give KERNEL_TARBALL=/path/to/linux-$KVER_TESTED.tar.xz"
 	}
 	version=$(kernel_version "$new") || { rm -rf "$new"; die "$tarball holds no kernel source"; }
-	case $version in
-	"$KVER_TESTED") ;;
-	"$KVER_SERIES"|"$KVER_SERIES".*)
-		say "note: the kernel source is $version; the patches were tested with $KVER_TESTED" ;;
-	*)
-		rm -rf "$new"
-		die "Linux $version is not supported: the patches are for $KVER_SERIES (tested with $KVER_TESTED);" \
-			"give KERNEL_TARBALL=/path/to/linux-$KVER_TESTED.tar.xz" ;;
-	esac
+	(check_version "$version" "the kernel source" "; give KERNEL_TARBALL=/path/to/linux-$KVER_TESTED.tar.xz") || { rm -rf "$new"; exit 1; }
 	SRC_DIR=$CACHE/src/linux-$version
 	# A tree shares its files with the source that is removed here.
 	rm -f "$CACHE"/src/linux-*.stamp "$CACHE"/tree/*.source "$CACHE"/tree/*.stamp
