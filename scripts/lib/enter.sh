@@ -69,7 +69,8 @@ in_root_at() {
 	root_binds "$root"
 	root_env
 	[ "${ENTER_WRITABLE:-0}" = 1 ] || ENTER+=(--remount-ro /)
-	"${BECOME[@]}" bwrap "${ENTER[@]}" --die-with-parent --unshare-pid --chdir "$ENTER_CWD" "$@"
+	# It gets no lock of the cache: the child of a bwrap that is killed before it let the child go on would hold it for ever.
+	"${BECOME[@]}" bwrap "${ENTER[@]}" --die-with-parent --unshare-pid --chdir "$ENTER_CWD" "$@" 9>&-
 }
 
 # in_root CMD...: runs CMD with the toolchain: in the toolchain root, directly with TOOLCHAIN=host or when already inside.
