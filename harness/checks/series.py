@@ -114,18 +114,30 @@ def configure(base, folder, on, state, extra, make):
 
 
 def build(kernel, base, option, before, state, label, fresh, extra=""):
-    """Build mm/ and the other C files of the series in a state, with the option on or off; or only mm/vmalloc.o, with
-    the option extra. Make compiles those that the patch affects, and before them the Rust code, if it is in the
-    configuration. The rest of the kernel sees headers in the last state, which is built whole. Returns that there is
+    """Build the C files of the series in a state, with the option on or off; or only mm/vmalloc.o, with the option
+    extra. Make compiles those that the patch affects, and before them the Rust code, if it is in the configuration. For
+    a header also what includes it in mm/ is built (the rest of the kernel, and for patches after the allocator is wired
+    up all of it, sees it in the last state, which is built whole); for mm/Makefile all of mm/. Returns that there is
     nothing to build, or that the same build succeeded before, unless a fresh one is wanted. Raises Fault if it fails,
     if it warns, or if make did not build one of them. label names the log."""
     base, folder, arch, on = CACHE / "build" / base, CHECK / kernel / option, kernels.get(kernel).arch, option == "on"
     names = git("diff", "--name-only", "--no-renames", before, state).split("\n")
     if not any(re.fullmatch(r".*\.([chS]|rs)|(.*/)?(Makefile|Kbuild|Kconfig)[^/]*", name) for name in names):
         return "it changes nothing that is compiled"
+    files = re.findall(rf"^(?!rust/|arch/(?!{arch}/))(.*)\.c$", git("ls-tree", "-r", "--name-only", state), re.M)
+    headers = "|".join(re.escape(os.path.basename(name)) for name in names if name.endswith(".h"))
+    if headers and not wired(state):
+        include = re.compile(rf"^#include [<\"]([a-z_]+/)*({headers})[>\"]", re.M)
+        files += [f"mm/{path.stem}" for path in (WALKED / "mm").glob("*.c") if include.search(read(path))]
+    # Kernels without a configuration of their own for "off" have vmap_area_ops.o from the build with the option.
+    objects = [f"{file}.o" for file in dict.fromkeys(files)
+               if (base / f"{file}.o").exists() and (on or "area_ops" not in file)]
+    objects = ["mm/vmalloc.o"] if extra else objects
+    folders = ["mm/"] * ("mm/Makefile" in names and not extra)
     # The configuration has the versions of the compilers.
-    parts = [read(SOURCE), read(base / ".config"), read(__file__), base, option, extra, before, state]
-    if on and wired(state):
+    parts = [read(SOURCE), read(base / ".config"), read(__file__), base, option, extra, before, state, objects]
+    # Otherwise nothing reads this repository, although it is wired up in all later states.
+    if folders and wired(state):
         parts += [(file, (REPO / file).read_bytes()) for file in sources("rust", "kunit", "bench", "Kconfig", "Kbuild")]
     memory = CHECK / "built" / hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
     if memory.exists() and not fresh:
@@ -146,12 +158,10 @@ def build(kernel, base, option, before, state, label, fresh, extra=""):
     # Make must really build this state: it makes a removed archive again, if it enters the folder.
     archive = folder / "mm/built-in.a"
     archive.unlink(missing_ok=True)
-    files = re.findall(rf"^(?!mm/|rust/|arch/(?!{arch}/))(.*)\.c$", git("ls-tree", "-r", "--name-only", state), re.M)
-    objects = ["mm/vmalloc.o"] + [f"{file}.o" for file in files if (base / f"{file}.o").exists() and not extra]
-    make("", f"--jobs={os.environ.get('JOBS') or CPUS}", *objects, *[] if extra else ["prepare", "mm/"])
+    make("", f"--jobs={os.environ.get('JOBS') or CPUS}", "prepare", *objects, *folders)
     refuse(f"error: {name} was not built" for name in objects if not (folder / name).exists() or
            (folder / name).stat().st_mtime_ns <= (WALKED / f"{name[:-2]}.c").stat().st_mtime_ns)
-    refuse([] if extra or archive.exists() else ["error: mm/built-in.a was not built"])
+    refuse([] if archive.exists() or not folders else ["error: mm/built-in.a was not built"])
     memory.parent.mkdir(exist_ok=True)
     memory.write_text(f"{datetime.date.today()}\n", encoding="utf-8")
     return ""
