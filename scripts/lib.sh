@@ -119,14 +119,11 @@ python() {
 # harness MODULE ARG...: runs a program of harness/ in the toolchain root.
 harness() { in_root env "PYTHONPATH=$REPO" PYTHONDONTWRITEBYTECODE=1 "VMAP_RUST_TREE=$TREE" python3 -P -m "harness.$1" "${@:2}"; }
 
-# show_help MODULE ARG...: if help is asked for, replaces this process by that program of harness/, which prints it.
-show_help() {
-	case " ${*:2} " in *" -h "*|*" --help "*) python -m "harness.$1" "${@:2}" ;; esac
-}
-
-# check_use MODULE ARG...: ends this script with one line if that program of harness/ is used wrongly, before anything is downloaded
-# or built. Without a Python that can read TOML, the program itself reports it later.
+# check_use MODULE ARG...: if help is asked for, replaces this process by that program of harness/, which prints it. Ends this script
+# with one line if the program is used wrongly, before anything is downloaded or built. Without a Python that can read TOML, the
+# program itself reports it later.
 check_use() {
+	case " ${*:2} " in *" -h "*|*" --help "*) python -m "harness.$1" "${@:2}" ;; esac
 	[ -f "$CACHE/root/.vmap-rust-stamp" ] || python3 -c 'import tomllib' 2>/dev/null || return 0
 	(VMAP_RUST_PARSE=1 python -m "harness.$1" "${@:2}") >/dev/null || exit
 }

@@ -39,13 +39,11 @@ root_hash() {
 # root_mirror: prints the URI of the Debian mirror that this machine's apt uses.
 # shellcheck disable=SC2016 # $(REPO_URI) is for apt
 root_mirror() {
-	local uri codename
-	codename=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
-	uri=$(apt-get indextargets --format '$(REPO_URI) $(LABEL)' 'Identifier: Packages' |
-		awk '$2 == "Debian" { print $1; exit }')
+	local uri
 	# Without downloaded lists there is no label yet; the release's own name is enough.
-	[ -n "$uri" ] || uri=$(apt-get indextargets --format '$(REPO_URI) $(RELEASE)' 'Identifier: Packages' |
-		awk -v r="$codename" '$2 == r { print $1; exit }')
+	uri=$(apt-get indextargets --format '$(REPO_URI) $(LABEL) $(RELEASE)' 'Identifier: Packages' |
+		awk -v "name=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")" '$2 == "Debian" && !label { label = $1 }
+			$NF == name && !release { release = $1 } END { print label ? label : release }')
 	case $uri in
 	mirror+file:*) uri=$(awk '/^[a-z]/ { print $1; exit }' "${uri#mirror+file:}") ;;
 	esac
