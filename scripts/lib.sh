@@ -76,8 +76,9 @@ need_space() {
 	[ "$free" -ge "$1" ] || die "$2 needs $1 MiB of disk, $dir has $free MiB free; free some$hint"
 }
 
-# with_lock CMD...: runs CMD while holding the cache's lock, for LOCK_FOR, if that is set; prints one line when it must wait. CMD, and
-# the scripts that it starts, may call with_lock again. The kernel releases the lock when the last process that inherited it ends.
+# with_lock CMD...: runs CMD while holding the cache's lock, for LOCK_FOR, if that is set; prints one line when it must
+# wait. CMD, and the scripts that it starts, may call with_lock again. The kernel releases the lock when the last
+# process that inherited it ends.
 with_lock() {
 	local rc
 	if [ "${VMAP_RUST_LOCKED:-}" = "$CACHE" ]; then
@@ -103,8 +104,8 @@ with_lock() {
 	return "$rc"
 }
 
-# python ARG...: replaces this process by Python with harness/: outside of the toolchain root, but with its Python if there is one.
-# -P: not the harness/ of another clone that is the current folder.
+# python ARG...: replaces this process by Python with harness/: outside of the toolchain root, but with its Python if
+# there is one. -P: not the harness/ of another clone that is the current folder.
 python() {
 	local root=$CACHE/root loader
 	export PYTHONPATH=$REPO PYTHONDONTWRITEBYTECODE=1 VMAP_RUST_TREE=$TREE
@@ -119,9 +120,9 @@ python() {
 # harness MODULE ARG...: runs a program of harness/ in the toolchain root.
 harness() { in_root env "PYTHONPATH=$REPO" PYTHONDONTWRITEBYTECODE=1 "VMAP_RUST_TREE=$TREE" python3 -P -m "harness.$1" "${@:2}"; }
 
-# check_use MODULE ARG...: if help is asked for, replaces this process by that program of harness/, which prints it. Ends this script
-# with one line if the program is used wrongly, before anything is downloaded or built. Without a Python that can read TOML, the
-# program itself reports it later.
+# check_use MODULE ARG...: if help is asked for, replaces this process by that program of harness/, which prints it.
+# Ends this script with one line if the program is used wrongly, before anything is downloaded or built. Without a
+# Python that can read TOML, the program itself reports it later.
 check_use() {
 	case " ${*:2} " in *" -h "*|*" --help "*) python -m "harness.$1" "${@:2}" ;; esac
 	[ -f "$CACHE/root/.vmap-rust-stamp" ] || python3 -c 'import tomllib' 2>/dev/null || return 0

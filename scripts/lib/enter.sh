@@ -35,7 +35,8 @@ root_env() {
 	)
 }
 
-# root_binds ROOT: fills the array ENTER with the mounts: ROOT as /, then the folders that stay visible under their own path.
+# root_binds ROOT: fills the array ENTER with the mounts: ROOT as /, then the folders that stay visible under their own
+# path.
 root_binds() {
 	local dir common
 	ENTER+=(--bind "$1" / --dev /dev --dev-bind-try /dev/kvm /dev/kvm
@@ -46,8 +47,10 @@ root_binds() {
 	ENTER_CWD=$(pwd -P)
 	case $ENTER_CWD/ in
 	"$REPO"/*|"$CACHE"/*|/tmp/|/run/|/dev/*|/proc/*|/sys/*) ;;
-	# A folder of the host must not hide files of the root, which also has those in which former calls were, without files.
-	*) [ -n "$(find "$1$ENTER_CWD" ! -type d -print -quit 2>/dev/null)" ] || ENTER+=(--bind "$ENTER_CWD" "$ENTER_CWD") ;;
+	# A folder of the host must not hide files of the root, which also has those in which former calls were, without
+	# files.
+	*) [ -n "$(find "$1$ENTER_CWD" ! -type d -print -quit 2>/dev/null)" ] ||
+		ENTER+=(--bind "$ENTER_CWD" "$ENTER_CWD") ;;
 	esac
 	# A git worktree keeps its objects elsewhere.
 	common=$(git -C "$REPO" rev-parse --path-format=absolute --git-common-dir 2>/dev/null || :)
@@ -60,7 +63,8 @@ root_binds() {
 # Further bwrap arguments, for scripts that need one more folder; and what replaces a process by a command (in_root).
 ENTER_BINDS=() BECOME=()
 
-# in_root_at ROOT CMD...: runs CMD in the toolchain root ROOT; the current folder, REPO and CACHE are visible, / is read-only.
+# in_root_at ROOT CMD...: runs CMD in the toolchain root ROOT; the current folder, REPO and CACHE are visible, / is
+# read-only.
 in_root_at() {
 	local root=$1 ENTER=() ENTER_CWD
 	shift
@@ -69,11 +73,13 @@ in_root_at() {
 	root_binds "$root"
 	root_env
 	[ "${ENTER_WRITABLE:-0}" = 1 ] || ENTER+=(--remount-ro /)
-	# It gets no lock of the cache: the child of a bwrap that is killed before it let the child go on would hold it for ever.
+	# It gets no lock of the cache: the child of a bwrap that is killed before it let the child go on would hold it
+	# for ever.
 	"${BECOME[@]}" bwrap "${ENTER[@]}" --die-with-parent --unshare-pid --chdir "$ENTER_CWD" "$@" 9>&-
 }
 
-# in_root CMD...: runs CMD with the toolchain: in the toolchain root, directly with TOOLCHAIN=host or when already inside.
+# in_root CMD...: runs CMD with the toolchain: in the toolchain root, directly with TOOLCHAIN=host or when already
+# inside.
 in_root() {
 	local BECOME=()
 	[ "${STEP_EXEC:-0}" = 0 ] || BECOME=(exec setpriv --pdeathsig TERM --)

@@ -7,9 +7,10 @@
 host_check() {
 	local pair suffix='' missing=0
 	case ${MAKE_OPTS[0]#LLVM=} in -*) suffix=${MAKE_OPTS[0]#LLVM=} ;; esac
-	for pair in make:make patch:patch xz:xz-utils python3:python3 flex:flex bison:bison bc:bc rustc:rustc bindgen:bindgen \
-		"clang$suffix:clang$suffix" "ld.lld$suffix:lld$suffix" "llvm-ar$suffix:llvm$suffix" "llvm-nm$suffix:llvm$suffix" \
-		"llvm-objcopy$suffix:llvm$suffix" qemu-system-aarch64:qemu-system-arm qemu-system-x86_64:qemu-system-x86; do
+	for pair in make:make patch:patch xz:xz-utils python3:python3 flex:flex bison:bison bc:bc rustc:rustc \
+		bindgen:bindgen "clang$suffix:clang$suffix" "ld.lld$suffix:lld$suffix" "llvm-ar$suffix:llvm$suffix" \
+		"llvm-nm$suffix:llvm$suffix" "llvm-objcopy$suffix:llvm$suffix" qemu-system-aarch64:qemu-system-arm \
+		qemu-system-x86_64:qemu-system-x86; do
 		command -v "${pair%:*}" >/dev/null && continue
 		say "missing tool: ${pair%:*} (Debian package ${pair#*:})"
 		missing=$((missing + 1))

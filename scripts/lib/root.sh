@@ -3,8 +3,8 @@
 #
 # The Debian 13 toolchain root with the toolchain. Sourced by scripts/prepare.
 #
-# The packages are downloaded first, by the host's apt with a configuration of its own, into $CACHE/apt-archives, so that
-# a run that was killed does not download twice. mmdebstrap then makes $CACHE/root.new from them, which becomes
+# The packages are downloaded first, by the host's apt with a configuration of its own, into $CACHE/apt-archives, so
+# that a run that was killed does not download twice. mmdebstrap then makes $CACHE/root.new from them, which becomes
 # $CACHE/root when all is in place: a root that exists is complete.
 
 ROOT_SUITE=trixie
@@ -75,7 +75,8 @@ root_suites() {
 	[ -e "$dir/apt/preferences" ] || : >"$dir/apt/preferences"
 }
 
-# root_other_suite DIR SUITE [ARCH]: downloads the lists of a suite that is not that of the root, or of another architecture, to DIR.
+# root_other_suite DIR SUITE [ARCH]: downloads the lists of a suite that is not that of the root, or of another
+# architecture, to DIR.
 root_other_suite() {
 	local arch=${3:-$(dpkg --print-architecture)}
 	root_suites "$1" "$arch" "$2" && CACHE=$1 root_apt "$arch" update
@@ -95,8 +96,8 @@ root_apt_setup() {
 # root_update: downloads the lists of packages.
 root_update() { root_apt amd64 update && root_apt arm64 update; }
 
-# root_source_check: dies unless the lists have a package of the kernel source. Another release of the series than the tested one
-# will do; prepare_source says so.
+# root_source_check: dies unless the lists have a package of the kernel source. Another release of the series than the
+# tested one will do; prepare_source says so.
 root_source_check() {
 	local arch name=linux-source-$KVER_SERIES have
 	[ -z "${KERNEL_TARBALL:-}" ] || return 0
@@ -150,7 +151,8 @@ root_unpack() {
 	for arch in amd64 arm64; do root_busybox "$CACHE" "$arch" "$new/opt/busybox-${arch/amd64/x86_64}"; done
 }
 
-# root_busybox LISTS ARCH DIR: downloads the static busybox for initramfs archives, and puts it into DIR/bin. LISTS has the lists.
+# root_busybox LISTS ARCH DIR: downloads the static busybox for initramfs archives, and puts it into DIR/bin. LISTS has
+# the lists.
 root_busybox() {
 	local debs=$3/debs
 	rm -rf "$3"
@@ -172,8 +174,8 @@ root_busybox_arm() {
 	rm -rf "$new"
 }
 
-# root_bindgen_package DIR: takes bindgen from the package of $BINDGEN_SUITE, with DIR for its files. Fails if there is none, or if it
-# is of another version or does not run in root.new.
+# root_bindgen_package DIR: takes bindgen from the package of $BINDGEN_SUITE, with DIR for its files. Fails if there is
+# none, or if it is of another version or does not run in root.new.
 root_bindgen_package() {
 	local new=$CACHE/root.new dir=$1
 	rm -rf "$dir"
@@ -183,8 +185,8 @@ root_bindgen_package() {
 	[ "$(in_root_at "$new" bindgen --version)" = "bindgen $BINDGEN_VERSION" ]
 }
 
-# root_bindgen: puts bindgen into root.new: the package's, which takes seconds, or one built from source. Downloads and the build
-# folder stay in the cache until the root is complete.
+# root_bindgen: puts bindgen into root.new: the package's, which takes seconds, or one built from source. Downloads and
+# the build folder stay in the cache until the root is complete.
 root_bindgen() {
 	local new=$CACHE/root.new
 	mkdir -p "$new/opt/cargo/bin" "$CACHE/bindgen-build"
@@ -194,8 +196,8 @@ root_bindgen() {
 		cargo install bindgen-cli --version "$BINDGEN_VERSION" --locked --root /opt/cargo
 }
 
-# root_host_tools: makes sure that the build host has what makes the root. As root it installs missing packages; as another user it
-# dies with what to ask an administrator for.
+# root_host_tools: makes sure that the build host has what makes the root. As root it installs missing packages; as
+# another user it dies with what to ask an administrator for.
 root_host_tools() {
 	local tool missing=() ids=''
 	need_tool apt-get apt

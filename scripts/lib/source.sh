@@ -3,8 +3,8 @@
 #
 # Unpacks the pristine kernel source into the cache. Sourced by scripts/prepare.
 #
-# $CACHE/src/linux-VERSION is complete when $CACHE/src/linux-VERSION.stamp exists. No script writes to it after that: each build
-# has a separate folder, and $TREE replaces files instead of changing them.
+# $CACHE/src/linux-VERSION is complete when $CACHE/src/linux-VERSION.stamp exists. No script writes to it after that:
+# each build has a separate folder, and $TREE replaces files instead of changing them.
 
 # source_tarball: prints the path of the kernel source archive.
 source_tarball() {
@@ -21,8 +21,8 @@ source_tarball() {
 	printf '%s\n' "$file"
 }
 
-# source_ready: sets SRC_DIR and is true when there is a complete source from the archive that would be used now. Another archive (a
-# newer package, another KERNEL_TARBALL) means another source.
+# source_ready: sets SRC_DIR and is true when there is a complete source from the archive that would be used now.
+# Another archive (a newer package, another KERNEL_TARBALL) means another source.
 source_ready() {
 	local stamp tarball
 	for stamp in "$CACHE"/src/linux-*.stamp; do
@@ -30,13 +30,14 @@ source_ready() {
 		SRC_DIR=${stamp%.stamp}
 		tarball=$(sed -n 's/^tarball=//p' "$stamp")
 		[ -n "${KERNEL_TARBALL:-}" ] || [ -r "$tarball" ] || return 0
-		[ "$(source_tarball) $(stat -c %s-%Y "$tarball")" != "$tarball $(sed -n 's/^size=//p' "$stamp")" ] || return 0
+		[ "$(source_tarball) $(stat -c %s-%Y "$tarball")" != "$tarball $(sed -n 's/^size=//p' "$stamp")" ] ||
+			return 0
 	done
 	return 1
 }
 
-# source_unpack TARBALL DIR: unpacks TARBALL, whose own checksums detect damage. Runs in the toolchain root: a minimal build host
-# has no xz.
+# source_unpack TARBALL DIR: unpacks TARBALL, whose own checksums detect damage. Runs in the toolchain root: a minimal
+# build host has no xz.
 source_unpack() {
 	rm -rf "$2"
 	mkdir -p "$2"
@@ -61,7 +62,8 @@ prepare_source() {
 			"(remove $CACHE/root and run scripts/prepare), or give KERNEL_TARBALL=/path/to/linux-$KVER_TESTED.tar.xz"
 	}
 	version=$(kernel_version "$new") || { rm -rf "$new"; die "$tarball holds no kernel source"; }
-	(check_version "$version" "the kernel source" "; give KERNEL_TARBALL=/path/to/linux-$KVER_TESTED.tar.xz") || { rm -rf "$new"; exit 1; }
+	(check_version "$version" "the kernel source" "; give KERNEL_TARBALL=/path/to/linux-$KVER_TESTED.tar.xz") ||
+		{ rm -rf "$new"; exit 1; }
 	SRC_DIR=$CACHE/src/linux-$version
 	# A tree shares its files with the source that is removed here.
 	rm -f "$CACHE"/src/linux-*.stamp "$CACHE"/tree/*.source "$CACHE"/tree/*.stamp

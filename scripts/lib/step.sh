@@ -9,7 +9,8 @@ step_last() {
 		tr -s '[:space:]' ' ' | tr -cd '[:print:]' || :
 }
 
-# step_exec CMD...: replaces this process by CMD, which then ends when this script is killed; a function runs in this process.
+# step_exec CMD...: replaces this process by CMD, which then ends when this script is killed; a function runs in this
+# process.
 step_exec() {
 	if [ "$(type -t "$1")" = function ]; then
 		"$@"
@@ -18,8 +19,9 @@ step_exec() {
 	fi
 }
 
-# step WHAT LOG CMD...: runs CMD with its output in LOG and shows WHAT, the seconds and the log's last line. Returns CMD's exit code;
-# when that is not 0, prints the lines of LOG that name an error. CMD may be a function; it runs in a subshell and a new process group.
+# step WHAT LOG CMD...: runs CMD with its output in LOG and shows WHAT, the seconds and the log's last line. Returns
+# CMD's exit code; when that is not 0, prints the lines of LOG that name an error. CMD may be a function; it runs in a
+# subshell and a new process group.
 step() {
 	local what=$1 log=$2 start=$SECONDS shown=0 now pid rc=0
 	shift 2
@@ -35,7 +37,8 @@ step() {
 		sleep 0.2
 		now=$((SECONDS - start))
 		if [ -t 2 ] && [ "$now" -ge 1 ]; then
-			printf '\r\033[K%.*s' "$((${COLUMNS:-$(tput cols 2>/dev/null || echo 80)} - 1))" "$what: $now s  $(step_last "$log")" >&2
+			printf '\r\033[K%.*s' "$((${COLUMNS:-$(tput cols 2>/dev/null || echo 80)} - 1))" \
+				"$what: $now s  $(step_last "$log")" >&2
 		elif [ ! -t 2 ] && [ $((now - shown)) -ge 30 ]; then
 			shown=$now
 			say "$what: $now s  $(step_last "$log" | cut -c 1-90)"
@@ -50,8 +53,8 @@ step() {
 		return
 	fi
 	say "$what: failed after $now s (exit code $rc)"
-	grep -E -A 6 '(^|[^a-z_])(error|Error|ERROR|E)(\[E[0-9]+\])?: |undefined reference|No space left' "$log" | head -n 30 >&2 ||
-		tail -n 20 "$log" >&2
+	grep -E -A 6 '(^|[^a-z_])(error|Error|ERROR|E)(\[E[0-9]+\])?: |undefined reference|No space left' "$log" |
+		head -n 30 >&2 || tail -n 20 "$log" >&2
 	say "log: $log"
 	return "$rc"
 }

@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Makes $TREE: the kernel source with the patches and a link to this repository. Sourced by scripts/prepare and scripts/build.
+# Makes $TREE: the kernel source with the patches and a link to this repository. Sourced by scripts/prepare and
+# scripts/build.
 #
 # A tree is a hard-link copy of the pristine source in which patched files are replaced, never written to. When the
 # patches change, only files whose content differs are replaced, so that the builds stay incremental.
@@ -30,8 +31,9 @@ tree_copy() {
 	cp "$SRC_DIR.stamp" "$1.source"
 }
 
-# tree_patch TREE: makes TREE the source with the patches; returns 1, without a change, if one does not apply. TREE.files lists the
-# files that may differ from the source; it is written before the first of them is replaced, so a killed run can be repeated.
+# tree_patch TREE: makes TREE the source with the patches; returns 1, without a change, if one does not apply.
+# TREE.files lists the files that may differ from the source; it is written before the first of them is replaced, so a
+# killed run can be repeated.
 tree_patch() {
 	local tree=$1 scratch=$1.scratch file files
 	files=$({ cat "$tree.files" 2>/dev/null || :; series_files "$PATCHES"; } | sort -u)
@@ -54,7 +56,8 @@ tree_patch() {
 	mv "$tree.stamp.new" "$tree.stamp"
 }
 
-# prepare_tree: makes or updates $TREE. Needs SRC_DIR. When a patch does not apply, it dies and the tree does not change.
+# prepare_tree: makes or updates $TREE. Needs SRC_DIR. When a patch does not apply, it dies and the tree does not
+# change.
 prepare_tree() {
 	# shellcheck disable=SC2153 # TREE is set by lib.sh
 	if ! tree_ready "$TREE"; then
@@ -65,8 +68,8 @@ prepare_tree() {
 	tree_linked "$TREE" || ln -sfnT "$REPO" "$TREE/mm/vmap_rust"
 }
 
-# pristine_tree COUNT: makes or updates $TREE-pristine: the source of $TREE with the first COUNT patches of fixes and mapping,
-# mostly none, and this repository wired up, for its benchmark.
+# pristine_tree COUNT: makes or updates $TREE-pristine: the source of $TREE with the first COUNT patches of fixes and
+# mapping, mostly none, and this repository wired up, for its benchmark.
 pristine_tree() {
 	# shellcheck disable=SC2034 # SERIES is for series_list
 	local tree=$TREE-pristine patch number=0 SERIES=(fixes mapping) SRC_DIR all

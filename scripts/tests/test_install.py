@@ -110,7 +110,7 @@ def test_installs(tree, first, words, then):
 @pytest.mark.parametrize("only, other", [("area", "mapping"), ("mapping", "debug"), ("debug", "area"),
                                          ("fixes", "mapping")])
 def test_one_series(tree, series, only, other):
-    """The tree has that series only; --remove also takes out what an interrupted call has left, and no second one is added."""
+    """The tree has that series only, and no second one is added; --remove also takes out what an interrupted call left."""
     before = state(tree)
     for name, interrupted in (only, ""), (other, HALF):
         tree.run(f"$install . --only {name}")
