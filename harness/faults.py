@@ -74,12 +74,6 @@ def refuse_failing(noticed, passed):
         raise Refused(f"without a fault: {' '.join(noticed) or (log_text().splitlines() or ['no output'])[-1]}")
 
 
-def try_kernel(_patch):
-    """Run KUnit on the copy; returns the cases, or the lines of the log, that failed."""
-    return logged([COPY / "scripts/run", "kunit", "uml", "--allocator", "rust", "--timeout", "300"],
-                  r"(?:(?<=\[FAILED\] )[a-z_0-9]+|^FAIL .*|refused: .*)")
-
-
 def try_mapping(_patch):
     """Run the cases about page tables and TLBs; returns the cases that failed."""
     return logged([COPY / "scripts/run", "kunit", "arm64", "vmap_[pt][tl][eb]*", "--allocator", "rbtree", "--timeout",
@@ -107,12 +101,9 @@ def judge(name, noticed, result):
 def main(arguments, result):
     """Try the wanted faults."""
     parser = Parser(HELP, "test faults")
-    ways = parser.add_mutually_exclusive_group()
-    ways.add_argument("--kernel", action="store_true",
-                      help="run KUnit on user-mode Linux with the allocator in Rust instead (some minutes)")
-    ways.add_argument("--mapping", action="store_true",
-                      help="the faults of kunit/faults/mapping, which come after all patches of the kernel, "
-                      "and KUnit's cases about page tables, on arm64 with the rb-trees (a minute for each)")
+    parser.add_argument("--mapping", action="store_true",
+                        help="the faults of kunit/faults/mapping, which come after all patches of the kernel, and "
+                        "KUnit's cases about page tables, on arm64 with the rb-trees (a minute for each)")
     parser.add_argument("names", nargs="*", metavar="FAULT", help="only faults whose name starts with this")
     args = parser.parse_args(arguments)
     folder = REPO / "kunit/faults" / ("mapping" if args.mapping else "")
@@ -123,7 +114,7 @@ def main(arguments, result):
             known = " ".join(sorted(patch.name for patch in folder.glob("*.patch")))
             raise Refused(f"no fault is called '{name}'; known: {known}")
         faults += found
-    attempt = try_kernel if args.kernel else try_mapping if args.mapping else try_host
+    attempt = try_mapping if args.mapping else try_host
     prepare()
     # All runs share one build folder, in which cargo cannot tell the files of one copy from those of another.
     lock("faults")
@@ -131,7 +122,7 @@ def main(arguments, result):
     try:
         if args.mapping:
             refuse_failing(try_mapping(None), r"^[1-9]\d* passed, 0 failed")
-        elif attempt is try_host:
+        else:
             for tests in sorted({tests_for(patch) for patch in faults}):
                 refuse_failing(try_crate(*tests), r"^test result: ok\. [1-9]\d* passed; 0 failed")
         for patch in faults:
@@ -148,6 +139,6 @@ def main(arguments, result):
                 raise Refused(f"{patch.relative_to(REPO)} cannot be taken out again")
     finally:
         shutil.rmtree(COPY, ignore_errors=True)
-    if attempt is not try_host:
+    if args.mapping:
         # The kernel tree links to the copy; link it to this repository again.
         subprocess.run([REPO / "scripts/prepare", "all"], check=True)

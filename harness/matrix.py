@@ -25,7 +25,7 @@ TOOLS = {
 }
 # What a result depends on: the folders that are built, and what runs it. A change of one of these files makes the
 # result stale.
-LIB = ("scripts/lib", ":!scripts/lib/check-*", ":!scripts/lib/*words", ":!scripts/lib/install-*")
+LIB = ("scripts/lib", ":!scripts/lib/*words")
 KERNEL = ("Kbuild", "Kconfig", "kernel-patches", "kunit/*.[ch]", "kunit/.kunitconfig", "bench/*.[ch]", "rust/*.rs",
           "rust/base", "rust/sys", "rust/state", "rust/policy", "rust/debug", "rust/check", "scripts/build", *LIB)
 HARNESS = ("harness/*.py", ":!harness/suites.py", ":!harness/matrix.py", ":!harness/rust.py", ":!harness/mutants.py",

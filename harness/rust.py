@@ -7,6 +7,7 @@ This runs outside of the toolchain root, with its Python, and enters it for each
 
 import fcntl
 import hashlib
+import json
 import os
 import random
 import re
@@ -148,16 +149,14 @@ def policy_modules():
 
 
 def coverage(arguments, result):
-    """Prints which lines of the allocator the host tests run: for each module, how many it has and how many of them
-    ran.
+    """Prints how many lines of each policy module the host tests run, and writes pages that show which (llvm-cov).
 
-    Tests that need a kernel do not count. The line before the last: the share of the policy modules."""
-    parser = Parser(coverage.__doc__, "test coverage")
-    parser.add_argument("--lines", action="store_true", help="also print the lines that did not run")
-    args = parser.parse_args(arguments)
+    Tests that need a kernel do not count. Last line of the table: all policy modules."""
+    Parser(coverage.__doc__, "test coverage").parse_args(arguments)
     prepare()
     folder, log = BUILDS / "coverage", LOGS / "coverage-test.log"
-    shutil.rmtree(folder / "profiles", ignore_errors=True)
+    for name in ("profiles", "pages"):
+        shutil.rmtree(folder / name, ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
     code = cargo("host tests with counters", log, RUST / "host", "test", "--lib", "--target-dir", folder / "target",
                  RUSTFLAGS="-Cinstrument-coverage", LLVM_PROFILE_FILE=f"{folder}/profiles/%p-%m")
@@ -166,28 +165,21 @@ def coverage(arguments, result):
     if code or not binaries:
         raise Refused(f"cannot measure; see {log}")
     output("llvm-profdata-22", "merge", "-sparse", *sorted((folder / "profiles").iterdir()), "-o", folder / "all")
-    lcov = output("llvm-cov-22", "export", max(binaries, key=os.path.getmtime), f"--instr-profile={folder}/all",
-                  "--format=lcov")
-    print_coverage(lcov, args.lines)
+    words = (max(binaries, key=os.path.getmtime), f"--instr-profile={folder}/all")
+    print_coverage(json.loads(output("llvm-cov-22", "export", "--summary-only", *words)))
+    output("llvm-cov-22", "show", "--format=html", f"--output-dir={folder}/pages", *words)
+    say(f"pages: {folder}/pages/index.html")
 
 
-def print_coverage(lcov, wanted):
-    """Print the table of a text in lcov's format; wanted: also the lines that did not run."""
-    modules = {}
-    for path, records in re.findall(r"^SF:(.*)\n((?:(?!SF:).*\n)*)", lcov, re.M):
-        name = re.search(r"/((?:base|debug|policy|state|sys)/[a-z_]+)\.rs$", path)
-        if name and not re.search(r"host/src/sys|tests\.rs$", path):
-            modules.setdefault(name[1], []).extend((int(line), int(count)) for line,
-                                                   count in re.findall(r"^DA:(\d+),(\d+)", records, re.M))
+def print_coverage(export):
+    """Print the table of the policy modules in what llvm-cov exports."""
+    rows = [(name, *(file["summary"]["lines"][key] for key in ("count", "covered")))
+            for name in policy_modules() for file in export["data"][0]["files"]
+            if file["filename"].endswith(f"/{name}.rs") and not file["filename"].endswith(f"/host/src/{name}.rs")]
+    rows.append(("policy modules", *(sum(row[column] for row in rows) for column in (1, 2))))
     print(f"{'module':<16} {'lines':>6} {'ran':>6} {'share':>7}")
-    for name, lines in sorted(modules.items()):
-        missed = [str(line) for line, count in lines if not count]
-        share = 100 * (1 - len(missed) / max(1, len(lines)))
-        print(f"{name:<16} {len(lines):>6} {len(lines) - len(missed):>6} {share:>6.1f}%"
-              + (f"  not run: {' '.join(missed)}" if wanted and missed else ""))
-    counts = [count for name in policy_modules() for _, count in modules.get(name, [])]
-    ran = sum(count > 0 for count in counts)
-    print(f"policy modules: {ran} of {len(counts)} lines ran, {100 * ran / max(1, len(counts)):.1f}%")
+    for name, lines, ran in rows:
+        print(f"{name:<16} {lines:>6} {ran:>6} {100 * ran / max(1, lines):>6.1f}%")
 
 
 # Bytes of the longest trace of libFuzzer: the number of blocks, and 100 steps of 20 bytes. The time of a longer trace

@@ -44,18 +44,23 @@ check_settings() {
 # print_totals PASSED FAILED: prints the last line of every suite; returns 1 if anything failed.
 print_totals() { echo "$1 passed, $2 failed"; [ "$2" = 0 ]; }
 
-# meta KEY FALLBACK: prints the value of "KEY: value" in the META file of the patch series.
-meta() {
-	local value=
-	[ ! -r "$PATCHES/META" ] || value=$(sed -n "s/^$1:[[:space:]]*//p" "$PATCHES/META" | head -n 1)
-	printf '%s\n' "${value:-$2}"
-}
+# meta KEY: prints the value of "KEY: value" in the META file of the patches.
+meta() { sed -n "s/^$1:[[:space:]]*//p" "$PATCHES/META"; }
 
 # kernel_version DIR: prints the version in DIR/Makefile (7.3.4, or 7.3 without SUBLEVEL); exit 1 when there is none.
 kernel_version() {
 	[ -r "$1/Makefile" ] || return 1
 	awk -F' *= *' '$1 == "VERSION" { v = $2 } $1 == "PATCHLEVEL" { p = $2 } $1 == "SUBLEVEL" { s = $2; exit }
 		END { if (v == "" || p == "") exit 1; print v "." p (s > 0 ? "." s : "") }' "$1/Makefile"
+}
+
+# check_version VERSION WHAT [HINT]: dies, with the hint, unless a kernel is of the supported series.
+check_version() {
+	case $1 in
+	"$KVER_TESTED") ;;
+	"$KVER_SERIES"|"$KVER_SERIES".*) say "note: $2 is $1; the patches were tested with $KVER_TESTED" ;;
+	*) die "Linux $1 is not supported: the patches are for $KVER_SERIES (tested with $KVER_TESTED)${3:-}" ;;
+	esac
 }
 
 # need_tool TOOL [PACKAGE]: dies unless TOOL is in PATH; PACKAGE is the Debian package that has it.
@@ -71,19 +76,9 @@ need_space() {
 	[ "$free" -ge "$1" ] || die "$2 needs $1 MiB of disk, $dir has $free MiB free; free some$hint"
 }
 
-# end_stuck: ends what holds the cache's lock for ever: the child of a bwrap that was killed before it let the child go on.
-end_stuck() {
-	local dir comm parent
-	for dir in /proc/[0-9]*; do
-		[ "$dir/fd/9" -ef "$CACHE/lock" ] && read -r _ comm _ parent _ <"$dir/stat" || continue
-		# The parent of an orphan is the first process, or the user's systemd.
-		[ "$comm" = "(bwrap)" ] && [[ $parent = 1 || $(cat "/proc/$parent/comm") = systemd ]] || continue
-		kill -KILL "${dir#/proc/}" || :
-	done 2>/dev/null
-}
-
-# with_lock CMD...: runs CMD while holding the cache's lock, for LOCK_FOR, if that is set; prints one line when it must wait. CMD, and the scripts that it
-# starts, may call with_lock again. The kernel releases the lock when the last process that inherited it ends.
+# with_lock CMD...: runs CMD while holding the cache's lock, for LOCK_FOR, if that is set; prints one line when it must
+# wait. CMD, and the scripts that it starts, may call with_lock again. The kernel releases the lock when the last
+# process that inherited it ends.
 with_lock() {
 	local rc
 	if [ "${VMAP_RUST_LOCKED:-}" = "$CACHE" ]; then
@@ -95,7 +90,7 @@ with_lock() {
 	exec 9>>"$CACHE/lock"
 	if ! flock -n 9; then
 		say "waiting for another run ($(cat "$CACHE/lock.by" 2>/dev/null || echo unknown))"
-		until flock -w 5 9; do end_stuck; done
+		flock 9
 	fi
 	# Not its process number, which is of a namespace of its own in the toolchain root.
 	printf '%s%s, since %(%H:%M)T\n' "${0##*/}" "${LOCK_FOR:+ $LOCK_FOR}" -1 >"$CACHE/lock.by"
@@ -109,8 +104,8 @@ with_lock() {
 	return "$rc"
 }
 
-# python ARG...: replaces this process by Python with harness/: outside of the toolchain root, but with its Python if there is one.
-# -P: not the harness/ of another clone that is the current folder.
+# python ARG...: replaces this process by Python with harness/: outside of the toolchain root, but with its Python if
+# there is one. -P: not the harness/ of another clone that is the current folder.
 python() {
 	local root=$CACHE/root loader
 	export PYTHONPATH=$REPO PYTHONDONTWRITEBYTECODE=1 VMAP_RUST_TREE=$TREE
@@ -125,22 +120,19 @@ python() {
 # harness MODULE ARG...: runs a program of harness/ in the toolchain root.
 harness() { in_root env "PYTHONPATH=$REPO" PYTHONDONTWRITEBYTECODE=1 "VMAP_RUST_TREE=$TREE" python3 -P -m "harness.$1" "${@:2}"; }
 
-# show_help MODULE ARG...: if help is asked for, replaces this process by that program of harness/, which prints it.
-show_help() {
-	case " ${*:2} " in *" -h "*|*" --help "*) python -m "harness.$1" "${@:2}" ;; esac
-}
-
-# check_use MODULE ARG...: ends this script with one line if that program of harness/ is used wrongly, before anything is downloaded
-# or built. Without a Python that can read TOML, the program itself reports it later.
+# check_use MODULE ARG...: if help is asked for, replaces this process by that program of harness/, which prints it.
+# Ends this script with one line if the program is used wrongly, before anything is downloaded or built. Without a
+# Python that can read TOML, the program itself reports it later.
 check_use() {
+	case " ${*:2} " in *" -h "*|*" --help "*) python -m "harness.$1" "${@:2}" ;; esac
 	[ -f "$CACHE/root/.vmap-rust-stamp" ] || python3 -c 'import tomllib' 2>/dev/null || return 0
 	(VMAP_RUST_PARSE=1 python -m "harness.$1" "${@:2}") >/dev/null || exit
 }
 
 PATCHES=$REPO/kernel-patches/v7.3
 check_settings
-KVER_SERIES=$(meta Linux-Series 7.3)
-KVER_TESTED=$(meta Linux-Tested 7.3.4)
+KVER_SERIES=$(meta Linux-Series)
+KVER_TESTED=$(meta Linux-Tested)
 TREE=$CACHE/tree/v$KVER_SERIES
 if [ "$TOOLCHAIN" = root ]; then
 	MAKE_OPTS=("LLVM=-22")

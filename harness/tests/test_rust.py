@@ -45,14 +45,13 @@ def test_survivors(tmp_path, monkeypatch):
 
 
 def test_coverage(capsys, monkeypatch):
-    """Each module has its lines; the stand-in kernel and tests do not count."""
-    monkeypatch.setattr(rust, "policy_modules", lambda: ["base/a"])
-    rust.print_coverage("SF:/r/rust/host/src/../../base/a.rs\nDA:1,5\nDA:2,0\nend_of_record\nSF:/r/rust/host/src/sys/k.rs\nDA:1,0\n"
-                        "end_of_record\nSF:/r/rust/state/b.rs\nDA:7,1\nend_of_record\n", True)
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split() for line in lines[1:3]] == [["base/a", "2", "1", "50.0%", "not", "run:", "2"],
-                                                     ["state/b", "1", "1", "100.0%"]]
-    assert lines[3:] == ["policy modules: 1 of 2 lines ran, 50.0%"]
+    """Each policy module has its lines, and not those of the stand-in of the same name."""
+    monkeypatch.setattr(rust, "policy_modules", lambda: ["base/a", "sys/k"])
+    rust.print_coverage({"data": [{"files": [{"filename": f"/r/rust/{name}.rs", "summary": {"lines": {
+        "count": 10 * number, "covered": number}}} for number, name in enumerate(
+            ("base/a", "host/src/sys/k", "sys/k", "state/b"), 1)]}]})
+    assert [line.split() for line in capsys.readouterr().out.splitlines()[1:]] == [
+        ["base/a", "10", "1", "10.0%"], ["sys/k", "30", "3", "10.0%"], ["policy", "modules", "40", "4", "10.0%"]]
 
 
 @pytest.mark.parametrize("noticed, text, line", [

@@ -3,13 +3,7 @@
 #
 # in_root: runs a command with the toolchain, in the toolchain root or on the host. Sourced by lib.sh.
 
-# bwrap_tool: prints the bubblewrap to use: the system's, or the one that scripts/prepare put into the cache.
-bwrap_tool() {
-	command -v bwrap || { [ -x "$CACHE/host/usr/bin/bwrap" ] && echo "$CACHE/host/usr/bin/bwrap"; } ||
-		die "bubblewrap is missing; run scripts/prepare, or install the Debian package bubblewrap"
-}
-
-# root_env: fills the array ENTER with the --setenv arguments of variables that are let in.
+# root_env: adds the --setenv arguments of variables that are let in to the array ENTER.
 root_env() {
 	local var
 	ENTER+=(--clearenv)
@@ -41,24 +35,22 @@ root_env() {
 	)
 }
 
-# root_binds ROOT: fills the array ENTER with the mounts: ROOT as /, then the folders that stay visible under their own path.
+# root_binds ROOT: fills the array ENTER with the mounts: ROOT as /, then the folders that stay visible under their own
+# path.
 root_binds() {
 	local dir common
-	ENTER+=(--bind "$1" / --dev /dev)
-	# kunit.py takes KVM if it is there, although it may not work.
-	[ "${ENTER_KVM:-1}" = 0 ] || ENTER+=(--dev-bind-try /dev/kvm /dev/kvm)
-	ENTER+=(--proc /proc --ro-bind /sys /sys
+	ENTER+=(--bind "$1" / --dev /dev --dev-bind-try /dev/kvm /dev/kvm
+		--proc /proc --ro-bind /sys /sys
 		--perms 1777 --tmpfs /tmp --perms 1777 --tmpfs /var/tmp --tmpfs /run
 		--ro-bind-try /etc/resolv.conf /etc/resolv.conf --ro-bind-try /etc/hosts /etc/hosts)
 	[ ! -s /etc/ssl/certs/ca-certificates.crt ] || ENTER+=(--ro-bind /etc/ssl/certs /etc/ssl/certs)
 	ENTER_CWD=$(pwd -P)
 	case $ENTER_CWD/ in
-	"$REPO"/*|"$CACHE"/*) ;;
-	# Folders of the host that must not hide those of the root.
-	/|//|/usr/|/usr/bin/*|/usr/sbin/*|/usr/lib*|/usr/include/*|/usr/share/*|/usr/local/|/usr/local/*bin/*|/usr/src/|\
-	/etc/*|/bin/*|/sbin/*|/lib*|/var/|/var/lib/*|/dev/*|/proc/*|/sys/*|/run/|/opt/|/opt/cargo/*|/opt/busybox*|/tmp/)
-		[ -d "$1$ENTER_CWD" ] || ENTER_CWD=/ ;;
-	*) ENTER+=(--bind "$ENTER_CWD" "$ENTER_CWD") ;;
+	"$REPO"/*|"$CACHE"/*|/tmp/|/run/|/dev/*|/proc/*|/sys/*) ;;
+	# A folder of the host must not hide files of the root, which also has those in which former calls were, without
+	# files.
+	*) [ -n "$(find "$1$ENTER_CWD" ! -type d -print -quit 2>/dev/null)" ] ||
+		ENTER+=(--bind "$ENTER_CWD" "$ENTER_CWD") ;;
 	esac
 	# A git worktree keeps its objects elsewhere.
 	common=$(git -C "$REPO" rev-parse --path-format=absolute --git-common-dir 2>/dev/null || :)
@@ -68,34 +60,34 @@ root_binds() {
 	ENTER+=("${ENTER_BINDS[@]}")
 }
 
-# Further bwrap arguments, for scripts that need one more folder.
-ENTER_BINDS=()
+# Further bwrap arguments, for scripts that need one more folder; and what replaces a process by a command (in_root).
+ENTER_BINDS=() BECOME=()
 
-# in_root_at ROOT CMD...: runs CMD in the toolchain root ROOT; the current folder, REPO and CACHE are visible, / is read-only.
+# in_root_at ROOT CMD...: runs CMD in the toolchain root ROOT; the current folder, REPO and CACHE are visible, / is
+# read-only.
 in_root_at() {
-	local root=$1 bwrap ENTER=() ENTER_CWD ENTER_RO=(--remount-ro /)
+	local root=$1 ENTER=() ENTER_CWD
 	shift
-	bwrap=$(bwrap_tool)
+	need_tool bwrap bubblewrap
 	mkdir -p "$CACHE/home" "$CACHE/ccache"
-	[ "${ENTER_WRITABLE:-0}" = 0 ] || ENTER_RO=()
 	root_binds "$root"
 	root_env
-	ENTER+=("${ENTER_RO[@]}" --die-with-parent --unshare-pid --chdir "$ENTER_CWD")
-	if [ "${STEP_EXEC:-0}" = 1 ]; then
-		exec setpriv --pdeathsig TERM -- "$bwrap" "${ENTER[@]}" "$@"
-	fi
-	"$bwrap" "${ENTER[@]}" "$@"
+	[ "${ENTER_WRITABLE:-0}" = 1 ] || ENTER+=(--remount-ro /)
+	# It gets no lock of the cache: the child of a bwrap that is killed before it let the child go on would hold it
+	# for ever.
+	"${BECOME[@]}" bwrap "${ENTER[@]}" --die-with-parent --unshare-pid --chdir "$ENTER_CWD" "$@" 9>&-
 }
 
-# in_root CMD...: runs CMD with the toolchain: in the toolchain root, directly with TOOLCHAIN=host or when already inside.
+# in_root CMD...: runs CMD with the toolchain: in the toolchain root, directly with TOOLCHAIN=host or when already
+# inside.
 in_root() {
-	local become=()
-	[ "${STEP_EXEC:-0}" = 0 ] || become=(exec setpriv --pdeathsig TERM --)
+	local BECOME=()
+	[ "${STEP_EXEC:-0}" = 0 ] || BECOME=(exec setpriv --pdeathsig TERM --)
 	if [ "${VMAP_RUST_IN_ROOT:-0}" = 1 ]; then
-		"${become[@]}" "$@"
+		"${BECOME[@]}" "$@"
 	elif [ "$TOOLCHAIN" = host ]; then
 		# ccache takes part when the system has its wrapper folder.
-		PATH=/usr/lib/ccache:$PATH CCACHE_DEPEND=1 CCACHE_DIR=$CACHE/ccache "${become[@]}" env "$@"
+		PATH=/usr/lib/ccache:$PATH CCACHE_DEPEND=1 CCACHE_DIR=$CACHE/ccache "${BECOME[@]}" env "$@"
 	else
 		[ -f "$CACHE/root/.vmap-rust-stamp" ] || die "the toolchain is not ready; run scripts/prepare"
 		in_root_at "$CACHE/root" "$@"

@@ -3,8 +3,8 @@
 #
 # The Debian 13 toolchain root with the toolchain. Sourced by scripts/prepare.
 #
-# The packages are downloaded first, by the host's apt with a configuration of its own, into $CACHE/apt-archives, so that
-# a run that was killed does not download twice. mmdebstrap then makes $CACHE/root.new from them, which becomes
+# The packages are downloaded first, by the host's apt with a configuration of its own, into $CACHE/apt-archives, so
+# that a run that was killed does not download twice. mmdebstrap then makes $CACHE/root.new from them, which becomes
 # $CACHE/root when all is in place: a root that exists is complete.
 
 ROOT_SUITE=trixie
@@ -39,13 +39,11 @@ root_hash() {
 # root_mirror: prints the URI of the Debian mirror that this machine's apt uses.
 # shellcheck disable=SC2016 # $(REPO_URI) is for apt
 root_mirror() {
-	local uri codename
-	codename=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
-	uri=$(apt-get indextargets --format '$(REPO_URI) $(LABEL)' 'Identifier: Packages' |
-		awk '$2 == "Debian" { print $1; exit }')
+	local uri
 	# Without downloaded lists there is no label yet; the release's own name is enough.
-	[ -n "$uri" ] || uri=$(apt-get indextargets --format '$(REPO_URI) $(RELEASE)' 'Identifier: Packages' |
-		awk -v r="$codename" '$2 == r { print $1; exit }')
+	uri=$(apt-get indextargets --format '$(REPO_URI) $(LABEL) $(RELEASE)' 'Identifier: Packages' |
+		awk -v "name=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")" '$2 == "Debian" && !label { label = $1 }
+			$NF == name && !release { release = $1 } END { print label ? label : release }')
 	case $uri in
 	mirror+file:*) uri=$(awk '/^[a-z]/ { print $1; exit }' "${uri#mirror+file:}") ;;
 	esac
@@ -66,34 +64,40 @@ root_apt() {
 		"$@"
 }
 
+# root_suites DIR ARCH SUITE...: prepares DIR for "CACHE=DIR root_apt ARCH", with the packages of these Debian suites.
+root_suites() {
+	local dir=$1 key=/usr/share/keyrings/debian-archive-keyring.gpg mirror
+	[ -r "$key" ] || die "$key is missing; install the Debian package debian-archive-keyring"
+	mirror=$(root_mirror) || return 1
+	mkdir -p "$dir/apt/$2/state/lists/partial" "$dir/apt/$2/cache" "$dir/apt-archives/partial"
+	: >"$dir/apt/$2/status"
+	printf "deb [signed-by=$key] $mirror %s main\n" "${@:3}" >"$dir/apt/sources.list"
+	[ -e "$dir/apt/preferences" ] || : >"$dir/apt/preferences"
+}
+
+# root_other_suite DIR SUITE [ARCH]: downloads the lists of a suite that is not that of the root, or of another
+# architecture, to DIR.
+root_other_suite() {
+	local arch=${3:-$(dpkg --print-architecture)}
+	root_suites "$1" "$arch" "$2" && CACHE=$1 root_apt "$arch" update
+}
+
 # root_apt_setup: writes the configuration of root_apt and of the root: suites, and which packages come from backports.
 root_apt_setup() {
-	local mirror key=/usr/share/keyrings/debian-archive-keyring.gpg arch
-	[ -r "$key" ] || die "$key is missing; install the Debian package debian-archive-keyring"
-	mirror=$(root_mirror)
-	mkdir -p "$CACHE/apt" "$CACHE/apt-archives/partial"
-	printf "deb [signed-by=$key] $mirror %s main\n" "$ROOT_SUITE" "$ROOT_SUITE-backports" >"$CACHE/apt/sources.list"
+	local arch
+	for arch in amd64 arm64; do root_suites "$CACHE" "$arch" "$ROOT_SUITE" "$ROOT_SUITE-backports"; done
 	{
 		printf 'Package: linux-source-%s\nPin: version %s-*\nPin-Priority: 1001\n\n' "$KVER_SERIES" "$KVER_TESTED"
 		printf 'Package: %s linux-source-%s\nPin: release n=%s-backports\nPin-Priority: 990\n' \
 			"${ROOT_BACKPORTS[*]} ${ROOT_BACKPORTS_DEPS[*]}" "$KVER_SERIES" "$ROOT_SUITE"
 	} >"$CACHE/apt/preferences"
-	for arch in amd64 arm64; do
-		mkdir -p "$CACHE/apt/$arch/state/lists/partial" "$CACHE/apt/$arch/cache"
-		: >"$CACHE/apt/$arch/status"
-	done
 }
 
 # root_update: downloads the lists of packages.
-root_update() {
-	local arch
-	for arch in amd64 arm64; do
-		root_apt "$arch" update
-	done
-}
+root_update() { root_apt amd64 update && root_apt arm64 update; }
 
-# root_source_check: dies unless the lists have a package of the kernel source. Another release of the series than the tested one
-# will do; prepare_source says so.
+# root_source_check: dies unless the lists have a package of the kernel source. Another release of the series than the
+# tested one will do; prepare_source says so.
 root_source_check() {
 	local arch name=linux-source-$KVER_SERIES have
 	[ -z "${KERNEL_TARBALL:-}" ] || return 0
@@ -107,111 +111,71 @@ root_source_check() {
 		"give KERNEL_TARBALL=/path/to/linux-$KVER_TESTED.tar.xz"
 }
 
+# root_packages: prints the packages of the root.
+root_packages() {
+	printf '%s\n' "${ROOT_PACKAGES[@]}" "${ROOT_BACKPORTS[@]}"
+	[ -n "${KERNEL_TARBALL:-}" ] || echo "linux-source-$KVER_SERIES"
+}
+
 # root_download: downloads all packages into $CACHE/apt-archives; what is there already is not fetched again.
 root_download() {
-	local arch native source=()
-	native=$(dpkg --print-architecture)
-	[ -n "${KERNEL_TARBALL:-}" ] || source=("linux-source-$KVER_SERIES")
-	root_apt "$native" install --download-only -y --no-install-recommends \
-		'?essential' '?priority(required)' apt "${ROOT_PACKAGES[@]}" "${ROOT_BACKPORTS[@]}" "${source[@]}"
-	for arch in amd64 arm64; do
-		mkdir -p "$CACHE/busybox/$arch"
-		(cd "$CACHE/busybox/$arch" && rm -f -- *.deb && root_apt "$arch" download busybox-static)
-	done
+	local packages
+	mapfile -t packages < <(root_packages)
+	root_apt "$(dpkg --print-architecture)" install --download-only -y --no-install-recommends \
+		'?essential' '?priority(required)' apt "${packages[@]}"
 }
 
 # root_unpack: makes $CACHE/root.new from the downloaded packages.
 root_unpack() {
-	local new=$CACHE/root.new source=() args mode
+	local new=$CACHE/root.new args arch
 	rm -rf --one-file-system "$new"
-	[ -n "${KERNEL_TARBALL:-}" ] || source=("linux-source-$KVER_SERIES")
 	args=(--variant=minbase --dpkgopt=force-unsafe-io --aptopt='Acquire::Languages "none"'
 		--skip=essential/unlink --skip=download/empty
 		--setup-hook="mkdir -p \"\$1/var/cache/apt/archives\" \"\$1/etc/apt\""
 		--setup-hook="sync-in $CACHE/apt-archives /var/cache/apt/archives"
 		--setup-hook="copy-in $CACHE/apt/preferences /etc/apt"
-		--include="$(IFS=,; echo "${ROOT_PACKAGES[*]},${ROOT_BACKPORTS[*]}${source:+,${source[*]}}")"
+		--include="$(root_packages | paste -sd,)"
 		"$ROOT_SUITE")
 	if [ "$(id -u)" = 0 ]; then
 		# In a mount namespace of its own: whatever ends it, no mount stays behind.
 		unshare --mount --propagation private mmdebstrap --mode=root --format=directory "${args[@]}" "$new" "$CACHE/apt/sources.list"
 	else
 		# The files must belong to this user, not to the ids of a user namespace: they travel as a tar stream.
-		mode=$(root_mode)
 		mkdir "$new"
-		TMPDIR=/var/tmp mmdebstrap --mode="$mode" --format=tar "${args[@]}" - "$CACHE/apt/sources.list" |
+		TMPDIR=/var/tmp mmdebstrap --mode=unshare --format=tar "${args[@]}" - "$CACHE/apt/sources.list" |
 			tar -x --no-same-owner --exclude='./dev/*' -C "$new"
 		chmod -R u+rwX "$new"
 	fi
 	rm -f "$new"/var/cache/apt/archives/*.deb "$new"/etc/resolv.conf "$new"/etc/hosts
 	touch "$new/etc/resolv.conf" "$new/etc/hosts"
-	root_busybox "$new"
+	for arch in amd64 arm64; do root_busybox "$CACHE" "$arch" "$new/opt/busybox-${arch/amd64/x86_64}"; done
 }
 
-# root_busybox ROOT: unpacks the static busybox of both architectures, for initramfs archives.
+# root_busybox LISTS ARCH DIR: downloads the static busybox for initramfs archives, and puts it into DIR/bin. LISTS has
+# the lists.
 root_busybox() {
-	local new=$1 arch name deb
-	for arch in amd64 arm64; do
-		name=${arch/amd64/x86_64}
-		deb=$(echo "$CACHE/busybox/$arch"/*.deb)
-		rm -rf "$new/opt/busybox-$name"
-		extract_busybox "$deb" "$new/opt/busybox-$name/bin"
-	done
-}
-
-# extract_busybox DEB DIR: puts the program of the package into DIR.
-extract_busybox() {
-	mkdir -p "$2"
-	dpkg-deb --fsys-tarfile "$1" | tar -x -O --wildcards './*bin/busybox' >"$2/busybox"
-	chmod 755 "$2/busybox"
-	[ -s "$2/busybox" ]
+	local debs=$3/debs
+	rm -rf "$3"
+	mkdir -p "$debs" "$3/bin"
+	(cd "$debs" && CACHE=$1 root_apt "$2" download busybox-static)
+	dpkg-deb --fsys-tarfile "$debs"/*.deb | tar -x -O --wildcards './*bin/busybox' >"$3/bin/busybox"
+	rm -r "$debs"
+	chmod 755 "$3/bin/busybox"
+	[ -s "$3/bin/busybox" ]
 }
 
 # root_busybox_arm: puts the static busybox for 32-bit arm, which only the test matrix needs, into $CACHE/busybox-arm.
 root_busybox_arm() {
-	local new=$CACHE/busybox-arm.new list=$CACHE/apt/release.list
-	root_apt_setup
-	# Without backports: a mirror may lack what it says they have for this architecture.
-	grep " $ROOT_SUITE main" "$CACHE/apt/sources.list" >"$list"
-	mkdir -p "$CACHE/apt/armhf/state/lists/partial" "$CACHE/apt/armhf/cache" "$new"
-	: >"$CACHE/apt/armhf/status"
-	root_apt armhf -o "Dir::Etc::sourcelist=$list" update
-	(cd "$new" && rm -f -- *.deb && root_apt armhf -o "Dir::Etc::sourcelist=$list" download busybox-static)
-	extract_busybox "$(echo "$new"/*.deb)" "$new/bin"
-	rm -rf "$CACHE/busybox-arm" "$new"/*.deb
-	mv "$new" "$CACHE/busybox-arm"
+	local new=$CACHE/busybox-arm.new
+	root_other_suite "$new" "$ROOT_SUITE" armhf
+	root_busybox "$new" armhf "$new/made"
+	rm -rf "$CACHE/busybox-arm"
+	mv "$new/made" "$CACHE/busybox-arm"
+	rm -rf "$new"
 }
 
-# root_mode: prints how mmdebstrap can work for a user who is not root; dies with the packages to ask for when it cannot. Call it
-# where "die" ends the script: not inside an argument.
-root_mode() {
-	local tool missing=()
-	if command -v newuidmap >/dev/null && grep -q "^\($(id -un)\|$(id -u)\):" /etc/subuid 2>/dev/null; then
-		echo unshare
-	elif command -v fakechroot >/dev/null; then
-		echo fakechroot
-	else
-		for tool in newuidmap mmdebstrap bwrap; do
-			command -v "$tool" >/dev/null || missing+=("$(sed 's/newuidmap/uidmap/; s/bwrap/bubblewrap/' <<<"$tool")")
-		done
-		die "without being root, the toolchain root needs subordinate user ids; ask an administrator" \
-			"${missing[*]:+to run \"apt-get install ${missing[*]}\", and }for a line such as \"$(id -un):100000:65536\" in /etc/subuid and in /etc/subgid"
-	fi
-}
-
-# root_other_suite DIR SUITE: prepares DIR for "CACHE=DIR root_apt", with the packages of another Debian suite.
-root_other_suite() {
-	local dir=$1 key=/usr/share/keyrings/debian-archive-keyring.gpg arch mirror
-	arch=$(dpkg --print-architecture) && mirror=$(root_mirror) || return 1
-	mkdir -p "$dir/apt/$arch/state/lists/partial" "$dir/apt/$arch/cache" "$dir/apt-archives/partial" || return 1
-	printf "deb [signed-by=$key] $mirror %s main\n" "$2" >"$dir/apt/sources.list" || return 1
-	: >"$dir/apt/preferences"
-	: >"$dir/apt/$arch/status"
-	CACHE=$dir root_apt "$arch" update
-}
-
-# root_bindgen_package DIR: takes bindgen from the package of $BINDGEN_SUITE, with DIR for its files. Fails if there is none, or if it
-# is of another version or does not run in root.new.
+# root_bindgen_package DIR: takes bindgen from the package of $BINDGEN_SUITE, with DIR for its files. Fails if there is
+# none, or if it is of another version or does not run in root.new.
 root_bindgen_package() {
 	local new=$CACHE/root.new dir=$1
 	rm -rf "$dir"
@@ -221,8 +185,8 @@ root_bindgen_package() {
 	[ "$(in_root_at "$new" bindgen --version)" = "bindgen $BINDGEN_VERSION" ]
 }
 
-# root_bindgen: puts bindgen into root.new: the package's, which takes seconds, or one built from source. Downloads and the build
-# folder stay in the cache until the root is complete.
+# root_bindgen: puts bindgen into root.new: the package's, which takes seconds, or one built from source. Downloads and
+# the build folder stay in the cache until the root is complete.
 root_bindgen() {
 	local new=$CACHE/root.new
 	mkdir -p "$new/opt/cargo/bin" "$CACHE/bindgen-build"
@@ -232,34 +196,32 @@ root_bindgen() {
 		cargo install bindgen-cli --version "$BINDGEN_VERSION" --locked --root /opt/cargo
 }
 
-# root_host_tools: makes sure that the host has mmdebstrap and bubblewrap.
+# root_host_tools: makes sure that the build host has what makes the root. As root it installs missing packages; as
+# another user it dies with what to ask an administrator for.
 root_host_tools() {
-	local tool missing=()
+	local tool missing=() ids=''
 	need_tool apt-get apt
-	PATH=$PATH:$CACHE/host/usr/bin
-	for tool in mmdebstrap bwrap; do
-		command -v "$tool" >/dev/null || missing+=("${tool/bwrap/bubblewrap}")
+	for tool in newuidmap mmdebstrap bwrap; do
+		[ "$(id -u) $tool" = "0 newuidmap" ] || command -v "$tool" >/dev/null ||
+			missing+=("$(sed 's/newuidmap/uidmap/; s/bwrap/bubblewrap/' <<<"$tool")")
 	done
-	[ ${#missing[@]} -gt 0 ] || return 0
 	if [ "$(id -u)" = 0 ]; then
-		step "installing ${missing[*]}" "$CACHE/log/host-tools.log" sh -c '
+		[ ${#missing[@]} = 0 ] || step "installing ${missing[*]}" "$CACHE/log/host-tools.log" sh -c '
 			export DEBIAN_FRONTEND=noninteractive
 			apt-get install -y --no-install-recommends "$@" || { apt-get update &&
 				apt-get install -y --no-install-recommends "$@"; }' sh "${missing[@]}"
-	else
-		mkdir -p "$CACHE/host"
-		# shellcheck disable=SC2016 # the inner shell expands it
-		step "fetching ${missing[*]}" "$CACHE/log/host-tools.log" sh -c '
-			cd "$1" && shift && rm -f ./*.deb && apt-get download "$@" &&
-			for deb in ./*.deb; do dpkg-deb -x "$deb" . || exit 1; done' sh "$CACHE/host" "${missing[@]}" ||
-			die "could not fetch them; ask an administrator for: apt-get install ${missing[*]}"
+		return
 	fi
+	grep -q "^\($(id -un)\|$(id -u)\):" /etc/subuid 2>/dev/null ||
+		ids="for a line such as \"$(id -un):100000:65536\" in /etc/subuid and in /etc/subgid"
+	[ -z "${missing[*]}$ids" ] || die "the toolchain root needs more for a user who is not root; ask an administrator" \
+		"${missing[*]:+to run \"apt-get install ${missing[*]}\"${ids:+, and }}$ids"
 }
 
 # root_check_bwrap: dies when this machine does not let bubblewrap work.
 root_check_bwrap() {
 	local out
-	out=$("$(bwrap_tool)" --dev-bind / / --unshare-pid true 2>&1) || die "bubblewrap does not work here ($out);" \
+	out=$(bwrap --dev-bind / / --unshare-pid true 2>&1) || die "bubblewrap does not work here ($out);" \
 		"user namespaces must be allowed (in a container: more privileges), or use TOOLCHAIN=host"
 }
 
@@ -276,8 +238,6 @@ prepare_root() {
 		return 0
 	fi
 	[ ! -e "$CACHE/root/.vmap-rust-stamp" ] || say "the toolchain root is damaged or of an older recipe: making it again"
-	# What only an administrator can add is asked for before anything is downloaded.
-	[ "$(id -u)" = 0 ] || root_mode >/dev/null
 	root_host_tools
 	root_check_bwrap
 	need_space 4500 "the toolchain root"
@@ -295,5 +255,5 @@ prepare_root() {
 	rm -rf --one-file-system "$CACHE/root.old"
 	[ ! -e "$CACHE/root" ] || mv "$CACHE/root" "$CACHE/root.old"
 	mv "$new" "$CACHE/root"
-	rm -rf --one-file-system "$CACHE/root.old" "$CACHE/bindgen-build" "$CACHE/busybox"
+	rm -rf --one-file-system "$CACHE/root.old" "$CACHE/bindgen-build"
 }

@@ -9,7 +9,8 @@ from conftest import REPO, User
 WORD = "root fold" "er"
 # Texts without a fault, whatever those of this repository do.
 TEXTS = r"""
-(cd $repo && cp -a --parents harness scripts/lib scripts/lib.sh scripts/check scripts/prepare scripts/in-root "$OLDPWD")
+(cd $repo && cp -a --parents harness scripts/lib scripts/lib.sh scripts/check scripts/prepare scripts/in-root \
+    kernel-patches/*/META "$OLDPWD")
 git init -q
 mkdir docs
 printf '# A heading, with `code`\n\nSee [below](docs/more.md#a-second-one-1), `scripts/check words`.\n' >README.md

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from conftest import CACHE, REPO, User
+from conftest import REPO, User
 
 # PATH of a machine that cannot build a kernel, of a user without subordinate ids, and of a mirror that does not answer,
 # for which apt does not wait.
@@ -66,9 +66,9 @@ PASSES = {
 
 @pytest.fixture(name="user")
 def user_with_commands(repo, tmp_path):
-    """A user for whom the scripts are commands. bwrap may be in the cache only."""
+    """A user for whom the scripts are commands."""
     scripts = repo / "scripts"
-    return User(tmp_path, here=tmp_path, scripts=scripts, PATH=f"{scripts}:{os.environ['PATH']}:{CACHE}/host/usr/bin")
+    return User(tmp_path, here=tmp_path, scripts=scripts, PATH=f"{scripts}:{os.environ['PATH']}")
 
 
 @pytest.mark.parametrize("command, pattern", REFUSED.values(), ids=REFUSED)

@@ -48,7 +48,6 @@ EVENTS = {
     "another kernel of the series": """
         KERNEL_TARBALL=$archives/$series.99.tar $prepare >out 2>&1
         grep "^note: the kernel source is $series.99; the patches were tested with $tested" out""",
-    "damaged source": "rm $source/Makefile; $prepare 2>&1 | grep 'is damaged: unpacking it again'",
     "damaged tree": "rm $tree/Makefile",
     # Only its files change.
     "series without its last patch": r"""
@@ -91,11 +90,6 @@ EVENTS = {
         kill -0 $!
         exec 7>&-
         wait $!""",
-    "killed before its child began": """
-        cp "$(command -v sleep)" bwrap
-        (exec 9>>lock; flock 9; setsid ./bwrap 600 &)
-        rm $tree.stamp
-        timeout 60 $prepare""",
     "two cold runs": "rm -r src tree; $prepare & $prepare; wait $!",
 }
 
