@@ -97,7 +97,8 @@ def main(arguments):
     scenario, args = parse(arguments)
     if os.environ.get("VMAP_RUST_PARSE"):
         # Only wrong use was to be found, and what scripts/prepare must make.
-        print(*scenario.DEFAULTS.get("prepare", ()), *["busybox-arm"] * (args.kernel.arch == "arm"))
+        print(*["guest-image"] * (args.kernel.guest_image and "guest_image" in scenario.DEFAULTS),
+              *["busybox-arm"] * (args.kernel.arch == "arm"))
         return 0
     if not args.no_build:
         args.kernel.build()

@@ -27,7 +27,7 @@ RULES = [
     ("list", r"list_(add|del) corruption"),
     ("kmemleak", r"kmemleak: .*new suspected|kmemleak: .*disabled"),
     ("refused", r"vmap_rust: refused"),
-    ("user load", r"user load: FAIL"),
+    ("guest", r"guest: FAIL"),
     ("splat", r"-\[ cut here \]-"),
 ]
 

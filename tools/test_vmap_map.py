@@ -86,14 +86,15 @@ class Reading(unittest.TestCase):
             with self.assertRaises(snapshot.Bad):
                 snapshot.from_json(text)
 
-    def test_a_console_log_has_a_snapshot(self):
+    def test_a_folder_has_a_snapshot(self):
         with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "log")
-            with open(path, "w", encoding="utf-8") as log:
-                log.write("[    0.1] boot\n" + "".join(f"picture map| {line} |\r\n" for line in MAP.splitlines()))
-                log.write("".join(f"picture vmallocinfo| {line} |\n" for line in INFO.splitlines()))
-            shot = snapshot.load(path + "#rust")
-        self.assertEqual(shot["pieces"], rust()["pieces"])
+            for name, text in (("map", MAP), ("vmallocinfo", INFO)):
+                with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+                    file.write(text)
+            self.assertEqual(snapshot.load(folder)["pieces"], rust()["pieces"])
+            os.unlink(os.path.join(folder, "vmallocinfo"))
+            with self.assertRaisesRegex(snapshot.Bad, "no file vmallocinfo"):
+                snapshot.load(folder)
 
 
 class Figures(unittest.TestCase):

@@ -74,14 +74,14 @@ def block_of(block, page_size):
 
 
 def parse_vmallocinfo(text):
-    """The areas of /proc/vmallocinfo: start, end, and owner and type, or lazy."""
+    """The areas of /proc/vmallocinfo: start, end, state, owner, type, and the text behind the range."""
     areas = []
     for number, line in enumerate(text.splitlines(), 1):
         match = INFO.match(line)
         if not match:
             raise Bad(f"vmallocinfo: line {number}: {HIDDEN if 'ptrval' in line else line[:80]}")
         start, rest = int(match[1], 16), match[4] or ""
-        area = {"start": start, "end": end_of(match[2], start), "state": "busy"}
+        area = {"start": start, "end": end_of(match[2], start), "state": "busy", "text": rest}
         # The kernel prints zeros or hashes instead of addresses.
         if not start or area["end"] - start != int(match[3]):
             raise Bad(f"vmallocinfo: line {number}: {HIDDEN}")
@@ -111,7 +111,8 @@ def from_texts(texts):
         join(shot["pieces"], info)
     else:
         # A busy area counts where a stale lazy one overlaps it: the file lists lazy ranges last.
-        shot["pieces"] = [{"kind": "area", **area} for area in without_overlaps(info)]
+        keys = ("start", "end", "state", "owner", "type")
+        shot["pieces"] = [{"kind": "area", **{key: area[key] for key in keys}} for area in without_overlaps(info)]
     if not shot["pieces"]:
         raise Bad("no area at all: there is neither a map nor a vmallocinfo")
     shot["name"] = shot["allocator"]
@@ -183,33 +184,14 @@ def save_live(folder):
             file.write(text)
 
 
-def read_log(path, allocator):
-    """The contents of FILES from a console log of scripts/run picture: lines "picture NAME| text |"."""
-    texts, name = {}, re.compile(r"picture (\w+)\| (.*) \|$")
-    with open(path, encoding="utf-8", errors="replace") as log:
-        for line in log:
-            match = name.search(line.rstrip("\r\n"))
-            if match:
-                texts.setdefault(match[1], []).append(match[2])
-    if "vmallocinfo" not in texts:
-        raise Bad(f"{path}: no line \"picture vmallocinfo| ... |\"")
-    return {"allocator": allocator, **{key: "\n".join(lines) for key, lines in texts.items()}}
-
-
 def load(name):
     """Read the snapshot that a command line names."""
-    shot = None
     if name == "live":
-        shot = from_texts(read_live())
-    elif name.endswith(".json"):
+        return from_texts(read_live())
+    if name.endswith(".json"):
         with open(name, encoding="utf-8") as file:
-            shot = from_json(file.read())
-    elif os.path.isdir(name):
-        shot = from_texts(read_folder(name))
-    else:
-        path, _, allocator = name.partition("#")
-        shot = from_texts(read_log(path, allocator))
-    return shot
+            return from_json(file.read())
+    return from_texts(read_folder(name))
 
 
 def to_json(shot):
