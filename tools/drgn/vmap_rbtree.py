@@ -72,11 +72,6 @@ class RbtreeVmap:
         """Return the ranges of the tree of free ranges."""
         return [(va.va_start.value_(), va.va_end.value_()) for va in self._tree(self.prog["free_vmap_area_root"])]
 
-    def home(self) -> Tuple[int, int]:
-        """Return the bounds of vmalloc space, as far as it is known."""
-        starts = [area.start for area in self.areas()] + [start for start, _ in self._free()]
-        return min(starts), max(starts)
-
     def gaps(self) -> Iterator[Tuple[int, int]]:
         """Iterate over the free ranges, also those outside of vmalloc space, which modules and others use."""
         yield from self._free()
