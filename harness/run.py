@@ -37,7 +37,6 @@ def common(parser, defaults):
     parser.add_argument("--icount", dest="accel", action="store_const", const="icount", default="",
                         help="guest nanoseconds are instructions, repeatable; all CPUs take turns")
     parser.add_argument("--log", type=kept, metavar="FILE", help="write the console log there, if there is one boot only")
-    parser.add_argument("--json", type=kept, metavar="FILE", help="also write the results there")
     parser.add_argument("--no-build", action="store_true", help="boot the last build")
 
 
@@ -104,8 +103,6 @@ def main(arguments):
         args.kernel.build()
     result = Result()
     scenario.run(args, result)
-    if args.json:
-        result.write(args.json)
     if scenario.DEFAULTS.get("totals", True):
         print(result.totals())
     return 0 if result.good else 1

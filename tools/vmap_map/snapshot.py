@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Snapshots of the vmalloc address space, from files of the kernel or from JSON.
+"""Snapshots of the vmalloc address space, from files of the kernel or copies of them in a folder.
 
-The kernel's files are debugfs vmap_rust/map (only with the allocator in Rust), /proc/vmallocinfo and, if there is one,
-/proc/meminfo. docs/debugging-picture.md has the format of the JSON.
+The files are debugfs vmap_rust/map (only with the allocator in Rust), /proc/vmallocinfo and, if there is one, /proc/meminfo.
 """
 
-import json
 import os
 import re
 
@@ -104,15 +102,14 @@ def parse_meminfo(text):
 def from_texts(texts):
     """A snapshot from a dictionary of the contents of FILES."""
     info = parse_vmallocinfo(texts.get("vmallocinfo", ""))
-    shot = {"version": VERSION, "allocator": texts.get("allocator", "").strip() or "rbtree", "page_size": 4096,
+    shot = {"allocator": texts.get("allocator", "").strip() or "rbtree", "page_size": 4096,
             "start": None, "end": None, "tables": {"meminfo_kib": parse_meminfo(texts.get("meminfo", ""))}}
     if texts.get("map"):
         shot.update(parse_map(texts["map"]), allocator="rust")
         join(shot["pieces"], info)
     else:
         # A busy area counts where a stale lazy one overlaps it: the file lists lazy ranges last.
-        keys = ("start", "end", "state", "owner", "type")
-        shot["pieces"] = [{"kind": "area", **{key: area[key] for key in keys}} for area in without_overlaps(info)]
+        shot["pieces"] = [{"kind": "area", **area} for area in without_overlaps(info)]
     if not shot["pieces"]:
         raise Bad("no area at all: there is neither a map nor a vmallocinfo")
     shot["name"] = shot["allocator"]
@@ -185,43 +182,8 @@ def save_live(folder):
 
 
 def load(name):
-    """Read the snapshot that a command line names."""
-    if name == "live":
-        return from_texts(read_live())
-    if name.endswith(".json"):
-        with open(name, encoding="utf-8") as file:
-            return from_json(file.read())
-    return from_texts(read_folder(name))
-
-
-def to_json(shot):
-    """A snapshot as text. Addresses are strings of hex digits, since not every reader of JSON has 64-bit integers."""
-    def plain(item):
-        if isinstance(item, dict):
-            return {key: hex(value) if key in ("start", "end") and isinstance(value, int) else plain(value)
-                    for key, value in item.items()}
-        return [plain(value) for value in item] if isinstance(item, list) else item
-    return json.dumps(plain(shot), separators=(",", ":"))
-
-
-def from_json(text):
-    """The inverse of to_json."""
-    def addresses(item):
-        return {key: int(value, 16) if key in ("start", "end") and isinstance(value, str) else value for key, value in item.items()}
-    try:
-        shot = json.loads(text, object_hook=addresses)
-    except ValueError as error:
-        raise Bad(f"JSON: {error}") from error
-    if not isinstance(shot, dict) or shot.get("version") != VERSION or not shot.get("pieces"):
-        raise Bad(f"JSON: not a snapshot of version {VERSION}")
-    shot.setdefault("name", shot.get("allocator", "unknown"))
-    return shot
-
-
-def write_json(shot, path):
-    """Write a snapshot to a file."""
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(to_json(shot) + "\n")
+    """Read the snapshot that a command line names: "live", or a folder."""
+    return from_texts(read_live() if name == "live" else read_folder(name))
 
 
 def share_range(shots):
