@@ -127,7 +127,7 @@ def compare(result, rbtree, rust):
         texts = [some.get(name, "fail, no result") for some in (rbtree, rust)]
         equal = same(*texts)
         result.add(equal, name)
-        rows.append([name, *(x if len(x) <= 60 else x[:57] + "..." for x in texts),
+        rows.append([name, *(x if len(x) <= 36 else x[:33] + "..." for x in texts),
                      {True: "yes", False: "NO", None: "skipped"}[equal]])
         if equal is False:
             different.append(f"FAIL {name} differs\n  rbtree: {texts[0]}\n  rust:   {texts[1]}")
