@@ -3,7 +3,6 @@
 
 import dataclasses
 import os
-import re
 
 from . import step
 from .kernels import Kernel
@@ -12,6 +11,8 @@ from .verdict import Expected, judge
 
 ACCELERATORS = {"icount": ["-accel", "tcg", "-icount", "shift=0,sleep=off"], "threads": ["-accel", "tcg,thread=multi"],
                 "turns": ["-accel", "tcg,thread=single"], "kvm": ["-accel", "kvm", "-cpu", "host"]}
+# Tests that are built in would run before the first process.
+NO_TESTS = "kunit.enable=0 test_vmalloc.run_test_mask=0"
 
 
 @dataclasses.dataclass
@@ -137,13 +138,8 @@ def boot(result, args, what, expected, append="", **more):
     return one.log
 
 
-def count_checks(result, allocator, prefix, log, checks):
-    """Count the line "PREFIX: ok|FAIL|skip CHECK DETAIL" of each check in the log of a guest. A check without a line is
-    a failure."""
-    with open(log, encoding="utf-8", errors="replace") as file:
-        lines = file.read().replace("\r", "").split("\n")
-    for check in checks:
-        pattern = re.compile(rf"{prefix}: (ok|FAIL|skip) {re.escape(check)} ")
-        line = next(filter(pattern.match, lines), f"{prefix}: FAIL {check} not reported")
-        state = {"ok": True, "FAIL": False, "skip": None}[pattern.match(line)[1]]
-        result.add(state, f"{allocator} {check}", f"{allocator}: {line}")
+def boot_script(result, args, script, allocator, initramfs, append="", allow=(), **more):
+    """Boot once with a script of qemu/ and count the verdict; returns the log. append: what the script and the kernel
+    get; allow: expressions of lines that are no failure; more: of Boot."""
+    return boot(result, args, script, Expected(allocator, "^guest: done", list(allow)),
+                f"{NO_TESTS} GUEST_RUN={script} ALLOCATOR={allocator} {append}".strip(), initramfs=initramfs, **more)

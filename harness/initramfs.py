@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Archives that guests boot from: busybox with the scripts of qemu/, or the Debian guest image with those of
-qemu/guest/.
-"""
+"""Archives that guests boot from: busybox or the Debian guest image, each with the scripts of qemu/ and the kernel's
+modules."""
 
 import gzip
 import os
@@ -9,17 +8,18 @@ import re
 import secrets
 import shutil
 import subprocess
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from .settings import CACHE, REPO, Refused, Skipped
 
 FORMATS = {"arm64": "ARM aarch64", "arm": "32-bit.*ARM", "x86_64": "x86-64", "um": "x86-64"}
-# Modules that the guests of the guest image load. Without one of them, its tests are skipped.
-MODULES = ("test_module", "test_vmalloc", "test_maple_tree", "test_bpf", "lkdtm")
+# Modules that guests load, if the kernel has them.
+MODULES = ("lib/test_module", "lib/test_vmalloc", "lib/test_maple_tree", "lib/test_bpf", "drivers/misc/lkdtm/lkdtm",
+           "mm/kasan/kasan_test", "mm/vmap_rust/kunit/vmap_leak")
 
 
 def busybox(arch):
-    """Return the path of a static busybox."""
+    """Return the path of a static busybox for an architecture of Linux. Raises Skipped if there is none."""
     name = arch.replace("um", "x86_64")
     # BUSYBOX and the busybox of the build host are for TOOLCHAIN=host.
     for file in (os.environ.get("BUSYBOX", ""), f"/opt/busybox-{name}/bin/busybox",
@@ -33,42 +33,48 @@ def busybox(arch):
 
 
 def packed_test_vmalloc(kernel):
-    """Return the path of test_vmalloc, compressed. Its init always fails after the tests, and then insmod loads a
-    module a second time in another way, which would repeat the tests. The kernel cannot read a compressed module in the
-    first way."""
-    packed = kernel.folder / "test_vmalloc.ko.gz"
-    packed.write_bytes(gzip.compress((kernel.folder / "lib/test_vmalloc.ko").read_bytes(), mtime=0))
-    return packed
+    """Return the path of test_vmalloc, compressed. Its init always fails after the tests, and then the insmod of
+    busybox loads a module a second time in another way, which would repeat the tests. The kernel cannot read a
+    compressed module in the first way."""
+    return write(kernel.folder / "test_vmalloc.ko.gz",
+                 gzip.compress((kernel.folder / "lib/test_vmalloc.ko").read_bytes(), mtime=0))
+
+
+def common_files(kernel):
+    """Return the files of all guests, a dictionary of paths in the archive and on the build host."""
+    if not (kernel.folder / "lib/test_module.ko").is_file():
+        raise Refused(f"configuration {kernel.name} is not built, or has no modules; run scripts/build {kernel.name}")
+    files = {path.stem * (path.stem == "init") or path.name: path for path in sorted((REPO / "qemu").glob("*.sh"))}
+    return files | {path.name: path for path in (kernel.folder / f"{name}.ko" for name in MODULES) if path.is_file()}
+
+
+def pack(kernel, files):
+    """Return the archive of files, a dictionary of paths in the archive and on the build host."""
+    folders = {str(folder) for name in files for folder in PurePath(name).parents} | {"dev", "proc", "sys", "tmp"}
+    lines = [*(f"dir /{name} {1777 if name == 'tmp' else 755} 0 0" for name in sorted(folders - {"."})),
+             "nod /dev/console 600 0 0 c 5 1", "nod /dev/null 666 0 0 c 1 3",
+             *(f"file /{name} {path} 755 0 0" for name, path in files.items())]
+    # gen_init_cpio (built with the kernel) makes device nodes without root privileges.
+    archive = subprocess.run([kernel.folder / "usr/gen_init_cpio", "/dev/stdin"], stdout=subprocess.PIPE, check=False,
+                             input="\n".join(lines).encode() + b"\n")
+    if archive.returncode:
+        raise Refused(f"{kernel.folder}/usr/gen_init_cpio failed")
+    return archive.stdout
 
 
 def make_busybox(kernel, bench=False, commands=None):
-    """Make the archive with busybox and the load, or the benchmark; returns its path. commands: bytes, what
+    """Make the archive with busybox and the scripts, or the benchmark; returns its path. commands: bytes, what
     qemu/shell.sh runs."""
-    needed = "test_vmalloc" if bench else "test_module"
-    if not (kernel.folder / f"lib/{needed}.ko").is_file():
+    files = {"init": REPO / "bench/init.sh"} if bench else common_files(kernel)
+    files["bin/busybox"] = busybox(kernel.arch)
+    if bench and not (kernel.folder / "lib/test_vmalloc.ko").is_file():
         raise Refused(f"configuration {kernel.name} is not built, or has no modules; run scripts/build {kernel.name}")
-    files = {"bin/busybox": busybox(kernel.arch), "init": REPO / ("bench/init.sh" if bench else "qemu/init.sh")}
-    if bench or kernel.has("TEST_VMALLOC", "m"):
+    if bench or files.pop("test_vmalloc.ko", None):
         files["test_vmalloc.ko.gz"] = packed_test_vmalloc(kernel)
-    if not bench:
-        files |= {path.name: path for path in sorted((REPO / "qemu").glob("*.sh")) if path.name != "init.sh"}
-        modules = (kernel.folder / f"{name}.ko"
-                   for name in ("lib/test_module", "mm/kasan/kasan_test", "mm/vmap_rust/kunit/vmap_leak"))
-        files |= {path.name: path for path in modules if path.is_file()}
     if commands is not None:
         files["commands"] = write(kernel.folder / "commands", commands)
-    lines = ["nod /dev/console 600 0 0 c 5 1", "nod /dev/null 666 0 0 c 1 3",
-             *(f"file /{name} {path} 755 0 0" for name, path in files.items())]
-    folders = [f"dir /{name} {mode} 0 0" for name,
-               mode in (("dev", 755), ("bin", 755), ("proc", 755), ("sys", 755), ("tmp", 1777))]
-    # gen_init_cpio (built with the kernel) makes device nodes without root privileges.
-    archive = subprocess.run([kernel.folder / "usr/gen_init_cpio", "/dev/stdin"],
-                             input="\n".join(folders + lines).encode() + b"\n",
-                             stdout=subprocess.PIPE, check=False)
-    if archive.returncode:
-        raise Refused(f"{kernel.folder}/usr/gen_init_cpio failed")
     name = "initramfs-bench.cpio" if bench else "initramfs.cpio" if commands is None else "initramfs-shell.cpio"
-    return write(kernel.folder / name, archive.stdout)
+    return write(kernel.folder / name, pack(kernel, files))
 
 
 def write(path, content):
@@ -80,48 +86,38 @@ def write(path, content):
     return path
 
 
-def add_debuggers(kernel, part, release):
-    """Add tools/, and the debug info of the kernel where drgn finds it, without the kernel's code."""
-    shutil.copytree(REPO / "tools", part / "tools", ignore=shutil.ignore_patterns("test_*", "__pycache__", "vmap_map", "vmap-map"))
-    folder = part / "usr/lib/debug/boot"
-    folder.mkdir(parents=True)
-    if subprocess.run(["objcopy", "--only-keep-debug", kernel.folder / "vmlinux", folder / f"vmlinux-{release}"],
-                      check=False).returncode:
-        raise Refused(f"objcopy failed on {kernel.folder}/vmlinux")
+def tree(folder, prefix):
+    """Return the files below a folder, with a prefix of their paths in the archive."""
+    return {f"{prefix}/{path.relative_to(folder)}": path for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-def make_guest_image(kernel, peers=None, debuggers=False):
-    """Make the archive with the guest image, the scripts of qemu/guest, the modules of the kernel, the folder peers,
-    and what debuggers need; returns its path."""
-    if kernel.arch != "x86_64":
-        raise Refused(f"configuration {kernel.name} is not for x86_64, as the guest image is")
-    if not (kernel.folder / "modules.order").is_file():
-        raise Refused(f"configuration {kernel.name} is not built, or has no modules; run scripts/build {kernel.name}")
-    part = kernel.folder / "guest-part"
-    shutil.rmtree(part, ignore_errors=True)
+def make_guest_image(kernel, selftests=None, debuggers=False):
+    """Make the archive with the guest image; returns its path.
+
+    selftests: a folder, which becomes /selftests. debuggers: with tools/, and the debug info of the kernel where drgn
+    finds it, without the kernel's code."""
+    files = common_files(kernel)
+    # stress-ng and the selftests find modules where depmod has listed them.
+    base = kernel.folder / "guest-modules"
     release = (kernel.folder / "include/config/kernel.release").read_text(encoding="ascii").strip()
-    modules = part / "usr/lib/modules" / release
-    (modules / "kernel").mkdir(parents=True)
-    (part / "guest").mkdir()
-    for file in [*(REPO / "qemu/guest").glob("*.sh"), REPO / "qemu/functions.sh"]:
-        shutil.copy(file, part / "guest")
-    (part / "guest/init.sh").rename(part / "init")
-    (part / "init").chmod(0o755)
-    for name in sorted(set((kernel.folder / "modules.order").read_text(encoding="ascii").split())):
-        if Path(name).stem in MODULES:
-            shutil.copy((kernel.folder / name).with_suffix(".ko"), modules / "kernel")
+    shutil.rmtree(base, ignore_errors=True)
+    for folder in (modules := base / "lib/modules" / release, modules / "kernel"):
+        folder.mkdir(parents=True, exist_ok=True)
+    for name, path in files.items():
+        if name.endswith(".ko"):
+            shutil.copy(path, modules / "kernel")
     for name in ("modules.builtin", "modules.order"):
         shutil.copy(kernel.folder / name, modules)
-    if peers:
-        shutil.copytree(peers, part / "peers", symlinks=True)
+    commands = [["/usr/sbin/depmod", "-b", base, release]]
     if debuggers:
-        add_debuggers(kernel, part, release)
-    if not any(subprocess.run(["/usr/sbin/depmod", "-b", base, release], stderr=subprocess.DEVNULL,
-                              check=False).returncode == 0
-               for base in (part / "usr", part)):
-        raise Refused(f"depmod failed in {part}")
-    archive = subprocess.run(["bash", "-o", "pipefail", "-c",
-                              "find . -print0 | cpio --quiet -o -0 -H newc -R 0:0 | zstd -q -3"], cwd=part,
-                             stdout=subprocess.PIPE, check=True).stdout
-    shutil.rmtree(part)
+        symbols = kernel.folder / "vmlinux.debug"
+        commands.append(["objcopy", "--only-keep-debug", kernel.folder / "vmlinux", symbols])
+        files |= {name: path for name, path in tree(REPO / "tools", "tools").items()
+                  if not re.search(r"test_|__pycache__|vmap.map", name)}
+        files[f"usr/lib/debug/boot/vmlinux-{release}"] = symbols
+    for command in commands:
+        if subprocess.run(command, stderr=subprocess.DEVNULL, check=False).returncode:
+            raise Refused(f"failed: {' '.join(map(str, command))}")
+    files |= tree(base / "lib", "usr/lib") | (tree(selftests, "selftests") if selftests else {})
+    archive = subprocess.run(["zstd", "-q", "-3"], input=pack(kernel, files), stdout=subprocess.PIPE, check=True).stdout
     return write(kernel.folder / "initramfs-guest.cpio.zst", (CACHE / "guest-image.cpio.zst").read_bytes() + archive)

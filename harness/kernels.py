@@ -47,6 +47,11 @@ class Kernel:
         """Paths of the fragments, in the repository."""
         return ["kunit/.kunitconfig" if name == "kunit" else f"qemu/configs/{name}.config" for name in self.fragments]
 
+    @property
+    def guest_image(self):
+        """Whether it has what the Debian guest image needs."""
+        return "user" in self.fragments
+
     def has(self, option, value="y"):
         """Tell whether the built kernel has CONFIG_option=value."""
         return f"CONFIG_{option}={value}" in (self.folder / ".config").read_text(encoding="utf-8").split("\n")

@@ -21,7 +21,7 @@ TOOLS = {
     "mutants": "scripts/suites/rust mutants",
     "faults-mapping": "scripts/suites/rust faults --mapping",
     "own-tree": "scripts/suites/own-tree",
-    "soak": "scripts/run stress --soak --allocator rust x86_64-user",
+    "soak": "scripts/run stress --minutes 30 --allocator rust x86_64-user",
 }
 # What a result depends on: the folders that are built, and what runs it. A change of one of these files makes the
 # result stale.
@@ -29,7 +29,7 @@ LIB = ("scripts/lib", ":!scripts/lib/*words")
 KERNEL = ("Kbuild", "Kconfig", "kernel-patches", "kunit/*.[ch]", "kunit/.kunitconfig", "bench/*.[ch]", "rust/*.rs",
           "rust/base", "rust/sys", "rust/state", "rust/policy", "rust/debug", "rust/check", "scripts/build", *LIB)
 HARNESS = ("harness/*.py", ":!harness/suites.py", ":!harness/matrix.py", ":!harness/rust.py", ":!harness/mutants.py",
-           "qemu/*.sh", "qemu/guest", "qemu/kunit-allow")
+           "qemu/*.sh", "qemu/guest", "qemu/kunit-allow", "tools/vmap_map/snapshot.py")
 CARGO = ("rust", "harness/rust.py", *LIB)
 FOLDERS = {"run": (*KERNEL, *HARNESS), "test": (".", ":!docs", ":!**/*.md"), "fuzz": CARGO,
            "mutants": (*CARGO, "harness/mutants.py"), "suites/own-tree": (*KERNEL, "scripts/install-into", "README.md"),

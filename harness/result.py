@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 """What a scenario found: counts, names of failures, logs. Its last line is "N passed, N failed"."""
 
-import json
 import re
 
 TOTALS = re.compile(r"(\d+) passed, (\d+) failed(?:, (\d+) skipped)?")
@@ -39,12 +38,6 @@ class Result:
     def totals(self):
         """Return the last line."""
         return f"{self.passed} passed, {self.failed} failed" + (f", {self.skipped} skipped" if self.skipped else "")
-
-    def write(self, path):
-        """Write everything to a JSON file."""
-        with open(path, "w", encoding="utf-8") as file:
-            json.dump({"passed": self.passed, "failed": self.failed, "skipped": self.skipped, "failures": self.failures,
-                       "logs": [str(log) for log in self.logs], **self.data}, file, indent=1)
 
 
 def read_totals(text):

@@ -37,7 +37,6 @@ def common(parser, defaults):
     parser.add_argument("--icount", dest="accel", action="store_const", const="icount", default="",
                         help="guest nanoseconds are instructions, repeatable; all CPUs take turns")
     parser.add_argument("--log", type=kept, metavar="FILE", help="write the console log there, if there is one boot only")
-    parser.add_argument("--json", type=kept, metavar="FILE", help="also write the results there")
     parser.add_argument("--no-build", action="store_true", help="boot the last build")
 
 
@@ -97,14 +96,13 @@ def main(arguments):
     scenario, args = parse(arguments)
     if os.environ.get("VMAP_RUST_PARSE"):
         # Only wrong use was to be found, and what scripts/prepare must make.
-        print(*scenario.DEFAULTS.get("prepare", ()), *["busybox-arm"] * (args.kernel.arch == "arm"))
+        print(*["guest-image"] * (args.kernel.guest_image and "guest_image" in scenario.DEFAULTS),
+              *["busybox-arm"] * (args.kernel.arch == "arm"))
         return 0
     if not args.no_build:
         args.kernel.build()
     result = Result()
     scenario.run(args, result)
-    if args.json:
-        result.write(args.json)
     if scenario.DEFAULTS.get("totals", True):
         print(result.totals())
     return 0 if result.good else 1

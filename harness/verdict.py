@@ -4,6 +4,8 @@
 import dataclasses
 import re
 
+from .console import read_text
+
 # Lines that no healthy boot prints. If several rules match a line, the report names the first.
 RULES = [
     ("panic", r"Kernel panic"),
@@ -27,7 +29,7 @@ RULES = [
     ("list", r"list_(add|del) corruption"),
     ("kmemleak", r"kmemleak: .*new suspected|kmemleak: .*disabled"),
     ("refused", r"vmap_rust: refused"),
-    ("user load", r"user load: FAIL"),
+    ("guest", r"guest: FAIL"),
     ("splat", r"-\[ cut here \]-"),
 ]
 
@@ -41,8 +43,7 @@ SUBTEST = re.compile(r"^\s*# Subtest: (\S+)")
 
 def read_lines(path):
     """Return the lines of the log without carriage returns, time stamps and terminal escapes."""
-    with open(path, encoding="utf-8", errors="replace") as log:
-        text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", log.read().replace("\r", ""))
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", read_text(path))
     return [STAMP.sub("", line) for line in text.split("\n")]
 
 

@@ -1,25 +1,22 @@
 #!/bin/busybox sh
 # SPDX-License-Identifier: GPL-2.0
 #
-# Makes one in N slab and page allocations of the kernel fail while areas are allocated and freed. init.sh runs it in the
-# guest instead of the load. Faults first hit only marked tasks (module loads, forks, readers), then all tasks, last all
-# tasks while lib/test_vmalloc.c runs, if it is a module: its cases may fail then, but nothing else.
+# Makes one in N slab and page allocations of the kernel fail while areas are allocated and freed. Faults first hit only
+# marked tasks (module loads, forks, readers), then all tasks, last all tasks while lib/test_vmalloc.c runs, if it is a
+# module: its cases may fail then, but nothing else.
 #
 # This script must not fail itself, so it forks nothing while the allocations of all tasks fail.
 #
-# Prints "inject: ok NAME DETAIL" or "inject: FAIL NAME DETAIL" per check, and "inject: done" at the end. From the kernel
-# command line: INJECT_SECONDS for each rate (default 8); LOAD_ALLOCATOR, rbtree or rust.
+# From the kernel command line: INJECT_SECONDS for each rate; ALLOCATOR, rbtree or rust.
 
 # shellcheck source-path=SCRIPTDIR source=functions.sh
 . /functions.sh
 
-INJECT_SECONDS=${INJECT_SECONDS:-8}
 MANY=1000000000
 
-report() { echo "inject: $*"; }
-
-# set_faults N WHOM: makes one allocation in N fail, in marked tasks (WHOM is Y) or in all (N); N of 0 ends it. Forks nothing.
-# Opening a file may fail while faults hit all tasks, so it is repeated until it works; its errors go to file 3, which is open.
+# set_faults N WHOM: makes one allocation in N fail, in marked tasks (WHOM is Y) or in all (N); N of 0 ends it. Forks
+# nothing. Opening a file may fail while faults hit all tasks, so it is repeated until it works; its errors go to file
+# 3, which is open.
 set_faults() {
 	local kind dir
 	for kind in failslab fail_page_alloc; do
@@ -59,9 +56,9 @@ pause() { read -r -t "$1" _ <&4; }
 # shellcheck disable=SC2016 # $$ of that shell
 marked() { (echo 1 >/proc/self/make-it-fail 2>/dev/null; exec "$@") >/dev/null 2>&1; }
 
-# try_loop FILE WHAT COMMAND...: repeats COMMAND until /tmp/stop exists; writes to /tmp/FILE how often it was tried and how often
-# it worked. A failed fork ends a shell, unless "command" runs the function that forks. The child must not fork in turn:
-# after a failure it would continue this loop.
+# try_loop FILE WHAT COMMAND...: repeats COMMAND until /tmp/stop exists; writes to /tmp/FILE how often it was tried and
+# how often it worked. A failed fork ends a shell, unless "command" runs the function that forks. The child must not
+# fork in turn: after a failure it would continue this loop.
 try_loop() {
 	local file=$1 what=$2 tried=0 worked=0
 	shift 2
@@ -103,8 +100,9 @@ rate() {
 	invariants_check 0 "-$3"
 }
 
-# vmalloc_tests N: runs lib/test_vmalloc.c while one allocation in N fails in all tasks, since its threads cannot be marked. N of
-# 2 would leave no memory for this shell. Omits vm_map_ram_test (mask 0x400), which does not check for NULL.
+# vmalloc_tests N: runs lib/test_vmalloc.c while one allocation in N fails in all tasks, since its threads cannot be
+# marked. N of 2 would leave no memory for this shell. Omits vm_map_ram_test (mask 0x400), which does not check for
+# NULL.
 vmalloc_tests() {
 	local cases least=0 runs=4 passed failed
 	dmesg -c >/dev/null
@@ -129,7 +127,7 @@ vmalloc_tests() {
 
 mkfifo /tmp/pipe
 exec 3>/dev/null 4<>/tmp/pipe
-report "start, allocator $LOAD_ALLOCATOR"
+report "start, allocator $ALLOCATOR"
 insmod /test_module.ko && rmmod test_module
 before=$(live_areas)
 for n in 1000 300 100 30 10 5 2; do rate $n Y "marked-$n"; done
@@ -143,12 +141,6 @@ while [ $i -lt 20 ]; do
 	i=$((i + 1))
 done
 check modules-after "$bad -eq 0" "$bad of $i module loads failed without a fault"
-most=$((before + 16 + 4 * $(nproc))) tries=0
-# kvfree_rcu() frees areas after up to five seconds.
-while after=$(live_areas) && [ "$after" -gt $most ] && [ $tries -lt 15 ]; do
-	sleep 1
-	tries=$((tries + 1))
-done
-check areas "$after -le $most" "$before live areas before, $after after all faults"
+areas_check "$before"
 kmemleak_check
-report "done"
+finish

@@ -1,10 +1,8 @@
 #!/bin/busybox sh
 # SPDX-License-Identifier: GPL-2.0
 #
-# Runs the commands that "scripts/run shell" has packed with it, or else a shell on the console. init.sh runs this script instead
-# of the load.
+# Runs the commands that "scripts/run shell" has packed with it, or else a shell on the console.
 
-mount -t devtmpfs dev /dev
 echo 4 >/proc/sys/kernel/printk
 if [ -e /commands ]; then
 	echo "shell: begin"

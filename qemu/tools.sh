@@ -1,41 +1,46 @@
 #!/bin/busybox sh
 # SPDX-License-Identifier: GPL-2.0
 #
-# What runs in the guest of scripts/run tools, which init.sh starts: a load, and snapshots of /proc/vmallocinfo. After each
-# line "tools: NAME" the host takes a dump.
+# A load for the guest of scripts/run tools, and snapshots of /proc/vmallocinfo: "early" before the load, "before" and
+# "after" around what is read in the middle of it, and "quiet" after it. After the lines "tools: busy" and "tools:
+# quiet" the build host reads the guest, which it then damages, so that what follows ends in a panic. In the guest
+# image, tools/vmap also reads the kernel it runs on.
 #
-# Prints the snapshot "early" before the load, "tools: busy" in the middle of it, between the snapshots "before" and "after", and
-# "tools: quiet" at its end, after the snapshot "quiet". After the second dump the host damages the allocator, so that what follows ends
-# in a panic. The lines "trace| " are the events of the allocator.
+# The lines "trace| " are the events of the allocator.
 
 # shellcheck source-path=SCRIPTDIR source=functions.sh
 . /functions.sh
 
 TRACE=/sys/kernel/tracing
-EVENTS=$TRACE/events/vmap_rust
 
-# module_loop: loads and unloads the module until /tmp/stop exists.
-module_loop() { while [ ! -e /tmp/stop ]; do insmod /test_module.ko && rmmod test_module; done; }
-
-# sleepers N: forks N processes, whose stacks stay.
-sleepers() {
-	local i=0
-	while [ $i -lt "$1" ]; do sleep 100000 & i=$((i + 1)); done
+# inside WHEN: sends what tools/vmap lists, and checks its validate.
+inside() {
+	local state
+	[ -e /tools/vmap ] || return 0
+	/tools/vmap list >/tmp/list
+	send "$1" list /tmp/list
+	state=$(/tools/vmap validate 2>&1 | tail -n 1)
+	check "$1-validate" "x${state#*: } = xok" "$state"
 }
 
 # Messages would break the lines of the snapshots.
 dmesg -n 1
 mount -t tracefs trace $TRACE 2>/dev/null
-[ ! -e $EVENTS/enable ] || echo 1 >$EVENTS/enable
-sleepers 300
+[ ! -e $TRACE/events/vmap_rust/enable ] || echo 1 >$TRACE/events/vmap_rust/enable
+# Compiles the modules of drgn, once: the packages do it when they are installed, and here they are only unpacked.
+[ ! -e /tools/vmap ] || /tools/vmap --help >/dev/null
+# Stacks that stay.
+i=0
+while [ $i -lt 300 ]; do sleep 100000 & i=$((i + 1)); done
 sleep 1
 snapshot early
 fork_loop & FORK=$!
 module_loop & MODULES=$!
 sleep 3
 snapshot before
+inside busy
 echo "tools: busy"
-# The host takes a dump, and then reads the memory of the running guest.
+# The build host takes a dump, and then reads the memory of the running guest.
 sleep 15
 snapshot after
 touch /tmp/stop
@@ -44,8 +49,13 @@ wait $FORK $MODULES
 [ ! -e $TRACE/trace ] || grep -v '^#' $TRACE/trace | head -n 400 | sed 's/^ */trace| /'
 sleep 2
 snapshot quiet
+inside quiet
+if [ -e /tools/vmap-report ]; then
+	text=$(/tools/vmap-report -o /tmp/report.tar.gz 2>&1)
+	check vmap-report "-s /tmp/report.tar.gz" "$text"
+fi
 echo "tools: quiet"
-# The dump begins meanwhile.
+# The build host stops the guest meanwhile.
 sleep 10
 rm /tmp/stop
 # Not in this shell: "wait" would wait for the sleepers, too.

@@ -58,13 +58,6 @@ class Reading(unittest.TestCase):
         self.assertEqual(owners, [("gic_of_init", "ioremap"), ("vm_map_ram", "vm_map_ram")])
         self.assertNotIn("slots", pieces[5])
 
-    def test_json_keeps_everything(self):
-        shot = rust()
-        text = snapshot.to_json(shot)
-        self.assertEqual(snapshot.from_json(text), shot)
-        # No number is too large for a reader with doubles.
-        self.assertLess(max(map(int, re.findall(r"[:\[,](\d+)", text))), 1 << 53)
-
     def test_without_a_map_lazy_areas_are_in_vmallocinfo(self):
         states = [piece["state"] for piece in rbtree()["pieces"]]
         self.assertEqual(states, ["busy", "busy", "lazy", "busy"])
@@ -82,18 +75,16 @@ class Reading(unittest.TestCase):
                             ({}, "no area")):
             with self.assertRaisesRegex(snapshot.Bad, what):
                 snapshot.from_texts(texts)
-        for text in ("{", "[]", '{"version":2}'):
-            with self.assertRaises(snapshot.Bad):
-                snapshot.from_json(text)
 
-    def test_a_console_log_has_a_snapshot(self):
+    def test_a_folder_has_a_snapshot(self):
         with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "log")
-            with open(path, "w", encoding="utf-8") as log:
-                log.write("[    0.1] boot\n" + "".join(f"picture map| {line} |\r\n" for line in MAP.splitlines()))
-                log.write("".join(f"picture vmallocinfo| {line} |\n" for line in INFO.splitlines()))
-            shot = snapshot.load(path + "#rust")
-        self.assertEqual(shot["pieces"], rust()["pieces"])
+            for name, text in (("map", MAP), ("vmallocinfo", INFO)):
+                with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+                    file.write(text)
+            self.assertEqual(snapshot.load(folder)["pieces"], rust()["pieces"])
+            os.unlink(os.path.join(folder, "vmallocinfo"))
+            with self.assertRaisesRegex(snapshot.Bad, "no file vmallocinfo"):
+                snapshot.load(folder)
 
 
 class Figures(unittest.TestCase):

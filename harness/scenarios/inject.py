@@ -7,11 +7,11 @@ Of the slab and page allocations of tasks that load modules, fork and read /proc
 """
 
 from . import CHECKER
-from ..guest import boot, count_checks
+from ..console import count_checks
+from ..guest import boot_script
 from ..initramfs import make_busybox
 from ..options import whole
 from ..settings import Refused
-from ..verdict import Expected
 
 DEFAULTS = {"allocators": ("rbtree", "rust"), "allocator": "rust", "cpus": 2, "timeout": 1800}
 FULL = ("inject", CHECKER)
@@ -30,10 +30,7 @@ def run(args, result):
     for option in NEEDED:
         if not kernel.has(option):
             raise Refused(f"configuration {kernel.name} has no CONFIG_{option}; use arm64-16k or x86_64-user")
-    log = boot(result, args, "inject", Expected(allocator, "^inject: done"),
-               "kunit.enable=0 test_vmalloc.run_test_mask=0 "
-               f"LOAD_SCRIPT=/inject.sh LOAD_ALLOCATOR={allocator} INJECT_SECONDS={args.seconds}",
-               initramfs=make_busybox(kernel))
+    log = boot_script(result, args, "inject", allocator, make_busybox(kernel), f"INJECT_SECONDS={args.seconds}")
     rates = [*(f"marked-{n}" for n in (1000, 300, 100, 30, 10, 5, 2)), *(f"all-{n}" for n in (1000, 300, 100))]
     if kernel.has("TEST_VMALLOC", "m"):
         rates += [f"vmalloc-{n}" for n in (1000, 100, 10)]
@@ -42,4 +39,4 @@ def run(args, result):
         checks += [f"validate-{x}" for x in rates] + [f"checker-{x}" for x in rates
                                                       if "vmap_rust.check=1" in args.append]
     checks += ["kmemleak"] * kernel.has("DEBUG_KMEMLEAK") + ["modules-after", "areas"]
-    count_checks(result, allocator, "inject", log, checks)
+    count_checks(result, allocator, log, checks)

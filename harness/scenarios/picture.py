@@ -7,13 +7,15 @@ occupancy, lazy pages, blocks and page tables over the time of the load.
 
 import os
 import subprocess
+import tempfile
+from pathlib import Path
 
-from ..guest import boot
+from ..console import read_files
+from ..guest import boot_script
 from ..initramfs import make_busybox
 from ..options import whole
+from ..samples import plot, read_samples
 from ..settings import LOGS, REPO, Refused, say
-from ..soak import plot, read_samples
-from ..verdict import Expected
 
 DEFAULTS = {"allocators": (), "cpus": 2}
 
@@ -38,21 +40,22 @@ def check(args):
 
 def run(args, result):
     """Boot both, and draw them."""
-    kernel, logs = args.kernel, {}
+    kernel, runs = args.kernel, {}
     initramfs = make_busybox(kernel)
-    for allocator in ("rbtree", "rust"):
-        logs[allocator] = boot(
-            result, args, "picture", Expected(allocator, "^picture: done"),
-            "kunit.enable=0 test_vmalloc.run_test_mask=0 "
-            f"LOAD_SCRIPT=/picture.sh PICTURE_SECONDS={args.seconds}", initramfs=initramfs,
-            log=LOGS / f"picture-{kernel.name}-{allocator}.log")
     page = args.html or str(LOGS / f"picture-{kernel.name}.html")
-    drawn = subprocess.run([REPO / "tools/vmap-map", "--lines", str(args.lines), "--title",
-                            f"vmalloc space of {kernel.name}, {args.cpus} CPUs",
-                            "--html", page, *(f"{log}#{allocator}" for allocator, log in logs.items())], check=False)
+    with tempfile.TemporaryDirectory() as folder:
+        for allocator in ("rbtree", "rust"):
+            log = boot_script(result, args, "picture", allocator, initramfs, f"PICTURE_SECONDS={args.seconds}",
+                              log=LOGS / f"picture-{kernel.name}-{allocator}.log")
+            runs[allocator] = read_samples(log)
+            Path(folder, allocator).mkdir()
+            for name, lines in read_files(log).get("picture", {}).items():
+                Path(folder, allocator, name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        drawn = subprocess.run([REPO / "tools/vmap-map", "--lines", str(args.lines), "--title",
+                                f"vmalloc space of {kernel.name}, {args.cpus} CPUs", "--html", page,
+                                *(f"{folder}/{allocator}" for allocator in runs)], check=False)
     result.add(drawn.returncode == 0, "page", f"{'ok' if drawn.returncode == 0 else 'FAIL'} page {page}")
-    runs = [read_samples(log) for log in logs.values()]
-    if any(samples for _, samples in runs):
+    if all(runs.values()):
         picture = os.path.splitext(page)[0] + ".svg"
-        plot(runs, picture, ("VmallocUsed", "lazy_pages", "blocks", "PageTables"))
+        plot(runs, picture)
         say(f"plot: {picture}")

@@ -12,7 +12,7 @@ import re
 import subprocess
 import sys
 
-from ..guest import Boot
+from ..guest import NO_TESTS, Boot
 from ..initramfs import make_busybox
 from ..settings import Refused
 from ..verdict import Expected
@@ -27,7 +27,7 @@ def run(args, result):
     if commands is not None and not commands.strip():
         raise Refused("standard input is neither a terminal nor has commands")
     boot = Boot(args.kernel, Expected(args.allocator, ""), cpus=args.cpus, mem=args.mem, nodes=args.nodes,
-                append=f"kunit.enable=0 test_vmalloc.run_test_mask=0 LOAD_SCRIPT=/shell.sh {args.append}", accel=args.accel,
+                append=f"{NO_TESTS} GUEST_RUN=shell {args.append}", accel=args.accel,
                 initramfs=make_busybox(args.kernel, commands=commands))
     # The monitor lets Ctrl-C through to the guest, and Ctrl-A x ends it.
     command = [{"stdio": "mon:stdio"}.get(word, word) if commands is None else word for word in boot.command()]

@@ -82,7 +82,7 @@ def judge(lines, threads, mask, result):
         text, good = judge_case(name, results, threads)
         usec = [r["usec"] for r in results]
         mean = sum(usec) / len(usec) if usec else None
-        cases.append({"case": name, "verdict": text, "good": good, "usec": mean, "workers": results})
+        cases.append({"case": name, "verdict": text, "good": good, "usec": mean})
         result.add(good, name, f"{name:<26} {'-' if mean is None else format(mean, ',.0f'):>14} usec  {text}")
     for name in workers:
         result.add(False, name, f"FAIL: unknown or unwanted case {name}_test reported results")

@@ -5,9 +5,9 @@ import re
 
 import pytest
 
-from harness import guest, suites
+from harness import console, suites
 from harness.result import Result, read_totals
-from harness.scenarios import kasan, peers
+from harness.scenarios import same
 from harness.scenarios.vmalloc import judge
 from harness.sweep_log import CASES
 from harness.vmallocinfo import judge as judge_info
@@ -32,31 +32,41 @@ SWEEPS = {
     "cases outside of the mask": ("", "", 1, 7, "3 passed, 10 failed"),
     "empty log": ("(?s).*", "", 1, 0x1fff, "0 passed, 14 failed"),
 }
-SNAPSHOT = """vmallocinfo: begin WHEN tasks 2 cpus 1
-vmi| 0xffff800080000000-0xffff8000803d0000 3997696 declare_kernel_vmas+0x34/0xb4 phys=0x0000000040200000 vmap |
-vmi| 0xffff8000806d0000-0xffff8000806e1000   69632 __ioremap_prot+0x88/0x10c phys=0x0000000008000000 ioremap |
-vmi| 0xffff8000806e8000-0xffff8000806ed000   20480 copy_process+0x1e8/0xd3c pages=4 vmalloc |
-vmi| 0xffff8000806f0000-0xffff8000806f5000   20480 copy_process+0x1e8/0xd3c pages=4 vmalloc |
-vmi| 0xffff8000806f8000-0xffff8000806fd000   20480 unpurged vm_area |
-vmi| 0xffff800080700000-0xffff800080702000    8192 vm_map_ram |
-vmallocinfo: end WHEN
+INFO = """0xffff800080000000-0xffff8000803d0000 3997696 declare_kernel_vmas+0x34/0xb4 phys=0x0000000040200000 vmap
+0xffff8000806d0000-0xffff8000806e1000   69632 __ioremap_prot+0x88/0x10c phys=0x0000000008000000 ioremap
+0xffff8000806e8000-0xffff8000806ed000   20480 copy_process+0x1e8/0xd3c pages=4 vmalloc
+0xffff8000806f0000-0xffff8000806f5000   20480 copy_process+0x1e8/0xd3c pages=4 vmalloc
+0xffff8000806f8000-0xffff8000806fd000   20480 unpurged vm_area
+0xffff800080700000-0xffff800080702000    8192 vm_map_ram
 """
-# An expression and what replaces it in each line, in lines after "begin after" if the name begins with "after"; the
-# only failure.
+MAP = """vmap_rust map 1 page 4096 home 0xffff800080000000-0xffff8000c0000000
+0xffff800080000000-0xffff800080005000 area busy
+0xffff800080200000-0xffff800080400000 block changing
+"""
+# An expression and what replaces it in the files of each moment, of those of "after" if the name begins with "after";
+# the only failure.
 INFOS = {
     "good": ("$^", "", ""),
-    "overlap": ("0xffff8000806ed000   20480", "0xffff8000806f1000   36864", "overlap: 1 pairs"),
-    "an area twice": ("(.*806f0000.*)", r"\1\n\1", "overlap: 1 pairs"),
-    "freed while the file is read": ("((.*806f0000.*)copy_process.*)", r"\1\n\2unpurged vm_area |", ""),
-    "unpurged twice": ("(.*806f8000.*)", r"\1\n\1", "overlap: 1 pairs"),
-    "a message at the end of a line": ("(vmi.*ioremap)", r"\1[    1.762081] tsc: Refined TSC", ""),
-    "a message in the middle of a line": ("(vmi.*69632)", r"\1[   12.762081] tsc: Refined TSC\n", ""),
-    "wrong size": (" 69632 ", " 69633 ", "sizes: 1 areas"),
-    "another order of words": (" pages=4 vmalloc", " vmalloc pages=4", "shape: 2 lines"),
-    "after: a lost mapping": (".*ioremap.*\n", "", "fixed mappings: 1 lost"),
+    "overlap": ("0xffff8000806ed000   20480", "0xffff8000806f1000   36864", "overlap: 0xffff8000806e8000-"),
+    "an area twice": ("(.*806f0000.*)", r"\1\n\1", "overlap: 0xffff8000806f0000-"),
+    "freed while the file is read": ("((.*806f0000.* )copy_process.*)", r"\1\n\2unpurged vm_area", ""),
+    "unpurged twice": ("(.*806f8000.*)", r"\1\n\1", "overlap: 0xffff8000806f8000-"),
+    "wrong size": (" 69632 ", " 69633 ", "lines: vmallocinfo: line 2"),
+    "half a page": ("0xffff8000806e1000   69632", "0xffff8000806e0800   67584", "lines: unknown shape"),
+    "another order of words": (" pages=4 vmalloc", " vmalloc pages=4", "lines: unknown shape"),
+    "a map that goes back": ("80200000-0xffff800080400000", "80000000-0xffff800080400000",
+                             "lines: map: 0xffff800080000000 is not above"),
+    "a map with another state": ("area busy", "area gone", "lines: map: line 2"),
+    "after: a lost mapping": (".*ioremap.*\n", "", "fixed mappings: lost: 0xffff8000806d0000"),
     "a lost stack": (".*806f0000.*\n", "", "stacks: 1 stacks for 2 tasks"),
-    "after: cut off": ("vmallocinfo: end after\n", "", "after: complete"),
-    "after: no second snapshot": ("(?s).*", "", "after: snapshot"),
+}
+# The same for the log.
+LOGS = {
+    "a message at the end of a line": (r"(vmallocinfo.*ioremap \|)", r"\1[    1.762081] tsc: Refined TSC", ""),
+    "a message in the middle of a line": ("(vmallocinfo.*69632)", r"\1[   12.762081] tsc: Refined TSC\n", ""),
+    "cut off": ("(?s)806f0000.*file loaded vmallocinfo:", "file loaded vmallocinfo:",
+                "before: lines: a line is missing"),
+    "no second snapshot": ("file after vmallocinfo.*\n", "", "after: lines: a line is missing"),
 }
 
 
@@ -69,50 +79,68 @@ def test_sweep(name):
     assert result.totals() == totals
 
 
-def info_log(path, name):
-    """Write the two snapshots, changed as that entry of INFOS says."""
-    pattern, new, _ = INFOS[name]
-    before, after = SNAPSHOT.replace("WHEN", "before"), SNAPSHOT.replace("WHEN", "after")
-    if not name.startswith("after"):
-        before = re.sub(pattern, new, before)
-    path.write_text((before + re.sub(pattern, new, after)).replace("\n", "\r\n"))
+def info_log(path, pattern="$^", new="", after_only=False):
+    """Write a log with the files of three moments, changed by an expression."""
+    text = ""
+    for when in ("before", "loaded", "after"):
+        for name, content in (("vmallocinfo", INFO), ("tasks", "2 1\n"), ("map", MAP)):
+            content = content if after_only and when != "after" else re.sub(pattern, new, content)
+            lines = content.splitlines()
+            text += f"file {when} {name}: {len(lines)} lines\n"
+            text += "".join(f"file {when} {name}| {line} |\n" for line in lines)
+    path.write_text(text.replace("\n", "\r\n"))
     return str(path)
 
 
 def info_failures(*logs):
     """Return the failures of the judge of /proc/vmallocinfo."""
     result = Result(quiet=True)
-    lines = []
-    result.show = lines.append
     judge_info(result, logs, with_fixed=True)
-    return [line for line in lines if "FAIL" in line]
+    return result.lines if result.failed == len(result.lines) else ["another number of failures"]
+
+
+@pytest.fixture(name="failures")
+def printed_failures(monkeypatch):
+    """Keep lines that contain FAIL."""
+    monkeypatch.setattr(Result, "show", lambda self, text: self.lines.append(text) if "FAIL" in text else None)
 
 
 @pytest.mark.parametrize("name", INFOS)
+@pytest.mark.usefixtures("failures")
 def test_vmallocinfo(tmp_path, name):
-    """A change of the snapshots is the only failure."""
-    wanted = INFOS[name][2]
-    failures = info_failures(info_log(tmp_path / "info", name))
-    assert bool(failures) == bool(wanted) and wanted in "".join(failures)
+    """A change of a file is the only kind of failure."""
+    pattern, new, wanted = INFOS[name]
+    failures = info_failures(info_log(tmp_path / "info", pattern, new, name.startswith("after")))
+    assert bool(failures) == bool(wanted) and all(wanted in line for line in failures), failures
 
 
-def test_two_good_logs(tmp_path):
-    """Equal shapes of both allocators pass."""
-    assert not info_failures(info_log(tmp_path / "a", "good"), info_log(tmp_path / "b", "good"))
+@pytest.mark.parametrize("name", LOGS)
+@pytest.mark.usefixtures("failures")
+def test_files_of_a_log(tmp_path, name):
+    """Kernel messages are no part of a file; a file that is not whole is missing."""
+    pattern, new, wanted = LOGS[name]
+    path = info_log(tmp_path / "info")
+    with open(path, encoding="utf-8", newline="") as log:
+        text = log.read().replace("\r", "")
+    (tmp_path / "info").write_text(re.sub(pattern, new, text))
+    failures = info_failures(path)
+    assert bool(failures) == bool(wanted) and wanted in "".join(failures), failures
 
 
-def test_another_shape(tmp_path):
-    """A shape that one allocator lacks fails."""
-    (tmp_path / "b").write_text((SNAPSHOT.replace("WHEN",
-                                                  "before") + SNAPSHOT.replace("WHEN", "after")).replace(" phys=0x0000000008000000", ""))
-    assert "only in" in "".join(info_failures(info_log(tmp_path / "a", "good"), str(tmp_path / "b")))
+@pytest.mark.usefixtures("failures")
+def test_two_logs(tmp_path):
+    """Equal shapes of both allocators pass; a shape that one lacks fails."""
+    good = info_log(tmp_path / "a")
+    assert not info_failures(good, info_log(tmp_path / "b"))
+    assert "only in" in "".join(info_failures(good, info_log(tmp_path / "b", " phys=0x0000000008000000", "")))
 
 
 def test_checks_of_a_guest(tmp_path):
     """Reported checks are counted; one without a report fails."""
-    (tmp_path / "log").write_text("user load: ok areas 3 areas\r\nuser load: FAIL forks 0 processes\r\nuser load: skip hotplug one CPU\r\n")
+    (tmp_path / "log").write_text("guest: ok areas 3 areas\r\nguest: FAIL forks 0 processes\r\n"
+                                  "guest: skip hotplug one CPU\r\n")
     result = Result(quiet=True)
-    guest.count_checks(result, "rust", "user load", tmp_path / "log", ["areas", "forks", "hotplug", "modules", "area"])
+    console.count_checks(result, "rust", tmp_path / "log", ["areas", "forks", "hotplug", "modules", "area"])
     assert result.totals() == "1 passed, 3 failed, 1 skipped" and result.failures == ["rust forks", "rust modules", "rust area"]
 
 
@@ -134,20 +162,23 @@ def test_counts_of_a_suite(text, code, counts):
     assert suites.counts(text, code) == counts
 
 
-@pytest.mark.parametrize("rbtree, rust, same", [
+@pytest.mark.parametrize("rbtree, rust, equal", [
     ("pass, ok 3", "pass, ok 3", True), ("pass, ok 3", "pass, ok 2", False), ("skip", "skip", None),
-    ("skip", "pass", False),
-    ("timeout, ok 1", "pass", None), ("not in this kernel", "not in this kernel", None),
-    ("not reported", "not reported", False)])
-def test_same_results_of_peers(rbtree, rust, same):
+    ("skip", "pass", False), ("fail(1), ok 2", "fail(1), ok 2", True),
+    ("timeout, ok 1", "pass", None), ("skip, not in this kernel", "skip, not in this kernel", None),
+    ("fail, not reported", "fail, not reported", False), ("fail, no result: x", "fail, no result: x", False)])
+def test_same_results(rbtree, rust, equal):
     """Equal results pass; what was skipped or is too slow cannot be compared; two results that are missing are no
     success."""
-    assert peers.same(rbtree, rust) is same
+    assert same.same(rbtree, rust) is equal
 
 
-def test_best_of_the_boots_of_kasan(tmp_path):
-    """A case counts with the best of its boots."""
-    for number, text in enumerate(("    not ok 1 vmalloc_oob\n    ok 2 a # SKIP no\n    not ok 3 b",
-                                   "    ok 1 vmalloc_oob\n    ok 2 a # SKIP no\n    not ok 3 b")):
-        (tmp_path / str(number)).write_text(f"[    0.1] {text}\n".replace("\n    ", "\n[    0.1]     "))
-    assert kasan.read_cases([tmp_path / "0", tmp_path / "1"]) == {"vmalloc_oob": "ok", "a": "skipped", "b": "not_ok"}
+def test_results_of_a_log(tmp_path):
+    """Lines of the guest, cases of KUnit, and what ended the guest after its end."""
+    (tmp_path / "log").write_text("result: gup_test-u pass, ok 1\r\n[    0.1]     1..3\r\n"
+                                  "[    0.1]     not ok 1 vmalloc_oob\r\n[    0.1]     ok 2 a # SKIP no\r\n"
+                                  "Oops: before the end\r\nguest: done\r\nresult: EXHAUST_STACK fail, not reported\r\n"
+                                  "[  1.0] BUG: IRQ stack guard page was hit at 0x12\r\n[  1.0] Kernel panic: x\r\n")
+    assert same.read_results(tmp_path / "log") == {"gup_test-u": "pass, ok 1", "vmalloc_oob": "fail", "a": "skip",
+                                                   "KUnit": "fail, no result of 1 cases",
+                                                   "EXHAUST_STACK": "BUG: IRQ stack guard page was hit;Kernel panic: x"}

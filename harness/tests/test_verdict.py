@@ -43,7 +43,7 @@ BAD = [
     ("kmemleak", "kmemleak: 3 new suspected memory leaks (see /sys/kernel/debug/kmemleak)"),
     ("kmemleak", "kmemleak: Kernel memory leak detector disabled"),
     ("refused", "vmap_rust: refused free of 0xffff800080000000: no area there"),
-    ("user load", "user load: FAIL modules 1 of 200 failed"),
+    ("guest", "guest: FAIL modules 200 loads and unloads, 1 failed"),
     ("splat", "------------[ cut here ]------------"),
 ]
 # What the log has in its middle, what is expected, and a pattern that the first reason matches; None: it passes.

@@ -3,31 +3,18 @@
 Vmap areas: the ranges behind vmalloc(), vmap() and ioremap(), of either allocator
 ---------------------------------------------------------------------------------
 
-These helpers for drgn read a running kernel or a dump. The areas are those of the allocator that was chosen at boot: the
-rb-trees of mm/vmalloc.c, or mm/vmap_rust. Each function takes a program first, which may be left out if drgn has a
-default one, as drgn's own helpers do.
-
-A damaged structure raises :class:`drgn.FaultError` or :class:`ValueError`; :func:`vmap_validate` never raises but
-returns a line for each.
+:func:`vmap_allocator` returns what reads the areas of the allocator that was chosen at boot, in a running kernel or in
+a dump: the rb-trees of mm/vmalloc.c, or mm/vmap_rust. A damaged structure raises :class:`drgn.FaultError` or
+:class:`ValueError`, except in ``validate()``, which returns a line for each.
 """
 
-import operator
-from typing import Dict, Iterator, List, Union
+from typing import Union
 
-from drgn import NULL, IntegerLike, Object, Program, sizeof
+from drgn import Program, sizeof
 from drgn.helpers.common.prog import takes_program_or_default
 
 from vmap_rbtree import RbtreeVmap
-from vmap_rust import DAMAGE, Area, RustVmap
-
-__all__ = (
-    "find_vmap_area",
-    "for_each_vmap_area",
-    "vmap_allocator",
-    "vmap_stats",
-    "vmap_validate",
-    "vmallocinfo_line",
-)
+from vmap_rust import Area, RustVmap
 
 # Macros of include/linux/vmalloc.h, in the order of /proc/vmallocinfo.
 _VM_FLAGS = ((0x1, "ioremap"), (0x1000, "sparse"), (0x2, "vmalloc"), (0x4, "vmap"), (0x8, "user"), (0x10, "dma-coherent"))
@@ -38,7 +25,9 @@ _VMAP_RAM = 0x1
 @takes_program_or_default
 def vmap_allocator(prog: Program) -> Union[RbtreeVmap, RustVmap]:
     """
-    Return what reads the active allocator. Its attribute ``name`` is the value of ``vmap_allocator=``.
+    Return what reads the active allocator. Its attribute ``name`` is the value of ``vmap_allocator=``. Its methods are
+    ``areas()``, ``find(address)``, ``gaps()``, ``stats()`` and ``validate()``. With mm/vmap_rust, only ``va_start``,
+    ``va_end``, ``vm`` and ``flags`` of a ``struct vmap_area`` exist.
 
     :raises ValueError: if the allocator does not describe its areas, or in a version that this module does not know
     """
@@ -51,62 +40,6 @@ def vmap_allocator(prog: Program) -> Union[RbtreeVmap, RustVmap]:
     if not ops.debug:
         raise ValueError("the active allocator does not describe its areas: vmap_area_ops->debug is NULL")
     return RustVmap(prog, ops.debug)
-
-
-@takes_program_or_default
-def for_each_vmap_area(prog: Program) -> Iterator[Object]:
-    """
-    Iterate over every busy area.
-
-    With mm/vmap_rust they come in the order of addresses, and only ``va_start``, ``va_end``, ``vm`` and ``flags`` of an
-    area exist.
-
-    :return: Iterator of ``struct vmap_area *`` objects.
-    """
-    for area in vmap_allocator(prog).areas():
-        if area.state == "busy":
-            yield area.va
-
-
-@takes_program_or_default
-def find_vmap_area(prog: Program, addr: IntegerLike) -> Object:
-    """
-    Return the busy area that contains an address.
-
-    :param addr: Address to look up.
-    :return: ``struct vmap_area *`` (``NULL`` if not found)
-    """
-    area = vmap_allocator(prog).find(operator.index(addr))
-    if area is None or area.state != "busy":
-        return NULL(prog, "struct vmap_area *")
-    return area.va
-
-
-@takes_program_or_default
-def vmap_stats(prog: Program) -> Dict[str, int]:
-    """
-    Return numbers of the active allocator.
-
-    Ranges and bytes by state (``busy``, ``busy_bytes``, ``lazy``, ...), and of mm/vmap_rust the blocks, their slots and
-    the counters that /sys/kernel/debug/vmap_rust/stats has (``count_hit``, ...).
-    """
-    return vmap_allocator(prog).stats()
-
-
-@takes_program_or_default
-def vmap_validate(prog: Program) -> List[str]:
-    """
-    Check the structures of the active allocator.
-
-    In a kernel that runs, or that was stopped in the middle of a request, an area may be between two states. Such states
-    are not reported.
-
-    :return: A line for each thing that is wrong; an empty list if there is none.
-    """
-    try:
-        return list(vmap_allocator(prog).validate())
-    except DAMAGE as error:
-        return [f"allocator: cannot be read: {error}"]
 
 
 def caller(prog: Program, address: int) -> str:

@@ -1,29 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Dumps that drgn does not open by itself, and the memory of a guest that runs.
-
-QEMU's dump-guest-memory writes physical addresses, and no VMCOREINFO note unless the guest has given it one.
-"""
+"""Dumps that drgn does not open by itself: QEMU's dump-guest-memory writes physical addresses, and no VMCOREINFO note
+unless the guest has given it one."""
 
 import os
 import re
-import struct
 
 import drgn
-
-# Where the memory of a guest begins in its file: what is before it is room for the head of a core.
-MEMORY_OFFSET = 2 << 20
-# Where it begins in the guest (machine virt of arm64, hw/arm/virt.c of QEMU, and any machine of x86_64), by e_machine.
-MEMORY_BASE = {183: 0x40000000, 62: 0}
-# x86_64 has devices below 4 GiB, and what memory does not fit below them is elsewhere.
-MEMORY_MAX = 2 << 30
-NOTES_OFFSET = 4096
-FIRST_PAGE = 4096
-LOAD, NOTE = 1, 4
-PROGRAM_HEADER = struct.Struct("<IIQQQQQQ")
-
-
-class Unfit(Exception):
-    """A file from which no core can be made; the message says why."""
 
 
 def scan_vmcoreinfo(path):
@@ -75,54 +57,3 @@ def add_page_tables(prog):
     start = int(table[1], 16)
     physical = start - int(offset[1], 16) & (1 << 64) - 1
     prog.add_memory_segment(start, int(size[1]), lambda _address, count, at, _physical: prog.read(physical + at, count, True))
-
-
-def program_headers(core):
-    """Return the ELF header of a dump of a 64-bit machine, and (type, flags, offset, vaddr, paddr, file size, memory size,
-    alignment) of each segment."""
-    with open(core, "rb") as file:
-        header = file.read(64)
-        if len(header) < 64 or header[:6] != b"\x7fELF\x02\x01":
-            raise Unfit(f"{core} is no ELF core of a 64-bit machine")
-        offset, = struct.unpack_from("<Q", header, 32)
-        size, number = struct.unpack_from("<HH", header, 54)
-        file.seek(offset)
-        table = file.read(size * number)
-    return header, [PROGRAM_HEADER.unpack_from(table, at) for at in range(0, len(table), size)]
-
-
-def write_head(core, memory):
-    """Make the file of a guest's memory a core of the guest, which may run.
-
-    core: a dump of the same boot of the guest. memory: a file of memory-backend-file, in which the memory is behind
-    MEMORY_OFFSET bytes. Raises Unfit or OSError."""
-    header, segments = program_headers(core)
-    machine, = struct.unpack_from("<H", header, 18)
-    size = os.path.getsize(memory) - MEMORY_OFFSET
-    if machine not in MEMORY_BASE:
-        raise Unfit(f"{core} is of machine {machine}; only arm64 and x86_64 are known")
-    if not 0 < size <= MEMORY_MAX:
-        raise Unfit(f"{memory} must have {MEMORY_OFFSET} bytes more than the guest has memory, which can be {MEMORY_MAX >> 30} GiB at most")
-    base, kept, notes = MEMORY_BASE[machine], [], b""
-    for kind, flags, offset, vaddr, paddr, *sizes in segments:
-        if kind == NOTE:
-            with open(core, "rb") as file:
-                file.seek(offset)
-                notes = file.read(sizes[0])
-            kept.append(PROGRAM_HEADER.pack(kind, flags, NOTES_OFFSET, vaddr, paddr, *sizes))
-        elif base <= paddr < base + size:
-            # drgn takes physical addresses for missing if all are 0, as on x86_64: so the first page is a segment of its own.
-            first = min(FIRST_PAGE, sizes[0])
-            for at, length in ((0, first), (first, sizes[0] - first)):
-                if length:
-                    kept.append(PROGRAM_HEADER.pack(kind, flags, MEMORY_OFFSET + paddr - base + at, vaddr + at, paddr + at,
-                                                    length, length, sizes[2]))
-    head = bytearray(header) + b"".join(kept)
-    struct.pack_into("<Q", head, 32, len(header))
-    struct.pack_into("<HH", head, 54, PROGRAM_HEADER.size, len(kept))
-    if len(kept) < 2 or len(head) > NOTES_OFFSET or NOTES_OFFSET + len(notes) > MEMORY_OFFSET:
-        raise Unfit(f"{core} does not have the memory that {memory} has")
-    with open(memory, "r+b") as file:
-        file.write(head)
-        file.seek(NOTES_OFFSET)
-        file.write(notes)

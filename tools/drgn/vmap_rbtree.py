@@ -68,18 +68,10 @@ class RbtreeVmap:
                 return self._area(va, "busy")
         return next((area for area in self.areas() if area.start <= address < area.end), None)
 
-    def _free(self) -> List[Tuple[int, int]]:
-        """Return the ranges of the tree of free ranges."""
-        return [(va.va_start.value_(), va.va_end.value_()) for va in self._tree(self.prog["free_vmap_area_root"])]
-
-    def home(self) -> Tuple[int, int]:
-        """Return the bounds of vmalloc space, as far as it is known."""
-        starts = [area.start for area in self.areas()] + [start for start, _ in self._free()]
-        return min(starts), max(starts)
-
     def gaps(self) -> Iterator[Tuple[int, int]]:
         """Iterate over the free ranges, also those outside of vmalloc space, which modules and others use."""
-        yield from self._free()
+        for va in self._tree(self.prog["free_vmap_area_root"]):
+            yield va.va_start.value_(), va.va_end.value_()
 
     def stats(self) -> Dict[str, int]:
         """Return numbers: ranges and bytes by state, and free ranges."""
@@ -88,44 +80,20 @@ class RbtreeVmap:
             numbers[state] = numbers.get(state, 0) + 1
             numbers[state + "_bytes"] = numbers.get(state + "_bytes", 0) + end - start
         numbers["nodes"] = len(self.nodes)
-        numbers["free_ranges"] = len(self._free())
+        numbers["free_ranges"] = len(list(self.gaps()))
         return numbers
 
     def validate(self) -> Iterator[str]:
-        """Iterate over what is wrong, one line each."""
+        """Iterate over what is wrong, one line each: trees that are damaged or not in order, and ranges that overlap."""
+        trees = [(f"node {number}, {state} tree", state, tree.root) for number, node in enumerate(self.nodes)
+                 for state, tree in (("busy", node.busy), ("lazy", node.lazy))]
         ranges: List[Tuple[int, int, str]] = []
-        zone = self.prog["vmap_zone_size"].value_()
-        for number, node in enumerate(self.nodes):
-            for state, trees in (("busy", node.busy), ("lazy", node.lazy)):
-                where, what = f"node {number}, {state} tree", ""
-                try:
-                    areas = [self._area(va, state) for va in self._tree(trees.root)]
-                    ranges += [area[:3] for area in areas]
-                    what = "its list "
-                    listed = sorted(va.value_() for va in self._list(trees.head))
-                    what = ""
-                    if sorted(area.va.value_() for area in areas) != listed:
-                        yield f"{where}: {len(areas)} areas, and {len(listed)} others in its list"
-                    for area in areas:
-                        yield from self._validate_area(where, area, number if state == "busy" else None, zone)
-                except (*DAMAGE, ValidationError) as error:
-                    yield f"{where}: {what}cannot be read: {error}"
-        try:
-            ranges += [(start, end, "free") for start, end in self._free()]
-        except (*DAMAGE, ValidationError) as error:
-            yield f"tree of free ranges: cannot be read: {error}"
+        for where, state, root in [*trees, ("tree of free ranges", "free", self.prog["free_vmap_area_root"])]:
+            try:
+                ranges += [self._area(va, state)[:3] for va in self._tree(root)]
+            except (*DAMAGE, ValidationError) as error:
+                yield f"{where}: cannot be read: {error}"
         ranges.sort()
         for (start, end, state), (other, behind, second) in zip(ranges, ranges[1:]):
             if other < end:
                 yield f"{state} {start:#x}-{end:#x} and {second} {other:#x}-{behind:#x} overlap"
-
-    def _validate_area(self, where: str, area: Area, number: Optional[int], zone: int) -> Iterator[str]:
-        if area.start >= area.end:
-            yield f"{where}: area {area.start:#x}-{area.end:#x} is empty"
-        if number is not None and area.start // zone % len(self.nodes) != number:
-            yield f"{where}: area {area.start:#x} belongs to node {area.start // zone % len(self.nodes)}"
-        # The field is another one in an area that is not busy.
-        if area.state == "busy" and area.va.vm:
-            vm = area.va.vm
-            if vm.addr.value_() & (1 << 56) - 1 != area.start & (1 << 56) - 1:
-                yield f"{where}: area {area.start:#x}-{area.end:#x}: its vm_struct says {vm.addr.value_():#x}"

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Snapshots of the vmalloc address space, from files of the kernel or from JSON.
+"""Snapshots of the vmalloc address space, from files of the kernel or copies of them in a folder.
 
-The kernel's files are debugfs vmap_rust/map (only with the allocator in Rust), /proc/vmallocinfo and, if there is one,
-/proc/meminfo. docs/debugging.md has the format of the JSON.
+The files are debugfs vmap_rust/map (only with the allocator in Rust), /proc/vmallocinfo and, if there is one, /proc/meminfo.
 """
 
-import json
 import os
 import re
 
@@ -74,14 +72,14 @@ def block_of(block, page_size):
 
 
 def parse_vmallocinfo(text):
-    """The areas of /proc/vmallocinfo: start, end, and owner and type, or lazy."""
+    """The areas of /proc/vmallocinfo: start, end, state, owner, type, and the text behind the range."""
     areas = []
     for number, line in enumerate(text.splitlines(), 1):
         match = INFO.match(line)
         if not match:
             raise Bad(f"vmallocinfo: line {number}: {HIDDEN if 'ptrval' in line else line[:80]}")
         start, rest = int(match[1], 16), match[4] or ""
-        area = {"start": start, "end": end_of(match[2], start), "state": "busy"}
+        area = {"start": start, "end": end_of(match[2], start), "state": "busy", "text": rest}
         # The kernel prints zeros or hashes instead of addresses.
         if not start or area["end"] - start != int(match[3]):
             raise Bad(f"vmallocinfo: line {number}: {HIDDEN}")
@@ -104,7 +102,7 @@ def parse_meminfo(text):
 def from_texts(texts):
     """A snapshot from a dictionary of the contents of FILES."""
     info = parse_vmallocinfo(texts.get("vmallocinfo", ""))
-    shot = {"version": VERSION, "allocator": texts.get("allocator", "").strip() or "rbtree", "page_size": 4096,
+    shot = {"allocator": texts.get("allocator", "").strip() or "rbtree", "page_size": 4096,
             "start": None, "end": None, "tables": {"meminfo_kib": parse_meminfo(texts.get("meminfo", ""))}}
     if texts.get("map"):
         shot.update(parse_map(texts["map"]), allocator="rust")
@@ -183,63 +181,9 @@ def save_live(folder):
             file.write(text)
 
 
-def read_log(path, allocator):
-    """The contents of FILES from a console log of scripts/run picture: lines "picture NAME| text |"."""
-    texts, name = {}, re.compile(r"picture (\w+)\| (.*) \|$")
-    with open(path, encoding="utf-8", errors="replace") as log:
-        for line in log:
-            match = name.search(line.rstrip("\r\n"))
-            if match:
-                texts.setdefault(match[1], []).append(match[2])
-    if "vmallocinfo" not in texts:
-        raise Bad(f"{path}: no line \"picture vmallocinfo| ... |\"")
-    return {"allocator": allocator, **{key: "\n".join(lines) for key, lines in texts.items()}}
-
-
 def load(name):
-    """Read the snapshot that a command line names."""
-    shot = None
-    if name == "live":
-        shot = from_texts(read_live())
-    elif name.endswith(".json"):
-        with open(name, encoding="utf-8") as file:
-            shot = from_json(file.read())
-    elif os.path.isdir(name):
-        shot = from_texts(read_folder(name))
-    else:
-        path, _, allocator = name.partition("#")
-        shot = from_texts(read_log(path, allocator))
-    return shot
-
-
-def to_json(shot):
-    """A snapshot as text. Addresses are strings of hex digits, since not every reader of JSON has 64-bit integers."""
-    def plain(item):
-        if isinstance(item, dict):
-            return {key: hex(value) if key in ("start", "end") and isinstance(value, int) else plain(value)
-                    for key, value in item.items()}
-        return [plain(value) for value in item] if isinstance(item, list) else item
-    return json.dumps(plain(shot), separators=(",", ":"))
-
-
-def from_json(text):
-    """The inverse of to_json."""
-    def addresses(item):
-        return {key: int(value, 16) if key in ("start", "end") and isinstance(value, str) else value for key, value in item.items()}
-    try:
-        shot = json.loads(text, object_hook=addresses)
-    except ValueError as error:
-        raise Bad(f"JSON: {error}") from error
-    if not isinstance(shot, dict) or shot.get("version") != VERSION or not shot.get("pieces"):
-        raise Bad(f"JSON: not a snapshot of version {VERSION}")
-    shot.setdefault("name", shot.get("allocator", "unknown"))
-    return shot
-
-
-def write_json(shot, path):
-    """Write a snapshot to a file."""
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(to_json(shot) + "\n")
+    """Read the snapshot that a command line names: "live", or a folder."""
+    return from_texts(read_live() if name == "live" else read_folder(name))
 
 
 def share_range(shots):

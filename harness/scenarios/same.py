@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: GPL-2.0
+"""runs tests of other kernel subsystems on both allocators: each must give the same result
+
+The tests are those that the kernel has as modules. x86_64-user: selftests/mm (hugetlb, gup, mremap, memfd_secret,
+page_frag, test_vmalloc.sh and others), lib/test_bpf, lib/test_maple_tree, and in a separate boot the cases of lkdtm
+that misuse stacks and copies from and to user space. arm64-debug and arm64-tags: KASAN's KUnit suite. With hardware
+tags, it boots three times, and a case passes if it passes in one of these boots: tags are random numbers of 4 bits, so
+two tags that must differ are sometimes equal. At the end of each boot with the allocator in Rust, its invariants must
+hold.
+"""
+
+import dataclasses
+import os
+import re
+import shutil
+
+from .. import step
+from . import CHECKER
+from ..console import count_checks
+from ..guest import boot_script
+from ..initramfs import make_busybox, make_guest_image
+from ..settings import CACHE, LOGS, TREE, Refused
+from ..table import print_table
+from ..verdict import read_lines
+
+DEFAULTS = {"allocators": (), "cpus": 2, "mem": 3072, "timeout": 2400, "guest_image": True}
+FULL = ("same", CHECKER)
+SELFTESTS = CACHE / "selftests"
+# These provoke reports of the kernel, which their results contain.
+ANYTHING = ["^(?!vmap_rust: refused)"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Test:
+    """Tests that run in one boot: a function of qemu/same.sh."""
+
+    option: str  # only kernels that have this as a module have the tests
+    least: int  # answers that the checker compares in a boot, at least
+    allow: list = ()
+    append: str = ""
+
+
+TESTS = {
+    "selftests": Test("TEST_BPF", 1001),
+    # Few cases need areas.
+    "lkdtm": Test("LKDTM", 101, ANYTHING),
+    "kasan": Test("KASAN_KUNIT_TEST", 101, ANYTHING,
+                  "kunit.enable=1 kunit.filter_glob=kasan kasan_multi_shot log_buf_len=16M"),
+}
+# Programs of tools/testing/selftests/mm.
+PROGRAMS = """hugetlb-mmap hugetlb-shm hugetlb-mremap hugetlb-madvise hugetlb_dio hugetlb_fault_after_madv
+    hugetlb_madv_vs_map hugetlb-read-hwpoison hugetlb-soft-offline memory-failure thuge-gen map_populate memfd_secret
+    mremap_test mremap_dontunmap madv_populate guard-regions mdwe_test droppable mlock2-tests merge gup_longterm
+    gup_test cow"""
+# Builds PROGRAMS into $new/mm from links to the kernel tree, which does not change. The guest skips what cannot be
+# built. ../ of the sources must be the tree of links.
+BUILD = r"""
+mkdir -p "$new/src/tools/testing" "$new/src/mm" "$new/mm"
+cp -rs "$tree/tools/testing/selftests" "$new/src/tools/testing/"
+cp -rs "$tree/tools/include" "$tree/tools/scripts" "$tree/tools/build" "$new/src/tools/"
+ln -s "$tree/mm/gup_test.h" "$new/src/mm/"
+make -s -C "$tree" "O=$new/headers" ARCH=x86_64 "$llvm" headers
+LIBRARY_PATH=$user/lib/x86_64-linux-gnu C_INCLUDE_PATH=$user/include \
+    make -k -C "$new/src/tools/testing/selftests/mm" ARCH=x86_64 "OUTPUT=$new/mm" \
+    "KHDR_INCLUDES=-isystem $new/headers/usr/include" $(printf "$new/mm/%s " $programs) || :
+cp -L "$tree"/tools/testing/selftests/mm/test_{vmalloc,page_frag}.sh "$new/mm/"
+cp -rL "$tree/tools/testing/selftests/mm/page_frag" "$new/mm/page_frag"
+make -C "$tree" "O=$build" ARCH=x86_64 "$llvm" "M=$new/mm/page_frag" modules || rm "$new/mm/test_page_frag.sh"
+find "$new/mm/page_frag" -type f ! -name '*.ko' -delete
+rm -rf --one-file-system "$new/src" "$new/headers"
+"""
+RESULT = re.compile(r"result: (\S+) (.+)")
+CASE = re.compile(r" {4}(not )?ok \d+ (\w+)( # SKIP.*)?")
+PLAN = re.compile(r" {4}1\.\.(\d+)")
+ENDS = re.compile(r"BUG: .*guard page was hit|Kernel panic.*|Oops: [a-z ]+")
+
+
+def build_selftests(kernel):
+    """Build the selftests unless they are up to date with the tree and, for the module of page_frag, the kernel's
+    configuration."""
+    wanted = TREE.with_name(TREE.name + ".stamp").read_text() + (kernel.folder / "include/config/auto.conf").read_text()
+    stamp, new = SELFTESTS / "stamp", SELFTESTS.with_name("selftests.new")
+    if stamp.is_file() and stamp.read_text() == wanted:
+        return
+    shutil.rmtree(new, ignore_errors=True)
+    llvm = "LLVM=-22" if os.environ.get("TOOLCHAIN") == "root" else f"LLVM={os.environ.get('LLVM', '1')}"
+    if step.run("selftests: build", CACHE / "log/selftests-build.log", ["bash", "-euc", BUILD], env={
+            **os.environ, "new": str(new), "tree": str(TREE), "user": str(CACHE / "guest-image/usr"),
+            "build": str(kernel.folder), "programs": PROGRAMS, "llvm": llvm}):
+        raise Refused(f"the selftests could not be built; see {CACHE}/log/selftests-build.log")
+    (new / "stamp").write_text(wanted)
+    shutil.rmtree(SELFTESTS, ignore_errors=True)
+    new.rename(SELFTESTS)
+
+
+def read_results(log):
+    """Map each test in a log to its result: what the guest says, or the state of a case of KUnit, or what ended the
+    guest after its end."""
+    found, lines, cases, plan = {}, read_lines(log), 0, 0
+    for line in lines:
+        if match := RESULT.fullmatch(line):
+            found[match[1]] = match[2]
+        elif match := CASE.fullmatch(line):
+            found[match[2]] = "fail" if match[1] else "skip" if match[3] else "pass"
+            cases += 1
+        elif match := PLAN.fullmatch(line):
+            plan += int(match[1])
+    if cases != plan:
+        found["KUnit"] = f"fail, no result of {plan - cases} cases"
+    why = [re.sub("0x[0-9a-f]+", "H", x) for x in ENDS.findall("\n".join(lines).partition("\nguest: done")[2])]
+    if why and "EXHAUST_STACK" in found:
+        found["EXHAUST_STACK"] = ";".join(dict.fromkeys(why))
+    return found
+
+
+def same(rbtree, rust):
+    """Tell whether two results are equal: True, False, or None where there is nothing to compare."""
+    equal = rbtree == rust and not rbtree.startswith("fail, no")
+    # A test that is too slow for the emulator with the rb-trees cannot be compared.
+    return None if rbtree.startswith("timeout") or equal and rbtree.startswith("skip") else equal
+
+
+def compare(result, rbtree, rust):
+    """Count each test, and print the table and, in full, the results that differ."""
+    rows, different = [], []
+    for name in dict.fromkeys([*rbtree, *rust]):
+        texts = [some.get(name, "fail, no result") for some in (rbtree, rust)]
+        equal = same(*texts)
+        result.add(equal, name)
+        rows.append([name, *(x if len(x) <= 36 else x[:33] + "..." for x in texts),
+                     {True: "yes", False: "NO", None: "skipped"}[equal]])
+        if equal is False:
+            different.append(f"FAIL {name} differs\n  rbtree: {texts[0]}\n  rust:   {texts[1]}")
+    print_table("tests of other subsystems", ["test", "rbtree", "rust", "same?"], rows)
+    print(*different, sep="\n", end="\n" * bool(different))
+
+
+def run(args, result):
+    """Boot both allocators with each test that the kernel has, and compare."""
+    kernel = args.kernel
+    tests = {name: test for name, test in TESTS.items() if kernel.has(test.option, "m")}
+    if not tests:
+        raise Refused(f"configuration {kernel.name} has none of these modules: "
+                      f"{' '.join(test.option for test in TESTS.values())}; use x86_64-user, arm64-debug or arm64-tags")
+    if "selftests" in tests:
+        build_selftests(kernel)
+    initramfs = make_guest_image(kernel, SELFTESTS) if kernel.guest_image else make_busybox(kernel)
+    checks = ["validate"] * kernel.has("VMAP_RUST_DEBUG") + ["checker"] * ("vmap_rust.check=1" in args.append)
+    found = {"rbtree": {}, "rust": {}}
+    for (name, test), allocator in ((item, allocator) for item in tests.items() for allocator in found):
+        for number in range(3 if name == "kasan" and kernel.has("KASAN_HW_TAGS") else 1):
+            log = boot_script(result, args, "same", allocator, initramfs,
+                              f"TESTS={name} CHECKER_LEAST={test.least} {test.append}", test.allow,
+                              log=LOGS / f"{name}-{kernel.name}-{allocator}-{number + 1}.log")
+            if allocator == "rust":
+                count_checks(result, f"{allocator} {name}", log, checks)
+            for case, text in read_results(log).items():
+                # The best of all boots.
+                if found[allocator].get(case, "fail") == "fail":
+                    found[allocator][case] = text
+    if not found["rbtree"]:
+        raise Refused(f"no test ran; see {result.logs[0]}")
+    compare(result, found["rbtree"], found["rust"])
