@@ -42,15 +42,14 @@ def packed_test_vmalloc(kernel):
 
 
 def make_busybox(kernel, bench=False, commands=None):
-    """Make the archive with busybox and the load, or the benchmark; returns its path. commands: bytes, what
+    """Make the archive with busybox and the load, or with bench/init.sh; returns its path. commands: bytes, what
     qemu/shell.sh runs."""
-    needed = "test_vmalloc" if bench else "test_module"
-    if not (kernel.folder / f"lib/{needed}.ko").is_file():
+    if not bench and not (kernel.folder / "lib/test_module.ko").is_file():
         raise Refused(f"configuration {kernel.name} is not built, or has no modules; run scripts/build {kernel.name}")
     files = {"bin/busybox": busybox(kernel.arch), "init": REPO / ("bench/init.sh" if bench else "qemu/init.sh")}
-    if bench or kernel.has("TEST_VMALLOC", "m"):
-        files["test_vmalloc.ko.gz"] = packed_test_vmalloc(kernel)
     if not bench:
+        if kernel.has("TEST_VMALLOC", "m"):
+            files["test_vmalloc.ko.gz"] = packed_test_vmalloc(kernel)
         files |= {path.name: path for path in sorted((REPO / "qemu").glob("*.sh")) if path.name != "init.sh"}
         modules = (kernel.folder / f"{name}.ko"
                    for name in ("lib/test_module", "mm/kasan/kasan_test", "mm/vmap_rust/kunit/vmap_leak"))
