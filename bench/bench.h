@@ -29,8 +29,6 @@ struct bench_run;
  * @index: 0 to @run->threads - 1; also the CPU it is bound to
  * @rnd: its own random numbers, from the seed of the boot
  * @ops: operations in one phase
- * @done: @ops when it is through with a phase that others wait for, by itself;
- *        of a timed case the operations of the phase
  * @start: when the last phase began, in ns of the monotonic clock
  * @end: when it ended
  * @data: of the case
@@ -41,7 +39,6 @@ struct bench_worker {
 	unsigned int index;
 	struct rnd_state rnd;
 	u32 ops;
-	u32 done;
 	u64 start;
 	u64 end;
 	void *data;
@@ -51,10 +48,9 @@ struct bench_worker {
 /**
  * struct bench_case - one thing that is measured
  * @name: as in vmap_bench.run=
+ * @what: for people
  * @ops: operations of all workers together in one phase of one pass
- * @min_threads: refused with fewer workers; 0 is 1
  * @max_threads: refused with more workers; 0 is any number
- * @timed: a phase runs for @pass_ns of the run instead of doing @ops operations
  * @phases: names of the timed parts of a pass; none is one part named "cost"
  * @arg: for @setup, @worker_setup and @phase: a number of pages, of areas ...
  * @need: bytes of memory it takes with @threads workers, NULL is next to none
@@ -63,18 +59,15 @@ struct bench_worker {
  * @worker_setup: the same for one worker
  * @worker_teardown: as @teardown
  * @phase: all operations of phase @nr; 0 or an error
- * @untimed: between passes; may be NULL
- * @report: instead of the costs, after the last pass; may be NULL
  * @measure: instead of all that: measures by itself and reports; 0 or an error
  *
  * All of them run in process context and may sleep.
  */
 struct bench_case {
 	const char *name;
+	const char *what;
 	u32 ops;
-	unsigned int min_threads;
 	unsigned int max_threads;
-	bool timed;
 	const char *phases[BENCH_MAX_PHASES];
 	unsigned long arg;
 	u64 (*need)(const struct bench_case *c, unsigned int threads);
@@ -83,8 +76,6 @@ struct bench_case {
 	int (*worker_setup)(struct bench_worker *w);
 	void (*worker_teardown)(struct bench_worker *w);
 	int (*phase)(struct bench_worker *w, unsigned int nr);
-	void (*untimed)(struct bench_run *run);
-	void (*report)(struct bench_run *run);
 	int (*measure)(struct bench_run *run);
 };
 
@@ -94,7 +85,6 @@ struct bench_case {
  * @threads: workers
  * @scale: operations in percent of what the case asks for
  * @seed: of the boot
- * @pass_ns: how long a pass of a timed case runs
  * @data: of the case
  */
 struct bench_run {
@@ -102,23 +92,19 @@ struct bench_run {
 	unsigned int threads;
 	unsigned int scale;
 	u64 seed;
-	u64 pass_ns;
 	void *data;
 	struct bench_worker workers[BENCH_MAX_THREADS];
 };
 
 /* The cases; each table ends with an entry without a name. */
 extern const struct bench_case bench_pair_cases[];
-extern const struct bench_case bench_burst_cases[];
-extern const struct bench_case bench_cross_cases[];
+extern const struct bench_case bench_mixed_cases[];
 extern const struct bench_case bench_lookup_cases[];
 extern const struct bench_case bench_purge_cases[];
 extern const struct bench_case bench_info_cases[];
 extern const struct bench_case bench_growth_cases[];
 extern const struct bench_case bench_aliases_cases[];
-extern const struct bench_case bench_latency_cases[];
 extern const struct bench_case bench_memory_cases[];
-extern const struct bench_case bench_whole_cases[];
 extern const struct bench_case bench_mapping_cases[];
 
 /* run.c */
@@ -127,23 +113,7 @@ void bench_mark_end(void);
 int bench_run_case(struct bench_run *run);
 bool bench_get_areas(struct vm_struct **vms, unsigned long n, unsigned long pages);
 void bench_free_areas(struct vm_struct **vms, unsigned long n);
-int bench_on_cpu(unsigned int cpu, int (*fn)(void *arg), void *arg, bool fifo);
-
-/* pair.c */
-int bench_area_pairs(struct bench_worker *w, unsigned int nr);
-
-/* readers.c */
-struct bench_readers *bench_readers_start(const struct bench_run *run,
-					  const unsigned long *addresses,
-					  unsigned int n, int *err);
-void bench_readers_stop(struct bench_readers *readers);
-
-/* watch.c: files that one reader reads, at most. */
-#define BENCH_WATCHED 2
-
-struct bench_watch *bench_watch_start(const struct bench_run *run, const char *fs,
-				      const char *const *paths);
-void bench_watch_stop(struct bench_watch *watch);
+int bench_first_cpu(int (*fn)(void *arg), void *arg);
 
 /* report.c */
 const char *bench_allocator(void);
@@ -152,19 +122,5 @@ void bench_report(const struct bench_run *run, const char *metric,
 void bench_report_one(const struct bench_run *run, const char *metric,
 		      const char *unit, u64 value, u32 ops);
 void bench_skip(const struct bench_run *run, const char *why, u64 number);
-
-/* Histogram of times: 16 buckets for each power of two, so within 6%. */
-#define BENCH_HIST_BUCKETS (64 * 16)
-
-struct bench_hist {
-	u64 count;
-	u64 max;
-	u32 buckets[BENCH_HIST_BUCKETS];
-};
-
-void bench_hist_add(struct bench_hist *hist, u64 ns);
-void bench_hist_merge(struct bench_hist *into, const struct bench_hist *from);
-void bench_hist_report(const struct bench_run *run, const char *what,
-		       const struct bench_hist *hist);
 
 #endif /* _VMAP_BENCH_H */

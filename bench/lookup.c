@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * find_vm_area() of the first address of an area, and of one further in.
+ * find_vm_area() of addresses inside areas.
  */
 #include <linux/mm.h>
 #include <linux/sizes.h>
 #include <linux/sched.h>
 #include <linux/slab.h>
-
-#include <asm/sections.h>
 
 #include "bench.h"
 
@@ -21,30 +19,10 @@ struct lookup {
 	struct vm_struct **vms;
 };
 
-/* @arg: areas, which address, and where: */
-#define INNER BIT(31)
-#define LARGE BIT(30)
-/* In the window of modules. */
-#define MODULE BIT(29)
-/* In the kernel image; no areas are made. */
-#define IMAGE BIT(28)
-
-static unsigned long areas_of(const struct bench_case *c)
-{
-	return c->arg & ~(INNER | LARGE | MODULE | IMAGE);
-}
-
+/* @arg: areas; a single one is large. */
 static unsigned long pages_of(const struct bench_case *c)
 {
-	if (c->arg & LARGE)
-		return SZ_64M / PAGE_SIZE;
-	return c->arg & INNER ? INNER_PAGES : 1;
-}
-
-/* Some hundred bytes of metadata for each area. */
-static u64 lookup_need(const struct bench_case *c, unsigned int threads)
-{
-	return areas_of(c) * 512ULL;
+	return c->arg == 1 ? SZ_64M / PAGE_SIZE : INNER_PAGES;
 }
 
 static void lookup_teardown(struct bench_run *run)
@@ -59,25 +37,6 @@ static void lookup_teardown(struct bench_run *run)
 	run->data = NULL;
 }
 
-/* Areas where those of modules are. 0 or an error. */
-static int get_module_areas(struct lookup *lookup)
-{
-#ifdef MODULES_VADDR
-	unsigned long i;
-
-	for (i = 0; i < lookup->areas; i++) {
-		lookup->vms[i] = __get_vm_area_caller(INNER_PAGES * PAGE_SIZE, VM_MAP,
-						      MODULES_VADDR, MODULES_END,
-						      __builtin_return_address(0));
-		if (!lookup->vms[i])
-			return -ENOSPC;
-	}
-	return 0;
-#else
-	return -EOPNOTSUPP;
-#endif
-}
-
 static int lookup_setup(struct bench_run *run)
 {
 	struct lookup *lookup = kzalloc_obj(*lookup, GFP_KERNEL);
@@ -85,14 +44,10 @@ static int lookup_setup(struct bench_run *run)
 	run->data = lookup;
 	if (!lookup)
 		return -ENOMEM;
-	lookup->areas = areas_of(run->c);
+	lookup->areas = run->c->arg;
 	lookup->vms = kvcalloc(lookup->areas, sizeof(*lookup->vms), GFP_KERNEL);
 	if (!lookup->vms)
 		return -ENOMEM;
-	if (run->c->arg & IMAGE)
-		return find_vm_area(_stext) ? 0 : -EOPNOTSUPP;
-	if (run->c->arg & MODULE)
-		return get_module_areas(lookup);
 	return bench_get_areas(lookup->vms, lookup->areas, pages_of(run->c)) ? 0 : -ENOSPC;
 }
 
@@ -116,17 +71,9 @@ static int addresses_setup(struct bench_worker *w)
 	for (i = 0; i < ADDRESSES; i++) {
 		struct vm_struct *vm;
 
-		if (c->arg & IMAGE) {
-			addresses[i] = _stext + prandom_u32_state(&w->rnd) % (_end - _stext);
-			/* Between two areas of the image there may be a gap. */
-			i -= !find_vm_area(addresses[i]);
-			continue;
-		}
 		vm = lookup->vms[prandom_u32_state(&w->rnd) % lookup->areas];
-		addresses[i] = vm->addr;
-		if (c->arg & INNER)
-			addresses[i] += PAGE_SIZE * (1 + prandom_u32_state(&w->rnd) %
-							     (pages_of(c) - 1));
+		addresses[i] = vm->addr + PAGE_SIZE * (1 + prandom_u32_state(&w->rnd) %
+							   (pages_of(c) - 1));
 		if (find_vm_area(addresses[i]) != vm)
 			return -ENOENT;
 	}
@@ -146,21 +93,14 @@ static int lookup_phase(struct bench_worker *w, unsigned int phase)
 	return missing ? -ENOENT : 0;
 }
 
-#define LOOKUP(label, n) \
-	{ .name = "lookup_" label, .ops = 20000, .arg = n, .need = lookup_need, \
+#define LOOKUP(label, text, n) \
+	{ .name = label, .what = text, .ops = 20000, .arg = n, \
 	  .setup = lookup_setup, .teardown = lookup_teardown, \
 	  .worker_setup = addresses_setup, .worker_teardown = addresses_teardown, \
 	  .phase = lookup_phase }
 
 const struct bench_case bench_lookup_cases[] = {
-	LOOKUP("start_10", 10),
-	LOOKUP("inner_10", 10 | INNER),
-	LOOKUP("start_1k", 1000),
-	LOOKUP("inner_1k", 1000 | INNER),
-	LOOKUP("start_100k", 100000),
-	LOOKUP("inner_100k", 100000 | INNER),
-	LOOKUP("inner_64m", 1 | INNER | LARGE),
-	LOOKUP("image", 1 | IMAGE),
-	LOOKUP("module", 100 | INNER | MODULE),
+	LOOKUP("lookup_inner_1k", "find_vm_area() inside of 1,000 areas of 16 pages", 1000),
+	LOOKUP("lookup_inner_64m", "find_vm_area() inside of an area of 64 MiB", 1),
 	{ }
 };

@@ -6,12 +6,11 @@
  *
  *   vmap_bench.run=all                 all cases
  *   vmap_bench.run=area_pair,lookup_*  some; "*" at the end is any rest
- *   vmap_bench.run=all,-drain_*        all but these
- *   vmap_bench.run=list                only their names
+ *   vmap_bench.run=all,-map_*          all but these
+ *   vmap_bench.run=list                only what there is
  *   vmap_bench.threads=1,2,4           workers, each bound to a CPU of its own
  *   vmap_bench.scale=25                operations, in percent
  *   vmap_bench.seed=7                  of random orders, sizes and addresses
- *   vmap_bench.pass_ms=1000            of a case whose passes take a fixed time
  *   vmap_bench.keep=1                  leave a mapping of each case of mapping.c
  *
  * and prints lines for bench/host/, which boots it often enough to say what
@@ -44,14 +43,10 @@ static ullong seed = 1;
 module_param(seed, ullong, 0444);
 MODULE_PARM_DESC(seed, "Seed of random orders, sizes and addresses (default 1)");
 
-static uint pass_ms = 1000;
-module_param(pass_ms, uint, 0444);
-MODULE_PARM_DESC(pass_ms, "Milliseconds of a pass of cases that take a fixed time, 1 to 60000 (default 1000)");
-
 static const struct bench_case *const tables[] = {
-	bench_pair_cases, bench_burst_cases, bench_cross_cases, bench_lookup_cases,
-	bench_info_cases, bench_purge_cases, bench_growth_cases, bench_aliases_cases,
-	bench_latency_cases, bench_memory_cases, bench_whole_cases, bench_mapping_cases,
+	bench_pair_cases, bench_mixed_cases, bench_lookup_cases, bench_info_cases,
+	bench_purge_cases, bench_growth_cases, bench_aliases_cases, bench_memory_cases,
+	bench_mapping_cases,
 };
 
 static bool leaves_out(const char *word)
@@ -148,16 +143,12 @@ static int check_parameters(uint *counts, int *n)
 		pr_err("error: scale=%u is not from 1 to 10000\n", scale);
 		return -EINVAL;
 	}
-	if (!pass_ms || pass_ms > 60000) {
-		pr_err("error: pass_ms=%u is not from 1 to 60000\n", pass_ms);
-		return -EINVAL;
-	}
 	return 0;
 }
 
 static bool fits(const struct bench_case *c, uint count)
 {
-	return count >= c->min_threads && (!c->max_threads || count <= c->max_threads);
+	return !c->max_threads || count <= c->max_threads;
 }
 
 /* Is there a number of workers that the case can run with? If not, say so once. */
@@ -169,10 +160,7 @@ static void skip_unless_one_fits(struct bench_run *r, const uint *counts, int n)
 		if (fits(r->c, counts[t]))
 			return;
 	}
-	if (counts[0] < r->c->min_threads)
-		bench_skip(r, "needs %llu workers or more", r->c->min_threads);
-	else
-		bench_skip(r, "works with %llu workers at most", r->c->max_threads);
+	bench_skip(r, "works with %llu workers at most", r->c->max_threads);
 }
 
 static void list_cases(void)
@@ -182,7 +170,7 @@ static void list_cases(void)
 
 	for (i = 0; i < ARRAY_SIZE(tables); i++) {
 		for (c = tables[i]; c->name; c++)
-			pr_info("case %s\n", c->name);
+			pr_info("case %s: %s\n", c->name, c->what);
 	}
 }
 
@@ -212,7 +200,7 @@ static int __init vmap_bench_init(void)
 		goto out;
 	}
 
-	pr_info("start format=1 allocator=%s release=%s cpus=%u page_size=%lu scale=%u seed=%llu\n",
+	pr_info("start format=2 allocator=%s release=%s cpus=%u page_size=%lu scale=%u seed=%llu\n",
 		bench_allocator(), init_utsname()->release, num_online_cpus(),
 		PAGE_SIZE, scale, seed);
 	for (t = 0; t < n; t++) {
@@ -225,7 +213,6 @@ static int __init vmap_bench_init(void)
 				r->threads = counts[t];
 				r->scale = scale;
 				r->seed = seed;
-				r->pass_ns = (u64)pass_ms * NSEC_PER_MSEC;
 				if (!fits(c, counts[t])) {
 					if (!t)
 						skip_unless_one_fits(r, counts, n);

@@ -352,38 +352,29 @@ static int map_phase(struct bench_worker *w, unsigned int nr)
 	return 0;
 }
 
-#define CASE_VMAP(label, size, order, n) \
-	{ .name = label, .ops = n, .arg = ARG(size, order), .need = pages_need, \
+#define VMAP(label, text, size, order, n) \
+	{ .name = label, .what = text, .ops = n, .arg = ARG(size, order), .need = pages_need, \
 	  .worker_setup = pages_setup, .worker_teardown = pages_teardown, .phase = vmap_phase }
-#define CASE_IOREMAP(label, size, n) \
-	{ .name = label, .ops = n, .arg = size, .setup = hole_setup, \
-	  .teardown = hole_teardown, .phase = ioremap_phase }
-#define CASE_HUGE(label, size, n) \
-	{ .name = label, .ops = n, .arg = size, .need = huge_need, .phase = huge_phase, \
-	  .teardown = huge_tables }
 /* As many operations as areas: each is mapped once and unmapped once in a pass. */
-#define CASE_MAP(label, size) \
-	{ .name = label, .ops = MAPS, .max_threads = 1, .arg = size, .need = huge_need, \
-	  .phases = { "map", "unmap" }, .worker_setup = map_setup, \
+#define MAP(label, text, size) \
+	{ .name = label, .what = text, .ops = MAPS, .max_threads = 1, .arg = size, \
+	  .need = huge_need, .phases = { "map", "unmap" }, .worker_setup = map_setup, \
 	  .worker_teardown = map_teardown, .phase = map_phase }
 
 const struct bench_case bench_mapping_cases[] = {
-	CASE_VMAP("vmap_1m_order8", SZ_1M, 8, 400),
-	CASE_VMAP("vmap_1m_order4", SZ_1M, 4, 400),
-	CASE_VMAP("vmap_1m_mixed", SZ_1M, MIXED, 400),
-	CASE_VMAP("vmap_1m_order0", SZ_1M, 0, 200),
-	CASE_VMAP("vmap_100m_order9", 100UL * SZ_1M, 9, 6),
-	CASE_VMAP("vmap_100m_order8", 100UL * SZ_1M, 8, 6),
-	CASE_VMAP("vmap_100m_order4", 100UL * SZ_1M, 4, 4),
-	CASE_VMAP("vmap_100m_mixed", 100UL * SZ_1M, MIXED, 4),
-	CASE_VMAP("vmap_100m_order0", 100UL * SZ_1M, 0, 2),
-	CASE_IOREMAP("ioremap_mapped_64k", SZ_64K, 2000),
-	CASE_IOREMAP("ioremap_mapped_1m", SZ_1M, 500),
-	CASE_IOREMAP("ioremap_mapped_16m", SZ_16M, 10000),
-	CASE_HUGE("huge_1m", SZ_1M, 200),
-	CASE_HUGE("huge_2m", SZ_2M, 100),
-	CASE_HUGE("huge_16m", SZ_16M, 10),
-	CASE_MAP("map_1m", SZ_1M),
-	CASE_MAP("map_2m", SZ_2M),
+	VMAP("vmap_1m_order8", "vmap() of 1 MiB in pages of order 8", SZ_1M, 8, 400),
+	VMAP("vmap_1m_order4", "vmap() of 1 MiB in pages of order 4", SZ_1M, 4, 400),
+	VMAP("vmap_1m_mixed", "vmap() of 1 MiB in pages of mixed orders", SZ_1M, MIXED, 400),
+	VMAP("vmap_1m_order0", "vmap() of 1 MiB in shuffled pages", SZ_1M, 0, 200),
+	VMAP("vmap_100m_order9", "vmap() of 100 MiB in pages of order 9", 100UL * SZ_1M, 9, 6),
+	VMAP("vmap_100m_order8", "vmap() of 100 MiB in pages of order 8", 100UL * SZ_1M, 8, 6),
+	VMAP("vmap_100m_order0", "vmap() of 100 MiB in shuffled pages", 100UL * SZ_1M, 0, 2),
+	{ .name = "ioremap_mapped_1m", .what = "ioremap() and iounmap() of 1 MiB that nothing uses",
+	  .ops = 500, .arg = SZ_1M, .setup = hole_setup, .teardown = hole_teardown,
+	  .phase = ioremap_phase },
+	{ .name = "huge_1m", .what = "vmalloc_huge() and vfree() of 1 MiB", .ops = 200,
+	  .arg = SZ_1M, .need = huge_need, .phase = huge_phase, .teardown = huge_tables },
+	MAP("map_1m", "mapping alone, as vmalloc_huge() of 1 MiB; unmapping", SZ_1M),
+	MAP("map_2m", "mapping alone, as vmalloc_huge() of 2 MiB; unmapping", SZ_2M),
 	{ }
 };

@@ -172,6 +172,8 @@ static int memory_measure(struct bench_run *run)
 #endif /* CONFIG_SLUB_DEBUG */
 
 const struct bench_case bench_memory_cases[] = {
-	{ .name = "memory", .max_threads = 1, .need = memory_need, .measure = memory_measure },
+	{ .name = "memory",
+	  .what = "bytes for each of 1,000 to 100,000 live areas, and what is left",
+	  .max_threads = 1, .need = memory_need, .measure = memory_measure },
 	{ }
 };

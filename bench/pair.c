@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Get one and give it back: areas, vmalloc(), vmap(), vm_map_ram(), and
- * kmalloc() as a floor.
+ * Get one and give it back: areas, vmalloc(), vmap() and vm_map_ram().
  */
 #include <linux/atomic.h>
 #include <linux/gfp.h>
@@ -83,19 +82,6 @@ static __always_inline bool stack_pair(const struct bench_case *c, struct bench_
 	return aligned_pair(THREAD_SIZE, THREAD_ALIGN);
 }
 
-/* What any object costs: the one that mm/vmalloc.c allocates for each area. */
-static __always_inline bool kmalloc_pair(const struct bench_case *c, struct bench_worker *w)
-{
-	void *p = kzalloc_obj(struct vm_struct, GFP_KERNEL);
-
-	if (!p)
-		return false;
-	/* Keep the compiler from removing the pair. */
-	barrier_data(p);
-	kfree(p);
-	return true;
-}
-
 static DEFINE_SPINLOCK(known_lock);
 static atomic_t known_atomic;
 static int known_word;
@@ -165,12 +151,6 @@ static __always_inline bool map_ram_pair(const struct bench_case *c, struct benc
 	return true;
 }
 
-/* Freed pages come back at once, so a few of them for each worker. */
-static u64 pages_need(const struct bench_case *c, unsigned int threads)
-{
-	return 4ULL * threads * c->arg * PAGE_SIZE;
-}
-
 /* A loop of its own for each, so that nothing but the pair is in it. */
 #define PAIR_PHASE(pair) \
 static int pair##_phase(struct bench_worker *w, unsigned int nr) \
@@ -188,7 +168,6 @@ static int pair##_phase(struct bench_worker *w, unsigned int nr) \
 }
 
 PAIR_PHASE(known_pair)
-PAIR_PHASE(kmalloc_pair)
 PAIR_PHASE(area_pair)
 PAIR_PHASE(vmalloc_pair)
 PAIR_PHASE(stack_pair)
@@ -198,55 +177,30 @@ PAIR_PHASE(percpu_pair)
 PAIR_PHASE(vmap_pair)
 PAIR_PHASE(map_ram_pair)
 
-/* The same for cases in other files. */
-int bench_area_pairs(struct bench_worker *w, unsigned int nr)
-{
-	return area_pair_phase(w, nr);
-}
-
-#define AREA(pages, n) \
-	{ .name = "area_" #pages, .ops = n, .arg = pages, .phase = area_pair_phase }
-#define VMALLOC(pages, n) \
-	{ .name = "vmalloc_" #pages, .ops = n, .arg = pages, .phase = vmalloc_pair_phase, \
-	  .need = pages_need }
-#define IOREMAP(label, size, n) \
-	{ .name = "ioremap_" label, .ops = n, .arg = (size) / PAGE_SIZE, \
-	  .phase = ioremap_pair_phase }
+#define PAIR(label, text, n, number, pair) \
+	{ .name = label, .what = text, .ops = n, .arg = number, \
+	  .phase = pair##_phase }
+#define PAGES_PAIR(label, text, n, number, pair) \
+	{ .name = label, .what = text, .ops = n, .arg = number, .phase = pair##_phase, \
+	  .worker_setup = pages_setup, .worker_teardown = pages_teardown }
 
 const struct bench_case bench_pair_cases[] = {
-	{ .name = "known", .ops = 2000, .phase = known_pair_phase },
-	{ .name = "kmalloc_pair", .ops = 20000, .phase = kmalloc_pair_phase },
+	PAIR("known", "known atomics, barriers and instructions under a lock", 2000, 0, known_pair),
 	/* Enough for several purges in each pass: 4096 pairs are 8192 lazy pages. */
-	{ .name = "area_pair", .ops = 20000, .arg = 1, .phase = area_pair_phase },
-	{ .name = "vmalloc_pair", .ops = 12500, .arg = 1, .phase = vmalloc_pair_phase,
-	  .need = pages_need },
-	AREA(4, 8000),
-	AREA(16, 4000),
-	AREA(64, 2000),
-	AREA(100, 2000),
-	AREA(256, 1000),
-	AREA(512, 1000),
-	AREA(4096, 1000),
-	VMALLOC(4, 4000),
-	VMALLOC(16, 1500),
-	VMALLOC(64, 500),
-	VMALLOC(100, 300),
-	VMALLOC(256, 120),
-	VMALLOC(512, 60),
-	VMALLOC(4096, 8),
-	{ .name = "stack", .ops = 4000, .phase = stack_pair_phase },
-	{ .name = "align_64k", .ops = 5000, .arg = SZ_64K, .phase = align_pair_phase },
-	{ .name = "align_2m", .ops = 2000, .arg = SZ_2M, .phase = align_pair_phase },
-	{ .name = "percpu", .ops = 1000, .phase = percpu_pair_phase },
-	IOREMAP("4k", SZ_4K, 8000),
-	IOREMAP("64k", SZ_64K, 4000),
-	IOREMAP("1m", SZ_1M, 1000),
-	{ .name = "vmap_16", .ops = 2000, .arg = 16, .phase = vmap_pair_phase,
-	  .worker_setup = pages_setup, .worker_teardown = pages_teardown },
-	{ .name = "vm_map_ram_16", .ops = 4000, .arg = 16, .phase = map_ram_pair_phase,
-	  .worker_setup = pages_setup, .worker_teardown = pages_teardown },
-	/* Too large for the blocks of vm_map_ram(): an area of its own. */
-	{ .name = "vm_map_ram_128", .ops = 400, .arg = 128, .phase = map_ram_pair_phase,
-	  .worker_setup = pages_setup, .worker_teardown = pages_teardown },
+	PAIR("area_pair", "get_vm_area() and free_vm_area() of a page", 20000, 1, area_pair),
+	PAIR("area_4", "get_vm_area() and free_vm_area() of 4 pages", 8000, 4, area_pair),
+	PAIR("area_64", "get_vm_area() and free_vm_area() of 64 pages", 2000, 64, area_pair),
+	PAIR("area_512", "get_vm_area() and free_vm_area() of 512 pages", 1000, 512, area_pair),
+	PAIR("area_4096", "get_vm_area() and free_vm_area() of 4096 pages", 1000, 4096, area_pair),
+	PAIR("vmalloc_pair", "vmalloc() and vfree() of a page", 12500, 1, vmalloc_pair),
+	PAIR("vmalloc_4", "vmalloc() and vfree() of 4 pages", 4000, 4, vmalloc_pair),
+	PAIR("vmalloc_16", "vmalloc() and vfree() of 16 pages", 1500, 16, vmalloc_pair),
+	PAIR("vmalloc_256", "vmalloc() and vfree() of 256 pages", 120, 256, vmalloc_pair),
+	PAIR("stack", "vmalloc() of THREAD_SIZE at THREAD_ALIGN, as fork", 4000, 4, stack_pair),
+	PAIR("align_64k", "vmalloc() of a page at a multiple of 64 KiB", 5000, SZ_64K, align_pair),
+	PAIR("percpu", "two ranges, as the percpu allocator asks for", 1000, 0, percpu_pair),
+	PAIR("ioremap_64k", "an area of 64 KiB for ioremap()", 4000, 16, ioremap_pair),
+	PAGES_PAIR("vmap_16", "vmap() and vunmap() of 16 pages", 2000, 16, vmap_pair),
+	PAGES_PAIR("vm_map_ram_16", "vm_map_ram() pair of 16 pages", 4000, 16, map_ram_pair),
 	{ }
 };

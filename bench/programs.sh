@@ -4,7 +4,7 @@
 # First process of the guests of "scripts/bench programs". Each line below that begins with "program" is one row of the table: how
 # many operations the command does, its name, what comes before it, and the command. The command runs twice; the second run is
 # measured, between two marks for the plugin of QEMU (bench/host/programs.py). From the kernel command line: PROGRAMS, the rows to
-# run, separated by commas, and PIN=no, which leaves all CPUs to the programs.
+# run, separated by commas.
 
 # The root of an initramfs cannot be exchanged, as bwrap does: move the tree to a mount of its own.
 if [ -z "${MOVED:-}" ]; then
@@ -24,7 +24,7 @@ mount -t bpf bpf /sys/fs/bpf
 exec >/dev/console 2>&1
 echo 5 >/proc/sys/kernel/printk
 mkfifo /tmp/never && exec 9<>/tmp/never
-[ "${PIN:-}" = no ] || taskset -p 1 $$ >/dev/null
+taskset -p 1 $$ >/dev/null
 # A parameter of the kernel that only the marks use. The kernel refuses the value.
 MARK=/sys/module/workqueue/parameters/default_affinity_scope
 CPUS=$(nproc --all)
@@ -46,7 +46,7 @@ settle() { read -rt 0.25 _ <&9 || :; }
 
 # program OPERATIONS NAME TEXT SETUP COMMAND. The host reads TEXT: what one operation is.
 program() {
-	local ops=$1 name=$2 setup=$4 command=$5 before areas start end
+	local ops=$1 name=$2 setup=$4 command=$5 before areas
 	wanted "$name" || return
 	if ! { eval "$setup" && eval "$command"; } </dev/null >/tmp/out 2>&1; then
 		tell "program: $name FAIL $(tail -n 1 /tmp/out)"
@@ -54,14 +54,12 @@ program() {
 	fi
 	before=$(counted)
 	settle
-	start=$EPOCHREALTIME
 	printf %s "$name" 2>/dev/null >$MARK
 	eval "$command" </dev/null >/dev/null 2>&1
-	end=$EPOCHREALTIME
 	settle
 	read -r _ <$MARK
 	areas=$(($(counted) - before))
-	tell "program: $name ops=$ops us=$((${end/./} - ${start/./})) areas=$areas"
+	tell "program: $name ops=$ops areas=$areas"
 }
 
 # latency NAME TEXT COMMAND...: prints how late a thread of the highest priority runs after its timer while the command runs again and
@@ -195,7 +193,7 @@ if [ "$CPUS" -lt 8 ]; then
 	program 50 vmallocinfo "read /proc/vmallocinfo, 60 areas" "" "info 50"
 	program 5 vmallocinfo-1300 "the same with 1,300 areas" "areas 1300" "info 5" && end_areas
 	program 1 vmallocinfo-10k "the same with 10,000 areas" "areas 10000" "info 1" && end_areas
-	[ "${PIN:-}" = no ] || echo 0 >/sys/devices/system/cpu/cpu1/online
+	echo 0 >/sys/devices/system/cpu/cpu1/online
 	compile bpfmaps
 	latency cyclictest-idle "nothing" sleep 1
 	latency cyclictest-vfree "BPF ring buffers of 32 MiB are freed" bpfmaps ringbuf 10 33554432

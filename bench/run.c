@@ -70,17 +70,12 @@ static void worker_phase(struct bench_worker *w, const struct bench_step *step)
 	const struct bench_case *c = w->run->c;
 
 	if (step->pass)
-		bench_mark_begin(c->name, c->phases[step->phase] ?: "", c->timed ? 0 : w->ops);
+		bench_mark_begin(c->name, c->phases[step->phase] ?: "", w->ops);
 	w->start = ktime_get_ns();
 	w->err = c->phase(w, step->phase);
 	w->end = ktime_get_ns();
 	if (step->pass)
 		bench_mark_end();
-	/* An empty part: only now it is known how many operations there were. */
-	if (step->pass && c->timed) {
-		bench_mark_begin(c->name, c->phases[step->phase] ?: "", w->done);
-		bench_mark_end();
-	}
 }
 
 static int worker_thread(void *arg)
@@ -133,17 +128,6 @@ static int first_error(const struct bench_run *run)
 	return 0;
 }
 
-/* Operations of all workers in the last phase. */
-static u32 phase_ops(const struct bench_run *run)
-{
-	unsigned int i;
-	u32 ops = 0;
-
-	for (i = 0; i < run->threads; i++)
-		ops += run->c->timed ? run->workers[i].done : run->workers[i].ops;
-	return ops;
-}
-
 /* All passes; the threads are there. Reports. */
 static int run_passes(struct bench_run *run, struct bench_thread *threads,
 		      struct bench_step *step)
@@ -152,7 +136,7 @@ static int run_passes(struct bench_run *run, struct bench_thread *threads,
 	u64 values[BENCH_MAX_PHASES][BENCH_PASSES];
 	unsigned int phases = c->phases[0] ? (c->phases[1] ? 2 : 1) : 1;
 	unsigned int pass, phase;
-	u32 total = 0;
+	u32 total = run->threads * run->workers[0].ops;
 
 	for (pass = 0; pass <= BENCH_PASSES; pass++) {
 		step->pass = pass;
@@ -161,17 +145,10 @@ static int run_passes(struct bench_run *run, struct bench_thread *threads,
 
 			if (!ns)
 				return first_error(run);
-			total = phase_ops(run);
 			/* Thousandths: some operations take a few nanoseconds. */
 			if (pass)
 				values[phase][pass - 1] = div_u64(ns * 1000, total);
 		}
-		if (c->untimed)
-			c->untimed(run);
-	}
-	if (c->report) {
-		c->report(run);
-		return 0;
 	}
 	for (phase = 0; phase < phases; phase++)
 		bench_report(run, c->phases[phase] ?: "cost", "mns", values[phase],
@@ -299,26 +276,23 @@ static int on_cpu_thread(void *arg)
 }
 
 /**
- * bench_on_cpu() - call a function in a thread bound to a CPU, and wait for it
- * @cpu: an online CPU
+ * bench_first_cpu() - call a function ahead of all ordinary threads of CPU 0, and wait for it
  * @fn: called with @arg in process context
  * @arg: of @fn
- * @fifo: ahead of all ordinary threads
  *
  * Return: what @fn returned, or an error if there is no thread.
  */
-int bench_on_cpu(unsigned int cpu, int (*fn)(void *arg), void *arg, bool fifo)
+int bench_first_cpu(int (*fn)(void *arg), void *arg)
 {
 	struct on_cpu call = { .fn = fn, .arg = arg };
 	struct task_struct *task;
 
 	init_completion(&call.done);
-	task = kthread_create(on_cpu_thread, &call, "vmap_bench/%u", cpu);
+	task = kthread_create(on_cpu_thread, &call, "vmap_bench/0");
 	if (IS_ERR(task))
 		return PTR_ERR(task);
-	kthread_bind(task, cpu);
-	if (fifo)
-		sched_set_fifo_low(task);
+	kthread_bind(task, 0);
+	sched_set_fifo_low(task);
 	wake_up_process(task);
 	wait_for_completion(&call.done);
 	return call.err;

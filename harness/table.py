@@ -25,5 +25,5 @@ def print_table(title, columns, rows, styles=()):
         table.add_row(*map(Text, row), style=styles[number] if styles else "")
     console = Console(highlight=False)
     # A file or a pipe gets full lines without wrapped cells.
-    console.width = max(console.width, 120) if not console.is_terminal else console.width
+    console.width = console.width if console.is_terminal else 240
     console.print(table)

@@ -1,28 +1,21 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Builds what the benchmark needs beside kernels: a plugin of QEMU, the model of caches, and debug information."""
+"""Builds what the benchmark needs beside kernels: plugins of QEMU, the model of caches, and debug information."""
 
-import hashlib
-import os
 import re
 import subprocess
 import tempfile
 from pathlib import Path
 
-from harness.settings import CACHE, REPO, Refused, say
+from harness.settings import CACHE, REPO, Refused
 
 PLUGIN = CACHE / "build/plugin/count.so"
 MODEL = CACHE / "build/plugin/cachelines.so"
 CACHELINES = REPO / "bench/host/cachelines"
 
 
-def is_newer(file, *sources):
-    """Tell whether a file is there and newer than its sources."""
-    return file.exists() and all(file.stat().st_mtime_ns > source.stat().st_mtime_ns for source in sources)
-
-
 def build_library(out, sources, *more):
     """Compile C files to a shared library, unless it is newer than they and their headers. more: words for gcc."""
-    if is_newer(out, *sources):
+    if out.exists() and all(out.stat().st_mtime_ns > source.stat().st_mtime_ns for source in sources):
         return
     out.parent.mkdir(parents=True, exist_ok=True)
     files = [source for source in sources if source.suffix == ".c"]
@@ -45,45 +38,19 @@ def build_model(out=MODEL):
     build_library(out, [CACHELINES / name for name in ("model.c", "caches.c", "model.h")], "-l:libunicorn.so.2")
 
 
-def check_kernel(vmlinux):
-    """Refuse a vmlinux that is not in the build folder of a kernel with the allocator. Returns the folders that it
-    needs: this one, its kernel tree, and the repository of the allocator."""
-    folder = vmlinux.parent
-    if not vmlinux.is_file():
-        raise Refused(f"there is no {vmlinux}")
-    if not (folder / "source").is_symlink() or not (folder / "mm/vmap_rust/rust/.vmap_rust.o.cmd").exists():
-        raise Refused(f"{folder} is no build folder of a kernel with the allocator, or it is being built")
-    tree = (folder / "source").resolve()
-    return [folder, tree, (tree / "mm/vmap_rust").resolve()]
-
-
-def saved_command(folder, name):
-    """Return the command by which kbuild made an object of a build folder."""
-    path = folder / name
-    text = path.with_name(f".{path.name}.cmd").read_text(encoding="utf-8")
-    return re.search(r"^savedcmd_\S+ := (.*)", text, re.M)[1]
-
-
-def build_types(vmlinux):
-    """Compile mm/vmalloc.c, mm/vmap_area_ops.c and the allocator of a kernel once more, with debug information; returns
-    the folder of the objects. The kernel stays as it is: only the layout of types is read from these objects."""
-    folder, *_, repo = check_kernel(vmlinux)
-    out = CACHE / "build/types" / hashlib.sha256(f"{folder}\n".encode()).hexdigest()[:16]
-    last = out / "vmap_rust.o"
-    if all(is_newer(file, vmlinux) for file in (out / "vmap_area_ops.o", last)):
+def types_of(folder):
+    """Compile mm/vmap_area_ops.c of a build folder once more with debug information; returns the object, beside the
+    model. The kernel stays as it is: only the layout of types is read."""
+    out, name = MODEL.with_name(f"{folder.name}-types.o"), "mm/vmap_area_ops.o"
+    if out.exists() and out.stat().st_mtime_ns > (folder / "vmlinux").stat().st_mtime_ns:
         return out
-    if any(is_newer(file, vmlinux) for glob in ("*.rs", "*/*.rs") for file in (repo / "rust").glob(glob)):
-        say(f"the sources of the allocator are newer than {vmlinux}: names of fields may be wrong")
-    out.mkdir(parents=True, exist_ok=True)
-    last.unlink(missing_ok=True)
-    for name in ("vmalloc", "vmap_area_ops"):
-        command = re.sub("-Wp,-MMD,[^ ]*", "", saved_command(folder, f"mm/{name}.o"))
-        command = command.replace(f"-o mm/{name}.o", f"-g -o {out}/{name}.o", 1)
-        if subprocess.run(command, shell=True, cwd=folder, check=False).returncode:
-            raise Refused(f"mm/{name}.c does not compile with debug information")
-    command = saved_command(folder, "mm/vmap_rust/rust/vmap_rust.o").split(";")[0]
-    command = re.sub("--out-dir [^ ]*|--emit=[^ ]*", "", re.sub("^OBJTREE=[^ ]*", f"OBJTREE={folder}", command))
-    if subprocess.run(f"{command} -Cdebuginfo=2 --emit=obj={last}", shell=True, cwd=folder, check=False,
-                      env={**os.environ, "RUSTC_BOOTSTRAP": "1"}).returncode:
-        raise Refused("the allocator does not compile with debug information")
+    text = (folder / "mm/.vmap_area_ops.o.cmd").read_text(encoding="utf-8")
+    command = re.sub("-Wp,-MMD,[^ ]*", "", re.search(r"^savedcmd_\S+ := (.*)", text, re.M)[1])
+    # Several processes may do this at once.
+    with tempfile.TemporaryDirectory(dir=out.parent) as temporary:
+        new = Path(temporary) / out.name
+        if subprocess.run(command.replace(f"-o {name}", f"-g -o {new}", 1), shell=True, cwd=folder,
+                          check=False).returncode:
+            raise Refused("mm/vmap_area_ops.c does not compile with debug information")
+        new.replace(out)
     return out

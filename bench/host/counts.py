@@ -78,23 +78,20 @@ class Symbols:
         return self._parts.get(name, REST)
 
 
-def specification(symbols, out, timed=(), marks=("bench_mark_begin", "bench_mark_end")):
-    """Return what --plugin of scripts/run boot takes, for counts that go to the file out. timed: functions whose calls
-    are timed; marks: functions at which a measured part begins and ends."""
+def specification(symbols, out, marks=("bench_mark_begin", "bench_mark_end")):
+    """Return what --plugin of scripts/run boot takes, for counts that go to the file out. marks: functions at which a
+    measured part begins and ends."""
     words = [f"{PLUGIN}", f"out={out}"]
     # A kernel for arm64 may have a copy of the inline function that most callers do not use.
     calls = [FLUSH, *INTERRUPTS] if symbols.address(INTERRUPTS[0]) else []
     trees = [name for name in symbols.functions("maple tree") if name.startswith("mas_")]
     for kind, names, must in (("begin", marks[:1], True), ("end", marks[1:], True),
                               ("call", calls, False), ("lock", LOCKS, False), ("unlock", UNLOCKS, False),
-                              ("tree", trees, False), ("irq", [IRQ], False), ("ret", [RET], False),
-                              ("time", timed, True)):
+                              ("tree", trees, False), ("irq", [IRQ], False), ("ret", [RET], False)):
         for name in names:
             addr = symbols.address(name)
             if addr:
                 words.append(f"{kind}={addr:x}")
-            elif kind == "time":
-                raise Bad(f"the kernel has no function {name}() that is not inline")
             elif must:
                 raise Bad(f"the kernel has no {name}(): it was built without CONFIG_VMAP_RUST_BENCH, or with an older "
                           "bench/")
@@ -130,9 +127,6 @@ class Window:
     functions: dict = field(default_factory=lambda: defaultdict(Counter))  # function -> amounts by COSTS
     calls: Counter = field(default_factory=Counter)
     holds: dict = field(default_factory=lambda: defaultdict(Hold))  # (lock, function that took it) ->
-    turns: dict = field(default_factory=dict)  # CPU -> (how many, instructions of the longest)
-    # function -> [(instructions, calls)], shortest first
-    timed: dict = field(default_factory=lambda: defaultdict(list))
     flushes: int = 0  # of the TLBs by TLBI instructions, each up to a DSB
 
     @property
@@ -169,10 +163,6 @@ def read(path, symbols):
             elif kind == "hold":
                 # The first instruction after the call, so one before it is in the function for sure.
                 window.holds[int(words[0], 16), symbols.name(int(words[1], 16) - 1)].add(*map(int, words[2:]))
-            elif kind == "turn":
-                window.turns[int(words[0])] = (int(words[1]), int(words[2]))
-            elif kind == "time":
-                window.timed[symbols.name(int(words[0], 16))].append((int(words[1]), int(words[2])))
             elif kind == "flush":
                 window.flushes = int(words[0])
             else:
@@ -180,16 +170,6 @@ def read(path, symbols):
     except (ValueError, IndexError, TypeError) as error:
         raise Bad(f"{path}: cannot read the line: {line}") from error
     return windows
-
-
-def percentile(buckets, share):
-    """Return the value that this share of the calls in [(value, calls)] is not above."""
-    left = share * sum(times for _, times in buckets)
-    for value, times in buckets:
-        left -= times
-        if left <= 0:
-            return value
-    return 0
 
 
 def locks_of(window, symbols):
@@ -220,6 +200,6 @@ def results(windows, instrument, symbols, threads):
                        ("interrupts", "per 1,000", calls * 1000 / window.ops) if x86 else
                        ("tlbi", "per 1,000", window.total["tlbi"] * 1000 / window.ops)]
         prefix = "" if window.part == "cost" else f"{window.part}_"
-        made += [{"case": window.case, "metric": prefix + metric, "unit": unit, "threads": threads, "value": value,
-                  "ops": window.ops} for metric, unit, value in figures]
+        made += [{"case": window.case, "metric": prefix + metric, "unit": unit, "threads": threads, "value": value}
+                 for metric, unit, value in figures]
     return made

@@ -1,32 +1,38 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What each patch of the series fixes and mapping changes: the kernel with the patches up to it, without the allocator."""
+"""What each patch of the series fixes and mapping changes in a kernel without the allocator: "scripts/bench patches";
+and what the hook of the series area costs the rb-trees: "scripts/bench hook"."""
 
 import concurrent.futures
 import contextlib
 import os
 import statistics
+import subprocess
 from pathlib import Path
 
 from harness import kernels
 from harness.checks.series import Series
 from harness.settings import REPO, Refused, say
 
-from . import build, markdown, plan as plans, take
+from . import build, plan as plans, stats, take, table
 from .boot import boot, end_all
 
-ALLOCATOR, KERNEL = plans.on_side(plans.PRISTINE, plans.INSTRUMENTS["icount"].kernel)
-PAGE, MARK = REPO / "docs/mapping.md", "<!-- written by scripts/bench patches -->\n"
+BASE = plans.INSTRUMENTS["icount"].kernel
+ALLOCATOR, KERNEL = plans.on_side(plans.PRISTINE, BASE)
+PATCHES_DOCUMENT, PATCHES_MARK = REPO / "docs/mapping.md", "<!-- written by scripts/bench patches -->\n"
+HOOK_DOCUMENT, HOOK_MARK = REPO / "docs/measurements.md", "<!-- written by scripts/bench hook -->\n"
 PLANS = (
     plans.Plan("patches-1", "icount", 1, 1, "area_pair,area_4,mixed"),
     plans.Plan("patches-2", "icount", 2, 1,
-               "area_pair,vmalloc_pair,vmalloc_4,vmalloc_16,vmalloc_256,stack,vmap_16,vm_map_ram_16,vmap_1m_order0,"
-               "vmap_1m_order8,vmap_100m_order8,vmap_100m_order9,ioremap_mapped_1m,huge_1m,map_1m,map_2m,aliases_0,"
-               "info_1200"),
-    plans.Plan("patches-8", "icount", 8, 1, "aliases_0,vmalloc_pair", timeout=600),
+               "area_pair,vmalloc_*,stack,vmap_16,vm_map_ram_16,vmap_1m_order0,vmap_1m_order8,vmap_100m_order8,"
+               "vmap_100m_order9,ioremap_mapped_1m,huge_1m,map_1m,map_2m,aliases_0,info_1200"),
+    plans.Plan("patches-8", "icount", 8, 1, "aliases_0,vmalloc_pair"),
 )
+# find is lookup_inner_1k; info_10k walks over 10,000 areas.
+HOOK_PLAN = plans.Plan("hook", "icount", 2, 1, "area_pair,vmalloc_pair,vm_map_ram_16,lookup_inner_1k,info_10k")
+# The text of these files, in bytes, is a row of the table of the hook.
+OBJECTS = ("mm/vmalloc.o", "mm/vmap_area_ops.o")
 # A difference that is shown, as a part of the figure before. Boots of one kernel differ by 2%, some cases by more.
 SHOWN = 0.05
-COLUMNS = ["case", "NxM", ">fixes", ">mapping", "each patch"]
 
 
 def patches():
@@ -45,14 +51,14 @@ def first_patches(count):
 
 
 def measure(kernel, allocator, some, args, logs, label, of=statistics.median):
-    """Build a kernel and boot it with some plans. Returns for each (case, size) the median of the boots, or what of makes
-    of them. Raises Refused if a boot does not count. label: of this state, in names of logs."""
+    """Build a kernel and boot it with some plans. Returns for each (case, size) the median of the boots, or what of
+    makes of them. Raises Refused if a boot does not count. label: of this state, in names of logs."""
     kernels.get(kernel).build()
     values = {}
 
     def one(job):
         number, plan = job
-        return plan, boot(plan, "a", allocator, number, args.seed + number, kernel, None,
+        return plan, boot(plan, "a", allocator, number, number + 1, kernel,
                           f"{logs}/{plan.name}-{label}-{number}.log")
 
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -71,7 +77,7 @@ def measure(kernel, allocator, some, args, logs, label, of=statistics.median):
     return {key: of(found) for key, found in values.items()}
 
 
-def rows(names, medians):
+def patches_rows(names, medians):
     """Yield the rows of the table, one for each case: what each series changes, and each patch, if by SHOWN or more."""
     series = {name: [at for at, patch in enumerate(names) if patch.startswith(name)] for name in ("fixes", "mapping")}
 
@@ -89,15 +95,53 @@ def rows(names, medians):
                            for before, after, ratio in totals), single]
 
 
-def main(_name, args, _words):
-    """Measure all, and show the table or write it into the page."""
+def measure_patches(args, logs):
+    """Measure all, and show the table or write it into the document."""
     names, medians = patches(), []
-    build.build_plugin()
-    logs = take.new_logs(take.stamp())
     for count in range(len(names) + 1):
         with first_patches(count):
             medians.append(measure(KERNEL, ALLOCATOR, PLANS, args, logs, count))
         say(f"bench: {names[count - 1] if count else 'no patch'}: measured, {count} of {len(names)}")
-    cells = list(rows(names, medians))
-    markdown.show(PAGE, MARK, COLUMNS, cells, args.write)
+    table.show_or_put(PATCHES_DOCUMENT, PATCHES_MARK, table.Table(
+        "what each patch changes", ["case", "NxM", ">fixes", ">mapping", "each patch"],
+        list(patches_rows(names, medians))), args.write)
+
+
+def text_size(kernel):
+    """Return the bytes of text of OBJECTS in a kernel that was built."""
+    files = [str(path) for path in (kernels.get(kernel).folder / name for name in OBJECTS) if path.exists()]
+    lines = subprocess.run(["llvm-size", *files], capture_output=True, text=True, check=True).stdout.splitlines()
+    return sum(int(line.split()[0]) for line in lines[1:])
+
+
+def hook_states(args, logs):
+    """Measure the three kernels. Yields for each its figures by case, the size of its text as one of them."""
+    for allocator, kernel in (ALLOCATOR, KERNEL), ("none", f"{BASE}-off"), ("rbtree", BASE):
+        with first_patches(len(patches())):
+            found = measure(kernel, allocator, [HOOK_PLAN], args, logs, kernel, min)
+        say(f"bench: {kernel}: measured")
+        yield {"text, bytes": text_size(kernel), **{case: value for (case, _), value in found.items()}}
+
+
+def hook_rows(found):
+    """Yield the rows of the table: a case each."""
+    without, off, on = found
+    for case in sorted(without.keys() & off.keys() & on.keys()):
+        one, two, three = without[case], off[case], on[case]
+        shown = [stats.amount(value, "") for value in (one, two, three)]
+        yield [case, shown[0], shown[1], f"{two / one:.3f}", shown[2], f"{three / one:.3f}"]
+
+
+def measure_hook(args, logs):
+    """Measure all, and show the table or write it into the document."""
+    table.show_or_put(HOOK_DOCUMENT, HOOK_MARK, table.Table(
+        "what the hook costs the rb-trees",
+        ["case", ">without area", ">option off", ">ratio", ">rb-trees chosen", ">ratio"],
+        list(hook_rows(hook_states(args, logs)))), args.write)
+
+
+def main(name, args):
+    """Measure patches or the hook; returns the exit code."""
+    build.build_plugin()
+    {"patches": measure_patches, "hook": measure_hook}[name](args, take.new_logs())
     return 0

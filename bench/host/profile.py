@@ -7,10 +7,11 @@ from collections import Counter, defaultdict
 from harness import initramfs, kernels
 from harness.settings import CACHE, say
 
-from . import build, counts, table
-from .boot import boot, counts_of
+from . import build, counts
+from .boot import boot, counts_of, symbols_of
 from .plan import INSTRUMENTS, Plan, on_side
 from .stats import amount
+from .table import Table, show
 
 # Counts and the bench's own figure may differ by so much: the bench reads a clock between its marks.
 CLOSE = 0.01
@@ -23,8 +24,8 @@ COLUMNS = ["function", "part", ">instr", ">RMW", ">barriers", ">acq/rel"]
 TABLE_LINE = re.compile(r"vmap_bench: table (\S+) 0x(\w+)-0x(\w+)\s+(.*?)\s*$", re.M)
 
 
-def rows(window, symbols, least):
-    """The rows of one window: (cells, style), the costly functions first, then sums."""
+def functions_table(title, window, symbols, least):
+    """Return the table of one window: the costly functions first, then sums."""
     def cells(name, part, cost):
         short = name if len(name) <= LONGEST_NAME else name[:LONGEST_NAME] + "..."
         return [short, part, *(amount(round(cost[field] / window.ops, 2)) for field in counts.COSTS[:4])]
@@ -43,7 +44,7 @@ def rows(window, symbols, least):
     made += [(cells(f"sum: {part}", part, cost), "bold")
              for part, cost in sorted(parts.items(), key=lambda item: -item[1]["insns"])]
     made.append((cells("total", "", window.total), "bold"))
-    return made
+    return Table(title, COLUMNS, [row for row, _ in made], [style for _, style in made])
 
 
 def bench_figure(record, window):
@@ -55,62 +56,47 @@ def bench_figure(record, window):
     return None
 
 
-def show_locks(console, window, symbols):
-    """Print how long each lock of the allocators was held."""
-    cells = []
-    for is_tree, lock, name, hold in counts.locks_of(window, symbols):
-        cells.append([f"{lock:#x}" + " (maple tree)" * is_tree, name, symbols.part(name),
-                      f"{hold.times / window.ops:.4f}", amount(round(hold.insns / hold.times)), amount(hold.longest)])
-    table.say(console, "spinlocks held, in instructions without interrupts, from the return of the function that takes "
-                       "it to the call of the one that releases it")
-    table.print_table(console, ["lock", "taken in", "part", ">per operation", ">mean", ">longest"], cells)
+def locks_table(window, symbols):
+    """Return how long each lock of the allocators was held."""
+    return Table("spinlocks held, in instructions without interrupts, from the return of the function that takes it to "
+                 "the call of the one that releases it",
+                 ["lock", "taken in", "part", ">per operation", ">mean", ">longest"],
+                 [[f"{lock:#x}" + " (maple tree)" * is_tree, name, symbols.part(name), f"{hold.times / window.ops:.4f}",
+                   amount(round(hold.insns / hold.times)), amount(hold.longest)]
+                  for is_tree, lock, name, hold in counts.locks_of(window, symbols)])
 
 
-def show(console, args, side, record, windows, symbols):
-    """Print the profile of one boot. Returns 1 if it contradicts the bench's own figure, else 0."""
-    code = 0
-    for window in windows:
-        per_op = window.total["insns"] / window.ops
-        own = bench_figure(record, window)
-        name = window.case if window.part == "cost" else f"{window.case} {window.part}"
-        table.say(console, f"{name}, {side}: per operation, {window.ops:,} operations, {args.threads} workers, "
-                           f"{record['cpus']} CPUs {args.cpu or 'cortex-a72'}", "bold")
-        made = rows(window, symbols, args.least)
-        table.print_table(console, COLUMNS, [cells for cells, _ in made], [style for _, style in made])
-        tlbi = window.total["tlbi"]
-        if tlbi:
-            table.say(console, f"TLB flushes: {window.flushes / window.ops:.4f}, TLBI instructions: "
-                               f"{tlbi / window.ops:.4f} per operation")
-        for called, times in window.calls.items():
-            table.say(console, f"calls of {called}(): {times / window.ops:.4f} per operation")
-        if record["cpus"] > 1:
-            for cpu, (mine, every) in sorted(window.cpus.items()):
-                turns, longest = window.turns.get(cpu, (0, 0))
-                table.say(console, f"CPU {cpu}: {mine:,} instructions in its part, {every:,} while any part was open, "
-                                   f"in {turns:,} turns, the longest of {longest:,}")
-        for function, buckets in window.timed.items():
-            marks = ", ".join(f"{text} {amount(counts.percentile(buckets, share))}" for text, share in (
-                ("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999), ("max", 1)))
-            table.say(console, f"calls of {function}(), in instructions of the CPU that runs it: {marks}")
-        if args.locks:
-            show_locks(console, window, symbols)
-        if own is not None and args.threads == 1 and record["cpus"] == 1:
-            # The counts are the mean of the passes, which is between the least and the most of them.
-            most = own["max"] * (1 + CLOSE) + MARKS * window.passes / window.ops
-            is_close = own["min"] * (1 - CLOSE) <= per_op <= most
-            table.say(console, f"the bench's own figure: {amount(own['value'])} instructions, {amount(own['min'])} to "
-                               f"{amount(own['max'])} in its passes", "" if is_close else "red")
-            if not is_close:
-                say(f"bench: error: {name}, {side}: counts and the bench's own figure differ")
-                code = 1
-        table.say(console, "")
-    return code
+def show_window(args, side, record, window, symbols):
+    """Print the profile of one measured part. Returns 1 if it contradicts the bench's own figure, else 0."""
+    name = window.case if window.part == "cost" else f"{window.case} {window.part}"
+    parts = [functions_table(f"{name}, {side}: per operation, {window.ops:,} operations, {args.threads} workers, "
+                             f"{record['cpus']} CPUs {args.cpu or 'cortex-a72'}", window, symbols, args.least)]
+    if window.total["tlbi"]:
+        parts.append(f"TLB flushes: {window.flushes / window.ops:.4f}, TLBI instructions: "
+                     f"{window.total['tlbi'] / window.ops:.4f} per operation")
+    parts += [f"calls of {called}(): {times / window.ops:.4f} per operation" for called, times in window.calls.items()]
+    if record["cpus"] > 1:
+        parts += [f"CPU {cpu}: {mine:,} instructions in its part, {every:,} while any part was open"
+                  for cpu, (mine, every) in sorted(window.cpus.items())]
+    if args.locks:
+        parts.append(locks_table(window, symbols))
+    is_close, own = True, bench_figure(record, window)
+    if own is not None and args.threads == 1 and record["cpus"] == 1:
+        # The counts are the mean of the passes, which is between the least and the most of them.
+        most = own["max"] * (1 + CLOSE) + MARKS * window.passes / window.ops
+        is_close = own["min"] * (1 - CLOSE) <= window.total["insns"] / window.ops <= most
+        parts.append(f"the bench's own figure: {amount(own['value'])} instructions, {amount(own['min'])} to "
+                     f"{amount(own['max'])} in its passes")
+    show([*parts, ""])
+    if not is_close:
+        say(f"bench: error: {name}, {side}: counts and the bench's own figure differ")
+    return 0 if is_close else 1
 
 
-def boot_good(plan, side, kernel, log, archive=None, specify=None):
+def boot_good(plan, side, kernel, log, archive=None):
     """Boot a plan on a side; returns the record. Raises Bad unless the boot counts and skips nothing."""
     allocator, name = on_side(side, kernel)
-    record = boot(plan, "a", allocator, 0, 1, name, archive, log, specify)
+    record = boot(plan, "a", allocator, 0, 1, name, log, archive)
     if record["status"] != "ok":
         raise counts.Bad(f"{side}: {record['status']}; log: {log}")
     for skip in record["skips"]:
@@ -120,23 +106,21 @@ def boot_good(plan, side, kernel, log, archive=None, specify=None):
 
 def profile(args):
     """Boot and show each side; returns the exit code."""
-    console = table.make_console()
     options = INSTRUMENTS["holds"].options + (("--cpu", args.cpu) if args.cpu else ())
     code = 0
     for side in args.sides:
-        symbols = counts.Symbols(on_side(side, args.kernel)[1])
-        plan = Plan("profile", "holds", args.cpus, 1, args.case, (args.threads,), args.scale, timeout=1200,
-                    options=options)
+        symbols = symbols_of(on_side(side, args.kernel)[1])
+        plan = Plan("profile", "holds", args.threads, 1, args.case, (args.threads,), timeout=1200, options=options)
         log = f"{CACHE}/log/profile-{args.case}-{side}.log"
-        record = boot_good(plan, side, args.kernel, log,
-                           specify=lambda _, out, known=symbols: counts.specification(known, out, args.time))
+        record = boot_good(plan, side, args.kernel, log)
         windows = counts.read(counts_of(log), symbols)
         if not windows:
             raise counts.Bad(f"{args.case} has no measured part that can be counted; log: {log}")
-        code |= show(console, args, side, record, windows, symbols)
-    table.say(console, "RMW: atomic read-modify-writes; a load-exclusive and store-exclusive pair counts once for each "
-                       "attempt to store. acq/rel: loads that acquire and stores that release. Inlined functions count "
-                       "as the one around them.")
+        for window in windows:
+            code |= show_window(args, side, record, window, symbols)
+    show(["RMW: atomic read-modify-writes; a load-exclusive and store-exclusive pair counts once for each attempt to "
+          "store. acq/rel: loads that acquire and stores that release. Inlined functions count as the one around "
+          "them."])
     return code
 
 
@@ -146,7 +130,6 @@ def show_tables(args, archives):
 
     Addresses count from the start of the first line: where an area lies is up to the allocator.
     """
-    console = table.make_console()
     for side in args.sides:
         log = f"{CACHE}/log/tables-{args.case}-{side}.log"
         boot_good(Plan("tables", "icount", 1, 1, args.case, tables=True), side, args.kernel, log,
@@ -156,15 +139,13 @@ def show_tables(args, archives):
         if not lines:
             raise counts.Bad(f"{side}: {args.case} leaves no mapping; only those of bench/mapping.c do; log: {log}")
         begin = int(lines[0][1], 16)
-        table.say(console, f"{lines[0][0]}, {side}", "bold")
-        for _, start, end, rest in lines:
-            rest = re.sub(" +", " ", rest)
-            table.say(console, f"{int(start, 16) - begin:#010x}-{int(end, 16) - begin:#010x}  {rest}")
-        table.say(console, "")
+        show([f"{lines[0][0]}, {side}", *(
+            f"{int(start, 16) - begin:#010x}-{int(end, 16) - begin:#010x}  {re.sub(' +', ' ', rest)}"
+            for _, start, end, rest in lines), ""])
     return 0
 
 
-def main(_name, args, _words):
+def main(args):
     """Build what is needed and show a profile, or page tables; returns the exit code."""
     archives = {}
     for name in dict.fromkeys(on_side(side, args.kernel)[1] for side in args.sides):

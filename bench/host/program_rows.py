@@ -10,7 +10,7 @@ from harness.settings import REPO, Refused
 # A row that begins with this belongs to the guest with 8 CPUs.
 EIGHT = "-8cpu"
 ROW = re.compile(r'^\t(program|latency) (?:\d+ )?(\S+) "([^"]+)"', re.M)
-LINE = re.compile(r"^program: (\S+) (?:ops=(\d+) us=(\d+) areas=(\d+)|FAIL ?(.*))$")
+LINE = re.compile(r"^program: (\S+) (?:ops=(\d+) areas=(\d+)|FAIL ?(.*))$")
 LATENCY = re.compile(r"^latency: (\S+) mean=(\d+) max=(\d+)$")
 
 
@@ -20,7 +20,6 @@ class Line:
 
     name: str
     ops: int = 0
-    time: int = 0  # in us of the guest's clock
     areas: int = 0
     error: str | None = None
 
@@ -51,7 +50,7 @@ def one(name):
 def read(lines):
     """Return the rows of a console log, in their order, and (mean, maximum) of each latency by name."""
     found = [match.groups() for match in map(LINE.match, lines) if match]
-    rows = [Line(name, error=error) if ops is None else Line(name, int(ops), int(time), int(areas))
-            for name, ops, time, areas, error in found]
+    rows = [Line(name, error=error) if ops is None else Line(name, int(ops), int(areas))
+            for name, ops, areas, error in found]
     latencies = [match.groups() for match in map(LATENCY.match, lines) if match]
     return rows, {name: (int(mean), int(most)) for name, mean, most in latencies}

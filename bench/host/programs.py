@@ -12,7 +12,7 @@ from harness.guest import Boot
 from harness.settings import CACHE, REPO, Refused, say
 from harness.verdict import Expected, read_lines
 
-from . import build, counts, facts, markdown, profile, program_rows as rows, stats, table
+from . import build, counts, facts, profile, program_rows as rows, stats, table
 from .boot import symbols_of
 
 KERNEL = "arm64-programs"
@@ -25,8 +25,7 @@ TOTAL = CACHE / "build/plugin/total.so"
 STEADY = 0.003
 COLUMNS = ["program", "one operation", ">areas", ">A", ">B", ">C", ">B/A", ">B/C", ">spread"]
 LATENCY_COLUMNS = ["program", "what runs beside it", ">A", ">B", ">C", ">A, maximum", ">B, maximum", ">C, maximum"]
-PAGE = REPO / "docs/programs.md"
-BEGIN, END = "<!-- written by scripts/bench programs -->\n", markdown.END
+DOCUMENT, MARK = REPO / "docs/bench.md", "<!-- written by scripts/bench programs -->\n"
 
 
 def make_archive(kernel):
@@ -72,10 +71,8 @@ def boot(side, archives, names, log, what, append="", **more):
     """Boot one side for some rows; returns the reasons to fail. more: of Boot."""
     allocator, kernel = SIDES[side]
     append += f" printk.devkmsg=on test_vmalloc.run_test_mask=0 nokaslr PROGRAMS={','.join(names)}"
-    if more.get("accel") == "threads":
-        append += " PIN=no"
     return Boot(kernels.get(kernel), Expected(allocator, "programs: done"), mem=3072, timeout=3600, log=log, what=what,
-                append=append, initramfs=str(archives[kernel]), **{"accel": "icount", **more}).run()
+                append=append, initramfs=str(archives[kernel]), accel="icount", **more).run()
 
 
 class Taken:
@@ -87,13 +84,13 @@ class Taken:
         self.latencies = defaultdict(lambda: {side: [] for side in SIDES})
         self.failures = []
 
-    def add(self, side, lines, totals=None):
-        """Add what a guest printed. totals: the instructions of each row that did not fail, else the clock counts."""
+    def add(self, side, lines, totals):
+        """Add what a guest printed. totals: the instructions of each row that did not fail."""
         found, latencies = rows.read(lines)
         good = [row for row in found if row.error is None]
-        if totals is not None and len(totals) != len(good):
+        if len(totals) != len(good):
             raise counts.Bad(f"{side}: {len(good)} rows, but {len(totals)} pairs of marks")
-        for row, total in zip(good, totals or [1000 * row.time for row in good], strict=True):
+        for row, total in zip(good, totals, strict=True):
             self.values[row.name][side].append(total / row.ops)
             if side == "B":
                 self.areas[row.name].append(row.areas / row.ops)
@@ -129,8 +126,8 @@ def ratio_text(ratio, differs):
     return f"**{text}**" if differs and ratio > 1 else text
 
 
-def cells(taken, only_sure=False):
-    """Return the rows of the table, and a style for each. only_sure: leave out what differs by less than the spread."""
+def programs_table(taken, title):
+    """Return the table of programs."""
     made, styles = [], []
     for name, text in rows.texts().items():
         if name not in taken.values and not any(failure.startswith(f"{name},") for failure in taken.failures):
@@ -138,43 +135,41 @@ def cells(taken, only_sure=False):
         sides = taken.values[name]
         ratio, spread, differs = taken.ratio(name, "B", "A")
         other, _, other_differs = taken.ratio(name, "B", "C")
-        if only_sure and not differs:
-            continue
         areas = statistics.median(taken.areas[name]) if taken.areas[name] else 0
         made.append([name, text, f"{areas:.2g}" if areas < 10 else f"{areas:,.0f}",
                      *(median(sides[side]) for side in SIDES), ratio_text(ratio, differs),
                      ratio_text(other, other_differs),
                      "-" if spread is None else f"{100 * spread:.2f}%"])
         styles.append("red" if ratio is None or (differs and ratio > 1) else "green" if differs else "dim")
-    return made, styles
+    return table.Table(title, COLUMNS, made, styles)
 
 
-def latency_cells(taken):
-    """Return the rows of the table of latencies."""
+def latency_table(taken, title):
+    """Return the table of latencies."""
     def most(values):
         return f"{min(values):,} to {max(values):,}" if values else "failed"
-    return [[name, text, *(as_text([pair[which] for pair in taken.latencies[name][side]])
+    made = [[name, text, *(as_text([pair[which] for pair in taken.latencies[name][side]])
                            for which, as_text in ((0, median), (1, most)) for side in SIDES)]
             for name, text in rows.texts("latency").items() if name in taken.latencies]
+    return table.Table(title, LATENCY_COLUMNS, made)
 
 
-def take(args, archives, taken, boots, names, first=0):
+def take(archives, taken, boots, names, first=0):
     """Boot all sides in turns. first: how many boots there were before. A boot that fails does not count."""
     many = [name for name in names if name.endswith(rows.EIGHT)]
-    few = [name for name in names if name not in many and not (args.wall and name in rows.texts("latency"))]
-    cpus_of = [(cpus, some) for cpus, some in ((4 if args.wall else 2, few), (8, [] if args.wall else many)) if some]
+    few = [name for name in names if name not in many]
+    cpus_of = [(cpus, some) for cpus, some in ((2, few), (8, many)) if some]
     jobs = [(number, cpus, some, side) for number in range(first, first + boots) for cpus, some in cpus_of
             for side in (SIDES if number % 2 == 0 else [*SIDES][::-1])]
     for done, (number, cpus, some, side) in enumerate(jobs):
-        log = CACHE / f"log/programs-{'wall-' * args.wall}{side}-{cpus}-{number}.log"
-        more = {"accel": "threads"} if args.wall else {"plugin": specification(side, log)}
+        log = CACHE / f"log/programs-{side}-{cpus}-{number}.log"
         reasons = boot(side, archives, some, log, f"boot {done + 1} of {len(jobs)}:", cpus=cpus, seed=number + 1,
-                       **more)
+                       plugin=specification(side, log))
         if reasons:
             taken.failures.append(f"boot of {side}, {cpus} CPUs: {reasons[0]}; log: {log}")
             say(f"bench: {taken.failures[-1]}")
             continue
-        taken.add(side, read_lines(log), None if args.wall else totals_of(log))
+        taken.add(side, read_lines(log), totals_of(log))
 
 
 def specification(side, log):
@@ -193,38 +188,23 @@ def totals_of(log):
     return list(map(int, lines))
 
 
-def write(text, mark):
-    """Put tables into the page, behind the line of a mark."""
-    markdown.put(PAGE, mark, text)
-
-
 def show(args, taken):
-    """Print the tables, or write them into the page."""
-    made, styles = cells(taken, args.wall)
-    latencies = latency_cells(taken)
-    tables = [(COLUMNS, made, styles), *([(LATENCY_COLUMNS, latencies, [""] * len(latencies))] if latencies else [])]
+    """Print the tables, or write them into the document."""
     boots = [len(values) for sides in taken.values.values() for values in sides.values()]
-    command = "scripts/bench programs" + " --wall" * args.wall
     number = " to ".join(dict.fromkeys(map(str, (min(boots, default=0), max(boots, default=0)))))
-    head = (f"`{command}`, commit {facts.commit()[:12]}, medians of {number} boots, "
-            f"{'nanoseconds' if args.wall else 'instructions'} for one operation.")
-    text = head + "\n\n" + "\n".join(markdown.table_text(*one[:2]) for one in tables)
+    head = (f"`scripts/bench programs`, commit {facts.commit()[:12]}, medians of {number} boots, instructions for one "
+            "operation.")
+    tables = [programs_table(taken, head.replace("`", "")), latency_table(taken, "latencies, in instructions")]
     if args.write:
-        write(text, BEGIN.replace(" -->", " --wall -->") if args.wall else BEGIN)
-    if args.markdown:
-        print(text, end="")
-        return
-    console = table.make_console()
-    table.say(console, head.replace("`", ""))
-    for names, some, style in tables:
-        table.print_table(console, names, [[text.replace("**", "") for text in line] for line in some], style)
+        table.put(DOCUMENT, MARK, head + "\n\n" + "\n".join(table.markdown(one) for one in tables if one.rows))
+    else:
+        table.show([one for one in tables if one.rows])
 
 
 def profile_program(args):
     """Show the instructions of one row by function on each side; returns the exit code."""
-    sides = args.sides.split(",")
-    archives, console = prepare(sides), table.make_console()
-    for side in sides:
+    archives = prepare(args.sides)
+    for side in args.sides:
         symbols = symbols_of(SIDES[side][1])
         log = CACHE / f"log/profile-program-{args.name}-{side}.log"
         cpus = 8 if args.name.endswith(rows.EIGHT) else 2
@@ -237,20 +217,20 @@ def profile_program(args):
             raise counts.Bad(f"{side}: {reasons[0] if reasons else 'the program failed'}; log: {log}")
         windows[0].ops, windows[0].part = found[0].ops, "cost"
         shown = argparse.Namespace(threads=1, cpu=None, least=args.least, locks=False)
-        profile.show(console, shown, side, {"cpus": 1, "results": []}, windows, symbols)
+        profile.show_window(shown, side, {"cpus": 1, "results": []}, windows[0], symbols)
     return 0
 
 
-def main(name, args, _words):
+def main(name, args):
     """Boot and show; returns the exit code: 1 if a row or a boot failed."""
     if name == "profile-program":
         return profile_program(args)
     archives, taken = prepare(SIDES), Taken()
-    take(args, archives, taken, args.boots, args.names)
-    for more in range(0 if args.wall else 2):
+    take(archives, taken, args.boots, args.names)
+    for more in range(2):
         unsure = taken.unsure()
         if unsure and not taken.failures:
-            take(args, archives, taken, args.boots, unsure, args.boots * (more + 1))
+            take(archives, taken, args.boots, unsure, args.boots * (more + 1))
     show(args, taken)
     for failure in dict.fromkeys(taken.failures):
         say(f"bench: failed: {failure}")

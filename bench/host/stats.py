@@ -9,13 +9,12 @@ from functools import lru_cache
 import math
 
 import numpy as np
-from scipy.stats import mannwhitneyu, rankdata
+from scipy.stats import PermutationMethod, mannwhitneyu
 
 ALPHA = 0.01  # p below this is a difference...
 FLOOR = 0.02  # ...when the ratio is also this far from 1.
 FEW = 5  # Fewer values than this on a side are no base for a verdict.
 LEVEL = 0.95  # of the interval
-TIES = 60  # Up to this number of values in all, p is exact also when some of them are equal.
 
 # In the order in which rows are shown.
 VERDICTS = ["slower", "too few", "one side", "no difference", "faster"]
@@ -57,41 +56,29 @@ class Row:
         return f"{self.cpus}x{self.threads}"
 
 
-def subset_sums(weights, size):
-    """How many subsets of `size` of the whole numbers have each sum: an array over the sums."""
-    total = sum(weights)
-    ways = np.zeros((size + 1, total + 1))
-    ways[0, 0] = 1
-    for weight in weights:
-        ways[1:, weight:] += ways[:-1, :total + 1 - weight]
-    return ways[size]
-
-
 @lru_cache
 def cut(n, m):
-    """Which smallest and largest pairwise difference bound the interval: k counts from 1, 0 is none.
+    """Return which smallest and largest pairwise difference bound the interval: k counts from 1, 0 is none.
 
-    P(U < k) <= (1 - LEVEL) / 2 with the exact distribution of U, which is the rank sum of n of the ranks 0 to n + m - 1
-    less its smallest value.
+    P(U < k) <= (1 - LEVEL) / 2 with the exact distribution of U, the rank sum of n of the ranks 0 to n + m - 1 less its
+    smallest value. scipy has it only for given values.
     """
-    sums = subset_sums(range(n + m), n)[n * (n - 1) // 2:]
+    ways = np.zeros((n + 1, n * (n + m)))
+    ways[0, 0] = 1
+    for rank in range(n + m):
+        ways[1:, rank:] += ways[:-1, :ways.shape[1] - rank]
+    sums = ways[n, n * (n - 1) // 2:]
     return int(np.searchsorted(np.cumsum(sums) / sums.sum(), (1 - LEVEL) / 2, side="right"))
 
 
 def rank_test(a, b):
-    """Two-sided p of the rank sum test, exact where it can be: always without ties, with ties up to TIES values."""
-    both = np.concatenate([a, b])
-    if len(np.unique(both)) == 1:
+    """Return the two-sided p of the rank sum test: exact without ties; with ties of all permutations of few values, of
+    random ones of many."""
+    values = len(np.unique(np.concatenate([a, b])))
+    if values == 1:
         return 1.0
-    if len(np.unique(both)) == len(both):
-        return float(mannwhitneyu(a, b, alternative="two-sided", method="exact").pvalue)
-    if len(both) > TIES:
-        return float(mannwhitneyu(a, b, alternative="two-sided", method="asymptotic").pvalue)
-    ranks = np.rint(2 * rankdata(both)).astype(int)  # Twice the rank is whole with ties too.
-    sums = subset_sums(ranks.tolist(), len(a))
-    mean = len(a) * (len(both) + 1)
-    extreme = np.abs(np.arange(len(sums)) - mean) >= abs(ranks[:len(a)].sum() - mean)
-    return float(sums[extreme].sum() / sums.sum())
+    method = "exact" if values == len(a) + len(b) else PermutationMethod(n_resamples=9999, random_state=1)
+    return float(mannwhitneyu(a, b, method=method).pvalue)
 
 
 def shift(a, b):
@@ -131,24 +118,16 @@ def make_row(key, unit, a, b):
     return Row(*key, unit, list(a), list(b), median_a, median_b, ratio, low, high, p, verdict)
 
 
-def unit_of(result, instrument, unit):
-    """The unit of a value on this instrument: where the clock counts instructions, a nanosecond is one."""
-    return "instr" if unit == "ns" and result["instruments"][instrument]["unit"] == "instructions" else unit
-
-
 def samples(result):
     """Per key of a row the unit, and per side the value of each good boot by (plan, repetition, number of the boot)."""
     found = {}
     for number, boot in enumerate(result["boots"]):
         for one in boot["results"] if boot["status"] == "ok" else ():
             key = (boot["instrument"], boot["cpus"], one["threads"], one["case"], one["metric"])
-            unit = unit_of(result, boot["instrument"], one["unit"])
-            sides = found.setdefault(key, (unit, {"a": {}, "b": {}}))[1]
-            sides[boot["side"]].setdefault((boot["plan"], boot["repetition"], number), []).append(one["value"])
-    for _, sides in found.values():
-        for values in sides.values():
-            for boot, of_boot in values.items():
-                values[boot] = float(np.median(of_boot))
+            # Where the clock counts instructions, a nanosecond is one.
+            counted = one["unit"] == "ns" and result["instruments"][boot["instrument"]]["absolute"]
+            sides = found.setdefault(key, ("instr" if counted else one["unit"], {"a": {}, "b": {}}))[1]
+            sides[boot["side"]][boot["plan"], boot["repetition"], number] = one["value"]
     return found
 
 
@@ -165,36 +144,9 @@ def rows(result):
     return sorted(made, key=losing_first)
 
 
-def used(result):
-    """Names of the instruments that measured."""
-    return [name for name, instrument in result["instruments"].items() if instrument["used"]]
-
-
-def skips(result, instrument):
-    """Skipped cases of the good boots of an instrument: (case, CPUs x threads, reason), each once."""
-    return list(dict.fromkeys((skip["case"], f"{boot['cpus']}x{skip['threads']}", skip["reason"])
-                              for boot in result["boots"] if boot["instrument"] == instrument and boot["status"] == "ok"
-                              for skip in boot["skips"]))
-
-
-def dead(result, instrument):
-    """Boots of an instrument that do not count: (which, how many, status), one for each status of a side."""
-    found = {}
-    for boot in result["boots"]:
-        if boot["instrument"] == instrument and boot["status"] != "ok":
-            which = f"{boot['plan']} {boot['side']} ({boot['allocator']})"
-            found.setdefault((which, boot["status"]), []).append(str(boot["repetition"]))
-    return [(f"{which} repetition {', '.join(repetitions)}", len(repetitions), status)
-            for (which, status), repetitions in found.items()]
-
-
-def summary(some, skipped):
-    """One line: how many rows have which verdict."""
-    count = {verdict: sum(row.verdict == verdict for row in some) for verdict in VERDICTS}
-    said = [f"{count[verdict]} {verdict}" for verdict in ("faster", "slower", "no difference", "too few")]
-    if count["one side"]:
-        said.append(f"{count['one side']} on one side only")
-    return ", ".join([*said, f"{skipped} skipped"])
+def summary(some):
+    """Return how many rows have which verdict."""
+    return ", ".join(f"{sum(row.verdict == verdict for row in some)} {verdict}" for verdict in reversed(VERDICTS))
 
 
 def amount(value, unit=""):

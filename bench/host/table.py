@@ -1,78 +1,91 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Tables of a result for the terminal."""
+"""Tables, and how they are shown: in a terminal, in documents, and in HTML pages.
 
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+What is shown is a list of parts: a line of text, a Table, or the bytes of an SVG.
+"""
 
-from . import stats
+import base64
+import html
+from dataclasses import dataclass, field
 
-STYLES = {"slower": "red", "faster": "green", "no difference": "dim", "too few": "yellow", "one side": "dim"}
+from harness.settings import Refused
+from harness.table import print_table
 
-
-def make_console():
-    """A console on standard output. Into a file or a pipe lines are as long as they have to be."""
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = 240
-    return console
-
-
-def say(console, text, style=""):
-    """Print one line, which only a terminal wraps."""
-    console.print(Text(text, style=style), soft_wrap=True)
-
-
-def print_table(console, columns, cells, styles=None):
-    """Print one table. columns: names, ">" in front aligns right; cells: rows of text; styles: a rich style per
-    row."""
-    table = Table(box=box.ROUNDED)
-    for name in columns:
-        table.add_column(name.lstrip(">"), justify="right" if name.startswith(">") else "left", no_wrap=True)
-    for row, style in zip(cells, styles or [""] * len(cells), strict=True):
-        table.add_row(*map(Text, row), style=style)
-    console.print(table)
+# Classes of rows in HTML, and their looks.
+PAGE = """<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>
+body {{ font: 15px/1.5 sans-serif; margin: 1rem auto; max-width: 1220px; }} img {{ max-width: 100%; }}
+table {{ border-collapse: collapse; font-size: 13px; }} th, td {{ border: 1px solid #ccc; padding: .1rem .5rem; }}
+.n {{ text-align: right; }} .red {{ color: #b34700; }} .green {{ color: #00704f; }} .dim {{ color: #5c5c5c; }}
+</style></head><body><h1>{title}</h1>
+{body}</body></html>
+"""
+# What stands between a mark of its own and this line of a document is written by a command.
+END = "<!-- end -->\n"
 
 
-def print_instrument(console, result, instrument, some):
-    """Print the table of one instrument, its summary, and what is missing from it."""
-    say(console, f"{instrument}: {result['instruments'][instrument]['what']}", "bold")
-    if some:
-        sides = [f">{side.upper()} {result['sides'][side]}" for side in "ab"]
-        columns = ["case", "NxM", *sides, ">B/A", "interval", "verdict"]
-        cells = [[row.name, row.size, stats.amount(row.median_a, row.unit), stats.amount(row.median_b, row.unit),
-                  stats.ratio_text(row.ratio), stats.interval_text(row), row.verdict] for row in some]
-        print_table(console, columns, cells, [STYLES[row.verdict] for row in some])
-    for row in some:
-        if row.case.startswith("whole_api") and row.median_a and row.median_b:
-            say(console, f"{row.case} {row.size}: operations per second: {1e9 / row.median_a:,.0f} and "
-                         f"{1e9 / row.median_b:,.0f}")
-    skipped = stats.skips(result, instrument)
-    say(console, stats.summary(some, len(skipped)))
-    for case, size, reason in skipped:
-        say(console, f"skipped: {case} {size}: {reason}")
-    print_dead(console, result, instrument)
-    say(console, "")
+@dataclass
+class Table:
+    """columns: names, ">" in front aligns right; rows: lists of text, with ** around a loss; styles: "red", "green",
+    "dim", "bold" or "" for each row."""
+
+    title: str
+    columns: list
+    rows: list
+    styles: list = field(default_factory=list)
+
+    def styled(self):
+        """Return (row, style) of each row."""
+        return zip(self.rows, self.styles or [""] * len(self.rows), strict=True)
 
 
-def print_dead(console, result, instrument):
-    """Print the boots of an instrument that do not count."""
-    for which, _, status in stats.dead(result, instrument):
-        say(console, f"boot does not count: {which}: {status}", "red")
+def show(parts):
+    """Print parts in the terminal."""
+    for part in parts:
+        if isinstance(part, str):
+            print(part)
+        else:
+            plain = [[cell.replace("**", "") for cell in row] for row in part.rows]
+            print_table(part.title, part.columns, plain, part.styles)
 
 
-def print_result(result):
-    """Print everything that was measured, and what was not."""
-    console = make_console()
-    say(console, f"vmap-rust bench: {result['set']} set of {result['started']}, commit {result['commit']}")
-    say(console, "NxM is CPUs x threads; values are medians over boots, lower is better; "
-                 f"a verdict needs p < {stats.ALPHA} and {stats.FLOOR:.0%} difference; intervals are {stats.LEVEL:.0%}")
-    say(console, "")
-    every = stats.rows(result)
-    for instrument in stats.used(result):
-        print_instrument(console, result, instrument, [row for row in every if row.instrument == instrument])
-    for name, instrument in result["instruments"].items():
-        if not instrument["used"]:
-            say(console, f"{name} was not measured: {instrument['reason']}")
-            print_dead(console, result, name)
+def markdown(table):
+    """Return a table for a document."""
+    rule = ["---:" if name.startswith(">") else "---" for name in table.columns]
+    lines = [[name.lstrip(">") for name in table.columns], rule, *table.rows]
+    return "".join("| " + " | ".join(text.replace("|", "\\|") for text in line) + " |\n" for line in lines)
+
+
+def page(title, parts):
+    """Return an HTML page that needs no other file."""
+    body = []
+    for part in parts:
+        if isinstance(part, str):
+            body.append(f"<p>{html.escape(part)}</p>")
+        elif isinstance(part, bytes):
+            body.append(f'<p><img alt="plot" src="data:image/svg+xml;base64,{base64.b64encode(part).decode()}"></p>')
+        else:
+            sides = ["n" if name.startswith(">") else "" for name in part.columns]
+            rows = [("th", [name.lstrip(">") for name in part.columns], ""), *(("td", *row) for row in part.styled())]
+            body.append(f"<h3>{html.escape(part.title)}</h3>\n<table>\n" + "".join(
+                f'<tr class="{style}">' + "".join(f'<{tag} class="{side}">{html.escape(cell.replace("**", ""))}</{tag}>'
+                                                  for side, cell in zip(sides, row, strict=True)) + "</tr>\n"
+                for tag, row, style in rows) + "</table>")
+    return PAGE.format(title=html.escape(title), body="\n".join(body))
+
+
+def put(document, mark, text):
+    """Put text between the line mark and the line END of a document (a path). Refuses one that lacks them."""
+    before, begin, rest = document.read_text(encoding="utf-8").partition(mark)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise Refused(f"{document} has no line {mark.strip()} and {END.strip()} behind it")
+    document.write_text(before + begin + "\n" + text + "\n" + end + after, encoding="utf-8")
+
+
+def show_or_put(document, mark, table, write):
+    """Print a table in the terminal, or if write put it into a document."""
+    if write:
+        put(document, mark, markdown(table))
+    else:
+        show([table])

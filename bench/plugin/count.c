@@ -13,8 +13,6 @@
  *   lock=ADDR     a function that takes a spinlock, its first argument
  *   unlock=ADDR   a function that releases one
  *   tree=ADDR     a function that works on a tree with the lock held
- *   time=ADDR     a function of which each call is timed, by the instructions
- *                 of the CPU that runs it, until it returns
  *   irq=ADDR      where an interrupt of the kernel begins; ret=ADDR: where it
  *                 returns. It does not count as part of a hold.
  *
@@ -24,8 +22,6 @@
  *   cpu N CPU OWN ALL               instructions in its part, and in any part
  *   block N ADDR INSNS RMW BARRIERS ORDERED TLBI TIMES
  *   call N ADDR TIMES
- *   turn N CPU TIMES LONGEST        turns of a CPU while a part is open here
- *   time N ADDR INSNS TIMES         calls by duration, in buckets of 6%
  *   flush N TIMES                   runs of TLBI instructions up to a DSB
  *   hold N LOCK CALLER TIMES INSNS LONGEST TREE
  *   end
@@ -47,8 +43,6 @@ QEMU_PLUGIN_EXPORT int qemu_plugin_version = QEMU_PLUGIN_VERSION;
 #define MAX_DEPTH 16
 #define BUCKETS (1 << 16)
 #define HOLD_BUCKETS (1 << 12)
-#define MAX_TIMED 4
-#define TIME_BUCKETS (64 * 16)
 
 /* What one instruction is. */
 struct kinds {
@@ -77,9 +71,6 @@ struct window {
 	uint64_t all[MAX_CPUS];
 	uint64_t calls[MAX_HOOKS];
 	uint64_t flushes;
-	uint64_t turns[MAX_CPUS];
-	uint64_t longest_turn[MAX_CPUS];
-	uint64_t timed[MAX_TIMED][TIME_BUCKETS];
 };
 
 /* All holds of a lock that one caller took. */
@@ -117,28 +108,21 @@ struct cpu {
 	int window;
 	struct held held[MAX_DEPTH];
 	int depth;
-	/* Where the calls that are timed return to, and when they began. */
-	uint64_t timed_return[MAX_TIMED];
-	uint64_t timed_start[MAX_TIMED];
-	uint64_t turn_start;
 };
 
 enum hook_kind {
-	HOOK_BEGIN, HOOK_END, HOOK_CALL, HOOK_LOCK, HOOK_UNLOCK, HOOK_TREE, HOOK_TIME, HOOK_IRQ,
-	HOOK_RET,
+	HOOK_BEGIN, HOOK_END, HOOK_CALL, HOOK_LOCK, HOOK_UNLOCK, HOOK_TREE, HOOK_IRQ, HOOK_RET,
 };
 
 struct hook {
 	enum hook_kind kind;
 	uint64_t addr;
-	/* Which one of those that are timed. */
-	int timed;
 };
 
 static struct block *blocks[BUCKETS];
 static struct holds *all_holds[HOLD_BUCKETS];
 static struct window windows[MAX_WINDOWS];
-static int n_windows, open_parts, last_window, n_timed;
+static int n_windows, open_parts, last_window;
 static struct cpu cpus[MAX_CPUS];
 static int n_cpus, n_known_cpus;
 /* All CPUs have the same handles. */
@@ -270,54 +254,16 @@ static struct cpu *this_cpu(void)
 	return last;
 }
 
-/* As bench/report.c does: the four bits below the highest one choose the bucket. */
-static int time_bucket(uint64_t insns)
-{
-	int top = insns ? 64 - __builtin_clzll(insns) : 0;
-
-	return top <= 4 ? (int)insns : (int)((top - 4) * 16 + (insns >> (top - 5) & 15));
-}
-
-static uint64_t time_floor(int bucket)
-{
-	return bucket < 16 ? (uint64_t)bucket : (16ULL + bucket % 16) << (bucket / 16 - 1);
-}
-
-static void turn_ends(struct cpu *cpu)
-{
-	struct window *window = &windows[last_window];
-	uint64_t insns = cpu->insns - cpu->turn_start;
-
-	window->turns[cpu - cpus]++;
-	if (insns > window->longest_turn[cpu - cpus])
-		window->longest_turn[cpu - cpus] = insns;
-}
-
 /* Called for each block that runs. */
 static void block_runs(unsigned int number, void *data)
 {
-	static struct cpu *running;
 	struct block *block = data;
 	struct cpu *cpu;
 	struct held *held;
-	int i;
 
 	if (!open_parts)
 		return;
 	cpu = this_cpu();
-	if (cpu != running) {
-		if (running)
-			turn_ends(running);
-		running = cpu;
-		cpu->turn_start = cpu->insns;
-	}
-	for (i = 0; i < n_timed; i++) {
-		if (cpu->timed_return[i] != block->addr)
-			continue;
-		cpu->timed_return[i] = 0;
-		if (cpu->window)
-			windows[cpu->window - 1].timed[i][time_bucket(cpu->insns - cpu->timed_start[i])]++;
-	}
 	held = &cpu->held[cpu->depth ? cpu->depth - 1 : 0];
 	/* Back from the function that takes the lock: it is taken. */
 	if (cpu->depth && held->is_waiting && held->caller == block->addr) {
@@ -470,10 +416,6 @@ static void hook_runs(unsigned int number, void *data)
 	case HOOK_UNLOCK:
 		lock_released(cpu, read_register(args[0]));
 		break;
-	case HOOK_TIME:
-		cpu->timed_return[hook->timed] = read_register(link_register);
-		cpu->timed_start[hook->timed] = cpu->insns;
-		break;
 	case HOOK_TREE:
 		if (cpu->depth)
 			cpu->held[cpu->depth - 1].is_tree = true;
@@ -605,21 +547,6 @@ static void write_counts(qemu_plugin_id_t id, void *data)
 				fprintf(out, "cpu %d %d %" PRIu64 " %" PRIu64 "\n", w, i,
 					win->own[i], win->all[i]);
 		}
-		for (i = 0; i < MAX_CPUS; i++) {
-			if (win->turns[i])
-				fprintf(out, "turn %d %d %" PRIu64 " %" PRIu64 "\n", w, i,
-					win->turns[i], win->longest_turn[i]);
-		}
-		for (i = 0; i < n_hooks; i++) {
-			int b;
-
-			for (b = 0; hooks[i].kind == HOOK_TIME && b < TIME_BUCKETS; b++) {
-				if (win->timed[hooks[i].timed][b])
-					fprintf(out, "time %d %" PRIx64 " %" PRIu64 " %" PRIu64 "\n", w,
-						hooks[i].addr, time_floor(b),
-						win->timed[hooks[i].timed][b]);
-			}
-		}
 		fprintf(out, "flush %d %" PRIu64 "\n", w, win->flushes);
 		for (i = 0; i < n_hooks; i++) {
 			if (hooks[i].kind == HOOK_CALL)
@@ -653,10 +580,9 @@ static int add_hook(enum hook_kind kind, const char *text)
 {
 	char *rest;
 
-	if (n_hooks == MAX_HOOKS || (kind == HOOK_TIME && n_timed == MAX_TIMED))
+	if (n_hooks == MAX_HOOKS)
 		return -1;
 	hooks[n_hooks].kind = kind;
-	hooks[n_hooks].timed = kind == HOOK_TIME ? n_timed++ : 0;
 	hooks[n_hooks].addr = strtoull(text, &rest, 16);
 	return *rest || !hooks[n_hooks++].addr ? -1 : 0;
 }
@@ -665,7 +591,7 @@ QEMU_PLUGIN_EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_
 					   int argc, char **argv)
 {
 	static const char *const kinds[] = {
-		"begin=", "end=", "call=", "lock=", "unlock=", "tree=", "time=", "irq=", "ret=",
+		"begin=", "end=", "call=", "lock=", "unlock=", "tree=", "irq=", "ret=",
 	};
 	enum { N_KINDS = sizeof(kinds) / sizeof(kinds[0]) };
 	int i, k, bad = 0;

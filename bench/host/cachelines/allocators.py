@@ -5,37 +5,42 @@ import struct
 
 from .image import Bad
 from .kernel import Kernel, REAL, REAL_OBJECTS
-from .machine import Machine, PAGE
+from .machine import MASK, Machine, PAGE
 
 # Kinds of operations, in the order of model.c's counts.
-KINDS = ("boot", "alloc", "unlink", "retire", "purge", "find", "callback")
-BOOT, ALLOC, UNLINK, RETIRE, PURGE, FIND, CALLBACK = range(len(KINDS))
-
+KINDS = ("boot", "alloc", "unlink", "retire", "purge", "callback")
+BOOT, ALLOC, UNLINK, RETIRE, PURGE, CALLBACK = range(len(KINDS))
+# Those of which layouts() of image.py is needed.
+STRUCTS = ("vm_struct", "vmap_area", "vmap_area_request", "vmap_area_ops")
+# The functions that mm/vmalloc.c calls by name. Rust's purge, and its alloc for an area that the one here does not
+# serve, are in a table.
+FUNCTIONS = {
+    "rbtree": {ALLOC: "alloc_vmap_area_rbtree", UNLINK: "find_unlink_vmap_area_rbtree",
+               RETIRE: "free_vmap_area_noflush_rbtree", PURGE: "__purge_vmap_area_lazy"},
+    "rust": {ALLOC: "vmap_rust_alloc", UNLINK: "vmap_rust_unlink", RETIRE: "vmap_rust_retire"}}
 GFP_KERNEL = 0xCC0
-NO_NODE = (1 << 64) - 1
-ULONG_MAX = (1 << 64) - 1
+NO_NODE = MASK
 
 
 class Allocator:
     """An allocator with its machine. Purges and RCU callbacks run between operations, when settle() is called."""
 
-    def __init__(self, name, model, image, types, cpus, line, rng):
-        self.name, self.rng, self.cpus = name, rng, cpus
+    def __init__(self, name, model, image, types, cpus, rng):
+        self.name, self.types, self.cpus, self.rng = name, types, cpus, rng
+        self.purges, self.is_purge_due, self._asked = 0, False, {}  # CPU to the size in its request
         self.kernel = Kernel()
-        real = image.real_functions(REAL_OBJECTS) | set(REAL)
-        self.machine = Machine(model, image, cpus, line, real - self.kernel.stubs().keys(), self.kernel.stubs())
-        self._boot(image, types)
-        self.purges = self.purged = 0
-        self.is_purge_due = False
-        self._asked = {}  # CPU to the size in its request
+        real, stubs = image.real_functions(REAL_OBJECTS) | set(REAL), self.kernel.stubs()
+        self.machine = Machine(model, image, cpus, real - stubs.keys(), stubs)
+        self._functions = {kind: image.address(function) for kind, function in FUNCTIONS[name].items()}
+        self._boot(image)
 
-    def _boot(self, image, types):
+    def _boot(self, image):
         machine, call = self.machine, lambda name, *args: self.machine.call(0, BOOT, image.address(name), *args)
         call("maple_tree_init")
         # As at a real boot, an area for the image of the kernel exists before.
-        vm = self.kernel.slab.kmalloc(machine, types.size("vm_struct"), "vm_area_add_early")
-        machine.put64(vm + types.offset("vm_struct", "addr"), image.address("_text"))
-        machine.put64(vm + types.offset("vm_struct", "size"), image.address("_end") - image.address("_text"))
+        vm = self.kernel.slab.kmalloc(machine, self.types["vm_struct"][1], "vm_area_add_early")
+        machine.put64(vm + self.types["vm_struct.addr"][0], image.address("_text"))
+        machine.put64(vm + self.types["vm_struct.size"][0], image.address("_end") - image.address("_text"))
         machine.put64(image.address("vmlist"), vm)
         machine.uc.mem_write(image.address("vmap_area_ops_chosen"), bytes([self.name == "rust"]))
         call("vmalloc_init")
@@ -43,27 +48,17 @@ class Allocator:
         call("__vmalloc_node_noprof", PAGE, 1, GFP_KERNEL, NO_NODE, 0)
         if not self.kernel.space:
             raise Bad("__vmalloc_node_noprof() does not call __vmalloc_node_range_noprof()")
-        self._vstart, self._vend = self.kernel.space
         self._lazy_max = self.cpus.bit_length() * (32 << 20) // PAGE
-        self._va_start = types.offset("vmap_area", "va_start")
         if self.name == "rust":
-            if machine.get64(image.address("vmap_area_ops")) != image.address("vmap_rust_ops"):
-                raise Bad("the allocator in Rust did not start")
             table = image.address("vmap_rust_ops")
-            # mm/vmalloc.c calls what is common by name, and asks the table for an area that the first call does not serve.
-            names = {ALLOC: image.address("vmap_rust_alloc"), UNLINK: image.address("vmap_rust_unlink"),
-                     RETIRE: image.address("vmap_rust_retire"), FIND: image.address("vmap_rust_find"),
-                     PURGE: machine.get64(table + types.offset("vmap_area_ops", "purge"))}
-            self._slow_alloc = machine.get64(table + types.offset("vmap_area_ops", "alloc"))
-            self._request = [(types.offset("vmap_area_request", name), types.member_size("vmap_area_request", name))
-                             for name in ("size", "align", "vstart", "vend", "va_flags", "vm", "gfp", "node")]
-            self._request_size = types.size("vmap_area_request")
-        else:
-            names = {ALLOC: "alloc_vmap_area_rbtree", UNLINK: "find_unlink_vmap_area_rbtree", RETIRE: "free_vmap_area_noflush_rbtree",
-                     PURGE: "__purge_vmap_area_lazy", FIND: "find_vmap_area"}
-            names = {kind: image.address(name) for kind, name in names.items()}
-            self._request = None
-        self._functions = names
+            if machine.get64(image.address("vmap_area_ops")) != table:
+                raise Bad("the allocator in Rust did not start")
+            self._functions[PURGE] = machine.get64(table + self.types["vmap_area_ops.purge"][0])
+            self._slow_alloc = machine.get64(table + self.types["vmap_area_ops.alloc"][0])
+
+    def start(self):
+        """What follows is measured."""
+        self.machine.model.model_reset()
 
     def _run(self, cpu, kind, *args):
         return self.machine.call(cpu, kind, self._functions[kind], *args)
@@ -71,26 +66,25 @@ class Allocator:
     def alloc(self, cpu, pages):
         """Reserve an area of that many pages, guard page included. Returns its first address."""
         size = pages * PAGE
-        if self._request:
+        if self.name == "rust":
             area = self._run(cpu, ALLOC, size, 1, 0) or self._alloc_slowly(cpu, size)
         else:
-            area = self._run(cpu, ALLOC, size, 1, self._vstart, self._vend, NO_NODE, GFP_KERNEL, 0, 0)
-        if area >= ULONG_MAX - 4095 or not area:
-            raise Bad(f"{self.name}: an area of {pages} pages is refused with {area - ULONG_MAX - 1}")
-        return self.machine.get64(area + self._va_start)
+            area = self._run(cpu, ALLOC, size, 1, *self.kernel.space, NO_NODE, GFP_KERNEL, 0, 0)
+        if area >= MASK - 4095 or not area:
+            raise Bad(f"{self.name}: an area of {pages} pages is refused with {area - MASK - 1}")
+        return self.machine.get64(area + self.types["vmap_area.va_start"][0])
 
     def _alloc_slowly(self, cpu, size):
-        address = self.machine.arguments_at(cpu)
+        address, (vstart, vend) = self.machine.arguments_at(cpu), self.kernel.space
         if self._asked.get(cpu) != size:
             self._asked[cpu] = size
-            self._write_request(address, size)
+            request = bytearray(self.types["vmap_area_request"][1])
+            for member, value in (("size", size), ("align", 1), ("vstart", vstart), ("vend", vend), ("gfp", GFP_KERNEL),
+                                  ("node", NO_NODE)):
+                offset, width = self.types[f"vmap_area_request.{member}"]
+                request[offset:offset + width] = struct.pack("<Q", value)[:width]
+            self.machine.uc.mem_write(address, bytes(request))
         return self.machine.call(cpu, ALLOC, self._slow_alloc, address)
-
-    def _write_request(self, address, size):
-        request = bytearray(self._request_size)
-        for (offset, width), value in zip(self._request, (size, 1, self._vstart, self._vend, 0, 0, GFP_KERNEL, NO_NODE)):
-            request[offset:offset + width] = struct.pack("<Q", value)[:width]
-        self.machine.uc.mem_write(address, bytes(request))
 
     def unlink(self, cpu, address):
         """Unlink the area at an address. Returns the area."""
@@ -102,20 +96,15 @@ class Allocator:
     def retire(self, cpu, area):
         """Free an area lazily."""
         lazy = self._run(cpu, RETIRE, area)
-        if self._request:
+        if self.name == "rust":
             self.is_purge_due |= lazy > self._lazy_max  # note_lazy_area()
         elif self.kernel.works:
             self.kernel.works.clear()
             self.is_purge_due = True
 
-    def find(self, cpu, address):
-        """Look an address up."""
-        if not self._run(cpu, FIND, address):
-            raise Bad(f"{self.name}: no area at {address:#x}")
-
     def purge(self, cpu):
         """Flush and free everything lazy."""
-        self._run(cpu, PURGE, ULONG_MAX, 0, 0)
+        self._run(cpu, PURGE, MASK, 0, 0)
         self.is_purge_due = False
         self.purges += 1
         if self.kernel.works:
@@ -125,8 +114,6 @@ class Allocator:
         """Run what waits for the end of an operation: a purge that is due, on any CPU, and RCU callbacks on theirs."""
         if self.is_purge_due:
             self.purge(self.rng.randrange(self.cpus))
-        if not self.kernel.waiting:
-            return
         waiting, self.kernel.waiting = self.kernel.waiting, []
         for cpu, function, argument in waiting:
             if function:

@@ -11,7 +11,7 @@ EXPORT int model_add(uint64_t base, uint64_t size)
 
 	if (m.nr_spans == MAX_SPANS)
 		return -1;
-	m.spans[m.nr_spans++] = (struct span){ base, size, last ? last->first + (last->size >> m.shift) + 1 : 0 };
+	m.spans[m.nr_spans++] = (struct span){ base, size, last ? last->first + (last->size >> LINE_SHIFT) + 1 : 0 };
 	return 0;
 }
 
@@ -30,7 +30,7 @@ static struct line *line_of(uint64_t addr)
 {
 	for (unsigned int i = 0; i < m.nr_spans; i++)
 		if (addr - m.spans[i].base < m.spans[i].size)
-			return &m.lines[m.spans[i].first + ((addr - m.spans[i].base) >> m.shift)];
+			return &m.lines[m.spans[i].first + ((addr - m.spans[i].base) >> LINE_SHIFT)];
 	return NULL;
 }
 
@@ -84,23 +84,23 @@ EXPORT void model_access(unsigned int cpu, uint64_t addr, uint64_t size, bool is
 	uint64_t end = addr + (size ? size : 1);
 
 	m.cpu = cpu;
-	for (; addr < end; addr = ((addr >> m.shift) + 1) << m.shift) {
+	for (; addr < end; addr = ((addr >> LINE_SHIFT) + 1) << LINE_SHIFT) {
 		struct line *l = line_of(addr);
 
 		if (!l)
 			continue;
 		access_line(l, addr, is_write || m.exclusive);
-		m.counts[m.kind].touched += l->touched != m.op;
+		m.counts[m.kind].lines += l->touched != m.op;
 		l->touched = m.op;
 		if (is_write) {
-			m.counts[m.kind].written += l->written != m.op;
+			m.counts[m.kind].lines_written += l->written != m.op;
 			l->written = m.op;
 		}
 	}
 }
 
 /* @cpu fetches a line for writing, and does not write yet. */
-EXPORT void model_prefetch(unsigned int cpu, uint64_t addr)
+void model_prefetch(unsigned int cpu, uint64_t addr)
 {
 	struct line *l = line_of(addr);
 
@@ -109,11 +109,11 @@ EXPORT void model_prefetch(unsigned int cpu, uint64_t addr)
 		access_line(l, addr, true);
 }
 
-/* Allocates the lines of the memory that was added. */
-EXPORT int model_start(void)
+/* Allocates the lines of the memory that was added. Returns 0 or -1. */
+int model_lines(void)
 {
 	struct span *last = &m.spans[m.nr_spans - 1];
 
-	m.lines = calloc(last->first + (last->size >> m.shift) + 1, sizeof(*m.lines));
+	m.lines = calloc(last->first + (last->size >> LINE_SHIFT) + 1, sizeof(*m.lines));
 	return m.lines ? 0 : -1;
 }

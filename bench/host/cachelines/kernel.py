@@ -4,10 +4,11 @@
 The accesses that these functions would make themselves are not modelled.
 """
 
+import bisect
 import collections
 
 from .image import Bad, NOP
-from .machine import HEAP, HEAP_SIZE, PAGE
+from .machine import HEAP, HEAP_SIZE, PAGE, PERCPU
 
 # Objects whose functions are executed as they are.
 REAL_OBJECTS = (
@@ -22,33 +23,31 @@ KMALLOC_SIZES = (8, 16, 32, 64, 96, 128, 192, 256, 512, 1024, 2048, 4096, 8192)
 KEPT = 64
 HWCACHE_ALIGN = 1 << 4
 
-Object = collections.namedtuple("Object", "base size cache caller")
-
 
 class Cache:
     """A slab cache: free objects of each CPU, and of all."""
 
     def __init__(self, name, size, align):
         self.name, self.size = name, -(-size // align) * align
-        self.align = align
         self.free, self.shared = collections.defaultdict(list), []
 
 
 class Slab:
-    """The slab allocator: a stack of free objects for each CPU. An object that a CPU frees is the next one that it gets."""
+    """The slab allocator: a stack of free objects for each CPU. An object that a CPU frees is the next one that it
+    gets."""
 
     def __init__(self):
-        self.objects = {}  # address of a live or freed object to Object
-        self.live = {}
+        self.sizes, self.names = {}, {}  # of each live or freed object, by address: what was asked for, and what it is
+        self.live = {}  # address of a live object to its cache, or None
         self.caches, self.large = {}, collections.defaultdict(list)
-        self._kmalloc = [Cache(f"kmalloc-{size}", size, size if size & (size - 1) == 0 else 8) for size in KMALLOC_SIZES]
+        self._kmalloc = [Cache(f"kmalloc-{size}", size, size if size & (size - 1) == 0 else 8)
+                         for size in KMALLOC_SIZES]
         self._next = HEAP + PAGE
-        self._sheaves = {}
+        self.sheaves = {}
 
     def pages(self, size):
         """Return new memory, aligned like pages of the buddy allocator."""
-        order = max(size - 1, 0).bit_length()
-        align = max(PAGE, min(1 << order, 4 << 20))
+        align = max(PAGE, min(1 << max(size - 1, 0).bit_length(), 4 << 20))
         base = -(-self._next // align) * align
         self._next = base + -(-size // PAGE) * PAGE
         if self._next > HEAP + HEAP_SIZE:
@@ -57,10 +56,8 @@ class Slab:
 
     def create(self, name, size, align, flags):
         """Return a new cache, as an address that only this class understands."""
-        if flags & HWCACHE_ALIGN:
-            align = max(align, 64)
         handle = self.pages(8)
-        self.caches[handle] = Cache(name, size, max(align, 8))
+        self.caches[handle] = Cache(name, size, max(align, 64 if flags & HWCACHE_ALIGN else 8))
         return handle
 
     def _take(self, cpu, cache):
@@ -74,15 +71,14 @@ class Slab:
             mine.extend(base + at for at in reversed(range(0, slab - cache.size + 1, cache.size)))
         return mine.pop()
 
-    def alloc(self, machine, handle, caller):
+    def alloc(self, machine, handle):
         """Return an object of a cache."""
         cache = self.caches[handle]
         base = self._take(machine.cpu, cache)
-        self.objects[base] = Object(base, cache.size, cache.name, caller)
-        self.live[base] = cache
+        self.sizes[base], self.names[base], self.live[base] = cache.size, cache.name, cache
         return base
 
-    def kmalloc(self, machine, size, caller):
+    def kmalloc(self, machine, size, caller=None):
         """Return memory that is zeroed: nobody asks for less, or looks at it before."""
         cache = next((cache for cache in self._kmalloc if cache.size >= size), None)
         rounded = cache.size if cache else -(-size // PAGE) * PAGE
@@ -91,8 +87,8 @@ class Slab:
         else:
             base = self.large[rounded].pop() if self.large[rounded] else self.pages(rounded)
         machine.uc.mem_write(base, bytes(rounded))
-        self.objects[base] = Object(base, size, None, caller)
-        self.live[base] = cache
+        self.sizes[base], self.live[base] = size, cache
+        self.names[base] = f"{size} bytes of {caller or machine.caller()}"
         return base
 
     def free(self, machine, base):
@@ -103,7 +99,7 @@ class Slab:
             raise Bad(f"{machine.caller()} frees {base:#x}, which is no object")
         cache = self.live.pop(base)
         if cache is None:
-            self.large[-(-self.objects[base].size // PAGE) * PAGE].append(base)
+            self.large[-(-self.sizes[base] // PAGE) * PAGE].append(base)
             return
         mine = cache.free[machine.cpu]
         mine.append(base)
@@ -114,29 +110,18 @@ class Slab:
     def prefill(self, machine, handle, count):
         """Return a sheaf with that many objects."""
         sheaf = self.pages(8)
-        self._sheaves[sheaf] = []
+        self.sheaves[sheaf] = []
         self.refill(machine, handle, sheaf, count)
         return sheaf
 
     def refill(self, machine, handle, sheaf, count):
         """Fill a sheaf up to that many objects."""
-        held = self._sheaves[sheaf]
-        while len(held) < count:
-            held.append(self.alloc(machine, handle, "sheaf"))
-
-    def sheaf_size(self, sheaf):
-        """Return the number of objects in a sheaf."""
-        return len(self._sheaves[sheaf])
-
-    def from_sheaf(self, sheaf):
-        """Return an object of a sheaf."""
-        if not self._sheaves[sheaf]:
-            raise Bad("a sheaf is empty")
-        return self._sheaves[sheaf].pop()
+        while len(self.sheaves[sheaf]) < count:
+            self.sheaves[sheaf].append(self.alloc(machine, handle))
 
     def give_back(self, machine, sheaf):
         """Free a sheaf and its objects."""
-        for base in self._sheaves.pop(sheaf):
+        for base in self.sheaves.pop(sheaf):
             self.free(machine, base)
 
 
@@ -149,32 +134,48 @@ class Kernel:
         self.works = []
         self.space = None
 
+    def places(self, machine):
+        """Return a function that says what is at an address: a variable, or an object on the heap; and the offset."""
+        bases = sorted(self.slab.sizes)
+
+        def place(address):
+            if HEAP <= address < HEAP + HEAP_SIZE:
+                base = bases[max(bisect.bisect_right(bases, address) - 1, 0)]
+                return f"{self.slab.names[base]} +{address - base}"
+            if PERCPU <= address < PERCPU + machine.stride * machine.cpus:
+                address = machine.image.address("__per_cpu_start") + (address - PERCPU) % machine.stride
+            name, offset = machine.image.symbol_at(address)
+            return f"{name} +{offset}"
+
+        return place
+
     def stubs(self):
         """Return the functions that are replaced, with their handlers; None: they do nothing and return 0."""
-        slab = self.slab
+        slab, zeroed = self.slab, lambda number: lambda m: self.slab.kmalloc(m, m.argument(number))
         return {
             "krealloc_node_align_noprof": self._krealloc,
-            "__kmalloc_cache_noprof": lambda m: slab.kmalloc(m, m.argument(2), m.caller()),
-            "__kmalloc_noprof": lambda m: slab.kmalloc(m, m.argument(0), m.caller()),
-            "__kmalloc_node_noprof": lambda m: slab.kmalloc(m, m.argument(0), m.caller()),
+            "__kmalloc_cache_noprof": zeroed(2),
+            "__kmalloc_noprof": zeroed(0),
+            "__kmalloc_node_noprof": zeroed(0),
             "kfree": lambda m: slab.free(m, m.argument(0)),
             "kvfree": lambda m: slab.free(m, m.argument(0)),
             "kvfree_call_rcu": lambda m: self.waiting.append((m.cpu, None, m.argument(1))),
             "call_rcu": lambda m: self.waiting.append((m.cpu, m.argument(1), m.argument(0))),
             "__kmem_cache_create_args": lambda m: slab.create(
-                m.string(m.argument(0)), m.argument(1) & 0xFFFFFFFF, m.get32(m.argument(2)) if m.argument(2) else 8, m.argument(3)),
-            "kmem_cache_alloc_noprof": lambda m: slab.alloc(m, m.argument(0), m.caller()),
-            "kmem_cache_alloc_node_noprof": lambda m: slab.alloc(m, m.argument(0), m.caller()),
+                m.string(m.argument(0)), m.argument(1) & 0xFFFFFFFF, m.get32(m.argument(2)) if m.argument(2) else 8,
+                m.argument(3)),
+            "kmem_cache_alloc_noprof": lambda m: slab.alloc(m, m.argument(0)),
+            "kmem_cache_alloc_node_noprof": lambda m: slab.alloc(m, m.argument(0)),
             "kmem_cache_free": lambda m: slab.free(m, m.argument(1)),
             "kmem_cache_free_bulk": self._free_bulk,
             "kmem_cache_prefill_sheaf": lambda m: slab.prefill(m, m.argument(0), m.argument(2)),
             "kmem_cache_refill_sheaf": lambda m: slab.refill(m, m.argument(0), m.get64(m.argument(2)), m.argument(3)),
             "kmem_cache_return_sheaf": lambda m: slab.give_back(m, m.argument(2)),
-            "kmem_cache_alloc_from_sheaf_noprof": lambda m: slab.from_sheaf(m.argument(2)),
-            "kmem_cache_sheaf_size": lambda m: slab.sheaf_size(m.argument(0)),
+            "kmem_cache_alloc_from_sheaf_noprof": lambda m: slab.sheaves[m.argument(2)].pop(),
+            "kmem_cache_sheaf_size": lambda m: len(slab.sheaves[m.argument(0)]),
             "queue_work_on": self._queue_work,
             "static_key_enable": self._enable_key,
-            "shrinker_alloc": lambda m: slab.kmalloc(m, 256, m.caller()),
+            "shrinker_alloc": lambda m: slab.kmalloc(m, 256),
             "shrinker_register": None,
             "_printk": None,
             "__vmalloc_node_range_noprof": self._note_space,
@@ -182,14 +183,10 @@ class Kernel:
 
     def _krealloc(self, machine):
         old, size = machine.argument(0), machine.argument(1)
-        if not size:
-            self.slab.free(machine, old)
-            return 0
-        new = self.slab.kmalloc(machine, size, machine.caller())
-        if old:
-            kept = min(self.slab.objects[old].size, size)
-            machine.uc.mem_write(new, bytes(machine.uc.mem_read(old, kept)))
-            self.slab.free(machine, old)
+        new = self.slab.kmalloc(machine, size) if size else 0
+        if old and new:
+            machine.uc.mem_write(new, bytes(machine.uc.mem_read(old, min(self.slab.sizes[old], size))))
+        self.slab.free(machine, old)
         return new
 
     def _free_bulk(self, machine):
@@ -211,7 +208,8 @@ class Kernel:
         key, image = machine.argument(0), machine.image
         patched = 0
         for entry in range(image.address("__start___jump_table"), image.address("__stop___jump_table"), 16):
-            code, target = (value - (1 << 32) * (value >> 31) for value in (machine.get32(entry), machine.get32(entry + 4)))
+            code, target = (value - (1 << 32) * (value >> 31)
+                            for value in (machine.get32(entry), machine.get32(entry + 4)))
             base = machine.get64(entry + 8) + entry + 8 & (1 << 64) - 1
             if base & ~3 != key:
                 continue

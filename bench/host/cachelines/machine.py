@@ -13,6 +13,7 @@ from unicorn import arm64_const as arm64
 from .image import Bad, LOCK, NOP, RET, STUB, UNLOCK, instruction_class
 
 PAGE = 4096
+LINE = 64  # bytes, as LINE of model.h
 # Where memory lies that is not part of the kernel image.
 HEAP, HEAP_SIZE = 0xFFFF_0000_0000_0000, 2 << 30
 PERCPU = 0xFFFF_1000_0000_0000
@@ -20,6 +21,7 @@ PRIVATE = 0xFFFF_2000_0000_0000
 PRIVATE_SIZE = 64 << 10  # of one CPU: its task, room for arguments, and its stack
 ARGUMENTS = 16 << 10
 ENTRY = 0xFFFF_3000_0000_0000
+MASK = (1 << 64) - 1
 
 # Sets SP_EL0 (the task), TPIDR_EL1 (the percpu offset) and SP from x9 to x11, and calls x12.
 TRAMPOLINE = (0xD5184109, 0xD518D08A, 0x9100017F, 0xD63F0180, NOP)
@@ -33,15 +35,12 @@ PREEMPT_ENABLED = 1 << 32
 class Counts(ctypes.Structure):
     """What all operations of one kind did: struct counts of model.h."""
     _fields_ = [(name, ctypes.c_uint64) for name in (
-        "ops", "insns", "read_misses", "write_misses", "rmw", "barriers", "acquires", "releases", "touched", "written", "locks",
-        "hold", "hold_lock")]
+        "instructions", "read_misses", "write_misses", "rmw", "barriers", "lines", "lines_written", "locks", "hold")]
 
 
 # A coherence miss: struct miss of model.h.
 MISS = struct.Struct("<QIBBH")
 Miss = collections.namedtuple("Miss", "addr pc is_write kind cpu")
-
-
 # A stub that model.c calls with the address of the function.
 STUB_CALL = ctypes.CFUNCTYPE(None, ctypes.c_uint64)
 
@@ -51,67 +50,147 @@ def load_model(path):
     model = ctypes.CDLL(path)
     u64, unsigned, pointer = ctypes.c_uint64, ctypes.c_uint, ctypes.c_void_p
     for name, result, arguments in (
-            ("model_init", ctypes.c_int, (unsigned, u64, u64, ctypes.c_char_p, u64, u64, pointer, STUB_CALL)), ("model_add", ctypes.c_int, (u64, u64)),
-            ("model_start", ctypes.c_int, ()), ("model_hook", ctypes.c_int, (pointer,)), ("model_reset", None, ()), ("model_counts", ctypes.POINTER(Counts), ()),
-            ("model_misses", pointer, ()), ("model_nr_misses", u64, ()),
-            ("model_peek", ctypes.c_int, (pointer, u64, pointer)), ("model_access", None, (unsigned, u64, u64, ctypes.c_bool)),
+            ("model_init", ctypes.c_int, (u64, u64, ctypes.c_char_p, u64, u64, pointer, STUB_CALL)),
+            ("model_add", ctypes.c_int, (u64, u64)), ("model_start", ctypes.c_int, (pointer,)),
+            ("model_reset", None, ()), ("model_counts", ctypes.POINTER(Counts), ()), ("model_misses", pointer, ()),
+            ("model_nr_misses", u64, ()), ("model_access", None, (unsigned, u64, u64, ctypes.c_bool)),
             ("model_call", ctypes.c_int, (pointer, unsigned, unsigned, pointer, u64, pointer, unsigned, pointer))):
         function = getattr(model, name)
         function.restype, function.argtypes = result, arguments
     return model
 
 
-def registers():
-    """Return the numbers of the registers X0 to X30 and SP. The model sets X0 to X8, then X9 to X12."""
-    return (ctypes.c_int * 32)(*(arm64.UC_ARM64_REG_X0 + number for number in range(29)), arm64.UC_ARM64_REG_X29, arm64.UC_ARM64_REG_X30,
-                               arm64.UC_ARM64_REG_SP)
+class Machine:
+    """The CPUs of a kernel image. There is one at a time: the model has one set of caches."""
 
-
-class Emulator:
-    """Unicorn with the model: memory that somebody maps, and calls."""
-
-    def __init__(self, model, line, text, classes, stub):
-        self.model = model
+    def __init__(self, model, image, cpus, real, stubs):
+        """real: names of functions to execute; stubs: names to (handler or None) for those that are replaced."""
+        self.model, self.image, self.cpus, self.cpu, self._failure = model, image, cpus, 0, None
+        self.stubs = {image.address(name): handler for name, handler in stubs.items() if name in image.symbols}
+        # A function can have several names.
+        self._real = {address: size for name, address, size in image.functions()
+                      if name in real and address not in self.stubs}
         self.uc = unicorn.Uc(unicorn.UC_ARCH_ARM64, unicorn.UC_MODE_ARM)
         self.uc.ctl_set_cpu_model(arm64.UC_CPU_ARM64_A72)
-        self.classes = classes.tobytes()
         self.uc.mem_map(ENTRY, PAGE)
         self.uc.mem_write(ENTRY, struct.pack(f"<{len(TRAMPOLINE)}I", *TRAMPOLINE))
         self.uc.mem_write(ENTRY + 64, struct.pack(f"<{len(SET_TCR)}I", *SET_TCR))
         self.uc.reg_write(arm64.UC_ARM64_REG_X0, TCR_48_BITS)
         self.uc.emu_start(ENTRY + 64, ENTRY + 64 + 4)
-        self._exit = ENTRY + 4 * (len(TRAMPOLINE) - 1)
-        self._regs = registers()
-        self._stub = STUB_CALL(stub)
-        if model.model_init(line.bit_length() - 1, text, len(classes), self.classes, ENTRY, self._exit, self._regs, self._stub):
-            raise Bad("no memory for the model")
-        self._result = ctypes.c_uint64()
+        # The model keeps the first two. It sets X0 to X12 for a call.
+        self._kept = (self._classes().tobytes(), STUB_CALL(self._stub), (ctypes.c_int * 32)(
+            *(arm64.UC_ARM64_REG_X0 + number for number in range(29)), arm64.UC_ARM64_REG_X29, arm64.UC_ARM64_REG_X30,
+            arm64.UC_ARM64_REG_SP))
+        classes, stub, registers = self._kept
+        self._check(model.model_init(image.base, len(classes) // 2, classes, ENTRY, ENTRY + 4 * (len(TRAMPOLINE) - 1),
+                                     registers, stub))
+        self._modelled(image.base, image.address("_end") - image.base)
+        self._modelled(HEAP, HEAP_SIZE)
+        self._load()
+        self._make_cpus()
         self._handle = self.uc._uch  # pylint: disable=protected-access
-        if model.model_hook(self._handle):
-            raise Bad("the emulator takes no hook")
+        self._check(model.model_start(self._handle))
 
-    def modelled(self, base, size):
+    @staticmethod
+    def _check(error):
+        if error:
+            raise Bad("no memory for the model of caches")
+
+    def _modelled(self, base, size):
         """Map memory whose lines are modelled."""
         self.uc.mem_map(base, size)
-        if self.model.model_add(base, size):
-            raise Bad("too many parts of memory")
+        self._check(self.model.model_add(base, size))
 
-    def start(self):
-        """All memory is mapped."""
-        if self.model.model_start():
-            raise Bad("no memory for the model")
+    def _texts(self):
+        return [(self.image.address(low), self.image.address(high))
+                for low, high in (("_stext", "_etext"), ("_sinittext", "_einittext"))]
 
-    def call(self, cpu, kind, state, function, args):
-        """Let a CPU call a function. Returns (error of Unicorn, result)."""
-        array = (ctypes.c_uint64 * len(args))(*args)
-        error = self.model.model_call(self._handle, cpu, kind, state, function, array, len(args), ctypes.byref(self._result))
-        return error, self._result.value
+    def _classes(self):
+        base = self.image.base
+        classes = array.array("H", bytes(2 * ((self._texts()[-1][1] - base) // 4)))
+        for name, address, size in self.image.functions():
+            if address not in self._real:
+                continue
+            first = (address - base) // 4
+            for index, word in enumerate(self.image.words(address, address + (size & ~3))):
+                classes[first + index] |= instruction_class(word)
+            if re.fullmatch(r"_raw_(spin|read|write)_(try)?lock(_bh|_irq|_irqsave|_irq_disable)?", name):
+                classes[first] |= LOCK
+            elif re.fullmatch(r"_raw_(spin|read|write)_unlock\w*", name):
+                classes[first] |= UNLOCK
+        for address, handler in self.stubs.items():
+            if handler:
+                classes[(address - base) // 4] = STUB
+        return classes
 
-    def get64(self, address):
-        """Return a double word of memory, as no CPU."""
-        if self.model.model_peek(self._handle, address, ctypes.byref(self._result)):
-            raise Bad(f"there is no memory at {address:#x}")
-        return self._result.value
+    def _load(self):
+        """Put the image into memory, with an undefined instruction at the start of each function that is neither real
+        nor a stub."""
+        self.uc.mem_write(self.image.base, self.image.memory)
+        texts = self._texts()
+        for _, address, size in self.image.functions():
+            if address in self._real:
+                self._replace_privileged(address, size)
+            elif address in self.stubs:
+                self.put32(address, RET)
+            elif any(low <= address < high for low, high in texts):
+                self.put32(address, 0)
+
+    def _replace_privileged(self, address, size):
+        """Replace what the emulator cannot show: TLB invalidation, and zeroing of whole lines, which has no hook."""
+        for index, word in enumerate(self.image.words(address, address + (size & ~3))):
+            if word & 0xFFF8F000 == 0xD5088000:  # TLBI
+                self.put32(address + 4 * index, NOP)
+            elif word & 0xFFFFFFE0 == 0xD53B00E0:  # MRS Xt, DCZID_EL0: say that DC ZVA is prohibited
+                self.put32(address + 4 * index, 0xD2800200 | word & 31)  # MOV Xt, #16
+
+    def _make_cpus(self):
+        image, cpus = self.image, self.cpus
+        first = image.address("__per_cpu_start")
+        size = image.address("__per_cpu_end") - first
+        self.stride = -(-size // PAGE) * PAGE
+        self._modelled(PERCPU, self.stride * cpus)
+        self.uc.mem_map(PRIVATE, PRIVATE_SIZE * cpus)
+        content = bytes(self.uc.mem_read(first, size))
+        for name in ("nr_cpu_ids", "__num_online_cpus", "__num_possible_cpus"):
+            self.put32(image.address(name), cpus)
+        for name in ("__cpu_possible_mask", "__cpu_online_mask", "__cpu_present_mask", "__cpu_active_mask"):
+            self.uc.mem_write(image.address(name), ((1 << cpus) - 1).to_bytes(64, "little"))
+        self.states = []
+        for cpu in range(cpus):
+            base, private = PERCPU + self.stride * cpu, PRIVATE + PRIVATE_SIZE * cpu
+            self.uc.mem_write(base, content)
+            self.put64(image.address("__per_cpu_offset") + 8 * cpu, base - first & MASK)
+            self.put64(private + image.offsets["TSK_TI_PREEMPT"], PREEMPT_ENABLED)
+            self.put32(private + image.offsets["TSK_TI_CPU"], cpu)
+            self.states.append((ctypes.c_uint64 * 3)(private, base - first & MASK, private + PRIVATE_SIZE - 64))
+
+    def _stub(self, address):
+        try:
+            result = self.stubs[address](self)
+        except Exception as error:  # pylint: disable=broad-except # ctypes would drop it
+            self._failure = error
+            self.uc.emu_stop()
+            return
+        self.uc.reg_write(arm64.UC_ARM64_REG_X0, (result or 0) & MASK)
+
+    def call(self, cpu, kind, function, *args):
+        """Let a CPU call the function at an address. Returns X0.
+
+        Raises Bad if it reaches anything that is neither real nor a stub.
+        """
+        self.cpu, result = cpu, ctypes.c_uint64()
+        error = self.model.model_call(self._handle, cpu, kind, self.states[cpu], function,
+                                      (ctypes.c_uint64 * len(args))(*args), len(args), ctypes.byref(result))
+        if self._failure:
+            failure, self._failure = self._failure, None
+            raise failure
+        if error:
+            name, offset = self.image.symbol_at(self.uc.reg_read(arm64.UC_ARM64_REG_PC))
+            raise Bad(f"{self.image.symbol_at(function)[0]} on CPU {cpu} of {self.cpus} reached {name}+{offset:#x} "
+                      f"after a call in {self.caller()}, which is neither executed nor replaced "
+                      f"({unicorn.UcError(error)})")
+        return result.value
 
     def counts(self):
         """Return the counts of each kind."""
@@ -121,118 +200,6 @@ class Emulator:
         """Return the coherence misses since the last reset."""
         size = MISS.size * self.model.model_nr_misses()
         return map(Miss._make, MISS.iter_unpack(ctypes.string_at(self.model.model_misses(), size) if size else b""))
-
-
-class Machine:
-    """The CPUs of a kernel image."""
-
-    def __init__(self, model, image, cpus, line, real, stubs):
-        """real: names of functions to execute; stubs: names to (handler or None) for those that are replaced."""
-        self.image, self.cpus = image, cpus
-        self.text = image.address("_text")
-        self.stubs = {image.address(name): handler for name, handler in stubs.items() if name in image.symbols}
-        # A function can have several names.
-        self._real = {address: size for name, address, size in image.functions() if name in real and size and address not in self.stubs}
-        self.emulator = Emulator(model, line, self.text, self._classes(), self._stub)
-        self.uc = self.emulator.uc
-        self.emulator.modelled(self.text, image.address("_end") - self.text)
-        self.emulator.modelled(HEAP, HEAP_SIZE)
-        self._load()
-        self._make_cpus()
-        self.emulator.start()
-
-    def _texts(self):
-        return [(self.image.address(low), self.image.address(high)) for low, high in (("_stext", "_etext"), ("_sinittext", "_einittext"))]
-
-    def _classes(self):
-        classes = array.array("H", bytes(2 * ((self._texts()[-1][1] - self.text) // 4)))
-        for address, size in self._real.items():
-            first = (address - self.text) // 4
-            for index, word in enumerate(self.image.words(address, address + (size & ~3))):
-                classes[first + index] = instruction_class(word)
-        for name, address, _ in self.image.functions():
-            if address not in self._real:
-                continue
-            if re.fullmatch(r"_raw_(spin|read|write)_(try)?lock(_bh|_irq|_irqsave|_irq_disable)?", name):
-                classes[(address - self.text) // 4] |= LOCK
-            elif re.fullmatch(r"_raw_(spin|read|write)_unlock\w*", name):
-                classes[(address - self.text) // 4] |= UNLOCK
-        for address, handler in self.stubs.items():
-            if handler:
-                classes[(address - self.text) // 4] = STUB
-        return classes
-
-    def _load(self):
-        """Put the image into memory, with an undefined instruction at the start of each function that is neither real nor a stub."""
-        self.uc.mem_write(self.image.base, bytes(self.image.memory))
-        texts = self._texts()
-        for _, address, size in self.image.functions():
-            if address in self._real:
-                self._replace_privileged(address, size)
-            elif address in self.stubs:
-                self.put32(address, RET)
-            elif size and any(low <= address < high for low, high in texts):
-                self.put32(address, 0)
-
-    def _replace_privileged(self, address, size):
-        """Replace what the emulator cannot show: TLB invalidation, and zeroing of whole lines, which has no hook."""
-        for index, word in enumerate(self.image.words(address, address + (size & ~3))):
-            offset = 4 * index
-            if word & 0xFFF8F000 == 0xD5088000:  # TLBI
-                self.put32(address + offset, NOP)
-            elif word & 0xFFFFFFE0 == 0xD53B00E0:  # MRS Xt, DCZID_EL0: say that DC ZVA is prohibited
-                self.put32(address + offset, 0xD2800200 | word & 31)  # MOV Xt, #16
-
-    def _make_cpus(self):
-        image, cpus = self.image, self.cpus
-        first, size = image.address("__per_cpu_start"), image.address("__per_cpu_end") - image.address("__per_cpu_start")
-        stride = -(-size // PAGE) * PAGE
-        self.emulator.modelled(PERCPU, stride * cpus)
-        self.uc.mem_map(PRIVATE, PRIVATE_SIZE * cpus)
-        content = bytes(self.uc.mem_read(first, size))
-        for name, value in (("nr_cpu_ids", cpus), ("__num_online_cpus", cpus), ("__num_possible_cpus", cpus)):
-            self.put32(image.address(name), value)
-        mask = ((1 << cpus) - 1).to_bytes(64, "little")
-        for name in ("__cpu_possible_mask", "__cpu_online_mask", "__cpu_present_mask", "__cpu_active_mask"):
-            self.uc.mem_write(image.address(name), mask)
-        self.states = []
-        for cpu in range(cpus):
-            base, private = PERCPU + stride * cpu, PRIVATE + PRIVATE_SIZE * cpu
-            self.uc.mem_write(base, content)
-            self.put64(image.address("__per_cpu_offset") + 8 * cpu, (base - first) & (1 << 64) - 1)
-            self.put64(private + image.offsets["TSK_TI_PREEMPT"], PREEMPT_ENABLED)
-            self.put32(private + image.offsets["TSK_TI_CPU"], cpu)
-            self.states.append((ctypes.c_uint64 * 3)(private, (base - first) & (1 << 64) - 1, private + PRIVATE_SIZE - 64))
-
-    def _stub(self, address):
-        try:
-            result = self.stubs[address](self)
-        except Exception as error:  # pylint: disable=broad-except # ctypes would drop it
-            self._failure = error
-            self.uc.emu_stop()
-            return
-        self.uc.reg_write(arm64.UC_ARM64_REG_X0, (result or 0) & (1 << 64) - 1)
-
-    _failure = None
-    cpu = 0
-
-    def call(self, cpu, kind, function, *args):
-        """Let a CPU call the function at an address. Returns X0.
-
-        Raises Bad if it reaches anything that is neither real nor a stub.
-        """
-        self.cpu = cpu
-        error, result = self.emulator.call(cpu, kind, self.states[cpu], function, args)
-        if self._failure:
-            failure, self._failure = self._failure, None
-            raise failure
-        if error:
-            pc = self.uc.reg_read(arm64.UC_ARM64_REG_PC)
-            caller = self.image.symbol_at(self.uc.reg_read(arm64.UC_ARM64_REG_LR))[0]
-            name, offset = self.image.symbol_at(pc)
-            raise Bad(f"{self.image.symbol_at(function)[0]} on CPU {cpu} of {self.cpus} reached {name}+{offset:#x} after a call in {caller}, "
-                      f"which is neither executed nor replaced ({unicorn.UcError(error)})")
-        return result
 
     def argument(self, number):
         """Return X0, X1 ... in a stub."""
@@ -252,7 +219,7 @@ class Machine:
 
     def get64(self, address):
         """Return a double word of memory, as no CPU."""
-        return self.emulator.get64(address)
+        return struct.unpack("<Q", self.uc.mem_read(address, 8))[0]
 
     def put32(self, address, value):
         """Write a word of memory, as no CPU."""

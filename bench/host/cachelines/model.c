@@ -20,17 +20,16 @@ enum { UC_MEM_READ = 16, UC_MEM_WRITE = 17 };
 struct model m;
 
 /*
- * Starts a model without lines. @regs: numbers of X0 to X30 and SP. @stub: called for a function
- * that is replaced.
+ * Starts a model without lines. @regs: numbers of X0 to X30 and SP. @stub: called for a
+ * function that is replaced.
  */
-EXPORT int model_init(unsigned int line_shift, uint64_t text, uint64_t text_words, const uint16_t *classes,
+EXPORT int model_init(uint64_t text, uint64_t text_words, const uint16_t *classes,
 		       uint64_t entry, uint64_t exit, const int *regs, void (*stub)(uint64_t addr))
 {
 	free(m.lines);
 	free(m.misses);
 	free(m.before);
 	memset(&m, 0, sizeof(m));
-	m.shift = line_shift;
 	m.text = text;
 	m.text_words = text_words;
 	m.classes = classes;
@@ -44,8 +43,6 @@ EXPORT int model_init(unsigned int line_shift, uint64_t text, uint64_t text_word
 		m.before[i + 1] = m.before[i];
 		m.before[i + 1].rmw += !!(classes[i] & RMW);
 		m.before[i + 1].barriers += !!(classes[i] & BARRIER);
-		m.before[i + 1].acquires += !!(classes[i] & ACQUIRE);
-		m.before[i + 1].releases += !!(classes[i] & RELEASE);
 	}
 	return m.before ? 0 : -1;
 }
@@ -74,10 +71,8 @@ static void on_lock(void *uc, bool is_lock)
 	for (unsigned int i = m.nr_held; i-- > 0;) {
 		if (m.held[i].lock != lock)
 			continue;
-		if (m.block - m.held[i].since > c->hold) {
+		if (m.block - m.held[i].since > c->hold)
 			c->hold = m.block - m.held[i].since;
-			c->hold_lock = lock;
-		}
 		m.held[i] = m.held[--m.nr_held];
 		return;
 	}
@@ -128,20 +123,19 @@ static void on_block(void *uc, uint64_t addr, uint32_t size, void *user)
 	m.pc = addr - m.text;
 	m.block = m.now;
 	m.now += words;
-	c->insns += words;
+	c->instructions += words;
 	c->rmw += m.before[index + words].rmw - m.before[index].rmw;
 	c->barriers += m.before[index + words].barriers - m.before[index].barriers;
-	c->acquires += m.before[index + words].acquires - m.before[index].acquires;
-	c->releases += m.before[index + words].releases - m.before[index].releases;
 }
 
-/* Lets the emulator call the model. */
-EXPORT int model_hook(void *uc)
+/* All memory was added: allocates its lines, and lets the emulator call the model. */
+EXPORT int model_start(void *uc)
 {
 	size_t hook;
 	int err;
 
-	err = uc_hook_add(uc, &hook, UC_HOOK_BLOCK, on_block, NULL, 1, 0) ||
+	err = model_lines() ||
+	      uc_hook_add(uc, &hook, UC_HOOK_BLOCK, on_block, NULL, 1, 0) ||
 	      uc_hook_add(uc, &hook, UC_HOOK_CODE, on_return, NULL, m.exit, m.exit) ||
 	      uc_hook_add(uc, &hook, UC_HOOK_MEM_READ | UC_HOOK_MEM_WRITE, on_memory, NULL, 1, 0);
 	for (uint64_t i = 0; !err && i < m.text_words; i++) {
@@ -174,12 +168,8 @@ EXPORT int model_call(void *uc, unsigned int cpu, unsigned int kind, const uint6
 	m.cpu = cpu;
 	m.kind = kind;
 	m.op++;
-	m.counts[kind].ops++;
 	uc_reg_write_batch(uc, m.regs, pointers, 13);
 	err = uc_emu_start(uc, m.entry, m.entry + 2048, 0, 0);
 	uc_reg_read(uc, m.reg_x0, result);
 	return err;
 }
-
-/* Reads a double word as no CPU. Returns an error of Unicorn. */
-EXPORT int model_peek(void *uc, uint64_t addr, uint64_t *value) { return uc_mem_read(uc, addr, value, sizeof(*value)); }

@@ -18,16 +18,15 @@
 #define MAX_SPANS 8
 #define MAX_KINDS 16
 #define MAX_LOCKS 16
+/* A line has 64 bytes. */
+#define LINE_SHIFT 6
 
 /* What an instruction is, one number for each word of the kernel's text. */
-enum {
-	RMW = 1, BARRIER = 2, ACQUIRE = 4, RELEASE = 8,
-	EXCLUSIVE_LOAD = 16, LOCK = 32, UNLOCK = 64, STUB = 128, PREFETCH = 256,
-};
+enum { RMW = 1, BARRIER = 2, EXCLUSIVE_LOAD = 4, LOCK = 8, UNLOCK = 16, STUB = 32, PREFETCH = 64 };
 
 /* How many instructions of some classes there are before a word of the text. */
 struct before {
-	uint32_t rmw, barriers, acquires, releases;
+	uint32_t rmw, barriers;
 };
 
 /* A line: which caches have it, and which had it until another CPU wrote. */
@@ -44,8 +43,7 @@ struct span {
 
 /* What all operations of one kind did. */
 struct counts {
-	uint64_t ops, insns, read_misses, write_misses, rmw, barriers, acquires, releases;
-	uint64_t touched, written, locks, hold, hold_lock;
+	uint64_t instructions, read_misses, write_misses, rmw, barriers, lines, lines_written, locks, hold;
 };
 
 /* A coherence miss. */
@@ -59,7 +57,7 @@ struct miss {
 extern struct model {
 	struct line *lines;
 	struct span spans[MAX_SPANS];
-	unsigned int nr_spans, shift;
+	unsigned int nr_spans;
 	uint64_t text, text_words;
 	const uint16_t *classes;
 	struct before *before;
@@ -80,5 +78,6 @@ extern struct model {
 
 void model_access(unsigned int cpu, uint64_t addr, uint64_t size, bool is_write);
 void model_prefetch(unsigned int cpu, uint64_t addr);
+int model_lines(void);
 
 #endif

@@ -7,10 +7,10 @@ import subprocess
 import pytest
 
 from bench.host import counts, program_rows as rows, programs
-from harness.settings import REPO, Refused
+from harness.settings import REPO
 
-CONSOLE = ["vmap allocator: rust (mm/vmap_rust)", "program: bpf-array ops=10 us=30 areas=20",
-           "program: bwrap FAIL bwrap: no room", "program: make ops=1 us=7 areas=0",
+CONSOLE = ["vmap allocator: rust (mm/vmap_rust)", "program: bpf-array ops=10 areas=20",
+           "program: bwrap FAIL bwrap: no room", "program: make ops=1 areas=0",
            "latency: cyclictest-idle mean=1500 max=2500", "programs: done"]
 
 
@@ -19,15 +19,15 @@ def taken(a, b, c, name="bpf-array"):
     made = programs.Taken()
     for side, values in zip("ABC", (a, b, c), strict=True):
         for value in values:
-            made.add(side, [f"program: {name} ops=10 us=1 areas=20"], [value])
+            made.add(side, [f"program: {name} ops=10 areas=20"], [value])
     return made
 
 
 def test_lines_of_a_guest():
     """Rows come in their order, with what failed, and latencies apart from them."""
     found, latencies = rows.read(CONSOLE)
-    assert [(row.name, row.ops, row.time, row.areas, row.error) for row in found] == [
-        ("bpf-array", 10, 30, 20, None), ("bwrap", 0, 0, 0, "bwrap: no room"), ("make", 1, 7, 0, None)]
+    assert [(row.name, row.ops, row.areas, row.error) for row in found] == [
+        ("bpf-array", 10, 20, None), ("bwrap", 0, 0, "bwrap: no room"), ("make", 1, 0, None)]
     assert latencies == {"cyclictest-idle": (1500, 2500)}
 
 
@@ -38,9 +38,9 @@ def test_a_row_that_fails():
     assert made.failures == ["bwrap, B: bwrap: no room"]
     assert made.values["bpf-array"]["B"] == [100] and made.values["make"]["B"] == [77]
     assert made.areas["bpf-array"] == [2]
-    cells, styles = programs.cells(made)
-    row = next(cell for cell in cells if cell[0] == "bwrap")
-    assert row[3:6] == ["failed"] * 3 and styles[cells.index(row)] == "red"
+    table = programs.programs_table(made, "")
+    row = next(row for row in table.rows if row[0] == "bwrap")
+    assert row[3:6] == ["failed"] * 3 and table.styles[table.rows.index(row)] == "red"
 
 
 def test_counts_without_a_row():
@@ -55,18 +55,11 @@ def test_counts_without_a_row():
 def test_table(b, ratio, style):
     """A loss beyond the spread is bold and red; what spreads more than it differs is neither."""
     made = taken([1000, 1001, 999], b, [1000, 1000, 1000])
-    cells, styles = programs.cells(made)
+    table = programs.programs_table(made, "")
+    cells, styles = table.rows, table.styles
     assert len(cells) == 1 and len(cells[0]) == len(programs.COLUMNS)
     assert cells[0][2] == "2" and cells[0][3] == "100" and cells[0][6] == ratio and styles == [style]
     assert made.unsure() == (["bpf-array"] if style == "dim" else [])
-    assert len(programs.cells(made, only_sure=True)[0]) == (style != "dim")
-
-
-def test_clock():
-    """Without counts, the guest's clock counts: in nanoseconds."""
-    made = programs.Taken()
-    made.add("A", CONSOLE)
-    assert made.values["bpf-array"]["A"] == [3000]
 
 
 def test_latencies():
@@ -75,20 +68,8 @@ def test_latencies():
     made.add("B", ["latency: cyclictest-vfree mean=11 max=60"], [])
     for side, pair in (("A", "mean=10 max=90"), ("B", "mean=11 max=70"), ("C", "mean=12 max=80")):
         made.add(side, [f"latency: cyclictest-vfree {pair}"], [])
-    assert [cell[2:] for cell in programs.latency_cells(made)] == [["10", "11", "12", "90 to 90", "60 to 70",
+    assert [cell[2:] for cell in programs.latency_table(made, "").rows] == [["10", "11", "12", "90 to 90", "60 to 70",
                                                                       "80 to 80"]]
-
-
-def test_write(tmp_path, monkeypatch):
-    """Tables replace what stands between two marks, and nothing else."""
-    page = tmp_path / "programs.md"
-    monkeypatch.setattr(programs, "PAGE", page)
-    page.write_text(f"before\n{programs.BEGIN}old\n{programs.END}after\n", encoding="utf-8")
-    programs.write("new\n", programs.BEGIN)
-    assert page.read_text(encoding="utf-8") == f"before\n{programs.BEGIN}\nnew\n\n{programs.END}after\n"
-    page.write_text("nothing\n", encoding="utf-8")
-    with pytest.raises(Refused, match="has no line"):
-        programs.write("new\n", programs.BEGIN)
 
 
 def test_rows_of_the_script():
