@@ -16,11 +16,11 @@ ROOT_PACKAGES=(
 	# emulators
 	qemu-system-arm qemu-system-x86 qemu-system-data
 	# checks and reports
-	shellcheck codespell ripgrep python3-ply python3-git python3-rich python3-scipy python3-matplotlib python3-jinja2
+	shellcheck codespell ripgrep python3-ply python3-git python3-rich python3-scipy python3-matplotlib
 	# tests of harness/
 	python3-pytest
 	# the instrument "lines"
-	python3-unicorn python3-pyelftools
+	python3-unicorn
 	# debuggers
 	python3-drgn gdb-multiarch
 )
