@@ -10,7 +10,7 @@ help:
 	@echo '             FULL=1 runs the suites on every kernel configuration, which takes hours, or on CONFIGS="arm64-rt arm";'
 	@echo '             what has passed is not run again (scripts/test --help)'
 	@echo 'make bench   measure both allocators, print the table, write the HTML page'
-	@echo 'make check   format, lints, style, words, links, and each patch of both series builds'
+	@echo 'make check   format, lints, style, words, links, and each patch of all series builds'
 	@echo ''
 	@echo 'In the environment: JOBS=N limits a build; TOOLCHAIN=host uses tools of this machine; KERNEL_TARBALL=FILE is another'
 	@echo 'archive of Linux 7.3.'
