@@ -7,10 +7,9 @@ import contextlib
 import os
 import statistics
 import subprocess
-from pathlib import Path
 
 from harness import kernels
-from harness.checks.series import Series
+from harness.checks.series import patches_of
 from harness.settings import REPO, Refused, say
 
 from . import build, plan as plans, stats, take, table
@@ -37,7 +36,7 @@ SHOWN = 0.05
 
 def patches():
     """Return the patches in order, as "fixes 1" and so on."""
-    return [f"{path.parent} {int(path.name[:4])}" for path in map(Path, Series("fixes", "mapping").names)]
+    return [f"{path.parent.name} {int(path.name[:4])}" for path in patches_of("fixes", "mapping")]
 
 
 @contextlib.contextmanager
@@ -91,7 +90,7 @@ def patches_rows(names, medians):
         ratios = [(name, change(key, at, at + 1)[2]) for at, name in enumerate(names)]
         single = ", ".join(f"{name} {ratio:.2f}" for name, ratio in ratios if ratio)
         if single or any(ratio for *_, ratio in totals):
-            yield [*key, *(f"{before:,.0f} -> {after:,.0f} ({ratio:.2f})" if ratio else ""
+            yield [*key, *(f"{stats.amount(before)} -> {stats.amount(after)} ({ratio:.2f})" if ratio else ""
                            for before, after, ratio in totals), single]
 
 

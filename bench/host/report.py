@@ -112,7 +112,7 @@ def sides(rbtree, rust):
             continue
         medians = (row.median_a, twin.median_b, row.median_b)
         sizes[row.size] = None
-        cells.setdefault(row.name, {})[row.size] = " -> ".join(f"{median:,.0f}" for median in medians)
+        cells.setdefault(row.name, {})[row.size] = " -> ".join(map(amount, medians))
         if any(row.median_a and median > row.median_a * (1 + stats.FLOOR) for median in medians[1:]):
             styles[row.name] = "red"
     return Table("three sides", ["case", *(f">{size}" for size in sizes)],

@@ -52,6 +52,12 @@ def touched():
     return sorted({name for patch in PATCHES.rglob("*.patch") for name in re.findall(names, read(patch), re.M)})
 
 
+def patches_of(*folders):
+    """Return the paths of the patches of these series, in the order in which they are applied; covers are none."""
+    return [path for folder in folders for path in sorted((PATCHES / folder).glob("[0-9]*.patch"))
+            if not path.name.startswith("0000-")]
+
+
 def apply(source, folders, steps):
     """Apply the patches of folders with git am and with patch, and add (name, state before, state after) of each to
     steps. Raises Fault if one program refuses one, or if they give different files."""
@@ -64,15 +70,14 @@ def apply(source, folders, steps):
     git("add", "-Af", ".")
     git("commit", "-q", "--allow-empty", "-m", "base")
     state = git("write-tree")
-    for patch in (patch for folder in folders for patch in sorted((PATCHES / folder).glob("[0-9]*.patch"))):
-        if not patch.name.startswith("0000-"):
-            name = str(patch.relative_to(PATCHES))
-            git("am", "-q", patch, why=f"git am refuses {name}", stderr=subprocess.STDOUT)
-            output("patch", "-p1", "-F0", "--no-backup-if-mismatch", "--batch", "-s", "-i", patch, cwd=PATCH,
-                   why=f"patch refuses {name}", stderr=subprocess.STDOUT)
-            output("diff", "-rq", AM, PATCH, why=f"git am and patch differ after {name}")
-            before, state = state, git("write-tree")
-            steps.append((name, before, state))
+    for patch in patches_of(*folders):
+        name = str(patch.relative_to(PATCHES))
+        git("am", "-q", patch, why=f"git am refuses {name}", stderr=subprocess.STDOUT)
+        output("patch", "-p1", "-F0", "--no-backup-if-mismatch", "--batch", "-s", "-i", patch, cwd=PATCH,
+               why=f"patch refuses {name}", stderr=subprocess.STDOUT)
+        output("diff", "-rq", AM, PATCH, why=f"git am and patch differ after {name}")
+        before, state = state, git("write-tree")
+        steps.append((name, before, state))
     return f"{len(steps)} patches"
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import PermutationMethod, mannwhitneyu
 
-from bench.host import report, stats, store, table
+from bench.host import patches, report, stats, store, table
 from harness.settings import REPO, Refused
 
 
@@ -175,6 +175,14 @@ def test_sides():
     assert shown.styles == ["red"]
 
 
+def test_patches():
+    """All patches of both series are in order; a row has what the series and single patches change."""
+    names = patches.patches()
+    assert names[:2] == ["fixes 1", "fixes 2"] and names[-1].startswith("mapping ") and len(set(names)) == len(names)
+    states = [{("x", "2x1"): 1000 if count < 2 else 500, ("same", "2x1"): 7} for count in range(len(names) + 1)]
+    assert list(patches.patches_rows(names, states)) == [["x", "2x1", "1,000 -> 500 (0.50)", "", "fixes 2 0.50"]]
+
+
 def test_put(tmp_path):
     """Tables replace what stands between two marks, and nothing else."""
     page = tmp_path / "page.md"
@@ -200,7 +208,7 @@ def test_commands(tmp_path):
     assert "up" in bench("show", old)[1]
     assert bench("show", old, "-o", tmp_path / "page.html") == (0, "", "")
     assert (tmp_path / "page.html").read_text().startswith("<!DOCTYPE html>")
-    assert bench("compare", old, old)[0] == 0 and "times fewer" in bench("sides", old, old)[1]
+    assert bench("compare", old, old)[0] == 0 and "1,000 -> 1,002 -> 1,002" in bench("sides", old, old)[1]
     assert bench("figures", old)[0] == 0
     read, write = os.pipe()
     os.close(read)
