@@ -98,17 +98,23 @@ pub(crate) fn weight(words: &Words) -> usize {
     words.iter().map(|word| word.count_ones() as usize).sum()
 }
 
-/// Returns the lowest set bit at or above `from`.
-pub(crate) fn next_set(words: &Words, from: usize) -> Option<Bit> {
+/// Returns the lowest bit at or above `from` that is set in the words that `word` returns.
+#[inline(always)]
+fn next_in(word: impl Fn(usize) -> usize, from: usize) -> Option<Bit> {
     let mut mask = usize::MAX << (from % BITS);
-    for (index, word) in words.iter().enumerate().skip(from / BITS) {
-        let bit = Bit::lowest(index, word & mask);
+    for index in from / BITS..WORDS {
+        let bit = Bit::lowest(index, word(index) & mask);
         if bit.is_some() {
             return bit;
         }
         mask = usize::MAX;
     }
     None
+}
+
+/// Returns the lowest set bit at or above `from`.
+pub(crate) fn next_set(words: &Words, from: usize) -> Option<Bit> {
+    next_in(|index| words[index], from)
 }
 
 /// Returns the highest set bit.
@@ -170,16 +176,8 @@ impl Map {
 
     /// Returns the lowest clear bit at or above `from`.
     pub(crate) fn next_clear(&self, from: usize) -> Option<Bit> {
-        let mut mask = usize::MAX << (from % BITS);
-        for (index, word) in self.0.iter().enumerate().skip(from / BITS) {
-            // Relaxed: as in `words()`.
-            let bit = Bit::lowest(index, !word.load(Relaxed) & mask);
-            if bit.is_some() {
-                return bit;
-            }
-            mask = usize::MAX;
-        }
-        None
+        // Relaxed: as in `words()`.
+        next_in(|index| !self.0[index].load(Relaxed), from)
     }
 
     /// Returns whether no bit is set.
