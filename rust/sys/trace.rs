@@ -65,7 +65,7 @@ pub(crate) enum Event {
     Steal,
 }
 
-/// Why empty blocks are given back. The values are those of `enum vmap_rust_drain_cause`.
+/// Why empty blocks are freed. The values are those of `enum vmap_rust_drain_cause`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cause {
     /// A request found no room.
