@@ -76,6 +76,10 @@ need_space() {
 	[ "$free" -ge "$1" ] || die "$2 needs $1 MiB of disk, $dir has $free MiB free; free some$hint"
 }
 
+# remove_left DIR: removes what a killed run has left: its processes in the toolchain root, which hold no lock (in_root),
+# may still write there for a moment.
+remove_left() { rm -rf "$1" 2>/dev/null || { sleep 1; rm -rf "$1"; }; }
+
 # with_lock CMD...: runs CMD while holding the cache's lock, for LOCK_FOR, if that is set; prints one line when it must
 # wait. CMD, and the scripts that it starts, may call with_lock again. The kernel releases the lock when the last
 # process that inherited it ends.

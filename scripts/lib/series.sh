@@ -30,7 +30,7 @@ series_files() {
 # line that names it and returns 1.
 series_apply_copy() {
 	local dir=$1 tree=$2 scratch=$3 strict=${5:-} file patch out
-	rm -rf "$scratch"
+	remove_left "$scratch"
 	mkdir -p "$scratch"
 	while read -r file; do
 		if [ -z "$file" ] || [ ! -e "$tree/$file" ]; then continue; fi

@@ -39,7 +39,7 @@ source_ready() {
 # source_unpack TARBALL DIR: unpacks TARBALL, whose own checksums detect damage. Runs in the toolchain root: a minimal
 # build host has no xz.
 source_unpack() {
-	rm -rf "$2"
+	remove_left "$2"
 	mkdir -p "$2"
 	tar -x --strip-components=1 --no-same-owner -C "$2" -f "$1"
 }
@@ -52,7 +52,7 @@ prepare_source() {
 		return 0
 	fi
 	tarball=$(source_tarball)
-	rm -rf "$new"
+	remove_left "$new"
 	# shellcheck disable=SC2034 # for in_root
 	ENTER_BINDS=(--ro-bind "$tarball" "$tarball")
 	need_space 2300 "the kernel source"

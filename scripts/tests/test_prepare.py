@@ -58,7 +58,7 @@ EVENTS = {
         mv last $last""",
     "killed": """
         for delay in 0.02 0.05 0.1 0.15 0.2 0.3 0.4; do
-            (. $repo/scripts/lib.sh; with_lock rm -rf src tree) # What was killed just now may still be writing.
+            (. $repo/scripts/lib.sh; with_lock remove_left src; remove_left tree)
             timeout -s KILL $delay $prepare >/dev/null 2>&1 || :
         done
         $prepare
