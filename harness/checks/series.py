@@ -198,9 +198,9 @@ def walk(check, kernel, fresh):
     AM.with_suffix(".index").unlink(missing_ok=True)
     output("git", "init", "-q", "--bare", GIT)
     every, alone = [], []
+    order = output("bash", "-c", '. "$0/scripts/lib/series.sh"; echo "${ALL_SERIES[@]}"', REPO).split()
     applied = [check(f"git am and patch without fuzz give the same files: {name}", apply, source, folders, steps)
-               for name, folders, steps in (("all", ("fixes", "maple", "area", "debug", "mapping"), every),
-                                            ("without area", ("fixes", "mapping"), alone))]
+               for name, folders, steps in (("all", order, every), ("without area", ("fixes", "mapping"), alone))]
     # Without the states there is nothing to build.
     if not all(applied):
         return

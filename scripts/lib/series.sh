@@ -4,9 +4,20 @@
 # Functions for the folders of numbered patches (0001-...patch; 0000 is the cover letter). Sourced by scripts/prepare and
 # install-into.
 
-# The series, in the order in which they are applied. area needs fixes and maple, debug needs area, mapping needs fixes.
-ALL_SERIES=(fixes maple area debug mapping)
+# The series, in the order in which they are applied.
+ALL_SERIES=(fixes maple area debug mapping alone)
 SERIES=("${ALL_SERIES[@]}")
+
+# series_with NAME: prints the series that NAME needs, and NAME, in order.
+series_with() {
+	case $1 in
+	area) echo fixes maple area ;;
+	debug) echo fixes maple area debug ;;
+	mapping) echo fixes mapping ;;
+	alone) echo "${ALL_SERIES[@]}" ;;
+	*) echo "$1" ;;
+	esac
+}
 
 # series_list DIR: prints the paths of the patches of SERIES in order, then of those in DIR itself; nothing when there are none.
 series_list() {

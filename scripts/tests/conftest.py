@@ -49,9 +49,9 @@ def sums(folder):
 
 
 HERE = User(REPO, source=max((CACHE / "src").glob("linux-*.stamp")).with_suffix(""))
-# The patches, and the supported and the tested kernel.
+# The folder of the patches, the supported and the tested kernel, and the patches in the order in which they are applied.
 PATCHES, SERIES, TESTED = HERE.run('. scripts/lib.sh; echo "${PATCHES#"$REPO"/} $KVER_SERIES $KVER_TESTED"').split()
-NAMES = sorted(str(path.relative_to(REPO)) for path in (REPO / PATCHES).glob("*/*.patch") if path.name[:4] != "0000")
+NAMES = HERE.run('. scripts/lib.sh; . scripts/lib/series.sh; series_list "${PATCHES#"$REPO"/}"').split()
 
 
 def clone(folder):

@@ -31,7 +31,7 @@ REFUSED = {
     "a branch of that name": ("git", "git branch vmap-rust", "$install .", "has a branch vmap-rust already"),
     "series that does not apply": ("git", "", "$bad .", "nothing was changed"),
     "--only with a wrong value": ("plain", "", "$install . --only maps",
-                                  '^install-into: error: --only takes fixes, maple, area, debug or mapping, not "maps"$'),
+                                  '^install-into: error: --only takes one of fixes maple .*, not "maps"$'),
     "--only without a value": ("plain", "", "$install . --only", 'not ""$'),
     "--remove with --only": ("plain", "", "$install . --remove --only area", "it takes no --only"),
 }
