@@ -101,6 +101,8 @@ def try_module(outcomes, module, baseline):
         baseline, "--timeout", setting("TIMEOUT", "300"),
         "--build-timeout", "300", "--jobs", setting("JOBS", "2"), "--colors", "never", "--no-times", "--", "--lib",
         CARGO_PROFILE_DEV_OPT_LEVEL=0, CARGO_PROFILE_DEV_DEBUG=0, VMAP_RUST_SEED=1, CARGO_NET_OFFLINE="true",
+        # The stand-in for the maple tree: with that of the kernel, the tests which let it fail are left out.
+        VMAP_RUST_TREE="",
         **{runner: f"bash {RUNNER}"}), cwd=RUST)
     # 2: some mutants were missed; 3: some tests did not end.
     if code not in (0, 2, 3):

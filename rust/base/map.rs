@@ -364,6 +364,7 @@ mod tests {
         assert_eq!(map.next_clear(0), None);
         for bit in [0, 63, 64, 300] {
             assert!(map.claim_bit(Bit::in_row(bit)));
+            assert!(!map.claim_bit(Bit::in_row(bit)));
         }
         let found = [0, 1, 63, 64, 65, 300, 301, 511, 512].map(|from| map.next_clear(from));
         let wanted = [0, 63, 63, 64, 300, 300].map(|bit| Some(Bit::in_row(bit)));

@@ -62,6 +62,8 @@ mod refusals;
 #[cfg(all(test, not(explore)))]
 mod seats;
 #[cfg(all(test, not(explore)))]
+mod sets;
+#[cfg(all(test, not(explore)))]
 mod spaces;
 #[cfg(all(test, not(explore)))]
 mod stale;
