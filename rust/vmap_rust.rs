@@ -88,6 +88,7 @@
 //!
 //! ```text
 //! vmap_purge_lock -> pool
+//!                 -> pin (C frees a block of vm_map_ram())
 //!                 -> list of lazy areas, list of stuck areas
 //!                 -> tree lock -> slab (without waiting)
 //! pin -> vb->lock (C, for /proc/kcore)

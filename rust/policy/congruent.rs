@@ -93,7 +93,9 @@ impl<T: Tlb> Space<T> {
         if !can_fit(window, reach, align) {
             return Err(EBUSY);
         }
-        if window == self.home {
+        // The percpu allocator aligns its window: that of the space may end off a page, as on x86.
+        let has_blocks = { self.blocks.dir.window() }.is_some_and(|blocks| window.covers(blocks));
+        if has_blocks {
             if let Some(areas) = self.alloc_set(members.clone(), reach, align, gfp) {
                 return Ok(areas);
             }

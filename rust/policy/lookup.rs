@@ -54,7 +54,7 @@ impl<T: Tlb> Space<T> {
     }
 
     /// Unlinks the busy area that contains `addr`. Never allocates, sleeps or fails. Takes a lock only if
-    /// a reader has pinned the area.
+    /// somebody reads an area that is pinned.
     #[inline(always)]
     pub(crate) fn unlink(&self, addr: usize) -> Option<Area<Unlinked>> {
         let rcu = Guard::new();

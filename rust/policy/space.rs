@@ -201,8 +201,8 @@ impl<T: Tlb> Space<T> {
         self.alloc_in_tree(req, Some(class))
     }
 
-    /// Makes a block of the pool, or a new one, the current one of `class`, if that is full, or if an empty one is asked for. Returns whether it may have room
-    /// now. Sleeps if `gfp` allows it.
+    /// Makes a block of the pool, or a new one, the current one of `class`, if that is full, or if an empty one is asked
+    /// for. Returns whether it may have room now. Sleeps if `gfp` allows it.
     pub(super) fn refill(&self, class: Class, from: Source, gfp: Gfp) -> bool {
         self.blocks.refill(&self.cpus, class, from) || self.add_block(class, gfp)
     }

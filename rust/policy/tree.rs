@@ -321,10 +321,7 @@ impl<T: Tlb> Space<T> {
                 mm::cond_resched();
             }
         }
-        if !areas.is_empty() {
-            let mut stuck = self.freed.stuck.lock();
-            areas.for_each(|area| stuck.push(area));
-        }
+        self.freed.stuck.lock().append(areas);
         given_back
     }
 

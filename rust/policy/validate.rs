@@ -57,7 +57,7 @@ impl<T: Tlb> Space<T> {
             }
             match entry {
                 Entry::Area(_, Use::Busy) => census.busy += 1,
-                Entry::Area(_, Use::Unlinked) => census.unlinked += 1,
+                Entry::Area(..) => census.unlinked += 1,
                 Entry::Block => {
                     census.blocks += 1;
                     let rcu = Guard::new();

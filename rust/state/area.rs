@@ -61,7 +61,8 @@ use core::{
     mem::ManuallyDrop, //
 };
 
-/// The state of an area.
+/// The state of an area. A token belongs to the space that made the area, and is given back to that one: in the kernel
+/// there is one, only tests have more.
 pub(crate) trait State {
     /// Value in `vmap_area::flags`.
     const CODE: usize;

@@ -81,6 +81,15 @@ impl<S: Listed> AreaList<S> {
         self.link(ptr, ptr, 1);
     }
 
+    /// Appends the areas of another list: one step, however many there are.
+    pub(crate) fn append(&mut self, mut other: Self) {
+        // INVARIANT: The other list is empty, and this one owns its areas.
+        if let (Some(first), Some(last)) = (other.first.take(), other.last.take()) {
+            self.link(first, last, other.len);
+            other.len = 0;
+        }
+    }
+
     /// Inserts an area before the others. Leaves their objects alone, which other CPUs may have written last.
     pub(crate) fn push_first(&mut self, area: Area<S>) {
         let next = self.first.map(|next| next.as_raw().cast());

@@ -12,6 +12,7 @@ use super::area::New;
 use super::area::{
     Flushed,
     Lazy,
+    Reserved,
     State,
     Unlinked, //
 };
@@ -178,6 +179,7 @@ impl AreaPtr {
         // Relaxed: the state may change at once.
         match code_of(flags) {
             BUSY_CODE => Use::Busy,
+            Reserved::CODE => Use::Reserved,
             _ => Use::Unlinked,
         }
     }
@@ -269,6 +271,8 @@ impl AreaPtr {
 pub(crate) enum Use {
     /// In use: lookups find it.
     Busy,
+    /// Reserved for a request that has not made it busy yet.
+    Reserved,
     /// Out of use and still reserved: from unlink to flush.
     Unlinked,
 }

@@ -56,6 +56,19 @@ fn sets_that_no_block_has_places_for_come_from_the_tree() {
     }
 }
 
+/// Where the space does not end with a page, as on x86, a request for percpu memory has a window that does.
+#[test]
+fn a_window_that_has_all_blocks_gets_them() {
+    let home = Span::from_bounds(31 * SIZE + PAGE_SIZE, 40 * SIZE - 1).expect("not empty");
+    for (end, blocks) in [(39, 1), (38, 0)] {
+        let space = World::new(home).blocks(4).space().expect("memory");
+        let window = Span::from_bounds(32 * SIZE, end * SIZE).expect("not empty");
+        assert!(alloc_set(&space, window, &[0, 2 * PAGE_SIZE]).is_ok());
+        assert_eq!(space.blocks().live, blocks, "end {end}");
+        free_everything(&space);
+    }
+}
+
 /// A set with another window than that of the space gets the range of an empty block.
 #[test]
 fn a_set_without_room_drains() {
@@ -63,9 +76,33 @@ fn a_set_without_room_drains() {
     retire(&space, alloc(&space, &request(&space, PAGE_SIZE)));
     space.purge(None, false);
     assert_eq!(space.blocks().live, 1);
-    let window = Span::with_size(32 * SIZE, SIZE).expect("not empty");
+    // Not all of the block, or it would serve the set.
+    let window = Span::with_size(32 * SIZE, SIZE - PAGE_SIZE).expect("not empty");
     let set = [0, 2 * PAGE_SIZE];
     assert!(alloc_set(&space, window, &set).is_ok());
     assert_eq!(space.blocks().live, 0);
+    free_everything(&space);
+}
+
+/// What is reserved and not yet busy is not lazy.
+#[test]
+fn a_set_is_not_listed_before_it_is_busy() {
+    let home = Span::with_size(64 << 20, 64 * PAGE_SIZE).expect("not empty");
+    let space = World::new(home).space().expect("memory");
+    let members = [0, 3].map(|page| Member {
+        offset: page * PAGE_SIZE,
+        size: PAGE_SIZE,
+    });
+    let result = space.alloc_congruent(
+        home,
+        members.into_iter(),
+        PAGE_SIZE,
+        Gfp::KERNEL,
+        |index, area| {
+            assert_eq!(space.next_lazy(None), None);
+            publish(index, area)
+        },
+    );
+    assert!(result.is_ok());
     free_everything(&space);
 }
