@@ -9,7 +9,7 @@ import sys
 import tomllib
 
 from .options import program
-from .settings import CACHE, REPO, Refused
+from .settings import BUILDS, REPO, Refused
 
 IMAGES = {"arm64": "arch/arm64/boot/Image", "arm": "arch/arm/boot/zImage", "x86_64": "arch/x86/boot/bzImage",
           "um": "linux"}
@@ -35,7 +35,7 @@ class Kernel:
     @property
     def folder(self):
         """The folder in which scripts/build builds it."""
-        return CACHE / "build" / self.name
+        return BUILDS / self.name
 
     @property
     def image(self):

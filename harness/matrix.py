@@ -21,6 +21,7 @@ TOOLS = {
     "mutants": "scripts/suites/rust mutants",
     "faults-mapping": "scripts/suites/rust faults --mapping",
     "own-tree": "scripts/suites/own-tree",
+    "linux-7.2": "scripts/suites/other-kernel 7.2",
     "soak": "scripts/run stress --minutes 30 --allocator rust x86_64-user",
 }
 # What a result depends on: the folders that are built, and what runs it. A change of one of these files makes the
@@ -33,6 +34,7 @@ HARNESS = ("harness/*.py", ":!harness/suites.py", ":!harness/matrix.py", ":!harn
 CARGO = ("rust", "harness/rust.py", *LIB)
 FOLDERS = {"run": (*KERNEL, *HARNESS), "test": (".", ":!docs", ":!**/*.md"), "fuzz": CARGO,
            "mutants": (*CARGO, "harness/mutants.py"), "suites/own-tree": (*KERNEL, "scripts/install-into", "README.md"),
+           "suites/other-kernel": (*KERNEL, *HARNESS, "harness/scenarios", "qemu", "scripts/suites/other-kernel"),
            "faults": (*KERNEL, *HARNESS, "harness/scenarios/kunit.py", "kunit/faults")}
 
 

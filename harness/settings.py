@@ -8,6 +8,8 @@ from pathlib import Path
 REPO = Path(__file__).resolve().parent.parent
 CACHE = Path(os.environ.get("VMAP_RUST_CACHE") or Path.home() / ".cache/vmap-rust")
 TREE = Path(os.environ.get("VMAP_RUST_TREE") or CACHE / "tree/v7.3")
+# The folder of builds of this kernel.
+BUILDS = Path(os.environ.get("VMAP_RUST_BUILDS") or CACHE / "build")
 # Logs go to the folder of a whole test run, or to the cache's.
 LOGS = Path(os.environ.get("VMAP_RUST_LOGS") or CACHE / "log")
 

@@ -22,6 +22,7 @@ use crate::{
         Busy, //
     },
     sys::{
+        compat::is_on,
         mm::{
             self,
             Gfp,
@@ -153,7 +154,7 @@ unsafe extern "C" fn init(vstart: usize, vend: usize) -> c_int {
     let start = || -> Result {
         let home = Span::from_bounds(vstart, vend).ok_or(EINVAL)?;
         let tlb = KernelTlb {
-            is_randomized: crate::module_parameters::randomize.value(),
+            is_randomized: is_on(crate::module_parameters::randomize.value()),
         };
         #[cfg(not(CONFIG_VMAP_RUST_DEBUG))]
         let space = KernelSpace::with_blocks(home, tlb, None)?;

@@ -134,16 +134,16 @@ module! {
     description: "Allocator of vmap areas",
     license: "GPL",
     params: {
-        fail_init: bool {
-            default: false,
+        fail_init: u8 {
+            default: 0,
             description: "Fail to start, as if there were no memory (CONFIG_VMAP_RUST_DEBUG only)",
         },
-        randomize: bool {
-            default: false,
+        randomize: u8 {
+            default: 0,
             description: "Randomise the placement of areas within their blocks",
         },
-        check: bool {
-            default: false,
+        check: u8 {
+            default: 0,
             description: "Compare every answer with an independent record of all areas (CONFIG_VMAP_RUST_DEBUG only)",
         },
     },

@@ -7,7 +7,7 @@ import subprocess
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
-from harness.settings import CACHE, Refused
+from harness.settings import BUILDS, Refused
 
 from .build import PLUGIN
 
@@ -49,7 +49,7 @@ class Symbols:
 
     def __init__(self, kernel):
         """kernel: a configuration."""
-        folder = CACHE / "build" / kernel
+        folder = BUILDS / kernel
         functions = _functions(folder / "vmlinux")
         self._starts = [addr for addr, _ in functions]
         self._names = [name for _, name in functions]

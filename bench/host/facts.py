@@ -7,7 +7,7 @@ import platform
 import re
 import subprocess
 
-from harness.settings import CACHE, REPO
+from harness.settings import BUILDS, REPO
 
 
 def _output(*command):
@@ -42,7 +42,7 @@ def host():
 
 def kernel(name):
     """Return the version, the configuration and the compilers of a kernel that was built, in one line."""
-    folder = CACHE / "build" / name
+    folder = BUILDS / name
     config = (folder / ".config").read_text(encoding="utf-8")
     version = (folder / "include/config/kernel.release").read_text(encoding="ascii").strip()
     compilers = re.findall(r'CONFIG_(?:CC|RUSTC)_VERSION_TEXT="(.*)"', config)

@@ -2,10 +2,10 @@
 """Items that only read text, in the folder of the repository: shell, spelling, words, docs, licence, paths,
 checkpatch."""
 
+import hashlib
 import re
 import shutil
 import subprocess
-from pathlib import Path
 
 from ..rust import in_root
 from ..settings import CACHE, REPO, TREE
@@ -96,16 +96,27 @@ def run_checkpatch(files, *words):
                   *words, cwd=TREE, stderr=subprocess.STDOUT).splitlines())
 
 
+def made_from(meta):
+    """Check that the patches for another series of Linux were made from those that there are now (scripts/rebase)."""
+    for was, name in re.findall(r"^Made-From: (\w+) (.*)$", read(meta), re.M):
+        changes = read(PATCHES / name).partition("\ndiff --git ")
+        if hashlib.sha256("".join(changes[1:])[1:].encode()).hexdigest()[:16] != was:
+            raise Fault(f"{PATCHES / name} has changed since; run scripts/rebase {meta.parent.name[1:]}")
+
+
 def checkpatch(check):
     """Check that the patches and the C files follow the kernel's style."""
-    patches = [file for file in sources(f"{PATCHES.relative_to(REPO)}/*.patch") if "/0000-" not in file]
+    patches = [file for file in sources(f"{PATCHES.parent.relative_to(REPO)}/*.patch") if "/0000-" not in file]
     if not patches:
         # It must not look like a series without faults.
         check("checkpatch, patches", refuse, [f"{PATCHES} has no patches"])
     for patch in patches:
         # The commit of a "Fixes:" is not to be found: the source has no history.
-        check(f"checkpatch {Path(patch).relative_to(PATCHES.relative_to(REPO))}", run_checkpatch, [f"{REPO}/{patch}"],
-              "--ignore", "UNKNOWN_COMMIT_ID")
+        name = patch.removeprefix(f"{PATCHES.parent.relative_to(REPO)}/").removeprefix(f"{PATCHES.name}/")
+        check(f"checkpatch {name}", run_checkpatch, [f"{REPO}/{patch}"], "--ignore", "UNKNOWN_COMMIT_ID")
+    for meta in sorted(PATCHES.parent.glob("*/META")):
+        if meta.parent != PATCHES:
+            check(f"patches for Linux {meta.parent.name[1:]} are of today's", made_from, meta)
     # The plugin of QEMU and what belongs to the emulator are no kernel code.
     files = [f"mm/vmap_rust/{file}" for file in sources("*.c", "*.h", ":!bench/plugin", ":!bench/host")]
     if files:

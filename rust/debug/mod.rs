@@ -16,7 +16,10 @@ use crate::{
         checker::Checker, //
     },
     ffi,
-    sys::mm::KernelTlb, //
+    sys::{
+        compat::is_on,
+        mm::KernelTlb, //
+    }, //
 };
 use callers::Callers;
 use kernel::{
@@ -32,10 +35,10 @@ pub(crate) type KernelSpace = CheckedSpace<KernelTlb>;
 
 /// Makes the space of the kernel for `home`, unless it is to fail. `ENOMEM` without memory.
 pub(crate) fn start(home: Span, tlb: KernelTlb) -> Result<KernelSpace> {
-    if crate::module_parameters::fail_init.value() {
+    if is_on(crate::module_parameters::fail_init.value()) {
         return Err(ENOMEM);
     }
-    let checker = match crate::module_parameters::check.value() {
+    let checker = match is_on(crate::module_parameters::check.value()) {
         true => Some(Checker::new(true, GFP_NOWAIT)?),
         false => None,
     };

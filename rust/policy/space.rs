@@ -159,7 +159,7 @@ impl<T: Tlb> Space<T> {
         align: usize,
         attributes: Attributes,
     ) -> Result<Busy, Attributes> {
-        // Without alignment, it is 0 or 1.
+        // `Space::alloc()` says what is wrong with another alignment.
         match { self.blocks.class_of(size, align) }.filter(|_| align & align.wrapping_sub(1) == 0) {
             Some(class) => self.alloc_in_block(class, size, attributes),
             None => Err(attributes),

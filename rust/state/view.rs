@@ -16,11 +16,13 @@ use super::area::{
     State,
     Unlinked, //
 };
-use crate::base::prelude::*;
 #[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
 use crate::sys::layout::small;
+use crate::{
+    base::prelude::*,
+    sys::compat, //
+};
 use core::ptr::NonNull;
-use kernel::sync::barrier;
 
 /// The address of an area object, without the right to access it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,7 +145,7 @@ impl AreaPtr {
         let seen = unsafe { self.look_to_leave() }?;
         // If the bounds are newer, the flags read next are newer, too: `leave()` changed the flags, with
         // a full barrier, before the next user wrote the bounds.
-        barrier::smp_mb(barrier::Read);
+        compat::smp_rmb();
         // SAFETY: By the safety requirements.
         let flags = unsafe { self.fields() }.flags.load(Relaxed);
         (flags == seen.flags).then_some(seen)

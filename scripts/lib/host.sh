@@ -21,6 +21,6 @@ host_check() {
 
 # host_check_rust: dies unless the kernel's make rustavailable accepts these rustc and bindgen.
 host_check_rust() {
-	make -s -C "$TREE" O="$CACHE/build/.rustavailable" "${MAKE_OPTS[@]}" rustavailable >&2 ||
+	make -s -C "$TREE" O="$BUILDS/.rustavailable" "${MAKE_OPTS[@]}" rustavailable >&2 ||
 		die "TOOLCHAIN=host: the kernel cannot use these Rust tools (make ${MAKE_OPTS[*]} rustavailable)"
 }

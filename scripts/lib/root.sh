@@ -33,7 +33,7 @@ BINDGEN_SUITE=forky
 # root_hash: prints the hash of the recipe; another hash means another root.
 root_hash() {
 	printf '%s\n' 2 "$ROOT_SUITE" "${ROOT_PACKAGES[@]}" "${ROOT_BACKPORTS[@]}" "$BINDGEN_VERSION" \
-		"$KVER_SERIES" | sha256sum | cut -c 1-16
+		"$ROOT_KERNEL" | sha256sum | cut -c 1-16
 }
 
 # root_mirror: prints the URI of the Debian mirror that this machine's apt uses.
@@ -84,12 +84,13 @@ root_other_suite() {
 
 # root_apt_setup: writes the configuration of root_apt and of the root: suites, and which packages come from backports.
 root_apt_setup() {
-	local arch
+	local arch tested
+	tested=$(PATCHES=$REPO/kernel-patches/v$ROOT_KERNEL meta Linux-Tested)
 	for arch in amd64 arm64; do root_suites "$CACHE" "$arch" "$ROOT_SUITE" "$ROOT_SUITE-backports"; done
 	{
-		printf 'Package: linux-source-%s\nPin: version %s-*\nPin-Priority: 1001\n\n' "$KVER_SERIES" "$KVER_TESTED"
+		printf 'Package: linux-source-%s\nPin: version %s-*\nPin-Priority: 1001\n\n' "$ROOT_KERNEL" "$tested"
 		printf 'Package: %s linux-source-%s\nPin: release n=%s-backports\nPin-Priority: 990\n' \
-			"${ROOT_BACKPORTS[*]} ${ROOT_BACKPORTS_DEPS[*]}" "$KVER_SERIES" "$ROOT_SUITE"
+			"${ROOT_BACKPORTS[*]} ${ROOT_BACKPORTS_DEPS[*]}" "$ROOT_KERNEL" "$ROOT_SUITE"
 	} >"$CACHE/apt/preferences"
 }
 
@@ -99,7 +100,7 @@ root_update() { root_apt amd64 update && root_apt arm64 update; }
 # root_source_check: dies unless the lists have a package of the kernel source. Another release of the series than the
 # tested one will do; prepare_source says so.
 root_source_check() {
-	local arch name=linux-source-$KVER_SERIES have
+	local arch name=linux-source-$ROOT_KERNEL have
 	[ -z "${KERNEL_TARBALL:-}" ] || return 0
 	arch=$(dpkg --print-architecture)
 	! root_apt "$arch" download --print-uris "$name" >/dev/null 2>&1 || return 0
@@ -107,14 +108,14 @@ root_source_check() {
 	compgen -G "$CACHE/apt/$arch/state/lists/*Release" >/dev/null ||
 		die "the package lists could not be downloaded; the next run goes on; see $CACHE/log/root-lists.log"
 	have=$(ROOT_APT=apt-cache root_apt "$arch" search --names-only '^linux-source-[0-9]' | sort -V | sed 's/ .*//' | xargs || :)
-	die "the Debian archive has no package $name any more${have:+, only $have}, and the patches are for Linux $KVER_SERIES;" \
+	die "the Debian archive has no package $name any more${have:+, only $have}, and the patches are for Linux $ROOT_KERNEL;" \
 		"give KERNEL_TARBALL=/path/to/linux-$KVER_TESTED.tar.xz"
 }
 
 # root_packages: prints the packages of the root.
 root_packages() {
 	printf '%s\n' "${ROOT_PACKAGES[@]}" "${ROOT_BACKPORTS[@]}"
-	[ -n "${KERNEL_TARBALL:-}" ] || echo "linux-source-$KVER_SERIES"
+	[ -n "${KERNEL_TARBALL:-}" ] || echo "linux-source-$ROOT_KERNEL"
 }
 
 # root_download: downloads all packages into $CACHE/apt-archives; what is there already is not fetched again.

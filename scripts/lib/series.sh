@@ -20,12 +20,17 @@ series_with() {
 }
 
 # series_list DIR: prints the paths of the patches of SERIES in order, then of those in DIR itself; nothing when there are none.
+# DIR/META may say that DIR has only what differs from the patches for another kernel ("Based-On: 7.3").
 series_list() {
-	local folder
+	local folder base patch
+	base=$(sed -n 's/^Based-On: *//p' "$1/META" 2>/dev/null || :)
+	base=${base:+${1%/*}/v}${base:-$1}
 	for folder in "${SERIES[@]}" ''; do
-		folder=$1${folder:+/$folder}
+		folder=$base${folder:+/$folder}
 		[ ! -d "$folder" ] ||
 			find "$folder" -mindepth 1 -maxdepth 1 -name '[0-9][0-9][0-9][0-9]-*.patch' ! -name '0000-*' | sort
+	done | while read -r patch; do
+		if [ -e "$1${patch#"$base"}" ]; then echo "$1${patch#"$base"}"; else echo "$patch"; fi
 	done
 }
 

@@ -15,17 +15,35 @@ source_tarball() {
 		return
 	fi
 	file=/usr/src/linux-source-$KVER_SERIES.tar.xz
-	[ "$TOOLCHAIN" = host ] || file=$CACHE/root$file
+	if [ "$TOOLCHAIN" = root ] && [ "$KERNEL" != "$ROOT_KERNEL" ]; then
+		file=$CACHE/${file##*/}
+		[ -r "$file" ] || step "kernel source: download" "$CACHE/log/source-download.log" "${PART[@]}" source_download "$file" ||
+			die "the package linux-source-$KVER_SERIES could not be downloaded;" \
+				"give KERNEL_TARBALL=/path/to/linux-$KVER_TESTED.tar.xz"
+	elif [ "$TOOLCHAIN" = root ]; then
+		file=$CACHE/root$file
+	fi
 	[ -r "$file" ] || die "no kernel source: $file is missing;" \
 		"install the package linux-source-$KVER_SERIES, or give KERNEL_TARBALL=/path/to/linux-$KVER_TESTED.tar.xz"
 	printf '%s\n' "$file"
+}
+
+# source_download FILE: puts the archive of a kernel that the root has no source of at FILE.
+source_download() {
+	local debs=$1.debs
+	rm -rf "$debs"
+	mkdir -p "$debs"
+	(cd "$debs" && root_apt "$(dpkg --print-architecture)" download "linux-source-$KVER_SERIES" &&
+		dpkg-deb --fsys-tarfile ./*.deb | tar -x -O --wildcards './usr/src/linux-source-*.tar.xz' >archive)
+	mv "$debs/archive" "$1"
+	rm -rf "$debs"
 }
 
 # source_ready: sets SRC_DIR and is true when there is a complete source from the archive that would be used now.
 # Another archive (a newer package, another KERNEL_TARBALL) means another source.
 source_ready() {
 	local stamp tarball
-	for stamp in "$CACHE"/src/linux-*.stamp; do
+	for stamp in "$CACHE/src/linux-$KVER_SERIES"*.stamp; do
 		[ -r "$stamp" ] || continue
 		SRC_DIR=${stamp%.stamp}
 		tarball=$(sed -n 's/^tarball=//p' "$stamp")
@@ -66,7 +84,7 @@ prepare_source() {
 		{ rm -rf "$new"; exit 1; }
 	SRC_DIR=$CACHE/src/linux-$version
 	# A tree shares its files with the source that is removed here.
-	rm -f "$CACHE"/src/linux-*.stamp "$CACHE"/tree/*.source "$CACHE"/tree/*.stamp
+	rm -f "$CACHE/src/linux-$KVER_SERIES"*.stamp "$TREE"*.source "$TREE"*.stamp
 	rm -rf "$SRC_DIR"
 	mv "$new" "$SRC_DIR"
 	printf 'tarball=%s\nsize=%s\n' "$tarball" "$(stat -c %s-%Y "$tarball")" >"$SRC_DIR.stamp.new"

@@ -77,7 +77,7 @@ pristine_tree() {
 	tree_copy "$tree"
 	if ! grep -q vmap_rust "$tree/mm/Makefile"; then
 		# The files of a new copy may be older than objects of a state with patches, which make would then keep.
-		rm -rf "$CACHE"/build/*-pristine
+		rm -rf "$BUILDS"/*-pristine
 		# Files of a copy by hard links are replaced, never written to.
 		sed '/^source "mm\/damon\/Kconfig"/i source "mm/vmap_rust/Kconfig"' "$SRC_DIR/mm/Kconfig" >"$tree/mm/Kconfig.new"
 		mv "$tree/mm/Kconfig.new" "$tree/mm/Kconfig"

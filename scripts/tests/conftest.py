@@ -14,7 +14,7 @@ from harness.settings import CACHE, REPO
 
 # The scripts get the environment of a user: no variables of this Python, and no settings. None can use the real cache.
 for variable in list(os.environ):
-    if re.match("PYTHON|VMAP_RUST_|KERNEL_TARBALL", variable):
+    if re.match("PYTHON|VMAP_RUST_|KERNEL", variable):
         del os.environ[variable]
 os.environ |= {"TOOLCHAIN": "root", "VMAP_RUST_CACHE": "/proc/none"}
 

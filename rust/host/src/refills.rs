@@ -22,6 +22,7 @@ use crate::{
         without_shadow, //
     },
     state::{
+        area::Attributes,
         class::{
             Class,
             SIZE, //
@@ -282,4 +283,21 @@ fn groups_of_cpus_share_the_blocks_of_larger_classes() {
             "{cpus} CPUs, {pages} pages"
         );
     }
+}
+
+/// The direct call serves what the current block can: with alignments that are powers of two.
+#[test]
+fn the_direct_call_serves_from_the_current_block() {
+    let space = without_shadow(home_of(4))
+        .blocks(4)
+        .space()
+        .expect("memory");
+    let hit = |align| space.alloc_hit(PAGE_SIZE, align, Attributes::NONE).is_ok();
+    assert!(!hit(1), "there is no block yet");
+    alloc(&space, &request(&space, PAGE_SIZE));
+    for align in [1, 2, PAGE_SIZE] {
+        assert!(hit(align), "alignment {align}");
+    }
+    assert!(!hit(3) && !hit(PAGE_SIZE + 1));
+    free_everything(&space);
 }

@@ -106,3 +106,36 @@ fn a_set_is_not_listed_before_it_is_busy() {
     assert!(result.is_ok());
     free_everything(&space);
 }
+
+/// Partial blocks come first, but if the set has no place in one, an empty block is taken before a new one is made.
+#[test]
+fn a_set_without_a_place_takes_an_empty_block() {
+    // Two slots of the class of four pages, which has blocks with 128.
+    let (pages, slots) = (4, 128);
+    let space = World::new(home_of(8)).blocks(8).space().expect("memory");
+    let one = request(&space, pages * PAGE_SIZE);
+    let all: Vec<_> = (0..3 * slots).map(|_| alloc(&space, &one)).collect();
+    // Of the first and of the current one, every second slot is free, and all of the second one.
+    for (index, &start) in all.iter().enumerate() {
+        if index % 2 == 0 || (slots..2 * slots).contains(&index) {
+            retire(&space, start);
+        }
+    }
+    space.purge(None, false);
+    assert_eq!((space.blocks().live, space.blocks().empty), (3, 1));
+    let slot = pages * PAGE_SIZE;
+    let members = [0, 1].map(|index| Member {
+        offset: index * slot,
+        size: slot,
+    });
+    let result = space.alloc_congruent(
+        space.home(),
+        members.into_iter(),
+        PAGE_SIZE,
+        Gfp::KERNEL,
+        publish,
+    );
+    assert!(result.is_ok());
+    assert_eq!((space.blocks().live, space.blocks().empty), (3, 0));
+    free_everything(&space);
+}

@@ -2,6 +2,9 @@
 
 //! Stand-ins of the bindings.
 
+#[forbid(unsafe_code)]
+#[path = "../../../sys/compat.rs"]
+pub(crate) mod compat;
 pub(crate) mod grace;
 pub(crate) mod lock;
 #[cfg_attr(c_maple, path = "../../../sys/maple.rs")]
