@@ -208,6 +208,20 @@ fn stuck_areas_are_freed_when_there_is_memory() {
     }
 }
 
+/// A request that must not sleep frees at most so many, and the others stay in their list.
+#[cfg(not(c_maple))]
+#[test]
+fn a_request_that_must_not_sleep_frees_few_stuck_areas() {
+    const AREAS: usize = 40;
+    const MOST: usize = 32;
+    let space = stuck_pages(AREAS);
+    assert!(space
+        .alloc(nowait(request(&space, AREAS * PAGE_SIZE)))
+        .is_err());
+    assert_eq!(space.stuck(), AREAS - MOST);
+    free_everything(&space);
+}
+
 /// One that must not sleep does not try again, and the block stays.
 #[test]
 fn a_request_that_may_sleep_retries_to_free_an_empty_block() {

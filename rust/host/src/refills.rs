@@ -301,3 +301,37 @@ fn the_direct_call_serves_from_the_current_block() {
     assert!(!hit(3) && !hit(PAGE_SIZE + 1));
     free_everything(&space);
 }
+
+/// Returns whether a request for `pages` pages allocates more than its object and its entry: memory for a block.
+fn looks_for_a_block(space: &Space<FlushLog>, pages: usize) -> bool {
+    Failing::Only(3)
+        .run(|| space.alloc(request(space, pages * PAGE_SIZE)).is_ok())
+        .1
+}
+
+/// Where no block has room, the next request of that size does not look for a place again, before a range of the tree
+/// became free. One for smaller blocks does.
+#[test]
+fn a_search_in_vain_is_not_made_again() {
+    // The class of 40 pages has blocks of twice the size.
+    let large = 40;
+    let space = without_shadow(home_of(128)).space().expect("memory");
+    // One page in each two places leaves only places of the smallest blocks.
+    let first = space.home().first().next_multiple_of(2 * SIZE);
+    for start in (first..space.home().last()).step_by(2 * SIZE) {
+        let mut one = request(&space, PAGE_SIZE);
+        one.window = Span::with_size(start, PAGE_SIZE).expect("not empty");
+        alloc(&space, &one);
+    }
+    assert!(looks_for_a_block(&space, large));
+    alloc(&space, &request(&space, large * PAGE_SIZE));
+    assert!(!looks_for_a_block(&space, large));
+    assert_eq!(space.blocks().live, 0);
+    alloc(&space, &request(&space, PAGE_SIZE));
+    assert_eq!(space.blocks().live, 1);
+    // The first place has the block.
+    release(&space, first + 2 * SIZE);
+    alloc(&space, &request(&space, large * PAGE_SIZE));
+    assert_eq!(space.blocks().live, 2);
+    free_everything(&space);
+}
