@@ -97,13 +97,13 @@ def configure(base, folder, on, state, extra, make):
     owner.write_text(f"{REPO}\n", encoding="utf-8")
     lines, kconfig, options = read(base / ".config").split("\n"), git("show", f"{state}:mm/Kconfig"), {}
     needed = ["RUST"] * (on and "CONFIG_RUST=y" in lines)
-    needed += ["VMAP_AREA_OPS"] * (on and "\nconfig VMAP_AREA_OPS\n" in kconfig) + [extra] * bool(extra)
+    needed += ["VMAP_AREA_OPS"] * (on and "\nconfig VMAP_AREA_OPS\n" in kconfig)
     if not on:
         options = {"VMAP_AREA_OPS": "n", "VMAP_RUST": "n"}
     elif not wired(state):
         # The hook without the allocator.
         options = {"COMPILE_TEST": "y", "WERROR": "n", "VMAP_AREA_OPS": "y"}
-    options |= {extra: "y"} if extra else {}
+    options |= dict([extra.split("=")]) if extra else {}
     lines = [line for line in lines if not re.search(rf"\bCONFIG_({'|'.join(options) or '-'})\b", line)]
     lines += [f"CONFIG_{name}={value}" for name, value in options.items()]
     # Make takes three times as long when it has to read all Kconfig files, so the configuration of the state before
@@ -115,18 +115,24 @@ def configure(base, folder, on, state, extra, make):
         now.write_text(wanted, encoding="utf-8")
         make(": configure", "olddefconfig")
         given.write_text(wanted, encoding="utf-8")
-    refuse(f"error: {name} cannot be chosen" for name in needed if f"CONFIG_{name}=y" not in read(now).split("\n"))
+    needed = [f"CONFIG_{name}=y" for name in needed]
+    if extra:
+        needed.append(f"# CONFIG_{extra[:-2]} is not set" if extra.endswith("=n") else f"CONFIG_{extra}")
+    refuse(f"error: {line} cannot be chosen" for line in needed if line not in read(now).split("\n"))
 
 
 def build(kernel, base, option, before, state, label, fresh, extra=""):
-    """Build the C files of the series in a state, with the option on or off; or only mm/vmalloc.o, with the option
-    extra. Make compiles those that the patch affects, and before them the Rust code, if it is in the configuration. For
-    a header also what includes it in mm/ is built (the rest of the kernel, and for patches after the allocator is wired
-    up all of it, sees it in the last state, which is built whole); for mm/Makefile all of mm/. Returns that there is
-    nothing to build, or that the same build succeeded before, unless a fresh one is wanted. Raises Fault if it fails,
-    if it warns, or if make did not build one of them. label names the log."""
+    """Build the C files of the series in a state, with the option on or off; or only mm/vmalloc.o and
+    mm/vmap_area_ops.o, with the option extra (NAME=y or n). Make compiles those that the patch affects, and before
+    them the Rust code, if it is in the configuration. For a header also what includes it in mm/ is built (the rest
+    of the kernel, and for patches after the allocator is wired up all of it, sees it in the last state, which is
+    built whole); for mm/Makefile all of mm/. Returns that there is nothing to build, or that the same build
+    succeeded before, unless a fresh one is wanted. Raises Fault if it fails, if it warns, or if make did not build
+    one of them. label names the log."""
     base, folder, arch, on = CACHE / "build" / base, CHECK / kernel / option, kernels.get(kernel).arch, option == "on"
     names = git("diff", "--name-only", "--no-renames", before, state).split("\n")
+    if "CONFIG_RUST=y" not in read(base / ".config").split("\n"):
+        names = [name for name in names if not name.startswith("rust/")]
     if not any(re.fullmatch(r".*\.([chS]|rs)|(.*/)?(Makefile|Kbuild|Kconfig)[^/]*", name) for name in names):
         return "it changes nothing that is compiled"
     files = re.findall(rf"^(?!rust/|arch/(?!{arch}/))(.*)\.c$", git("ls-tree", "-r", "--name-only", state), re.M)
@@ -137,7 +143,7 @@ def build(kernel, base, option, before, state, label, fresh, extra=""):
     # Kernels without a configuration of their own for "off" have vmap_area_ops.o from the build with the option.
     objects = [f"{file}.o" for file in dict.fromkeys(files)
                if (base / f"{file}.o").exists() and (on or "area_ops" not in file)]
-    objects = ["mm/vmalloc.o"] if extra else objects
+    objects = ["mm/vmalloc.o", *["mm/vmap_area_ops.o"] * on] if extra else objects
     folders = ["mm/"] * ("mm/Makefile" in names and not extra)
     # The configuration has the versions of the compilers.
     parts = [read(SOURCE), read(base / ".config"), read(__file__), base, option, extra, before, state, objects]
@@ -187,8 +193,9 @@ def make_tree(source):
 
 def walk(check, kernel, fresh):
     """Check that all series apply and build. Each patch of area and debug is built with the option on and off, together
-    with the allocator from the last one of area on. A patch of the others, whose code does not depend on the option, is
-    built with it off only, and mapping without area in one step. The last state is what scripts/build builds, whole;
+    with the allocator from the last one of area on; those of maple, too, as a kernel without the option has no Rust. A
+    patch of the others, whose code does not depend on the option, is built with it off only, and mapping without area
+    in one step. The last state is what scripts/build builds, whole;
     with the option off arm64 has a configuration for that."""
     source = CACHE / "src" / read(f"{TREE}.stamp").split()[0]
     if not source.is_dir():
@@ -215,11 +222,12 @@ def walk(check, kernel, fresh):
     for name, before, state in every[:-1]:
         label = name.partition("-")[0].replace("/", "-")
         # Without the allocator the option needs CONFIG_COMPILE_TEST, which user-mode Linux lacks.
-        if name.startswith(("area/", "debug/")) and (wired(state) or kernels.get(kernel).has("HAS_IOMEM")):
+        if name.startswith(("maple/", "area/", "debug/")) and (wired(state) or kernels.get(kernel).has("HAS_IOMEM")):
             check(f"builds, option on: {name}", build, kernel, bases["on"], "on", before, state, label, fresh)
         check(f"builds, option off: {name}", build, kernel, bases["off"], "off", before, state, label, fresh)
+    check("builds, without the rb-trees", build, kernel, bases["on"], "on", *every[-1][1:], "alone", fresh, "VMAP_RBTREE=n")
     # No other build of mapping on arm64 has huge pages of hugetlbfs.
-    for extra in ["", "HUGETLBFS"] if kernel == "arm64" else [""]:
+    for extra in ["", "HUGETLBFS=y"] if kernel == "arm64" else [""]:
         check(f"builds, mapping without area {extra}", build, kernel, bases["off"], "off", alone[0][1], alone[-1][2],
               f"mapping-alone-{extra}", fresh, extra)
 
