@@ -28,6 +28,7 @@ PLANS = (
 )
 # find is lookup_inner_1k; info_10k walks over 10,000 areas.
 HOOK_PLAN = plans.Plan("hook", "icount", 2, 1, "area_pair,vmalloc_pair,vm_map_ram_16,lookup_inner_1k,info_10k")
+HOOK_BASES = (BASE, "x86_64-bench")
 # The text of these files, in bytes, is a row of the table of the hook.
 OBJECTS = ("mm/vmalloc.o", "mm/vmap_area_ops.o")
 # A difference that is shown, as a part of the figure before. Boots of one kernel differ by 2%, some cases by more.
@@ -113,30 +114,31 @@ def text_size(kernel):
     return sum(int(line.split()[0]) for line in lines[1:])
 
 
-def hook_states(args, logs):
-    """Measure the three kernels. Yields for each its figures by case, the size of its text as one of them."""
-    for allocator, kernel in (ALLOCATOR, KERNEL), ("none", f"{BASE}-off"), ("rbtree", BASE):
+def hook_states(base, args, logs):
+    """Measure the three kernels of an architecture. Yields for each its figures by case, the size of its text as one of
+    them."""
+    for allocator, kernel in plans.on_side(plans.PRISTINE, base), ("none", f"{base}-off"), ("rbtree", base):
         with first_patches(len(patches())):
             found = measure(kernel, allocator, [HOOK_PLAN], args, logs, kernel, min)
         say(f"bench: {kernel}: measured")
         yield {"text, bytes": text_size(kernel), **{case: value for (case, _), value in found.items()}}
 
 
-def hook_rows(found):
-    """Yield the rows of the table: a case each."""
+def hook_rows(base, found):
+    """Yield the rows of the table: a case of an architecture each."""
     without, off, on = found
     for case in sorted(without.keys() & off.keys() & on.keys()):
         one, two, three = without[case], off[case], on[case]
         shown = [stats.amount(value, "") for value in (one, two, three)]
-        yield [case, shown[0], shown[1], f"{two / one:.3f}", shown[2], f"{three / one:.3f}"]
+        yield [base.partition("-")[0], case, shown[0], shown[1], f"{two / one:.3f}", shown[2], f"{three / one:.3f}"]
 
 
 def measure_hook(args, logs):
     """Measure all, and show the table or write it into the document."""
     table.show_or_put(HOOK_DOCUMENT, HOOK_MARK, table.Table(
         "what the hook costs the rb-trees",
-        ["case", ">without area", ">option off", ">ratio", ">rb-trees chosen", ">ratio"],
-        list(hook_rows(hook_states(args, logs)))), args.write)
+        ["arch", "case", ">without area", ">option off", ">ratio", ">rb-trees chosen", ">ratio"],
+        [row for base in HOOK_BASES for row in hook_rows(base, hook_states(base, args, logs))]), args.write)
 
 
 def main(name, args):
