@@ -12,7 +12,8 @@ from .machine import HEAP, HEAP_SIZE, PAGE, PERCPU
 
 # Objects whose functions are executed as they are.
 REAL_OBJECTS = (
-    "mm/vmalloc.o", "mm/vmap_area_ops.o", "mm/vmap_rust/rust/vmap_rust.o", "lib/maple_tree.o", "lib/rbtree.o",
+    "mm/vmalloc.o", "mm/vmap_area_ops.o", "mm/vmap_rust/rust/vmap_rust.o", "rust/kernel.o", "lib/maple_tree.o",
+    "lib/rbtree.o",
     "lib/find_bit.o", "lib/bitmap.o", "lib/hweight.o",
     "kernel/locking/spinlock.o", "arch/arm64/lib/memcpy.o", "arch/arm64/lib/memset.o")
 # Further functions that are executed as they are; what they do in the slow case, which needs two CPUs at once, is not.

@@ -20,7 +20,11 @@ use crate::{
         request,
         retire, //
     },
-    state::class::SIZE,
+    state::class::{
+        self,
+        Class,
+        SIZE, //
+    },
     sys::mm::Gfp,
 };
 
@@ -138,4 +142,18 @@ fn a_set_without_a_place_takes_an_empty_block() {
     assert!(result.is_ok());
     assert_eq!((space.blocks().live, space.blocks().empty), (3, 0));
     free_everything(&space);
+}
+
+/// A class whose blocks are too small for a set is not looked at.
+#[test]
+fn slots_of_smaller_blocks_are_below_the_least() {
+    for large in Class::all() {
+        let least = class::least_slot(large.block_size());
+        for small in Class::all().filter(|small| small.block_size() < large.block_size()) {
+            assert!(
+                small.slot_pages() * PAGE_SIZE < least,
+                "{small:?} {large:?}"
+            );
+        }
+    }
 }
