@@ -208,7 +208,7 @@ fn stuck_areas_are_freed_when_there_is_memory() {
     }
 }
 
-/// A request that must not sleep frees at most so many, and the others stay in their list.
+/// A request that must not sleep frees at most 32, and the others stay in their list.
 #[cfg(not(c_maple))]
 #[test]
 fn a_request_that_must_not_sleep_frees_few_stuck_areas() {
