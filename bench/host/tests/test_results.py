@@ -107,6 +107,7 @@ def test_p():
             assert stats.rank_test(a, b) == pytest.approx(enumerated, abs=1e-7)
     assert stats.rank_test([1] * 5, [2] * 5) == pytest.approx(2 / 252, abs=1e-7)
     assert stats.rank_test([1] * 15, [2] * 15) < 0.001 and stats.rank_test([3] * 40, [3] * 40) == 1.0
+    assert stats.rank_test([1, 2, 2], [3]) == 1.0
 
 
 @pytest.mark.parametrize("a, b, ratio, verdict", [
