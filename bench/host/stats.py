@@ -73,7 +73,7 @@ def cut(n, m):
 
 def rank_test(a, b):
     """Return the two-sided p of the rank sum test: exact without ties; with ties of all permutations of few values, of
-    random ones of many. 1 if nothing can be told: all values are equal, or a side has one."""
+    random ones of many. 1 where they show nothing: all values are equal, or a side has one."""
     values = len(np.unique(np.concatenate([a, b])))
     if values == 1 or min(len(a), len(b)) == 1:
         return 1.0

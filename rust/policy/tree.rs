@@ -321,7 +321,9 @@ impl<T: Tlb> Space<T> {
                 mm::cond_resched();
             }
         }
-        self.freed.stuck.lock().append(areas);
+        if !areas.is_empty() {
+            self.freed.stuck.lock().append(areas);
+        }
         given_back
     }
 
