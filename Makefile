@@ -13,7 +13,7 @@ help:
 	@echo 'make check   format, lints, style, words, links, and each patch of all series builds'
 	@echo ''
 	@echo 'In the environment: JOBS=N limits a build; TOOLCHAIN=host uses tools of this machine; KERNEL_TARBALL=FILE is another'
-	@echo 'archive of Linux 7.3.'
+	@echo 'archive of that series of Linux; KERNEL=7.2 uses Linux 7.2 instead of 7.3.'
 	@echo 'Everything else is a script with --help: scripts/build, scripts/run (shell, kunit, vmalloc, load and other scenarios),'
 	@echo 'scripts/install-into. "scripts/run shell uml --allocator rbtree" gives a shell in a guest with that allocator.'
 	@echo 'Toolchain root, kernel source, builds and logs are in'
