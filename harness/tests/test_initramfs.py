@@ -9,8 +9,8 @@ from harness import initramfs, kernels
 
 def test_guest_image(tmp_path, monkeypatch):
     """Made twice, it has init, the scripts and each module once."""
-    for module in (initramfs, kernels):
-        monkeypatch.setattr(module, "CACHE", tmp_path)
+    monkeypatch.setattr(initramfs, "CACHE", tmp_path)
+    monkeypatch.setattr(kernels, "BUILDS", tmp_path / "build")
     kernel = kernels.get("x86_64-user")
     for name, text in {"modules.order": "lib/test_module.o\nlib/other.o\nlib/test_module.o\n", "modules.builtin": "",
                        "lib/test_module.ko": "", "lib/other.ko": "", "include/config/kernel.release": "7.3\n",

@@ -38,7 +38,7 @@ def start_with_stub(tmp_path, monkeypatch):
     def start(command, yes="", module="", text=None):
         words = command.split()
         scenario, args = run.parse(words)
-        monkeypatch.setattr(kernels, "CACHE", tmp_path)
+        monkeypatch.setattr(kernels, "BUILDS", tmp_path / "build")
         monkeypatch.setattr(guest, "LOGS", tmp_path)
         monkeypatch.setattr(importlib.import_module(scenario.__name__), "LOGS", tmp_path, raising=False)
         args.kernel.folder.mkdir(parents=True)

@@ -161,7 +161,8 @@ impl<T: Tlb> Space<T> {
             for _ in 0..LOOKS {
                 let (span, entry) = table.entry_from(addr)?;
                 match entry {
-                    Entry::Area(_, Use::Unlinked) => return Some(span),
+                    // One that begins before was not there when `last` was found.
+                    Entry::Area(_, Use::Unlinked) if span.first() >= addr => return Some(span),
                     Entry::Area(..) => addr = span.last().checked_add(1)?,
                     Entry::Block => {
                         // One that is being inserted or removed has no areas.
