@@ -3,7 +3,8 @@
 #
 # Settings and functions of all scripts, sourced as:  . "$(dirname "$0")/lib.sh"
 #
-# Sets REPO, CACHE, KERNEL (the series of Linux that was asked for, else the tested one), BUILDS (the folder of builds), KVER_SERIES, KVER_TESTED, SRC_DIR, TREE, PATCHES, TOOLCHAIN, MAKE_OPTS and the functions below.
+# Sets REPO, CACHE, KVER_SERIES (the series of Linux that is used), KVER_TESTED, SRC_DIR, TREE, BUILDS (the folder of its
+# builds), PATCHES, TOOLCHAIN, MAKE_OPTS and the functions below.
 #
 # shellcheck disable=SC2034 # the variables are for the scripts that source this file
 #
@@ -54,15 +55,17 @@ kernel_version() {
 		END { if (v == "" || p == "") exit 1; print v "." p (s > 0 ? "." s : "") }' "$1/Makefile"
 }
 
-# use_kernel SERIES: sets KERNEL and what depends on it; dies if there are no patches for this series of Linux.
+# use_kernel SERIES: sets what depends on the series of Linux, also for the scripts that this one starts; dies if there are
+# no patches for it.
 use_kernel() {
-	KERNEL=$1 PATCHES=$REPO/kernel-patches/v$1
+	PATCHES=$REPO/kernel-patches/v$1
 	[ -r "$PATCHES/META" ] || die "KERNEL=$1 is unknown; there are patches for Linux" \
 		"$(find "$REPO/kernel-patches" -name META -printf '%h\n' | sed 's,.*/v,,' | sort -V | xargs)"
 	KVER_SERIES=$(meta Linux-Series)
 	KVER_TESTED=$(meta Linux-Tested)
 	TREE=$CACHE/tree/v$KVER_SERIES BUILDS=$CACHE/build
-	[ "$KERNEL" = "$ROOT_KERNEL" ] || BUILDS=$CACHE/build/v$KERNEL
+	[ "$KVER_SERIES" = "$ROOT_KERNEL" ] || BUILDS=$CACHE/build/v$KVER_SERIES
+	export VMAP_RUST_KERNEL=$KVER_SERIES VMAP_RUST_BUILDS=$BUILDS
 }
 
 # check_version VERSION WHAT [HINT]: dies, with the hint, unless a kernel is of the supported series.
@@ -149,13 +152,13 @@ ROOT_KERNEL=7.3
 check_settings
 use_kernel "${VMAP_RUST_KERNEL:-${KERNEL:-$ROOT_KERNEL}}"
 # Another make would take it for a variable of its own.
-export -n KERNEL
+unset KERNEL
 if [ "$TOOLCHAIN" = root ]; then
 	MAKE_OPTS=("LLVM=-22")
 else
 	MAKE_OPTS=("LLVM=${LLVM:-1}")
 fi
-export TOOLCHAIN VMAP_RUST_CACHE=$CACHE VMAP_RUST_KERNEL=$KERNEL VMAP_RUST_BUILDS=$BUILDS
+export TOOLCHAIN VMAP_RUST_CACHE=$CACHE
 
 # "${PART[@]}" FUNCTION ARG...: runs a function of scripts/lib/ as a separate process, for step.
 PART=(bash "$REPO/scripts/lib/part.sh")

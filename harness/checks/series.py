@@ -98,12 +98,13 @@ def configure(base, folder, on, state, extra, make):
     lines, kconfig, options = read(base / ".config").split("\n"), git("show", f"{state}:mm/Kconfig"), {}
     needed = ["RUST"] * (on and "CONFIG_RUST=y" in lines)
     needed += ["VMAP_AREA_OPS"] * (on and "\nconfig VMAP_AREA_OPS\n" in kconfig)
+    chosen = dict([extra.split("=")]) if extra else {}
     if not on:
         options = {"VMAP_AREA_OPS": "n", "VMAP_RUST": "n"}
     elif not wired(state):
         # The hook without the allocator.
         options = {"COMPILE_TEST": "y", "WERROR": "n", "VMAP_AREA_OPS": "y"}
-    options |= dict([extra.split("=")]) if extra else {}
+    options |= chosen
     lines = [line for line in lines if not re.search(rf"\bCONFIG_({'|'.join(options) or '-'})\b", line)]
     lines += [f"CONFIG_{name}={value}" for name, value in options.items()]
     # Make takes three times as long when it has to read all Kconfig files, so the configuration of the state before
@@ -115,10 +116,9 @@ def configure(base, folder, on, state, extra, make):
         now.write_text(wanted, encoding="utf-8")
         make(": configure", "olddefconfig")
         given.write_text(wanted, encoding="utf-8")
-    needed = [f"CONFIG_{name}=y" for name in needed]
-    if extra:
-        needed.append(f"# CONFIG_{extra[:-2]} is not set" if extra.endswith("=n") else f"CONFIG_{extra}")
-    refuse(f"error: {line} cannot be chosen" for line in needed if line not in read(now).split("\n"))
+    made = read(now).split("\n")
+    refuse(f"error: {name} cannot be {value}" for name, value in (dict.fromkeys(needed, "y") | chosen).items()
+           if (f"CONFIG_{name}=y" in made) != (value == "y"))
 
 
 def build(kernel, base, option, before, state, label, fresh, extra=""):

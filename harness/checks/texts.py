@@ -2,7 +2,6 @@
 """Items that only read text, in the folder of the repository: shell, spelling, words, docs, licence, paths,
 checkpatch."""
 
-import hashlib
 import re
 import shutil
 import subprocess
@@ -99,8 +98,8 @@ def run_checkpatch(files, *words):
 def made_from(meta):
     """Check that the patches for another series of Linux were made from those that there are now (scripts/rebase)."""
     for was, name in re.findall(r"^Made-From: (\w+) (.*)$", read(meta), re.M):
-        changes = read(PATCHES / name).partition("\ndiff --git ")
-        if hashlib.sha256("".join(changes[1:])[1:].encode()).hexdigest()[:16] != was:
+        now = output("bash", "-c", '. "$0/scripts/lib/series.sh"; patch_hash "$1"', REPO, PATCHES / name)
+        if now.strip() != was:
             raise Fault(f"{PATCHES / name} has changed since; run scripts/rebase {meta.parent.name[1:]}")
 
 

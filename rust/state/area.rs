@@ -61,8 +61,7 @@ use core::{
     mem::ManuallyDrop, //
 };
 
-/// The state of an area. A token belongs to the space that made the area, and is given back to that one: in the kernel
-/// there is one, only tests have more.
+/// The state of an area. A token stays in the space that made the area: the kernel has one, only tests have more.
 pub(crate) trait State {
     /// Value in `vmap_area::flags`.
     const CODE: usize;

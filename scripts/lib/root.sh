@@ -152,17 +152,22 @@ root_unpack() {
 	for arch in amd64 arm64; do root_busybox "$CACHE" "$arch" "$new/opt/busybox-${arch/amd64/x86_64}"; done
 }
 
-# root_busybox LISTS ARCH DIR: downloads the static busybox for initramfs archives, and puts it into DIR/bin. LISTS has
-# the lists.
-root_busybox() {
-	local debs=$3/debs
-	rm -rf "$3"
-	mkdir -p "$debs" "$3/bin"
-	(cd "$debs" && CACHE=$1 root_apt "$2" download busybox-static)
-	dpkg-deb --fsys-tarfile "$debs"/*.deb | tar -x -O --wildcards './*bin/busybox' >"$3/bin/busybox"
+# root_file LISTS ARCH PACKAGE NAME FILE: downloads a package, and puts its file of that name into FILE. LISTS has the lists.
+root_file() {
+	local debs=$5.debs
+	rm -rf "$debs"
+	mkdir -p "$debs"
+	(cd "$debs" && CACHE=$1 root_apt "$2" download "$3") &&
+		dpkg-deb --fsys-tarfile "$debs"/*.deb | tar -x -O --wildcards "$4" >"$debs/file" &&
+		[ -s "$debs/file" ] && mv "$debs/file" "$5" || { rm -r "$debs"; return 1; }
 	rm -r "$debs"
+}
+
+# root_busybox LISTS ARCH DIR: puts the static busybox for initramfs archives into DIR/bin.
+root_busybox() {
+	rm -rf "$3"
+	root_file "$1" "$2" busybox-static './*bin/busybox' "$3/bin/busybox"
 	chmod 755 "$3/bin/busybox"
-	[ -s "$3/bin/busybox" ]
 }
 
 # root_busybox_arm: puts the static busybox for 32-bit arm, which only the test matrix needs, into $CACHE/busybox-arm.

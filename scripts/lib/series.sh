@@ -22,9 +22,8 @@ series_with() {
 # series_list DIR: prints the paths of the patches of SERIES in order, then of those in DIR itself; nothing when there are none.
 # DIR/META may say that DIR has only what differs from the patches for another kernel ("Based-On: 7.3").
 series_list() {
-	local folder base patch
-	base=$(sed -n 's/^Based-On: *//p' "$1/META" 2>/dev/null || :)
-	base=${base:+${1%/*}/v}${base:-$1}
+	local folder base=$1 patch
+	if grep -qs '^Based-On:' "$1/META"; then base=${1%/*}/v$(PATCHES=$1 meta Based-On); fi
 	for folder in "${SERIES[@]}" ''; do
 		folder=$base${folder:+/$folder}
 		[ ! -d "$folder" ] ||
@@ -33,6 +32,9 @@ series_list() {
 		if [ -e "$1${patch#"$base"}" ]; then echo "$1${patch#"$base"}"; else echo "$patch"; fi
 	done
 }
+
+# patch_hash FILE: prints the hash of what a patch changes, without its mail.
+patch_hash() { sed -n '/^diff --git /,$p' "$1" | sha256sum | cut -c 1-16; }
 
 # series_files DIR: prints the files that the patches touch, sorted, relative to the kernel tree.
 series_files() {

@@ -15,9 +15,10 @@ source_tarball() {
 		return
 	fi
 	file=/usr/src/linux-source-$KVER_SERIES.tar.xz
-	if [ "$TOOLCHAIN" = root ] && [ "$KERNEL" != "$ROOT_KERNEL" ]; then
+	if [ "$TOOLCHAIN" = root ] && [ "$KVER_SERIES" != "$ROOT_KERNEL" ]; then
 		file=$CACHE/${file##*/}
-		[ -r "$file" ] || step "kernel source: download" "$CACHE/log/source-download.log" "${PART[@]}" source_download "$file" ||
+		[ -r "$file" ] || step "kernel source: download" "$CACHE/log/source-download.log" "${PART[@]}" root_file \
+			"$CACHE" "$(dpkg --print-architecture)" "linux-source-$KVER_SERIES" "./usr/src/${file##*/}" "$file" ||
 			die "the package linux-source-$KVER_SERIES could not be downloaded;" \
 				"give KERNEL_TARBALL=/path/to/linux-$KVER_TESTED.tar.xz"
 	elif [ "$TOOLCHAIN" = root ]; then
@@ -26,17 +27,6 @@ source_tarball() {
 	[ -r "$file" ] || die "no kernel source: $file is missing;" \
 		"install the package linux-source-$KVER_SERIES, or give KERNEL_TARBALL=/path/to/linux-$KVER_TESTED.tar.xz"
 	printf '%s\n' "$file"
-}
-
-# source_download FILE: puts the archive of a kernel that the root has no source of at FILE.
-source_download() {
-	local debs=$1.debs
-	rm -rf "$debs"
-	mkdir -p "$debs"
-	(cd "$debs" && root_apt "$(dpkg --print-architecture)" download "linux-source-$KVER_SERIES" &&
-		dpkg-deb --fsys-tarfile ./*.deb | tar -x -O --wildcards './usr/src/linux-source-*.tar.xz' >archive)
-	mv "$debs/archive" "$1"
-	rm -rf "$debs"
 }
 
 # source_ready: sets SRC_DIR and is true when there is a complete source from the archive that would be used now.

@@ -20,21 +20,36 @@ use crate::{
         request,
         retire, //
     },
-    state::class::{
-        self,
-        Class,
-        SIZE, //
+    state::{
+        area::{
+            Area,
+            Busy,
+            Reserved, //
+        },
+        class::{
+            self,
+            Class,
+            SIZE, //
+        }, //
     },
     sys::mm::Gfp,
 };
 
-/// Reserves a page at each of these bytes above a common base in `window`.
-fn alloc_set(space: &Space<FlushLog>, window: Span, offsets: &[usize]) -> Result {
-    let members = offsets.iter().map(|&offset| Member {
-        offset,
-        size: PAGE_SIZE,
-    });
+/// Reserves `size` bytes at each of these offsets above a common base in `window`, and calls `publish` for each.
+fn alloc_with(
+    space: &Space<FlushLog>,
+    window: Span,
+    offsets: &[usize],
+    size: usize,
+    publish: impl FnMut(usize, Area<Reserved>) -> Option<Busy>,
+) -> Result {
+    let members = offsets.iter().map(|&offset| Member { offset, size });
     space.alloc_congruent(window, members, PAGE_SIZE, Gfp::KERNEL, publish)
+}
+
+/// Reserves a page at each of these offsets.
+fn alloc_set(space: &Space<FlushLog>, window: Span, offsets: &[usize]) -> Result {
+    alloc_with(space, window, offsets, PAGE_SIZE, publish)
 }
 
 /// A block has more than one place for a set, and each member has a slot of its own. No block is made for others.
@@ -93,15 +108,11 @@ fn a_set_without_room_drains() {
 fn a_set_is_not_listed_before_it_is_busy() {
     let home = Span::with_size(64 << 20, 64 * PAGE_SIZE).expect("not empty");
     let space = World::new(home).space().expect("memory");
-    let members = [0, 3].map(|page| Member {
-        offset: page * PAGE_SIZE,
-        size: PAGE_SIZE,
-    });
-    let result = space.alloc_congruent(
+    let result = alloc_with(
+        &space,
         home,
-        members.into_iter(),
+        &[0, 3 * PAGE_SIZE],
         PAGE_SIZE,
-        Gfp::KERNEL,
         |index, area| {
             assert_eq!(space.next_lazy(None), None);
             publish(index, area)
@@ -128,18 +139,7 @@ fn a_set_without_a_place_takes_an_empty_block() {
     space.purge(None, false);
     assert_eq!((space.blocks().live, space.blocks().empty), (3, 1));
     let slot = pages * PAGE_SIZE;
-    let members = [0, 1].map(|index| Member {
-        offset: index * slot,
-        size: slot,
-    });
-    let result = space.alloc_congruent(
-        space.home(),
-        members.into_iter(),
-        PAGE_SIZE,
-        Gfp::KERNEL,
-        publish,
-    );
-    assert!(result.is_ok());
+    assert!(alloc_with(&space, space.home(), &[0, slot], slot, publish).is_ok());
     assert_eq!((space.blocks().live, space.blocks().empty), (3, 0));
     free_everything(&space);
 }
