@@ -217,8 +217,10 @@ mod tests {
         let (sleeping, _) = drain_without_memory(Gfp::KERNEL)?;
         let (other, drained) = drain_without_memory(Gfp::NOWAIT)?;
         pr_info!("{sleeping} drains that may sleep, {other} that must not, without memory\n");
-        // The kernel fails only allocations that must not sleep.
-        assert!(!mm::CAN_FAIL || (other > 1 && drained > 0));
+        // The kernel fails only allocations that must not sleep: first the area, then what the drain needs. Whether one
+        // fails after the drain depends on what its slab has at hand.
+        assert!(!mm::CAN_FAIL || other > 1);
+        assert!(!mm::CAN_FAIL_ALL || drained > 0);
         Ok(())
     }
 
