@@ -39,7 +39,7 @@ BOOTLESS = {
 # Suite: seconds that it takes on 2 cores, and command. Further ones are in the files of the scenarios.
 BOOTING = {"run": (15, f"{PYTEST} harness/tests/test_boot.py"), "bench": (231, f"{PYTEST} bench/host/tests")}
 # Kernels that a suite builds without naming them.
-ALSO_BUILDS = {"check": ["arm64", "arm64-off"], "bench": ["arm64", "arm64-off"], "run": ["arm64"]}
+ALSO_BUILDS = {"check": ["arm64", "arm64-off"], "bench": ["arm64-bench", "arm64-off"], "run": ["arm64"]}
 # These run only if they are named.
 ALONE = {**{name: f"scripts/suites/rust {name}" for name in ("fuzz", "mutants", "coverage")},
          "own-tree": "scripts/suites/own-tree"}

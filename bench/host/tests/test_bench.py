@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 """The guest's part of the benchmark on both allocators and without one, and scripts/bench with everything that can go
-wrong. Builds the kernels arm64 and arm64-off. Takes no figure that means anything."""
+wrong. Builds the kernels arm64-bench and arm64-off. Takes no figure that means anything."""
 
 import functools
 import json
@@ -18,7 +18,7 @@ from harness.guest import Boot
 from harness.settings import LOGS, REPO
 from harness.verdict import Expected
 
-FEW = "arm64 rbtree"
+FEW = "arm64-bench rbtree"
 # Kernel and allocator, CPUs, MiB, kernel arguments after "vmap_bench.run="; patterns of lines that the benchmark must
 # print, and of lines that it must not print.
 BOOTS = {
@@ -36,11 +36,11 @@ BOOTS = {
                                    ["error: threads=x: each must"], None),
     "scale 0": (FEW, 1, 2048, "mixed vmap_bench.scale=0", ["error: scale=0 is not from 1 to 10000$"], None),
     "too little memory": (
-        "arm64 rust", 1, 96, "memory,area_pair vmap_bench.scale=1",
+        "arm64-bench rust", 1, 96, "memory,area_pair vmap_bench.scale=1",
         ["skip case=memory threads=1 reason=needs [0-9]+ MiB of memory, twice that must be free$",
          "result case=area_pair "], "error"),
     "too many workers": (
-        "arm64 rust", 2, 2048, "growth,area_pair vmap_bench.scale=1 vmap_bench.threads=2",
+        "arm64-bench rust", 2, 2048, "growth,area_pair vmap_bench.scale=1 vmap_bench.threads=2",
         ["skip case=growth threads=2 reason=works with 1 workers at most$", "result case=area_pair threads=2 "],
         "error")}
 
@@ -76,11 +76,11 @@ def test_guest(name):
 
 def test_list():
     """The kernel's list of cases is that of scripts/bench."""
-    text = boot("arm64 rust", 1, 2048, "list")
+    text = boot("arm64-bench rust", 1, 2048, "list")
     assert dict(re.findall("^case (\\w+): (.*)", text, re.M)) == plans.guest_cases()
 
 
-@pytest.mark.parametrize("where", ["arm64 rbtree", "arm64 rust", "arm64-off none"])
+@pytest.mark.parametrize("where", ["arm64-bench rbtree", "arm64-bench rust", "arm64-off none"])
 def test_all_cases(where):
     """Every case, with few operations, on one CPU and on two: each has a result, none fails or is skipped."""
     text = boot(where, 2, 2048, "all vmap_bench.threads=1,2 vmap_bench.scale=2")
@@ -102,7 +102,7 @@ def bench(*words, outside=False):
 def folder_of_results(tmp_path_factory):
     """A folder with a result of two cases, which the cache holds as those of a user."""
     folder = tmp_path_factory.mktemp("results")
-    code, text = bench("--kernel", "arm64", "--instruments", "icount", "--cases", "mixed,area_pair",
+    code, text = bench("--kernel", "arm64-bench", "--instruments", "icount", "--cases", "mixed,area_pair",
                        "--repetitions", "2", "-o", folder / "r.json")
     assert code == 0 and "area_pair" in text and "mixed" in text, text
     return folder
@@ -173,7 +173,7 @@ def test_dying_emulator(tmp_path):
     argument = "vmap_bench.run=area_pair,mixed "
     with subprocess.Popen([f"qemu-system-aarch64 {argument}vmap_bench.seed=3 ", "infinity"],
                           executable="/usr/bin/sleep") as other, \
-            subprocess.Popen([REPO / "scripts/bench", "--kernel", "arm64", "--instruments", "icount", "--cases",
+            subprocess.Popen([REPO / "scripts/bench", "--kernel", "arm64-bench", "--instruments", "icount", "--cases",
                               "area_pair,mixed", "--repetitions", "3", "-o", tmp_path / "d.json"],
                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as run:
         # As long as it takes: with many CPUs, the boots before can take minutes on a busy build host.
@@ -197,7 +197,7 @@ def test_dying_emulator(tmp_path):
 @pytest.mark.parametrize("model", ["cortex-a72", "neoverse-n1"])
 def test_profile(model):
     """Agrees with the benchmark, and with the known counts of known_pair() in bench/pair.c."""
-    code, text = bench("profile", "known", "--kernel", "arm64", "--allocator", "rust", "--cpu", model, "--locks")
+    code, text = bench("profile", "known", "--kernel", "arm64-bench", "--allocator", "rust", "--cpu", model, "--locks")
     assert code == 0, text
     # Three atomic operations of its own and one in a function that takes a lock; where that is inline, four.
     assert re.search(r"known_pair_phase +│ benchmark +│ +5[0-9]+ │ +(3 │ +2 │ +3|4 │ +2 │ +4) │", text), text
@@ -207,13 +207,13 @@ def test_profile(model):
 
 def test_profile_of_skipped_case():
     """A case that the guest skips is no profile."""
-    code, text = bench("profile", "growth", "--threads", "2", "--kernel", "arm64")
+    code, text = bench("profile", "growth", "--threads", "2", "--kernel", "arm64-bench")
     assert code == 1 and "works with 1 workers at most" in text
 
 
 def test_flushes(tmp_path):
     """The allocator in Rust needs no more TLB flushes than the rb-trees, in any case."""
-    code, text = bench("--kernel", "arm64", "--instruments", "flushes", "-o", tmp_path / "f.json")
+    code, text = bench("--kernel", "arm64-bench", "--instruments", "flushes", "-o", tmp_path / "f.json")
     assert code == 0, text
     rows = [row for row in stats.rows(store.load(str(tmp_path / "f.json"))) if row.metric == "flushes"]
     assert len({row.case for row in rows}) == 5
