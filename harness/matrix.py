@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Runs every suite on every kernel configuration, stores each result with its commit, and prints the table."""
 
+import functools
 import hashlib
 import json
 import re
@@ -9,7 +10,7 @@ import sys
 import time
 
 from . import kernels, run
-from .settings import CACHE, REPO, Refused, say
+from .settings import CACHE, REPO, TREE, Refused, say
 from .table import print_table
 
 RESULTS = CACHE / "matrix"
@@ -25,17 +26,21 @@ TOOLS = {
     "soak": "scripts/run stress --minutes 30 --allocator rust x86_64-user",
 }
 # What a result depends on: the folders that are built, and what runs it. A change of one of these files makes the
-# result stale.
+# result stale. Patches are not among them: what counts is what they make of the kernel's files, not how that is divided.
 LIB = ("scripts/lib", ":!scripts/lib/*words")
-KERNEL = ("Kbuild", "Kconfig", "kernel-patches", "kunit/*.[ch]", "kunit/.kunitconfig", "bench/*.[ch]", "rust/*.rs",
+KERNEL = ("Kbuild", "Kconfig", "kunit/*.[ch]", "kunit/.kunitconfig", "bench/*.[ch]", "rust/*.rs",
           "rust/base", "rust/sys", "rust/state", "rust/policy", "rust/debug", "rust/check", "scripts/build", *LIB)
 HARNESS = ("harness/*.py", ":!harness/suites.py", ":!harness/matrix.py", ":!harness/rust.py", ":!harness/mutants.py",
            "qemu/*.sh", "qemu/guest", "qemu/kunit-allow", "tools/vmap_map/snapshot.py")
 CARGO = ("rust", "harness/rust.py", *LIB)
 FOLDERS = {"run": (*KERNEL, *HARNESS), "test": (".", ":!docs", ":!**/*.md"), "fuzz": CARGO,
            "mutants": (*CARGO, "harness/mutants.py"), "suites/own-tree": (*KERNEL, "scripts/install-into", "README.md"),
-           "suites/other-kernel": (*KERNEL, *HARNESS, "harness/scenarios", "qemu", "scripts/suites/other-kernel"),
+           "suites/other-kernel": (*KERNEL, *HARNESS, "harness/scenarios", "qemu", "kernel-patches",
+                                   "scripts/suites/other-kernel"),
            "faults": (*KERNEL, *HARNESS, "harness/scenarios/kunit.py", "kunit/faults")}
+# Prepares the tree. If it has the patches, nobody who builds is waited for.
+TREE_READY = """cd "$0"/scripts && . ./lib.sh && . lib/series.sh && . lib/source.sh && . lib/tree.sh || exit
+{ source_ready && tree_ready "$TREE"; } || ./prepare tree"""
 
 
 def options(parser):
@@ -53,6 +58,33 @@ def git(*words):
     return subprocess.run(["git", "-C", REPO, *words], capture_output=True, check=True).stdout
 
 
+def digest_of(*folders):
+    """Return a digest of all files in folders, or that match patterns of git, also of those that are not committed. Of a
+    patch, only what it changes counts, not its mail."""
+    digest = hashlib.sha256()
+    files = git("--glob-pathspecs", "ls-files", "-co", "--exclude-standard", "-z", "--", *folders).decode().split("\0")
+    for file in sorted(set(filter(None, files))):
+        if (REPO / file).is_file():
+            content = (REPO / file).read_bytes()
+            if file.startswith("kernel-patches/") and file.endswith(".patch"):
+                content = content.partition(b"\ndiff --git ")[2]
+            digest.update(file.encode() + hashlib.sha256(content).digest())
+    return digest.digest()
+
+
+@functools.cache
+def patched_files(patches):
+    """Return a digest of the kernel's files that the patches change, as they are in the prepared tree. patches: a digest
+    of all patches, so that each state of them is read once."""
+    assert patches
+    if subprocess.run(["bash", "-c", TREE_READY, REPO], check=False).returncode:
+        raise Refused("without the kernel tree it is not known which results are stale")
+    digest = hashlib.sha256()
+    for name in (TREE.parent / f"{TREE.name}.files").read_text(encoding="utf-8").split():
+        digest.update(name.encode() + ((TREE / name).read_bytes() if (TREE / name).is_file() else b""))
+    return digest.digest()
+
+
 class Entry:
     """One suite on one configuration, or one tool: its command and its stored result."""
 
@@ -66,7 +98,7 @@ class Entry:
 
     def state_now(self):
         """Return a hash of the command and of all files that its result depends on, also of those that are not
-        committed. Of a patch, only what it changes counts, not its mail."""
+        committed."""
         words = self.command.split()
         folders = [words[0],
                    *FOLDERS[words[1] if words[0] == "scripts/suites/rust" else words[0].removeprefix("scripts/")]]
@@ -74,15 +106,9 @@ class Entry:
             folders += [f"harness/scenarios/{words[1]}.py", *getattr(run.get(words[1]), "USES", ())]
         used = [kernel for name, kernel in kernels.load().items() if name in words]
         folders += [file for kernel in used for file in kernel.files]
-        files = git("--glob-pathspecs", "ls-files", "-co", "--exclude-standard", "-z", "--",
-                    *folders).decode().split("\0")
-        digest = hashlib.sha256(f"{self.command} {used}".encode())
-        for file in sorted(set(filter(None, files))):
-            if (REPO / file).is_file():
-                content = (REPO / file).read_bytes()
-                if file.startswith("kernel-patches/") and file.endswith(".patch"):
-                    content = content.partition(b"\ndiff --git ")[2]
-                digest.update(file.encode() + hashlib.sha256(content).digest())
+        digest = hashlib.sha256(f"{self.command} {used}".encode() + digest_of(*folders))
+        if KERNEL[0] in folders:
+            digest.update(patched_files(digest_of("kernel-patches")))
         return digest.hexdigest()[:16]
 
     def wanted(self):
