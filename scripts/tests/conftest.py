@@ -56,7 +56,8 @@ NAMES = HERE.run('. scripts/lib.sh; . scripts/lib/series.sh; series_list "${PATC
 
 def clone(folder):
     """Copy this repository's scripts, patches and configurations to a folder, where a test may change them."""
-    HERE.run(f"mkdir {folder}; cp -a --parents scripts kernel-patches harness qemu/kernels.toml qemu/configs {folder}")
+    HERE.run(f"mkdir {folder}; cp -a --parents scripts kernel-patches harness qemu/kernels.toml qemu/configs \
+             Kbuild Kconfig rust kunit bench {folder}")
     return folder
 
 

@@ -34,6 +34,9 @@ REFUSED = {
                                   '^install-into: error: --only takes one of fixes maple .*, not "maps"$'),
     "--only without a value": ("plain", "", "$install . --only", 'not ""$'),
     "--remove with --only": ("plain", "", "$install . --remove --only area", "it takes no --only"),
+    "--remove with --copy": ("git", "", "$install . --remove --copy", "it takes no --only and no --copy"),
+    "--copy in a plain tree": ("plain", "", "$install . --copy", "--copy is for a git tree"),
+    "--copy without the allocator": ("git", "", "$install . --copy --only fixes", "that gets the allocator"),
 }
 # What a killed call leaves: not all files are those of the series, or git has a lock, and the branch is not complete.
 # What it leaves undone is of a series that touches mm/vmalloc.c.
@@ -45,6 +48,9 @@ INSTALLS = {
     "plain tree": ("plain", "", "", "grep vmap_rust mm/Makefile; [ -e mm/vmap_rust/scripts/build ]"),
     "git tree": ("git", "", "", f'[ $(git rev-list --count master..vmap-rust) = {len(NAMES) + 1} ]; '
                  '[ -e mm/vmap_rust/scripts/build ]; [ -z "$(git status --porcelain)" ]'),
+    "git tree, a copy": ("git", "", "--copy", f'[ $(git rev-list --count master..vmap-rust) = {len(NAMES) + 8} ]; '
+                         'cmp $repo/Kbuild mm/vmap_rust/Kbuild; cmp $repo/kunit/Kbuild mm/vmap_rust/kunit/Kbuild; '
+                         'diff -r $repo/rust/state mm/vmap_rust/rust/state; [ ! -e mm/vmap_rust/README.md ]'),
     "detached HEAD": ("git", "git checkout -q --detach", "", ""),
     "plain tree, beside a mm/vmap_rust of the user": ("plain", MINE, "--only mapping", ""),
     "git tree, beside a mm/vmap_rust of the user": ("git", MINE, "--only fixes", ""),
@@ -126,7 +132,9 @@ def test_one_series(tree, series, only, other):
 @pytest.mark.parametrize("delay", [0.03, 0.08, 0.12, 0.16, 0.2, 0.25, 0.3, 0.35, 0.4])
 def test_killed(tree, delay):
     """A killed call and a killed --remove are repaired by --remove; without one to repair, there is one to take out."""
-    before, only = state(tree), "--only mapping" if delay in (0.03, 0.16, 0.25, 0.3, 0.35) else ""
+    before = state(tree)
+    only = "--only mapping" if delay in (0.03, 0.16, 0.25, 0.3, 0.35) else ""
+    only = "--copy" if delay in (0.12, 0.25) and (tree.folder / ".git").is_dir() else only
     for words in only, "--remove":
         tree.run(f"timeout -s KILL {delay} $install . {words} >/dev/null 2>&1 || :")
     tree.run("$install . || :")
