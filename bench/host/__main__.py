@@ -51,7 +51,8 @@ Executes the functions of a kernel in an emulator, for up to 256 CPUs that take 
 model of the CPUs' caches: docs/bench.md.""",
     "patches": """Shows which cases each patch of the series fixes and mapping changes by 5% or more.
 
-Builds and boots arm64-bench-pristine with the first 0, 1, 2 ... of these patches.""",
+Builds and boots arm64-bench-pristine with the first 0, 1, 2 ... of these patches, and x86_64-bench-pristine with those of
+whole series.""",
     "hook": """Shows what the series area costs the rb-trees: instructions, and the text of what it changes.
 
 Builds and boots a kernel with fixes and mapping, one with all series and the option off, and one with it on.""",

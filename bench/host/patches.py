@@ -15,8 +15,7 @@ from harness.settings import REPO, Refused, say
 from . import build, plan as plans, stats, take, table
 from .boot import boot, end_all
 
-BASE = plans.INSTRUMENTS["icount"].kernel
-ALLOCATOR, KERNEL = plans.on_side(plans.PRISTINE, BASE)
+BASES = (plans.INSTRUMENTS["icount"].kernel, "x86_64-bench")
 PATCHES_DOCUMENT, PATCHES_MARK = REPO / "docs/mapping.md", "<!-- written by scripts/bench patches -->\n"
 HOOK_DOCUMENT, HOOK_MARK = REPO / "docs/measurements.md", "<!-- written by scripts/bench hook -->\n"
 PLANS = (
@@ -28,7 +27,6 @@ PLANS = (
 )
 # find is lookup_inner_1k; info_10k walks over 10,000 areas.
 HOOK_PLAN = plans.Plan("hook", "icount", 2, 1, "area_pair,vmalloc_pair,vm_map_ram_16,lookup_inner_1k,info_10k")
-HOOK_BASES = (BASE, "x86_64-bench")
 # The text of these files, in bytes, is a row of the table of the hook.
 OBJECTS = ("mm/vmalloc.o", "mm/vmap_area_ops.o")
 # A difference that is shown, as a part of the figure before. Boots of one kernel differ by 2%, some cases by more.
@@ -77,34 +75,48 @@ def measure(kernel, allocator, some, args, logs, label, of=statistics.median):
     return {key: of(found) for key, found in values.items()}
 
 
-def patches_rows(names, medians):
-    """Yield the rows of the table, one for each case: what each series changes, and each patch, if by SHOWN or more."""
+def patches_rows(base, names, medians):
+    """Yield the rows of the table, one for each case of an architecture: what each series changes, and each patch, if by
+    SHOWN or more. medians: by number of patches; some states may be left out."""
     series = {name: [at for at, patch in enumerate(names) if patch.startswith(name)] for name in ("fixes", "mapping")}
 
     def change(key, first, last):
         # The ratio is None if the difference is not shown.
+        if not {first, last} <= medians.keys():
+            return None, None, None
         before, after = medians[first][key], medians[last][key]
         return before, after, after / before if before and abs(after / before - 1) >= SHOWN else None
 
-    for key in sorted(set.intersection(*map(set, medians))):
+    for key in sorted(set.intersection(*map(set, medians.values()))):
         totals = [change(key, own[0], own[-1] + 1) for own in series.values()]
         ratios = [(name, change(key, at, at + 1)[2]) for at, name in enumerate(names)]
         single = ", ".join(f"{name} {ratio:.2f}" for name, ratio in ratios if ratio)
         if single or any(ratio for *_, ratio in totals):
-            yield [*key, *(f"{stats.amount(before)} -> {stats.amount(after)} ({ratio:.2f})" if ratio else ""
-                           for before, after, ratio in totals), single]
+            yield [base.partition("-")[0], *key,
+                   *(f"{stats.amount(before)} -> {stats.amount(after)} ({ratio:.2f})" if ratio else ""
+                     for before, after, ratio in totals), single]
+
+
+def patches_states(base, names, args, logs):
+    """Measure an architecture: the first one with the first 0, 1, 2 ... patches, others with those of whole series. Returns
+    the medians by number of patches."""
+    allocator, kernel = plans.on_side(plans.PRISTINE, base)
+    whole = {0, sum(name.startswith("fixes") for name in names), len(names)}
+    medians = {}
+    for count in range(len(names) + 1) if base == BASES[0] else sorted(whole):
+        with first_patches(count):
+            medians[count] = measure(kernel, allocator, PLANS, args, logs, f"{kernel}-{count}")
+        say(f"bench: {kernel}, {names[count - 1] if count else 'no patch'}: measured, {count} of {len(names)}")
+    return medians
 
 
 def measure_patches(args, logs):
     """Measure all, and show the table or write it into the document."""
-    names, medians = patches(), []
-    for count in range(len(names) + 1):
-        with first_patches(count):
-            medians.append(measure(KERNEL, ALLOCATOR, PLANS, args, logs, count))
-        say(f"bench: {names[count - 1] if count else 'no patch'}: measured, {count} of {len(names)}")
+    names = patches()
     table.show_or_put(PATCHES_DOCUMENT, PATCHES_MARK, table.Table(
-        "what each patch changes", ["case", "NxM", ">fixes", ">mapping", "each patch"],
-        list(patches_rows(names, medians))), args.write)
+        "what each patch changes", ["arch", "case", "NxM", ">fixes", ">mapping", "each patch"],
+        [row for base in BASES for row in patches_rows(base, names, patches_states(base, names, args, logs))]),
+        args.write)
 
 
 def text_size(kernel):
@@ -138,7 +150,7 @@ def measure_hook(args, logs):
     table.show_or_put(HOOK_DOCUMENT, HOOK_MARK, table.Table(
         "what the hook costs the rb-trees",
         ["arch", "case", ">without area", ">option off", ">ratio", ">rb-trees chosen", ">ratio"],
-        [row for base in HOOK_BASES for row in hook_rows(base, hook_states(base, args, logs))]), args.write)
+        [row for base in BASES for row in hook_rows(base, hook_states(base, args, logs))]), args.write)
 
 
 def main(name, args):

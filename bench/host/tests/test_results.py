@@ -180,8 +180,13 @@ def test_patches():
     """All patches of both series are in order; a row has what the series and single patches change."""
     names = patches.patches()
     assert names[:2] == ["fixes 1", "fixes 2"] and names[-1].startswith("mapping ") and len(set(names)) == len(names)
-    states = [{("x", "2x1"): 1000 if count < 2 else 500, ("same", "2x1"): 7} for count in range(len(names) + 1)]
-    assert list(patches.patches_rows(names, states)) == [["x", "2x1", "1,000 -> 500 (0.50)", "", "fixes 2 0.50"]]
+    states = {count: {("x", "2x1"): 1000 if count < 2 else 500, ("same", "2x1"): 7} for count in range(len(names) + 1)}
+    assert list(patches.patches_rows("arm64-bench", names, states)) == [
+        ["arm64", "x", "2x1", "1,000 -> 500 (0.50)", "", "fixes 2 0.50"]]
+    # Only whole series.
+    states = {count: states[count] for count in (0, 9, len(names))}
+    assert list(patches.patches_rows("x86_64-bench", names, states)) == [
+        ["x86_64", "x", "2x1", "1,000 -> 500 (0.50)", "", ""]]
 
 
 def test_put(tmp_path):
