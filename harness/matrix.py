@@ -31,7 +31,7 @@ LIB = ("scripts/lib", ":!scripts/lib/*words")
 KERNEL = ("Kbuild", "Kconfig", "kunit/*.[ch]", "kunit/.kunitconfig", "bench/*.[ch]", "rust/*.rs",
           "rust/base", "rust/sys", "rust/state", "rust/policy", "rust/debug", "rust/check", "scripts/build", *LIB)
 HARNESS = ("harness/*.py", ":!harness/suites.py", ":!harness/matrix.py", ":!harness/rust.py", ":!harness/mutants.py",
-           "qemu/*.sh", "qemu/guest", "qemu/kunit-allow", "tools/vmap_map/snapshot.py")
+           "qemu/functions.sh", "qemu/init.sh", "qemu/guest", "qemu/kunit-allow", "tools/vmap_map/snapshot.py")
 CARGO = ("rust", "harness/rust.py", *LIB)
 FOLDERS = {"run": (*KERNEL, *HARNESS), "test": (".", ":!docs", ":!**/*.md"), "fuzz": CARGO,
            "mutants": (*CARGO, "harness/mutants.py"), "suites/own-tree": (*KERNEL, "scripts/install-into", "README.md"),
@@ -103,7 +103,7 @@ class Entry:
         folders = [words[0],
                    *FOLDERS[words[1] if words[0] == "scripts/suites/rust" else words[0].removeprefix("scripts/")]]
         if words[0] == "scripts/run":
-            folders += [f"harness/scenarios/{words[1]}.py", *getattr(run.get(words[1]), "USES", ())]
+            folders += [f"harness/scenarios/{words[1]}.py", f"qemu/{words[1]}.sh", *getattr(run.get(words[1]), "USES", ())]
         used = [kernel for name, kernel in kernels.load().items() if name in words]
         folders += [file for kernel in used for file in kernel.files]
         digest = hashlib.sha256(f"{self.command} {used}".encode() + digest_of(*folders))

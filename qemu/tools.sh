@@ -48,12 +48,13 @@ wait $FORK $MODULES
 [ ! -e $DEBUGFS/stats ] || sed 's/^/stats| /' $DEBUGFS/stats
 [ ! -e $TRACE/trace ] || grep -v '^#' $TRACE/trace | head -n 400 | sed 's/^ */trace| /'
 sleep 2
-snapshot quiet
-inside quiet
 if [ -e /tools/vmap-report ]; then
 	text=$(/tools/vmap-report -o /tmp/report.tar.gz 2>&1)
 	check vmap-report "-s /tmp/report.tar.gz" "$text"
 fi
+inside quiet
+# Last: each process that ends meanwhile changes which stacks there are.
+snapshot quiet
 echo "tools: quiet"
 # The build host stops the guest meanwhile.
 sleep 10
