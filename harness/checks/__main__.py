@@ -23,8 +23,8 @@ and builds.
   unsafe      layers of rust/, unsafe code           rustfmt     rustfmt --check with the kernel's rules
   checkpatch  checkpatch.pl --strict on the patches and the C files
   clippy      no warning from clippy in mm/vmap_rust
-  series      git am and patch give the same trees; each patch of maple/, area/ and debug/ builds with the option on
-              and off, each of the others with the option off, and so does mapping/ without area/; with all patches,
+  series      git am and patch give the same trees; each patch builds with the option off, and those of other
+              series than fixes/ and mapping/ also with it on, and so does mapping/ without area/; with all patches,
               the whole kernel builds, and mm/vmalloc.c without the rb-trees
 
 Without ITEM: all, in this order. A build that passed is not repeated while nothing it depends on has changed.

@@ -192,9 +192,9 @@ def make_tree(source):
 
 
 def walk(check, kernel, fresh):
-    """Check that all series apply and build. Each patch of area and debug is built with the option on and off, together
-    with the allocator from the last one of area on; those of maple, too, as a kernel without the option has no Rust. A
-    patch of the others, whose code does not depend on the option, is built with it off only, and mapping without area
+    """Check that all series apply and build. Each patch is built with the option off, and, together with the allocator
+    from the last one of area on, with the option on; those of maple, too, as a kernel without the option has no Rust. Those
+    of fixes and mapping, whose code does not depend on the option, are built with it off only, and mapping without area
     in one step. The last state is what scripts/build builds, whole;
     with the option off arm64 has a configuration for that."""
     source = CACHE / "src" / read(f"{TREE}.stamp").split()[0]
@@ -222,7 +222,7 @@ def walk(check, kernel, fresh):
     for name, before, state in every[:-1]:
         label = name.partition("-")[0].replace("/", "-")
         # Without the allocator the option needs CONFIG_COMPILE_TEST, which user-mode Linux lacks.
-        if name.startswith(("maple/", "area/", "debug/")) and (wired(state) or kernels.get(kernel).has("HAS_IOMEM")):
+        if not name.startswith(("fixes/", "mapping/")) and (wired(state) or kernels.get(kernel).has("HAS_IOMEM")):
             check(f"builds, option on: {name}", build, kernel, bases["on"], "on", before, state, label, fresh)
         check(f"builds, option off: {name}", build, kernel, bases["off"], "off", before, state, label, fresh)
     check("builds, without the rb-trees", build, kernel, bases["on"], "on", *every[-1][1:], "alone", fresh, "VMAP_RBTREE=n")

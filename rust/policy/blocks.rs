@@ -78,9 +78,9 @@ const GROUP_SHIFT: u32 = 3;
 /// rarely that its cache line hardly ever moves.
 const LAZY_BATCH: core::ops::RangeInclusive<usize> = 4..=128;
 
-/// A number of lazy pages that exceeds `lazy_max_pages()` in mm/vmalloc.c on any system, so that C begins a
+/// A number of lazy pages that exceeds `lazy_max_pages()` in mm/vmalloc.c, 114,688 with 8,192 CPUs, so that C begins a
 /// purge.
-const PURGE_NOW: usize = usize::MAX / 2;
+const PURGE_NOW: usize = 1 << 20;
 
 /// Bytes that the counts of all CPUs together may hide, per power of two of the number of CPUs: a quarter of
 /// `lazy_max_pages()` in mm/vmalloc.c.

@@ -5,7 +5,7 @@
 # install-into.
 
 # The series, in the order in which they are applied.
-ALL_SERIES=(fixes maple area debug mapping alone)
+ALL_SERIES=(fixes maple area debug mapping alone later)
 SERIES=("${ALL_SERIES[@]}")
 
 # series_with NAME: prints the series that NAME needs, and NAME, in order.
@@ -14,7 +14,8 @@ series_with() {
 	area) echo fixes maple area ;;
 	debug) echo fixes maple area debug ;;
 	mapping) echo fixes mapping ;;
-	alone) echo "${ALL_SERIES[@]}" ;;
+	alone) echo fixes maple area debug mapping alone ;;
+	later) echo "${ALL_SERIES[@]}" ;;
 	*) echo "$1" ;;
 	esac
 }

@@ -708,7 +708,7 @@ mod tests {
         let starts = fill(&space, &req, SLOTS)?;
         let mut due = None;
         for (index, &start) in starts.iter().enumerate() {
-            if retire(&space, start)? > usize::MAX / 4 {
+            if retire(&space, start)? > 1 << 19 {
                 due = due.or(Some(index));
             }
         }
