@@ -74,13 +74,14 @@ def digest_of(*folders):
 
 @functools.cache
 def patched_files(patches):
-    """Return a digest of the kernel's files that the patches change, as they are in the prepared tree. patches: a digest
-    of all patches, so that each state of them is read once."""
+    """Return a digest of the kernel's files that the patches change, as they are in the prepared tree, without
+    documents. patches: a digest of all patches, so that each state of them is read once."""
     assert patches
     if subprocess.run(["bash", "-c", TREE_READY, REPO], check=False).returncode:
         raise Refused("without the kernel tree it is not known which results are stale")
     digest = hashlib.sha256()
-    for name in (TREE.parent / f"{TREE.name}.files").read_text(encoding="utf-8").split():
+    names = (TREE.parent / f"{TREE.name}.files").read_text(encoding="utf-8").split()
+    for name in (name for name in names if not name.startswith(("Documentation/", "MAINTAINERS"))):
         digest.update(name.encode() + ((TREE / name).read_bytes() if (TREE / name).is_file() else b""))
     return digest.digest()
 
