@@ -38,7 +38,8 @@ def test_conflict(kit):
     """The first patch that does not apply is named. When that is resolved, it is the only one that differs, and later
     calls, also with an empty cache, know it."""
     change = "sed -i '/^F:\\tinclude.linux.vmalloc.h/d' next/MAINTAINERS\n"
-    kit.refused(NEXT + change + PACK + "$rebase 9.9", r"area/.*-let-an-alternative-.*\.patch does not apply to Linux 9\.9: resolve")
+    kit.refused(NEXT + change + PACK + "$rebase 9.9",
+                r"area/.*-let-an-alternative-.*\.patch does not apply to Linux 9\.9: resolve it")
     assert not kit.run("find repo/kernel-patches/v9.9 -name '*.patch'")
     kit.run("cd $VMAP_RUST_CACHE/rebase/v9.9; git checkout -q --theirs MAINTAINERS; git add .; git commit -q --no-edit")
     text = kit.run("KERNEL_TARBALL=$PWD/next.tar $rebase 9.9; rm -r $VMAP_RUST_CACHE/rebase; "
