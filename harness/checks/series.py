@@ -139,7 +139,10 @@ def build(kernel, base, option, before, state, label, fresh, extra=""):
     headers = "|".join(re.escape(os.path.basename(name)) for name in names if name.endswith(".h"))
     if headers and not wired(state):
         include = re.compile(rf"^#include [<\"]([a-z_]+/)*({headers})[>\"]", re.M)
-        files += [f"mm/{path.stem}" for path in (WALKED / "mm").glob("*.c") if include.search(read(path))]
+        # The tree may still be in a later state, with files that this one has not.
+        later = set(touched()) - set(git("ls-tree", "-r", "--name-only", state).split("\n"))
+        files += [f"mm/{path.stem}" for path in (WALKED / "mm").glob("*.c")
+                  if f"mm/{path.name}" not in later and include.search(read(path))]
     # Kernels without a configuration of their own for "off" have vmap_area_ops.o from the build with the option.
     objects = [f"{file}.o" for file in dict.fromkeys(files)
                if (base / f"{file}.o").exists() and (on or "area_ops" not in file)]
