@@ -66,6 +66,7 @@ fn main() {
             "--allowlist-var",
             "MT_FLAGS_(ALLOC_RANGE|USE_RCU)|VMAP_RUST_ALIGN",
         ])
+        .args(["--allowlist-var", "___GFP_(DIRECT_RECLAIM|NOFAIL)_BIT"])
         .args(["--opaque-type", "maple_node|slab_sheaf"])
         .arg("--output")
         .arg(Path::new(&out).join("maple.rs"))
