@@ -32,15 +32,14 @@ KERNEL = ("Kbuild", "Kconfig", "kunit/*.[ch]", "kunit/.kunitconfig", "bench/*.[c
           "rust/base", "rust/sys", "rust/state", "rust/policy", "rust/debug", "rust/check", "scripts/build", *LIB)
 HARNESS = ("harness/*.py", ":!harness/suites.py", ":!harness/matrix.py", ":!harness/rust.py", ":!harness/mutants.py",
            "qemu/functions.sh", "qemu/init.sh", "qemu/guest", "qemu/kunit-allow", "tools/vmap_map/snapshot.py")
+# What applies the patches counts by what it makes of the tree, as they do.
+NOT_SERIES = ":!scripts/lib/series.sh"
 CARGO = ("rust", "harness/rust.py", *LIB)
-FOLDERS = {"run": (*KERNEL, *HARNESS), "test": (".", ":!docs", ":!**/*.md"), "fuzz": CARGO,
+FOLDERS = {"run": (*KERNEL, *HARNESS, NOT_SERIES), "test": (".", ":!docs", ":!**/*.md"), "fuzz": CARGO,
            "mutants": (*CARGO, "harness/mutants.py"), "suites/own-tree": (*KERNEL, "scripts/install-into", "README.md"),
            "suites/other-kernel": (*KERNEL, *HARNESS, "harness/scenarios", "qemu", "kernel-patches",
-                                   "scripts/suites/other-kernel"),
-           "faults": (*KERNEL, *HARNESS, "harness/scenarios/kunit.py", "kunit/faults")}
-# Prepares the tree. If it has the patches, nobody who builds is waited for.
-TREE_READY = """cd "$0"/scripts && . ./lib.sh && . lib/series.sh && . lib/source.sh && . lib/tree.sh || exit
-{ source_ready && tree_ready "$TREE"; } || ./prepare tree"""
+                                   "scripts/suites/other-kernel", NOT_SERIES),
+           "faults": (*KERNEL, *HARNESS, "harness/scenarios/kunit.py", "kunit/faults", NOT_SERIES)}
 
 
 def options(parser):
@@ -77,7 +76,7 @@ def patched_files(patches):
     """Return a digest of the kernel's files that the patches change, as they are in the prepared tree, without
     documents. patches: a digest of all patches, so that each state of them is read once."""
     assert patches
-    if subprocess.run(["bash", "-c", TREE_READY, REPO], check=False).returncode:
+    if subprocess.run([REPO / "scripts/prepare", "tree"], check=False).returncode:
         raise Refused("without the kernel tree it is not known which results are stale")
     digest = hashlib.sha256()
     names = (TREE.parent / f"{TREE.name}.files").read_text(encoding="utf-8").split()
