@@ -135,12 +135,13 @@ def build(kernel, base, option, before, state, label, fresh, extra=""):
         names = [name for name in names if not name.startswith("rust/")]
     if not any(re.fullmatch(r".*\.([chS]|rs)|(.*/)?(Makefile|Kbuild|Kconfig)[^/]*", name) for name in names):
         return "it changes nothing that is compiled"
-    files = re.findall(rf"^(?!rust/|arch/(?!{arch}/))(.*)\.c$", git("ls-tree", "-r", "--name-only", state), re.M)
+    there = git("ls-tree", "-r", "--name-only", state)
+    files = re.findall(rf"^(?!rust/|arch/(?!{arch}/))(.*)\.c$", there, re.M)
     headers = "|".join(re.escape(os.path.basename(name)) for name in names if name.endswith(".h"))
     if headers and not wired(state):
         include = re.compile(rf"^#include [<\"]([a-z_]+/)*({headers})[>\"]", re.M)
         # The tree may still be in a later state, with files that this one has not.
-        later = set(touched()) - set(git("ls-tree", "-r", "--name-only", state).split("\n"))
+        later = set(touched()) - set(there.split("\n"))
         files += [f"mm/{path.stem}" for path in (WALKED / "mm").glob("*.c")
                   if f"mm/{path.name}" not in later and include.search(read(path))]
     # Kernels without a configuration of their own for "off" have vmap_area_ops.o from the build with the option.
