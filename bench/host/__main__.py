@@ -55,7 +55,7 @@ Builds and boots arm64-bench-pristine with the first 0, 1, 2 ... of these patche
 whole series.""",
     "hook": """Shows what the series area costs the rb-trees: instructions, and the text of what it changes.
 
-Builds and boots a kernel with fixes and mapping, one with all series and the option off, and one with it on.""",
+Builds and boots a kernel with fixes and mapping, one with all series but later and the option off, and one with it on.""",
     "programs": """Shows what real programs gain: docs/bench.md.
 
 Boots a guest with packages of Debian, and counts the instructions of each program of bench/programs.sh: A with the

@@ -27,6 +27,8 @@ PLANS = (
 )
 # find is lookup_inner_1k; info_10k walks over 10,000 areas.
 HOOK_PLAN = plans.Plan("hook", "icount", 2, 1, "area_pair,vmalloc_pair,vm_map_ram_16,lookup_inner_1k,info_10k")
+# Without later, which a kernel without area cannot have.
+HOOK_SERIES = "fixes maple area debug mapping alone"
 # The text of these files, in bytes, is a row of the table of the hook.
 OBJECTS = ("mm/vmalloc.o", "mm/vmap_area_ops.o")
 # A difference that is shown, as a part of the figure before. Boots of one kernel differ by 2%, some cases by more.
@@ -39,13 +41,15 @@ def patches():
 
 
 @contextlib.contextmanager
-def first_patches(count):
-    """Within, the kernel without patches is built with the first of them."""
-    os.environ["VMAP_RUST_PATCHES"] = str(count)
+def first_patches(count, **more):
+    """Within, the kernel without patches is built with the first of them. more: of the environment of builds."""
+    added = {"VMAP_RUST_PATCHES": str(count), **more}
+    os.environ.update(added)
     try:
         yield
     finally:
-        del os.environ["VMAP_RUST_PATCHES"]
+        for name in added:
+            del os.environ[name]
 
 
 def measure(kernel, allocator, some, args, logs, label, of=statistics.median):
@@ -130,7 +134,7 @@ def hook_states(base, args, logs):
     """Measure the three kernels of an architecture. Yields for each its figures by case, the size of its text as one of
     them."""
     for allocator, kernel in plans.on_side(plans.PRISTINE, base), ("none", f"{base}-off"), ("rbtree", base):
-        with first_patches(len(patches())):
+        with first_patches(len(patches()), VMAP_RUST_SERIES=HOOK_SERIES):
             found = measure(kernel, allocator, [HOOK_PLAN], args, logs, kernel, min)
         say(f"bench: {kernel}: measured")
         yield {"text, bytes": text_size(kernel), **{case: value for (case, _), value in found.items()}}

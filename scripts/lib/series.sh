@@ -4,9 +4,9 @@
 # Functions for the folders of numbered patches (0001-...patch; 0000 is the cover letter). Sourced by scripts/prepare and
 # install-into.
 
-# The series, in the order in which they are applied.
+# The series, in the order in which they are applied; those that are used: all, or VMAP_RUST_SERIES.
 ALL_SERIES=(fixes maple area debug mapping alone later)
-SERIES=("${ALL_SERIES[@]}")
+read -ra SERIES <<<"${VMAP_RUST_SERIES:-${ALL_SERIES[*]}}"
 
 # series_with NAME: prints the series that NAME needs, and NAME, in order.
 series_with() {
