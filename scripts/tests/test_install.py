@@ -115,6 +115,15 @@ def test_installs(tree, first, words, then):
     assert (tree.folder / "mm/vmalloc.c").stat().st_mtime > start
 
 
+@pytest.mark.parametrize("tree", ["git"], indirect=True)
+def test_copy_fails(tree, tmp_path):
+    """A copy that cannot be made leaves nothing of the commits before it."""
+    shutil.rmtree(clone(tmp_path / "bad") / "rust/policy")
+    before = state(tree)
+    tree.refused("$bad . --copy", "the copy cannot be committed; .* is as it was")
+    assert state(tree) == before
+
+
 @pytest.mark.parametrize("only, other", [("area", "mapping"), ("mapping", "debug"), ("debug", "area"),
                                          ("fixes", "mapping"), ("maple", "fixes")])
 def test_one_series(tree, series, only, other):
