@@ -23,7 +23,7 @@ TEXTS = {
 
   scripts/bench [run] [OPTION...]       boot, measure, print the table, write the HTML page
   scripts/bench show RESULT             the table of a stored result, or its page
-  scripts/bench figures RESULT          CPUs side by side; --write puts it into docs/measurements.md
+  scripts/bench figures RESULT          CPUs side by side; --write puts it into docs/bench.md
   scripts/bench sides RBTREE RUST       the table of --sides, from its result for each allocator; --write
   scripts/bench compare OLD NEW         what became slower or faster; exit code 1: slower
   scripts/bench list                    cases of the guest, and instruments
@@ -63,7 +63,7 @@ rb-trees, B with the allocator in Rust, C with the kernel without patches.""",
     "profile-program": "Shows where the instructions of a row of scripts/bench programs go, function by function."}
 # How many results the commands read that do nothing else.
 READERS = {"show": 1, "figures": 1, "sides": 2, "compare": 2}
-WRITERS = {"figures": "docs/measurements.md", "sides": "docs/mapping.md"}
+WRITERS = {"figures": "docs/bench.md", "sides": "docs/mapping.md"}
 
 
 def file(name):
@@ -195,7 +195,7 @@ def program_options(add):
 
 OPTIONS = {"profile": profile_options, "lines": lines_options, "list": lambda add: None,
            "patches": lambda add: boots_options(add, 1, "docs/mapping.md"),
-           "hook": lambda add: boots_options(add, 5, "docs/measurements.md"), "programs": programs_options,
+           "hook": lambda add: boots_options(add, 5, "docs/bench.md"), "programs": programs_options,
            "profile-program": program_options}
 # Commands that need the guest image of programs.
 PROGRAMS = ("programs", "profile-program")

@@ -17,7 +17,7 @@ from .boot import boot, end_all
 
 BASES = (plans.INSTRUMENTS["icount"].kernel, "x86_64-bench")
 PATCHES_DOCUMENT, PATCHES_MARK = REPO / "docs/mapping.md", "<!-- written by scripts/bench patches -->\n"
-HOOK_DOCUMENT, HOOK_MARK = REPO / "docs/measurements.md", "<!-- written by scripts/bench hook -->\n"
+HOOK_DOCUMENT, HOOK_MARK = REPO / "docs/bench.md", "<!-- written by scripts/bench hook -->\n"
 PLANS = (
     plans.Plan("patches-1", "icount", 1, 1, "area_pair,area_4,mixed"),
     plans.Plan("patches-2", "icount", 2, 1,

@@ -10,7 +10,7 @@ from .table import Table
 STYLES = {"slower": "red", "faster": "green", "no difference": "dim", "too few": "bold", "one side": "dim"}
 # CPUs x workers of the documents. With one CPU, the rb-trees of Linux 7.3 run without their pools of ranges.
 BASES = ("1x1", "2x1", "8x1", "8x8")
-FIGURES, FIGURES_MARK = REPO / "docs/measurements.md", "<!-- written by scripts/bench figures -->\n"
+FIGURES, FIGURES_MARK = REPO / "docs/bench.md", "<!-- written by scripts/bench figures -->\n"
 SIDES, SIDES_MARK = REPO / "docs/mapping.md", "<!-- written by scripts/bench sides -->\n"
 
 
@@ -75,23 +75,26 @@ def bases_cell(row):
 
 
 def figures(result):
-    """Return the two tables of the documents: cases with at least two of the bases side by side, and the rest."""
-    cases, others = {}, []
+    """Return the two tables of the documents: cases with at least two of the bases side by side; and what is not measured
+    by the guest's clock, with all metrics of a case in one cell."""
+    cases, others, losses = {}, {}, set()
     for row in stats.rows(result):
-        if row.instrument != "icount" or row.case == "memory":
-            others.append(row)
-        elif row.size in BASES and row.metric != "tables":
-            cases.setdefault(row.name, {})[row.size] = row
+        if row.instrument == "icount" and row.case != "memory":
+            if row.size in BASES and row.metric != "tables":
+                cases.setdefault(row.name, {})[row.size] = row
+            continue
+        key = row.case, row.size, row.instrument
+        unit = "" if row.unit.lower() in row.metric else row.unit
+        text = f"{row.metric} {amount(row.median_a)} -> {amount(row.median_b, unit)}"
+        others.setdefault(key, []).append(f"**{text}**" if row.verdict == "slower" else text)
+        losses |= {key} if row.verdict == "slower" else set()
     made = [[f"`{name}`", *(bases_cell(sizes.get(size)) for size in BASES)]
             for name, sizes in cases.items() if len(sizes) > 1]
-    rest = [[row.name, row.size, row.instrument, amount(row.median_a), amount(row.median_b, row.unit),
-             ("**{}**" if row.verdict == "slower" else "{}").format("-" if row.ratio is None else f"{row.ratio:.2f}")]
-            for row in others]
     return [Table("all bases", ["case", *(f">{size}" for size in BASES)], made,
                   ["red" if any("**" in text for text in line) else "" for line in made]),
-            Table("the rest", ["case", "CPUs x workers", "instrument",
-                               *(f">{name}" for name in result["sides"].values()), ">ratio"],
-                  rest, [STYLES[row.verdict] for row in others])]
+            Table("the rest", ["case", "CPUs x workers", "instrument", " -> ".join(result["sides"].values())],
+                  [[*key, ", ".join(texts)] for key, texts in others.items()],
+                  ["red" if key in losses else "" for key in others])]
 
 
 def write_figures(result):

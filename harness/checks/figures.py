@@ -11,8 +11,8 @@ PAIR = re.compile(f"{NUMBER} -> {NUMBER}")
 NAME = re.compile(r"[\s|*]*`?([a-z]\w*(?: [a-z_]+)?)`?")
 SIZES = ("2x1", "8x8")
 # Texts that quote, the page that they quote, and how many lines they have at least.
-QUOTES = (("README.md", "docs/measurements.md", 8), ("Kconfig", "docs/measurements.md", 1),
-          ("kernel-patches/*/area/0000-*.patch", "docs/measurements.md", 5),
+QUOTES = (("README.md", "docs/bench.md", 8), ("Kconfig", "docs/bench.md", 1),
+          ("kernel-patches/*/area/0000-*.patch", "docs/bench.md", 5),
           ("kernel-patches/*/mapping/0000-*.patch", "docs/mapping.md", 5))
 
 

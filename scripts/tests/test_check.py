@@ -15,7 +15,7 @@ git init -q
 mkdir docs
 printf '# A heading, with `code`\n\nSee [below](docs/more.md#a-second-one-1), `scripts/check words`.\n' >README.md
 printf '# More\n\n## A second one\n\n## A second one\n\n| [up](../README.md#a-heading-with-code) |\n|-|\n' >docs/more.md
-# The page that a cover letter quotes; there is no docs/measurements.md, so README.md quotes nothing.
+# The page that a cover letter quotes; there is no docs/bench.md, so README.md quotes nothing.
 mkdir -p kernel-patches/v1/mapping
 printf '| case | 2x1 | 8x8 |\n|-|-|-|\n' >docs/mapping.md
 for case in pair stack huge io ram; do

@@ -2,6 +2,7 @@
 """What reads, judges and shows stored results, tested with made-up ones."""
 
 import os
+import re
 import subprocess
 
 import numpy as np
@@ -164,7 +165,8 @@ def test_figures():
             one | {"value": one["value"] / 2} for one in boot["results"]]})
     bases, others = report.figures(result)
     assert [row[0] for row in bases.rows] == ["`area_pair`"] and bases.rows[0][1].startswith("**")
-    assert {row[0] for row in others.rows} == {"memory"}
+    assert [row[:3] for row in others.rows] == [["memory", "1x1", "icount"], ["memory", "2x1", "icount"]]
+    assert all(re.fullmatch(r"cost [\d.]+ -> [\d.]+ instr", row[3]) for row in others.rows)
     page = report.page(result)
     assert "memory" in page and "image/svg" in page and "Model &lt;1&gt; &amp; co" in page
 
