@@ -32,7 +32,7 @@ KERNEL = ("Kbuild", "Kconfig", "kunit/*.[ch]", "kunit/.kunitconfig", "bench/*.[c
           "rust/base", "rust/sys", "rust/state", "rust/policy", "rust/debug", "rust/check", "scripts/build", *LIB)
 HARNESS = ("harness/*.py", ":!harness/suites.py", ":!harness/matrix.py", ":!harness/rust.py", ":!harness/mutants.py",
            "qemu/functions.sh", "qemu/init.sh", "qemu/guest", "qemu/kunit-allow", "tools/vmap_map/snapshot.py")
-# What applies the patches counts by what it makes of the tree, as they do.
+# A change of what applies the patches makes no result stale: the patched files are compared.
 NOT_SERIES = ":!scripts/lib/series.sh"
 CARGO = ("rust", "harness/rust.py", *LIB)
 FOLDERS = {"run": (*KERNEL, *HARNESS, NOT_SERIES), "test": (".", ":!docs", ":!**/*.md"), "fuzz": CARGO,

@@ -12,7 +12,7 @@ from .. import kernels
 from ..options import Parser, program
 from ..result import Result
 from ..settings import REPO, Refused
-from . import CPUS, Fault, figures, links, rust, series, texts
+from . import CPUS, Fault, figures, links, rust, series, sparse_and_kernel_doc, texts
 
 HELP = """Checks the sources: format, lints, style, words, links, licences, and that each patch of all series applies
 and builds.
@@ -22,6 +22,7 @@ and builds.
   licence     an SPDX line in each file              paths       no path of one machine, no registry's host name
   unsafe      layers of rust/, unsafe code           rustfmt     rustfmt --check with the kernel's rules
   checkpatch  checkpatch.pl --strict on the patches and the C files
+  kernel-doc  no new warning of kernel-doc            sparse      no warning of sparse, in files that the patches touch
   clippy      no warning from clippy in mm/vmap_rust
   series      git am and patch give the same trees; each patch builds with the option off, and those of other
               series than fixes/ and mapping/ also with it on, and so does mapping/ without area/; with all patches,
@@ -42,8 +43,8 @@ TEXTS = {
     "unsafe": rust.unsafe,
 }
 # Items whose tests run side by side.
-TOGETHER = TEXTS | {"rustfmt": rust.rustfmt, "checkpatch": texts.checkpatch}
-ITEMS = [*TOGETHER, "clippy", "series"]
+TOGETHER = TEXTS | {"rustfmt": rust.rustfmt, "checkpatch": texts.checkpatch, "kernel-doc": sparse_and_kernel_doc.check_kernel_doc}
+ITEMS = [*TOGETHER, "sparse", "clippy", "series"]
 
 
 def outcome(name, test, *args):
@@ -59,6 +60,8 @@ def options(arguments):
     parser = Parser(HELP, "check")
     parser.add_argument("items", nargs="*", metavar="ITEM", help="check only these")
     parser.add_argument("--fresh", action="store_true", help="repeat builds of the series that passed")
+    parser.add_argument("--boot", action="store_true", help="also boot the kernel of each patch of the series, with each "
+                        "allocator that it has; with --kernel arm64-bench that takes about an hour")
     parser.add_argument("--kernel", metavar="NAME", default="arm64",
                         help="build the series with this configuration of qemu/kernels.toml (default: %(default)s)")
     parser.add_argument("--list", action="store_true", help="print the items")
@@ -93,7 +96,8 @@ def main(arguments):
         result.add(*(row := outcome(*test)))
         return row[0]
 
-    alone = {"clippy": rust.clippy, "series": lambda run: series.series(run, args.kernel, args.fresh)}
+    alone = {"sparse": sparse_and_kernel_doc.check_sparse, "clippy": rust.clippy,
+             "series": lambda run: series.series(run, args.kernel, args.fresh, args.boot)}
     started = [[] for _ in wanted]
     try:
         for item, tests in zip(wanted, started):

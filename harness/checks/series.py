@@ -5,6 +5,7 @@ $CACHE/check has "am" and "patch", the files that the patches touch, as the two 
 of "am", each a git tree; "tree", a kernel tree that walks through them; and in KERNEL/ one build folder each for the
 option "on" and "off"."""
 
+import dataclasses
 import datetime
 import fcntl
 import functools
@@ -13,9 +14,11 @@ import os
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
-from .. import kernels, step
-from ..settings import CACHE, LOGS, REPO, TREE, Refused
+from .. import guest, kernels, step
+from ..settings import BUILDS, CACHE, LOGS, REPO, TREE, Refused
+from ..verdict import END_OF_BOOT, Expected
 from . import CPUS, PATCHES, Fault, output, read, refuse, sources
 
 CHECK = CACHE / "check"
@@ -45,17 +48,22 @@ def wired(state):
     return "vmap_rust/" in git("show", f"{state}:mm/Makefile")
 
 
+def series_lines(function, *folders):
+    """Return the lines of a function of scripts/lib/series.sh, with these series, or all. It knows where the patches for
+    another series of Linux are, if those differ."""
+    script = '. "$0/scripts/lib.sh"; . "$0/scripts/lib/series.sh"; [ $# = 2 ] || SERIES=("${@:3}"); "$2" "$1"'
+    return output("bash", "-c", script, REPO, PATCHES, function, *folders).splitlines()
+
+
 @functools.cache
 def touched():
     """Return the files that the patches touch, relative to the kernel tree."""
-    names = r"^(?:--- a/|\+\+\+ b/|rename from |rename to )([^\t\n]*)"
-    return sorted({name for patch in PATCHES.rglob("*.patch") for name in re.findall(names, read(patch), re.M)})
+    return series_lines("series_files")
 
 
 def patches_of(*folders):
     """Return the paths of the patches of these series, in the order in which they are applied; covers are none."""
-    return [path for folder in folders for path in sorted((PATCHES / folder).glob("[0-9]*.patch"))
-            if not path.name.startswith("0000-")]
+    return [Path(line) for line in series_lines("series_list", *folders)]
 
 
 def apply(source, folders, steps):
@@ -71,7 +79,7 @@ def apply(source, folders, steps):
     git("commit", "-q", "--allow-empty", "-m", "base")
     state = git("write-tree")
     for patch in patches_of(*folders):
-        name = str(patch.relative_to(PATCHES))
+        name = f"{patch.parent.name}/{patch.name}"
         git("am", "-q", patch, why=f"git am refuses {name}", stderr=subprocess.STDOUT)
         output("patch", "-p1", "-F0", "--no-backup-if-mismatch", "--batch", "-s", "-i", patch, cwd=PATCH,
                why=f"patch refuses {name}", stderr=subprocess.STDOUT)
@@ -121,20 +129,20 @@ def configure(base, folder, on, state, extra, make):
            if (f"CONFIG_{name}=y" in made) != (value == "y"))
 
 
-def build(kernel, base, option, before, state, label, fresh, extra=""):
-    """Build the C files of the series in a state, with the option on or off; or only mm/vmalloc.o and
-    mm/vmap_area_ops.o, with the option extra (NAME=y or n). Make compiles those that the patch affects, and before
-    them the Rust code, if it is in the configuration. For a header also what includes it in mm/ is built (the rest
-    of the kernel, and for patches after the allocator is wired up all of it, sees it in the last state, which is
-    built whole); for mm/Makefile all of mm/. Returns that there is nothing to build, or that the same build
-    succeeded before, unless a fresh one is wanted. Raises Fault if it fails, if it warns, or if make did not build
-    one of them. label names the log."""
-    base, folder, arch, on = CACHE / "build" / base, CHECK / kernel / option, kernels.get(kernel).arch, option == "on"
-    names = git("diff", "--name-only", "--no-renames", before, state).split("\n")
-    if "CONFIG_RUST=y" not in read(base / ".config").split("\n"):
-        names = [name for name in names if not name.startswith("rust/")]
-    if not any(re.fullmatch(r".*\.([chS]|rs)|(.*/)?(Makefile|Kbuild|Kconfig)[^/]*", name) for name in names):
-        return "it changes nothing that is compiled"
+def boot(kernel, folder, allocators, label):
+    """Boot the kernel of a build folder with each of the allocators. Raises Fault if a log is not clean."""
+    # Names of kernels are folders of builds.
+    kernel = dataclasses.replace(kernels.get(kernel), name=os.path.relpath(folder, BUILDS))
+    for allocator in allocators:
+        log = LOGS / f"series-{label}-{folder.name}-{allocator}.boot.log"
+        reasons = guest.Boot(kernel, Expected(allocator, END_OF_BOOT), cpus=2, log=log, what=f"{label}:").run()
+        refuse(f"{allocator}: {reason}" for reason in reasons)
+
+
+def objects_of(state, names, base, arch, on):
+    """Return the objects in the build folder base that a patch affects which changes the files names: those of the C
+    files of all series, and for a header of what includes it in mm/. The rest of the kernel, and for patches after the
+    allocator is wired up all of it, sees a header in the last state, which is built whole."""
     there = git("ls-tree", "-r", "--name-only", state)
     files = re.findall(rf"^(?!rust/|arch/(?!{arch}/))(.*)\.c$", there, re.M)
     headers = "|".join(re.escape(os.path.basename(name)) for name in names if name.endswith(".h"))
@@ -145,13 +153,29 @@ def build(kernel, base, option, before, state, label, fresh, extra=""):
         files += [f"mm/{path.stem}" for path in (WALKED / "mm").glob("*.c")
                   if f"mm/{path.name}" not in later and include.search(read(path))]
     # Kernels without a configuration of their own for "off" have vmap_area_ops.o from the build with the option.
-    objects = [f"{file}.o" for file in dict.fromkeys(files)
-               if (base / f"{file}.o").exists() and (on or "area_ops" not in file)]
-    objects = ["mm/vmalloc.o", *["mm/vmap_area_ops.o"] * on] if extra else objects
+    return [f"{file}.o" for file in dict.fromkeys(files)
+            if (base / f"{file}.o").exists() and (on or "area_ops" not in file)]
+
+
+def build(kernel, base, option, before, state, label, fresh, extra="", boots=False):
+    """Build what changes from the state before to a state. Returns why nothing was built, or nothing. Raises Fault if it
+    fails, if it warns, or if make did not build one of the objects.
+
+    kernel: a configuration; base: the one whose build folder is copied; option: "on" or "off"; label: names the log;
+    fresh: also if the same build succeeded before; extra: NAME=y or n, an option with which mm/vmalloc.o and
+    mm/vmap_area_ops.o are built, and nothing else; boots: also build the whole kernel, and boot it with each allocator
+    that it has."""
+    base, folder, arch, on = CACHE / "build" / base, CHECK / kernel / option, kernels.get(kernel).arch, option == "on"
+    names = git("diff", "--name-only", "--no-renames", before, state).split("\n")
+    if "CONFIG_RUST=y" not in read(base / ".config").split("\n"):
+        names = [name for name in names if not name.startswith("rust/")]
+    if not any(re.fullmatch(r".*\.([chS]|rs)|(.*/)?(Makefile|Kbuild|Kconfig)[^/]*", name) for name in names):
+        return "it changes nothing that is compiled"
+    objects = ["mm/vmalloc.o", *["mm/vmap_area_ops.o"] * on] if extra else objects_of(state, names, base, arch, on)
     folders = ["mm/"] * ("mm/Makefile" in names and not extra)
     # The configuration has the versions of the compilers.
-    parts = [read(SOURCE), read(base / ".config"), read(__file__), base, option, extra, before, state, objects]
-    # Otherwise nothing reads this repository, although it is wired up in all later states.
+    parts = [read(SOURCE), read(base / ".config"), read(__file__), base, option, extra, before, state, objects, boots]
+    # Only a build of all of mm/ reads this repository.
     if folders and wired(state):
         parts += [(file, (REPO / file).read_bytes()) for file in sources("rust", "kunit", "bench", "Kconfig", "Kbuild")]
     memory = CHECK / "built" / hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
@@ -177,6 +201,9 @@ def build(kernel, base, option, before, state, label, fresh, extra=""):
     refuse(f"error: {name} was not built" for name in objects if not (folder / name).exists() or
            (folder / name).stat().st_mtime_ns <= (WALKED / f"{name[:-2]}.c").stat().st_mtime_ns)
     refuse([] if archive.exists() or not folders else ["error: mm/built-in.a was not built"])
+    if boots:
+        make(", whole", f"--jobs={os.environ.get('JOBS') or CPUS}", os.path.basename(kernels.IMAGES[arch]))
+        boot(kernel, folder, ("rbtree", "rust") if on and wired(state) else ("none",), label)
     memory.parent.mkdir(exist_ok=True)
     memory.write_text(f"{datetime.date.today()}\n", encoding="utf-8")
     return ""
@@ -195,17 +222,17 @@ def make_tree(source):
     output("ln", "-sfnT", REPO, WALKED / "mm/vmap_rust")
 
 
-def walk(check, kernel, fresh):
+def walk(check, kernel, fresh, boots):
     """Check that all series apply and build. Each patch is built with the option off, and, together with the allocator
     from the last one of area on, with the option on; those of maple, too, as a kernel without the option has no Rust. Those
     of fixes and mapping, whose code does not depend on the option, are built with it off only, and mapping without area
     in one step. The last state is what scripts/build builds, whole;
-    with the option off arm64 has a configuration for that."""
+    with the option off arm64 has a configuration for that. boots: also boot the kernel of each patch."""
     source = CACHE / "src" / read(f"{TREE}.stamp").split()[0]
     if not source.is_dir():
         raise Refused(f"no pristine source {source}; run scripts/prepare")
     shutil.rmtree(GIT, ignore_errors=True)
-    # It could make git leave out files as unchanged that the new repository lacks.
+    # An old index would make git leave out files that the new repository lacks.
     AM.with_suffix(".index").unlink(missing_ok=True)
     output("git", "init", "-q", "--bare", GIT)
     every, alone = [], []
@@ -222,13 +249,14 @@ def walk(check, kernel, fresh):
     if not all((CACHE / "build" / base / ".config").exists() for base in bases.values()):
         return
     make_tree(source)
+    what = "builds and boots" if boots else "builds"
     # The last state is not built again.
     for name, before, state in every[:-1]:
         label = name.partition("-")[0].replace("/", "-")
         # Without the allocator the option needs CONFIG_COMPILE_TEST, which user-mode Linux lacks.
         if not name.startswith(("fixes/", "mapping/")) and (wired(state) or kernels.get(kernel).has("HAS_IOMEM")):
-            check(f"builds, option on: {name}", build, kernel, bases["on"], "on", before, state, label, fresh)
-        check(f"builds, option off: {name}", build, kernel, bases["off"], "off", before, state, label, fresh)
+            check(f"{what}, option on: {name}", build, kernel, bases["on"], "on", before, state, label, fresh, "", boots)
+        check(f"{what}, option off: {name}", build, kernel, bases["off"], "off", before, state, label, fresh, "", boots)
     check("builds, without the rb-trees", build, kernel, bases["on"], "on", *every[-1][1:], "alone", fresh, "VMAP_RBTREE=n")
     # No other build of mapping on arm64 has huge pages of hugetlbfs.
     for extra in ["", "HUGETLBFS=y"] if kernel == "arm64" else [""]:
@@ -236,9 +264,9 @@ def walk(check, kernel, fresh):
               f"mapping-alone-{extra}", fresh, extra)
 
 
-def series(check, kernel, fresh):
-    """Check the series, one run at a time, since the tree is shared."""
+def series(check, kernel, fresh, boots):
+    """Check the series, one run at a time, since the tree is shared. boots: also boot the kernel of each patch."""
     CHECK.mkdir(exist_ok=True)
     with open(CACHE / "check.lock", "wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        walk(check, kernel, fresh)
+        walk(check, kernel, fresh, boots)

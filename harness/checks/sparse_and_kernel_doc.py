@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The items sparse and kernel-doc, on the kernel's files that the patches touch. What these programs say of the kernel
+without patches, too, is not ours."""
+
+import re
+import subprocess
+from pathlib import Path
+
+from ..rust import in_root
+from ..settings import CACHE, REPO, TREE
+from . import output, read, refuse
+from .series import touched
+
+# sparse runs on objects that are up to date, too. That of Debian 13 does not know __typeof_unqual__(), and the kernel
+# does not use such a sparse; without qualifiers, which is all that it leaves out, the types are the same here.
+SPARSE = """. "$0/scripts/lib.sh"
+in_root make ARCH=arm64 "O=$1" "${MAKE_OPTS[@]}" KBUILD_BUILD_TIMESTAMP=2026-01-01 KBUILD_BUILD_USER=vmap \
+	KBUILD_BUILD_HOST=rust C=2 "CHECK=sparse -D__typeof_unqual__=__typeof__" "${@:2}"
+"""
+
+
+def files(suffixes):
+    """Return the files of the kernel with these suffixes that the patches touch, but not programs of the build host."""
+    return [name for name in touched() if name.endswith(suffixes) and (TREE / name).exists()
+            and not name.startswith(("scripts/", "tools/"))]
+
+
+def run_sparse(folder):
+    """Run sparse on the C files of which the build folder has objects. Raises Fault if it says anything of one of them,
+    or if it did not run on one."""
+    names = [name for name in files(".c") if (folder / f"{name[:-2]}.o").exists()]
+    text = output("bash", "-c", SPARSE, REPO, folder, *(f"{name[:-2]}.o" for name in names), cwd=TREE,
+                  stderr=subprocess.STDOUT)
+    refuse(line for line in text.splitlines() if re.search(rf"\b({'|'.join(map(re.escape, names))}):\d+:\d+: ", line))
+    refuse(f"sparse did not run on {name}" for name in names if not re.search(rf"CHECK +{re.escape(name)}$", text, re.M))
+    return f"{len(names)} files"
+
+
+def kernel_doc(source):
+    """Run kernel-doc on C files and headers. Raises Fault if it warns of something that it does not say of the same file in
+    the source without patches."""
+    def said(folder, names):
+        lines = output(*in_root("scripts/kernel-doc", "-none", "-Wall", *names), cwd=folder, stderr=subprocess.STDOUT)
+        return {re.sub(r":\d+", "", line) for line in lines.splitlines()}
+
+    names = files((".c", ".h"))
+    refuse(sorted(said(TREE, names) - said(source, [name for name in names if (source / name).exists()])))
+    return f"{len(names)} files"
+
+
+def check_sparse(check):
+    """Check with sparse, in the build folder of arm64."""
+    if check("kernel arm64 builds, option on", output, REPO / "scripts/build", "arm64"):
+        check("sparse, arm64", run_sparse, CACHE / "build/arm64")
+
+
+def check_kernel_doc(check):
+    """Check comments with kernel-doc."""
+    check("kernel-doc", kernel_doc, Path(CACHE / "src" / read(f"{TREE}.stamp").split()[0]))
