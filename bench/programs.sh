@@ -44,7 +44,8 @@ tell() { echo "<3>$*" >/dev/kmsg; }
 # settle: sleeps for a quarter of a second, in which the kernel frees what RCU and work queues have put off. Sleeping costs nothing.
 settle() { read -rt 0.25 _ <&9 || :; }
 
-# program OPERATIONS NAME TEXT SETUP COMMAND. The host reads TEXT: what one operation is.
+# program OPERATIONS NAME TEXT SETUP COMMAND: runs a command twice, has the second run counted, and prints a line for the log.
+# The build host reads TEXT: what one operation is.
 program() {
 	local ops=$1 name=$2 setup=$4 command=$5 before areas
 	wanted "$name" || return
@@ -88,6 +89,7 @@ times() {
 # compile NAME: builds the C program of that name.
 compile() { [ -e "/opt/bin/$1" ] || tcc -o "/opt/bin/$1" "/programs/$1.c" -lpthread; }
 
+# rules: prints 2,000 rules for iptables-restore.
 rules() {
 	local i
 	echo "*filter"
@@ -95,6 +97,7 @@ rules() {
 	echo COMMIT
 }
 
+# make_xfs: mounts a new XFS, and prepares values of attributes. xattrs: writes and reads them.
 make_xfs() {
 	truncate -s 400M /tmp/xfs.img && mkfs.xfs -q /tmp/xfs.img && mount -o loop /tmp/xfs.img /mnt && touch /mnt/file
 	local i
@@ -108,6 +111,7 @@ xattrs() {
 	done
 }
 
+# make_erofs: mounts a new EROFS with two programs. erofs_read: reads it, without what is cached.
 make_erofs() {
 	umount /mnt
 	mkdir -p /tmp/e && cp /usr/bin/stress-ng /usr/bin/bash /tmp/e && mkfs.erofs -zlz4hc -C65536 /tmp/erofs.img /tmp/e &&
@@ -115,6 +119,7 @@ make_erofs() {
 }
 
 erofs_read() { umount /mnt && mount -o loop,ro /tmp/erofs.img /mnt && cat /mnt/*; }
+# load_bpf: loads and unloads a BPF program. modules NAME: does so with a module.
 load_bpf() { bpftool prog load /programs/filter.o /sys/fs/bpf/filter && rm /sys/fs/bpf/filter; }
 modules() { modprobe "$1" && modprobe -r "$1"; }
 # cgroups N, net_namespaces N: make N, then remove them.
@@ -128,6 +133,7 @@ net_namespaces() {
 	for ((i = 0; i < $1; i++)); do ip netns add "n$i" || return; done
 	for ((i = 0; i < $1; i++)); do ip netns del "n$i" || return; done
 }
+# container: runs true in a container. make_project, project: write C files and a Makefile; build them again.
 container() { bwrap --unshare-all --ro-bind / / --proc /proc --dev /dev --tmpfs /tmp true; }
 project() { make -s -C /tmp/project clean && make -s -C /tmp/project -j2; }
 make_project() {
@@ -150,10 +156,11 @@ areas() {
 	sleep 5
 	[ "$(grep -c . /proc/vmallocinfo)" -ge $(($1 - 20)) ] || { echo "there are only $(grep -c . /proc/vmallocinfo) areas"; false; }
 }
+# end_areas: ends that process.
 end_areas() { kill "$sleeper" && wait "$sleeper" 2>/dev/null; sleep 5; }
 # info N: reads the list of all areas N times.
 info() { local i names=(); for ((i = 0; i < $1; i++)); do names+=(/proc/vmallocinfo); done; cat "${names[@]}"; }
-# stress NAME OPERATIONS OPTION...
+# stress NAME OPERATIONS OPTION...: runs that many operations of a stressor of stress-ng.
 stress() { stress-ng --quiet --no-rand-seed --temp-path /tmp "--$1" 1 "--$1-ops" "$2" "${@:3}"; }
 
 ip link set lo up

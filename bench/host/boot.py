@@ -11,7 +11,7 @@ import time
 from harness.settings import REPO
 
 from . import counts
-from .lines import Broken, Guest
+from .guest_lines import Broken, Guest
 from .plan import INSTRUMENTS
 
 # Boots that run now, to be ended with the benchmark.

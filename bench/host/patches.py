@@ -52,9 +52,9 @@ def first_patches(count, **more):
             del os.environ[name]
 
 
-def measure(kernel, allocator, some, args, logs, label, of=statistics.median):
-    """Build a kernel and boot it with some plans. Returns for each (case, size) the median of the boots, or what of
-    makes of them. Raises Refused if a boot does not count. label: of this state, in names of logs."""
+def measure(kernel, allocator, some, args, logs, label, combine=statistics.median):
+    """Build a kernel and boot it with some plans. Returns for each (case, size) the median of the boots, or what
+    combine makes of them. Raises Refused if a boot does not count. label: of this state, in names of logs."""
     kernels.get(kernel).build()
     values = {}
 
@@ -76,7 +76,7 @@ def measure(kernel, allocator, some, args, logs, label, of=statistics.median):
         for result in (result for result in record["results"] if result["metric"] != "tables"):
             key = result["case"] + f" {result['metric']}".removesuffix(" cost"), f"{plan.cpus}x{result['threads']}"
             values.setdefault(key, []).append(result["value"])
-    return {key: of(found) for key, found in values.items()}
+    return {key: combine(found) for key, found in values.items()}
 
 
 def patches_rows(base, names, medians):

@@ -105,7 +105,7 @@ class Taken:
             return None, None, False
         ratio = statistics.median(b) / statistics.median(a)
         spread = max((max(v) - min(v)) / statistics.median(v) for v in (a, b))
-        _, low, high = stats.shift(a, b)
+        _, low, high = stats.ratio_and_interval(a, b)
         differs = abs(ratio - 1) > spread or (low is not None and not low <= 1 <= high)
         return ratio, spread, differs
 

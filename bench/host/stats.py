@@ -57,8 +57,8 @@ class Row:
 
 
 @lru_cache
-def cut(n, m):
-    """Return which smallest and largest pairwise difference bound the interval: k counts from 1, 0 is none.
+def interval_rank(n, m):
+    """Return k: the k-th smallest and the k-th largest pairwise difference bound the interval; 0: there is none.
 
     P(U < k) <= (1 - LEVEL) / 2 with the exact distribution of U, the rank sum of n of the ranks 0 to n + m - 1 less its
     smallest value. scipy has it only for given values.
@@ -81,8 +81,9 @@ def rank_test(a, b):
     return float(mannwhitneyu(a, b, method=method).pvalue)
 
 
-def shift(a, b):
-    """Ratio of b to a (Hodges-Lehmann on logs) and its interval. None: it has no value, for example with zeros."""
+def ratio_and_interval(a, b):
+    """Return the ratio of b to a (Hodges-Lehmann on logs) and its interval, or None for what has no value, for example with
+    zeros."""
     if min(*a, *b) < 0:
         return None, None, None
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -91,7 +92,7 @@ def shift(a, b):
         differences.sort()
         middle = float(np.exp(np.median(differences)))
         ratio = middle if 0 < middle < math.inf else None
-        k = cut(len(a), len(b))
+        k = interval_rank(len(a), len(b))
         if ratio is None or not k:
             return ratio, None, None
         return ratio, float(np.exp(differences[k - 1])), float(np.exp(differences[-k]))
@@ -106,7 +107,7 @@ def make_row(key, unit, a, b):
         if median_a == median_b == 0:
             ratio = 1.0
         elif median_a and median_b:
-            ratio, low, high = shift(a, b)
+            ratio, low, high = ratio_and_interval(a, b)
     verdict = "no difference"
     if not len(a) or not len(b):
         verdict = "one side"

@@ -4,7 +4,7 @@
 import struct
 
 from .image import Bad
-from .kernel import Kernel, REAL, REAL_OBJECTS
+from .stand_ins import Kernel, REAL, REAL_OBJECTS
 from .machine import MASK, Machine, PAGE
 
 # Kinds of operations, in the order of model.c's counts.
@@ -35,6 +35,7 @@ class Allocator:
         self._boot(image)
 
     def _boot(self, image):
+        """Start the allocator as a boot does, and find its operations."""
         machine, call = self.machine, lambda name, *args: self.machine.call(0, BOOT, image.address(name), *args)
         call("maple_tree_init")
         # As at a real boot, an area for the image of the kernel exists before.
@@ -57,10 +58,11 @@ class Allocator:
             self._slow_alloc = machine.get64(table + self.types["vmap_area_ops.alloc"][0])
 
     def start(self):
-        """What follows is measured."""
+        """Forget what was counted so far: what follows is measured."""
         self.machine.model.model_reset()
 
     def _run(self, cpu, kind, *args):
+        """Let a CPU call the function of this kind of operation; returns its result."""
         return self.machine.call(cpu, kind, self._functions[kind], *args)
 
     def alloc(self, cpu, pages):

@@ -102,10 +102,12 @@ class Machine:
         self._check(self.model.model_add(base, size))
 
     def _texts(self):
+        """Return the ranges of addresses that have code."""
         return [(self.image.address(low), self.image.address(high))
                 for low, high in (("_stext", "_etext"), ("_sinittext", "_einittext"))]
 
     def _classes(self):
+        """Return what model.c must know of each instruction of a function that is executed, as bits of a class."""
         base = self.image.base
         classes = array.array("H", bytes(2 * ((self._texts()[-1][1] - base) // 4)))
         for name, address, size in self.image.functions():
@@ -145,6 +147,7 @@ class Machine:
                 self.put32(address + 4 * index, 0xD2800200 | word & 31)  # MOV Xt, #16
 
     def _make_cpus(self):
+        """Give each CPU its percpu memory, task and stack, and tell the kernel how many there are."""
         image, cpus = self.image, self.cpus
         first = image.address("__per_cpu_start")
         size = image.address("__per_cpu_end") - first
@@ -166,6 +169,7 @@ class Machine:
             self.states.append((ctypes.c_uint64 * 3)(private, base - first & MASK, private + PRIVATE_SIZE - 64))
 
     def _stub(self, address):
+        """Run the handler of a function that is replaced; model.c calls this."""
         try:
             result = self.stubs[address](self)
         except Exception as error:  # pylint: disable=broad-except # ctypes would drop it

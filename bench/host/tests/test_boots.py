@@ -3,7 +3,7 @@
 
 import pytest
 
-from bench.host import boot, counts, lines, plan as plans
+from bench.host import boot, counts, guest_lines, plan as plans
 
 START = "[    0.1] vmap_bench: start format=2 allocator=rust release=7.3.4 cpus=1 page_size=4096 scale=100 seed=1\n"
 PAIR = ("[    0.2] vmap_bench: result case=area_pair threads=1 metric=cost unit=mns value=2003500 min=2001000 "
@@ -14,7 +14,7 @@ END = "[    0.3] vmap_bench: end failed=0\n"
 def test_result():
     """Thousandths become nanoseconds. The kernel's command line, which names the benchmark too, is no result; nor is a
     line that the kernel prints again, as another CPU took the console from it."""
-    guest = lines.Guest("Kernel command line: vmap_bench.run=area_pair\n" + START + PAIR[:-30]
+    guest = guest_lines.Guest("Kernel command line: vmap_bench.run=area_pair\n" + START + PAIR[:-30]
                         + "\n** replaying previous printk message **\n" + PAIR + END)
     assert guest.results == [{"case": "area_pair", "metric": "cost", "unit": "ns", "threads": 1, "value": 2003.5,
                               "min": 2001.0, "max": 2010.0, "passes": 5, "ops": 20000}]
@@ -23,20 +23,20 @@ def test_result():
 
 def test_skip_and_error():
     """Both keep their reasons; an error of all says that the guest refused."""
-    guest = lines.Guest(START + "vmap_bench: skip case=growth threads=2 reason=works with 1 workers at most\n"
+    guest = guest_lines.Guest(START + "vmap_bench: skip case=growth threads=2 reason=works with 1 workers at most\n"
                         "vmap_bench: error: case=mixed threads=2: -ENOMEM\n" + END)
     assert guest.skips == [{"case": "growth", "threads": 2, "reason": "works with 1 workers at most"}]
     assert guest.errors == [{"case": "mixed", "threads": 2, "reason": "failed: -ENOMEM"}]
     assert guest.refused is None
-    assert 'unknown case "foo"' in lines.Guest('vmap_bench: error: unknown case "foo" in run=\n').refused
+    assert 'unknown case "foo"' in guest_lines.Guest('vmap_bench: error: unknown case "foo" in run=\n').refused
 
 
 @pytest.mark.parametrize("text", ["vmap_bench: result case=x threads=1\n", "vmap_bench: start format=9\n",
                                   "vmap_bench: skip case=x threads=1\n"])
 def test_other_lines(text):
     """Lines of no known form are refused, not guessed at."""
-    with pytest.raises(lines.Broken):
-        lines.Guest(text)
+    with pytest.raises(guest_lines.Broken):
+        guest_lines.Guest(text)
 
 
 class Functions:
@@ -103,7 +103,7 @@ def test_broken_counts(tmp_path, text):
     (1, "FAIL x\n", "vmap_bench: error: threads=0: each must\n", "refused: threads=0: each must")])
 def test_status(code, output, text, expected):
     """Why a boot does not count, in one line."""
-    assert boot.status_of(code, output, lines.Guest(text)) == expected
+    assert boot.status_of(code, output, guest_lines.Guest(text)) == expected
 
 
 def test_seed_is_handed_on():

@@ -87,7 +87,7 @@ def test_five_percent_is_found():
 def test_interval():
     """With 5 and 5 values the third smallest and largest of 25 differences bound it: P(U < 3) = 4 / 252. It has the
     true ratio in it in about 95% of 200 draws."""
-    assert [stats.cut(n, m) for n, m in ((3, 3), (4, 4), (5, 5), (10, 10), (15, 15))] == [0, 1, 3, 24, 65]
+    assert [stats.interval_rank(n, m) for n, m in ((3, 3), (4, 4), (5, 5), (10, 10), (15, 15))] == [0, 1, 3, 24, 65]
     a, b = [1, 2, 4, 8, 16], [3, 5, 9, 17, 33]
     every, row = sorted(y / x for x in a for y in b), row_of(a, b)
     np.testing.assert_allclose((row.low, row.ratio, row.high), (every[2], every[12], every[-3]))

@@ -10,7 +10,7 @@ import pytest
 from bench.host import build, plan as plans
 from bench.host.cachelines.cases import CASES
 from bench.host.cachelines.image import BARRIER, EXCLUSIVE_LOAD, PREFETCH, RMW, Bad, Image, instruction_class, layouts
-from bench.host.cachelines.kernel import Slab
+from bench.host.cachelines.stand_ins import Slab
 from bench.host.cachelines.machine import Machine, load_model
 
 SCRIPT = """
@@ -97,7 +97,7 @@ def test_misses(planted, text, misses):
 
 
 def test_same_as_by_sets(planted):
-    """Random accesses: as a model that keeps sets of CPUs says."""
+    """Random accesses have the misses that a simple model with sets of CPUs counts."""
     rng = random.Random(3)
     have, lost, owner, expected = {}, {}, {}, [0, 0]
     some = [(rng.randrange(4), rng.choice("rrw"), 64 * rng.randrange(3)) for _ in range(3000)]

@@ -16,7 +16,7 @@ REAL_OBJECTS = (
     "lib/rbtree.o",
     "lib/find_bit.o", "lib/bitmap.o", "lib/hweight.o",
     "kernel/locking/spinlock.o", "arch/arm64/lib/memcpy.o", "arch/arm64/lib/memset.o")
-# Further functions that are executed as they are; what they do in the slow case, which needs two CPUs at once, is not.
+# These run as they are. Their slow path needs two CPUs at once, so it never runs.
 REAL = ("mutex_lock", "mutex_unlock", "__rcu_read_lock", "__rcu_read_unlock")
 
 KMALLOC_SIZES = (8, 16, 32, 64, 96, 128, 192, 256, 512, 1024, 2048, 4096, 8192)
@@ -62,6 +62,7 @@ class Slab:
         return handle
 
     def _take(self, cpu, cache):
+        """Return a free object of a cache: of the CPU, else of all, else of a new slab."""
         mine = cache.free[cpu]
         if not mine:
             mine.extend(cache.shared[-KEPT // 2:])
@@ -183,6 +184,7 @@ class Kernel:
         }
 
     def _krealloc(self, machine):
+        """Stand for krealloc(): new memory with the old content."""
         old, size = machine.argument(0), machine.argument(1)
         new = self.slab.kmalloc(machine, size) if size else 0
         if old and new:
@@ -191,14 +193,17 @@ class Kernel:
         return new
 
     def _free_bulk(self, machine):
+        """Stand for kmem_cache_free_bulk()."""
         for index in range(machine.argument(1)):
             self.slab.free(machine, machine.get64(machine.argument(2) + 8 * index))
 
     def _queue_work(self, machine):
+        """Stand for queue_work_on(): settle() of allocators.py runs it."""
         self.works.append(machine.argument(2))
         return 1
 
     def _note_space(self, machine):
+        """Note the bounds of vmalloc space instead of an allocation."""
         # __vmalloc_node_noprof() passes the bounds of vmalloc space as the third and fourth argument.
         self.space = machine.argument(2), machine.argument(3)
         return 0
