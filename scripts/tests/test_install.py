@@ -39,7 +39,7 @@ REFUSED = {
     "--copy without the allocator": ("git", "", "$install . --copy --only fixes", "that gets the allocator"),
 }
 # What a killed call leaves: not all files are those of the series, or git has a lock, and the branch is not complete.
-# What it leaves undone is of a series that touches mm/vmalloc.c.
+# Only for a series that changes mm/vmalloc.c.
 HALF = """if [ -d .git ]; then rm .git/vmap-rust/tip; touch .git/index.lock; fi
 cp .vmap-rust-installed/orig/mm/vmalloc.c mm 2>/dev/null || rm mm/vmalloc.c"""
 MINE = "mkdir mm/vmap_rust; echo mine >mm/vmap_rust/mine.c"
