@@ -34,6 +34,8 @@ HARNESS = ("harness/*.py", ":!harness/suites.py", ":!harness/matrix.py", ":!harn
            "qemu/functions.sh", "qemu/init.sh", "qemu/guest", "qemu/kunit-allow", "tools/vmap_map/snapshot.py")
 # A change of what applies the patches makes no result stale: the patched files are compared.
 NOT_SERIES = ":!scripts/lib/series.sh"
+# Only these scenarios run KUnit's suites; all others boot with kunit.enable=0, or with the suites of others only.
+RUNS_KUNIT, NO_SUITES = ("kunit", "inject"), ":!kunit/*_kunit.[ch]"
 CARGO = ("rust", "harness/rust.py", *LIB)
 FOLDERS = {"run": (*KERNEL, *HARNESS, NOT_SERIES), "test": (".", ":!docs", ":!**/*.md"), "fuzz": CARGO,
            "mutants": (*CARGO, "harness/mutants.py"), "suites/own-tree": (*KERNEL, "scripts/install-into", "README.md"),
@@ -104,6 +106,7 @@ class Entry:
                    *FOLDERS[words[1] if words[0] == "scripts/suites/rust" else words[0].removeprefix("scripts/")]]
         if words[0] == "scripts/run":
             folders += [f"harness/scenarios/{words[1]}.py", f"qemu/{words[1]}.sh", *getattr(run.get(words[1]), "USES", ())]
+            folders += [] if words[1] in RUNS_KUNIT else [NO_SUITES]
         used = [kernel for name, kernel in kernels.load().items() if name in words]
         folders += [file for kernel in used for file in kernel.files]
         digest = hashlib.sha256(f"{self.command} {used}".encode() + digest_of(*folders))
