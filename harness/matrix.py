@@ -74,10 +74,9 @@ def digest_of(*folders):
 
 
 @functools.cache
-def patched_files(patches):
+def patched_files(_patches):
     """Return a digest of the kernel's files that the patches change, as they are in the prepared tree, without
-    documents. patches: a digest of all patches, so that each state of them is read once."""
-    assert patches
+    documents. _patches: a digest of all patches, so that each state of them is read once."""
     if subprocess.run([REPO / "scripts/prepare", "tree"], check=False).returncode:
         raise Refused("without the kernel tree it is not known which results are stale")
     digest = hashlib.sha256()
@@ -118,12 +117,12 @@ class Entry:
         """Tell whether it has not passed yet."""
         return not self.fresh or self.stored["failed"] > 0
 
-    def run(self, suite):
-        """Run it as a suite and store the result."""
+    def run(self, suite, number, total):
+        """Run it as a suite, the one with that number of a total, and store the result."""
         state = self.state_now()
         self.file.unlink(missing_ok=True)
         try:
-            suite.start(*suite.place)
+            suite.start(number, total)
             while suite.step.running():
                 time.sleep(0.3)
             suite.finish()
@@ -217,11 +216,10 @@ def main(args, suite_type, parse_only):
     todo = [] if args.table else [entry for entry in chosen if args.again or entry.wanted()]
     if not args.table:
         say(f"{len(todo)} {'suite' if len(todo) == 1 else 'suites'} to run")
-    for number, entry in enumerate(todo):
+    for number, entry in enumerate(todo, 1):
         suite = suite_type(f"{entry.name}-{entry.column}", entry.command, RESULTS,
                            RESULTS / "logs" / f"{entry.name}-{entry.column}")
-        suite.place = (number + 1, len(todo))
-        entry.run(suite)
+        entry.run(suite, number, len(todo))
     fresh = print_matrix(chosen, list(dict.fromkeys(entry.column for entry in found if entry.column != "alone")))
     missing = len(chosen) - len(fresh)
     if missing:

@@ -66,22 +66,25 @@ def locks_table(window, symbols):
                   for is_tree, lock, name, hold in counts.locks_of(window, symbols)])
 
 
-def show_window(args, side, record, window, symbols):
-    """Print the profile of one measured part. Returns 1 if it contradicts the bench's own figure, else 0."""
+def show_window(window, symbols, side, least, cpus=1, threads=1, cpu="", locks=False, own=None):
+    """Print the profile of one measured part. Returns 1 if it contradicts the bench's own figure, else 0.
+
+    least: functions with fewer instructions are one row; cpus, threads: CPUs of the guest, and workers; cpu: model of the
+    CPU; locks: also show locks; own: the result of the benchmark."""
     name = window.case if window.part == "cost" else f"{window.case} {window.part}"
-    parts = [functions_table(f"{name}, {side}: per operation, {window.ops:,} operations, {args.threads} workers, "
-                             f"{record['cpus']} CPUs {args.cpu or 'cortex-a72'}", window, symbols, args.least)]
+    parts = [functions_table(f"{name}, {side}: per operation, {window.ops:,} operations, {threads} workers, {cpus} CPUs "
+                             f"{cpu or 'cortex-a72'}", window, symbols, least)]
     if window.total["tlbi"]:
         parts.append(f"TLB flushes: {window.flushes / window.ops:.4f}, TLBI instructions: "
                      f"{window.total['tlbi'] / window.ops:.4f} per operation")
     parts += [f"calls of {called}(): {times / window.ops:.4f} per operation" for called, times in window.calls.items()]
-    if record["cpus"] > 1:
-        parts += [f"CPU {cpu}: {mine:,} instructions in its part, {every:,} while any part was open"
-                  for cpu, (mine, every) in sorted(window.cpus.items())]
-    if args.locks:
+    if cpus > 1:
+        parts += [f"CPU {number}: {mine:,} instructions in its part, {every:,} while any part was open"
+                  for number, (mine, every) in sorted(window.cpus.items())]
+    if locks:
         parts.append(locks_table(window, symbols))
-    is_close, own = True, bench_figure(record, window)
-    if own is not None and args.threads == 1 and record["cpus"] == 1:
+    is_close = True
+    if own is not None and threads == cpus == 1:
         # The counts are the mean of the passes, which is between the least and the most of them.
         most = own["max"] * (1 + CLOSE) + MARKS * window.passes / window.ops
         is_close = own["min"] * (1 - CLOSE) <= window.total["insns"] / window.ops <= most
@@ -117,7 +120,8 @@ def profile(args):
         if not windows:
             raise counts.Bad(f"{args.case} has no measured part that can be counted; log: {log}")
         for window in windows:
-            code |= show_window(args, side, record, window, symbols)
+            code |= show_window(window, symbols, side, args.least, record["cpus"], args.threads, args.cpu, args.locks,
+                                bench_figure(record, window))
     show(["RMW: atomic read-modify-writes; a load-exclusive and store-exclusive pair counts once for each attempt to "
           "store. acq/rel: loads that acquire and stores that release. Inlined functions count as the one around "
           "them."])

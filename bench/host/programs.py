@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 """What real programs gain: "scripts/bench programs" and "scripts/bench profile-program"."""
 
-import argparse
 import shutil
 import statistics
 import subprocess
@@ -216,8 +215,7 @@ def profile_program(args):
         if reasons or len(found) != 1 or found[0].error is not None or len(windows) != 1:
             raise counts.Bad(f"{side}: {reasons[0] if reasons else 'the program failed'}; log: {log}")
         windows[0].ops, windows[0].part = found[0].ops, "cost"
-        shown = argparse.Namespace(threads=1, cpu=None, least=args.least, locks=False)
-        profile.show_window(shown, side, {"cpus": 1, "results": []}, windows[0], symbols)
+        profile.show_window(windows[0], symbols, side, args.least)
     return 0
 
 
