@@ -224,6 +224,24 @@ mod tests {
         free_everything(&space);
     }
 
+    /// What a reader has listed last may be a part of a larger lazy area by now, which it must not list then: lists go up.
+    #[test]
+    fn a_lazy_area_that_begins_before_is_not_listed() {
+        cpu::be_on(0, 1);
+        let home = Span::with_size(SIZE, 8 * SIZE).expect("not empty");
+        let space = World::new(home).space().expect("memory");
+        let request = Request::bytes(home, 4 * PAGE_SIZE);
+        let area = space.alloc(request).expect("room").span();
+        space.retire(space.unlink(area.first()).expect("there"));
+        assert_eq!(space.next_lazy(None), Some(area));
+        assert_eq!(
+            space.next_lazy(Span::with_size(area.first(), PAGE_SIZE)),
+            None
+        );
+        space.purge(None, true);
+        assert_eq!(space.next_lazy(None), None);
+    }
+
     #[test]
     fn a_large_system_has_the_areas_of_its_boot() {
         let boot = "0xffff800080000000-0xffff800080005000   20480 kernel_clone+0x1/0x2 pages=4 vmalloc\n\
