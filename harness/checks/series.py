@@ -227,7 +227,8 @@ def walk(check, kernel, fresh, boots):
     from the last one of area on, with the option on; those of maple, too, as a kernel without the option has no Rust. Those
     of fixes and mapping, whose code does not depend on the option, are built with it off only, and mapping without area
     in one step. The last state is what scripts/build builds, whole;
-    with the option off arm64 has a configuration for that. boots: also boot the kernel of each patch."""
+    with the option off arm64 has a configuration for that. boots: also boot the kernel of each patch but those of fixes
+    and mapping, which "scripts/bench patches" boots."""
     source = CACHE / "src" / read(f"{TREE}.stamp").split()[0]
     if not source.is_dir():
         raise Refused(f"no pristine source {source}; run scripts/prepare")
@@ -249,14 +250,15 @@ def walk(check, kernel, fresh, boots):
     if not all((CACHE / "build" / base / ".config").exists() for base in bases.values()):
         return
     make_tree(source)
-    what = "builds and boots" if boots else "builds"
     # The last state is not built again.
     for name, before, state in every[:-1]:
         label = name.partition("-")[0].replace("/", "-")
+        booted = boots and not name.startswith(("fixes/", "mapping/"))
+        what = "builds and boots" if booted else "builds"
         # Without the allocator the option needs CONFIG_COMPILE_TEST, which user-mode Linux lacks.
         if not name.startswith(("fixes/", "mapping/")) and (wired(state) or kernels.get(kernel).has("HAS_IOMEM")):
-            check(f"{what}, option on: {name}", build, kernel, bases["on"], "on", before, state, label, fresh, "", boots)
-        check(f"{what}, option off: {name}", build, kernel, bases["off"], "off", before, state, label, fresh, "", boots)
+            check(f"{what}, option on: {name}", build, kernel, bases["on"], "on", before, state, label, fresh, "", booted)
+        check(f"{what}, option off: {name}", build, kernel, bases["off"], "off", before, state, label, fresh, "", booted)
     check("builds, without the rb-trees", build, kernel, bases["on"], "on", *every[-1][1:], "alone", fresh, "VMAP_RBTREE=n")
     # No other build of mapping on arm64 has huge pages of hugetlbfs.
     for extra in ["", "HUGETLBFS=y"] if kernel == "arm64" else [""]:
