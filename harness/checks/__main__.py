@@ -61,7 +61,7 @@ def options(arguments):
     parser.add_argument("items", nargs="*", metavar="ITEM", help="check only these")
     parser.add_argument("--fresh", action="store_true", help="repeat builds of the series that passed")
     parser.add_argument("--boot", action="store_true", help="also boot the kernel of each patch, with each allocator that "
-                        "it has, but for fixes and mapping, of which scripts/bench patches boots each; with --kernel "
+                        "it has, except fixes and mapping: scripts/bench patches boots those; with --kernel "
                         "arm64-bench that takes about an hour")
     parser.add_argument("--kernel", metavar="NAME", default="arm64",
                         help="build the series with this configuration of qemu/kernels.toml (default: %(default)s)")
