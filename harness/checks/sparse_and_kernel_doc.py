@@ -4,7 +4,6 @@ without patches, too, is not ours."""
 
 import re
 import subprocess
-from pathlib import Path
 
 from ..rust import in_root
 from ..settings import CACHE, REPO, TREE
@@ -25,13 +24,20 @@ def files(suffixes):
             and not name.startswith(("scripts/", "tools/"))]
 
 
-def run_sparse(folder):
-    """Run sparse on the C files of which the build folder has objects. Raises Fault if it says anything of one of them,
-    or if it did not run on one."""
+def is_new(name, number, source):
+    """Tell whether a line of a file of the kernel, by its number, is one that the source without patches has not."""
+    lines = read(source / name).splitlines() if (source / name).exists() else []
+    return read(TREE / name).splitlines()[int(number) - 1] not in lines
+
+
+def run_sparse(folder, source):
+    """Run sparse on the C files of which the build folder has objects. Raises Fault if it says anything of a line that the
+    source without patches has not, or if it did not run on a file."""
     names = [name for name in files(".c") if (folder / f"{name[:-2]}.o").exists()]
     text = output("bash", "-c", SPARSE, REPO, folder, *(f"{name[:-2]}.o" for name in names), cwd=TREE,
                   stderr=subprocess.STDOUT)
-    refuse(line for line in text.splitlines() if re.search(rf"\b({'|'.join(map(re.escape, names))}):\d+:\d+: ", line))
+    said = re.findall(rf"^(?:.*/)?(({'|'.join(map(re.escape, names))}):(\d+):\d+: .*)", text, re.M)
+    refuse(line for line, name, number in said if is_new(name, number, source))
     refuse(f"sparse did not run on {name}" for name in names if not re.search(rf"CHECK +{re.escape(name)}$", text, re.M))
     return f"{len(names)} files"
 
@@ -48,12 +54,17 @@ def kernel_doc(source):
     return f"{len(names)} files"
 
 
+def pristine():
+    """Return the folder of the source without patches."""
+    return CACHE / "src" / read(f"{TREE}.stamp").split()[0]
+
+
 def check_sparse(check):
     """Check with sparse, in the build folder of arm64."""
     if check("kernel arm64 builds, option on", output, REPO / "scripts/build", "arm64"):
-        check("sparse, arm64", run_sparse, CACHE / "build/arm64")
+        check("sparse, arm64", run_sparse, CACHE / "build/arm64", pristine())
 
 
 def check_kernel_doc(check):
     """Check comments with kernel-doc."""
-    check("kernel-doc", kernel_doc, Path(CACHE / "src" / read(f"{TREE}.stamp").split()[0]))
+    check("kernel-doc", kernel_doc, pristine())
