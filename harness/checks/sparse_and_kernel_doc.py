@@ -12,8 +12,10 @@ from .series import touched
 
 # sparse runs on objects that are up to date, too. That of Debian 13 does not know __typeof_unqual__(), and the kernel
 # does not use such a sparse; without qualifiers, which is all that it leaves out, the types are the same here.
+# Another make in this build folder must have ended.
 SPARSE = """. "$0/scripts/lib.sh"
-in_root make ARCH=arm64 "O=$1" "${MAKE_OPTS[@]}" KBUILD_BUILD_TIMESTAMP=2026-01-01 KBUILD_BUILD_USER=vmap \
+LOCK_FOR="sparse arm64"
+with_lock in_root make ARCH=arm64 "O=$1" "${MAKE_OPTS[@]}" KBUILD_BUILD_TIMESTAMP=2026-01-01 KBUILD_BUILD_USER=vmap \
 	KBUILD_BUILD_HOST=rust C=2 "CHECK=sparse -D__typeof_unqual__=__typeof__" "${@:2}"
 """
 
