@@ -60,9 +60,6 @@ def options(arguments):
     parser = Parser(HELP, "check")
     parser.add_argument("items", nargs="*", metavar="ITEM", help="check only these")
     parser.add_argument("--fresh", action="store_true", help="repeat builds of the series that passed")
-    parser.add_argument("--boot", action="store_true", help="also boot the kernel of each patch, with each allocator that "
-                        "it has, except fixes and mapping: scripts/bench patches boots those; with --kernel "
-                        "arm64-bench that takes about an hour")
     parser.add_argument("--kernel", metavar="NAME", default="arm64",
                         help="build the series with this configuration of qemu/kernels.toml (default: %(default)s)")
     parser.add_argument("--list", action="store_true", help="print the items")
@@ -98,7 +95,7 @@ def main(arguments):
         return row[0]
 
     alone = {"sparse": sparse_and_kernel_doc.check_sparse, "clippy": rust.clippy,
-             "series": lambda run: series.series(run, args.kernel, args.fresh, args.boot)}
+             "series": lambda run: series.series(run, args.kernel, args.fresh)}
     started = [[] for _ in wanted]
     try:
         for item, tests in zip(wanted, started):

@@ -5,7 +5,6 @@ $CACHE/check has "am" and "patch", the files that the patches touch, as the two 
 of "am", each a git tree; "tree", a kernel tree that walks through them; and in KERNEL/ one build folder each for the
 option "on" and "off"."""
 
-import dataclasses
 import datetime
 import fcntl
 import functools
@@ -16,9 +15,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from .. import guest, kernels, step
-from ..settings import BUILDS, CACHE, LOGS, REPO, TREE, Refused
-from ..verdict import END_OF_BOOT, Expected
+from .. import kernels, step
+from ..settings import CACHE, LOGS, REPO, TREE, Refused
 from . import CPUS, PATCHES, Fault, output, read, refuse, sources
 
 CHECK = CACHE / "check"
@@ -53,6 +51,11 @@ def series_lines(function, *folders):
     another series of Linux are, if those differ."""
     script = '. "$0/scripts/lib.sh"; . "$0/scripts/lib/series.sh"; [ $# = 2 ] || SERIES=("${@:3}"); "$2" "$1"'
     return output("bash", "-c", script, REPO, PATCHES, function, *folders).splitlines()
+
+
+def pristine():
+    """Return the folder of the source without patches."""
+    return CACHE / "src" / read(f"{TREE}.stamp").split()[0]
 
 
 @functools.cache
@@ -129,16 +132,6 @@ def configure(base, folder, on, state, extra, make):
            if (f"CONFIG_{name}=y" in made) != (value == "y"))
 
 
-def boot(kernel, folder, allocators, label):
-    """Boot the kernel of a build folder with each of the allocators. Raises Fault if a log is not clean."""
-    # Names of kernels are folders of builds.
-    kernel = dataclasses.replace(kernels.get(kernel), name=os.path.relpath(folder, BUILDS))
-    for allocator in allocators:
-        log = LOGS / f"series-{label}-{folder.name}-{allocator}.boot.log"
-        reasons = guest.Boot(kernel, Expected(allocator, END_OF_BOOT), cpus=2, log=log, what=f"{label}:").run()
-        refuse(f"{allocator}: {reason}" for reason in reasons)
-
-
 def objects_of(state, names, base, arch, on):
     """Return the objects in the build folder base that a patch affects which changes the files names: those of the C
     files of all series, and for a header of what includes it in mm/. The rest of the kernel, and for patches after the
@@ -157,14 +150,13 @@ def objects_of(state, names, base, arch, on):
             if (base / f"{file}.o").exists() and (on or "area_ops" not in file)]
 
 
-def build(kernel, base, option, before, state, label, fresh, extra="", boots=False):
+def build(kernel, base, option, before, state, label, fresh, extra=""):
     """Build what changes from the state before to a state. Returns why nothing was built, or nothing. Raises Fault if it
     fails, if it warns, or if make did not build one of the objects.
 
     kernel: a configuration; base: the one whose build folder is copied; option: "on" or "off"; label: names the log;
     fresh: also if the same build succeeded before; extra: NAME=y or n, an option with which mm/vmalloc.o and
-    mm/vmap_area_ops.o are built, and nothing else; boots: also build the whole kernel, and boot it with each allocator
-    that it has."""
+    mm/vmap_area_ops.o are built, and nothing else."""
     base, folder, arch, on = CACHE / "build" / base, CHECK / kernel / option, kernels.get(kernel).arch, option == "on"
     names = git("diff", "--name-only", "--no-renames", before, state).split("\n")
     if "CONFIG_RUST=y" not in read(base / ".config").split("\n"):
@@ -174,7 +166,7 @@ def build(kernel, base, option, before, state, label, fresh, extra="", boots=Fal
     objects = ["mm/vmalloc.o", *["mm/vmap_area_ops.o"] * on] if extra else objects_of(state, names, base, arch, on)
     folders = ["mm/"] * ("mm/Makefile" in names and not extra)
     # The configuration has the versions of the compilers.
-    parts = [read(SOURCE), read(base / ".config"), read(__file__), base, option, extra, before, state, objects, boots]
+    parts = [read(SOURCE), read(base / ".config"), read(__file__), base, option, extra, before, state, objects]
     # Only a build of all of mm/ reads this repository.
     if folders and wired(state):
         parts += [(file, (REPO / file).read_bytes()) for file in sources("rust", "kunit", "bench", "Kconfig", "Kbuild")]
@@ -201,9 +193,6 @@ def build(kernel, base, option, before, state, label, fresh, extra="", boots=Fal
     refuse(f"error: {name} was not built" for name in objects if not (folder / name).exists() or
            (folder / name).stat().st_mtime_ns <= (WALKED / f"{name[:-2]}.c").stat().st_mtime_ns)
     refuse([] if archive.exists() or not folders else ["error: mm/built-in.a was not built"])
-    if boots:
-        make(", whole", f"--jobs={os.environ.get('JOBS') or CPUS}", os.path.basename(kernels.IMAGES[arch]))
-        boot(kernel, folder, ("rbtree", "rust") if on and wired(state) else ("none",), label)
     memory.parent.mkdir(exist_ok=True)
     memory.write_text(f"{datetime.date.today()}\n", encoding="utf-8")
     return ""
@@ -222,14 +211,13 @@ def make_tree(source):
     output("ln", "-sfnT", REPO, WALKED / "mm/vmap_rust")
 
 
-def walk(check, kernel, fresh, boots):
+def walk(check, kernel, fresh):
     """Check that all series apply and build. Each patch is built with the option off, and, together with the allocator
     from the last one of area on, with the option on; those of maple, too, as a kernel without the option has no Rust. Those
     of fixes and mapping, whose code does not depend on the option, are built with it off only, and mapping without area
     in one step. The last state is what scripts/build builds, whole;
-    with the option off arm64 has a configuration for that. boots: also boot the kernel of each patch but those of fixes
-    and mapping, which "scripts/bench patches" boots."""
-    source = CACHE / "src" / read(f"{TREE}.stamp").split()[0]
+    with the option off arm64 has a configuration for that."""
+    source = pristine()
     if not source.is_dir():
         raise Refused(f"no pristine source {source}; run scripts/prepare")
     shutil.rmtree(GIT, ignore_errors=True)
@@ -253,12 +241,10 @@ def walk(check, kernel, fresh, boots):
     # The last state is not built again.
     for name, before, state in every[:-1]:
         label = name.partition("-")[0].replace("/", "-")
-        booted = boots and not name.startswith(("fixes/", "mapping/"))
-        what = "builds and boots" if booted else "builds"
         # Without the allocator the option needs CONFIG_COMPILE_TEST, which user-mode Linux lacks.
         if not name.startswith(("fixes/", "mapping/")) and (wired(state) or kernels.get(kernel).has("HAS_IOMEM")):
-            check(f"{what}, option on: {name}", build, kernel, bases["on"], "on", before, state, label, fresh, "", booted)
-        check(f"{what}, option off: {name}", build, kernel, bases["off"], "off", before, state, label, fresh, "", booted)
+            check(f"builds, option on: {name}", build, kernel, bases["on"], "on", before, state, label, fresh)
+        check(f"builds, option off: {name}", build, kernel, bases["off"], "off", before, state, label, fresh)
     check("builds, without the rb-trees", build, kernel, bases["on"], "on", *every[-1][1:], "alone", fresh, "VMAP_RBTREE=n")
     # No other build of mapping on arm64 has huge pages of hugetlbfs.
     for extra in ["", "HUGETLBFS=y"] if kernel == "arm64" else [""]:
@@ -266,9 +252,9 @@ def walk(check, kernel, fresh, boots):
               f"mapping-alone-{extra}", fresh, extra)
 
 
-def series(check, kernel, fresh, boots):
-    """Check the series, one run at a time, since the tree is shared. boots: also boot the kernel of each patch."""
+def series(check, kernel, fresh):
+    """Check the series, one run at a time, since the tree is shared."""
     CHECK.mkdir(exist_ok=True)
     with open(CACHE / "check.lock", "wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        walk(check, kernel, fresh, boots)
+        walk(check, kernel, fresh)

@@ -8,7 +8,7 @@ import subprocess
 from ..rust import in_root
 from ..settings import CACHE, REPO, TREE
 from . import output, read, refuse
-from .series import touched
+from .series import pristine, touched
 
 # sparse runs on objects that are up to date, too. That of Debian 13 does not know __typeof_unqual__(), and the kernel
 # does not use such a sparse; without qualifiers, which is all that it leaves out, the types are the same here.
@@ -54,11 +54,6 @@ def kernel_doc(source):
     names = files((".c", ".h"))
     refuse(sorted(said(TREE, names) - said(source, [name for name in names if (source / name).exists()])))
     return f"{len(names)} files"
-
-
-def pristine():
-    """Return the folder of the source without patches."""
-    return CACHE / "src" / read(f"{TREE}.stamp").split()[0]
 
 
 def check_sparse(check):
