@@ -74,10 +74,15 @@ def bases_cell(row):
     return f"**{text}**" if row.verdict == "slower" else text
 
 
+def loss_styles(rows):
+    """Return the style of each row: red where a cell has a loss."""
+    return ["red" if any("**" in cell for cell in row) else "" for row in rows]
+
+
 def figures(result):
     """Return the two tables of the documents: cases with at least two of the bases side by side; and what is not measured
     by the guest's clock, with all metrics of a case in one cell."""
-    cases, others, losses = {}, {}, set()
+    cases, others = {}, {}
     for row in stats.rows(result):
         if row.instrument == "icount" and row.case != "memory":
             if row.size in BASES and row.metric != "tables":
@@ -87,14 +92,13 @@ def figures(result):
         unit = "" if row.unit.lower() in row.metric else row.unit
         text = f"{row.metric} {amount(row.median_a)} -> {amount(row.median_b, unit)}"
         others.setdefault(key, []).append(f"**{text}**" if row.verdict == "slower" else text)
-        losses |= {key} if row.verdict == "slower" else set()
     made = [[f"`{name}`", *(bases_cell(sizes.get(size)) for size in BASES)]
             for name, sizes in cases.items() if len(sizes) > 1]
+    rest = [[*key, ", ".join(texts)] for key, texts in others.items()]
     return [Table("all bases", ["case", *(f">{size}" for size in BASES)], made,
-                  ["red" if any("**" in text for text in line) else "" for line in made]),
+                  loss_styles(made)),
             Table("the rest", ["case", "CPUs x workers", "instrument", " -> ".join(result["sides"].values())],
-                  [[*key, ", ".join(texts)] for key, texts in others.items()],
-                  ["red" if key in losses else "" for key in others])]
+                  rest, loss_styles(rest))]
 
 
 def write_figures(result):

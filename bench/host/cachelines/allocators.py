@@ -4,8 +4,8 @@
 import struct
 
 from .image import Bad
-from .stand_ins import Kernel, REAL, REAL_OBJECTS
 from .machine import MASK, Machine, PAGE
+from .stand_ins import Kernel, REAL, REAL_OBJECTS
 
 # Kinds of operations, in the order of model.c's counts.
 KINDS = ("boot", "alloc", "unlink", "retire", "purge", "callback")
