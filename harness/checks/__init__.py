@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Checks of the sources, the program of scripts/check. The function of an item gets check(NAME, TEST, ARG...), which
-counts TEST(ARG...) as one test and prints the last line that it returns, or what it found if it raises Fault."""
+"""Checks of the sources, the program of scripts/check. A test is a function that raises Fault with what it found, or
+returns lines, the last of which is printed."""
 
 import os
 import subprocess

@@ -12,6 +12,9 @@ from . import Fault, output, read, refuse, sources
 # Layers of rust/, the lowest first: a layer uses only itself and those before it. The crate root, ffi.rs, debugfs.rs
 # and debug/ use all.
 LAYERS = ("base", "sys", "state", "policy", "check")
+# Modules of the crate that may have unsafe code. In some modules of theirs, too, #[forbid(unsafe_code)] makes the
+# compiler refuse it.
+UNSAFE = ("debug", "ffi", "state", "sys")
 
 
 def code_of(text):
@@ -19,25 +22,16 @@ def code_of(text):
     return [(number, line) for number, line in enumerate(text.split("\n"), 1) if not line.lstrip().startswith("//")]
 
 
-def unsafe_modules():
-    """Return the files that may have unsafe code: those of sys/, state/ and debug/ for which mod.rs does not forbid it,
-    and ffi.rs."""
-    found = ["rust/ffi.rs"]
-    for folder in ("rust/debug", "rust/state", "rust/sys"):
-        text = re.sub(r".*forbid\(unsafe_code\).*\n.*\n", "", read(f"{folder}/mod.rs"))
-        found += [f"{folder}/{name}.rs" for name in re.findall(r"^(?:pub\(crate\) )?mod (\w+)", text, re.M)]
-    return found
-
-
-def unsafe_elsewhere(allowed):
-    """Raise Fault with the unsafe code of other files, and the modules for which the compiler does not forbid it."""
-    files = [str(file) for folder in ("", *LAYERS, "check/tests", "debug")
-             for file in sorted(Path("rust", folder).glob("*.rs"))]
-    found = [f"{file}:{number}:{line}" for file in files if file not in (*allowed, "rust/vmap_rust.rs")
-             for number, line in code_of(read(file)) if re.search(r"\bunsafe\b", line)]
-    safe = re.findall(r"forbid\(unsafe_code\).*\nmod (\w+);$", read("rust/vmap_rust.rs"), re.M)
-    refuse(found + [f"rust/vmap_rust.rs: mod {name} lacks #[forbid(unsafe_code)]"
-                    for name in ("base", "check", "debugfs", "policy") if name not in safe])
+def unsafe_code():
+    """Raise Fault with unsafe code of modules beside UNSAFE, and those for which the compiler does not forbid it."""
+    files = sources(":(glob)rust/*.rs", "rust/base", "rust/check", "rust/policy")
+    files = [file for file in files if file not in ("rust/ffi.rs", "rust/vmap_rust.rs")]
+    found = [f"{file}:{number}:{line}" for file in files for number, line in code_of(read(file))
+             if re.search(r"\bunsafe\b", line)]
+    modules = re.findall(r"^(.*)\n(?=mod (\w+);$)", read("rust/vmap_rust.rs"), re.M)
+    refuse(found + [f"rust/vmap_rust.rs: mod {name} lacks #[forbid(unsafe_code)]" for before, name in modules
+                    if name not in UNSAFE and before != "#[forbid(unsafe_code)]"])
+    return f"{len(files)} files"
 
 
 def upward():
@@ -56,25 +50,20 @@ def upward():
     refuse(found)
 
 
-def unsafe(check):
-    """Check that policy modules have no unsafe code, and layers use only those below."""
-    allowed = unsafe_modules()
-    check(f"unsafe code in {len(allowed)} modules of sys, state, debug and ffi only", unsafe_elsewhere, allowed)
-    check(f"each of the layers {' '.join(LAYERS)} uses only those before it", upward)
-
-
-def rustfmt(check):
-    """Check the format of the files by the kernel's rules. The kernel's make target does not follow the link
-    mm/vmap_rust."""
+def rustfmt():
+    """Raise Fault with what rustfmt would change by the kernel's rules. The kernel's make target does not follow the
+    link mm/vmap_rust."""
     files = sources("*.rs")
-    check(f"rustfmt, {len(files)} files", output, *in_root(
-        "rustfmt", "--check", "--color", "never", "--edition", "2021", "--config-path", TREE / ".rustfmt.toml", "--",
-        *files))
+    output(*in_root("rustfmt", "--check", "--color", "never", "--edition", "2021", "--config-path",
+                    TREE / ".rustfmt.toml", "--", *files))
+    return f"{len(files)} files"
 
 
-def run_clippy(folder):
-    """Run clippy on the crate: the command that compiled it in this build folder, with clippy-driver for rustc. Raises
-    Fault if it warns."""
+def clippy():
+    """Run clippy on the crate, with the flags that the kernel sets for make CLIPPY=1: by the command that compiled it
+    for arm64, with clippy-driver for rustc. Raises Fault if it warns."""
+    output(REPO / "scripts/build", "arm64")
+    folder = CACHE / "build/arm64"
     saved = re.search(r"^savedcmd_\S* := (.*)", read(folder / "mm/vmap_rust/rust/.vmap_rust.o.cmd"), re.M)
     if not saved:
         raise Fault(f"no compile command in {folder}")
@@ -88,10 +77,3 @@ def run_clippy(folder):
     out = output(*in_root("sh", "-c", f"{command} --emit=metadata={CACHE}/check/clippy.rmeta", RUSTC_BOOTSTRAP=1,
                           CLIPPY_CONF_DIR=TREE), cwd=folder, stderr=subprocess.STDOUT)
     refuse([out] if re.search("^warning", out, re.M) else [])
-    return "no warning"
-
-
-def clippy(check):
-    """Check that clippy prints no warning with the flags that the kernel sets for make CLIPPY=1."""
-    check("kernel arm64 builds, option on", output, REPO / "scripts/build", "arm64")
-    check("clippy, arm64", run_clippy, CACHE / "build/arm64")

@@ -32,36 +32,29 @@ def is_new(name, number, source):
     return read(TREE / name).splitlines()[int(number) - 1] not in lines
 
 
-def run_sparse(folder, source):
-    """Run sparse on the C files of which the build folder has objects. Raises Fault if it says anything of a line that the
-    source without patches has not, or if it did not run on a file."""
+def sparse():
+    """Run sparse on the C files of which the build folder of arm64 has objects. Raises Fault if it says anything of a
+    line that the source without patches has not, or if it did not run on a file."""
+    output(REPO / "scripts/build", "arm64")
+    folder, source = CACHE / "build/arm64", pristine()
     names = [name for name in files(".c") if (folder / f"{name[:-2]}.o").exists()]
     text = output("bash", "-c", SPARSE, REPO, folder, *(f"{name[:-2]}.o" for name in names), cwd=TREE,
                   stderr=subprocess.STDOUT)
     said = re.findall(rf"^(?:.*/)?(({'|'.join(map(re.escape, names))}):(\d+):\d+: .*)", text, re.M)
     refuse(line for line, name, number in said if is_new(name, number, source))
-    refuse(f"sparse did not run on {name}" for name in names if not re.search(rf"CHECK +{re.escape(name)}$", text, re.M))
+    ran = re.findall(r"CHECK +(\S+)$", text, re.M)
+    refuse(f"sparse did not run on {name}" for name in names if name not in ran)
     return f"{len(names)} files"
 
 
-def kernel_doc(source):
-    """Run kernel-doc on C files and headers. Raises Fault if it warns of something that it does not say of the same file in
-    the source without patches."""
+def kernel_doc():
+    """Run kernel-doc on C files and headers. Raises Fault if it warns of something that it does not say of the same
+    file in the source without patches."""
     def said(folder, names):
+        """Return what it says of files, without the numbers of lines."""
         lines = output(*in_root("scripts/kernel-doc", "-none", "-Wall", *names), cwd=folder, stderr=subprocess.STDOUT)
         return {re.sub(r":\d+", "", line) for line in lines.splitlines()}
 
-    names = files((".c", ".h"))
+    names, source = files((".c", ".h")), pristine()
     refuse(sorted(said(TREE, names) - said(source, [name for name in names if (source / name).exists()])))
     return f"{len(names)} files"
-
-
-def check_sparse(check):
-    """Check with sparse, in the build folder of arm64."""
-    if check("kernel arm64 builds, option on", output, REPO / "scripts/build", "arm64"):
-        check("sparse, arm64", run_sparse, CACHE / "build/arm64", pristine())
-
-
-def check_kernel_doc(check):
-    """Check comments with kernel-doc."""
-    check("kernel-doc", kernel_doc, pristine())

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Items that only read text, in the folder of the repository: shell, spelling, words, docs, licence, paths,
-checkpatch."""
+"""Items that only read text, in the folder of the repository: shell, spelling, words, licence, paths, checkpatch."""
 
 import re
 import shutil
@@ -29,26 +28,27 @@ def spread(files, number, *words, **more):
     return output(*in_root("xargs", "-d", "\\n", "-P", CPUS, "-n", number, *words), input="\n".join(files), **more)
 
 
-def shell(check):
-    """Check that shellcheck reports nothing above the level "style"."""
+def shell():
+    """Raise Fault if shellcheck reports anything above the level "style"."""
     files = [file for file in sources(":!*.patch", ":!*.png")
              if file.endswith(".sh") or re.match(r"#!.*\b(bash|sh)\n", read(file))]
     # One process reads one script after the other, for two minutes.
-    check(f"shellcheck, {len(files)} scripts", spread, files, 6, "shellcheck", "-S", "info", "--")
+    spread(files, 6, "shellcheck", "-S", "info", "--")
+    return f"{len(files)} scripts"
 
 
-def spelling(check):
-    """Check that codespell finds nothing, also in what the patches add: in copies, in which all lines are empty but
-    those of the mail and the added ones. checkpatch could ask codespell's dictionary itself, but takes ten times as
-    long with it."""
+def spelling():
+    """Raise Fault if codespell finds anything, also in what the patches add: in copies, in which all lines are empty
+    but those of the mail and the added ones. checkpatch could ask codespell's dictionary itself, but takes ten times
+    as long with it."""
     files, patches, folder = sources(*TEXTS), sources("*.patch"), CACHE / "check/spelling"
     shutil.rmtree(folder, ignore_errors=True)
     for patch in patches:
         mail, _, diff = read(patch).partition("\n---\n")
         (folder / patch).parent.mkdir(parents=True, exist_ok=True)
         (folder / patch).write_text(f"{mail}\n\n" + re.sub(r"^[^+\n].*", "", diff, flags=re.M), encoding="utf-8")
-    check(f"codespell, {len(files)} files and {len(patches)} patches", output,
-          *in_root("codespell", "-L", OUR_WORDS, "--", *files, *(folder / patch for patch in patches)))
+    output(*in_root("codespell", "-L", OUR_WORDS, "--", *files, *(folder / patch for patch in patches)))
+    return f"{len(files)} files and {len(patches)} patches"
 
 
 def banned_words():
@@ -57,23 +57,15 @@ def banned_words():
     words, found = [], []
     for line in re.findall("^[^#\n].*", read(BANNED), re.M):
         regex, use = line.split("\t")
-        # Look-behinds need a fixed width, so blanks in parentheses that start with "?" stay as they are.
-        parts = [part if part[:2] == "(?" else re.sub(" ", GAP, part) for part in re.split(r"(\(\?[^)]*\))", regex)]
-        words.append((re.compile(rf"\b(?:{''.join(parts)})\b", re.I), use))
+        # A look-behind, which ends with a blank and a parenthesis, needs a fixed width.
+        regex = re.sub(r" (?!\))", GAP, regex)
+        words.append((re.compile(rf"\b(?:{regex})\b", re.I), use))
     for path in sources(":!LICENSE*", ":!*.svg", ":!*.png", f":!{BANNED}"):
         text = re.sub(r"^[- ].*", "", read(path), flags=re.M) if path.endswith(".patch") else read(path)
-        hits = ((hit.start(), re.sub(r"\s[\s/!#*+>]*", " ", hit[0]), use)
-                for word, use in words for hit in word.finditer(text))
-        found += [f'{path}:{text.count(chr(10), 0, at) + 1}: "{word}": use {use}' for at, word, use in sorted(hits)]
+        for hit, use in ((hit, use) for word, use in words for hit in word.finditer(text)):
+            phrase = re.sub(r"\s[\s/!#*+>]*", " ", hit[0])
+            found.append(f'{path}:{text.count(chr(10), 0, hit.start()) + 1}: "{phrase}": use {use}')
     refuse(found)
-
-
-def readme_length():
-    """Return the length of README.md. Raises Fault if it has 150 lines or more."""
-    lines = read("README.md").count("\n")
-    if lines >= 150:
-        raise Fault(f"{lines} lines\nREADME.md must have fewer than 150; move what users rarely need to docs/")
-    return f"{lines} lines"
 
 
 def without_licence():
@@ -88,35 +80,34 @@ def machine_paths():
                           errors="replace", check=False).stdout.splitlines())
 
 
-def run_checkpatch(files, *words):
+def checkpatch(files, *words):
     """Run the kernel's checkpatch on files. Raises Fault if it prints anything: by itself it does not fail on a file
     that it cannot read."""
     refuse(spread(files, 8, "perl", "scripts/checkpatch.pl", "--strict", "--no-summary", "--show-types", "--terse",
                   *words, cwd=TREE, stderr=subprocess.STDOUT).splitlines())
+    return f"{len(files)} files"
 
 
-def made_from(meta):
-    """Check that the patches for another series of Linux were made from those that there are now (scripts/rebase)."""
-    for was, name in re.findall(r"^Made-From: (\w+) (.*)$", read(meta), re.M):
-        now = output("bash", "-c", '. "$0/scripts/lib/series.sh"; patch_hash "$1"', REPO, PATCHES / name)
-        if now.strip() != was:
-            raise Fault(f"{PATCHES / name} has changed since; run scripts/rebase {meta.parent.name[1:]}")
+def checkpatch_patches():
+    """Check the style of the patches, also those for other series of Linux."""
+    patches = [f"{REPO}/{file}" for file in sources("kernel-patches/*.patch") if "/0000-" not in file]
+    # It must not look like a series without faults.
+    refuse([] if patches else [f"{PATCHES} has no patches"])
+    # The commit of a "Fixes:" is not to be found: the source has no history.
+    return checkpatch(patches, "--ignore", "UNKNOWN_COMMIT_ID")
 
 
-def checkpatch(check):
-    """Check that the patches and the C files follow the kernel's style."""
-    patches = [file for file in sources(f"{PATCHES.parent.relative_to(REPO)}/*.patch") if "/0000-" not in file]
-    if not patches:
-        # It must not look like a series without faults.
-        check("checkpatch, patches", refuse, [f"{PATCHES} has no patches"])
-    for patch in patches:
-        # The commit of a "Fixes:" is not to be found: the source has no history.
-        name = patch.removeprefix(f"{PATCHES.parent.relative_to(REPO)}/").removeprefix(f"{PATCHES.name}/")
-        check(f"checkpatch {name}", run_checkpatch, [f"{REPO}/{patch}"], "--ignore", "UNKNOWN_COMMIT_ID")
-    for meta in sorted(PATCHES.parent.glob("*/META")):
-        if meta.parent != PATCHES:
-            check(f"patches for Linux {meta.parent.name[1:]} are of today's", made_from, meta)
-    # The plugin of QEMU and what belongs to the emulator are no kernel code.
-    files = [f"mm/vmap_rust/{file}" for file in sources("*.c", "*.h", ":!bench/plugin", ":!bench/host")]
-    if files:
-        check(f"checkpatch, {len(files)} C files", run_checkpatch, files, "-f")
+def checkpatch_sources():
+    """Check the style of the C files, but not of the plugin of QEMU and what belongs to the emulator."""
+    files = sources("*.c", "*.h", ":!bench/plugin", ":!bench/host")
+    return checkpatch([f"mm/vmap_rust/{file}" for file in files], "-f")
+
+
+def made_from():
+    """Check that the patches for other series of Linux were made from those that there are now (scripts/rebase)."""
+    for meta in PATCHES.parent.glob("*/META"):
+        base = "".join(re.findall("^Based-On: (.*)", read(meta), re.M))
+        for was, name in re.findall(r"^Made-From: (\w+) (.*)", read(meta), re.M):
+            patch = PATCHES.parent / f"v{base}" / name
+            if output("bash", "-c", '. "$0/scripts/lib/series.sh"; patch_hash "$1"', REPO, patch).strip() != was:
+                raise Fault(f"{patch} has changed since; run scripts/rebase {meta.parent.name[1:]}")
