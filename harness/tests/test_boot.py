@@ -11,7 +11,7 @@ import pytest
 
 from harness.settings import LOGS, REPO
 
-RUN = [REPO / "scripts/run", "boot"]
+# What "scripts/run boot arm64" gets, or another scenario in front, and a part of the only line.
 REFUSED = {
     "unknown scenario": ("nope arm64", 'unknown scenario "nope"; there are: boot .* kunit '),
     "unknown configuration": ("boot nope --allocator rust", 'unknown configuration "nope".* arm64 '),
@@ -21,124 +21,84 @@ REFUSED = {
                           '--cpus: must be a whole number from 1 to 64, not "two"'),
     "too many CPUs": ("boot arm64 --allocator rust --cpus 65", "--cpus: must be a whole number from 1 to 64"),
     "no memory": ("boot arm64 --allocator rust --mem 0", "--mem: must be"),
-    "timeout zero": ("boot arm64 --allocator rust --timeout 0", "--timeout: must be"),
     "value missing": ("boot arm64 --allocator rust --cpus", "--cpus: expected one argument"),
     "unknown option": ("boot arm64 --allocator rust --fast 1", "unrecognized arguments: --fast"),
     "more nodes than CPUs": ("boot arm64 --allocator rust --nodes 2", "--nodes 2 needs at least as many CPUs"),
     "no such initramfs": ("boot arm64 --allocator rust --initramfs /nonexistent", "cannot read the initramfs"),
     "bad expression": ("boot arm64 --allocator rust --allow (", "not a regular expression"),
     "log cannot be written": ("boot arm64 --allocator rust --log /proc/nope/log", "cannot write the log"),
-    "loops of test_vmalloc": ("vmalloc arm64 --allocator rust --loops 0",
-                              "--loops: must be a whole number from 1 to 100000000"),
+    "log that would be lost": ("boot arm64 --allocator rust --log /tmp/run-test.log",
+                               "of its own: name a file in the current folder"),
     "mask of test_vmalloc": ("vmalloc arm64 --allocator rust --mask 0x2000",
                              "--mask: must be a whole number from 1 to 8191"),
     "guest too large": ("vmalloc arm64 --allocator rust --threads 1024 --cpus 64", "need a guest of .* use fewer"),
+    "shell without commands": ("shell arm64 --no-build", "neither a terminal nor has commands"),
 }
+# What keeps a guest busy for longer than any test, and what lets it end soon.
+HANGS = "kunit.enable=0 test_vmalloc.run_test_mask=1 test_vmalloc.test_loop_count=2000000000"
+ENDS = "kunit.enable=0 test_vmalloc.run_test_mask=0"
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_refused(name):
+def run(*words, **more):
+    """Run scripts/run to its end; returns what subprocess.run does."""
+    return subprocess.run([REPO / "scripts/run", *words], capture_output=True, text=True, check=False,
+                          **{"input": "", **more})
+
+
+def boot(append, *words):
+    """Return the words for scripts/run that boot arm64 with a log, kernel arguments, and these options."""
+    return ["boot", "arm64", "--allocator", "rust", "--log", LOGS / "run-test.log", "--append", append, *words]
+
+
+@pytest.mark.parametrize("words, pattern", REFUSED.values(), ids=REFUSED)
+def test_refused(words, pattern):
     """Exit code 1 and one line that says what to do."""
-    words, pattern = REFUSED[name]
-    done = subprocess.run([REPO / "scripts/run", *words.split()], capture_output=True, text=True, check=False)
+    done = run(*words.split())
     text = done.stdout + done.stderr
     assert done.returncode == 1 and text.count("\n") == 1 and re.search(pattern, text), text
 
 
-def still_running(token):
-    """Tell whether a process has the token in its arguments."""
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            text = path.read_text(errors="replace")
-            if text.startswith("qemu") and token in text:
-                return True
-        except OSError:
-            pass
+def wait_for(token, running):
+    """Wait up to 20 s until an emulator with a token in its arguments runs, or until none does; tell whether."""
+    for _ in range(200):
+        found = subprocess.run(["pgrep", "-f", f"^qemu.*{token}"], stdout=subprocess.DEVNULL, check=False)
+        if (found.returncode == 0) == running:
+            return True
+        time.sleep(0.1)
     return False
 
 
-def wait_for(condition):
-    """Wait up to 20 s; tells whether the condition has become true."""
-    end = time.monotonic() + 20
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.1)
-    return condition()
-
-
-@pytest.fixture(name="hanging", scope="module")
-def boot_that_hangs():
-    """A boot that does not end by itself, with a limit of 10 s."""
-    token, log, start = f"run_test_{os.getpid()}", LOGS / "run-test.log", time.monotonic()
-    done = subprocess.run([*RUN, "arm64", "--allocator", "rust", "--timeout", "10", "--log", log, "--append",
-                           f"kunit.enable=0 test_vmalloc.run_test_mask=1 test_vmalloc.test_loop_count=2000000000 {token}"],
-                          capture_output=True, text=True, check=False)
-    return done, log, time.monotonic() - start, token
-
-
-def test_a_hanging_guest_fails(hanging):
-    """Its exit code is 1."""
-    assert hanging[0].returncode == 1
-
-
-def test_the_verdict_names_the_timeout(hanging):
-    """The verdict begins with the timeout."""
-    assert re.match("FAIL timeout: .* 10 s ", hanging[0].stdout)
-
-
-def test_the_path_of_the_log_is_printed(hanging):
-    """The user sees where the log is."""
-    assert f"log: {hanging[1]}" in hanging[0].stderr
-
-
-def test_the_log_has_the_boot(hanging):
-    """What the guest printed is kept."""
-    assert "Linux version" in hanging[1].read_text(errors="replace")
-
-
-def test_it_is_ended_in_time(hanging):
-    """Not before the limit, nor long after it."""
-    assert 10 <= hanging[2] < 40
-
-
-def test_no_emulator_stays_behind(hanging):
-    """Nothing of it runs any more."""
-    assert wait_for(lambda: not still_running(hanging[3]))
+def test_hangs():
+    """A guest that does not end is ended at its limit, neither before nor long after it; the verdict names that first,
+    and the log keeps what the guest has printed."""
+    token, start = f"run_test_{os.getpid()}", time.monotonic()
+    done = run(*boot(f"{HANGS} {token}", "--timeout", "10"))
+    assert 10 <= time.monotonic() - start < 40
+    assert done.returncode == 1 and re.match("FAIL timeout: .* 10 s ", done.stdout)
+    assert f"log: {LOGS / 'run-test.log'}" in done.stderr
+    assert "Linux version" in (LOGS / "run-test.log").read_text(errors="replace")
+    assert wait_for(token, running=False)
 
 
 def test_interrupted():
     """SIGTERM ends the emulator as well."""
     token = f"run_term_{os.getpid()}"
-    with subprocess.Popen([*RUN, "arm64", "--allocator", "rust", "--log", LOGS / "run-term.log", "--append",
-                           f"kunit.enable=0 test_vmalloc.run_test_mask=1 test_vmalloc.test_loop_count=2000000000 {token}"],
-                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as child:
-        assert wait_for(lambda: still_running(token))
+    with subprocess.Popen([REPO / "scripts/run", *boot(f"{HANGS} {token}")], stdout=subprocess.DEVNULL,
+                          stderr=subprocess.DEVNULL) as child:
+        assert wait_for(token, running=True)
         child.terminate()
-    assert wait_for(lambda: not still_running(token))
-
-
-def test_a_log_that_would_be_lost_is_refused():
-    """The run has a /tmp of its own."""
-    done = subprocess.run([*RUN, "arm64", "--allocator", "rust", "--log", "/tmp/run-test.log"], capture_output=True,
-                          text=True, check=False)
-    assert done.returncode == 1 and "of its own: name a file in the current folder" in done.stderr
+    assert wait_for(token, running=False)
 
 
 def test_a_missing_end_marker_fails():
     """The emulator ends by itself, and the verdict must still be FAIL."""
-    done = subprocess.run([*RUN, "arm64", "--allocator", "rust", "--timeout", "60", "--log", LOGS / "run-test.log",
-                           "--end-marker", "never printed",
-                           "--append", "kunit.enable=0 test_vmalloc.run_test_mask=0"], capture_output=True, text=True,
-                          check=False)
+    done = run(*boot(ENDS, "--timeout", "60", "--end-marker", "never printed"))
     assert done.returncode == 1 and done.stdout.startswith("FAIL end marker")
 
 
 @pytest.mark.parametrize("allocator", ["rust", "rbtree"])
 def test_shell(allocator):
     """Commands from a pipe run in the guest, and their exit code is that of the script."""
-    commands = "cat /sys/kernel/debug/vmap_rust/allocator; nproc; exit 3"
-    done = subprocess.run([REPO / "scripts/run", "shell", "arm64", "--no-build", "--allocator", allocator],
-                          input=commands, capture_output=True, text=True, check=False)
+    done = run("shell", "arm64", "--no-build", "--allocator", allocator,
+               input="cat /sys/kernel/debug/vmap_rust/allocator; nproc; exit 3")
     assert done.returncode == 1 and done.stdout.split("\n") == [allocator, "2", "exit code 3", ""], done
-    empty = subprocess.run([REPO / "scripts/run", "shell", "arm64", "--no-build"], input="", capture_output=True,
-                           text=True, check=False)
-    assert empty.returncode == 1 and "neither a terminal nor has commands" in empty.stderr

@@ -12,24 +12,22 @@ from harness.scenarios.vmalloc import judge
 from harness.sweep_log import CASES
 from harness.vmallocinfo import judge as judge_info
 
+# All cases of test_vmalloc pass; align_shift_alloc is expected to fail.
 SWEEP = "".join(f"[    0.726538] Summary: {name}_test passed: {int(name != 'align_shift_alloc')} failed: 0 "
                 f"xfailed: {int(name == 'align_shift_alloc')} repeat: 1 loops: 1000 avg: 4914 usec\r\n"
-                for name in CASES
-                ) + "[    0.726696] All test took worker0=29182096 cycles\r\n"
-NAMES = "|".join(CASES)
+                for name in CASES) + "[    0.726696] All test took worker0=29182096 cycles\r\n"
+# An expression and what replaces it in SWEEP; workers and mask that are expected; the counts.
 SWEEPS = {
-    "good": ("", "", 1, 0x1fff, "13 passed, 0 failed"),
+    "good": ("$^", "", 1, 0x1fff, "13 passed, 0 failed"),
     "a failed case": ("(vrealloc.*)passed: 1 failed: 0", r"\1passed: 0 failed: 1", 1, 0x1fff, "12 passed, 1 failed"),
     "no_block must pass, although it may fail": ("(no_block.*)passed: 1 failed: 0 xfailed: 0",
-                                                 r"\1passed: 0 failed: 0 xfailed: 1", 1, 0x1fff,
-                                                 "12 passed, 1 failed"),
+                                                 r"\1passed: 0 failed: 0 xfailed: 1", 1, 0x1fff, "12 passed, 1 failed"),
     "align_shift must fail": ("(align_shift.*)passed: 0 failed: 0 xfailed: 1", r"\1passed: 1 failed: 0 xfailed: 0", 1,
-                              0x1fff,
-                              "12 passed, 1 failed"),
+                              0x1fff, "12 passed, 1 failed"),
     "a case is missing": (".*vm_map_ram.*\n", "", 1, 0x1fff, "12 passed, 1 failed"),
     "the worker did not end": (".*All test.*\n", "", 1, 0x1fff, "13 passed, 1 failed"),
-    "a worker is missing": ("", "", 2, 0x1fff, "0 passed, 14 failed"),
-    "cases outside of the mask": ("", "", 1, 7, "3 passed, 10 failed"),
+    "a worker is missing": ("$^", "", 2, 0x1fff, "0 passed, 14 failed"),
+    "cases outside of the mask": ("$^", "", 1, 7, "3 passed, 10 failed"),
     "empty log": ("(?s).*", "", 1, 0x1fff, "0 passed, 14 failed"),
 }
 INFO = """0xffff800080000000-0xffff8000803d0000 3997696 declare_kernel_vmas+0x34/0xb4 phys=0x0000000040200000 vmap
@@ -43,8 +41,7 @@ MAP = """vmap_rust map 1 page 4096 home 0xffff800080000000-0xffff8000c0000000
 0xffff800080000000-0xffff800080005000 area busy
 0xffff800080200000-0xffff800080400000 block changing
 """
-# An expression and what replaces it in the files of each moment, of those of "after" if the name begins with "after";
-# the only failure.
+# An expression and what replaces it in the files of each moment, or of the last one; the only failure.
 INFOS = {
     "good": ("$^", "", ""),
     "overlap": ("0xffff8000806ed000   20480", "0xffff8000806f1000   36864", "overlap: 0xffff8000806e8000-"),
@@ -57,7 +54,7 @@ INFOS = {
     "a map that goes back": ("80200000-0xffff800080400000", "80000000-0xffff800080400000",
                              "lines: map: 0xffff800080000000 is not above"),
     "a map with another state": ("area busy", "area gone", "lines: map: line 2"),
-    "after: a lost mapping": (".*ioremap.*\n", "", "fixed mappings: lost: 0xffff8000806d0000"),
+    "a mapping lost after the load": (".*ioremap.*\n", "", "fixed mappings: lost: 0xffff8000806d0000"),
     "a lost stack": (".*806f0000.*\n", "", "stacks: 1 stacks for 2 tasks"),
 }
 # The same for the log.
@@ -70,69 +67,58 @@ LOGS = {
 }
 
 
-@pytest.mark.parametrize("name", SWEEPS)
-def test_sweep(name):
+@pytest.mark.parametrize("pattern, new, threads, mask, totals", SWEEPS.values(), ids=SWEEPS)
+def test_sweep(pattern, new, threads, mask, totals):
     """Cases and workers of test_vmalloc are counted."""
-    pattern, new, threads, mask, totals = SWEEPS[name]
     result = Result(quiet=True)
-    judge(re.sub(pattern, new, SWEEP).split("\n") if pattern else SWEEP.split("\n"), threads, mask, result)
+    judge(re.sub(pattern, new, SWEEP).split("\n"), threads, mask, result)
     assert result.totals() == totals
 
 
-def info_log(path, pattern="$^", new="", after_only=False):
-    """Write a log with the files of three moments, changed by an expression."""
-    text = ""
-    for when in ("before", "loaded", "after"):
+def info_log(pattern="$^", new="", first="before"):
+    """Return a log with the files of three moments, changed by an expression from the first one on."""
+    text, moments = "", ("before", "loaded", "after")
+    for when in moments:
         for name, content in (("vmallocinfo", INFO), ("tasks", "2 1\n"), ("map", MAP)):
-            content = content if after_only and when != "after" else re.sub(pattern, new, content)
-            lines = content.splitlines()
-            text += f"file {when} {name}: {len(lines)} lines\n"
-            text += "".join(f"file {when} {name}| {line} |\n" for line in lines)
-    path.write_text(text.replace("\n", "\r\n"))
-    return str(path)
-
-
-def info_failures(*logs):
-    """Return the failures of the judge of /proc/vmallocinfo."""
-    result = Result(quiet=True)
-    judge_info(result, logs, with_fixed=True)
-    return result.lines if result.failed == len(result.lines) else ["another number of failures"]
+            changed = re.sub(pattern, new, content) if moments.index(when) >= moments.index(first) else content
+            lines = changed.splitlines()
+            text += "".join(f"{line}\n" for line in (f"file {when} {name}: {len(lines)} lines",
+                                                     *(f"file {when} {name}| {line} |" for line in lines)))
+    return text
 
 
 @pytest.fixture(name="failures")
-def printed_failures(monkeypatch):
-    """Keep lines that contain FAIL."""
-    monkeypatch.setattr(Result, "show", lambda self, text: self.lines.append(text) if "FAIL" in text else None)
+def failures_of_logs(tmp_path, capsys):
+    """Return a function that judges /proc/vmallocinfo in logs and returns the lines that it prints about failures."""
+    def failures(*texts):
+        result = Result()
+        for number, text in enumerate(texts):
+            (tmp_path / f"log{number}").write_text(text.replace("\n", "\r\n"))
+        judge_info(result, [f"{tmp_path}/log{number}" for number in range(len(texts))], with_fixed=True)
+        found = [line for line in capsys.readouterr().out.splitlines() if "FAIL" in line]
+        assert len(found) == result.failed
+        return found
+    return failures
 
 
-@pytest.mark.parametrize("name", INFOS)
-@pytest.mark.usefixtures("failures")
-def test_vmallocinfo(tmp_path, name):
+@pytest.mark.parametrize("pattern, new, wanted", INFOS.values(), ids=INFOS)
+def test_vmallocinfo(failures, pattern, new, wanted):
     """A change of a file is the only kind of failure."""
-    pattern, new, wanted = INFOS[name]
-    failures = info_failures(info_log(tmp_path / "info", pattern, new, name.startswith("after")))
-    assert bool(failures) == bool(wanted) and all(wanted in line for line in failures), failures
+    found = failures(info_log(pattern, new, "after" if "mappings: lost" in wanted else "before"))
+    assert bool(found) == bool(wanted) and all(wanted in line for line in found), found
 
 
-@pytest.mark.parametrize("name", LOGS)
-@pytest.mark.usefixtures("failures")
-def test_files_of_a_log(tmp_path, name):
+@pytest.mark.parametrize("pattern, new, wanted", LOGS.values(), ids=LOGS)
+def test_files_of_a_log(failures, pattern, new, wanted):
     """Kernel messages are no part of a file; a file that is not whole is missing."""
-    pattern, new, wanted = LOGS[name]
-    path = info_log(tmp_path / "info")
-    with open(path, encoding="utf-8", newline="") as log:
-        text = log.read().replace("\r", "")
-    (tmp_path / "info").write_text(re.sub(pattern, new, text))
-    failures = info_failures(path)
-    assert bool(failures) == bool(wanted) and wanted in "".join(failures), failures
+    found = failures(re.sub(pattern, new, info_log()))
+    assert bool(found) == bool(wanted) and wanted in "".join(found), found
 
 
-@pytest.mark.usefixtures("failures")
-def test_two_logs(tmp_path):
+def test_two_logs(failures):
     """Equal shapes of both allocators pass; a shape that one lacks fails."""
-    good = info_log(tmp_path / "a")
-    assert not info_failures(good, info_log(tmp_path / "b"))
-    assert "only in" in "".join(info_failures(good, info_log(tmp_path / "b", " phys=0x0000000008000000", "")))
+    assert not failures(info_log(), info_log())
+    assert "only in" in "".join(failures(info_log(), info_log(" phys=0x0000000008000000")))
 
 
 def test_checks_of_a_guest(tmp_path):
@@ -141,7 +127,8 @@ def test_checks_of_a_guest(tmp_path):
                                   "guest: skip hotplug one CPU\r\n")
     result = Result(quiet=True)
     console.count_checks(result, "rust", tmp_path / "log", ["areas", "forks", "hotplug", "modules", "area"])
-    assert result.totals() == "1 passed, 3 failed, 1 skipped" and result.failures == ["rust forks", "rust modules", "rust area"]
+    assert result.totals() == "1 passed, 3 failed, 1 skipped"
+    assert result.failures == ["rust forks", "rust modules", "rust area"]
 
 
 @pytest.mark.parametrize("text, totals", [

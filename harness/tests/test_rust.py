@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What reads the output of cargo, cargo-mutants and llvm-cov."""
+"""What reads the output of cargo and cargo-mutants."""
 
 import re
 
@@ -29,8 +29,9 @@ def test_survivors(tmp_path, monkeypatch):
     """Mutants that nobody noticed need an explanation each, and an explanation needs its mutants."""
     monkeypatch.setattr(mutants, "OUT", tmp_path)
     monkeypatch.setattr(mutants, "EXPLAINED", tmp_path / "explained")
-    (tmp_path / "explained").write_text("# head\n1 base/a.rs: replace + with - in f # why # so\n2 base/a.rs: delete ! in g # why\n"
-                                        "1 base/b.rs: other # why\n")
+    (tmp_path / "explained").write_text(
+        "# head\n1 base/a.rs: replace + with - in f # why # so\n2 base/a.rs: delete ! in g # why\n"
+        "1 base/b.rs: other # why\n")
     (tmp_path / "mutants.out").mkdir()
     (tmp_path / "mutants.out/missed.txt").write_text("".join(f"host/src/../../base/a.rs:{x}\n" for x in (
         "10:2: replace + with - in f", "9:2: replace + with - in f",
@@ -42,16 +43,6 @@ def test_survivors(tmp_path, monkeypatch):
         "MISSED    base/a.rs:10:2: replace + with - in f", "STALE     base/a.rs: delete ! in g"]
     outcomes.forget("base/a", "missed")
     assert outcomes.of("missed") == ["sys/c.rs:1:1: x"] and not (tmp_path / "mutants.out").exists()
-
-
-def test_coverage(capsys, monkeypatch):
-    """Each policy module has its lines, and not those of the stand-in of the same name."""
-    monkeypatch.setattr(rust, "policy_modules", lambda: ["base/a", "sys/k"])
-    rust.print_coverage({"data": [{"files": [{"filename": f"/r/rust/{name}.rs", "summary": {"lines": {
-        "count": 10 * number, "covered": number}}} for number, name in enumerate(
-            ("base/a", "host/src/sys/k", "sys/k", "state/b"), 1)]}]})
-    assert [line.split() for line in capsys.readouterr().out.splitlines()[1:]] == [
-        ["base/a", "10", "1", "10.0%"], ["sys/k", "30", "3", "10.0%"], ["policy", "modules", "40", "4", "10.0%"]]
 
 
 @pytest.mark.parametrize("noticed, text, line", [

@@ -5,6 +5,7 @@ import argparse
 import importlib
 import os
 import re
+from pathlib import Path
 
 import pytest
 
@@ -36,28 +37,24 @@ def start_with_stub(tmp_path, monkeypatch):
     """Return a function that runs a scenario whose guests print what the function says gives; every check, if it is
     None."""
     def start(command, yes="", module="", text=None):
-        words = command.split()
-        scenario, args = run.parse(words)
+        scenario, args = run.parse(command.split())
         monkeypatch.setattr(kernels, "BUILDS", tmp_path / "build")
         monkeypatch.setattr(guest, "LOGS", tmp_path)
         monkeypatch.setattr(importlib.import_module(scenario.__name__), "LOGS", tmp_path, raising=False)
         args.kernel.folder.mkdir(parents=True)
-        (args.kernel.folder / ".config").write_text("".join(f"CONFIG_{x}=y\n"
-                                                            for x in yes.split())
-                                                    + "".join(f"CONFIG_{x}=m\n" for x in module.split()))
+        options = [f"CONFIG_{name}={value}\n" for value, names in (("y", yes), ("m", module)) for name in names.split()]
+        (args.kernel.folder / ".config").write_text("".join(options))
         for name in ("make_busybox", "make_guest_image", "build_selftests"):
             monkeypatch.setattr(scenario, name, lambda *words: "initramfs", raising=False)
         monkeypatch.setattr(load, "judge", lambda *words, **more: None)
 
         def boot(one):
-            with open(one.log, "w", encoding="utf-8") as log:
-                log.write(text(one) if text else "")
+            Path(one.log).write_text(text(one) if text else "")
             return []
 
         def checks(result, allocator, log, names):
             assert len(set(names)) == len(names)
-            with open(log, "w", encoding="utf-8") as file:
-                file.write("".join(f"guest: ok {name} well\r\n" for name in names))
+            Path(log).write_text("".join(f"guest: ok {name} well\r\n" for name in names))
             console.count_checks(result, allocator, log, names)
 
         monkeypatch.setattr(guest.Boot, "run", boot)
@@ -69,16 +66,14 @@ def start_with_stub(tmp_path, monkeypatch):
     return start
 
 
-@pytest.mark.parametrize("name", COUNTS)
-def test_count(start, name):
+@pytest.mark.parametrize("command, yes, module, totals", COUNTS.values(), ids=COUNTS)
+def test_count(start, command, yes, module, totals):
     """Each check that the options of the kernel call for is counted once."""
-    command, yes, module, totals = COUNTS[name]
     assert start(command, yes, module).totals() == totals
 
 
-@pytest.mark.parametrize("command, yes",
-                         [("inject x86_64-user", INJECT), ("stress --allocator rust", ""),
-                          ("load arm64 --allocator rust", LOAD)])
+@pytest.mark.parametrize("command, yes", [
+    ("inject x86_64-user", INJECT), ("stress --allocator rust", ""), ("load arm64 --allocator rust", LOAD)])
 def test_silent_guest(start, command, yes):
     """A guest that reports nothing passes the verdict of its log only."""
     result = start(command, yes, text=lambda boot: "nothing\n")
@@ -150,15 +145,13 @@ def test_areas_of_tools(tmp_path, listed, moments, good):
     assert result.good is good
 
 
-def test_scenarios_have_an_interface():
+@pytest.mark.parametrize("name", run.names())
+def test_interface(name):
     """Each scenario has what harness/run.py calls."""
-    found = {run.get(name) for name in run.names()}
-    assert all(scenario.DEFAULTS and scenario.run and scenario.__doc__ for scenario in found)
-    for name in run.names():
-        with pytest.raises(SystemExit) as end:
-            run.parse([name, "--help"])
-        assert end.value.code == 0, name
-    assert {inject, load, same, stress, tools} <= found
+    scenario = run.get(name)
+    assert scenario.DEFAULTS and scenario.run and scenario.__doc__
+    with pytest.raises(SystemExit, match="0"):
+        run.parse([name, "--help"])
 
 
 def test_row_of_a_tool(capsys):
