@@ -49,7 +49,7 @@ def sums(folder):
 
 
 HERE = User(REPO, source=max((CACHE / "src").glob("linux-*.stamp")).with_suffix(""))
-# The folder of the patches, the supported and the tested kernel, and the patches in the order in which they are applied.
+# The folder of the patches, the supported and the tested kernel, and the patches in the order of their use.
 PATCHES, SERIES, TESTED = HERE.run('. scripts/lib.sh; echo "${PATCHES#"$REPO"/} $KVER_SERIES $KVER_TESTED"').split()
 NAMES = HERE.run('. scripts/lib.sh; . scripts/lib/series.sh; series_list "${PATCHES#"$REPO"/}"').split()
 

@@ -25,7 +25,6 @@ BARE = "PATH=$here/bare TOOLCHAIN=host"
 # Commands, and their last line; \A where it is the only one.
 REFUSED = {
     "unknown configuration": ("build nosuch", "unknown configuration 'nosuch'; known: .*arm64"),
-    "configuration with a path": ("build ../arm64", "unknown configuration '../arm64'"),
     "no configuration": ("build", r"which configuration\? known: .*arm64"),
     "two configurations": ("build uml arm64", "one configuration at a time"),
     "unknown part": ("prepare rooot", "unknown part 'rooot'; use root, source, tree or all"),
@@ -37,11 +36,10 @@ REFUSED = {
     "a disk of 64 MiB": ("bwrap --dev-bind / / --size 67108864 --tmpfs /mnt "
                          "--setenv VMAP_RUST_CACHE /mnt/cache prepare root",
                          "needs [0-9]+ MiB of disk, .* has 6[0-9] MiB free;.*VMAP_RUST_CACHE"),
-    "TOOLCHAIN=host without tools": (f"{BARE} $scripts/prepare",
-                                     "[0-9]+ tools are missing; install them, or leave TOOLCHAIN unset"),
-    "TOOLCHAIN=host names each missing tool": (f"{BARE} LLVM=-22 $scripts/prepare", "".join(
+    "TOOLCHAIN=host without tools": (f"{BARE} LLVM=-22 $scripts/prepare", "".join(
         rf"^missing tool: {tool} \(Debian package (.*\n)+" for tool in (
-            "flex", "rustc", "bindgen", "clang-22", "qemu-system-aarch64")) + ".*tools are missing"),
+            "flex", "rustc", "bindgen", "clang-22", "qemu-system-aarch64")) +
+        ".*: [0-9]+ tools are missing; install them, or leave TOOLCHAIN unset"),
     "plain user without subordinate ids": (
         "PATH=$here/user:$here/bare VMAP_RUST_CACHE=none $scripts/prepare root",
         r'\A.*ask an administrator to run "apt-get install uidmap mmdebstrap bubblewrap", '

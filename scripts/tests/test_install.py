@@ -82,13 +82,13 @@ def patched(tree):
 def trees_with_one_series(tmp_path_factory, linux, repo):
     """The sums of trees with one series, and those that it needs. Only those with area have a mm/vmap_rust."""
     found = {}
-    linked = f"ln -s {repo} mm/vmap_rust"
-    for folders, link in (("fixes", ""), ("maple", ""), ("fixes maple area", linked), ("fixes maple area debug", linked),
-                          ("fixes mapping", "")):
+    for folders in "fixes", "maple", "fixes maple area", "fixes maple area debug", "fixes mapping":
         tree = User(shutil.copytree(linux, tmp_path_factory.mktemp("series") / "tree", symlinks=True))
-        patches = " ".join(f"{REPO / PATCHES / name}/*.patch" for name in folders.split())
-        tree.run(f"for patch in {patches}; do case $patch in */0000-*) ;; *)"
-                 f"patch -p1 -F0 --no-backup-if-mismatch -s <$patch ;; esac; done; {link}")
+        tree.run(f"""for folder in {folders}; do
+            find {REPO / PATCHES}/$folder -name '*.patch' ! -name '0000-*' | sort | xargs cat |
+                patch -p1 -F0 --no-backup-if-mismatch -s
+            [ $folder != area ] || ln -s {repo} mm/vmap_rust
+        done""")
         found[folders.split()[-1]] = sums(tree.folder)
     return found
 
@@ -127,7 +127,8 @@ def test_copy_fails(tree, tmp_path):
 @pytest.mark.parametrize("only, other", [("area", "mapping"), ("mapping", "debug"), ("debug", "area"),
                                          ("fixes", "mapping"), ("maple", "fixes")])
 def test_one_series(tree, series, only, other):
-    """The tree has that series only, and no second one is added; --remove also takes out what an interrupted call left."""
+    """The tree has that series only, and no second one is added; --remove also takes out what an interrupted call has
+    left."""
     before = state(tree)
     for name, interrupted in (only, ""), (other, HALF):
         tree.run(f"$install . --only {name}")
