@@ -12,9 +12,7 @@ from . import Fault, read, refuse, sources
 # "rust/host/src/*.rs", or the first word of "scripts/test fuzz 300"; not what the kernel's tree or a build has.
 IN_BACKTICKS = re.compile(r"(?!(?:scripts/gdb|\S*\.o)(?: |$))"
                           r"((?:bench|docs|harness|kernel-patches|kunit|qemu|rust|scripts|tools)/[\w./*-]*)(?: .*)?")
-NUMBER = r"(\d+(?:,\d{3})*(?:\.\d+)?)"
-PAIR = re.compile(f"{NUMBER} -> {NUMBER}")
-CASE = re.compile(r"[\s|*]*`?([a-z]\w*(?: [a-z_]+)?)`?")
+PAIR = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)? -> \d+(?:,\d{3})*(?:\.\d+)?")
 # The columns of a table that are quoted: 2 CPUs and one worker, and 8 CPUs and 8 workers.
 SIZES = ("2x1", "8x8")
 # Texts that quote, the page that they quote, and how many lines they have at least.
@@ -79,7 +77,7 @@ def links():
 
 
 def table_of(page):
-    """Return {(case, size): (before, after)} of the tables of a page that have a column for each size."""
+    """Return {case: the pair of each of SIZES, or ""} of the tables of a page that have a column for each size."""
     found, columns = {}, []
     for line in page.splitlines():
         cells = [cell.strip(" `*") for cell in line.strip("|").split("|")]
@@ -87,30 +85,24 @@ def table_of(page):
             columns = cells
         elif not line.startswith("|"):
             columns = []
-        row = dict(zip(columns, cells))
-        found |= {(cells[0], size): pair.groups() for size in SIZES if (pair := PAIR.search(row.get(size, "")))}
+        elif pairs := [PAIR.match(cell) for size, cell in zip(columns, cells) if size in SIZES]:
+            found[cells[0]] = [pair[0] if pair else "" for pair in pairs]
     return found
 
 
-def quotes(text, table):
-    """Yield (number of the line, case, pairs) of each line that quotes a table: a case and a pair for each size, or a
-    case of the table and the pair of the first size."""
-    for number, line in enumerate(text.splitlines(), 1):
-        name, pairs = CASE.match(line), PAIR.findall(line)
-        if name and len(pairs) in (1, len(SIZES)):
-            # In text without backticks, the word after a case is not part of it.
-            case = name[1] if (name[1], SIZES[0]) in table else name[1].split(" ")[0]
-            if len(pairs) > 1 or (case, SIZES[0]) in table:
-                yield number, case, pairs
-
-
 def wrong_quotes(text, page, least):
-    """Return what is wrong with the quotes of a text, a line each."""
+    """Return what is wrong with the quotes of a text, a line each. A line quotes if it begins with a word and has a
+    pair for each size, or if it begins with a case of the table and has the pair of the first size."""
     table, count, bad = table_of(page), 0, []
-    for count, (number, case, pairs) in enumerate(quotes(text, table), 1):
-        bad += [f"line {number}: {case} {size}: {' -> '.join(pair)}, but the table has "
-                f"{' -> '.join(table.get((case, size), ['no row']))}"
-                for size, pair in zip(SIZES, pairs) if table.get((case, size)) != pair]
+    for number, line in enumerate(text.splitlines(), 1):
+        begin, pairs = re.sub(r"^[\s|*`]+", "", line), PAIR.findall(line)
+        # Of "map" and "map once" the longer one.
+        case = max((case for case in table if re.match(rf"{re.escape(case)}\b", begin)), key=len, default=None)
+        if begin[:1].islower() and (len(pairs) == len(SIZES) or case and len(pairs) == 1):
+            count += 1
+            if pairs != table.get(case, [])[:len(pairs)]:
+                bad.append(f"line {number}: {' '.join(begin.split())}: but the table has "
+                           f"{', '.join(table.get(case, ['no row']))}")
     return bad if count >= least else [*bad, f"only {count} lines quote figures, not {least}"]
 
 

@@ -66,7 +66,7 @@ FAULTS = {
     "the name of no file": ("docs", "docs/more.md", "Run `scripts/gone 3`.", "there is no scripts/gone"),
     "a figure that the table does not have": (
         "docs", COVER, "  pair  1,000 -> 90  20 -> 1.6",
-        f"{COVER}: line 6: pair 8x8: 20 -> 1.6, but the table has 20 -> 1.5"),
+        f"{COVER}: line 6: pair 1,000 -> 90 20 -> 1.6: but the table has 1,000 -> 90, 20 -> 1.5"),
     "one figure that the table does not have": ("docs", COVER, "  map once  30 -> 21", "but the table has 30 -> 20"),
     "a case that the table does not have": ("docs", COVER, "  gone  1 -> 2  3 -> 4", "but the table has no row"),
     "too few figures": ("docs", COVER.replace("cover", "other"), "  pair  1,000 -> 90  20 -> 1.5",
