@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """One boot of a plan, through scripts/run boot, or one run of the emulator: to a record of the stored result."""
 
+import concurrent.futures
 import functools
 import json
 import re
@@ -8,42 +9,40 @@ import subprocess
 import sys
 import time
 
-from harness.settings import REPO
+from harness.settings import REPO, Refused
 
 from . import counts
-from .guest_lines import Broken, Guest
+from .guest_lines import Guest
 from .plan import INSTRUMENTS
 
-# Boots that run now, to be ended with the benchmark.
+# MiB of a guest, and seconds after which it is ended.
+MEMORY, TIMEOUT = "2048", "1200"
+# Children that run now, to be ended with the benchmark.
 RUNNING = set()
-# What is stored of the emulator: the metric and its unit.
-METRICS = {"misses": "misses", "read_misses": "misses", "write_misses": "misses", "worst_line": "misses", "rmw": "RMW",
-           "barriers": "barriers", "lines": "lines", "lines_written": "lines", "instructions": "instr",
-           "locks": "locks", "longest_hold": "instr"}
-
-
-def new_record(plan, side, allocator, repetition, seconds, status, **more):
-    """Return the record of a boot without results. more: of its values."""
-    return {"instrument": plan.instrument, "plan": plan.name, "side": side, "allocator": allocator,
-            "repetition": repetition, "cpus": plan.cpus, "seconds": seconds, "status": status, "results": [],
-            "skips": [], **more}
 
 
 def run_child(command):
-    """Run a command that end_all() can end. Returns its exit code, its output, and the seconds it took."""
-    start = time.monotonic()
+    """Run a command that run_all() can end. Returns its exit code and its output."""
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           text=True, errors="replace") as child:
         RUNNING.add(child)
         output = child.communicate()[0]
         RUNNING.discard(child)
-    return child.returncode, output, round(time.monotonic() - start, 1)
+    return child.returncode, output
 
 
-def end_all():
-    """End the boots that run."""
-    for child in list(RUNNING):
-        child.terminate()
+def run_all(one, jobs, most):
+    """Call one(*job) for each job, for that many at once; returns the results in order. What ends it, such as an
+    interrupt or the first exception, ends all children, too."""
+    with concurrent.futures.ThreadPoolExecutor(most) as pool:
+        futures = [pool.submit(one, *job) for job in jobs]
+        try:
+            return [future.result() for future in futures]
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for child in list(RUNNING):
+                child.terminate()
+            raise
 
 
 def last_line(output):
@@ -51,28 +50,22 @@ def last_line(output):
     return output.strip().split("\n")[-1]
 
 
-def arguments(plan, allocator, seed, kernel, log, initramfs=None):
-    """Return the command line of one boot."""
+def arguments(plan, allocator, seed, kernel, log, append="", options=None):
+    """Return the command line of one boot. append: more of the kernel's command line; options: of scripts/run boot,
+    instead of those of the instrument."""
+    instrument = INSTRUMENTS[plan.instrument]
     # Other tests that a kernel may have built in stay out of the way.
-    append = ["kunit.enable=0", f"vmap_bench.run={plan.run}", f"vmap_bench.threads={','.join(map(str, plan.threads))}",
-              f"vmap_bench.scale={plan.scale}", f"vmap_bench.seed={seed}"]
-    if INSTRUMENTS[plan.instrument].counted:
+    words = ["kunit.enable=0", f"vmap_bench.run={plan.run}", f"vmap_bench.threads={','.join(map(str, plan.threads))}",
+             f"vmap_bench.scale={plan.scale}", f"vmap_bench.seed={seed}", *append.split()]
+    more = list(instrument.options if options is None else options)
+    if not kernel.startswith("uml"):
+        more += ["--seed", str(seed)]
+    if instrument.counted:
         # Functions are where the symbols of vmlinux are.
-        append.append("nokaslr")
-    if plan.tables:
-        # All of what init writes to /dev/kmsg.
-        append += ["vmap_bench.keep=1", "printk.devkmsg=on"]
-    command = [f"{REPO}/scripts/run", "boot", kernel, "--allocator", allocator, "--cpus", str(plan.cpus),
-               "--mem", str(plan.mem), "--timeout", str(plan.timeout), "--log", log, "--append", " ".join(append),
-               *(INSTRUMENTS[plan.instrument].options if plan.options is None else plan.options)]
-    if kernel.startswith("uml"):
-        return command
-    command += ["--seed", str(seed)]
-    if INSTRUMENTS[plan.instrument].counted:
-        command += ["--plugin", counts.specification(symbols_of(kernel), counts_of(log))]
-    if plan.tables:
-        command += ["--initramfs", str(initramfs), "--end-marker", "vmap_bench: guest end"]
-    return command
+        words.append("nokaslr")
+        more += ["--plugin", counts.specification(symbols_of(kernel), counts_of(log))]
+    return [f"{REPO}/scripts/run", "boot", kernel, "--allocator", allocator, "--cpus", str(plan.cpus), "--mem",
+            MEMORY, "--timeout", TIMEOUT, "--log", log, "--append", " ".join(words), *more]
 
 
 @functools.cache
@@ -87,9 +80,10 @@ def counts_of(log):
 
 
 def status_of(code, output, guest):
-    """Return "ok", or why a boot does not count, in one line."""
+    """Return "ok", or why a boot does not count, in one line. code, output: of scripts/run boot. Refuses for what the
+    guest refuses."""
     if guest.refused:
-        return f"refused: {guest.refused}"
+        raise Refused(guest.refused)
     after = f" after {guest.last}" if guest.last else ""
     if code == 0:
         return "ok" if guest.ended else f"died: the benchmark did not come to its end{after}"
@@ -100,37 +94,44 @@ def status_of(code, output, guest):
     return f"died: {why}{after}" if "emulator" in why or not guest.ended else f"failed: {why}"
 
 
-def boot(plan, side, allocator, repetition, seed, kernel, log, initramfs=None):
-    """Boot once; returns the record. kernel: a configuration; log: where the console log is kept; initramfs: of a plan
-    for page tables."""
-    code, output, seconds = run_child(arguments(plan, allocator, seed, kernel, log, initramfs))
-    made = functools.partial(new_record, plan, side, allocator, repetition, seconds)
+def run_guest(*words, **more):
+    """Boot a guest with the words of arguments(). Returns the status and what the guest printed, or None for a log that
+    cannot be read."""
+    command = arguments(*words, **more)
+    code, output = run_child(command)
     try:
-        with open(log, encoding="utf-8", errors="replace") as file:
+        with open(command[command.index("--log") + 1], encoding="utf-8", errors="replace") as file:
             guest = Guest(file.read())
-        status = status_of(code, output, guest)
-        if INSTRUMENTS[plan.instrument].counted and plan.options is None and status == "ok":
-            windows = counts.read(counts_of(log), symbols_of(kernel))
-            guest.results = counts.results(windows, plan.instrument, symbols_of(kernel), max(plan.threads))
     except OSError:
-        # Nothing was booted.
-        return made(f"died: {last_line(output)}")
-    except Broken as error:
-        return made(f"died: {error}")
-    except counts.Bad as error:
-        status = f"died: {error}"
-    return made(status, results=guest.results, skips=guest.skips + guest.errors)
+        return f"died: {last_line(output)}", None  # Nothing was booted.
+    except Refused as error:
+        return f"died: {error}", None
+    return status_of(code, output, guest), guest
 
 
-def emulate(plan, side, allocator, repetition, seed, kernel, log):
-    """Run the cases of a plan in the emulator once; returns the record. kernel: a configuration, whose types are
-    built; log: the file of the output."""
-    code, output, seconds = run_child([
-        sys.executable, "-P", "-m", __package__, "lines", "--allocator", allocator, "--cpus", str(plan.cpus), "--cases",
-        plan.run, "--seed", str(seed), "--kernel", kernel, "--built", "-o", log])
-    if code:
-        return new_record(plan, side, allocator, repetition, seconds, f"died: {last_line(output) or code}")
-    with open(log, encoding="utf-8") as file:
-        results = [{"case": one["case"], "metric": metric, "unit": unit, "threads": plan.cpus,
-                    "value": one["figures"][metric]} for one in json.load(file) for metric, unit in METRICS.items()]
-    return new_record(plan, side, allocator, repetition, seconds, "ok", results=results)
+def emulate(plan, allocator, seed, kernel):
+    """Run the cases of a plan in the emulator once. Returns the status, and results. kernel: a configuration, whose
+    types are built."""
+    # In a process of its own: the model of caches is one for a process.
+    code, output = run_child([sys.executable, "-P", "-m", f"{__package__}.cachelines", kernel, allocator, plan.run,
+                              str(plan.cpus), str(seed)])
+    return ("ok", json.loads(last_line(output))) if code == 0 else (f"died: {last_line(output) or code}", [])
+
+
+def boot(plan, side, allocator, repetition, seed, kernel, log):
+    """Boot once, or run the emulator once; returns the record. kernel: a configuration; log: where the console log is
+    kept."""
+    start, skips = time.monotonic(), []
+    if plan.instrument == "lines":
+        status, results = emulate(plan, allocator, seed, kernel)
+    else:
+        status, guest = run_guest(plan, allocator, seed, kernel, log)
+        results, skips = (guest.results, guest.skips + guest.errors) if guest else ([], [])
+        if INSTRUMENTS[plan.instrument].counted and status == "ok":
+            try:
+                results = counts.results(counts_of(log), plan.instrument, symbols_of(kernel), max(plan.threads))
+            except Refused as error:
+                status, results = f"died: {error}", []
+    return {"instrument": plan.instrument, "plan": plan.name, "side": side, "allocator": allocator,
+            "repetition": repetition, "cpus": plan.cpus, "seconds": round(time.monotonic() - start, 1),
+            "status": status, "results": results, "skips": skips}

@@ -3,33 +3,18 @@
 
 import re
 
+from harness.settings import Refused
+
 FORMAT = "2"
 # Units that are thousandths of another.
 THOUSANDTHS = {"mns": "ns", "mbytes": "bytes"}
 
 
-class Broken(Exception):
-    """The log has lines that no guest of this version prints."""
-
-
-def _fields(words):
-    """Return key=value words as a dict."""
-    return dict(word.split("=", 1) for word in words if "=" in word)
-
-
-def _result(f):
-    """Return one result line."""
-    unit, divisor = (THOUSANDTHS[f["unit"]], 1000) if f["unit"] in THOUSANDTHS else (f["unit"], 1)
-    return {"case": f["case"], "metric": f["metric"], "unit": unit, "threads": int(f["threads"]),
-            **{key: int(f[key]) / divisor for key in ("value", "min", "max")},
-            **{key: int(f[key]) for key in ("passes", "ops")}}
-
-
 class Guest:
-    """What one boot printed."""
+    """What one boot printed: results, skips and errors as they are stored."""
 
     def __init__(self, text):
-        """Read a console log."""
+        """Read a console log. Refuses lines that no guest of this version prints."""
         self.results, self.skips, self.errors = [], [], []
         self.refused = None  # why the guest did nothing
         self.ended = False
@@ -41,16 +26,20 @@ class Guest:
             if found and "Kernel command line" not in line:
                 try:
                     self._line(*found.groups())
-                except (KeyError, ValueError, IndexError) as error:
-                    raise Broken(f"cannot read this line of the guest: {found[0]}") from error
+                except (KeyError, ValueError, IndexError):
+                    raise Refused(f"cannot read this line of the guest: {found[0]}") from None
 
     def _line(self, kind, rest):
-        """Read one line."""
-        f = _fields(rest.split())
+        """Read one line: its first word, and what follows."""
+        f = dict(word.split("=", 1) for word in rest.split() if "=" in word)
         if kind == "start" and f.get("format") != FORMAT:
-            raise Broken(f"the guest's benchmark prints another format: {rest}")
+            raise Refused(f"the guest's benchmark prints another format: {rest}")
         if kind == "result":
-            self.results.append(_result(f))
+            divisor = 1000 if f["unit"] in THOUSANDTHS else 1
+            self.results.append({
+                "case": f["case"], "metric": f["metric"], "unit": THOUSANDTHS.get(f["unit"], f["unit"]),
+                "threads": int(f["threads"]), **{key: int(f[key]) / divisor for key in ("value", "min", "max")},
+                **{key: int(f[key]) for key in ("passes", "ops")}})
             self.last = f["case"]
         elif kind == "skip":
             reason = rest.split("reason=", 1)[1]

@@ -2,33 +2,30 @@
 """What each patch of the series fixes and mapping changes in a kernel without the allocator: "scripts/bench patches";
 and what the hook of the series area costs the rb-trees: "scripts/bench hook"."""
 
-import concurrent.futures
 import contextlib
 import os
 import statistics
-import subprocess
 
 from harness import kernels
 from harness.checks.series import patches_of
 from harness.settings import REPO, Refused, say
 
-from . import build, plan as plans, stats, take, table
-from .boot import boot, end_all
+from . import build, stats
+from .boot import boot, run_all
+from .plan import PRISTINE, Plan, on_side
+from .table import Table, show_or_put
+from .take import new_logs
 
-BASES = (plans.INSTRUMENTS["icount"].kernel, "x86_64-bench")
-PATCHES_DOCUMENT, PATCHES_MARK = REPO / "docs/mapping.md", "<!-- written by scripts/bench patches -->\n"
-HOOK_DOCUMENT, HOOK_MARK = REPO / "docs/bench.md", "<!-- written by scripts/bench hook -->\n"
-PLANS = (
-    plans.Plan("patches-1", "icount", 1, 1, "area_pair,area_4,mixed"),
-    plans.Plan("patches-2", "icount", 2, 1,
-               "area_pair,vmalloc_*,stack,vmap_16,vm_map_ram_16,vmap_1m_order0,vmap_1m_order8,vmap_100m_order8,"
-               "vmap_100m_order9,ioremap_mapped_1m,huge_1m,map_1m,map_2m,aliases_0,info_1200"),
-    plans.Plan("patches-8", "icount", 8, 1, "aliases_0,vmalloc_pair"),
+BASES = ("arm64-bench", "x86_64-bench")
+PATCHES_PLANS = (
+    Plan("patches-1", "icount", 1, 1, "area_pair,area_4,mixed"),
+    Plan("patches-2", "icount", 2, 1,
+         "area_pair,vmalloc_*,stack,vmap_16,vm_map_ram_16,vmap_1m_order0,vmap_1m_order8,vmap_100m_order8,"
+         "vmap_100m_order9,ioremap_mapped_1m,huge_1m,map_1m,map_2m,aliases_0,info_1200"),
+    Plan("patches-8", "icount", 8, 1, "aliases_0,vmalloc_pair"),
 )
 # find is lookup_inner_1k; info_10k walks over 10,000 areas.
-HOOK_PLAN = plans.Plan("hook", "icount", 2, 1, "area_pair,vmalloc_pair,vm_map_ram_16,lookup_inner_1k,info_10k")
-# Without later, which a kernel without area cannot have.
-HOOK_SERIES = "fixes maple area debug mapping alone"
+HOOK_PLAN = Plan("hook", "icount", 2, 5, "area_pair,vmalloc_pair,vm_map_ram_16,lookup_inner_1k,info_10k")
 # The text of these files, in bytes, is a row of the table of the hook.
 OBJECTS = ("mm/vmalloc.o", "mm/vmap_area_ops.o")
 # A difference that is shown, as a part of the figure before. Boots of one kernel differ by 2%, some cases by more.
@@ -38,6 +35,13 @@ SHOWN = 0.05
 def patches():
     """Return the patches in order, as "fixes 1" and so on."""
     return [f"{path.parent.name} {int(path.name[:4])}" for path in patches_of("fixes", "mapping")]
+
+
+def hook_series():
+    """Return the names of the series of the hook's kernels: all without later, which a kernel without area cannot
+    have."""
+    script = '. "$0/scripts/lib/series.sh"; echo "${ALL_SERIES[*]}"'
+    return " ".join(name for name in build.output("bash", "-c", script, REPO).split() if name != "later")
 
 
 @contextlib.contextmanager
@@ -52,36 +56,30 @@ def first_patches(count, **more):
             del os.environ[name]
 
 
-def measure(kernel, allocator, some, args, logs, label, combine=statistics.median):
-    """Build a kernel and boot it with some plans. Returns for each (case, size) the median of the boots, or what
-    combine makes of them. Raises Refused if a boot does not count. label: of this state, in names of logs."""
+def measure(kernel, allocator, some, logs, label, combine=statistics.median):
+    """Build a kernel and boot it with some plans. Returns what combine makes of the boots for each (case, size).
+    Refuses a boot that does not count. label: of this state, in names of logs."""
     kernels.get(kernel).build()
     values = {}
 
-    def one(job):
-        number, plan = job
-        return plan, boot(plan, "a", allocator, number, number + 1, kernel,
-                          f"{logs}/{plan.name}-{label}-{number}.log")
+    def one(plan, number):
+        return plan, boot(plan, "a", allocator, number, number + 1, kernel, f"{logs}/{plan.name}-{label}-{number}.log")
 
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        try:
-            done = list(pool.map(one, [(n, plan) for n in range(args.boots) for plan in some]))
-        except BaseException:
-            end_all()
-            raise
-    for plan, record in done:
+    jobs = [(plan, number) for plan in some for number in range(plan.repetitions)]
+    for plan, record in run_all(one, jobs, os.cpu_count()):
         if record["status"] != "ok" or record["skips"]:
             raise Refused(f"{plan.name}, {label}: {record['status']} {record['skips']}; logs: {logs}")
         # Where a mapping is, and so how many tables it has, says nothing of a patch.
         for result in (result for result in record["results"] if result["metric"] != "tables"):
             key = result["case"] + f" {result['metric']}".removesuffix(" cost"), f"{plan.cpus}x{result['threads']}"
             values.setdefault(key, []).append(result["value"])
+    say(f"bench: {label}: measured")
     return {key: combine(found) for key, found in values.items()}
 
 
 def patches_rows(base, names, medians):
-    """Yield the rows of the table, one for each case of an architecture: what each series changes, and each patch, if by
-    SHOWN or more. medians: by number of patches; some states may be left out."""
+    """Yield the rows of the table, one for each case of an architecture: what each series changes, and each patch, if
+    by SHOWN or more. medians: by number of patches; some states may be left out."""
     series = {name: [at for at, patch in enumerate(names) if patch.startswith(name)] for name in ("fixes", "mapping")}
 
     def change(key, first, last):
@@ -101,43 +99,27 @@ def patches_rows(base, names, medians):
                      for before, after, ratio in totals), single]
 
 
-def patches_states(base, names, args, logs):
-    """Measure an architecture: the first one with the first 0, 1, 2 ... patches, others with those of whole series. Returns
-    the medians by number of patches."""
-    allocator, kernel = plans.on_side(plans.PRISTINE, base)
-    whole = {0, sum(name.startswith("fixes") for name in names), len(names)}
-    medians = {}
-    for count in range(len(names) + 1) if base == BASES[0] else sorted(whole):
+def patches_states(base, names, logs):
+    """Measure an architecture: the first one with the first 0, 1, 2 ... patches, others with those of whole series.
+    Returns the medians by number of patches."""
+    allocator, kernel = on_side(PRISTINE, base)
+    whole, medians = (0, sum(name.startswith("fixes") for name in names), len(names)), {}
+    for count in range(len(names) + 1) if base == BASES[0] else whole:
         with first_patches(count):
-            medians[count] = measure(kernel, allocator, PLANS, args, logs, f"{kernel}-{count}")
-        say(f"bench: {kernel}, {names[count - 1] if count else 'no patch'}: measured, {count} of {len(names)}")
+            medians[count] = measure(kernel, allocator, PATCHES_PLANS, logs, f"{kernel}-{count}")
     return medians
 
 
-def measure_patches(args, logs):
-    """Measure all, and show the table or write it into the document."""
-    names = patches()
-    table.show_or_put(PATCHES_DOCUMENT, PATCHES_MARK, table.Table(
-        "what each patch changes", ["arch", "case", "NxM", ">fixes", ">mapping", "each patch"],
-        [row for base in BASES for row in patches_rows(base, names, patches_states(base, names, args, logs))]),
-        args.write)
-
-
-def text_size(kernel):
-    """Return the bytes of text of OBJECTS in a kernel that was built."""
-    files = [str(path) for path in (kernels.get(kernel).folder / name for name in OBJECTS) if path.exists()]
-    lines = subprocess.run(["llvm-size", *files], capture_output=True, text=True, check=True).stdout.splitlines()
-    return sum(int(line.split()[0]) for line in lines[1:])
-
-
-def hook_states(base, args, logs):
-    """Measure the three kernels of an architecture. Yields for each its figures by case, the size of its text as one of
-    them."""
-    for allocator, kernel in plans.on_side(plans.PRISTINE, base), ("none", f"{base}-off"), ("rbtree", base):
-        with first_patches(len(patches()), VMAP_RUST_SERIES=HOOK_SERIES):
-            found = measure(kernel, allocator, [HOOK_PLAN], args, logs, kernel, min)
-        say(f"bench: {kernel}: measured")
-        yield {"text, bytes": text_size(kernel), **{case: value for (case, _), value in found.items()}}
+def hook_states(base, logs):
+    """Measure the three kernels of an architecture. Yields for each its lowest figures by case, the size of its text as
+    one of them."""
+    for allocator, kernel in on_side(PRISTINE, base), ("none", f"{base}-off"), ("rbtree", base):
+        with first_patches(len(patches()), VMAP_RUST_SERIES=hook_series()):
+            found = measure(kernel, allocator, [HOOK_PLAN], logs, kernel, min)
+        folder = kernels.get(kernel).folder
+        sizes = build.output("llvm-size", *(folder / name for name in OBJECTS if (folder / name).exists()))
+        yield {"text, bytes": sum(int(line.split()[0]) for line in sizes.splitlines()[1:]),
+               **{case: value for (case, _), value in found.items()}}
 
 
 def hook_rows(base, found):
@@ -145,20 +127,20 @@ def hook_rows(base, found):
     without, off, on = found
     for case in sorted(without.keys() & off.keys() & on.keys()):
         one, two, three = without[case], off[case], on[case]
-        shown = [stats.amount(value, "") for value in (one, two, three)]
+        shown = [stats.amount(value) for value in (one, two, three)]
         yield [base.partition("-")[0], case, shown[0], shown[1], f"{two / one:.3f}", shown[2], f"{three / one:.3f}"]
 
 
-def measure_hook(args, logs):
-    """Measure all, and show the table or write it into the document."""
-    table.show_or_put(HOOK_DOCUMENT, HOOK_MARK, table.Table(
-        "what the hook costs the rb-trees",
-        ["arch", "case", ">without area", ">option off", ">ratio", ">rb-trees chosen", ">ratio"],
-        [row for base in BASES for row in hook_rows(base, hook_states(base, args, logs))]), args.write)
-
-
 def main(name, args):
-    """Measure patches or the hook; returns the exit code."""
-    build.build_plugin()
-    {"patches": measure_patches, "hook": measure_hook}[name](args, take.new_logs())
+    """Measure patches or the hook, and show the table or write it into its document; returns the exit code."""
+    logs, names = new_logs(), patches()
+    if name == "patches":
+        rows = [row for base in BASES for row in patches_rows(base, names, patches_states(base, names, logs))]
+        made = Table("what each patch changes", ["arch", "case", "NxM", ">fixes", ">mapping", "each patch"], rows)
+        show_or_put([made], "docs/mapping.md", name, args.write)
+    else:
+        rows = [row for base in BASES for row in hook_rows(base, hook_states(base, logs))]
+        made = Table("what the hook costs the rb-trees", ["arch", "case", ">without area", ">option off", ">ratio",
+                                                          ">rb-trees chosen", ">ratio"], rows)
+        show_or_put([made], "docs/bench.md", name, args.write)
     return 0

@@ -23,23 +23,8 @@ MAPPING_8 = "area_pair,vmalloc_*,stack,vmap_16,vm_map_ram_16,vmap_1m_*,ioremap_m
 MAPPING = f"{MAPPING_8},vmap_100m_*,huge_1m,map_*"
 # Cases of cachelines/cases.py.
 LINES = ("pair", "pair_remote", "area_2048", "purge_empty")
-
-
-@dataclasses.dataclass(frozen=True)
-class Plan:
-    """One kind of boot."""
-
-    name: str
-    instrument: str
-    cpus: int
-    repetitions: int
-    run: str  # vmap_bench.run=
-    threads: tuple = (1,)  # vmap_bench.threads=
-    scale: int = 100  # vmap_bench.scale=, percent
-    tables: bool = False  # leave mappings in place, and print their page tables
-    mem: int = 2048  # MiB of the guest
-    timeout: int = 600  # seconds
-    options: tuple | None = None  # of scripts/run boot, instead of those of the instrument
+# The side that is the kernel without the patches.
+PRISTINE = "pristine"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,11 +39,7 @@ class Instrument:
     counted: bool = False  # by a plugin of QEMU, see counts.py
 
 
-# The side that is the kernel without the patches.
-PRISTINE = "pristine"
 ICOUNT = ("--icount",)
-
-KVM_KERNEL = "x86_64-bench" if platform.machine() == "x86_64" else "arm64-bench"
 INSTRUMENTS = {
     "icount": Instrument("arm64-bench", "QEMU cortex-a72, -icount: the guest's clock counts instructions; CPUs take "
                          "turns on one host thread", ICOUNT, True),
@@ -71,11 +52,49 @@ INSTRUMENTS = {
     "lines": Instrument("arm64-bench", "functions of the kernel in an emulator, on CPUs that take turns after whole "
                         "operations: cache lines that move between CPUs", (), True),
     "uml": Instrument("uml-bench", "user-mode Linux: wall clock at native speed, sides in turns", ()),
-    "wall": Instrument("arm64-bench", "QEMU cortex-a72, a thread for each CPU: wall clock of emulation, sides in turns",
-                       ("--accel", "threads", "--prealloc")),
-    "kvm": Instrument(KVM_KERNEL, "QEMU with KVM: wall clock of the host's CPUs, sides in turns",
-                      ("--accel", "kvm", "--prealloc")),
+    "kvm": Instrument("x86_64-bench" if platform.machine() == "x86_64" else "arm64-bench",
+                      "QEMU with KVM: wall clock of the host's CPUs, sides in turns", ("--accel", "kvm", "--prealloc")),
 }
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """One kind of boot."""
+
+    name: str
+    instrument: str
+    cpus: int
+    repetitions: int
+    run: str  # vmap_bench.run=
+    threads: tuple = (1,)  # vmap_bench.threads=
+    scale: int = 100  # vmap_bench.scale=, percent
+
+
+QUICK = [
+    *(Plan(f"cpus-{n}", "icount", n, 5, f"{BASE},{ONE_WORKER}", scale=50) for n in (1, 2, 8)),
+    Plan("workers-8", "icount", 8, 5, BASE, (8,), 25),
+    Plan("memory", "icount", 1, 5, "memory"),
+    *(Plan(f"alone-{n}", "icount", n, 5, ALONE) for n in (1, 2, 8)),
+    Plan("native", "uml", 2, 15, NATIVE, (1, 2)),
+]
+# What the documents quote.
+FIGURES = [
+    *QUICK,
+    Plan("holds", "holds", 2, 5, HOLDS, scale=50),
+    Plan("flushes", "flushes", 2, 5, FLUSHES),
+    Plan("lines-8", "lines", 8, 5, "pair,pair_remote", (8,)),
+    Plan("lines-64", "lines", 64, 5, "area_2048", (64,)),
+    Plan("lines-128", "lines", 128, 5, "pair,purge_empty", (128,)),
+]
+# Of the instruments that are in no set.
+ON_REQUEST = [
+    Plan("interrupts", "interrupts", 4, 5, FLUSHES, scale=200),
+    Plan("kvm", "kvm", 2, 15, BASE, (1, 2)),
+]
+# The pristine kernel is one of three sides: about five minutes for each comparison.
+SIDES = [Plan("mapping-2", "icount", 2, 5, MAPPING), Plan("mapping-8", "icount", 8, 5, MAPPING_8, (8,), 25)]
+SETS = {"quick": QUICK, "figures": FIGURES, "sides": SIDES}
+
 
 def on_side(side, kernel):
     """Return the allocator that scripts/run boot is to choose, and the configuration that is booted, for one side."""
@@ -94,55 +113,10 @@ def case_list(text):
     names = ["all", *guest_cases()]
     for word in text.split(","):
         # "-" in front leaves a case out; "*" at the end is any rest.
-        start = word.removeprefix("-")
-        known = any(name.startswith(start[:-1]) if start.endswith("*") else name == start for name in names)
-        if word not in LINES and not known:
-            raise Refused(f'unknown case "{start}"; scripts/bench list prints them')
+        case = word.removeprefix("-")
+        if word not in LINES and not fnmatch.filter(names, case):
+            raise Refused(f'unknown case "{case}"; scripts/bench list prints them')
     return text.split(",")
-
-
-def kernel_of(instrument, args):
-    """Return the configuration that an instrument boots with the options of "scripts/bench run"."""
-    return args.kernel if args.kernel and instrument not in ("uml", "kvm") else INSTRUMENTS[instrument].kernel
-
-
-def quick(cpus):
-    """Return the plans of the quick set for a host with that many CPUs."""
-    two, workers = min(cpus, 2), (1, 2)[:cpus]
-    return [
-        *(Plan(f"cpus-{n}", "icount", n, 5, f"{BASE},{ONE_WORKER}", scale=50) for n in (1, 2, 8)),
-        Plan("workers-8", "icount", 8, 5, BASE, (8,), 25),
-        Plan("memory", "icount", 1, 5, "memory"),
-        *(Plan(f"alone-{n}", "icount", n, 5, ALONE) for n in (1, 2, 8)),
-        Plan("native", "uml", two, 15, NATIVE, workers, mem=1024),
-    ]
-
-
-def figures(cpus):
-    """Return the plans of the figures that the documents quote."""
-    lines = {8: "pair,pair_remote", 64: "area_2048", 128: "pair,purge_empty"}
-    return [
-        *quick(cpus),
-        Plan("holds", "holds", 2, 5, HOLDS, scale=50),
-        Plan("flushes", "flushes", 2, 5, FLUSHES),
-        *(Plan(f"lines-{n}", "lines", n, 5, run, (n,), mem=256) for n, run in lines.items()),
-    ]
-
-
-def on_request(cpus):
-    """Return the plans of the instruments that are in no set."""
-    two, workers = min(cpus, 2), (1, 2)[:cpus]
-    return [
-        Plan("interrupts", "interrupts", 4, 5, FLUSHES, scale=200),
-        Plan("wall", "wall", two, 15, BASE, workers, 25),
-        Plan("kvm", "kvm", two, 15, BASE, workers),
-    ]
-
-
-def sides(_cpus):
-    """Return the plans of the table with three sides, the pristine kernel being one: about five minutes for each
-    comparison."""
-    return [Plan("mapping-2", "icount", 2, 5, MAPPING), Plan("mapping-8", "icount", 8, 5, MAPPING_8, (8,), 25)]
 
 
 def with_cases(plans, cases):
@@ -161,16 +135,12 @@ def with_cases(plans, cases):
 
 def wanted(args):
     """Return the plans that fit the options of "scripts/bench run"; refuses if there is none."""
-    cpus = os.cpu_count() or 1
-    plans = {"quick": quick, "figures": figures, "sides": sides}[args.set](cpus)
+    plans = SETS[args.set]
     if args.instruments:
-        every = plans if args.set == "sides" else figures(cpus) + on_request(cpus)
+        every = SIDES if args.set == "sides" else FIGURES + ON_REQUEST
         plans = [p for p in every if p.instrument in args.instruments]
     if args.cases:
         plans = with_cases(plans, args.cases)
-    if args.threads:
-        plans = [dataclasses.replace(p, threads=args.threads, cpus=max(p.cpus, *args.threads))
-                 for p in plans if p.instrument != "lines"]
     if not plans:
         raise Refused("nothing to measure: no plan of this set fits --instruments and --cases")
     if any(p.instrument == "kvm" for p in plans) and not os.access("/dev/kvm", os.R_OK | os.W_OK):

@@ -5,14 +5,17 @@ import re
 from collections import Counter, defaultdict
 
 from harness import initramfs, kernels
-from harness.settings import CACHE, say
+from harness.settings import CACHE, Refused, say
 
-from . import build, counts
-from .boot import boot, counts_of, symbols_of
-from .plan import INSTRUMENTS, Plan, on_side
+from . import counts
+from .boot import counts_of, run_guest, symbols_of
+from .plan import INSTRUMENTS, PRISTINE, Plan, on_side
 from .stats import amount
 from .table import Table, show
 
+KERNEL = INSTRUMENTS["holds"].kernel
+# Functions that take fewer instructions for one operation are one row.
+LEAST = 1
 # Counts and the bench's own figure may differ by so much: the bench reads a clock between its marks.
 CLOSE = 0.01
 # Instructions of the marks and of reading the clock, for each measured part.
@@ -24,7 +27,7 @@ COLUMNS = ["function", "part", ">instr", ">RMW", ">barriers", ">acq/rel"]
 TABLE_LINE = re.compile(r"vmap_bench: table (\S+) 0x(\w+)-0x(\w+)\s+(.*?)\s*$", re.M)
 
 
-def functions_table(title, window, symbols, least):
+def functions_table(title, window, symbols):
     """Return the table of one window: the costly functions first, then sums."""
     def cells(name, part, cost):
         short = name if len(name) <= LONGEST_NAME else name[:LONGEST_NAME] + "..."
@@ -32,28 +35,16 @@ def functions_table(title, window, symbols, least):
 
     made, parts, small, few = [], defaultdict(Counter), Counter(), 0
     for name, cost in sorted(window.functions.items(), key=lambda item: -item[1]["insns"]):
-        part = symbols.part(name)
-        parts[part] += cost
-        if cost["insns"] < least * window.ops:
+        parts[symbols.part(name)] += cost
+        if cost["insns"] < LEAST * window.ops:
             small += cost
             few += 1
         else:
-            made.append((cells(name, part, cost), ""))
-    if few:
-        made.append((cells(f"{few} functions of less than {least:g} each", "", small), "dim"))
-    made += [(cells(f"sum: {part}", part, cost), "bold")
+            made.append(cells(name, symbols.part(name), cost))
+    made.append(cells(f"{few} functions of less than {LEAST} each", "", small))
+    made += [cells(f"sum: {part}", part, cost)
              for part, cost in sorted(parts.items(), key=lambda item: -item[1]["insns"])]
-    made.append((cells("total", "", window.total), "bold"))
-    return Table(title, COLUMNS, [row for row, _ in made], [style for _, style in made])
-
-
-def bench_figure(record, window):
-    """Return what the bench itself measured for a window, or None: the result with "value", "min" and "max" of its
-    passes in ns per operation."""
-    for one in record["results"]:
-        if one["case"] == window.case and one["metric"] == window.part and one["unit"] == "ns":
-            return one
-    return None
+    return Table(title, COLUMNS, [*made, cells("total", "", window.total)])
 
 
 def locks_table(window, symbols):
@@ -66,97 +57,78 @@ def locks_table(window, symbols):
                   for is_tree, lock, name, hold in counts.locks_of(window, symbols)])
 
 
-def show_window(window, symbols, side, least, cpus=1, threads=1, cpu="", locks=False, own=None):
-    """Print the profile of one measured part. Returns 1 if it contradicts the bench's own figure, else 0.
-
-    least: functions with fewer instructions are one row; cpus, threads: CPUs of the guest, and workers; cpu: model of the
-    CPU; locks: also show locks; own: the result of the benchmark."""
-    name = window.case if window.part == "cost" else f"{window.case} {window.part}"
-    parts = [functions_table(f"{name}, {side}: per operation, {window.ops:,} operations, {threads} workers, {cpus} CPUs "
-                             f"{cpu or 'cortex-a72'}", window, symbols, least)]
-    if window.total["tlbi"]:
-        parts.append(f"TLB flushes: {window.flushes / window.ops:.4f}, TLBI instructions: "
-                     f"{window.total['tlbi'] / window.ops:.4f} per operation")
-    parts += [f"calls of {called}(): {times / window.ops:.4f} per operation" for called, times in window.calls.items()]
-    if cpus > 1:
-        parts += [f"CPU {number}: {mine:,} instructions in its part, {every:,} while any part was open"
-                  for number, (mine, every) in sorted(window.cpus.items())]
-    if locks:
-        parts.append(locks_table(window, symbols))
-    is_close = True
-    if own is not None and threads == cpus == 1:
-        # The counts are the mean of the passes, which is between the least and the most of them.
-        most = own["max"] * (1 + CLOSE) + MARKS * window.passes / window.ops
-        is_close = own["min"] * (1 - CLOSE) <= window.total["insns"] / window.ops <= most
-        parts.append(f"the bench's own figure: {amount(own['value'])} instructions, {amount(own['min'])} to "
-                     f"{amount(own['max'])} in its passes")
-    show([*parts, ""])
-    if not is_close:
-        say(f"bench: error: {name}, {side}: counts and the bench's own figure differ")
-    return 0 if is_close else 1
+def is_close(window, results):
+    """Tell whether a window agrees with what the bench itself measured with one CPU: results of the guest, in ns, which
+    are instructions. The counts are the mean of the passes, which is between the least and the most of them."""
+    own = [one for one in results
+           if (one["case"], one["metric"], one["unit"]) == (window.case, window.part, "ns")]
+    counted, marks = window.total["insns"] / window.ops, MARKS * window.passes / window.ops
+    return all(one["min"] * (1 - CLOSE) <= counted <= one["max"] * (1 + CLOSE) + marks for one in own)
 
 
-def boot_good(plan, side, kernel, log, archive=None):
-    """Boot a plan on a side; returns the record. Raises Bad unless the boot counts and skips nothing."""
-    allocator, name = on_side(side, kernel)
-    record = boot(plan, "a", allocator, 0, 1, name, log, archive)
-    if record["status"] != "ok":
-        raise counts.Bad(f"{side}: {record['status']}; log: {log}")
-    for skip in record["skips"]:
-        raise counts.Bad(f"{side}: {skip['case']} with {skip['threads']} workers: {skip['reason']}; log: {log}")
-    return record
+def boot_good(plan, side, log, **more):
+    """Boot a plan on a side; returns what the guest printed. Refuses unless the boot counts and skips nothing. more: of
+    boot.arguments()."""
+    allocator, kernel = on_side(side, KERNEL)
+    status, guest = run_guest(plan, allocator, 1, kernel, log, **more)
+    if status != "ok":
+        raise Refused(f"{side}: {status}; log: {log}")
+    for skip in guest.skips + guest.errors:
+        raise Refused(f"{side}: {skip['case']} with {skip['threads']} workers: {skip['reason']}; log: {log}")
+    return guest
 
 
-def profile(args):
-    """Boot and show each side; returns the exit code."""
-    options = INSTRUMENTS["holds"].options + (("--cpu", args.cpu) if args.cpu else ())
-    code = 0
-    for side in args.sides:
-        symbols = symbols_of(on_side(side, args.kernel)[1])
-        plan = Plan("profile", "holds", args.threads, 1, args.case, (args.threads,), timeout=1200, options=options)
-        log = f"{CACHE}/log/profile-{args.case}-{side}.log"
-        record = boot_good(plan, side, args.kernel, log)
-        windows = counts.read(counts_of(log), symbols)
-        if not windows:
-            raise counts.Bad(f"{args.case} has no measured part that can be counted; log: {log}")
-        for window in windows:
-            code |= show_window(window, symbols, side, args.least, record["cpus"], args.threads, args.cpu, args.locks,
-                                bench_figure(record, window))
-    show(["RMW: atomic read-modify-writes; a load-exclusive and store-exclusive pair counts once for each attempt to "
-          "store. acq/rel: loads that acquire and stores that release. Inlined functions count as the one around "
-          "them."])
+def profile(args, side):
+    """Boot and show one side; returns 1 if counts contradict the bench's own figure, else 0."""
+    symbols, code = symbols_of(KERNEL), 0
+    plan = Plan("profile", "holds", args.threads, 1, args.case, (args.threads,))
+    log = f"{CACHE}/log/profile-{args.case}-{side}.log"
+    guest = boot_good(plan, side, log, options=[*INSTRUMENTS["holds"].options, "--cpu", args.cpu])
+    windows = counts.read(counts_of(log), symbols)
+    if not windows:
+        raise Refused(f"{args.case} has no measured part that can be counted; log: {log}")
+    for window in windows:
+        name = window.case if window.part == "cost" else f"{window.case} {window.part}"
+        show([functions_table(f"{name}, {side}: per operation, {window.ops:,} operations, {args.threads} workers, "
+                              f"{args.threads} CPUs {args.cpu}", window, symbols),
+              f"TLB flushes: {window.flushes / window.ops:.4f}, TLBI instructions: "
+              f"{window.total['tlbi'] / window.ops:.4f} per operation",
+              *([locks_table(window, symbols)] if args.locks else []), ""])
+        if args.threads == 1 and not is_close(window, guest.results):
+            say(f"bench: error: {name}, {side}: counts and the bench's own figure differ; log: {log}")
+            code = 1
     return code
 
 
-def show_tables(args, archives):
-    """Print what the page tables have for a mapping on each side, in the lines of the kernel's own dump. Raises Bad
-    when there is none. archives: the initramfs of each kernel.
-
-    Addresses count from the start of the first line: where an area lies is up to the allocator.
-    """
-    for side in args.sides:
-        log = f"{CACHE}/log/tables-{args.case}-{side}.log"
-        boot_good(Plan("tables", "icount", 1, 1, args.case, tables=True), side, args.kernel, log,
-                  archives[on_side(side, args.kernel)[1]])
-        with open(log, encoding="utf-8", errors="replace") as file:
-            lines = TABLE_LINE.findall(file.read())
-        if not lines:
-            raise counts.Bad(f"{side}: {args.case} leaves no mapping; only those of bench/mapping.c do; log: {log}")
-        begin = int(lines[0][1], 16)
-        show([f"{lines[0][0]}, {side}", *(
-            f"{int(start, 16) - begin:#010x}-{int(end, 16) - begin:#010x}  {re.sub(' +', ' ', rest)}"
-            for _, start, end, rest in lines), ""])
-    return 0
+def show_tables(case, side):
+    """Print what the page tables have for a mapping on a side, in the lines of the kernel's own dump. Refuses a case
+    that leaves none. Addresses count from the start of the first line: where an area lies is up to the allocator."""
+    archive = initramfs.make_busybox(kernels.get(on_side(side, KERNEL)[1]), bench=True)
+    log = f"{CACHE}/log/tables-{case}-{side}.log"
+    # printk.devkmsg: all of what init writes to /dev/kmsg.
+    boot_good(Plan("tables", "icount", 1, 1, case), side, log, append="vmap_bench.keep=1 printk.devkmsg=on", options=[
+        *INSTRUMENTS["icount"].options, "--initramfs", str(archive), "--end-marker", "vmap_bench: guest end"])
+    with open(log, encoding="utf-8", errors="replace") as file:
+        lines = TABLE_LINE.findall(file.read())
+    if not lines:
+        raise Refused(f"{side}: {case} leaves no mapping; only those of bench/mapping.c do; log: {log}")
+    begin = int(lines[0][1], 16)
+    show([f"{lines[0][0]}, {side}", *(
+        f"{int(start, 16) - begin:#010x}-{int(end, 16) - begin:#010x}  {re.sub(' +', ' ', rest)}"
+        for _, start, end, rest in lines), ""])
 
 
 def main(args):
     """Build what is needed and show a profile, or page tables; returns the exit code."""
-    archives = {}
-    for name in dict.fromkeys(on_side(side, args.kernel)[1] for side in args.sides):
-        kernel = kernels.get(name)
-        kernel.build()
-        archives[name] = initramfs.make_busybox(kernel, bench=True) if args.tables else None
+    sides = (PRISTINE, "rbtree", "rust") if args.tables else ("rbtree", "rust")
+    for kernel in dict.fromkeys(on_side(side, KERNEL)[1] for side in sides):
+        kernels.get(kernel).build()
     if args.tables:
-        return show_tables(args, archives)
-    build.build_plugin()
-    return profile(args)
+        for side in sides:
+            show_tables(args.case, side)
+        return 0
+    codes = [profile(args, side) for side in sides]
+    show(["RMW: atomic read-modify-writes; a load-exclusive and store-exclusive pair counts once for each attempt to "
+          "store. acq/rel: loads that acquire and stores that release. Inlined functions count as the one around "
+          "them."])
+    return max(codes)

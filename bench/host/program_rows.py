@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from harness.settings import REPO, Refused
 
-# A row that begins with this belongs to the guest with 8 CPUs.
+# A row that ends with this belongs to the guest with 8 CPUs.
 EIGHT = "-8cpu"
 ROW = re.compile(r'^\t(program|latency) (?:\d+ )?(\S+) "([^"]+)"', re.M)
 LINE = re.compile(r"^program: (\S+) (?:ops=(\d+) areas=(\d+)|FAIL ?(.*))$")

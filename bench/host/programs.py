@@ -11,20 +11,20 @@ from harness.guest import Boot
 from harness.settings import CACHE, REPO, Refused, say
 from harness.verdict import Expected, read_lines
 
-from . import build, counts, facts, profile, program_rows as rows, stats, table
-from .boot import symbols_of
+from . import build, counts, program_rows as rows, results, stats
+from .boot import counts_of, symbols_of
+from .profile import functions_table
+from .table import Table, show, show_or_put
 
 KERNEL = "arm64-programs"
 # Side -> the allocator, and the kernel.
 SIDES = {"A": ("rbtree", KERNEL), "B": ("rust", KERNEL), "C": ("none", f"{KERNEL}-pristine")}
 # Functions of the kernel behind the file that bench/programs.sh writes and reads around what it measures.
 MARKS = ("wq_affn_dfl_set", "wq_affn_dfl_get")
-TOTAL = CACHE / "build/plugin/total.so"
-# Rows that spread less than this need no more boots.
-STEADY = 0.003
+# Boots of each side, and how often more of them are added for a row that spreads more than STEADY.
+BOOTS, MORE, STEADY = 3, 2, 0.003
 COLUMNS = ["program", "one operation", ">areas", ">A", ">B", ">C", ">B/A", ">B/C", ">spread"]
 LATENCY_COLUMNS = ["program", "what runs beside it", ">A", ">B", ">C", ">A, maximum", ">B, maximum", ">C, maximum"]
-DOCUMENT, MARK = REPO / "docs/bench.md", "<!-- written by scripts/bench programs -->\n"
 
 
 def make_archive(kernel):
@@ -56,9 +56,7 @@ def make_archive(kernel):
 
 
 def prepare(sides):
-    """Build the kernels of some sides, and the plugins; returns the archive of each kernel."""
-    build.build_plugin()
-    build.build_library(TOTAL, [REPO / "bench/plugin" / name for name in ("total.c", "qemu-plugin.h")])
+    """Build the kernels of some sides; returns the archive of each kernel."""
     archives = {}
     for name in dict.fromkeys(SIDES[side][1] for side in sides):
         kernels.get(name).build()
@@ -67,11 +65,13 @@ def prepare(sides):
 
 
 def boot(side, archives, names, log, what, append="", **more):
-    """Boot one side for some rows; returns the reasons to fail. more: of Boot."""
+    """Boot one side for some rows, with 8 CPUs if they are of that guest, else with 2; returns the reasons to fail.
+    more: of Boot."""
     allocator, kernel = SIDES[side]
     append += f" printk.devkmsg=on test_vmalloc.run_test_mask=0 nokaslr PROGRAMS={','.join(names)}"
     return Boot(kernels.get(kernel), Expected(allocator, "programs: done"), mem=3072, timeout=3600, log=log, what=what,
-                append=append, initramfs=str(archives[kernel]), accel="icount", **more).run()
+                append=append, initramfs=str(archives[kernel]), accel="icount",
+                cpus=8 if names[0].endswith(rows.EIGHT) else 2, **more).run()
 
 
 class Taken:
@@ -88,7 +88,7 @@ class Taken:
         found, latencies = rows.read(lines)
         good = [row for row in found if row.error is None]
         if len(totals) != len(good):
-            raise counts.Bad(f"{side}: {len(good)} rows, but {len(totals)} pairs of marks")
+            raise Refused(f"{side}: {len(good)} rows, but {len(totals)} pairs of marks")
         for row, total in zip(good, totals, strict=True):
             self.values[row.name][side].append(total / row.ops)
             if side == "B":
@@ -126,10 +126,10 @@ def ratio_text(ratio, differs):
 
 
 def programs_table(taken, title):
-    """Return the table of programs."""
-    made, styles = [], []
+    """Return the table of programs: of each row that was taken, or has failed."""
+    made, failed = [], {failure.partition(",")[0] for failure in taken.failures}
     for name, text in rows.texts().items():
-        if name not in taken.values and not any(failure.startswith(f"{name},") for failure in taken.failures):
+        if name not in taken.values and name not in failed:
             continue
         sides = taken.values[name]
         ratio, spread, differs = taken.ratio(name, "B", "A")
@@ -137,99 +137,84 @@ def programs_table(taken, title):
         areas = statistics.median(taken.areas[name]) if taken.areas[name] else 0
         made.append([name, text, f"{areas:.2g}" if areas < 10 else f"{areas:,.0f}",
                      *(median(sides[side]) for side in SIDES), ratio_text(ratio, differs),
-                     ratio_text(other, other_differs),
-                     "-" if spread is None else f"{100 * spread:.2f}%"])
-        styles.append("red" if ratio is None or (differs and ratio > 1) else "green" if differs else "dim")
-    return table.Table(title, COLUMNS, made, styles)
+                     ratio_text(other, other_differs), "-" if spread is None else f"{100 * spread:.2f}%"])
+    return Table(title, COLUMNS, made)
 
 
 def latency_table(taken, title):
-    """Return the table of latencies."""
+    """Return the table of latencies: for each side the mean, then the lowest and the highest maximum of the boots."""
     def most(values):
         return f"{min(values):,} to {max(values):,}" if values else "failed"
-    made = [[name, text, *(as_text([pair[which] for pair in taken.latencies[name][side]])
-                           for which, as_text in ((0, median), (1, most)) for side in SIDES)]
-            for name, text in rows.texts("latency").items() if name in taken.latencies]
-    return table.Table(title, LATENCY_COLUMNS, made)
+
+    made = []
+    for name in (name for name in rows.texts("latency") if name in taken.latencies):
+        means, maxima = ([[pair[which] for pair in pairs] for pairs in taken.latencies[name].values()]
+                         for which in (0, 1))
+        made.append([name, rows.texts("latency")[name], *map(median, means), *map(most, maxima)])
+    return Table(title, LATENCY_COLUMNS, made)
 
 
-def take(archives, taken, boots, names, first=0):
-    """Boot all sides in turns. first: how many boots there were before. A boot that fails does not count."""
-    many = [name for name in names if name.endswith(rows.EIGHT)]
-    few = [name for name in names if name not in many]
-    cpus_of = [(cpus, some) for cpus, some in ((2, few), (8, many)) if some]
-    jobs = [(number, cpus, some, side) for number in range(first, first + boots) for cpus, some in cpus_of
+def take(archives, taken, names, first=0):
+    """Boot all sides BOOTS times, in turns. first: how many boots there were before. A boot that fails does not
+    count."""
+    eight = [name for name in names if name.endswith(rows.EIGHT)]
+    guests = [some for some in ([name for name in names if name not in eight], eight) if some]
+    jobs = [(number, some, side) for number in range(first, first + BOOTS) for some in guests
             for side in (SIDES if number % 2 == 0 else [*SIDES][::-1])]
-    for done, (number, cpus, some, side) in enumerate(jobs):
-        log = CACHE / f"log/programs-{side}-{cpus}-{number}.log"
-        reasons = boot(side, archives, some, log, f"boot {done + 1} of {len(jobs)}:", cpus=cpus, seed=number + 1,
-                       plugin=specification(side, log))
+    for done, (number, some, side) in enumerate(jobs, 1):
+        log = f"{CACHE}/log/programs-{side}{rows.EIGHT * (some == eight)}-{number}.log"
+        addresses = [symbols_of(SIDES[side][1]).addresses[mark] for mark in MARKS]
+        plugin = f"{build.plugin('total')},out={counts_of(log)},begin={addresses[0]:x},end={addresses[1]:x}"
+        reasons = boot(side, archives, some, log, f"boot {done} of {len(jobs)}:", seed=number + 1, plugin=plugin)
         if reasons:
-            taken.failures.append(f"boot of {side}, {cpus} CPUs: {reasons[0]}; log: {log}")
+            taken.failures.append(f"boot of {side}{rows.EIGHT * (some == eight)}: {reasons[0]}; log: {log}")
             say(f"bench: {taken.failures[-1]}")
-            continue
-        taken.add(side, read_lines(log), totals_of(log))
+        else:
+            taken.add(side, read_lines(log), totals_of(counts_of(log)))
 
 
-def specification(side, log):
-    """Return what the emulator takes as the plugin that counts all instructions."""
-    known = symbols_of(SIDES[side][1])
-    begin, end = (known.address(name) for name in MARKS)
-    return f"{TOTAL},out={log}.counts,begin={begin:x},end={end:x}"
-
-
-def totals_of(log):
-    """Return what that plugin has counted."""
-    with open(f"{log}.counts", encoding="ascii") as file:
+def totals_of(path):
+    """Return what the plugin "total" has counted: the instructions of each row. Refuses a file that is cut off."""
+    with open(path, encoding="ascii") as file:
         *lines, last = file.read().split()
     if last != "end":
-        raise counts.Bad(f"{log}.counts is cut off")
+        raise Refused(f"{path} is cut off")
     return list(map(int, lines))
 
 
-def show(args, taken):
-    """Print the tables, or write them into the document."""
-    boots = [len(values) for sides in taken.values.values() for values in sides.values()]
-    number = " to ".join(dict.fromkeys(map(str, (min(boots, default=0), max(boots, default=0)))))
-    head = (f"`scripts/bench programs`, commit {facts.commit()[:12]}, medians of {number} boots, instructions for one "
-            "operation.")
-    tables = [programs_table(taken, head.replace("`", "")), latency_table(taken, "latencies, in instructions")]
-    if args.write:
-        table.put(DOCUMENT, MARK, head + "\n\n" + "\n".join(table.markdown(one) for one in tables if one.rows))
-    else:
-        table.show([one for one in tables if one.rows])
-
-
-def profile_program(args):
-    """Show the instructions of one row by function on each side; returns the exit code."""
-    archives = prepare(args.sides)
-    for side in args.sides:
+def profile_program(name):
+    """Show the instructions of one row by function with each allocator; returns the exit code."""
+    archives = prepare("AB")
+    for side in "AB":
         symbols = symbols_of(SIDES[side][1])
-        log = CACHE / f"log/profile-program-{args.name}-{side}.log"
-        cpus = 8 if args.name.endswith(rows.EIGHT) else 2
+        log = f"{CACHE}/log/profile-program-{name}-{side}.log"
         # Only one CPU runs: the plugin shows what the CPU with the marks executes.
-        reasons = boot(side, archives, [args.name], log, "profile:", "maxcpus=1", cpus=cpus, seed=1,
-                       plugin=counts.specification(symbols, f"{log}.counts", marks=MARKS))
-        found = rows.read(read_lines(log))[0]
-        windows = counts.read(f"{log}.counts", symbols)
+        reasons = boot(side, archives, [name], log, "profile:", "maxcpus=1", seed=1,
+                       plugin=counts.specification(symbols, counts_of(log), *MARKS))
+        found, _ = rows.read(read_lines(log))
+        windows = counts.read(counts_of(log), symbols)
         if reasons or len(found) != 1 or found[0].error is not None or len(windows) != 1:
-            raise counts.Bad(f"{side}: {reasons[0] if reasons else 'the program failed'}; log: {log}")
-        windows[0].ops, windows[0].part = found[0].ops, "cost"
-        profile.show_window(windows[0], symbols, side, args.least)
+            raise Refused(f"{side}: {reasons[0] if reasons else 'the program failed'}; log: {log}")
+        windows[0].ops = found[0].ops
+        show([functions_table(f"{name}, {side}: per operation, {found[0].ops:,} operations", windows[0], symbols)])
     return 0
 
 
 def main(name, args):
     """Boot and show; returns the exit code: 1 if a row or a boot failed."""
     if name == "profile-program":
-        return profile_program(args)
+        return profile_program(args.name)
     archives, taken = prepare(SIDES), Taken()
-    take(archives, taken, args.boots, args.names)
-    for more in range(2):
-        unsure = taken.unsure()
-        if unsure and not taken.failures:
-            take(archives, taken, args.boots, unsure, args.boots * (more + 1))
-    show(args, taken)
+    take(archives, taken, args.names)
+    for more in range(MORE):
+        if not taken.failures and (unsure := taken.unsure()):
+            take(archives, taken, unsure, BOOTS * (more + 1))
+    boots = [len(values) for sides in taken.values.values() for values in sides.values()]
+    number = " to ".join(dict.fromkeys(map(str, (min(boots, default=0), max(boots, default=0)))))
+    head = (f"`scripts/bench programs`, commit {results.commit()[:12]}, medians of {number} boots, instructions for "
+            "one operation.")
+    tables = [programs_table(taken, head), latency_table(taken, "latencies, in instructions")]
+    show_or_put([one for one in tables if one.rows], "docs/bench.md", name, args.write, head)
     for failure in dict.fromkeys(taken.failures):
         say(f"bench: failed: {failure}")
     return 1 if taken.failures else 0

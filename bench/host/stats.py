@@ -4,9 +4,9 @@
 One boot is one value: within a boot all values share its layout of memory and code, so they say nothing about the next.
 """
 
-from dataclasses import dataclass
-from functools import lru_cache
+import functools
 import math
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.stats import PermutationMethod, mannwhitneyu
@@ -22,7 +22,8 @@ VERDICTS = ["slower", "too few", "one side", "no difference", "faster"]
 
 @dataclass
 class Row:
-    """One case and metric on one instrument, with its CPUs and threads: side B against side A."""
+    """One case and metric on one instrument, with its CPUs and threads: side B against side A. None: it has no such
+    value."""
 
     instrument: str
     cpus: int
@@ -30,15 +31,12 @@ class Row:
     case: str
     metric: str
     unit: str
-    a: list
-    b: list
     median_a: float | None
     median_b: float | None
-    ratio: float | None
-    low: float | None
-    high: float | None
-    p: float | None
-    verdict: str
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    verdict: str = "one side"
 
     @property
     def key(self):
@@ -56,7 +54,7 @@ class Row:
         return f"{self.cpus}x{self.threads}"
 
 
-@lru_cache
+@functools.lru_cache
 def interval_rank(n, m):
     """Return k: the k-th smallest and the k-th largest pairwise difference bound the interval; 0: there is none.
 
@@ -82,8 +80,8 @@ def rank_test(a, b):
 
 
 def ratio_and_interval(a, b):
-    """Return the ratio of b to a (Hodges-Lehmann on logs) and its interval, or None for what has no value, for example with
-    zeros."""
+    """Return the ratio of b to a (Hodges-Lehmann on logs) and its interval, or None for what has no value, for example
+    with zeros."""
     if min(*a, *b) < 0:
         return None, None, None
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -99,36 +97,37 @@ def ratio_and_interval(a, b):
 
 
 def make_row(key, unit, a, b):
-    """The row of the values of both sides."""
-    median_a, median_b = (float(np.median(v)) if len(v) else None for v in (a, b))
-    ratio = low = high = p = None
-    if len(a) and len(b):
-        p = rank_test(a, b)
-        if median_a == median_b == 0:
-            ratio = 1.0
-        elif median_a and median_b:
-            ratio, low, high = ratio_and_interval(a, b)
-    verdict = "no difference"
-    if not len(a) or not len(b):
-        verdict = "one side"
-    elif len(a) < FEW or len(b) < FEW:
-        verdict = "too few"
-    elif p < ALPHA and median_a != median_b and (ratio is None or abs(ratio - 1) >= FLOOR):
-        larger = median_b > median_a if ratio is None else ratio > 1
-        verdict = "slower" if larger else "faster"
-    return Row(*key, unit, list(a), list(b), median_a, median_b, ratio, low, high, p, verdict)
+    """Return the row of a key (instrument, CPUs, threads, case, metric): the values of both sides, one for each
+    boot."""
+    row = Row(*key, unit, *(float(np.median(values)) if len(values) else None for values in (a, b)))
+    if row.median_a is None or row.median_b is None:
+        return row
+    if row.median_a == row.median_b == 0:
+        row.ratio = 1.0
+    elif row.median_a and row.median_b:
+        row.ratio, row.low, row.high = ratio_and_interval(a, b)
+    far = row.median_a != row.median_b and (row.ratio is None or abs(row.ratio - 1) >= FLOOR)
+    if min(len(a), len(b)) < FEW:
+        row.verdict = "too few"
+    elif not far or rank_test(a, b) >= ALPHA:
+        row.verdict = "no difference"
+    else:
+        larger = row.median_b > row.median_a if row.ratio is None else row.ratio > 1
+        row.verdict = "slower" if larger else "faster"
+    return row
 
 
 def samples(result):
-    """Per key of a row the unit, and per side the value of each good boot by (plan, repetition, number of the boot)."""
+    """Return for each key of a row the unit, and the values of good boots of each side: {key: (unit, {"a": [...], "b":
+    [...]})}."""
     found = {}
-    for number, boot in enumerate(result["boots"]):
+    for boot in result["boots"]:
         for one in boot["results"] if boot["status"] == "ok" else ():
             key = (boot["instrument"], boot["cpus"], one["threads"], one["case"], one["metric"])
             # Where the clock counts instructions, a nanosecond is one.
             counted = one["unit"] == "ns" and result["instruments"][boot["instrument"]]["absolute"]
-            sides = found.setdefault(key, ("instr" if counted else one["unit"], {"a": {}, "b": {}}))[1]
-            sides[boot["side"]][boot["plan"], boot["repetition"], number] = one["value"]
+            _, sides = found.setdefault(key, ("instr" if counted else one["unit"], {"a": [], "b": []}))
+            sides[boot["side"]].append(one["value"])
     return found
 
 
@@ -139,19 +138,13 @@ def losing_first(row):
 
 
 def rows(result):
-    """All rows of a result, losing ones first."""
-    made = [make_row(key, unit, list(sides["a"].values()), list(sides["b"].values()))
-            for key, (unit, sides) in samples(result).items()]
-    return sorted(made, key=losing_first)
-
-
-def summary(some):
-    """Return how many rows have which verdict."""
-    return ", ".join(f"{sum(row.verdict == verdict for row in some)} {verdict}" for verdict in reversed(VERDICTS))
+    """Return all rows of a result, losing ones first."""
+    return sorted((make_row(key, unit, sides["a"], sides["b"]) for key, (unit, sides) in samples(result).items()),
+                  key=losing_first)
 
 
 def amount(value, unit=""):
-    """A value for people: thousands separators, at least three digits."""
+    """Return a value for people: thousands separators, at least three digits."""
     if value is None:
         return "-"
     digits = 0 if value == int(value) or abs(value) >= 100 else 1 if abs(value) >= 10 else 2 if abs(value) >= 1 else 3
@@ -159,10 +152,5 @@ def amount(value, unit=""):
 
 
 def ratio_text(value):
-    """A ratio, or a dash where there is none."""
+    """Return the text of a ratio, or a dash where there is none."""
     return "-" if value is None else f"{value:.3f}" if value < 100 else f"{value:.0f}"
-
-
-def interval_text(row):
-    """The interval of the ratio, or a dash."""
-    return "-" if row.low is None else f"{ratio_text(row.low)} to {ratio_text(row.high)}"

@@ -1,52 +1,42 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Tables, and how they are shown: in a terminal, in documents, and in HTML pages.
+"""Tables, and where they are shown: in the terminal, or in a document, where a command replaces what it has written."""
 
-What is shown is a list of parts: a line of text, a Table, or the bytes of an SVG.
-"""
+from dataclasses import dataclass
 
-import base64
-import html
-from dataclasses import dataclass, field
-
-from harness.settings import Refused
+from harness.settings import REPO, Refused
 from harness.table import print_table
 
-# Classes of rows in HTML, and their looks.
-PAGE = """<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>
-body {{ font: 15px/1.5 sans-serif; margin: 1rem auto; max-width: 1220px; }} img {{ max-width: 100%; }}
-table {{ border-collapse: collapse; font-size: 13px; }} th, td {{ border: 1px solid #ccc; padding: .1rem .5rem; }}
-.n {{ text-align: right; }} .red {{ color: #b34700; }} .green {{ color: #00704f; }} .dim {{ color: #5c5c5c; }}
-</style></head><body><h1>{title}</h1>
-{body}</body></html>
-"""
-# What stands between a mark of its own and this line of a document is written by a command.
+# In a document, a command writes between a line that names it and this one.
 END = "<!-- end -->\n"
+STYLES = {"slower": "red", "faster": "green", "no difference": "dim", "too few": "bold", "one side": "dim",
+          "failed": "red"}
 
 
 @dataclass
 class Table:
-    """columns: names, ">" in front aligns right; rows: lists of text, with ** around a loss; styles: "red", "green",
-    "dim", "bold" or "" for each row."""
+    """columns: names, ">" in front aligns right; rows: lists of text, with ** around a loss."""
 
     title: str
     columns: list
     rows: list
-    styles: list = field(default_factory=list)
 
-    def styled(self):
-        """Return (row, style) of each row."""
-        return zip(self.rows, self.styles or [""] * len(self.rows), strict=True)
+
+def style_of(row):
+    """Return the colour of a row in the terminal: that of its verdict, or red for a loss."""
+    for cell in row:
+        if cell in STYLES:
+            return STYLES[cell]
+    return "red" if any("**" in cell for cell in row) else ""
 
 
 def show(parts):
-    """Print parts in the terminal."""
+    """Print parts, each a Table or a line of text, in the terminal."""
     for part in parts:
         if isinstance(part, str):
             print(part)
         else:
             plain = [[cell.replace("**", "") for cell in row] for row in part.rows]
-            print_table(part.title, part.columns, plain, part.styles)
+            print_table(part.title, part.columns, plain, list(map(style_of, part.rows)))
 
 
 def markdown(table):
@@ -56,36 +46,20 @@ def markdown(table):
     return "".join("| " + " | ".join(text.replace("|", "\\|") for text in line) + " |\n" for line in lines)
 
 
-def page(title, parts):
-    """Return an HTML page that needs no other file."""
-    body = []
-    for part in parts:
-        if isinstance(part, str):
-            body.append(f"<p>{html.escape(part)}</p>")
-        elif isinstance(part, bytes):
-            body.append(f'<p><img alt="plot" src="data:image/svg+xml;base64,{base64.b64encode(part).decode()}"></p>')
-        else:
-            sides = ["n" if name.startswith(">") else "" for name in part.columns]
-            rows = [("th", [name.lstrip(">") for name in part.columns], ""), *(("td", *row) for row in part.styled())]
-            body.append(f"<h3>{html.escape(part.title)}</h3>\n<table>\n" + "".join(
-                f'<tr class="{style}">' + "".join(f'<{tag} class="{side}">{html.escape(cell.replace("**", ""))}</{tag}>'
-                                                  for side, cell in zip(sides, row, strict=True)) + "</tr>\n"
-                for tag, row, style in rows) + "</table>")
-    return PAGE.format(title=html.escape(title), body="\n".join(body))
-
-
-def put(document, mark, text):
-    """Put text between the line mark and the line END of a document (a path). Refuses one that lacks them."""
-    before, begin, rest = document.read_text(encoding="utf-8").partition(mark)
+def put(document, command, text):
+    """Put text into a document, a path in the repository, as what scripts/bench COMMAND has written. Refuses one that
+    has no place for it."""
+    path, mark = REPO / document, f"<!-- written by scripts/bench {command} -->\n"
+    before, begin, rest = path.read_text(encoding="utf-8").partition(mark)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise Refused(f"{document} has no line {mark.strip()} and {END.strip()} behind it")
-    document.write_text(before + begin + "\n" + text + "\n" + end + after, encoding="utf-8")
+        raise Refused(f"{path} has no line {mark.strip()} and {END.strip()} behind it")
+    path.write_text(f"{before}{begin}\n{text}\n{end}{after}", encoding="utf-8")
 
 
-def show_or_put(document, mark, table, write):
-    """Print a table in the terminal, or if write put it into a document."""
+def show_or_put(tables, document, command, write, head=""):
+    """Print tables in the terminal, or if write put them into a document, below a line of text."""
     if write:
-        put(document, mark, markdown(table))
+        put(document, command, (head and head + "\n\n") + "\n".join(map(markdown, tables)))
     else:
-        show([table])
+        show(tables)

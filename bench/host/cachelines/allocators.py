@@ -3,7 +3,8 @@
 
 import struct
 
-from .image import Bad
+from harness.settings import Refused
+
 from .machine import MASK, Machine, PAGE
 from .stand_ins import Kernel, REAL, REAL_OBJECTS
 
@@ -40,22 +41,22 @@ class Allocator:
         call("maple_tree_init")
         # As at a real boot, an area for the image of the kernel exists before.
         vm = self.kernel.slab.kmalloc(machine, self.types["vm_struct"][1], "vm_area_add_early")
-        machine.put64(vm + self.types["vm_struct.addr"][0], image.address("_text"))
-        machine.put64(vm + self.types["vm_struct.size"][0], image.address("_end") - image.address("_text"))
-        machine.put64(image.address("vmlist"), vm)
+        machine.put(vm + self.types["vm_struct.addr"][0], image.address("_text"))
+        machine.put(vm + self.types["vm_struct.size"][0], image.address("_end") - image.address("_text"))
+        machine.put(image.address("vmlist"), vm)
         machine.uc.mem_write(image.address("vmap_area_ops_chosen"), bytes([self.name == "rust"]))
         call("vmalloc_init")
         # The bounds of vmalloc space are a constant and a variable.
         call("__vmalloc_node_noprof", PAGE, 1, GFP_KERNEL, NO_NODE, 0)
         if not self.kernel.space:
-            raise Bad("__vmalloc_node_noprof() does not call __vmalloc_node_range_noprof()")
+            raise Refused("__vmalloc_node_noprof() does not call __vmalloc_node_range_noprof()")
         self._lazy_max = self.cpus.bit_length() * (32 << 20) // PAGE
         if self.name == "rust":
             table = image.address("vmap_rust_ops")
-            if machine.get64(image.address("vmap_area_ops")) != table:
-                raise Bad("the allocator in Rust did not start")
-            self._functions[PURGE] = machine.get64(table + self.types["vmap_area_ops.purge"][0])
-            self._slow_alloc = machine.get64(table + self.types["vmap_area_ops.alloc"][0])
+            if machine.get(image.address("vmap_area_ops")) != table:
+                raise Refused("the allocator in Rust did not start")
+            self._functions[PURGE] = machine.get(table + self.types["vmap_area_ops.purge"][0])
+            self._slow_alloc = machine.get(table + self.types["vmap_area_ops.alloc"][0])
 
     def start(self):
         """Forget what was counted so far: what follows is measured."""
@@ -73,8 +74,8 @@ class Allocator:
         else:
             area = self._run(cpu, ALLOC, size, 1, *self.kernel.space, NO_NODE, GFP_KERNEL, 0, 0)
         if area >= MASK - 4095 or not area:
-            raise Bad(f"{self.name}: an area of {pages} pages is refused with {area - MASK - 1}")
-        return self.machine.get64(area + self.types["vmap_area.va_start"][0])
+            raise Refused(f"{self.name}: an area of {pages} pages is refused with {area - MASK - 1}")
+        return self.machine.get(area + self.types["vmap_area.va_start"][0])
 
     def _alloc_slowly(self, cpu, size):
         address, (vstart, vend) = self.machine.arguments_at(cpu), self.kernel.space
@@ -92,7 +93,7 @@ class Allocator:
         """Unlink the area at an address. Returns the area."""
         area = self._run(cpu, UNLINK, address)
         if not area:
-            raise Bad(f"{self.name}: no area at {address:#x} to unlink")
+            raise Refused(f"{self.name}: no area at {address:#x} to unlink")
         return area
 
     def retire(self, cpu, area):
@@ -110,7 +111,7 @@ class Allocator:
         self.is_purge_due = False
         self.purges += 1
         if self.kernel.works:
-            raise Bad("a purge asks for helpers on other CPUs: too many lazy pages")
+            raise Refused("a purge asks for helpers on other CPUs: too many lazy pages")
 
     def settle(self):
         """Run what waits for the end of an operation: a purge that is due, on any CPU, and RCU callbacks on theirs."""

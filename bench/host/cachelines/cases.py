@@ -5,7 +5,8 @@ CPUs take turns in a random order that the seed decides. Each turn is one whole 
 """
 
 from .allocators import ALLOC, CALLBACK, PURGE, RETIRE, UNLINK
-from .image import Bad
+from harness.settings import Refused
+
 
 # Whole cycles, from one purge to the next, before and while it is measured: a purge belongs to the pairs that caused
 # it.
@@ -42,7 +43,7 @@ def pairs(allocator, pages, other=False, warm_up=WARM_UP, measured=MEASURED):
             done += turn(int(rng.random() * cpus))
             allocator.settle()
             if done > LIMIT:
-                raise Bad(f"{allocator.name}: no purge after {LIMIT} pairs")
+                raise Refused(f"{allocator.name}: no purge after {LIMIT} pairs")
     return done
 
 

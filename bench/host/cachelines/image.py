@@ -1,24 +1,22 @@
 # SPDX-License-Identifier: GPL-2.0
 """A built kernel: its memory, symbols, classes of instructions, layouts of types, and what functions objects have."""
 
+import array
 import bisect
 import re
-import struct
 import subprocess
 import tempfile
 from pathlib import Path
 
 from harness.settings import Refused
 
+from .. import build
+
 # Bits of a class, as in model.h.
 RMW, BARRIER, EXCLUSIVE_LOAD, LOCK, UNLOCK, STUB, PREFETCH = 1, 2, 4, 8, 16, 32, 64
 
 NOP = 0xD503201F
 RET = 0xD65F03C0
-
-
-class Bad(Refused):
-    """Something that cannot be emulated: one line says what."""
 
 
 def instruction_class(word):
@@ -38,23 +36,9 @@ def instruction_class(word):
     return PREFETCH if word & 0xFFC00018 == 0xF9800010 else 0  # PRFM PST*, [Xn, #offset]
 
 
-def run(*command):
-    """Return what a program prints."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise Bad(f"{command[0]} {command[-1]}: {done.stderr.strip() or 'failed'}")
-    return done.stdout
-
-
-def symbols_of(path, *more):
-    """Return (address, size, type, name) of each symbol that a file defines, by address. more: options of llvm-nm."""
-    lines = run("llvm-nm", "--numeric-sort", "--print-size", "--defined-only", *more, path)
-    return [(int(addr, 16), int(size or "0", 16), kind, name)
-            for addr, size, kind, name in re.findall(r"^(\w{16}) (?:(\w{16}) )?(\w) (.*)$", lines, re.M)]
-
-
 def layouts(path, names):
-    """Return the layouts of structs in an object with debug information: STRUCT or STRUCT.MEMBER -> (offset, size)."""
+    """Return the layouts of structs in an object with debug information: STRUCT or STRUCT.MEMBER -> (offset, size), in
+    bytes. Refuses an object that lacks one."""
     found, struct_name = {}, None
     # Its exit code is not 0 even if it has found everything.
     shown = subprocess.run(["pahole", "-F", "dwarf", "-C", ",".join(names), path], capture_output=True, text=True,
@@ -69,7 +53,7 @@ def layouts(path, names):
             found.setdefault(f"{struct_name}.{match[1] or match[2]}", (int(match[3]), int(match[4])))
     for name in names:
         if name not in found:
-            raise Bad(f"{path} has no struct {name}")
+            raise Refused(f"{path} has no struct {name}")
     return found
 
 
@@ -78,12 +62,11 @@ class Image:
 
     def __init__(self, path):
         self.build = Path(path).parent
-        self._sorted = [symbol for symbol in symbols_of(path) if symbol[2] not in "Aa"]
-        self._starts = [start for start, *_ in self._sorted]
+        self._sorted = [symbol for symbol in build.symbols(path) if symbol[2] not in "Aa"]
         self.symbols = {name: start for start, _, _, name in reversed(self._sorted)}
         self.base = self.address("_text")
         with tempfile.TemporaryDirectory() as folder:
-            run("llvm-objcopy", "-O", "binary", path, f"{folder}/memory")
+            build.output("llvm-objcopy", "-O", "binary", path, f"{folder}/memory")
             memory = Path(f"{folder}/memory").read_bytes()
         size = self.address("_end") - self.base
         self.memory = memory[:size].ljust(size, b"\0")
@@ -91,30 +74,31 @@ class Image:
         self.offsets = {name: int(value) for name, value in re.findall(r"^#define (\w+) (\d+)", text, re.M)}
 
     def address(self, name):
-        """Return the address of a symbol."""
+        """Return the address of a symbol. Refuses a kernel without it."""
         if name not in self.symbols:
-            raise Bad(f"the kernel has no {name}")
+            raise Refused(f"the kernel has no {name}")
         return self.symbols[name]
 
     def symbol_at(self, address):
         """Return (name, offset) of the symbol that contains an address; of the nearest one below if none does."""
-        index = bisect.bisect_right(self._starts, address)
+        index = bisect.bisect_right(self._sorted, address, key=lambda symbol: symbol[0])
         for start, size, _, name in reversed(self._sorted[max(0, index - 8):index]):
             if start <= address < start + max(size, 1):
                 return name, address - start
-        return (self._sorted[index - 1][3], address - self._starts[index - 1]) if index else (hex(address), 0)
+        return (self._sorted[index - 1][3], address - self._sorted[index - 1][0]) if index else (hex(address), 0)
 
     def functions(self):
-        """Yield (name, address, size) of each function."""
-        return ((name, start, size) for start, size, kind, name in self._sorted if kind in "TtWw" and size)
+        """Return (name, address, size) of each function."""
+        return [(name, start, size) for start, size, kind, name in self._sorted if kind in "TtWw" and size]
 
-    def words(self, start, end):
-        """Return the instructions from start to end."""
-        return struct.unpack_from(f"<{(end - start) // 4}I", self.memory, start - self.base)
+    def words(self, address, size):
+        """Return the instructions of that many bytes."""
+        at = address - self.base
+        return array.array("I", self.memory[at:at + (size & ~3)])
 
     def real_functions(self, objects):
         """Return the names of the functions of object files of the build folder, and of what the linker puts between
         functions."""
         names = {name for name, _, _ in self.functions() if re.match(r"__CortexA53843419_|__AArch64\w*Thunk_", name)}
-        return names.union(*({name for _, _, kind, name in symbols_of(self.build / path) if kind in "TtWw"}
-                             for path in objects))
+        return names.union(name for path in objects for _, _, kind, name in build.symbols(self.build / path)
+                           if kind in "TtWw")

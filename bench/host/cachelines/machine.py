@@ -2,7 +2,6 @@
 """CPUs that execute functions of a kernel image, one after the other, with the model of their caches."""
 
 import array
-import collections
 import ctypes
 import re
 import struct
@@ -10,7 +9,9 @@ import struct
 import unicorn
 from unicorn import arm64_const as arm64
 
-from .image import Bad, LOCK, NOP, RET, STUB, UNLOCK, instruction_class
+from harness.settings import Refused
+
+from .image import LOCK, NOP, RET, STUB, UNLOCK, instruction_class
 
 PAGE = 4096
 LINE = 64  # bytes, as LINE of model.h
@@ -38,9 +39,12 @@ class Counts(ctypes.Structure):
         "instructions", "read_misses", "write_misses", "rmw", "barriers", "lines", "lines_written", "locks", "hold")]
 
 
-# A coherence miss: struct miss of model.h.
-MISS = struct.Struct("<QIBBH")
-Miss = collections.namedtuple("Miss", "addr pc is_write kind cpu")
+class Miss(ctypes.Structure):
+    """A coherence miss: struct miss of model.h."""
+    _fields_ = [("addr", ctypes.c_uint64), ("pc", ctypes.c_uint32), ("is_write", ctypes.c_uint8),
+                ("kind", ctypes.c_uint8), ("cpu", ctypes.c_uint16)]
+
+
 # A stub that model.c calls with the address of the function.
 STUB_CALL = ctypes.CFUNCTYPE(None, ctypes.c_uint64)
 
@@ -52,7 +56,8 @@ def load_model(path):
     for name, result, arguments in (
             ("model_init", ctypes.c_int, (u64, u64, ctypes.c_char_p, u64, u64, pointer, STUB_CALL)),
             ("model_add", ctypes.c_int, (u64, u64)), ("model_start", ctypes.c_int, (pointer,)),
-            ("model_reset", None, ()), ("model_counts", ctypes.POINTER(Counts), ()), ("model_misses", pointer, ()),
+            ("model_reset", None, ()), ("model_counts", ctypes.POINTER(Counts), ()),
+            ("model_misses", ctypes.POINTER(Miss), ()),
             ("model_nr_misses", u64, ()), ("model_access", None, (unsigned, u64, u64, ctypes.c_bool)),
             ("model_call", ctypes.c_int, (pointer, unsigned, unsigned, pointer, u64, pointer, unsigned, pointer))):
         function = getattr(model, name)
@@ -94,7 +99,7 @@ class Machine:
     @staticmethod
     def _check(error):
         if error:
-            raise Bad("no memory for the model of caches")
+            raise Refused("no memory for the model of caches")
 
     def _modelled(self, base, size):
         """Map memory whose lines are modelled."""
@@ -114,7 +119,7 @@ class Machine:
             if address not in self._real:
                 continue
             first = (address - base) // 4
-            for index, word in enumerate(self.image.words(address, address + (size & ~3))):
+            for index, word in enumerate(self.image.words(address, size)):
                 classes[first + index] |= instruction_class(word)
             if re.fullmatch(r"_raw_(spin|read|write)_(try)?lock(_bh|_irq|_irqsave|_irq_disable)?", name):
                 classes[first] |= LOCK
@@ -134,17 +139,17 @@ class Machine:
             if address in self._real:
                 self._replace_privileged(address, size)
             elif address in self.stubs:
-                self.put32(address, RET)
+                self.put(address, RET, 4)
             elif any(low <= address < high for low, high in texts):
-                self.put32(address, 0)
+                self.put(address, 0, 4)
 
     def _replace_privileged(self, address, size):
         """Replace what the emulator cannot show: TLB invalidation, and zeroing of whole lines, which has no hook."""
-        for index, word in enumerate(self.image.words(address, address + (size & ~3))):
+        for index, word in enumerate(self.image.words(address, size)):
             if word & 0xFFF8F000 == 0xD5088000:  # TLBI
-                self.put32(address + 4 * index, NOP)
+                self.put(address + 4 * index, NOP, 4)
             elif word & 0xFFFFFFE0 == 0xD53B00E0:  # MRS Xt, DCZID_EL0: say that DC ZVA is prohibited
-                self.put32(address + 4 * index, 0xD2800200 | word & 31)  # MOV Xt, #16
+                self.put(address + 4 * index, 0xD2800200 | word & 31, 4)  # MOV Xt, #16
 
     def _make_cpus(self):
         """Give each CPU its percpu memory, task and stack, and tell the kernel how many there are."""
@@ -156,16 +161,16 @@ class Machine:
         self.uc.mem_map(PRIVATE, PRIVATE_SIZE * cpus)
         content = bytes(self.uc.mem_read(first, size))
         for name in ("nr_cpu_ids", "__num_online_cpus", "__num_possible_cpus"):
-            self.put32(image.address(name), cpus)
+            self.put(image.address(name), cpus, 4)
         for name in ("__cpu_possible_mask", "__cpu_online_mask", "__cpu_present_mask", "__cpu_active_mask"):
             self.uc.mem_write(image.address(name), ((1 << cpus) - 1).to_bytes(64, "little"))
         self.states = []
         for cpu in range(cpus):
             base, private = PERCPU + self.stride * cpu, PRIVATE + PRIVATE_SIZE * cpu
             self.uc.mem_write(base, content)
-            self.put64(image.address("__per_cpu_offset") + 8 * cpu, base - first & MASK)
-            self.put64(private + image.offsets["TSK_TI_PREEMPT"], PREEMPT_ENABLED)
-            self.put32(private + image.offsets["TSK_TI_CPU"], cpu)
+            self.put(image.address("__per_cpu_offset") + 8 * cpu, base - first & MASK)
+            self.put(private + image.offsets["TSK_TI_PREEMPT"], PREEMPT_ENABLED)
+            self.put(private + image.offsets["TSK_TI_CPU"], cpu, 4)
             self.states.append((ctypes.c_uint64 * 3)(private, base - first & MASK, private + PRIVATE_SIZE - 64))
 
     def _stub(self, address):
@@ -181,7 +186,7 @@ class Machine:
     def call(self, cpu, kind, function, *args):
         """Let a CPU call the function at an address. Returns X0.
 
-        Raises Bad if it reaches anything that is neither real nor a stub.
+        Refuses if it reaches anything that is neither real nor a stub.
         """
         self.cpu, result = cpu, ctypes.c_uint64()
         error = self.model.model_call(self._handle, cpu, kind, self.states[cpu], function,
@@ -191,7 +196,7 @@ class Machine:
             raise failure
         if error:
             name, offset = self.image.symbol_at(self.uc.reg_read(arm64.UC_ARM64_REG_PC))
-            raise Bad(f"{self.image.symbol_at(function)[0]} on CPU {cpu} of {self.cpus} reached {name}+{offset:#x} "
+            raise Refused(f"{self.image.symbol_at(function)[0]} on CPU {cpu} of {self.cpus} reached {name}+{offset:#x} "
                       f"after a call in {self.caller()}, which is neither executed nor replaced "
                       f"({unicorn.UcError(error)})")
         return result.value
@@ -202,8 +207,8 @@ class Machine:
 
     def misses(self):
         """Return the coherence misses since the last reset."""
-        size = MISS.size * self.model.model_nr_misses()
-        return map(Miss._make, MISS.iter_unpack(ctypes.string_at(self.model.model_misses(), size) if size else b""))
+        number = self.model.model_nr_misses()
+        return self.model.model_misses()[:number] if number else []
 
     def argument(self, number):
         """Return X0, X1 ... in a stub."""
@@ -217,22 +222,14 @@ class Machine:
         """Return the address of memory of a CPU for arguments, which is not modelled."""
         return PRIVATE + PRIVATE_SIZE * cpu + ARGUMENTS
 
-    def get32(self, address):
-        """Return a word of memory, as no CPU."""
-        return struct.unpack("<I", self.uc.mem_read(address, 4))[0]
+    def get(self, address, size=8):
+        """Return the number of that many bytes in memory, as no CPU."""
+        return int.from_bytes(self.uc.mem_read(address, size), "little")
 
-    def get64(self, address):
-        """Return a double word of memory, as no CPU."""
-        return struct.unpack("<Q", self.uc.mem_read(address, 8))[0]
-
-    def put32(self, address, value):
-        """Write a word of memory, as no CPU."""
-        self.uc.mem_write(address, struct.pack("<I", value))
-
-    def put64(self, address, value):
-        """Write a double word of memory, as no CPU."""
-        self.uc.mem_write(address, struct.pack("<Q", value))
+    def put(self, address, value, size=8):
+        """Write a number of that many bytes to memory, as no CPU."""
+        self.uc.mem_write(address, (value & (1 << 8 * size) - 1).to_bytes(size, "little"))
 
     def string(self, address):
-        """Return a string of memory, as no CPU."""
+        """Return a string in memory, as no CPU."""
         return bytes(self.uc.mem_read(address, 64)).split(b"\0")[0].decode(errors="replace")

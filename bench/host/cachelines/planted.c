@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A kernel for test_lines.py: functions whose cache misses are known, and the
+ * A kernel for test_cachelines.py: functions whose cache misses are known, and the
  * variables that machine.py sets.
  */
 #define LINE 64

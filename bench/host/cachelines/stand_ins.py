@@ -6,9 +6,12 @@ The accesses that these functions would make themselves are not modelled.
 
 import bisect
 import collections
+import struct
 
-from .image import Bad, NOP
-from .machine import HEAP, HEAP_SIZE, PAGE, PERCPU
+from harness.settings import Refused
+
+from .image import NOP
+from .machine import HEAP, HEAP_SIZE, MASK, PAGE, PERCPU
 
 # Objects whose functions are executed as they are.
 REAL_OBJECTS = (
@@ -28,7 +31,7 @@ HWCACHE_ALIGN = 1 << 4
 class Cache:
     """A slab cache: free objects of each CPU, and of all."""
 
-    def __init__(self, name, size, align):
+    def __init__(self, name, size, align=1):
         self.name, self.size = name, -(-size // align) * align
         self.free, self.shared = collections.defaultdict(list), []
 
@@ -38,21 +41,19 @@ class Slab:
     gets."""
 
     def __init__(self):
-        self.sizes, self.names = {}, {}  # of each live or freed object, by address: what was asked for, and what it is
-        self.live = {}  # address of a live object to its cache, or None
-        self.caches, self.large = {}, collections.defaultdict(list)
-        self._kmalloc = [Cache(f"kmalloc-{size}", size, size if size & (size - 1) == 0 else 8)
-                         for size in KMALLOC_SIZES]
+        self.objects = {}  # of each live or freed object, by address: the bytes that were asked for, and what it is
+        self.live = {}  # address of a live object to its cache
+        self.caches = {}  # by handle, and those of kmalloc() by size
+        self.sheaves = {}  # by handle: objects
         self._next = HEAP + PAGE
-        self.sheaves = {}
 
     def pages(self, size):
-        """Return new memory, aligned like pages of the buddy allocator."""
+        """Return new memory of that many bytes, aligned like pages of the buddy allocator."""
         align = max(PAGE, min(1 << max(size - 1, 0).bit_length(), 4 << 20))
         base = -(-self._next // align) * align
         self._next = base + -(-size // PAGE) * PAGE
         if self._next > HEAP + HEAP_SIZE:
-            raise Bad("no memory left for the slab allocator")
+            raise Refused("no memory left for the slab allocator")
         return base
 
     def create(self, name, size, align, flags):
@@ -61,36 +62,31 @@ class Slab:
         self.caches[handle] = Cache(name, size, max(align, 64 if flags & HWCACHE_ALIGN else 8))
         return handle
 
-    def _take(self, cpu, cache):
+    def _take(self, cpu, cache, size, what):
         """Return a free object of a cache: of the CPU, else of all, else of a new slab."""
         mine = cache.free[cpu]
         if not mine:
             mine.extend(cache.shared[-KEPT // 2:])
             del cache.shared[-KEPT // 2:]
         if not mine:
-            slab = max(PAGE, 8 * cache.size)
+            slab = cache.size if cache.size > KMALLOC_SIZES[-1] else max(PAGE, 8 * cache.size)
             base = self.pages(slab)
             mine.extend(base + at for at in reversed(range(0, slab - cache.size + 1, cache.size)))
-        return mine.pop()
+        base = mine.pop()
+        self.objects[base], self.live[base] = (size, what), cache
+        return base
 
     def alloc(self, machine, handle):
         """Return an object of a cache."""
         cache = self.caches[handle]
-        base = self._take(machine.cpu, cache)
-        self.sizes[base], self.names[base], self.live[base] = cache.size, cache.name, cache
-        return base
+        return self._take(machine.cpu, cache, cache.size, cache.name)
 
     def kmalloc(self, machine, size, caller=None):
-        """Return memory that is zeroed: nobody asks for less, or looks at it before."""
-        cache = next((cache for cache in self._kmalloc if cache.size >= size), None)
-        rounded = cache.size if cache else -(-size // PAGE) * PAGE
-        if cache:
-            base = self._take(machine.cpu, cache)
-        else:
-            base = self.large[rounded].pop() if self.large[rounded] else self.pages(rounded)
+        """Return memory of that many bytes that is zeroed: nobody asks for less, or looks at it before."""
+        rounded = next((one for one in KMALLOC_SIZES if one >= size), -(-size // PAGE) * PAGE)
+        cache = self.caches.setdefault(rounded, Cache("kmalloc", rounded))
+        base = self._take(machine.cpu, cache, size, f"{size} bytes of {caller or machine.caller()}")
         machine.uc.mem_write(base, bytes(rounded))
-        self.sizes[base], self.live[base] = size, cache
-        self.names[base] = f"{size} bytes of {caller or machine.caller()}"
         return base
 
     def free(self, machine, base):
@@ -98,11 +94,8 @@ class Slab:
         if not base:
             return
         if base not in self.live:
-            raise Bad(f"{machine.caller()} frees {base:#x}, which is no object")
+            raise Refused(f"{machine.caller()} frees {base:#x}, which is no object")
         cache = self.live.pop(base)
-        if cache is None:
-            self.large[-(-self.sizes[base] // PAGE) * PAGE].append(base)
-            return
         mine = cache.free[machine.cpu]
         mine.append(base)
         if len(mine) > KEPT:
@@ -110,16 +103,16 @@ class Slab:
             del mine[:KEPT // 2]
 
     def prefill(self, machine, handle, count):
-        """Return a sheaf with that many objects."""
+        """Return a new sheaf with that many objects of a cache."""
         sheaf = self.pages(8)
         self.sheaves[sheaf] = []
         self.refill(machine, handle, sheaf, count)
         return sheaf
 
     def refill(self, machine, handle, sheaf, count):
-        """Fill a sheaf up to that many objects."""
-        while len(self.sheaves[sheaf]) < count:
-            self.sheaves[sheaf].append(self.alloc(machine, handle))
+        """Fill a sheaf up to that many objects of a cache."""
+        objects = self.sheaves[sheaf]
+        objects += [self.alloc(machine, handle) for _ in range(count - len(objects))]
 
     def give_back(self, machine, sheaf):
         """Free a sheaf and its objects."""
@@ -138,12 +131,12 @@ class Kernel:
 
     def places(self, machine):
         """Return a function that says what is at an address: a variable, or an object on the heap; and the offset."""
-        bases = sorted(self.slab.sizes)
+        bases = sorted(self.slab.objects)
 
         def place(address):
             if HEAP <= address < HEAP + HEAP_SIZE:
                 base = bases[max(bisect.bisect_right(bases, address) - 1, 0)]
-                return f"{self.slab.names[base]} +{address - base}"
+                return f"{self.slab.objects[base][1]} +{address - base}"
             if PERCPU <= address < PERCPU + machine.stride * machine.cpus:
                 address = machine.image.address("__per_cpu_start") + (address - PERCPU) % machine.stride
             name, offset = machine.image.symbol_at(address)
@@ -164,14 +157,14 @@ class Kernel:
             "kvfree_call_rcu": lambda m: self.waiting.append((m.cpu, None, m.argument(1))),
             "call_rcu": lambda m: self.waiting.append((m.cpu, m.argument(1), m.argument(0))),
             "__kmem_cache_create_args": lambda m: slab.create(
-                m.string(m.argument(0)), m.argument(1) & 0xFFFFFFFF, m.get32(m.argument(2)) if m.argument(2) else 8,
+                m.string(m.argument(0)), m.argument(1) & 0xFFFFFFFF, m.get(m.argument(2), 4) if m.argument(2) else 8,
                 m.argument(3)),
             "kmem_cache_alloc_noprof": lambda m: slab.alloc(m, m.argument(0)),
             "kmem_cache_alloc_node_noprof": lambda m: slab.alloc(m, m.argument(0)),
             "kmem_cache_free": lambda m: slab.free(m, m.argument(1)),
             "kmem_cache_free_bulk": self._free_bulk,
             "kmem_cache_prefill_sheaf": lambda m: slab.prefill(m, m.argument(0), m.argument(2)),
-            "kmem_cache_refill_sheaf": lambda m: slab.refill(m, m.argument(0), m.get64(m.argument(2)), m.argument(3)),
+            "kmem_cache_refill_sheaf": lambda m: slab.refill(m, m.argument(0), m.get(m.argument(2)), m.argument(3)),
             "kmem_cache_return_sheaf": lambda m: slab.give_back(m, m.argument(2)),
             "kmem_cache_alloc_from_sheaf_noprof": lambda m: slab.sheaves[m.argument(2)].pop(),
             "kmem_cache_sheaf_size": lambda m: len(slab.sheaves[m.argument(0)]),
@@ -188,14 +181,14 @@ class Kernel:
         old, size = machine.argument(0), machine.argument(1)
         new = self.slab.kmalloc(machine, size) if size else 0
         if old and new:
-            machine.uc.mem_write(new, bytes(machine.uc.mem_read(old, min(self.slab.sizes[old], size))))
+            machine.uc.mem_write(new, bytes(machine.uc.mem_read(old, min(self.slab.objects[old][0], size))))
         self.slab.free(machine, old)
         return new
 
     def _free_bulk(self, machine):
         """Stand for kmem_cache_free_bulk()."""
         for index in range(machine.argument(1)):
-            self.slab.free(machine, machine.get64(machine.argument(2) + 8 * index))
+            self.slab.free(machine, machine.get(machine.argument(2) + 8 * index))
 
     def _queue_work(self, machine):
         """Stand for queue_work_on(): settle() of allocators.py runs it."""
@@ -211,18 +204,15 @@ class Kernel:
     @staticmethod
     def _enable_key(machine):
         """Patch the branches of a static key, as static_key_enable() does."""
-        key, image = machine.argument(0), machine.image
-        patched = 0
+        key, image, patched = machine.argument(0), machine.image, 0
         for entry in range(image.address("__start___jump_table"), image.address("__stop___jump_table"), 16):
-            code, target = (value - (1 << 32) * (value >> 31)
-                            for value in (machine.get32(entry), machine.get32(entry + 4)))
-            base = machine.get64(entry + 8) + entry + 8 & (1 << 64) - 1
-            if base & ~3 != key:
-                continue
-            code, target = entry + code, entry + 4 + target
-            # Bit 0: the branch is taken as long as the key is false.
-            machine.put32(code, NOP if base & 1 else 0x14000000 | (target - code) // 4 & 0x3FFFFFF)
-            patched += 1
+            # The distances of the branch, of its target and of the key from where they are stored.
+            code, target, base = struct.unpack("<iiq", machine.uc.mem_read(entry, 16))
+            code, target, base = code + entry, target + entry + 4, base + entry + 8 & MASK
+            if base & ~3 == key:
+                # Bit 0: the branch is taken as long as the key is false.
+                machine.put(code, NOP if base & 1 else 0x14000000 | (target - code) // 4 & 0x3FFFFFF, 4)
+                patched += 1
         if not patched:
-            raise Bad(f"{image.symbol_at(key)[0]} has no branches")
-        machine.put32(key, 1)
+            raise Refused(f"{image.symbol_at(key)[0]} has no branches")
+        machine.put(key, 1, 4)

@@ -3,7 +3,6 @@
 wrong. Builds the kernels arm64-bench and arm64-off. Takes no figure that means anything."""
 
 import functools
-import json
 import os
 import re
 import subprocess
@@ -12,29 +11,25 @@ from pathlib import Path
 
 import pytest
 
-from bench.host import plan as plans, stats, store
+from bench.host import plan as plans, results, stats
 from harness import kernels
 from harness.guest import Boot
 from harness.settings import LOGS, REPO
 from harness.verdict import Expected
 
-FEW = "arm64-bench rbtree"
 # Kernel and allocator, CPUs, MiB, kernel arguments after "vmap_bench.run="; patterns of lines that the benchmark must
 # print, and of lines that it must not print.
 BOOTS = {
-    "unknown case": (FEW, 1, 2048, "area_pair,foo", ['error: unknown case "foo" in run=; run=list prints them$'],
-                     "(start|result)"),
-    "unknown case to leave out": (FEW, 1, 2048, "area_pair,-foo",
-                                  ['error: unknown case "-foo" in run=; run=list prints them$'], None),
-    "what is left of the cases": (FEW, 1, 2048, "area_*,mixed,-area_* vmap_bench.scale=1",
+    "unknown case": ("arm64-bench rbtree", 1, 2048, "area_pair,-foo",
+                     ['error: unknown case "-foo" in run=; run=list prints them$'], "(start|result)"),
+    "what is left of the cases": ("arm64-bench rbtree", 1, 2048, "area_*,mixed,-area_* vmap_bench.scale=1",
                                   ["result case=mixed "], "(error|result case=area)"),
-    "no worker": (FEW, 2, 2048, "mixed vmap_bench.threads=0",
-                  [r"error: threads=0: each must be a number from 1 to 2 \(CPUs\)$"], None),
-    "more workers than CPUs": (FEW, 2, 2048, "mixed vmap_bench.threads=1,3",
-                               ["error: threads=1,3: each must be a number from 1 to 2"], "(start|result)"),
-    "workers that are no number": (FEW, 1, 2048, "mixed vmap_bench.threads=x",
-                                   ["error: threads=x: each must"], None),
-    "scale 0": (FEW, 1, 2048, "mixed vmap_bench.scale=0", ["error: scale=0 is not from 1 to 10000$"], None),
+    "more workers than CPUs": ("arm64-bench rbtree", 2, 2048, "mixed vmap_bench.threads=1,3",
+                               [r"error: threads=1,3: each must be a number from 1 to 2 \(CPUs\)$"], "(start|result)"),
+    "workers that are no number": ("arm64-bench rbtree", 1, 2048, "mixed vmap_bench.threads=x",
+                                   ["error: threads=x: each must"], "(start|result)"),
+    "scale 0": ("arm64-bench rbtree", 1, 2048, "mixed vmap_bench.scale=0",
+                ["error: scale=0 is not from 1 to 10000$"], "(start|result)"),
     "too little memory": (
         "arm64-bench rust", 1, 96, "memory,area_pair vmap_bench.scale=1",
         ["skip case=memory threads=1 reason=needs [0-9]+ MiB of memory, twice that must be free$",
@@ -71,7 +66,7 @@ def test_guest(name):
     text = boot(*words)
     for pattern in expected:
         assert re.search(f"^{pattern}", text, re.M), text
-    assert unexpected is None or not re.search(f"^{unexpected}", text, re.M), text
+    assert not re.search(f"^{unexpected}", text, re.M), text
 
 
 def test_list():
@@ -89,82 +84,65 @@ def test_all_cases(where):
     assert f"allocator={where.split()[1].replace('none', 'rbtree')} " in re.search("^start .*", text, re.M)[0]
 
 
-def bench(*words, outside=False):
-    """Run scripts/bench; returns the exit code and the output. outside: as outside of the toolchain root, where wrong
-    use must be found before anything is prepared."""
-    env = {**os.environ, "TOOLCHAIN": "host", "VMAP_RUST_IN_ROOT": "0"} if outside else None
+def bench(*words, folder=None, outside=False):
+    """Run scripts/bench; returns the exit code and the output. folder: of results; outside: as outside of the toolchain
+    root, where wrong use must be found before anything is prepared."""
+    env = {**os.environ, **({"VMAP_RUST_RESULTS": str(folder)} if folder else {}),
+           **({"TOOLCHAIN": "host", "VMAP_RUST_IN_ROOT": "0"} if outside else {})}
     done = subprocess.run([REPO / "scripts/bench", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                           check=False, env=env)
     return done.returncode, done.stdout
 
 
-@pytest.fixture(name="folder", scope="module")
-def folder_of_results(tmp_path_factory):
-    """A folder with a result of two cases, which the cache holds as those of a user."""
-    folder = tmp_path_factory.mktemp("results")
-    code, text = bench("--kernel", "arm64-bench", "--instruments", "icount", "--cases", "mixed,area_pair",
-                       "--repetitions", "2", "-o", folder / "r.json")
+def test_measure(tmp_path):
+    """A result and its page are there, and no half of one; compared with itself nothing is slower."""
+    code, text = bench("--instruments", "icount", "--cases", "mixed,area_pair", "--repetitions", "2", folder=tmp_path)
     assert code == 0 and "area_pair" in text and "mixed" in text, text
-    return folder
-
-
-def test_measure(folder):
-    """The page is there, and no half of a result; compared with itself nothing is slower."""
-    assert sorted(os.listdir(folder)) == ["r.html", "r.json"] and "<html" in (folder / "r.html").read_text()
-    code, text = bench("compare", folder / "r.json", folder / "r.json")
+    page, result = sorted(tmp_path.iterdir())
+    assert (page.suffix, result.suffix) == (".html", ".json") and "<html" in page.read_text()
+    code, text = bench("compare", "last", "last", folder=tmp_path)
     assert code == 0, text
 
 
 REFUSED = {
     "unknown command": ("nosuch", "unknown command nosuch; see --help"),
-    "one result to compare": ("compare FOLDER/r.json", "compare needs two results"),
     "no result": ("show", "show needs one result"),
-    "unknown option": ("show --what FOLDER/r.json", "unrecognized arguments: --what"),
+    "a result that is not there": ("show last~9999", "there is no result last~9999"),
+    "unknown option": ("show --what", "unrecognized arguments: --what"),
     "unknown instrument": ("--instruments foo", 'unknown instrument "foo"'),
     "no repetition": ("--repetitions 0", "--repetitions: must be a whole number from 1 to 1000"),
-    "no worker": ("--threads 0", "--threads: each must be from 1 to 64"),
-    "too many workers": ("--threads 65", "--threads: each must be from 1 to 64"),
     "a case that the emulator does not have": ("--instruments lines --cases area_pair", "no plan of this set fits"),
     "lines: unknown case": ("lines --cases area_pair", 'unknown case "area_pair"; there are: pair '),
-    "lines: one CPU": ("lines --cpus 1", '--cpus: each must be from 2 to 256, not "1"'),
     "lines: too many CPUs": ("lines --cpus 8,257", '--cpus: each must be from 2 to 256, not "257"'),
-    "lines: no such kernel": ("lines --kernel none", 'unknown configuration "none"'),
-    "folder that is not there": ("--cases area_pair -o FOLDER/none/r.json", "there is no folder"),
     "unknown case": ("--cases area_pair,nosuch",
                      '^bench: error: unknown case "nosuch"; scripts/bench list prints them$'),
     "case of the emulator to leave out": ("--cases all,-purge", 'unknown case "purge"'),
     "unknown beginning of a case": ("--cases area_x*", r'unknown case "area_x\*"'),
     "a side of --sides": ("--sides --b rust", "--sides has sides of its own; leave --a and --b out"),
     "two sets": ("--sides --figures", "not allowed with"),
-    "a result before the first": ("show last~9999", "there is no result last~9999"),
     "profile: unknown case": ("profile nosuch", 'unknown case "nosuch"'),
     "profile: too many workers": ("profile area_pair --threads 65", "--threads: must be a whole number from 1 to 64"),
-    "profile: unknown configuration": ("profile area_pair --kernel none", 'unknown configuration "none"')}
+    "unknown program": ("programs --programs nothing", 'unknown program "nothing"; there are: ')}
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_refused(tmp_path, name):
+def test_refused(name):
     """Exit code 1 and one line that says what to do, before anything is prepared or built."""
-    words, pattern = (text.replace("FOLDER", str(tmp_path)) for text in REFUSED[name])
-    (tmp_path / "r.json").touch()
+    words, pattern = REFUSED[name]
     code, text = bench(*words.split(), outside=True)
     assert code == 1 and text.count("\n") == 1 and re.search(pattern, text), text
 
 
-def descendants(pid):
-    """The processes that a process has started, and those that they have."""
-    children = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False).stdout.split()
-    return [one for child in children for one in (child, *descendants(child))]
-
-
 def guest_of(pid, pattern):
-    """An emulator that a process or a descendant has started and whose command line matches, or None."""
-    for one in descendants(pid):
+    """Return an emulator that a process or a descendant has started and whose command line matches, or None."""
+    children = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False).stdout.split()
+    for child in children:
         try:
-            if re.search(pattern, Path(f"/proc/{one}/cmdline").read_text("utf-8", "replace").replace("\0", " ")):
-                return int(one)
+            line = Path(f"/proc/{child}/cmdline").read_text("utf-8", "replace").replace("\0", " ")
         except OSError:
-            pass
+            continue
+        if found := int(child) if re.search(pattern, line) else guest_of(child, pattern):
+            return found
     return None
 
 
@@ -173,9 +151,9 @@ def test_dying_emulator(tmp_path):
     argument = "vmap_bench.run=area_pair,mixed "
     with subprocess.Popen([f"qemu-system-aarch64 {argument}vmap_bench.seed=3 ", "infinity"],
                           executable="/usr/bin/sleep") as other, \
-            subprocess.Popen([REPO / "scripts/bench", "--kernel", "arm64-bench", "--instruments", "icount", "--cases",
-                              "area_pair,mixed", "--repetitions", "3", "-o", tmp_path / "d.json"],
-                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as run:
+            subprocess.Popen([REPO / "scripts/bench", "--instruments", "icount", "--cases", "area_pair,mixed",
+                              "--repetitions", "3"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                             env={**os.environ, "VMAP_RUST_RESULTS": str(tmp_path)}) as run:
         # As long as it takes: with many CPUs, the boots before can take minutes on a busy build host.
         while run.poll() is None:
             guest = guest_of(run.pid, f"^qemu-system-aarch64.*{argument}.*vmap_bench.seed=3[^0-9]")
@@ -189,15 +167,20 @@ def test_dying_emulator(tmp_path):
     assert ended is None, "a process of the same name that is not ours was ended"
     assert run.returncode == 1, text
     assert re.search("boot does not count: .* repetition 1: died: the emulator ended", text), text
-    result = json.loads((tmp_path / "d.json").read_text())
-    whole = [one["status"] == "ok" for one in result["boots"]]
+    whole = [one["status"] == "ok" for one in results.load(results_file(tmp_path))["boots"]]
     assert whole.count(False) == 1 and len(whole) >= 12
+
+
+def results_file(folder):
+    """Return the only result in a folder."""
+    file, = folder.glob("*.json")
+    return file
 
 
 @pytest.mark.parametrize("model", ["cortex-a72", "neoverse-n1"])
 def test_profile(model):
     """Agrees with the benchmark, and with the known counts of known_pair() in bench/pair.c."""
-    code, text = bench("profile", "known", "--kernel", "arm64-bench", "--allocator", "rust", "--cpu", model, "--locks")
+    code, text = bench("profile", "known", "--cpu", model, "--locks")
     assert code == 0, text
     # Three atomic operations of its own and one in a function that takes a lock; where that is inline, four.
     assert re.search(r"known_pair_phase +│ benchmark +│ +5[0-9]+ │ +(3 │ +2 │ +3|4 │ +2 │ +4) │", text), text
@@ -207,15 +190,15 @@ def test_profile(model):
 
 def test_profile_of_skipped_case():
     """A case that the guest skips is no profile."""
-    code, text = bench("profile", "growth", "--threads", "2", "--kernel", "arm64-bench")
+    code, text = bench("profile", "growth", "--threads", "2")
     assert code == 1 and "works with 1 workers at most" in text
 
 
 def test_flushes(tmp_path):
     """The allocator in Rust needs no more TLB flushes than the rb-trees, in any case."""
-    code, text = bench("--kernel", "arm64-bench", "--instruments", "flushes", "-o", tmp_path / "f.json")
+    code, text = bench("--instruments", "flushes", folder=tmp_path)
     assert code == 0, text
-    rows = [row for row in stats.rows(store.load(str(tmp_path / "f.json"))) if row.metric == "flushes"]
+    rows = [row for row in stats.rows(results.load(results_file(tmp_path))) if row.metric == "flushes"]
     assert len({row.case for row in rows}) == 5
     # With 2 CPUs a purge is asked for with 16,384 lazy pages. Asking later is not better: when the worker gets a CPU is
     # the scheduler's choice. Twice as many purges would be a fault.
