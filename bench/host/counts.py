@@ -57,7 +57,7 @@ class Symbols:
 
 
 def specification(symbols, out, begin="bench_mark_begin", end="bench_mark_end"):
-    """Return what --plugin of scripts/run boot takes, for counts that go to the file out. begin, end: functions at
+    """Return what QEMU's -plugin takes, for counts that go to the file out. begin, end: functions at
     which a measured part begins and ends. Refuses a kernel that lacks them."""
     words = [f"{build.plugin()}", f"out={out}"]
     # A kernel for arm64 may have a copy of the inline function that most callers do not use.

@@ -11,7 +11,7 @@ from harness.checks.series import patches_of
 from harness.settings import REPO, Refused, say
 
 from . import build, stats
-from .boot import boot, run_all
+from .boot import boot_all
 from .plan import PRISTINE, Plan, on_side
 from .table import Table, show_or_put
 from .take import new_logs
@@ -61,17 +61,14 @@ def measure(kernel, allocator, some, logs, label, combine=statistics.median):
     Refuses a boot that does not count. label: of this state, in names of logs."""
     kernels.get(kernel).build()
     values = {}
-
-    def one(plan, number):
-        return plan, boot(plan, "a", allocator, number, number + 1, kernel, f"{logs}/{plan.name}-{label}-{number}.log")
-
-    jobs = [(plan, number) for plan in some for number in range(plan.repetitions)]
-    for plan, record in run_all(one, jobs, os.cpu_count()):
+    jobs = [(plan, "a", allocator, number, number + 1, kernel, f"{logs}/{plan.name}-{label}-{number}.log")
+            for plan in some for number in range(plan.repetitions)]
+    for record in boot_all(jobs, os.cpu_count()):
         if record["status"] != "ok" or record["skips"]:
-            raise Refused(f"{plan.name}, {label}: {record['status']} {record['skips']}; logs: {logs}")
+            raise Refused(f"{record['plan']}, {label}: {record['status']} {record['skips']}; logs: {logs}")
         # Where a mapping is, and so how many tables it has, says nothing of a patch.
         for result in (result for result in record["results"] if result["metric"] != "tables"):
-            key = result["case"] + f" {result['metric']}".removesuffix(" cost"), f"{plan.cpus}x{result['threads']}"
+            key = result["case"] + f" {result['metric']}".removesuffix(" cost"), f"{record['cpus']}x{result['threads']}"
             values.setdefault(key, []).append(result["value"])
     say(f"bench: {label}: measured")
     return {key: combine(found) for key, found in values.items()}

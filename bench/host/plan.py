@@ -33,13 +33,13 @@ class Instrument:
 
     kernel: str
     what: str
-    options: tuple  # of scripts/run boot
+    options: dict  # of harness.guest.Boot
     # Figures are counts: those of two days can be compared as they are, and boots do not disturb each other.
     absolute: bool = False
     counted: bool = False  # by a plugin of QEMU, see counts.py
 
 
-ICOUNT = ("--icount",)
+ICOUNT = {"accel": "icount"}
 INSTRUMENTS = {
     "icount": Instrument("arm64-bench", "QEMU cortex-a72, -icount: the guest's clock counts instructions; CPUs take "
                          "turns on one host thread", ICOUNT, True),
@@ -50,10 +50,10 @@ INSTRUMENTS = {
     "interrupts": Instrument("x86_64-bench", "QEMU x86_64, -icount: calls of flush_tlb_kernel_range() and interrupts "
                              "that call functions, for 1,000 operations, counted by the plugin", ICOUNT, True, True),
     "lines": Instrument("arm64-bench", "functions of the kernel in an emulator, on CPUs that take turns after whole "
-                        "operations: cache lines that move between CPUs", (), True),
-    "uml": Instrument("uml-bench", "user-mode Linux: wall clock at native speed, sides in turns", ()),
+                        "operations: cache lines that move between CPUs", {}, True),
+    "uml": Instrument("uml-bench", "user-mode Linux: wall clock at native speed, sides in turns", {}),
     "kvm": Instrument("x86_64-bench" if platform.machine() == "x86_64" else "arm64-bench",
-                      "QEMU with KVM: wall clock of the host's CPUs, sides in turns", ("--accel", "kvm", "--prealloc")),
+                      "QEMU with KVM: wall clock of the host's CPUs, sides in turns", {"accel": "kvm", "prealloc": True}),
 }
 
 
@@ -97,7 +97,7 @@ SETS = {"quick": QUICK, "figures": FIGURES, "sides": SIDES}
 
 
 def on_side(side, kernel):
-    """Return the allocator that scripts/run boot is to choose, and the configuration that is booted, for one side."""
+    """Return the allocator that is chosen at boot, and the configuration that is booted, for one side."""
     return ("none", kernel + "-pristine") if side == PRISTINE else (side, kernel)
 
 

@@ -68,7 +68,7 @@ def is_close(window, results):
 
 def boot_good(plan, side, log, **more):
     """Boot a plan on a side; returns what the guest printed. Refuses unless the boot counts and skips nothing. more: of
-    boot.arguments()."""
+    boot.run_guest()."""
     allocator, kernel = on_side(side, KERNEL)
     status, guest = run_guest(plan, allocator, 1, kernel, log, **more)
     if status != "ok":
@@ -83,7 +83,7 @@ def profile(args, side):
     symbols, code = symbols_of(KERNEL), 0
     plan = Plan("profile", "holds", args.threads, 1, args.case, (args.threads,))
     log = f"{CACHE}/log/profile-{args.case}-{side}.log"
-    guest = boot_good(plan, side, log, options=[*INSTRUMENTS["holds"].options, "--cpu", args.cpu])
+    guest = boot_good(plan, side, log, cpu=args.cpu)
     windows = counts.read(counts_of(log), symbols)
     if not windows:
         raise Refused(f"{args.case} has no measured part that can be counted; log: {log}")
@@ -106,8 +106,8 @@ def show_tables(case, side):
     archive = initramfs.make_busybox(kernels.get(on_side(side, KERNEL)[1]), bench=True)
     log = f"{CACHE}/log/tables-{case}-{side}.log"
     # printk.devkmsg: all of what init writes to /dev/kmsg.
-    boot_good(Plan("tables", "icount", 1, 1, case), side, log, append="vmap_bench.keep=1 printk.devkmsg=on", options=[
-        *INSTRUMENTS["icount"].options, "--initramfs", str(archive), "--end-marker", "vmap_bench: guest end"])
+    boot_good(Plan("tables", "icount", 1, 1, case), side, log, append="vmap_bench.keep=1 printk.devkmsg=on",
+              end="vmap_bench: guest end", initramfs=str(archive))
     with open(log, encoding="utf-8", errors="replace") as file:
         lines = TABLE_LINE.findall(file.read())
     if not lines:

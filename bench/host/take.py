@@ -10,7 +10,8 @@ from harness import kernels
 from harness.settings import CACHE, Refused, say
 
 from . import build, plan as plans, report, results, table
-from .boot import boot, run_all
+from .boot import boot_all
+from .plan import INSTRUMENTS, on_side
 
 
 def now(form):
@@ -28,12 +29,12 @@ def new_logs():
 
 def build_all(sides, wanted):
     """Build what the plans boot; returns the names of all configurations."""
-    made = {plans.on_side(side, plans.INSTRUMENTS[p.instrument].kernel)[1]: None for p in wanted for side in sides}
+    made = {on_side(side, INSTRUMENTS[p.instrument].kernel)[1]: None for p in wanted for side in sides}
     for kernel in map(kernels.get, made):
         kernel.build()
     if any(p.instrument == "lines" for p in wanted):
         build.cache_model()
-        build.types_of(kernels.get(plans.INSTRUMENTS["lines"].kernel).folder)
+        build.types_of(kernels.get(INSTRUMENTS["lines"].kernel).folder)
     build.plugin()
     return list(made)
 
@@ -46,24 +47,23 @@ def jobs_of(wanted, repetitions):
             if number < times[p.name] for side in ("ab" if number % 2 == 0 else "ba")]
 
 
-def boot_all(sides, wanted, repetitions, logs):
-    """Boot everything: first what disturbs nobody, as much in parallel as there are CPUs. Returns the records. sides:
-    names of a and b; logs: a folder."""
-    total, done = len(jobs_of(wanted, repetitions)), []
-
-    def one(plan, side, repetition):
-        allocator, kernel = plans.on_side(sides[side], plans.INSTRUMENTS[plan.instrument].kernel)
-        log = f"{logs}/{plan.instrument}-{plan.name}-{side}-{repetition}.log"
-        record = boot(plan, side, allocator, repetition, 1 + 2 * repetition + (side == "b"), kernel, log)
-        done.append(record)
-        say(f"boot {len(done)} of {total}: {plan.instrument} {plan.name} {allocator}: {record['status']}, "
-            f"{record['seconds']:.0f} s")
-        return record
-
-    records = []
+def take(sides, wanted, repetitions, logs):
+    """Boot everything: first what disturbs nobody, as much in parallel as there are CPUs. Returns the records. Refuses
+    what a guest refuses. sides: names of a and b; logs: a folder."""
+    records, total = [], len(jobs_of(wanted, repetitions))
     for parallel in (True, False):
-        some = [p for p in wanted if plans.INSTRUMENTS[p.instrument].absolute == parallel]
-        records += run_all(one, jobs_of(some, repetitions), os.cpu_count() if parallel else 1)
+        jobs = []
+        for plan, side, number in jobs_of([p for p in wanted if INSTRUMENTS[p.instrument].absolute == parallel],
+                                          repetitions):
+            allocator, kernel = on_side(sides[side], INSTRUMENTS[plan.instrument].kernel)
+            jobs.append((plan, side, allocator, number, 1 + 2 * number + (side == "b"), kernel,
+                         f"{logs}/{plan.instrument}-{plan.name}-{side}-{number}.log"))
+        for record in boot_all(jobs, os.cpu_count() if parallel else 1):
+            records.append(record)
+            say(f"boot {len(records)} of {total}: {record['instrument']} {record['plan']} {record['allocator']}: "
+                f"{record['status']}, {record['seconds']:.0f} s")
+            if record["status"].startswith("refused"):
+                raise Refused(record["status"])
     return records
 
 
@@ -72,10 +72,10 @@ def measure(args, command, output):
     result. command: what it is called in the page and in documents."""
     wanted, sides, started, logs = plans.wanted(args), {"a": args.a, "b": args.b}, now("%Y-%m-%dT%H:%M:%SZ"), new_logs()
     names = build_all(sides.values(), wanted)
-    boots = boot_all(sides, wanted, args.repetitions, logs)
+    boots = take(sides, wanted, args.repetitions, logs)
     if not any(b["status"] == "ok" for b in boots):
         raise Refused(f"no boot counted; the first: {boots[0]['status']}; logs: {logs}")
-    used = {p.instrument: plans.INSTRUMENTS[p.instrument] for p in wanted}
+    used = {p.instrument: INSTRUMENTS[p.instrument] for p in wanted}
     result = {"kind": results.KIND, "started": started, "command": command, "set": args.set,
               "commit": results.commit(), "host": results.host(), "sides": sides,
               "kernels": {name: results.kernel(name) for name in names},
