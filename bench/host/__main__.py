@@ -6,6 +6,7 @@ that scripts/prepare must make for a command are printed. What only the root has
 """
 
 import argparse
+import importlib
 import os
 import sys
 
@@ -14,21 +15,21 @@ from harness.settings import Refused
 
 from . import plan as plans, program_rows, results
 
-# The words of each command, and what it does.
+# The words of each command, what it does, and the module whose main(command, options) runs it.
 COMMANDS = {
-    "run": ("[run] [OPTION...]", "measures two allocators against each other: boots, prints a table, writes a page"),
-    "show": ("show RESULT", "prints the table of a stored result"),
-    "figures": ("figures RESULT", "prints CPUs side by side, as the documents quote them"),
-    "sides": ("sides RBTREE RUST", "prints the table of --sides, from its result for each allocator"),
-    "compare": ("compare OLD NEW", "prints which counts of side B became larger or smaller; exit code 1: larger"),
-    "list": ("list", "prints the cases of the guest, and the instruments"),
-    "profile": ("profile CASE", "prints what an operation executes, function by function, or its page tables"),
-    "lines": ("lines", "prints which cache lines move between many CPUs, in an emulator"),
-    "patches": ("patches", "measures which cases each patch of fixes and mapping changes by 5% or more"),
-    "hook": ("hook", "measures what the series area costs the rb-trees: instructions, and text"),
-    "programs": ("programs", "measures what real programs gain: A rb-trees, B Rust, C the kernel without patches"),
-    "profile-program": ("profile-program NAME", "prints what one of them executes, function by function")}
-HELP = "Commands:\n\n" + "".join(f"  scripts/bench {words:<22}{what}\n" for words, what in COMMANDS.values()) + """
+    "run": ("[run] [OPTION...]", "measures two allocators against each other; writes a page of plots, too", "take"),
+    "show": ("show RESULT", "prints the table of a stored result", "report"),
+    "figures": ("figures RESULT", "prints CPUs side by side, as the documents quote them", "report"),
+    "sides": ("sides RBTREE RUST", "prints the table of --sides, from its result for each allocator", "report"),
+    "compare": ("compare OLD NEW", "prints which counts of side B became larger or smaller; exit 1: larger", "report"),
+    "list": ("list", "prints the cases of the guest, and the instruments", "plan"),
+    "profile": ("profile CASE", "prints what an operation executes, by function, or its page tables", "profile"),
+    "lines": ("lines", "prints which cache lines move between many CPUs, in an emulator", "cachelines.show"),
+    "patches": ("patches", "measures which cases each patch of fixes and mapping changes by 5% or more", "patches"),
+    "hook": ("hook", "measures what the series area costs the rb-trees: instructions, and text", "patches"),
+    "programs": ("programs", "measures what real programs gain, by instructions", "programs"),
+    "profile-program": ("profile-program NAME", "prints what one of them executes, by function", "programs")}
+HELP = "Commands:\n\n" + "".join(f"  scripts/bench {words:<22}{what}\n" for words, what, _ in COMMANDS.values()) + """
 docs/bench.md explains what is measured. Each command has --help. A RESULT is "last", "last~1" for the one before, or
 the name of a file in the folder of results. Exit code: 0 measured, also when something is slower; 1 a boot or a case
 failed, or wrong use."""
@@ -106,7 +107,7 @@ def lines_options(parser):
 
 
 def parse(arguments):
-    """Return the name of the command, its options, and its words."""
+    """Return the name of the command and its options."""
     name, words = "run", arguments
     if words and not words[0].startswith("-"):
         name, *words = words
@@ -133,37 +134,18 @@ def parse(arguments):
             raise Refused("--sides has sides of its own; leave --a and --b out")
         args.a, args.b = args.a or (plans.PRISTINE if args.set == "sides" else "rbtree"), args.b or "rust"
         plans.wanted(args)
-    return name, args, words
+    args.words = words
+    return name, args
 
 
 def main(arguments):
     """Run one command; returns the exit code."""
-    name, args, words = parse(arguments)
+    name, args = parse(arguments)
     if os.environ.get("VMAP_RUST_PARSE"):
         print("root" if name in READERS else "all programs-image" if "program" in name else "all")
         return 0
-    if name == "list":
-        known = plans.guest_cases() | {name: one.what for name, one in plans.INSTRUMENTS.items()}
-        print("\n".join(f"{name:<18}{what}" for name, what in known.items()))
-        return 0
-    # pylint: disable=import-outside-toplevel # what they need only the toolchain root has
-    if name == "run":
-        from . import take
-        return take.main(args, words)
-    if name in READERS:
-        from . import report
-        return report.main(name, args)
-    if name == "lines":
-        from .cachelines import show
-        return show.main(args)
-    if name == "profile":
-        from . import profile
-        return profile.main(args)
-    if name in ("patches", "hook"):
-        from . import patches
-        return patches.main(name, args)
-    from . import programs
-    return programs.main(name, args)
+    # Only the toolchain root has what some of them import.
+    return importlib.import_module(f".{COMMANDS[name][2]}", __package__).main(name, args)
 
 
 if __name__ == "__main__":

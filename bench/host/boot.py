@@ -44,8 +44,8 @@ def status_of(reasons, guest):
 def run_guest(plan, allocator, seed, kernel, log, append="", end=END_OF_BOOT, **more):
     """Boot a guest. Returns the status, and what it printed. Refuses lines that no guest of this version prints.
 
-    kernel: a configuration; log: where the console log is kept; append: more of the kernel's command line; end: the line
-    that ends the boot; more: of Boot."""
+    kernel: a configuration; log: where the console log is kept; append: more of the kernel's command line; end: the
+    line that ends the boot; more: of Boot."""
     instrument = INSTRUMENTS[plan.instrument]
     words = [NO_TESTS, f"vmap_bench.run={plan.run}", f"vmap_bench.threads={','.join(map(str, plan.threads))}",
              f"vmap_bench.scale={plan.scale}", f"vmap_bench.seed={seed}", append]
@@ -98,7 +98,7 @@ def boot_quietly(words):
 
 
 def boot_all(jobs, most):
-    """Boot for each job, words of boot(), that many at once; yields the records in order. Each has a process of its own:
-    the emulator needs that, and what ends this program, such as an interrupt, ends all guests."""
+    """Boot for each job, words of boot(), that many at once; yields the records in order. Each has a process of its
+    own: the emulator needs that, and what ends this program, such as an interrupt, ends all guests."""
     with multiprocessing.get_context("spawn").Pool(most, maxtasksperchild=1) as pool:
         yield from pool.imap(boot_quietly, jobs)

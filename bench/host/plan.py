@@ -53,7 +53,8 @@ INSTRUMENTS = {
                         "operations: cache lines that move between CPUs", {}, True),
     "uml": Instrument("uml-bench", "user-mode Linux: wall clock at native speed, sides in turns", {}),
     "kvm": Instrument("x86_64-bench" if platform.machine() == "x86_64" else "arm64-bench",
-                      "QEMU with KVM: wall clock of the host's CPUs, sides in turns", {"accel": "kvm", "prealloc": True}),
+                      "QEMU with KVM: wall clock of the host's CPUs, sides in turns",
+                      {"accel": "kvm", "prealloc": True}),
 }
 
 
@@ -146,3 +147,10 @@ def wanted(args):
     if any(p.instrument == "kvm" for p in plans) and not os.access("/dev/kvm", os.R_OK | os.W_OK):
         raise Refused("--instruments kvm: /dev/kvm cannot be opened; load its module, or join its group")
     return plans
+
+
+def main(_name, _args):
+    """Print the cases of the guest, and the instruments; returns the exit code."""
+    for name, what in (guest_cases() | {name: one.what for name, one in INSTRUMENTS.items()}).items():
+        print(f"{name:<18}{what}")
+    return 0

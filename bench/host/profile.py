@@ -118,7 +118,7 @@ def show_tables(case, side):
         for _, start, end, rest in lines), ""])
 
 
-def main(args):
+def main(_name, args):
     """Build what is needed and show a profile, or page tables; returns the exit code."""
     sides = (PRISTINE, "rbtree", "rust") if args.tables else ("rbtree", "rust")
     for kernel in dict.fromkeys(on_side(side, KERNEL)[1] for side in sides):

@@ -3,7 +3,6 @@
 
 import fnmatch
 import re
-from dataclasses import dataclass
 
 from harness.settings import REPO, Refused
 
@@ -12,16 +11,6 @@ EIGHT = "-8cpu"
 ROW = re.compile(r'^\t(program|latency) (?:\d+ )?(\S+) "([^"]+)"', re.M)
 LINE = re.compile(r"^program: (\S+) (?:ops=(\d+) areas=(\d+)|FAIL ?(.*))$")
 LATENCY = re.compile(r"^latency: (\S+) mean=(\d+) max=(\d+)$")
-
-
-@dataclass
-class Line:
-    """What one guest said of one row; error: why it failed, or None."""
-
-    name: str
-    ops: int = 0
-    areas: int = 0
-    error: str | None = None
 
 
 def texts(kind="program"):
@@ -48,9 +37,10 @@ def one(name):
 
 
 def read(lines):
-    """Return the rows of a console log, in their order, and (mean, maximum) of each latency by name."""
+    """Return what a console log has: (name, operations, areas) of the rows in their order, why rows failed, by name,
+    and (mean, maximum) of each latency by name, in instructions."""
     found = [match.groups() for match in map(LINE.match, lines) if match]
-    rows = [Line(name, error=error) if ops is None else Line(name, int(ops), int(areas))
-            for name, ops, areas, error in found]
     latencies = [match.groups() for match in map(LATENCY.match, lines) if match]
-    return rows, {name: (int(mean), int(most)) for name, mean, most in latencies}
+    return ([(name, int(ops), int(areas)) for name, ops, areas, _ in found if ops],
+            {name: error or "failed" for name, ops, _, error in found if not ops},
+            {name: (int(mean), int(most)) for name, mean, most in latencies})

@@ -85,15 +85,14 @@ class Taken:
 
     def add(self, side, lines, totals):
         """Add what a guest printed. totals: the instructions of each row that did not fail."""
-        found, latencies = rows.read(lines)
-        good = [row for row in found if row.error is None]
+        good, failed, latencies = rows.read(lines)
         if len(totals) != len(good):
             raise Refused(f"{side}: {len(good)} rows, but {len(totals)} pairs of marks")
-        for row, total in zip(good, totals, strict=True):
-            self.values[row.name][side].append(total / row.ops)
+        for (name, ops, areas), total in zip(good, totals, strict=True):
+            self.values[name][side].append(total / ops)
             if side == "B":
-                self.areas[row.name].append(row.areas / row.ops)
-        self.failures += [f"{row.name}, {side}: {row.error or 'failed'}" for row in found if row.error is not None]
+                self.areas[name].append(areas / ops)
+        self.failures += [f"{name}, {side}: {error}" for name, error in failed.items()]
         for name, pair in latencies.items():
             self.latencies[name][side].append(pair)
 
@@ -191,12 +190,12 @@ def profile_program(name):
         # Only one CPU runs: the plugin shows what the CPU with the marks executes.
         reasons = boot(side, archives, [name], log, "profile:", "maxcpus=1", seed=1,
                        plugin=counts.specification(symbols, counts_of(log), *MARKS))
-        found, _ = rows.read(read_lines(log))
+        good, *_ = rows.read(read_lines(log))
         windows = counts.read(counts_of(log), symbols)
-        if reasons or len(found) != 1 or found[0].error is not None or len(windows) != 1:
+        if reasons or len(good) != 1 or len(windows) != 1:
             raise Refused(f"{side}: {reasons[0] if reasons else 'the program failed'}; log: {log}")
-        windows[0].ops = found[0].ops
-        show([functions_table(f"{name}, {side}: per operation, {found[0].ops:,} operations", windows[0], symbols)])
+        windows[0].ops = good[0][1]
+        show([functions_table(f"{name}, {side}: per operation, {windows[0].ops:,} operations", windows[0], symbols)])
     return 0
 
 

@@ -90,13 +90,13 @@ def measure(args, command, output):
     return int(bad), result
 
 
-def main(args, words):
-    """Measure as the options say; returns the exit code: 1 if a boot or a case failed. words: the command line."""
+def main(_name, args):
+    """Measure as the options say; returns the exit code: 1 if a boot or a case failed."""
     try:
         results.FOLDER.mkdir(parents=True, exist_ok=True)
     except OSError:
         raise Refused(f"cannot write to {results.FOLDER}") from None
-    command = os.environ.get("VMAP_RUST_BENCH_COMMAND") or " ".join(["scripts/bench", *words])
+    command = os.environ.get("VMAP_RUST_BENCH_COMMAND") or " ".join(["scripts/bench", *args.words])
     name = now("%Y%m%d-%H%M%S")
     if args.set != "sides":
         return measure(args, command, results.FOLDER / f"{name}.json")[0]

@@ -62,7 +62,7 @@ def demangled(vmlinux):
                                re.sub(r"_R\w+", lambda name: names.get(name[0], name[0]), text))[:100]
 
 
-def main(args):
+def main(_name, args):
     """Run the cases on both allocators, and print the figures, and the places with most misses of each run; returns the
     exit code."""
     kernel = INSTRUMENTS["lines"].kernel
