@@ -51,7 +51,7 @@ INSTRUMENTS = {
                              "that call functions, for 1,000 operations, counted by the plugin", ICOUNT, True, True),
     "lines": Instrument("arm64-bench", "functions of the kernel in an emulator, on CPUs that take turns after whole "
                         "operations: cache lines that move between CPUs", {}, True),
-    "uml": Instrument("uml-bench", "user-mode Linux: wall clock at native speed, sides in turns", {}),
+    "uml": Instrument("uml-bench", "user-mode Linux: wall clock at native speed, sides in turns", {"mem": 1024}),
     "kvm": Instrument("x86_64-bench" if platform.machine() == "x86_64" else "arm64-bench",
                       "QEMU with KVM: wall clock of the host's CPUs, sides in turns",
                       {"accel": "kvm", "prealloc": True}),

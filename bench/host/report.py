@@ -70,19 +70,17 @@ def plot(rows, label):
     figure, axes = pyplot.subplots(figsize=(12, 1.4 + 0.19 * len(rows)), layout="constrained")
     for y, row in enumerate(rows):
         color, marker = MARKS[row.verdict]
+        axes.plot(row.ratio, y, marker, color=color)
         if row.low is not None:
             axes.hlines(y, row.low, row.high, color=color, linewidth=2, alpha=0.6)
-        axes.plot(row.ratio, y, marker, color=color, markersize=5)
     axes.axvline(1, color="black", linewidth=1)
     axes.set(xscale="log", xlabel=label, ylim=(len(rows) - 0.5, -0.5))
-    axes.set_yticks(range(len(rows)), [f"{row.name}  {row.size}" for row in rows], fontsize=8)
+    axes.set_yticks(range(len(rows)), [f"{row.name}  {row.size}: {row.verdict}" for row in rows], fontsize=8)
     axes.grid(alpha=0.3)
-    handles = [axes.plot([], [], marker, color=color, label=verdict)[0] for verdict, (color, marker) in MARKS.items()]
-    axes.legend(handles=handles, loc="lower right")
-    out = io.StringIO()
-    figure.savefig(out, format="svg")
-    pyplot.close(figure)
-    return out.getvalue()[out.getvalue().index("<svg"):]
+    with io.StringIO() as out:
+        figure.savefig(out, format="svg")
+        pyplot.close(figure)
+        return out.getvalue()[out.getvalue().index("<svg"):]
 
 
 def page(result):

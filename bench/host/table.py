@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from harness.settings import REPO, Refused
 from harness.table import print_table
 
-# In a document, a command writes between a line that names it and this one.
-END = "<!-- end -->\n"
+# Of rows with such a cell in the terminal.
 STYLES = {"slower": "red", "faster": "green", "no difference": "dim", "too few": "bold", "one side": "dim",
           "failed": "red"}
+# In a document, a command writes between a line that names it and this one.
+END = "<!-- end -->\n"
 
 
 @dataclass

@@ -78,6 +78,7 @@ class Allocator:
         return self.machine.get(area + self.types["vmap_area.va_start"][0])
 
     def _alloc_slowly(self, cpu, size):
+        """Ask the allocator in Rust for an area of that many bytes as vmap_area_ops does, with a request in memory."""
         address, (vstart, vend) = self.machine.arguments_at(cpu), self.kernel.space
         if self._asked.get(cpu) != size:
             self._asked[cpu] = size

@@ -98,6 +98,7 @@ class Machine:
 
     @staticmethod
     def _check(error):
+        """Refuse to go on if a function of the model has failed."""
         if error:
             raise Refused("no memory for the model of caches")
 
