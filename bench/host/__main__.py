@@ -14,6 +14,7 @@ from harness.options import Parser, program, whole
 from harness.settings import Refused
 
 from . import plan as plans, program_rows, results
+from .table import DOCUMENTS
 
 # The words of each command, what it does, and the module whose main(command, options) runs it.
 COMMANDS = {
@@ -35,9 +36,6 @@ the name of a file in the folder of results. Exit code: 0 measured, also when so
 failed, or wrong use."""
 # The commands that only read results, and how many.
 READERS = {"show": 1, "figures": 1, "sides": 2, "compare": 2}
-# Where --write puts the table of a command.
-DOCUMENTS = {"figures": "docs/bench.md", "hook": "docs/bench.md", "programs": "docs/bench.md",
-             "sides": "docs/mapping.md", "patches": "docs/mapping.md"}
 
 
 def names(known, what):

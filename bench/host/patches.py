@@ -134,10 +134,9 @@ def main(name, args):
     if name == "patches":
         rows = [row for base in BASES for row in patches_rows(base, names, patches_states(base, names, logs))]
         made = Table("what each patch changes", ["arch", "case", "NxM", ">fixes", ">mapping", "each patch"], rows)
-        show_or_put([made], "docs/mapping.md", name, args.write)
     else:
         rows = [row for base in BASES for row in hook_rows(base, hook_states(base, logs))]
         made = Table("what the hook costs the rb-trees", ["arch", "case", ">without area", ">option off", ">ratio",
                                                           ">rb-trees chosen", ">ratio"], rows)
-        show_or_put([made], "docs/bench.md", name, args.write)
+    show_or_put([made], name, args.write)
     return 0

@@ -213,7 +213,7 @@ def main(name, args):
     head = (f"`scripts/bench programs`, commit {results.commit()[:12]}, medians of {number} boots, instructions for "
             "one operation.")
     tables = [programs_table(taken, head), latency_table(taken, "latencies, in instructions")]
-    show_or_put([one for one in tables if one.rows], "docs/bench.md", name, args.write, head)
+    show_or_put([one for one in tables if one.rows], name, args.write, head)
     for failure in dict.fromkeys(taken.failures):
         say(f"bench: failed: {failure}")
     return 1 if taken.failures else 0

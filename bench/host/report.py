@@ -170,10 +170,10 @@ def main(name, args):
     if name == "compare":
         return compare(*loaded)
     if name == "sides":
-        table.show_or_put([sides(*loaded)], "docs/mapping.md", name, args.write)
+        table.show_or_put([sides(*loaded)], name, args.write)
     elif name == "figures":
         head = f"`{loaded[0]['command']}`, commit {loaded[0]['commit']}. Rows with a loss first, losses bold."
-        table.show_or_put(figures(*loaded), "docs/bench.md", name, args.write, head)
+        table.show_or_put(figures(*loaded), name, args.write, head)
     else:
         table.show(result_parts(*loaded))
     return 0

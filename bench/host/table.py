@@ -9,6 +9,9 @@ from harness.table import print_table
 # Of rows with such a cell in the terminal.
 STYLES = {"slower": "red", "faster": "green", "no difference": "dim", "too few": "bold", "one side": "dim",
           "failed": "red"}
+# Where --write puts the tables of a command.
+DOCUMENTS = {"figures": "docs/bench.md", "hook": "docs/bench.md", "programs": "docs/bench.md",
+             "sides": "docs/mapping.md", "patches": "docs/mapping.md"}
 # In a document, a command writes between a line that names it and this one.
 END = "<!-- end -->\n"
 
@@ -47,10 +50,10 @@ def markdown(table):
     return "".join("| " + " | ".join(text.replace("|", "\\|") for text in line) + " |\n" for line in lines)
 
 
-def put(document, command, text):
-    """Put text into a document, a path in the repository, as what scripts/bench COMMAND has written. Refuses one that
-    has no place for it."""
-    path, mark = REPO / document, f"<!-- written by scripts/bench {command} -->\n"
+def put(command, text):
+    """Put text into the document of a command, as what scripts/bench COMMAND has written. Refuses one that has no place
+    for it."""
+    path, mark = REPO / DOCUMENTS[command], f"<!-- written by scripts/bench {command} -->\n"
     before, begin, rest = path.read_text(encoding="utf-8").partition(mark)
     _, end, after = rest.partition(END)
     if not begin or not end:
@@ -58,9 +61,9 @@ def put(document, command, text):
     path.write_text(f"{before}{begin}\n{text}\n{end}{after}", encoding="utf-8")
 
 
-def show_or_put(tables, document, command, write, head=""):
-    """Print tables in the terminal, or if write put them into a document, below a line of text."""
+def show_or_put(tables, command, write, head=""):
+    """Print tables in the terminal, or if write put them into the document of their command, below a line of text."""
     if write:
-        put(document, command, (head and head + "\n\n") + "\n".join(map(markdown, tables)))
+        put(command, (head and head + "\n\n") + "\n".join(map(markdown, tables)))
     else:
         show(tables)

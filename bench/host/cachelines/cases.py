@@ -4,9 +4,9 @@
 CPUs take turns in a random order that the seed decides. Each turn is one whole operation.
 """
 
-from .allocators import ALLOC, CALLBACK, PURGE, RETIRE, UNLINK
 from harness.settings import Refused
 
+from .allocators import ALLOC, CALLBACK, PURGE, RETIRE, UNLINK
 
 # Whole cycles, from one purge to the next, before and while it is measured: a purge belongs to the pairs that caused
 # it.

@@ -152,14 +152,15 @@ def test_document(monkeypatch, tmp_path, capsys):
     not."""
     page, one = tmp_path / "page.md", table.Table("title", ["case", ">A"], [["a|b", "**2**"]])
     monkeypatch.setattr(table, "REPO", tmp_path)
+    monkeypatch.setattr(table, "DOCUMENTS", {"x": "page.md", "y": "page.md"})
     page.write_text(f"before\n<!-- written by scripts/bench x -->\nold\n{table.END}after\n", encoding="utf-8")
-    table.show_or_put([one], "page.md", "x", True, "head")
+    table.show_or_put([one], "x", True, "head")
     assert page.read_text(encoding="utf-8") == (
         "before\n<!-- written by scripts/bench x -->\n\nhead\n\n| case | A |\n| --- | ---: |\n| a\\|b | **2** |\n\n"
         f"{table.END}after\n")
     with pytest.raises(Refused, match="has no line"):
-        table.show_or_put([one], "page.md", "y", True)
-    table.show_or_put([one], "page.md", "y", False)
+        table.show_or_put([one], "y", True)
+    table.show_or_put([one], "y", False)
     assert "a|b" in (text := capsys.readouterr().out) and "**" not in text
 
 
