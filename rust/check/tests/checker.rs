@@ -2,31 +2,14 @@
 
 //! Tests of the checker: right answers are not reported, and each kind of wrong answer is.
 
-use crate::{
-    base::{
-        fit::Member,
-        range::{
-            Span,
-            PAGE_SIZE, //
-        }, //
+use super::*;
+use crate::check::{
+    checked::{
+        CheckedSpace,
+        CheckedTlb, //
     },
-    check::{
-        checked::{
-            CheckedSpace,
-            CheckedTlb, //
-        },
-        checker::Checker,
-        fixtures::{
-            publish,
-            FlushLog, //
-        },
-        record::Identity, //
-    },
-    sys::mm::Gfp, //
-};
-use kernel::{
-    prelude::*,
-    sync::atomic::Relaxed, //
+    checker::Checker,
+    record::Identity, //
 };
 
 #[kernel::prelude::kunit_tests(vmap_rust_checker)]
