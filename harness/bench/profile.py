@@ -4,11 +4,12 @@
 import re
 from collections import Counter, defaultdict
 
-from harness import initramfs, kernels
-from harness.settings import CACHE, Refused, say
+from .. import build as builds, initramfs, kernels
+from ..console import read_text
+from ..settings import CACHE, Refused, say
 
 from . import counts
-from .boot import counts_of, run_guest, symbols_of
+from .boots import run_guest
 from .plan import INSTRUMENTS, PRISTINE, Plan, on_side
 from .stats import amount
 from .table import Table, show
@@ -22,7 +23,6 @@ CLOSE = 0.01
 MARKS = 120
 # Names of functions of Rust with types may be very long, and would leave no room for figures.
 LONGEST_NAME = 100
-COLUMNS = ["function", "part", ">instr", ">RMW", ">barriers", ">acq/rel"]
 # What bench/init.sh prints of the page tables.
 TABLE_LINE = re.compile(r"vmap_bench: table (\S+) 0x(\w+)-0x(\w+)\s+(.*?)\s*$", re.M)
 
@@ -44,7 +44,8 @@ def functions_table(title, window, symbols):
     made.append(cells(f"{few} functions of less than {LEAST} each", "", small))
     made += [cells(f"sum: {part}", part, cost)
              for part, cost in sorted(parts.items(), key=lambda item: -item[1]["insns"])]
-    return Table(title, COLUMNS, [*made, cells("total", "", window.total)])
+    return Table(title, ["function", "part", ">instr", ">RMW", ">barriers", ">acq/rel"],
+                 [*made, cells("total", "", window.total)])
 
 
 def locks_table(window, symbols):
@@ -68,67 +69,64 @@ def is_close(window, results):
 
 def boot_good(plan, side, log, **more):
     """Boot a plan on a side; returns what the guest printed. Refuses unless the boot counts and skips nothing. more: of
-    boot.run_guest()."""
+    boots.run_guest()."""
     allocator, kernel = on_side(side, KERNEL)
     status, guest = run_guest(plan, allocator, 1, kernel, log, **more)
     if status != "ok":
         raise Refused(f"{side}: {status}; log: {log}")
-    for skip in guest.skips + guest.errors:
+    for skip in guest.skips:
         raise Refused(f"{side}: {skip['case']} with {skip['threads']} workers: {skip['reason']}; log: {log}")
     return guest
 
 
 def profile(args, side):
     """Boot and show one side; returns 1 if counts contradict the bench's own figure, else 0."""
-    symbols, code = symbols_of(KERNEL), 0
+    symbols, code = counts.symbols_of(KERNEL), 0
     plan = Plan("profile", "holds", args.threads, 1, args.case, (args.threads,))
     log = f"{CACHE}/log/profile-{args.case}-{side}.log"
     guest = boot_good(plan, side, log, cpu=args.cpu)
-    windows = counts.read(counts_of(log), symbols)
+    windows = counts.read(log, symbols)
     if not windows:
         raise Refused(f"{args.case} has no measured part that can be counted; log: {log}")
     for window in windows:
-        name = window.case if window.part == "cost" else f"{window.case} {window.part}"
-        show([functions_table(f"{name}, {side}: per operation, {window.ops:,} operations, {args.threads} workers, "
-                              f"{args.threads} CPUs {args.cpu}", window, symbols),
+        show([functions_table(f"{window.name}, {side}: per operation, {window.ops:,} operations, {args.threads} "
+                              f"workers, {args.threads} CPUs {args.cpu}", window, symbols),
               f"TLB flushes: {window.flushes / window.ops:.4f}, TLBI instructions: "
               f"{window.total['tlbi'] / window.ops:.4f} per operation",
               *([locks_table(window, symbols)] if args.locks else []), ""])
         if args.threads == 1 and not is_close(window, guest.results):
-            say(f"bench: error: {name}, {side}: counts and the bench's own figure differ; log: {log}")
+            say(f"bench: error: {window.name}, {side}: counts and the bench's own figure differ; log: {log}")
             code = 1
     return code
 
 
 def show_tables(case, side):
-    """Print what the page tables have for a mapping on a side, in the lines of the kernel's own dump. Refuses a case
-    that leaves none. Addresses count from the start of the first line: where an area lies is up to the allocator."""
+    """Print what the page tables have for a mapping on a side, in the lines of the kernel's own dump; returns 0.
+    Refuses a case that leaves none. Addresses count from the start of the first line: where an area lies is up to the
+    allocator."""
     archive = initramfs.make_busybox(kernels.get(on_side(side, KERNEL)[1]), bench=True)
     log = f"{CACHE}/log/tables-{case}-{side}.log"
     # printk.devkmsg: all of what init writes to /dev/kmsg.
     boot_good(Plan("tables", "icount", 1, 1, case), side, log, append="vmap_bench.keep=1 printk.devkmsg=on",
               end="vmap_bench: guest end", initramfs=str(archive))
-    with open(log, encoding="utf-8", errors="replace") as file:
-        lines = TABLE_LINE.findall(file.read())
+    lines = TABLE_LINE.findall(read_text(log))
     if not lines:
         raise Refused(f"{side}: {case} leaves no mapping; only those of bench/mapping.c do; log: {log}")
     begin = int(lines[0][1], 16)
     show([f"{lines[0][0]}, {side}", *(
         f"{int(start, 16) - begin:#010x}-{int(end, 16) - begin:#010x}  {re.sub(' +', ' ', rest)}"
         for _, start, end, rest in lines), ""])
+    return 0
 
 
 def main(_name, args):
     """Build what is needed and show a profile, or page tables; returns the exit code."""
     sides = (PRISTINE, "rbtree", "rust") if args.tables else ("rbtree", "rust")
     for kernel in dict.fromkeys(on_side(side, KERNEL)[1] for side in sides):
-        kernels.get(kernel).build()
-    if args.tables:
-        for side in sides:
-            show_tables(args.case, side)
-        return 0
-    codes = [profile(args, side) for side in sides]
-    show(["RMW: atomic read-modify-writes; a load-exclusive and store-exclusive pair counts once for each attempt to "
-          "store. acq/rel: loads that acquire and stores that release. Inlined functions count as the one around "
-          "them."])
+        builds.build(kernels.get(kernel))
+    codes = [show_tables(args.case, side) if args.tables else profile(args, side) for side in sides]
+    if not args.tables:
+        print("RMW: atomic read-modify-writes; a load-exclusive and store-exclusive pair counts once for each attempt to "
+              "store. acq/rel: loads that acquire and stores that release. Inlined functions count as the one around "
+              "them.")
     return max(codes)

@@ -2,10 +2,12 @@
 """What bench/plugin/count.c, a plugin of QEMU, counts in the measured parts of a case."""
 
 import bisect
+import functools
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from harness.settings import BUILDS, Refused
+from ..settings import BUILDS, Refused
 
 from . import build
 
@@ -27,21 +29,16 @@ USER_END = 1 << 63
 COSTS = ("insns", "rmw", "barriers", "ordered", "tlbi")
 
 
-def _functions(path):
-    """Return (address, name) of each function of a program or an object, in the order of addresses."""
-    return [(addr, name) for addr, _, kind, name in build.symbols(path, "--demangle") if kind in "tTwW"]
-
-
 class Symbols:
     """The functions of a kernel that was built."""
 
     def __init__(self, kernel):
         """kernel: a configuration."""
         folder = BUILDS / kernel
-        self._functions = _functions(folder / "vmlinux")
+        self._functions = build.functions(folder / "vmlinux")
         self.addresses = {name: addr for addr, name in reversed(self._functions)}
         self.parts = {name: part for part, objects in PARTS.items() for path in objects if (folder / path).exists()
-                      for _, name in _functions(folder / path)}
+                      for _, name in build.functions(folder / path)}
 
     def name(self, addr):
         """Return the function that an address is in. What was inlined belongs to the function around it. Programs are
@@ -56,10 +53,18 @@ class Symbols:
         return self.parts.get(name, REST)
 
 
-def specification(symbols, out, begin="bench_mark_begin", end="bench_mark_end"):
-    """Return what QEMU's -plugin takes, for counts that go to the file out. begin, end: functions at
-    which a measured part begins and ends. Refuses a kernel that lacks them."""
-    words = [f"{build.plugin()}", f"out={out}"]
+symbols_of = functools.cache(Symbols)
+
+
+def counts_of(log):
+    """Return the file that the plugin writes beside a console log."""
+    return f"{log}.counts"
+
+
+def specification(symbols, log, begin="bench_mark_begin", end="bench_mark_end"):
+    """Return what QEMU's -plugin takes, for counts beside a console log. begin, end: functions at which a measured part
+    begins and ends. Refuses a kernel that lacks them."""
+    words = [f"{build.plugin()}", f"out={counts_of(log)}"]
     # A kernel for arm64 may have a copy of the inline function that most callers do not use.
     calls = [FLUSH, *INTERRUPTS] if INTERRUPTS[0] in symbols.addresses else []
     trees = [name for name, part in symbols.parts.items() if part == "maple tree" and name.startswith("mas_")]
@@ -85,10 +90,8 @@ class Hold:
 
     def add(self, times, insns, longest, tree):
         """Add holds that were counted together."""
-        self.times += times
-        self.insns += insns
+        self.times, self.insns, self.tree = self.times + times, self.insns + insns, self.tree + tree
         self.longest = max(self.longest, longest)
-        self.tree += tree
 
 
 @dataclass
@@ -109,17 +112,21 @@ class Window:
         """The sum of all functions."""
         return sum(self.functions.values(), Counter())
 
+    @property
+    def name(self):
+        """The case, with the part when that is not its cost."""
+        return self.case if self.part == "cost" else f"{self.case} {self.part}"
 
-def read(path, symbols):
-    """Return the windows of a file of the plugin. Refuses one that is not complete."""
+
+def read(log, symbols):
+    """Return the windows that the plugin has written beside a console log. Refuses a file that is not complete."""
+    path, windows = counts_of(log), []
     try:
-        with open(path, encoding="ascii") as file:
-            lines = file.read().split("\n")
+        lines = Path(path).read_text(encoding="ascii").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise Refused(f"{path}: the plugin wrote nothing: {error}") from None
     if lines[-2:] != ["end", ""]:
         raise Refused(f"{path}: is cut off")
-    windows = []
     try:
         for line in lines[:-2]:
             kind, number, *words = line.split(" ")
@@ -138,7 +145,7 @@ def read(path, symbols):
                 window.holds[int(words[0], 16), symbols.name(int(words[1], 16) - 1)].add(*map(int, words[2:]))
             elif kind == "flush":
                 window.flushes = int(words[0])
-            elif kind != "cpu":
+            else:
                 raise ValueError(kind)
     except (ValueError, IndexError, TypeError):
         raise Refused(f"{path}: cannot read the line: {line}") from None
@@ -168,8 +175,8 @@ def figures(window, instrument, symbols):
     return [(metric, "per 1,000", number * 1000 / window.ops) for metric, number in found.items()]
 
 
-def results(path, instrument, symbols, threads):
-    """Return what an instrument reports of the file of a boot, as results of the benchmark. threads: workers."""
+def results(log, instrument, symbols, threads):
+    """Return what an instrument reports of a boot, as results of the benchmark. threads: workers."""
     return [{"case": window.case, "metric": ("" if window.part == "cost" else f"{window.part}_") + metric,
              "unit": unit, "threads": threads, "value": value}
-            for window in read(path, symbols) for metric, unit, value in figures(window, instrument, symbols)]
+            for window in read(log, symbols) for metric, unit, value in figures(window, instrument, symbols)]

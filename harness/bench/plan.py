@@ -7,7 +7,7 @@ import os
 import platform
 import re
 
-from harness.settings import REPO, Refused
+from ..settings import REPO, Refused
 
 # Cases of bench/*.c: what is measured with each number of CPUs, and what only one worker can do.
 BASE = ("area_*,vmalloc_*,stack,align_64k,ioremap_64k,vmap_16,vm_map_ram_16,mixed,percpu,lookup_*,vmap_1m_order0,"
@@ -21,7 +21,7 @@ NATIVE = "area_pair,area_4"
 # What the mapping series is about, and what it must not make slower.
 MAPPING_8 = "area_pair,vmalloc_*,stack,vmap_16,vm_map_ram_16,vmap_1m_*,ioremap_mapped_1m"
 MAPPING = f"{MAPPING_8},vmap_100m_*,huge_1m,map_*"
-# Cases of cachelines/cases.py.
+# Cases of cachelines/run.py.
 LINES = ("pair", "pair_remote", "area_2048", "purge_empty")
 # The side that is the kernel without the patches.
 PRISTINE = "pristine"
@@ -147,6 +147,24 @@ def wanted(args):
     if any(p.instrument == "kvm" for p in plans) and not os.access("/dev/kvm", os.R_OK | os.W_OK):
         raise Refused("--instruments kvm: /dev/kvm cannot be opened; load its module, or join its group")
     return plans
+
+
+def program_texts(kind="program"):
+    """Return what one operation of each row of "scripts/bench programs" is, by name, in the order of bench/programs.sh.
+    kind: "program" or "latency"."""
+    found = re.findall(r'^\t(program|latency) (?:\d+ )?(\S+) "([^"]+)"',
+                       (REPO / "bench/programs.sh").read_text(encoding="utf-8"), re.M)
+    return {name: text for of, name, text in found if of == kind}
+
+
+def program_list(patterns):
+    """Return the names of the rows that one of the patterns, separated by commas, matches. Refuses a pattern without
+    a row."""
+    known = [*program_texts(), *program_texts("latency")]
+    for pattern in patterns.split(","):
+        if not fnmatch.filter(known, pattern):
+            raise Refused(f'unknown program "{pattern}"; there are: {" ".join(known)}')
+    return [name for name in known if any(fnmatch.fnmatch(name, pattern) for pattern in patterns.split(","))]
 
 
 def main(_name, _args):

@@ -2,19 +2,18 @@
 """What each patch of the series fixes and mapping changes in a kernel without the allocator: "scripts/bench patches";
 and what the hook of the series area costs the rb-trees: "scripts/bench hook"."""
 
-import contextlib
 import os
 import statistics
 
-from harness import kernels
-from harness.checks.series import patches_of
-from harness.settings import REPO, Refused, say
+from .. import build as builds, kernels, series
+from ..lock import locked
+from ..settings import SERIES, Refused, linux, say
 
 from . import build, stats
-from .boot import boot_all
+from .boots import boot_all
 from .plan import PRISTINE, Plan, on_side
+from .results import new_logs
 from .table import Table, show_or_put
-from .take import new_logs
 
 BASES = ("arm64-bench", "x86_64-bench")
 PATCHES_PLANS = (
@@ -34,32 +33,14 @@ SHOWN = 0.05
 
 def patches():
     """Return the patches in order, as "fixes 1" and so on."""
-    return [f"{path.parent.name} {int(path.name[:4])}" for path in patches_of("fixes", "mapping")]
+    return [f"{path.parent.name} {int(path.name[:4])}" for path in series.patches(linux(SERIES), ("fixes", "mapping"))]
 
 
-def hook_series():
-    """Return the names of the series of the hook's kernels: all without later, which a kernel without area cannot
-    have."""
-    script = '. "$0/scripts/lib/series.sh"; echo "${ALL_SERIES[*]}"'
-    return " ".join(name for name in build.output("bash", "-c", script, REPO).split() if name != "later")
-
-
-@contextlib.contextmanager
-def first_patches(count, **more):
-    """Within, the kernel without patches is built with the first of them. more: of the environment of builds."""
-    added = {"VMAP_RUST_PATCHES": str(count), **more}
-    os.environ.update(added)
-    try:
-        yield
-    finally:
-        for name in added:
-            del os.environ[name]
-
-
-def measure(kernel, allocator, some, logs, label, combine=statistics.median):
+def measure(kernel, allocator, some, logs, label, count=0, combine=statistics.median):
     """Build a kernel and boot it with some plans. Returns what combine makes of the boots for each (case, size).
-    Refuses a boot that does not count. label: of this state, in names of logs."""
-    kernels.get(kernel).build()
+    Refuses a boot that does not count. label: of this state, in names of logs; count: of patches of a kernel
+    without the allocator."""
+    builds.build(kernels.get(kernel), count)
     values = {}
     jobs = [(plan, "a", allocator, number, number + 1, kernel, f"{logs}/{plan.name}-{label}-{number}.log")
             for plan in some for number in range(plan.repetitions)]
@@ -77,7 +58,7 @@ def measure(kernel, allocator, some, logs, label, combine=statistics.median):
 def patches_rows(base, names, medians):
     """Yield the rows of the table, one for each case of an architecture: what each series changes, and each patch, if
     by SHOWN or more. medians: by number of patches; some states may be left out."""
-    series = {name: [at for at, patch in enumerate(names) if patch.startswith(name)] for name in ("fixes", "mapping")}
+    parts = {name: [at for at, patch in enumerate(names) if patch.startswith(name)] for name in ("fixes", "mapping")}
 
     def change(key, first, last):
         # The ratio is None if the difference is not shown.
@@ -87,7 +68,7 @@ def patches_rows(base, names, medians):
         return before, after, after / before if before and abs(after / before - 1) >= SHOWN else None
 
     for key in sorted(set.intersection(*map(set, medians.values()))):
-        totals = [change(key, own[0], own[-1] + 1) for own in series.values()]
+        totals = [change(key, own[0], own[-1] + 1) for own in parts.values()]
         ratios = [(name, change(key, at, at + 1)[2]) for at, name in enumerate(names)]
         single = ", ".join(f"{name} {ratio:.2f}" for name, ratio in ratios if ratio)
         if single or any(ratio for *_, ratio in totals):
@@ -102,17 +83,17 @@ def patches_states(base, names, logs):
     allocator, kernel = on_side(PRISTINE, base)
     whole, medians = (0, sum(name.startswith("fixes") for name in names), len(names)), {}
     for count in range(len(names) + 1) if base == BASES[0] else whole:
-        with first_patches(count):
-            medians[count] = measure(kernel, allocator, PATCHES_PLANS, logs, f"{kernel}-{count}")
+        medians[count] = measure(kernel, allocator, PATCHES_PLANS, logs, f"{kernel}-{count}", count)
     return medians
 
 
 def hook_states(base, logs):
     """Measure the three kernels of an architecture. Yields for each its lowest figures by case, the size of its text as
     one of them."""
+    # A kernel without area cannot have later.
+    os.environ["VMAP_RUST_SERIES"] = " ".join(name for name in series.ALL if name != "later")
     for allocator, kernel in on_side(PRISTINE, base), ("none", f"{base}-off"), ("rbtree", base):
-        with first_patches(len(patches()), VMAP_RUST_SERIES=hook_series()):
-            found = measure(kernel, allocator, [HOOK_PLAN], logs, kernel, min)
+        found = measure(kernel, allocator, [HOOK_PLAN], logs, kernel, len(patches()), min)
         folder = kernels.get(kernel).folder
         sizes = build.output("llvm-size", *(folder / name for name in OBJECTS if (folder / name).exists()))
         yield {"text, bytes": sum(int(line.split()[0]) for line in sizes.splitlines()[1:]),
@@ -130,13 +111,15 @@ def hook_rows(base, found):
 
 def main(name, args):
     """Measure patches or the hook, and show the table or write it into its document; returns the exit code."""
-    logs, names = new_logs(), patches()
-    if name == "patches":
-        rows = [row for base in BASES for row in patches_rows(base, names, patches_states(base, names, logs))]
-        made = Table("what each patch changes", ["arch", "case", "NxM", ">fixes", ">mapping", "each patch"], rows)
-    else:
-        rows = [row for base in BASES for row in hook_rows(base, hook_states(base, logs))]
-        made = Table("what the hook costs the rb-trees", ["arch", "case", ">without area", ">option off", ">ratio",
-                                                          ">rb-trees chosen", ">ratio"], rows)
-    show_or_put([made], name, args.write)
+    # Another run would build the kernel that it boots with other patches.
+    with locked(f"bench {name}"):
+        logs, names = new_logs(), patches()
+        if name == "patches":
+            title, columns = "what each patch changes", ["arch", "case", "NxM", ">fixes", ">mapping", "each patch"]
+            rows = [row for base in BASES for row in patches_rows(base, names, patches_states(base, names, logs))]
+        else:
+            title, columns = "what the hook costs the rb-trees", ["arch", "case", ">without area", ">option off", ">ratio",
+                                                                  ">rb-trees chosen", ">ratio"]
+            rows = [row for base in BASES for row in hook_rows(base, hook_states(base, logs))]
+        show_or_put([Table(title, columns, rows)], name, args.write)
     return 0

@@ -3,8 +3,8 @@
 
 from dataclasses import dataclass
 
-from harness.settings import REPO, Refused
-from harness.table import print_table
+from ..settings import REPO, Refused, write
+from ..table import print_table
 
 # Of rows with such a cell in the terminal.
 STYLES = {"slower": "red", "faster": "green", "no difference": "dim", "too few": "bold", "one side": "dim",
@@ -58,7 +58,7 @@ def put(command, text):
     _, end, after = rest.partition(END)
     if not begin or not end:
         raise Refused(f"{path} has no line {mark.strip()} and {END.strip()} behind it")
-    path.write_text(f"{before}{begin}\n{text}\n{end}{after}", encoding="utf-8")
+    write(path, f"{before}{begin}\n{text}\n{end}{after}")
 
 
 def show_or_put(tables, command, write, head=""):

@@ -4,40 +4,21 @@
  * variables that machine.py sets.
  */
 #define LINE 64
-#define PERCPU __attribute__((section(".data..percpu")))
+#define ALIGNED __attribute__((aligned(LINE)))
 
 unsigned int nr_cpu_ids, __num_online_cpus, __num_possible_cpus;
 unsigned long __cpu_possible_mask[8], __cpu_online_mask[8], __cpu_present_mask[8], __cpu_active_mask[8];
 unsigned long __per_cpu_offset[256];
-PERCPU long hits = 1;
+__attribute__((section(".data..percpu"))) long hits = 1;
 
-/* Two counters in one line, and the same apart. */
-__attribute__((aligned(LINE))) struct {
-	volatile long first, second;
-} together = { 1, 1 };
-__attribute__((aligned(LINE))) struct {
-	volatile long first;
-	char padding[LINE - sizeof(long)];
-	volatile long second;
-} apart = { 1, {}, 1 };
-__attribute__((aligned(LINE))) volatile long total = 1;
-__attribute__((aligned(LINE))) volatile int lock, word;
+/* Counters in one line, and in lines of their own. */
+ALIGNED volatile long together[LINE / sizeof(long)] = { 1, 1 };
+ALIGNED struct { volatile long count; char padding[LINE - sizeof(long)]; } apart[LINE] = { { 1 } };
+ALIGNED volatile long total = 1;
+ALIGNED volatile int lock;
 
-void count_together(int which)
-{
-	if (which)
-		together.second++;
-	else
-		together.first++;
-}
-
-void count_apart(int which)
-{
-	if (which)
-		apart.second++;
-	else
-		apart.first++;
-}
+void count_together(int which) { together[which]++; }
+void count_apart(int which) { apart[which].count++; }
 
 /* Its own variable of each CPU. */
 long count_percpu(void)
@@ -49,7 +30,6 @@ long count_percpu(void)
 }
 
 long read_total(void) { return total; }
-
 void prefetch_total(void) { __builtin_prefetch((const void *)&total, 1); }
 
 /* One read-modify-write, and a barrier. */
@@ -70,17 +50,11 @@ void _raw_spin_lock(volatile int *l)
 			 : "=&r"(value), "=&r"(failed), "+Q"(*l) : "r"(1) : "memory");
 }
 
-void _raw_spin_unlock(volatile int *l)
-{
-	__asm__ volatile("stlr wzr, %0" : "=Q"(*l) : : "memory");
-}
-
-/* Ten instructions and more under a lock of all. */
+/* Takes a lock of all, and releases it. */
 void locked(void)
 {
 	_raw_spin_lock(&lock);
-	__asm__ volatile(".rept 10\n	nop\n	.endr");
-	_raw_spin_unlock(&lock);
+	__asm__ volatile("stlr wzr, %0" : "=Q"(lock) : : "memory");
 }
 
 /* Replaced by a stub, and neither executed nor replaced. */
@@ -90,8 +64,7 @@ long stub(long value)
 	return value;
 }
 
-void forbidden(void) { word = 1; }
-
+void forbidden(void) { lock = 0; }
 long call_stub(long value) { return stub(value) + 1; }
 void call_forbidden(void) { forbidden(); }
 

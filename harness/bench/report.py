@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Shows stored results: the commands of scripts/bench that only read them, and the page with plots of a result."""
+"""Results as tables and as a page of plots: "scripts/bench [run]", and the commands that only read stored results."""
 
 import contextlib
 import html
 import io
+import os
 
-from harness.settings import Refused
+from ..settings import Refused, say, write
 
 from . import results, stats, table
 from .stats import amount, ratio_text
@@ -38,10 +39,11 @@ def failures(result):
     """Return a line for each boot that does not count, and for each case that was skipped."""
     lines = {}
     for boot in result["boots"]:
-        where = f"{boot['instrument']} {boot['plan']} {boot['side']} ({boot['allocator']})"
         if boot["status"] != "ok":
-            lines[f"boot does not count: {where} repetition {boot['repetition']}: {boot['status']}"] = None
-        for skip in boot["skips"] if boot["status"] == "ok" else ():
+            lines[f"boot does not count: {boot['instrument']} {boot['plan']} {boot['side']} ({boot['allocator']}) "
+                  f"repetition {boot['repetition']}: {boot['status']}"] = None
+            continue
+        for skip in boot["skips"]:
             size = f"{boot['cpus']}x{skip['threads']}"
             lines[f"skipped: {boot['instrument']} {skip['case']} {size}: {skip['reason']}"] = None
     return list(lines)
@@ -127,7 +129,7 @@ def figures(result):
             Table("the rest", ["case", "CPUs x workers", "instrument", " -> ".join(result["sides"].values())], rest)]
 
 
-def sides(rbtree, rust):
+def three_sides(rbtree, rust):
     """Return the table of docs/mapping.md, a row for each case: the pristine kernel, and the series with each
     allocator. rbtree, rust: results whose side A is the pristine kernel, and side B the allocator of their name. How
     many tables a mapping has depends on where it is: they are left out."""
@@ -145,8 +147,8 @@ def sides(rbtree, rust):
 
 
 def compare(old, new):
-    """Show which counts of side B changed from one result to another, and the exit code: 1 when one became larger. Of
-    hundreds of rows, one in a hundred differs without a cause: a change is one whose whole interval is beyond
+    """Show which counts of side B changed from one result to another; returns the exit code: 1 when one became larger.
+    Of hundreds of rows, one in a hundred differs without a cause: a change is one whose whole interval is beyond
     stats.FLOOR. Refuses results that have no count in common."""
     before, after = stats.samples(old), stats.samples(new)
     rows = [stats.make_row(key, unit, before[key][1]["b"], sides["b"]) for key, (unit, sides) in after.items()
@@ -164,13 +166,38 @@ def compare(old, new):
     return 1 if slower else 0
 
 
+def run(args):
+    """Measure as the options say, store each result and its page, and show it; returns the exit code: 1 if a boot or a
+    case failed."""
+    try:
+        results.FOLDER.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        raise Refused(f"cannot write to {results.FOLDER}") from None
+    command = os.environ.get("VMAP_RUST_BENCH_COMMAND") or " ".join(["scripts/bench", *args.words])
+    name, made = results.now("%Y%m%d-%H%M%S"), []
+    for args.b in ("rbtree", "rust") if args.set == "sides" else (args.b,):
+        result, logs = results.measure(args, command)
+        output = results.FOLDER / f"{name}{f'-{args.b}' * (args.set == 'sides')}.json"
+        results.save(output, result)
+        table.show(result_parts(result))
+        write(output.with_suffix(".html"), page(result))
+        say(f"result: {output}\npage:   {output.with_suffix('.html')}\nlogs:   {logs}")
+        made.append(result)
+    if args.set == "sides":
+        table.show([three_sides(*made)])
+    return int(any(boot["status"] != "ok" or any(skip["reason"].startswith("failed") for skip in boot["skips"])
+                   for result in made for boot in result["boots"]))
+
+
 def main(name, args):
-    """Run one of these commands on the results that it names; returns the exit code."""
+    """Run one of these commands; returns the exit code."""
+    if name == "run":
+        return run(args)
     loaded = [results.load(path) for path in args.results]
     if name == "compare":
         return compare(*loaded)
     if name == "sides":
-        table.show_or_put([sides(*loaded)], name, args.write)
+        table.show_or_put([three_sides(*loaded)], name, args.write)
     elif name == "figures":
         head = f"`{loaded[0]['command']}`, commit {loaded[0]['commit']}. Rows with a loss first, losses bold."
         table.show_or_put(figures(*loaded), name, args.write, head)

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: GPL-2.0
 """What real programs gain: "scripts/bench programs" and "scripts/bench profile-program"."""
 
+import re
 import shutil
 import statistics
-import subprocess
 from collections import defaultdict
 
-from harness import initramfs, kernels
-from harness.guest import Boot
-from harness.settings import CACHE, REPO, Refused, say
-from harness.verdict import Expected, read_lines
+from .. import build as builds, initramfs, kernels
+from ..guest import Boot
+from ..settings import CACHE, REPO, Refused, say
+from ..verdict import Expected, read_lines
 
-from . import build, counts, program_rows as rows, results, stats
-from .boot import counts_of, symbols_of
+from . import build, counts, results, stats
+from .plan import program_texts
 from .profile import functions_table
 from .table import Table, show, show_or_put
 
@@ -23,43 +23,33 @@ SIDES = {"A": ("rbtree", KERNEL), "B": ("rust", KERNEL), "C": ("none", f"{KERNEL
 MARKS = ("wq_affn_dfl_set", "wq_affn_dfl_get")
 # Boots of each side, and how often more of them are added for a row that spreads more than STEADY.
 BOOTS, MORE, STEADY = 3, 2, 0.003
+# A row that ends with this belongs to the guest with 8 CPUs.
+EIGHT = "-8cpu"
+# What bench/programs.sh prints.
+LINE = re.compile(r"^program: (\S+) (?:ops=(\d+) areas=(\d+)|FAIL ?(.*))$")
+LATENCY = re.compile(r"^latency: (\S+) mean=(\d+) max=(\d+)$")
 COLUMNS = ["program", "one operation", ">areas", ">A", ">B", ">C", ">B/A", ">B/C", ">spread"]
 LATENCY_COLUMNS = ["program", "what runs beside it", ">A", ">B", ">C", ">A, maximum", ">B, maximum", ">C, maximum"]
 
 
 def make_archive(kernel):
     """Make the archive of a kernel: the guest image, the script, the programs and all modules; returns its path."""
-    part = kernel.folder / "programs-part"
-    shutil.rmtree(part, ignore_errors=True)
-    release = (kernel.folder / "include/config/kernel.release").read_text(encoding="ascii").strip()
-    modules = part / "usr/lib/modules" / release
-    (modules / "kernel").mkdir(parents=True)
-    for name in (kernel.folder / "modules.order").read_text(encoding="ascii").split():
-        shutil.copy((kernel.folder / name).with_suffix(".ko"), modules / "kernel")
-    for name in ("modules.builtin", "modules.builtin.modinfo", "modules.order"):
-        shutil.copy(kernel.folder / name, modules)
-    shutil.copytree(REPO / "bench/programs", part / "programs")
-    shutil.copy(REPO / "bench/programs.sh", part / "init")
-    (part / "init").chmod(0o755)
-    clang = shutil.which("clang-22") or "clang"
-    for command in ([clang, "-target", "bpf", "-O2", "-g", "-DSEC(name)=__attribute__((section(name), used))", "-c",
-                     part / "programs/filter.bpf.c", "-o", part / "programs/filter.o"],
-                    ["/usr/sbin/depmod", "-b", part / "usr", "-m", "/lib/modules", release]):
-        if subprocess.run(command, check=False).returncode:
-            raise Refused(f"{command[0]} failed in {part}")
-    packed = subprocess.run(["bash", "-o", "pipefail", "-c",
-                             "find . -print0 | cpio --quiet -o -0 -H newc -R 0:0 | zstd -q -3"], cwd=part,
-                            stdout=subprocess.PIPE, check=True).stdout
-    shutil.rmtree(part)
-    return initramfs.write(kernel.folder / "initramfs-programs.cpio.zst",
-                           (CACHE / "programs-image.cpio.zst").read_bytes() + packed)
+    filter_object = kernel.folder / "programs-filter.o"
+    initramfs.run(shutil.which("clang-22") or "clang", "-target", "bpf", "-O2", "-g",
+                  "-DSEC(name)=__attribute__((section(name), used))", "-c", REPO / "bench/programs/filter.bpf.c", "-o",
+                  filter_object)
+    modules = (kernel.folder / "modules.order").read_text(encoding="ascii").split()
+    files = {"init": REPO / "bench/programs.sh", "programs/filter.o": filter_object,
+             **initramfs.tree(REPO / "bench/programs", "programs"),
+             **initramfs.module_files(kernel, [(kernel.folder / name).with_suffix(".ko") for name in modules])}
+    return initramfs.add_to_image("programs-image.cpio.zst", kernel, files, "initramfs-programs.cpio.zst")
 
 
 def prepare(sides):
     """Build the kernels of some sides; returns the archive of each kernel."""
     archives = {}
     for name in dict.fromkeys(SIDES[side][1] for side in sides):
-        kernels.get(name).build()
+        builds.build(kernels.get(name))
         archives[name] = make_archive(kernels.get(name))
     return archives
 
@@ -71,7 +61,18 @@ def boot(side, archives, names, log, what, append="", **more):
     append += f" printk.devkmsg=on test_vmalloc.run_test_mask=0 nokaslr PROGRAMS={','.join(names)}"
     return Boot(kernels.get(kernel), Expected(allocator, "programs: done"), mem=3072, timeout=3600, log=log, what=what,
                 append=append, initramfs=str(archives[kernel]), accel="icount",
-                cpus=8 if names[0].endswith(rows.EIGHT) else 2, **more).run()
+                cpus=8 if names[0].endswith(EIGHT) else 2, **more).run()
+
+
+def read_rows(log):
+    """Return what a console log has: (name, operations, areas) of the rows in their order, why rows failed, by name,
+    and (mean, maximum) of each latency by name, in instructions."""
+    lines = read_lines(log)
+    found = [match.groups() for match in map(LINE.match, lines) if match]
+    latencies = [match.groups() for match in map(LATENCY.match, lines) if match]
+    return ([(name, int(ops), int(areas)) for name, ops, areas, _ in found if ops],
+            {name: error or "failed" for name, ops, _, error in found if not ops},
+            {name: (int(mean), int(most)) for name, mean, most in latencies})
 
 
 class Taken:
@@ -83,9 +84,9 @@ class Taken:
         self.latencies = defaultdict(lambda: {side: [] for side in SIDES})
         self.failures = []
 
-    def add(self, side, lines, totals):
-        """Add what a guest printed. totals: the instructions of each row that did not fail."""
-        good, failed, latencies = rows.read(lines)
+    def add(self, side, log, totals):
+        """Add what a guest printed to a log. totals: the instructions of each row that did not fail."""
+        good, failed, latencies = read_rows(log)
         if len(totals) != len(good):
             raise Refused(f"{side}: {len(good)} rows, but {len(totals)} pairs of marks")
         for (name, ops, areas), total in zip(good, totals, strict=True):
@@ -127,7 +128,7 @@ def ratio_text(ratio, differs):
 def programs_table(taken, title):
     """Return the table of programs: of each row that was taken, or has failed."""
     made, failed = [], {failure.partition(",")[0] for failure in taken.failures}
-    for name, text in rows.texts().items():
+    for name, text in program_texts().items():
         if name not in taken.values and name not in failed:
             continue
         sides = taken.values[name]
@@ -146,30 +147,30 @@ def latency_table(taken, title):
         return f"{min(values):,} to {max(values):,}" if values else "failed"
 
     made = []
-    for name in (name for name in rows.texts("latency") if name in taken.latencies):
+    for name in (name for name in program_texts("latency") if name in taken.latencies):
         means, maxima = ([[pair[which] for pair in pairs] for pairs in taken.latencies[name].values()]
                          for which in (0, 1))
-        made.append([name, rows.texts("latency")[name], *map(median, means), *map(most, maxima)])
+        made.append([name, program_texts("latency")[name], *map(median, means), *map(most, maxima)])
     return Table(title, LATENCY_COLUMNS, made)
 
 
 def take(archives, taken, names, first=0):
     """Boot all sides BOOTS times, in turns. first: how many boots there were before. A boot that fails does not
     count."""
-    eight = [name for name in names if name.endswith(rows.EIGHT)]
+    eight = [name for name in names if name.endswith(EIGHT)]
     guests = [some for some in ([name for name in names if name not in eight], eight) if some]
     jobs = [(number, some, side) for number in range(first, first + BOOTS) for some in guests
             for side in (SIDES if number % 2 == 0 else [*SIDES][::-1])]
     for done, (number, some, side) in enumerate(jobs, 1):
-        log = f"{CACHE}/log/programs-{side}{rows.EIGHT * (some == eight)}-{number}.log"
-        addresses = [symbols_of(SIDES[side][1]).addresses[mark] for mark in MARKS]
-        plugin = f"{build.plugin('total')},out={counts_of(log)},begin={addresses[0]:x},end={addresses[1]:x}"
+        log = f"{CACHE}/log/programs-{side}{EIGHT * (some == eight)}-{number}.log"
+        addresses = [counts.symbols_of(SIDES[side][1]).addresses[mark] for mark in MARKS]
+        plugin = f"{build.plugin('total')},out={counts.counts_of(log)},begin={addresses[0]:x},end={addresses[1]:x}"
         reasons = boot(side, archives, some, log, f"boot {done} of {len(jobs)}:", seed=number + 1, plugin=plugin)
         if reasons:
-            taken.failures.append(f"boot of {side}{rows.EIGHT * (some == eight)}: {reasons[0]}; log: {log}")
+            taken.failures.append(f"boot of {side}{EIGHT * (some == eight)}: {reasons[0]}; log: {log}")
             say(f"bench: {taken.failures[-1]}")
         else:
-            taken.add(side, read_lines(log), totals_of(counts_of(log)))
+            taken.add(side, log, totals_of(counts.counts_of(log)))
 
 
 def totals_of(path):
@@ -182,27 +183,28 @@ def totals_of(path):
 
 
 def profile_program(name):
-    """Show the instructions of one row by function with each allocator; returns the exit code."""
+    """Show the instructions of one row by function with each allocator."""
     archives = prepare("AB")
     for side in "AB":
-        symbols = symbols_of(SIDES[side][1])
+        symbols = counts.symbols_of(SIDES[side][1])
         log = f"{CACHE}/log/profile-program-{name}-{side}.log"
         # Only one CPU runs: the plugin shows what the CPU with the marks executes.
         reasons = boot(side, archives, [name], log, "profile:", "maxcpus=1", seed=1,
-                       plugin=counts.specification(symbols, counts_of(log), *MARKS))
-        good, *_ = rows.read(read_lines(log))
-        windows = counts.read(counts_of(log), symbols)
+                       plugin=counts.specification(symbols, log, *MARKS))
+        good, *_ = read_rows(log)
+        windows = counts.read(log, symbols)
         if reasons or len(good) != 1 or len(windows) != 1:
             raise Refused(f"{side}: {reasons[0] if reasons else 'the program failed'}; log: {log}")
         windows[0].ops = good[0][1]
         show([functions_table(f"{name}, {side}: per operation, {windows[0].ops:,} operations", windows[0], symbols)])
-    return 0
 
 
 def main(name, args):
     """Boot and show; returns the exit code: 1 if a row or a boot failed."""
     if name == "profile-program":
-        return profile_program(args.name)
+        for one in args.names:
+            profile_program(one)
+        return 0
     archives, taken = prepare(SIDES), Taken()
     take(archives, taken, args.names)
     for more in range(MORE):
