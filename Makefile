@@ -27,7 +27,7 @@ test:
 	@scripts/test $(if $(FULL),--full $(CONFIGS),$(SUITES))
 
 bench:
-	@BENCH_COMMAND="make bench" scripts/bench
+	@VMAP_RUST_BENCH_COMMAND="make bench" scripts/bench
 
 check:
 	@scripts/check

@@ -13,7 +13,7 @@
  *   vmap_bench.seed=7                  of random orders, sizes and addresses
  *   vmap_bench.keep=1                  leave a mapping of each case of mapping.c
  *
- * and prints lines for bench/host/, which boots it often enough to say what
+ * and prints lines for harness/bench/, which boots it often enough to say what
  * differs. See report.c for the lines.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt

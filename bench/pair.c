@@ -86,7 +86,7 @@ static DEFINE_SPINLOCK(known_lock);
 static atomic_t known_atomic;
 static int known_word;
 
-/* test_profile() in bench/host/tests/test_bench.py knows its counts. */
+/* test_profile() in harness/bench/tests/test_bench.py knows its counts. */
 static __always_inline bool known_pair(const struct bench_case *c, struct bench_worker *w)
 {
 	spin_lock(&known_lock);

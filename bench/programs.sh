@@ -3,7 +3,7 @@
 #
 # First process of the guests of "scripts/bench programs". Each line below that begins with "program" is one row of the table: how
 # many operations the command does, its name, what comes before it, and the command. The command runs twice; the second run is
-# measured, between two marks for the plugin of QEMU (bench/host/programs.py). From the kernel command line: PROGRAMS, the rows to
+# measured, between two marks for the plugin of QEMU (harness/bench/programs.py). From the kernel command line: PROGRAMS, the rows to
 # run, separated by commas.
 
 # The root of an initramfs cannot be exchanged, as bwrap does: move the tree to a mount of its own.
@@ -56,7 +56,10 @@ program() {
 	before=$(counted)
 	settle
 	printf %s "$name" 2>/dev/null >$MARK
-	eval "$command" </dev/null >/dev/null 2>&1
+	if ! eval "$command" </dev/null >/tmp/out 2>&1; then
+		tell "program: $name FAIL $(tail -n 1 /tmp/out)"
+		return
+	fi
 	settle
 	read -r _ <$MARK
 	areas=$(($(counted) - before))

@@ -34,7 +34,7 @@ struct bench_step {
 struct bench_thread {
 	struct bench_worker *w;
 	struct bench_step *step;
-	/* Which one of its turns it waits for. */
+	/* Its turn has come. */
 	struct completion turn;
 	struct task_struct *task;
 };

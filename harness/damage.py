@@ -19,7 +19,7 @@ class Damage(NamedTuple):
     type: str
     address: int
     value: int
-    before: int
+    before: int = 0
 
     def write(self, value):
         """Return the command of gdb that writes the value, or what was there before."""
@@ -33,24 +33,18 @@ def damages(vmlinux, core):
     if str(MODULES) not in sys.path:
         sys.path.insert(0, str(MODULES))
     import vmap  # pylint: disable=import-outside-toplevel,import-error
-    import vmap_core  # pylint: disable=import-outside-toplevel,import-error
-    prog = vmap_core.open_core(core)
+    prog = vmap.open_core(core)
     prog.load_debug_info([str(vmlinux)])
     space = vmap.vmap_allocator(prog)
 
-    def word(name, pattern, address, value):
-        return Damage(name, pattern, "unsigned long", address, value, prog.read_word(address))
-
     def nowhere(pattern, address):
-        return word("pointer to nowhere", pattern, address, 0x1234567800)
+        return Damage("pointer to nowhere", pattern, "unsigned long", address, 0x1234567800)
 
     if space.name == "rbtree":
-        area = next(area for area in space.areas() if area.state == "busy" and area.end - area.start < 1 << 20)
-        end = area.va.va_end.address_of_().value_()
-        return [word("end of an area", rf"{area.start:#x}-.*overlap", end, area.end + (1 << 30)),
-                nowhere("node 0, busy tree: cannot be read", space.nodes[0].busy.root.rb_node.address_of_().value_())]
+        root = space.nodes[0].busy.root.rb_node
+        return [nowhere("node 0, busy tree: cannot be read", root.address_of_().value_())]
     current, stacks = space.current(), collections.Counter()
-    blocks = {block: [item for item in block.objects() if item.state == "busy"] for block in space.blocks()}
+    blocks = {block: [area for area in block.areas() if area.state == "busy"] for block in space.blocks()}
     # The stacks of the sleepers are in more blocks of their class than anything else, and the next forks want their
     # class.
     for block, busy in blocks.items():
@@ -58,12 +52,10 @@ def damages(vmlinux, core):
     most = max(stacks, key=stacks.get)
     block = next(block for block in blocks if block.start in current and block.number == most)
     part, index = space.place_of(block.start)
-    entry = space.word(part + space.info["part_table"]) + index * 8
-    full, item = next((some, busy[0]) for some, busy in blocks.items() if len(busy) > 8)
-    byte = full.node + space.info["block_free"] + item.index // 8
+    full, area = next((some, busy[0]) for some, busy in blocks.items() if len(busy) > 8)
+    byte = full.node + space.info["block_free"] + area.index // 8
     old = prog.read_u8(byte)
     return [Damage("bit of a busy slot",
-                   rf"block {full.start:#x}: area {item.start:#x}-.* is busy, but slot {item.index} is free",
-                   "unsigned char", byte, old | 1 << item.index % 8, old),
-            word("missing block", rf"block {block.start:#x}: in the index, but not in the directory", entry, 0),
-            nowhere(rf"block {block.start:#x}.*: cannot be read", entry)]
+                   rf"block {full.start:#x}: area {area.start:#x}-.* is busy, but slot {area.index} is free",
+                   "unsigned char", byte, old | 1 << area.index % 8, old),
+            nowhere(rf"block {block.start:#x}.*: cannot be read", part["table"] + index * 8)]

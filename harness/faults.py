@@ -6,8 +6,12 @@ import re
 import shutil
 import subprocess
 
+from . import prepare as tree
+from .enter import in_root
+from .lock import locked
 from .options import Parser
-from .rust import in_root, lock, prepare
+from .rust import prepare
+from .series import files_of
 from .settings import CACHE, REPO, TREE, Refused
 
 HELP = """Adds known faults to the allocator, or to the mapping series, one at a time, and checks that a test fails.
@@ -17,85 +21,79 @@ host tests there. A patch with the line "Noticed-by: explore" runs under the sch
 instead. Prints the tests that noticed each fault; a fault that no test noticed is a failure."""
 # Always the same folder, so that cargo compiles again only what a fault changes.
 COPY = CACHE / "build/fault"
-LOG = COPY / "log"
 # The folder of the patches is named like the tree that has them.
 LAST_PATCH = COPY / "kernel-patches" / TREE.name / "mapping/9999-fault.patch"
-
-
-def make_copy():
-    """Copy the repository. All files get a new time: the last build in this folder may have been of a fault."""
-    shutil.rmtree(COPY, ignore_errors=True)
-    COPY.mkdir(parents=True)
-    subprocess.run(["bash", "-o", "pipefail", "-c", 'tar -c --exclude=target --exclude=.git . | tar -x -m -C "$0"',
-                    COPY], cwd=REPO, check=True)
-
-
-def logged(command, pattern, **more):
-    """Run a command with its output in LOG; returns what matches the pattern there, sorted, at most 20."""
-    with open(LOG, "wb") as out:
-        subprocess.run(command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, check=False, **more)
-    return sorted(set(re.findall(pattern, log_text(), re.M)))[:20]
-
-
-def log_text():
-    """Return what is in LOG."""
-    return LOG.read_text(encoding="utf-8", errors="replace")
-
-
-# Tests that failed; or, if a fault ended their whole process, the signal. What a fault does to memory need not stay
-# within what the tests compare, and then none of them has a result.
-FAILED_TESTS = r"^test (.*) \.\.\. FAILED$"
-ENDED_TESTS = r"^error: test failed, to rerun .*\n\nCaused by:\n.*\(signal: \d+, (SIG[A-Z]+):.*\)$"
-
-
-def try_crate(crate, *words):
-    """Run the tests of a crate of the copy; returns the names of those that failed, or what ended all of them."""
-    failed = logged(in_root("timeout", "300", "cargo", "test", "--offline", "--lib", "--target-dir",
-                            CACHE / "build/faults", "--", *words), FAILED_TESTS, cwd=COPY / "rust" / crate)
-    return failed or [f"{signal} in {crate}" for signal in re.findall(ENDED_TESTS, log_text(), re.M)]
+# The cases about page tables and TLBs.
+KUNIT = [COPY / "scripts/run", "kunit", "arm64", "vmap_[pt][tl][eb]*", "--allocator", "rbtree", "--timeout", "120"]
+# Tests of cargo and cases of KUnit that failed; or, if a fault ended a whole process of cargo, the signal. What a fault
+# does to memory need not stay within what the tests compare, and then none of them has a result.
+FAILED = r"^test (.*) \.\.\. FAILED$|\[FAILED\] ([a-z_0-9]+)|^(FAIL .*)"
+ENDED = r"^error: test failed, to rerun .*\n\nCaused by:\n.*\(signal: \d+, (SIG[A-Z]+):.*\)$"
 
 
 def tests_for(patch):
-    """Return the host tests except those that fill whole spaces, which take long; or the tests that need many
-    schedules."""
-    if re.search("^Noticed-by: explore$", patch.read_text(encoding="utf-8"), re.M):
-        return "explore", "explore::"
-    return "host", "--skip", "capacity::"
+    """Return the command of the host tests except those that fill whole spaces, which take long; or of the tests that
+    need many schedules."""
+    explore = re.search("^Noticed-by: explore$", patch.read_text(encoding="utf-8"), re.M)
+    crate, words = ("explore", ["explore::"]) if explore else ("host", ["--skip", "capacity::"])
+    return in_root("timeout", "600", "cargo", "test", "--offline", "--lib", "--manifest-path",
+                   COPY / "rust" / crate / "Cargo.toml", "--target-dir", CACHE / "build/faults", "--", *words)
 
 
-def try_host(patch):
-    """Run the tests for a patch on the copy."""
-    return try_crate(*tests_for(patch))
+def run(command):
+    """Run tests; returns the first 20 that failed, or what ended all of them, and the output."""
+    text = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          encoding="utf-8", errors="replace", check=False).stdout
+    failed = {"".join(names) for names in re.findall(FAILED, text, re.M)} or set(re.findall(ENDED, text, re.M))
+    return sorted(failed)[:20], text
 
 
-def refuse_failing(noticed, passed):
-    """Refuse to go on if tests fail without a fault: they would seem to notice each of them."""
-    if noticed or not re.search(passed, log_text(), re.M):
-        raise Refused(f"without a fault: {' '.join(noticed) or (log_text().splitlines() or ['no output'])[-1]}")
-
-
-def try_mapping(_patch):
-    """Run the cases about page tables and TLBs; returns the cases that failed."""
-    return logged([COPY / "scripts/run", "kunit", "arm64", "vmap_[pt][tl][eb]*", "--allocator", "rbtree", "--timeout",
-                   "120"],
-                  r"(?:(?<=\[FAILED\] )[a-z_0-9]+|^FAIL .*)")
-
-
-def patched(patch, *words):
-    """Apply a patch to the copy; tells whether that worked."""
-    return subprocess.run(["patch", "-s", "-p1", "-d", COPY, "--no-backup-if-mismatch", *words, "-i", patch],
-                          check=False).returncode == 0
-
-
-def judge(name, noticed, result):
-    """Count one fault, and say who noticed it."""
-    errors = re.search(r"^error(?:\[|:)(?:.*\n){0,20}", log_text(), re.M)
+def judge(name, noticed, text, result):
+    """Count one fault, and say who noticed it. text: the output of the tests."""
+    errors = re.search(r"^error(?:\[|:)(?:.*\n){0,20}", text, re.M)
     if noticed:
         result.add(True, name, f"ok - {name}: noticed by {' '.join(noticed)}")
     elif errors:
         result.add(False, name, f"not ok - {name}: does not compile\n{errors[0]}")
     else:
-        result.add(False, name, "\n".join([f"not ok - {name}: no test noticed", *log_text().splitlines()[-5:]]))
+        result.add(False, name, "\n".join([f"not ok - {name}: no test noticed", *text.splitlines()[-5:]]))
+
+
+def put(patch, mapping):
+    """Add a fault to the copy. That of the mapping series comes after all patches of the kernel."""
+    if mapping:
+        shutil.copy(patch, LAST_PATCH)
+    elif subprocess.run(["patch", "-s", "-p1", "-r", "-", "-d", COPY, "--no-backup-if-mismatch", "-i", patch],
+                        check=False).returncode:
+        raise Refused(f"{patch.relative_to(REPO)} does not apply; update it")
+
+
+def take_out(patch, mapping):
+    """Remove it again. The files get a new time, so that cargo compiles them."""
+    LAST_PATCH.unlink(missing_ok=True)
+    for name in () if mapping else files_of([patch]):
+        shutil.copy(REPO / name, COPY / name)
+
+
+def try_faults(faults, mapping, result):
+    """Try each fault in a copy of the repository, in which all files have a new time: the last build in this folder may
+    have been of a fault."""
+    shutil.rmtree(COPY, ignore_errors=True)
+    shutil.copytree(REPO, COPY, symlinks=True, ignore=shutil.ignore_patterns("target", ".git"), copy_function=shutil.copy)
+    commands = {patch: KUNIT if mapping else tests_for(patch) for patch in faults}
+    # Tests that fail without a fault would seem to notice each of them.
+    for command in dict.fromkeys(map(tuple, commands.values())):
+        noticed, text = run(command)
+        if noticed or not re.search(r"^(test result: ok\. )?[1-9]\d* passed[;,] 0 failed", text, re.M):
+            raise Refused(f"without a fault: {' '.join(noticed) or (text.splitlines() or ['no output'])[-1]}")
+    for patch, command in commands.items():
+        try:
+            put(patch, mapping)
+            judge(patch.stem, *run(command), result)
+        except Refused as why:
+            result.add(False, patch.stem, f"not ok - {patch.stem}: {why}")
+        finally:
+            take_out(patch, mapping)
 
 
 def main(arguments, result):
@@ -114,31 +112,13 @@ def main(arguments, result):
             known = " ".join(sorted(patch.name for patch in folder.glob("*.patch")))
             raise Refused(f"no fault is called '{name}'; known: {known}")
         faults += found
-    attempt = try_mapping if args.mapping else try_host
     prepare()
     # All runs share one build folder, in which cargo cannot tell the files of one copy from those of another.
-    lock("faults")
-    make_copy()
-    try:
-        if args.mapping:
-            refuse_failing(try_mapping(None), r"^[1-9]\d* passed, 0 failed")
-        else:
-            for tests in sorted({tests_for(patch) for patch in faults}):
-                refuse_failing(try_crate(*tests), r"^test result: ok\. [1-9]\d* passed; 0 failed")
-        for patch in faults:
+    with locked("faults", "faults.lock"):
+        try:
+            try_faults(faults, args.mapping, result)
+        finally:
+            shutil.rmtree(COPY, ignore_errors=True)
             if args.mapping:
-                shutil.copy(patch, LAST_PATCH)
-            elif not patched(patch, "--dry-run") or not patched(patch):
-                result.add(False, patch.stem,
-                           f"not ok - {patch.stem}: {patch.relative_to(REPO)} does not apply; update it")
-                continue
-            judge(patch.stem, attempt(patch), result)
-            if args.mapping:
-                LAST_PATCH.unlink()
-            elif not patched(patch, "-R"):
-                raise Refused(f"{patch.relative_to(REPO)} cannot be taken out again")
-    finally:
-        shutil.rmtree(COPY, ignore_errors=True)
-    if args.mapping:
-        # The kernel tree links to the copy; link it to this repository again.
-        subprocess.run([REPO / "scripts/prepare", "all"], check=True)
+                # The kernel tree links to the copy; link it to this repository again.
+                tree.prepare()

@@ -5,6 +5,7 @@ import dataclasses
 import os
 
 from . import step
+from .console import count_checks
 from .kernels import Kernel
 from .settings import LOGS, Refused, say
 from .verdict import Expected, judge
@@ -21,7 +22,7 @@ class Boot:
 
     kernel: Kernel
     expected: Expected
-    boot_value: str = ""  # of vmap_allocator=, instead of the expected allocator; "-" passes nothing
+    boot_value: str = ""  # of vmap_allocator=, instead of the expected allocator
     cpus: int = 1
     mem: int = 2048
     nodes: int = 1
@@ -47,43 +48,33 @@ class Boot:
     def arguments(self):
         """Return the kernel command line."""
         value = self.boot_value or self.expected.allocator
-        allocator = "" if value in ("none", "-") else f"vmap_allocator={value}"
-        return " ".join(x
-                        for x in ("panic=-1 oops=panic", self.kernel.append * self.own_append, allocator, self.append)
-                        if x)
+        words = ("panic=-1 oops=panic", self.kernel.append * self.own_append, f"vmap_allocator={value}" * (value != "none"),
+                 self.append)
+        return " ".join(filter(None, words))
 
     def command(self):
         """Return the words of the command that boots the kernel."""
         kernel, arguments = self.kernel, self.arguments()
         if not kernel.image.is_file():
             raise Refused(f"no kernel at {kernel.image}; run scripts/build {kernel.name}")
-        if self.nodes > self.cpus:
-            raise Refused(f"--nodes {self.nodes} needs at least as many CPUs, not --cpus {self.cpus}")
-        if self.nodes > 1 and self.prealloc:
-            raise Refused(f"--prealloc needs one node, not --nodes {self.nodes}")
         if kernel.arch == "um":
-            if self.accel == "icount" or self.prealloc or self.nodes > 1:
-                raise Refused("user-mode Linux takes neither --icount nor --prealloc nor --nodes")
+            if self.accel == "icount" or self.nodes > 1:
+                raise Refused("user-mode Linux takes neither --icount nor --nodes")
             # User-mode Linux has more than one CPU in seccomp mode only.
             return [kernel.image, f"mem={self.mem}M", "con0=fd:0,fd:1", "seccomp=on", f"ncpus={self.cpus}",
-                    *([f"initrd={self.initramfs}"] if self.initramfs else []), *arguments.split()]
-        machine, console = {
-            "arm64": (["qemu-system-aarch64", "-machine",
-                       ",".join(x for x in ("virt,gic-version=3", kernel.machine) if x),
-                       "-cpu", self.cpu or kernel.cpu or "cortex-a72"], "ttyAMA0"),
-            # By default the machine has addresses above 4 GiB, which only kernels with LPAE can use.
-            "arm": (["qemu-system-arm", "-machine", "virt,highmem=off"], "ttyAMA0"),
-            "x86_64": (["qemu-system-x86_64", "-machine", "q35", "-cpu", self.cpu or "max"], "ttyS0"),
-        }[kernel.arch]
-        return [*machine, "-nodefaults", "-display", "none", "-serial", "stdio", "-no-reboot", "-m", str(self.mem),
-                "-smp", str(self.cpus),
+                    *[f"initrd={self.initramfs}"] * bool(self.initramfs), *arguments.split()]
+        # By default the machine of 32-bit arm has addresses above 4 GiB, which only kernels with LPAE can use.
+        emulator, machine, cpu, console = {
+            "arm64": ("aarch64", ",".join(filter(None, ("virt,gic-version=3", kernel.machine))), "cortex-a72", "ttyAMA0"),
+            "arm": ("arm", "virt,highmem=off", "cortex-a15", "ttyAMA0"),
+            "x86_64": ("x86_64", "q35", "max", "ttyS0")}[kernel.arch]
+        optional = {"-initrd": self.initramfs, "-seed": self.seed, "-plugin": self.plugin}
+        return [f"qemu-system-{emulator}", "-machine", machine, "-cpu", self.cpu or kernel.cpu or cpu, "-nodefaults",
+                "-display", "none", "-serial", "stdio", "-no-reboot", "-m", str(self.mem), "-smp", str(self.cpus),
                 "-kernel", kernel.image, "-append", f"console={console} {arguments}",
-                *(["-initrd", self.initramfs] if self.initramfs else []),
-                *([] if self.seed is None else ["-seed", str(self.seed)]),
-                *(["-plugin", self.plugin] if self.plugin else []),
-                *(["-object", f"memory-backend-ram,id=ram,size={self.mem}M,prealloc=on", "-machine",
-                   "memory-backend=ram"]
-                  if self.prealloc else []), *self.node_arguments(), *ACCELERATORS[self.accel]]
+                *(word for name, value in optional.items() if value not in ("", None) for word in (name, str(value))),
+                *["-object", f"memory-backend-ram,id=ram,size={self.mem}M,prealloc=on", "-machine", "memory-backend=ram"]
+                * self.prealloc, *self.node_arguments(), *ACCELERATORS[self.accel]]
 
     def node_arguments(self):
         """Return the words that divide CPUs and memory evenly between NUMA nodes."""
@@ -116,30 +107,41 @@ class Boot:
         return reasons
 
 
-def verdict(reasons):
-    """Return the text of a verdict: PASS, or FAIL with up to six reasons."""
-    if not reasons:
-        return "PASS"
-    more = [f"and {len(reasons) - 6} more"] if len(reasons) > 6 else []
-    return "\n     ".join([f"FAIL {reasons[0]}", *reasons[1:6], *more])
-
-
-def boot(result, args, what, expected, append="", **more):
-    """Boot once as the options of a scenario say, and count the verdict as one check of the result. Returns the log.
+def boot_of(args, what, expected, append="", **more):
+    """Return the Boot that the options of a scenario ask for.
 
     what: the load, for messages and the log's name; append: kernel arguments before those of the options; more: of
     Boot."""
     log = args.log or LOGS / f"{what}-{args.kernel.name}-{expected.allocator}.log"
     common = {name: getattr(args, name) for name in ("kernel", "cpus", "mem", "nodes", "timeout", "accel")}
-    one = Boot(**{**common, "log": log, **more}, expected=expected, what=what, append=f"{append} {args.append}".strip())
+    return Boot(**{**common, "log": log, **more}, expected=expected, what=what, append=f"{append} {args.append}".strip())
+
+
+def boot(result, args, *what, **more):
+    """Boot once, with the words of boot_of(), and count the verdict as one check of the result. Returns the log."""
+    one = boot_of(args, *what, **more)
     reasons = one.run()
     result.logs.append(one.log)
-    result.add(not reasons, f"verdict {os.path.basename(one.log)}", verdict(reasons))
+    rest = [f"and {len(reasons) - 6} more"] * (len(reasons) > 6)
+    result.add(not reasons, f"verdict {os.path.basename(one.log)}", reasons and "\n     ".join(
+        [f"FAIL {reasons[0]}", *reasons[1:6], *rest]))
     return one.log
 
 
-def boot_script(result, args, script, allocator, initramfs, append="", allow=(), **more):
-    """Boot once with a script of qemu/ and count the verdict; returns the log. append: what the script and the kernel
-    get; allow: expressions of lines that are no failure; more: of Boot."""
-    return boot(result, args, script, Expected(allocator, "^guest: done", list(allow)),
-                f"{NO_TESTS} GUEST_RUN={script} ALLOCATOR={allocator} {append}".strip(), initramfs=initramfs, **more)
+def boot_script(result, args, script, allocator, initramfs, append="", checks=(), allow=(), label="", **more):
+    """Boot once with a script of qemu/, count the verdict and the checks that the guest must report; returns the log.
+
+    append: what the script and the kernel get; allow: expressions of lines that are no failure; label: what the checks are
+    counted for, if it is not the allocator; more: of Boot."""
+    log = boot(result, args, script, Expected(allocator, "^guest: done", list(allow)),
+               f"{NO_TESTS} GUEST_RUN={script} ALLOCATOR={allocator} {append}".strip(), initramfs=initramfs, **more)
+    count_checks(result, label or allocator, log, checks)
+    return log
+
+
+def invariants(args, allocator, suffixes=("",)):
+    """Return the names of the checks that invariants_check of qemu/functions.sh reports. suffixes: one for each call."""
+    if allocator != "rust" or not args.kernel.has("VMAP_RUST_DEBUG"):
+        return []
+    names = ["validate", *["checker"] * ("vmap_rust.check=1" in args.append)]
+    return [name + suffix for suffix in suffixes for name in names]

@@ -5,12 +5,11 @@ modules."""
 import gzip
 import os
 import re
-import secrets
 import shutil
 import subprocess
-from pathlib import Path, PurePath
+from pathlib import PurePath
 
-from .settings import CACHE, REPO, Refused, Skipped
+from .settings import CACHE, REPO, Refused, Skipped, write
 
 FORMATS = {"arm64": "ARM aarch64", "arm": "32-bit.*ARM", "x86_64": "x86-64", "um": "x86-64"}
 # Modules that guests load, if the kernel has them.
@@ -20,24 +19,14 @@ MODULES = ("lib/test_module", "lib/test_vmalloc", "lib/test_maple_tree", "lib/te
 
 def busybox(arch):
     """Return the path of a static busybox for an architecture of Linux. Raises Skipped if there is none."""
-    name = arch.replace("um", "x86_64")
+    name = f"opt/busybox-{arch.replace('um', 'x86_64')}/bin/busybox"
     # BUSYBOX and the busybox of the build host are for TOOLCHAIN=host.
-    for file in (os.environ.get("BUSYBOX", ""), f"/opt/busybox-{name}/bin/busybox",
-                 CACHE / f"root/opt/busybox-{name}/bin/busybox",
-                 CACHE / f"busybox-{arch}/bin/busybox", "/usr/bin/busybox", "/bin/busybox"):
-        if file and Path(file).exists():
-            kind = subprocess.run(["file", "-L", file], capture_output=True, text=True, check=False).stdout
-            if re.search(f"{FORMATS[arch]}.*static", kind):
-                return file
+    for file in (os.environ.get("BUSYBOX", ""), f"/{name}", CACHE / "root" / name, CACHE / f"busybox-{arch}/bin/busybox",
+                 "/bin/busybox"):
+        kind = subprocess.run(["file", "-L", file], capture_output=True, text=True, check=False).stdout
+        if re.search(f"{FORMATS[arch]}.*static", kind):
+            return file
     raise Skipped(f"no static busybox for {arch}; set BUSYBOX=FILE")
-
-
-def packed_test_vmalloc(kernel):
-    """Return the path of test_vmalloc, compressed. Its init always fails after the tests, and then the insmod of
-    busybox loads a module a second time in another way, which would repeat the tests. The kernel cannot read a
-    compressed module in the first way."""
-    return write(kernel.folder / "test_vmalloc.ko.gz",
-                 gzip.compress((kernel.folder / "lib/test_vmalloc.ko").read_bytes(), mtime=0))
 
 
 def common_files(kernel):
@@ -67,26 +56,49 @@ def make_busybox(kernel, bench=False, commands=None):
     qemu/shell.sh runs."""
     files = {"init": REPO / "bench/init.sh"} if bench else common_files(kernel)
     files["bin/busybox"] = busybox(kernel.arch)
-    if files.pop("test_vmalloc.ko", None):
-        files["test_vmalloc.ko.gz"] = packed_test_vmalloc(kernel)
+    if module := files.pop("test_vmalloc.ko", None):
+        # Its init always fails after the tests, and then the insmod of busybox loads a module a second time in another way,
+        # which would repeat the tests. The kernel cannot read a compressed module in the first way.
+        packed = gzip.compress(module.read_bytes(), mtime=0)
+        files["test_vmalloc.ko.gz"] = write(kernel.folder / "test_vmalloc.ko.gz", packed)
     if commands is not None:
         files["commands"] = write(kernel.folder / "commands", commands)
     name = "initramfs-bench.cpio" if bench else "initramfs.cpio" if commands is None else "initramfs-shell.cpio"
     return write(kernel.folder / name, pack(kernel, files))
 
 
-def write(path, content):
-    """Write a file in one step, for a run at the same time; returns its path."""
-    # Not by the number of the process: each entry to the toolchain root counts its own.
-    new = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
-    new.write_bytes(content)
-    new.replace(path)
-    return path
-
-
 def tree(folder, prefix):
     """Return the files below a folder, with a prefix of their paths in the archive."""
     return {f"{prefix}/{path.relative_to(folder)}": path for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def module_files(kernel, paths):
+    """Return the files of modules of a kernel, with what depmod lists of them, by their paths in the archive. paths: of
+    the modules on the build host."""
+    base = kernel.folder / "guest-modules"
+    release = (kernel.folder / "include/config/kernel.release").read_text(encoding="ascii").strip()
+    modules = base / "lib/modules" / release
+    shutil.rmtree(base, ignore_errors=True)
+    (modules / "kernel").mkdir(parents=True)
+    for path in paths:
+        shutil.copy(path, modules / "kernel")
+    for path in (kernel.folder / name for name in ("modules.builtin", "modules.builtin.modinfo", "modules.order")):
+        if path.is_file():
+            shutil.copy(path, modules)
+    run("/usr/sbin/depmod", "-b", base, release)
+    return tree(base / "lib", "usr/lib")
+
+
+def run(*command):
+    """Run a command. Refuses with its words if it fails."""
+    if subprocess.run(command, stderr=subprocess.DEVNULL, check=False).returncode:
+        raise Refused(f"failed: {' '.join(map(str, command))}")
+
+
+def add_to_image(image, kernel, files, name):
+    """Make an archive of that name with the files on top of an image in the cache; returns its path."""
+    archive = subprocess.run(["zstd", "-q", "-3"], input=pack(kernel, files), stdout=subprocess.PIPE, check=True).stdout
+    return write(kernel.folder / name, (CACHE / image).read_bytes() + archive)
 
 
 def make_guest_image(kernel, selftests=None, debuggers=False):
@@ -96,26 +108,13 @@ def make_guest_image(kernel, selftests=None, debuggers=False):
     finds it, without the kernel's code."""
     files = common_files(kernel)
     # stress-ng and the selftests find modules where depmod has listed them.
-    base = kernel.folder / "guest-modules"
-    release = (kernel.folder / "include/config/kernel.release").read_text(encoding="ascii").strip()
-    shutil.rmtree(base, ignore_errors=True)
-    for folder in (modules := base / "lib/modules" / release, modules / "kernel"):
-        folder.mkdir(parents=True, exist_ok=True)
-    for name, path in files.items():
-        if name.endswith(".ko"):
-            shutil.copy(path, modules / "kernel")
-    for name in ("modules.builtin", "modules.order"):
-        shutil.copy(kernel.folder / name, modules)
-    commands = [["/usr/sbin/depmod", "-b", base, release]]
+    files |= module_files(kernel, [path for name, path in files.items() if name.endswith(".ko")])
     if debuggers:
         symbols = kernel.folder / "vmlinux.debug"
-        commands.append(["objcopy", "--only-keep-debug", kernel.folder / "vmlinux", symbols])
+        run("objcopy", "--only-keep-debug", kernel.folder / "vmlinux", symbols)
         files |= {name: path for name, path in tree(REPO / "tools", "tools").items()
                   if not re.search(r"test_|__pycache__|vmap.map", name)}
+        release = (kernel.folder / "include/config/kernel.release").read_text(encoding="ascii").strip()
         files[f"usr/lib/debug/boot/vmlinux-{release}"] = symbols
-    for command in commands:
-        if subprocess.run(command, stderr=subprocess.DEVNULL, check=False).returncode:
-            raise Refused(f"failed: {' '.join(map(str, command))}")
-    files |= tree(base / "lib", "usr/lib") | (tree(selftests, "selftests") if selftests else {})
-    archive = subprocess.run(["zstd", "-q", "-3"], input=pack(kernel, files), stdout=subprocess.PIPE, check=True).stdout
-    return write(kernel.folder / "initramfs-guest.cpio.zst", (CACHE / "guest-image.cpio.zst").read_bytes() + archive)
+    files |= tree(selftests, "selftests") if selftests else {}
+    return add_to_image("guest-image.cpio.zst", kernel, files, "initramfs-guest.cpio.zst")

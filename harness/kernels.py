@@ -1,14 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The kernel configurations of qemu/kernels.toml. As a program: prints one of them as assignments for scripts/build."""
+"""The kernel configurations of qemu/kernels.toml."""
 
 import dataclasses
 import functools
-import shlex
-import subprocess
-import sys
 import tomllib
 
-from .options import program
 from .settings import BUILDS, REPO, Refused
 
 IMAGES = {"arm64": "arch/arm64/boot/Image", "arm": "arch/arm/boot/zImage", "x86_64": "arch/x86/boot/bzImage",
@@ -56,36 +52,21 @@ class Kernel:
         """Tell whether the built kernel has CONFIG_option=value."""
         return f"CONFIG_{option}={value}" in (self.folder / ".config").read_text(encoding="utf-8").split("\n")
 
-    def build(self):
-        """Build it."""
-        if subprocess.run([REPO / "scripts/build", self.name], stdout=subprocess.DEVNULL, check=False).returncode:
-            # scripts/build has said why.
-            sys.exit(1)
-
 
 @functools.cache
 def load():
     """Return all configurations by name."""
+    found = {}
     try:
-        with open(REPO / "qemu/kernels.toml", "rb") as file:
-            table = tomllib.load(file)
-    except tomllib.TOMLDecodeError as error:
-        raise Refused(f"qemu/kernels.toml: {error}") from None
-    known, found = {field.name for field in dataclasses.fields(Kernel)} - {"name"}, {}
-    for name, values in table.items():
-        if unknown := set(values) - known:
-            raise Refused(f'qemu/kernels.toml: {name}: unknown key "{min(unknown)}"; there are: '
-                          f'{" ".join(sorted(known))}')
-        if not {"arch", "fragments"} <= set(values):
-            raise Refused(f"qemu/kernels.toml: {name}: arch and fragments must be given")
-        found[name] = Kernel(name, **values)
-    for kernel in found.values():
-        if kernel.arch not in IMAGES:
-            raise Refused(f"qemu/kernels.toml: {kernel.name}: arch must be one of {' '.join(IMAGES)}, "
-                          f'not "{kernel.arch}"')
-        for file in kernel.files:
-            if not (REPO / file).is_file():
-                raise Refused(f"qemu/kernels.toml: {kernel.name}: there is no fragment {file}")
+        for name, values in tomllib.loads((REPO / "qemu/kernels.toml").read_text(encoding="utf-8")).items():
+            found[name] = Kernel(name, **values)
+            if found[name].arch not in IMAGES:
+                raise ValueError(f"arch must be one of {' '.join(IMAGES)}, not {found[name].arch}")
+            for file in found[name].files:
+                if not (REPO / file).is_file():
+                    raise ValueError(f"there is no fragment {file}")
+    except (TypeError, ValueError) as error:
+        raise Refused(f"qemu/kernels.toml, after {' '.join(found)}: {error}") from None
     return found
 
 
@@ -94,17 +75,3 @@ def get(name):
     if name not in load():
         raise Refused(f'unknown configuration "{name}"; there are: {" ".join(load())}')
     return load()[name]
-
-
-def main(arguments):
-    """Print one of them as assignments."""
-    kernel = get(arguments[0])
-    for key, text in {"ARCH": kernel.arch, "FRAGMENTS": " ".join(kernel.files), "KCONFIG_ADD": " ".join(kernel.options),
-                      "IMAGE": IMAGES[kernel.arch], "START": kernel.start,
-                      "PRISTINE": "1" if kernel.pristine else ""}.items():
-        print(f"{key}={shlex.quote(text)}")
-    return 0
-
-
-if __name__ == "__main__":
-    program("kernels", main, sys.argv[1:])

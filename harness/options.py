@@ -7,7 +7,7 @@ import signal
 import sys
 from pathlib import Path
 
-from .settings import Refused, Skipped
+from .settings import INSIDE, Refused, Skipped
 
 
 class Parser(argparse.ArgumentParser):
@@ -40,8 +40,7 @@ def kept(text):
     """Return a path to write to. Refuses folders that the toolchain root has for itself: what is written there ends with
     the run."""
     folder = next(path for path in Path(text).absolute().parents if path.is_dir())
-    inside = os.environ.get("VMAP_RUST_IN_ROOT") == "1"
-    if inside and folder.stat().st_dev in {os.stat(path).st_dev for path in ("/tmp", "/var/tmp", "/run")}:
+    if INSIDE and folder.stat().st_dev in {os.stat(path).st_dev for path in ("/tmp", "/var/tmp", "/run")}:
         raise argparse.ArgumentTypeError(f"a run has a {folder} of its own: name a file in the current folder")
     return text
 

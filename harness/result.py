@@ -7,18 +7,14 @@ TOTALS = re.compile(r"(\d+) passed, (\d+) failed(?:, (\d+) skipped)?")
 
 
 class Result:
-    """Adds up checks, and prints each as it comes, or, if it is quiet, keeps what it would print about failures."""
+    """Adds up checks, and prints each as it comes."""
 
-    def __init__(self, quiet=False):
-        self.quiet, self.passed, self.failed, self.skipped = quiet, 0, 0, 0
-        self.failures, self.lines, self.logs, self.data = [], [], [], {}
+    def __init__(self):
+        self.passed, self.failed, self.skipped, self.failures, self.logs = 0, 0, 0, [], []
 
     def show(self, text):
         """Print a line."""
-        if not self.quiet:
-            print(text, flush=True)
-        elif text.startswith("FAIL"):
-            self.lines.append(text)
+        print(text, flush=True)
 
     def add(self, state, name, text=None):
         """Count one check, whose state is True, False or None (skipped); prints text if there is any."""
@@ -27,7 +23,7 @@ class Result:
         if state is False:
             self.failed += 1
             self.failures.append(name)
-        if text is not None:
+        if text:
             self.show(text)
 
     @property

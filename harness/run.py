@@ -2,42 +2,44 @@
 """Runs one scenario on one kernel: "scripts/run SCENARIO NAME [OPTION...]"."""
 
 import importlib
-import os
 import pkgutil
 import sys
 
-from . import kernels, scenarios
-from .options import Parser, kept, program, whole
+from . import build, image, kernels, prepare, root, scenarios
+from .enter import enter
+from .options import Parser, kept, whole
 from .result import Result
-from .settings import LOGS, Refused
+from .settings import INSIDE, LOGS, Refused
 
-ALLOCATORS = ("rbtree", "rust", "none", "both")
+# What --help says of them.
+ALLOCATORS = {"rbtree": "", "rust": "", "none": "; none: a kernel without the option",
+              "both": "; both: one after the other"}
 
 
 def common(parser, defaults):
     """Add the options that all scenarios have, with the defaults of this one."""
-    allocators = [x for x in ALLOCATORS if x in defaults.get("allocators", ALLOCATORS)]
-    if allocators:
-        parser.add_argument("--allocator", choices=allocators, default=defaults.get("allocator"),
-                            required="allocator" not in defaults,
-                            help="the allocator that is active"
-                                 + "; none: a kernel without the option" * ("none" in allocators)
-                                 + "; both: one after the other" * ("both" in allocators)
-                                 + " (default: %(default)s)" * ("allocator" in defaults))
-    parser.add_argument("--cpus", type=whole(1, 64), default=defaults.get("cpus", 1), metavar="N",
-                        help="guest CPUs (default: %(default)s)")
-    parser.add_argument("--nodes", type=whole(1, 8), default=1, metavar="N",
-                        help="NUMA nodes that share CPUs and memory evenly")
-    parser.add_argument("--mem", type=whole(64, 1000000), default=defaults.get("mem", 2048), metavar="MB",
-                        help="guest memory in MiB (default: %(default)s)")
-    parser.add_argument("--timeout", type=whole(1, 86400), default=defaults.get("timeout"), metavar="S",
-                        help="seconds until a guest is ended" + " (default: %(default)s)" * ("timeout" in defaults))
-    parser.add_argument("--append", action="append", default=[], metavar="ARGS",
-                        help="further kernel arguments; may be repeated")
-    parser.add_argument("--icount", dest="accel", action="store_const", const="icount", default="",
-                        help="guest nanoseconds are instructions, repeatable; all CPUs take turns")
-    parser.add_argument("--log", type=kept, metavar="FILE", help="write the console log there, if there is one boot only")
-    parser.add_argument("--no-build", action="store_true", help="boot the last build")
+    def add(name, text, **more):
+        option = name.removeprefix("--")
+        if option in defaults:
+            more, text = {"default": defaults[option], **more}, f"{text} (default: %(default)s)"
+        parser.add_argument(name, help=text, **more)
+
+    kernel = defaults.get("kernel")
+    parser.add_argument("name", metavar="NAME", nargs="?" if kernel else None, default=kernel,
+                        help="a kernel of qemu/kernels.toml" + f" (default: {kernel})" * bool(kernel))
+    if allocators := [x for x in ALLOCATORS if x in defaults.get("allocators", ALLOCATORS)]:
+        add("--allocator", "the allocator that is active" + "".join(ALLOCATORS[x] for x in allocators), choices=allocators,
+            required="allocator" not in defaults)
+    defaults = {"cpus": 1, "nodes": 1, "mem": 2048, **defaults}
+    add("--cpus", "guest CPUs", type=whole(1, 64), metavar="N")
+    add("--nodes", "NUMA nodes that share CPUs and memory evenly", type=whole(1, 8), metavar="N")
+    add("--mem", "guest memory in MiB", type=whole(64, 1000000), metavar="MB")
+    add("--timeout", "seconds until a guest is ended", type=whole(1, 86400), metavar="S")
+    add("--append", "further kernel arguments; may be repeated", action="append", default=[], metavar="ARGS")
+    add("--icount", "guest nanoseconds are instructions, repeatable; all CPUs take turns", dest="accel",
+        action="store_const", const="icount", default="")
+    add("--log", "write the console log there, if there is one boot only", type=kept, metavar="FILE")
+    add("--no-build", "boot the last build", action="store_true")
 
 
 def names():
@@ -68,14 +70,8 @@ def parse(arguments):
         print(usage())
         sys.exit(0 if arguments else 1)
     scenario = get(arguments[0])
-    defaults = scenario.DEFAULTS
     parser = Parser(scenario.__doc__, f"run {arguments[0]}")
-    if "kernel" in defaults:
-        parser.add_argument("name", metavar="NAME", nargs="?", default=defaults["kernel"],
-                            help=f"a kernel of qemu/kernels.toml (default: {defaults['kernel']})")
-    else:
-        parser.add_argument("name", metavar="NAME", help="a kernel of qemu/kernels.toml")
-    common(parser, defaults)
+    common(parser, scenario.DEFAULTS)
     getattr(scenario, "options", lambda parser: None)(parser)
     args = parser.parse_intermixed_args(arguments[1:])
     args.kernel = kernels.get(args.name)
@@ -92,21 +88,20 @@ def each_allocator(args):
 
 
 def main(arguments):
-    """Run a scenario; returns the exit code."""
+    """Build the kernel and run a scenario; returns the exit code."""
     scenario, args = parse(arguments)
-    if os.environ.get("VMAP_RUST_PARSE"):
-        # Only wrong use was to be found, and what scripts/prepare must make.
-        print(*["guest-image"] * (args.kernel.guest_image and "guest_image" in scenario.DEFAULTS),
-              *["busybox-arm"] * (args.kernel.arch == "arm"))
-        return 0
+    if not INSIDE:
+        # What only the build host can make, since it needs its apt.
+        prepare.prepare()
+        if args.kernel.guest_image and "guest_image" in scenario.DEFAULTS:
+            image.prepare("guest-image")
+        if args.kernel.arch == "arm":
+            root.prepare_busybox_arm()
+        enter("run", *arguments)
     if not args.no_build:
-        args.kernel.build()
+        build.build(args.kernel)
     result = Result()
     scenario.run(args, result)
     if scenario.DEFAULTS.get("totals", True):
         print(result.totals())
     return 0 if result.good else 1
-
-
-if __name__ == "__main__":
-    program("run", main, sys.argv[1:])

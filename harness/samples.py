@@ -13,17 +13,10 @@ from .console import read_text
 
 # Value: how much the last quarter may be above the second one, as a part of it and in units; then the unit.
 BOUNDS = {
-    "PageTables": (0.10, 1024, "kB"),
-    "VmallocUsed": (0.10, 2048, "kB"),
-    "SUnreclaim": (0.10, 4096, "kB"),
-    "Slab": (0.10, 4096, "kB"),
-    "MemFree": (-0.05, -16384, "kB"),
-    "areas": (0.10, 32, "pieces"),
-    "stuck": (0.25, 32, "areas"),
-    "lazy_pages": (0.25, 8192, "pages"),
-    "blocks": (0.25, 8, "pieces"),
-    "blocks_partial": (0.25, 8, "pieces"),
-    "blocks_empty": (0.25, 8, "pieces"),
+    "PageTables": (0.10, 1024, "kB"), "VmallocUsed": (0.10, 2048, "kB"), "SUnreclaim": (0.10, 4096, "kB"),
+    "Slab": (0.10, 4096, "kB"), "MemFree": (-0.05, -16384, "kB"), "areas": (0.10, 32, "pieces"),
+    "stuck": (0.25, 32, "areas"), "lazy_pages": (0.25, 8192, "pages"), "blocks": (0.25, 8, "pieces"),
+    "blocks_partial": (0.25, 8, "pieces"), "blocks_empty": (0.25, 8, "pieces"),
 }
 SAMPLE = re.compile(r"^.*sample: t=(\d+)((?: \w+=\d+)+)$", re.M)
 # Fewer samples have no quarters worth comparing.
@@ -45,8 +38,7 @@ def judge(result, allocator, samples):
     for name in filter(samples[0].get, BOUNDS):
         part, units, unit = BOUNDS[name]
         values, size = [sample[name] for sample in samples if name in sample], len(samples) // 4
-        parts = values[:size], values[size:2 * size], values[-size:]
-        first, second, last = map(statistics.median, parts)
+        first, second, last = map(statistics.median, (values[:size], values[size:2 * size], values[-size:]))
         limit = second + part * second + units
         flat = last >= limit if units < 0 else last <= limit
         result.add(flat, f"{allocator} {name}",
@@ -58,15 +50,14 @@ def plot(runs, path):
     """Write a figure (.svg) with one small picture for each value, a line for each allocator. runs: samples by
     allocator."""
     import matplotlib  # pylint: disable=import-outside-toplevel
-    matplotlib.use("Agg")
-    matplotlib.rcParams.update({"font.sans-serif": ["DejaVu Sans"], "svg.fonttype": "none",
-                                "svg.hashsalt": "vmap-rust"})
-    from matplotlib import pyplot  # pylint: disable=import-outside-toplevel
+    from matplotlib.figure import Figure  # pylint: disable=import-outside-toplevel
+    matplotlib.rcParams.update({"font.sans-serif": ["DejaVu Sans"], "svg.fonttype": "none", "svg.hashsalt": "vmap-rust"})
     names = [name for name in BOUNDS if any(name in sample for samples in runs.values() for sample in samples)]
     columns = 2 if len(names) in (2, 4) else 3
-    figure, axes = pyplot.subplots(-(-len(names) // columns), columns, squeeze=False,
-                                   figsize=(14 * columns / 3, 2.6 * -(-len(names) // columns)))
-    for axis, name in zip(axes.flat, names):
+    rows = -(-len(names) // columns)
+    figure = Figure(figsize=(14 * columns / 3, 2.6 * rows), layout="tight")
+    for place, name in enumerate(names, 1):
+        axis = figure.add_subplot(rows, columns, place)
         for allocator, samples in runs.items():
             points = [(sample["t"] / 60, sample[name]) for sample in samples if name in sample]
             axis.plot(*zip(*points), label=allocator, linewidth=1,
@@ -75,11 +66,8 @@ def plot(runs, path):
         axis.set_ylim(bottom=0)
         axis.tick_params(labelsize=7)
         axis.locator_params(nbins=4)
-    axes[0][0].legend(fontsize=7)
-    for axis in list(axes.flat)[len(names):]:
-        axis.axis("off")
+    figure.axes[0].legend(fontsize=7)
     figure.supxlabel("minutes of load", fontsize=9)
-    figure.tight_layout()
     text = io.StringIO()
     figure.savefig(text, format="svg", metadata={"Creator": None, "Date": None})
     # A small file: a curve is one line, and coordinates have one decimal.

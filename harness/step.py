@@ -9,10 +9,13 @@ import subprocess
 import sys
 import time
 
-from .settings import say
+from .settings import Refused, say
 
 # Seconds between two lines of progress when stderr is no terminal.
 QUIET = 30
+# Lines of a log that name an error, and six more.
+ERROR = re.compile(r"^(?:(?:.*[^a-z_\n])?(?:error|Error|ERROR|E)(?:\[E\d+\])?: |"
+                   r".*(?:undefined reference|No space left)).*(?:\n.*){0,6}", re.M)
 
 
 def last_line(log):
@@ -33,10 +36,10 @@ class Step:
         self.shown = self.start
         os.makedirs(os.path.dirname(log), exist_ok=True)
         with open(log, "wb") as out:
-            # The kernel ends the command if this program is killed.
-            self.child = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", "--", *map(str, command)],
-                                          stdin=subprocess.DEVNULL,
-                                          stdout=out, stderr=subprocess.STDOUT, start_new_session=True, **more)
+            # The kernel ends it if this program is killed.
+            self.child = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", "--", *map(str, command)], stdout=out,
+                                          stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT,
+                                          start_new_session=True, **more)
 
     @property
     def seconds(self):
@@ -87,3 +90,17 @@ def run(what, log, command, timeout=None, **more):
         return step.finish()
     finally:
         step.stop()
+
+
+def errors(log):
+    """Return the lines of a log that name an error, or its last lines; 30 at most."""
+    with open(log, encoding="utf-8", errors="replace") as file:
+        text = file.read().strip()
+    return "\n".join(("\n".join(ERROR.findall(text)) or "\n".join(text.split("\n")[-20:])).split("\n")[:30])
+
+
+def must(what, log, command, why, **more):
+    """Run a command to its end. If it fails, prints what its log says of it and raises Refused(why)."""
+    if run(what, log, command, **more) != 0:
+        say(errors(log))
+        raise Refused(why)

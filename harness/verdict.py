@@ -8,29 +8,16 @@ from .console import read_text
 
 # Lines that no healthy boot prints. If several rules match a line, the report names the first.
 RULES = [
-    ("panic", r"Kernel panic"),
-    ("kasan", r"KASAN:"),
-    ("kfence", r"KFENCE"),
-    ("ubsan", r"UBSAN:"),
-    ("soft lockup", r"soft lockup"),
-    ("hung task", r"INFO: task .* blocked"),
-    ("lockdep recursion", r"possible recursive locking"),
-    ("lockdep circle", r"possible circular locking"),
+    ("panic", r"Kernel panic"), ("kasan", r"KASAN:"), ("kfence", r"KFENCE"), ("ubsan", r"UBSAN:"),
+    ("soft lockup", r"soft lockup"), ("hung task", r"INFO: task .* blocked"),
+    ("lockdep recursion", r"possible recursive locking"), ("lockdep circle", r"possible circular locking"),
     ("lockdep irq", r"possible irq lock inversion|inconsistent lock state|possible interrupt unsafe locking"),
-    ("rcu usage", r"suspicious RCU usage"),
-    ("rcu stall", r"rcu.*\bstall"),
-    ("maple tree", r"^BUG at "),
-    ("slab", r"\bBUG \S+ \("),
-    ("bug", r"\bBUG:|kernel BUG at"),
-    ("warning", r"\bWARNING:"),
-    ("oops", r"\bOops\b"),
-    ("bad access", r"Unable to handle"),
-    ("refcount", r"refcount_t"),
-    ("list", r"list_(add|del) corruption"),
+    ("rcu usage", r"suspicious RCU usage"), ("rcu stall", r"rcu.*\bstall"),
+    ("maple tree", r"^BUG at "), ("slab", r"\bBUG \S+ \("), ("bug", r"\bBUG:|kernel BUG at"),
+    ("warning", r"\bWARNING:"), ("oops", r"\bOops\b"), ("bad access", r"Unable to handle"),
+    ("refcount", r"refcount_t"), ("list", r"list_(add|del) corruption"),
     ("kmemleak", r"kmemleak: .*new suspected|kmemleak: .*disabled"),
-    ("refused", r"vmap_rust: refused"),
-    ("guest", r"guest: FAIL"),
-    ("splat", r"-\[ cut here \]-"),
+    ("refused", r"vmap_rust: refused"), ("guest", r"guest: FAIL"), ("splat", r"-\[ cut here \]-"),
 ]
 
 # The last message of a boot without a root file system.
@@ -56,13 +43,11 @@ def kunit_test_of(lines):
     for number, line in enumerate(lines):
         subtest, result = SUBTEST.match(line), RESULT.match(line)
         if subtest:
-            suite, start = subtest.group(1), number + 1
+            suite, start = subtest[1], number + 1
+        elif result and result[1] == suite:
+            suite = None
         elif result and suite:
-            if result.group(1) == suite:
-                suite = None
-                continue
-            for i in range(start, number):
-                owner[i] = f"{suite}.{result.group(1)}"
+            owner[start:number] = [f"{suite}.{result[1]}"] * (number - start)
             start = number + 1
     return owner
 
@@ -86,30 +71,19 @@ def judge(log, expected):
         return [f"cannot read the log {log}: {error.strerror}"]
     if not any(line.strip() for line in lines):
         return ["the log is empty: the kernel never printed a line"]
-    owner = kunit_test_of(lines)
-    allowed = [re.compile(x) for x in [END_OF_BOOT, *expected.allow, *expected.require]]
-    allowed_in = [(test, re.compile(x)) for test, x in expected.allow_in]
+    wanted, exact, reasons = ALLOCATOR_LINE.get(expected.allocator), 0, []
     rules = [(name, re.compile(x)) for name, x in RULES]
-
-    def is_allowed(number, line):
-        return any(x.search(line) for x in allowed) or any(owner[number] == test and x.search(line) for test,
-                                                           x in allowed_in)
-
-    reasons, exact, wanted = [], 0, ALLOCATOR_LINE.get(expected.allocator)
-    for number, line in enumerate(lines):
+    for number, (line, owner) in enumerate(zip(lines, kunit_test_of(lines)), 1):
+        hit, text = next((name for name, rule in rules if rule.search(line)), None), f"line {number}: {line}"
         if line.startswith("vmap allocator:"):
             exact += line == wanted
-            if line != wanted and not is_allowed(number, line):
-                reasons.append(f"allocator line: expected {expected.allocator}, line {number + 1}: {line}")
-            continue
-        hit = next((name for name, x in rules if x.search(line)), None)
-        if hit and not is_allowed(number, line):
-            reasons.append(f"{hit}: line {number + 1}: {line}")
+            hit, text = line != wanted and "allocator line", f"expected {expected.allocator}, {text}"
+        if hit and not any(re.search(x, line) for x in (END_OF_BOOT, *expected.allow, *expected.require, *(
+                x for test, x in expected.allow_in if test == owner))):
+            reasons.append(f"{hit}: {text}")
     if wanted and exact != 1:
         reasons.append(f'allocator line: "{wanted}" printed {exact} times, expected once')
-    for pattern in expected.require:
-        if not any(re.search(pattern, line) for line in lines):
-            reasons.append(f"required line: nothing matches {pattern}")
+    reasons += [f"required line: nothing matches {x}" for x in expected.require if not any(re.search(x, y) for y in lines)]
     if not any(re.search(expected.end_marker, line) for line in lines):
         last = next(line for line in reversed(lines) if line.strip())
         reasons.append(f"end marker: nothing matches {expected.end_marker}; last line: {last}")

@@ -50,51 +50,46 @@ def check_quiet(files, areas):
     CONFIG_VMAP_STACK."""
     # Reading the file takes time: an area that is freed meanwhile is in it twice, as busy and, at the end, as unpurged.
     kinds = [[area for area in areas if (area["state"] == "lazy") == lazy] for lazy in (False, True)]
-    bad = [(one, two) for kind in kinds for one, two in zip(kind, kind[1:]) if two["start"] < one["end"]]
-    pairs = [" and ".join(f"{area['start']:#x}-{area['end']:#x} {area['text']}" for area in pair) for pair in bad]
-    yield "overlap", pairs[0] if pairs else None
+    bad = [pair for kind in kinds for pair in zip(kind, kind[1:]) if pair[1]["start"] < pair[0]["end"]]
+    yield "overlap", bad and " and ".join(f"{area['start']:#x}-{area['end']:#x} {area['text']}" for area in bad[0])
     stacks = sum(1 for area in areas if STACK.match(area["text"]))
     tasks, cpus = map(int, files["tasks"][0].split())
     high = tasks + 2 * cpus + STACK_SLACK
-    yield "stacks", (None if tasks <= stacks <= high else
-                     f"{stacks} stacks for {tasks} tasks, expected {tasks} to {high}")
+    yield "stacks", not tasks <= stacks <= high and f"{stacks} stacks for {tasks} tasks, expected {tasks} to {high}"
 
 
-def check_log(path, with_fixed, count):
-    """Check one log; returns the shapes of its lines. with_fixed: of a kernel that maps devices. count: called with a
-    name and a problem, or None, for each check."""
-    snapshots, shapes, fixed = read_files(path), set(), {}
+def check_log(path, with_fixed, shapes):
+    """Yield (name, problem or nothing) for each check of one log. with_fixed: of a kernel that maps devices; shapes: a
+    set, to which those of the lines are added."""
+    snapshots, fixed = read_files(path), {}
     for when in ("before", "loaded", "after"):
         files = snapshots.get(when, {})
         try:
             areas = read(files)
         except snapshot.Bad as bad:
-            count(f"{when}: lines", str(bad))
+            yield f"{when}: lines", str(bad)
             continue
-        count(f"{when}: lines", None)
-        for name, problem in check_quiet(files, areas) if when != "loaded" else ():
-            count(f"{when}: {name}", problem)
+        yield f"{when}: lines", None
+        if when != "loaded":
+            yield from ((f"{when}: {name}", problem) for name, problem in check_quiet(files, areas))
         # Areas of these two kinds come and go.
         shapes |= {shape(area["text"]) for area in areas if area["text"] not in ("vm_map_ram", UNPURGED)}
         fixed[when] = {line for line in files["vmallocinfo"] if re.search(r" (ioremap|vmap|dma-coherent)$", line)}
     if {"before", "after"} <= set(fixed) and (fixed["before"] or with_fixed):
         lost = sorted(fixed["before"] - fixed["after"])
-        count("fixed mappings", f"lost: {lost[0]}" if lost else None if fixed["before"] else "found none")
-    return shapes
+        yield "fixed mappings", f"lost: {lost[0]}" if lost else None if fixed["before"] else "found none"
 
 
 def judge(result, logs, with_fixed):
     """Count each check of each log, and for two logs the comparison of their shapes. with_fixed: of a kernel that maps
     devices."""
-    def count(name, problem):
-        result.add(not problem, f"vmallocinfo {name}",
-                   f"vmallocinfo: {'FAIL' if problem else 'ok'} {name}" + (f": {problem}" if problem else ""))
-
-    shapes = []
-    for log in logs:
-        where = log.rsplit("/", 1)[-1]
-        shapes.append(check_log(log, with_fixed, lambda name, problem, where=where: count(f"{where}: {name}", problem)))
+    shapes = [set() for _ in logs]
+    checks = [(f"{log.rsplit('/', 1)[-1]}: {name}", problem) for log, mine in zip(logs, shapes)
+              for name, problem in check_log(log, with_fixed, mine)]
     if len(logs) == 2:
         only = "; ".join(f"only in {log}: {', '.join(sorted(mine - other))}"
                          for log, mine, other in zip(logs, shapes, reversed(shapes)) if mine - other)
-        count(f"same {len(shapes[0])} shapes", only or (None if shapes[0] else "found none"))
+        checks.append((f"same {len(shapes[0])} shapes", only or (None if shapes[0] else "found none")))
+    for name, problem in checks:
+        text = f"FAIL {name}: {problem}" if problem else f"ok {name}"
+        result.add(not problem, f"vmallocinfo {name}", f"vmallocinfo: {text}")

@@ -101,23 +101,31 @@ const void *vmap_rust_cpu_memory(unsigned int cpu, unsigned int nth);
 /* vmap_area_kunit.c */
 u64 vmap_seed(struct kunit *test, struct rnd_state *rnd);
 void vmap_suite_exit(struct kunit *test);
-
-/* vmap_help_kunit.c */
-void vmap_drain(struct kunit *test);
-struct vmap_win vmap_win_get(struct kunit *test, unsigned long size);
-void vmap_win_expect_free(struct kunit *test, const struct vmap_win *win);
-struct vm_struct *vmap_area_get(const struct vmap_win *win, unsigned long size,
-				unsigned long align, unsigned long flags,
-				gfp_t gfp);
-void vmap_area_put(struct kunit *test, struct vm_struct *vm);
-bool vmap_area_is_sound(struct kunit *test, const struct vm_struct *vm,
-			const struct vmap_win *win, unsigned long align);
 unsigned long vmap_start(const struct vm_struct *vm);
 unsigned long vmap_end(const struct vm_struct *vm);
 struct vmap_win vmap_std_win(void);
+void vmap_drain(struct kunit *test);
+struct vmap_win vmap_win_get(struct kunit *test, unsigned long size);
+void vmap_win_expect_free(struct kunit *test, const struct vmap_win *win);
+void vmap_win_expect_free_soon(struct kunit *test, const struct vmap_win *win);
+struct vm_struct *vmap_area_get(const struct vmap_win *win, unsigned long size,
+				unsigned long align, unsigned long flags, gfp_t gfp);
+struct vm_struct *vmap_area_need(struct kunit *test, const struct vmap_win *win,
+				 unsigned long size, unsigned long align, unsigned long flags);
+void vmap_area_put(struct kunit *test, struct vm_struct *vm);
+void vmap_area_refused(struct kunit *test, const struct vmap_win *win, unsigned long size,
+		       unsigned long align, unsigned long flags, gfp_t gfp);
+bool vmap_area_is_sound(struct kunit *test, const struct vm_struct *vm,
+			const struct vmap_win *win, unsigned long align);
+void vmap_area_is_whole(struct kunit *test, const struct vm_struct *vm);
+void *vmap_mem_get(const struct vmap_win *win, unsigned long size, gfp_t gfp);
+void *vmap_mem_need(struct kunit *test, const struct vmap_win *win, unsigned long nr_pages,
+		    u64 seed);
 void vmap_page_fill(void *p, unsigned long index, u64 seed);
 void vmap_pages_fill(void *p, unsigned long nr_pages, u64 seed);
 long vmap_pages_bad(const void *p, unsigned long nr_pages, u64 seed);
+void vmap_pages_expect(struct kunit *test, const void *p, unsigned long nr_pages, u64 seed);
+void *vmap_array(struct kunit *test, size_t nr, size_t size);
 struct page **vmap_pages_get(struct kunit *test, unsigned int nr_pages);
 void vmap_fault_arm(unsigned int nth);
 unsigned int vmap_fault_left(void);
@@ -129,14 +137,13 @@ struct vmap_entry vmap_walk(unsigned long addr, unsigned long *span);
 unsigned int vmap_group_shift(void);
 unsigned int vmap_max_shift(void);
 unsigned int vmap_io_max_shift(void);
-unsigned int vmap_best_shift(const unsigned long *pfns, unsigned long nr,
-			     pgprot_t prot, unsigned int max_shift,
-			     unsigned long addr);
-bool vmap_walk_is(struct kunit *test, unsigned long addr,
-		  const unsigned long *pfns, unsigned long nr, pgprot_t prot,
-		  unsigned int max_shift, bool keeps_tables);
-bool vmap_walk_is_empty(struct kunit *test, unsigned long addr,
-			unsigned long nr, const char *what);
+unsigned int vmap_best_shift(const unsigned long *pfns, unsigned long nr, pgprot_t prot,
+			     unsigned int max_shift, unsigned long addr);
+bool vmap_walk_is(struct kunit *test, unsigned long addr, const unsigned long *pfns,
+		  unsigned long nr, pgprot_t prot, unsigned int max_shift, bool keeps_tables,
+		  const struct vmap_block *block);
+bool vmap_walk_is_empty(struct kunit *test, unsigned long addr, unsigned long nr,
+			const char *what);
 unsigned long vmap_walk_count(unsigned long pfn, unsigned long nr);
 unsigned int vmap_walk_skip_tables(struct kunit *test, unsigned long nr,
 				   struct vm_struct **reserved, unsigned int count);

@@ -49,8 +49,7 @@ static struct vm_struct *growth_get(struct growth *g, unsigned int pages)
 	return vm;
 }
 
-static struct vm_struct *growth_get_random(struct growth *g, unsigned int min,
-					   unsigned int max)
+static struct vm_struct *growth_get_random(struct growth *g, unsigned int min, unsigned int max)
 {
 	return growth_get(g, min + prandom_u32_state(&g->rnd) % (max - min + 1));
 }
@@ -73,8 +72,7 @@ static void growth_purge_many(struct growth *g, const struct sizes *sizes)
 	int i;
 
 	for (i = 0; i < PURGED; i++)
-		g->vms[i] = growth_get_random(g, sizes->min_purged,
-					      sizes->max_purged);
+		g->vms[i] = growth_get_random(g, sizes->min_purged, sizes->max_purged);
 	INIT_WORK_ONSTACK(&g->free_all, growth_free_all);
 	schedule_work(&g->free_all);
 	flush_work(&g->free_all);

@@ -53,8 +53,7 @@ static unsigned int count_remote(struct vm_struct **vms, int node)
 
 	for (i = 0; i < NR_AREAS; i++)
 		if (vms[i])
-			remote += !is_on_node(find_vmap_area(vmap_start(vms[i])),
-					      node);
+			remote += !is_on_node(find_vmap_area(vmap_start(vms[i])), node);
 	return remote;
 }
 
@@ -68,14 +67,12 @@ static void vmap_node_areas(struct kunit *test)
 	unsigned int cpu, i;
 
 	need_nodes(test);
-	vms = kunit_kcalloc(test, NR_AREAS, sizeof(*vms), GFP_KERNEL);
-	KUNIT_ASSERT_NOT_NULL(test, vms);
+	vms = vmap_array(test, NR_AREAS, sizeof(*vms));
 	for_each_online_cpu(cpu) {
 		int node = cpu_to_node(cpu);
 		unsigned int missing = 0;
 
-		if (!node_state(node, N_MEMORY) ||
-		    set_cpus_allowed_ptr(current, cpumask_of(cpu)))
+		if (!node_state(node, N_MEMORY) || set_cpus_allowed_ptr(current, cpumask_of(cpu)))
 			continue;
 		for (i = 0; i < NR_AREAS; i++) {
 			vms[i] = get_vm_area(PAGE_SIZE, VM_MAP);

@@ -1,23 +1,31 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * KUnit suite "vmap_order": the order of free, purge and reuse, as the
- * tracepoints of mm/vmalloc.c report it.
+ * KUnit suite "vmap_order": random areas do not overlap, and the order of free,
+ * purge and reuse is right, as the tracepoints of mm/vmalloc.c report it.
  */
 #include <linux/sched.h>
-#include <linux/slab.h>
 #include <linux/spinlock.h>
-
-#ifdef CONFIG_TRACEPOINTS
 #include <trace/events/vmalloc.h>
-#endif
 
 #include "vmap_area_kunit.h"
 
-#ifdef CONFIG_TRACEPOINTS
+static const struct order {
+	const char *name;
+	bool in_window;
+	/* Each fourth is aligned to up to 4 MiB, and they have up to 64 pages, not 8. */
+	bool aligned;
+} orders[] = {
+	{ "window", true },
+	{ "window_aligned", true, true },
+	{ "std" },
+	{ "std_aligned", false, true },
+};
+
+KUNIT_ARRAY_PARAM_DESC(orders, orders, name);
 
 /* Maximum number of areas, of recorded ranges, and number of steps. */
-#define NR_LIVE		128
-#define NR_TRACKED	512
+#define NR_LIVE		256
+#define NR_TRACKED	1024
 #define NR_STEPS	4000
 
 enum state { UNUSED, BUSY, LAZY, CLEAN };
@@ -26,6 +34,7 @@ struct seen {
 	struct vm_struct *vm;
 	unsigned long start;
 	unsigned long end;
+	unsigned long align;
 	enum state state;
 };
 
@@ -68,8 +77,7 @@ static void on_free(void *data, unsigned long va_start, unsigned long nr_lazy,
 	w->nr_free++;
 }
 
-static void on_purge(void *data, unsigned long start, unsigned long end,
-		     unsigned int npurged)
+static void on_purge(void *data, unsigned long start, unsigned long end, unsigned int npurged)
 {
 	struct watch *w = data;
 	unsigned long flags;
@@ -81,8 +89,7 @@ static void on_purge(void *data, unsigned long start, unsigned long end,
 		for (i = 0; i < NR_TRACKED; i++) {
 			struct seen *r = &w->seen[i];
 
-			if (r->state == LAZY && start <= r->start &&
-			    r->end <= end)
+			if (r->state == LAZY && start <= r->start && r->end <= end)
 				r->state = CLEAN;
 		}
 	}
@@ -97,21 +104,17 @@ static void unwatch(void *data)
 	unregister_trace_free_vmap_area_noflush(on_free, w);
 	unregister_trace_purge_vmap_area_lazy(on_purge, w);
 	tracepoint_synchronize_unregister();
-	kfree(w);
 }
 
 static struct watch *watch(struct kunit *test)
 {
-	struct watch *w = kzalloc_obj(*w);
+	struct watch *w = vmap_array(test, 1, sizeof(*w));
 
-	KUNIT_ASSERT_NOT_NULL(test, w);
 	spin_lock_init(&w->lock);
 	w->task = current;
 	KUNIT_ASSERT_EQ(test, 0, register_trace_alloc_vmap_area(on_alloc, w));
-	KUNIT_ASSERT_EQ(test, 0,
-			register_trace_free_vmap_area_noflush(on_free, w));
-	KUNIT_ASSERT_EQ(test, 0,
-			register_trace_purge_vmap_area_lazy(on_purge, w));
+	KUNIT_ASSERT_EQ(test, 0, register_trace_free_vmap_area_noflush(on_free, w));
+	KUNIT_ASSERT_EQ(test, 0, register_trace_purge_vmap_area_lazy(on_purge, w));
 	KUNIT_ASSERT_EQ(test, 0, kunit_add_action_or_reset(test, unwatch, w));
 
 	return w;
@@ -150,14 +153,18 @@ static bool is_still_lazy(struct watch *w, const struct seen *r)
 static bool take(struct kunit *test, struct watch *w, struct rnd_state *rnd,
 		 const struct vmap_win *win, struct seen *new)
 {
-	unsigned long pages = 1 + prandom_u32_state(rnd) % 8;
+	const struct order *p = test->param_value;
+	unsigned long pages = 1 + prandom_u32_state(rnd) % (p->aligned ? 64 : 8);
+	unsigned long flags = p->aligned && prandom_u32_state(rnd) % 4 == 0 ? VM_NO_GUARD : 0;
 	unsigned long nr_alloc = w->nr_alloc;
 	unsigned int i;
 
-	new->vm = vmap_area_get(win, pages * PAGE_SIZE, PAGE_SIZE, 0, VMAP_GFP);
+	new->align = PAGE_SIZE;
+	if (p->aligned && prandom_u32_state(rnd) % 4 == 0)
+		new->align = 1UL << (prandom_u32_state(rnd) % 23);
+	new->vm = vmap_area_get(win, pages * PAGE_SIZE, new->align, flags, VMAP_GFP);
 	if (!new->vm) {
-		KUNIT_FAIL(test, "no %lu pages in %#lx-%#lx", pages, win->start,
-			   win->end);
+		KUNIT_FAIL(test, "no %lu pages in %#lx-%#lx", pages, win->start, win->end);
 		return false;
 	}
 	new->start = vmap_start(new->vm);
@@ -166,31 +173,25 @@ static bool take(struct kunit *test, struct watch *w, struct rnd_state *rnd,
 
 	if (w->nr_alloc != nr_alloc + 1 || w->alloc_addr != new->start) {
 		KUNIT_FAIL(test, "area %#lx-%#lx: %lu alloc events, the last for %#lx",
-			   new->start, new->end, w->nr_alloc - nr_alloc,
-			   w->alloc_addr);
+			   new->start, new->end, w->nr_alloc - nr_alloc, w->alloc_addr);
 		return false;
 	}
 
 	for (i = 0; i < NR_TRACKED; i++) {
 		struct seen *old = &w->seen[i];
+		enum state state = READ_ONCE(old->state);
 
-		if (old == new || old->start >= new->end ||
-		    new->start >= old->end)
+		if (old == new || old->start >= new->end || new->start >= old->end)
 			continue;
-		if (READ_ONCE(old->state) == BUSY) {
-			KUNIT_FAIL(test, "%#lx-%#lx overlaps %#lx-%#lx",
-				   new->start, new->end, old->start, old->end);
-			return false;
-		}
-		if (READ_ONCE(old->state) == LAZY && is_still_lazy(w, old)) {
-			KUNIT_FAIL(test,
-				   "%#lx-%#lx was handed out, but %#lx-%#lx was freed and not purged",
-				   new->start, new->end, old->start, old->end);
+		if (state == BUSY || (state == LAZY && is_still_lazy(w, old))) {
+			KUNIT_FAIL(test, "%#lx-%#lx was handed out, but %#lx-%#lx is %s",
+				   new->start, new->end, old->start, old->end,
+				   state == BUSY ? "busy" : "freed and not purged");
 			return false;
 		}
 	}
 
-	return true;
+	return vmap_area_is_sound(test, new->vm, win, new->align);
 }
 
 static bool drop(struct kunit *test, struct watch *w, struct seen *r)
@@ -213,92 +214,76 @@ static bool drop(struct kunit *test, struct watch *w, struct seen *r)
 /* Returns a free record. Records of freed ranges are in use until a purge. */
 static struct seen *unused_range(struct watch *w)
 {
-	unsigned int i;
+	unsigned int i, round;
 
-	for (i = 0; i < NR_TRACKED; i++)
-		if (w->seen[i].state == UNUSED || w->seen[i].state == CLEAN)
-			return &w->seen[i];
-	vm_unmap_aliases();
-
-	for (i = 0; i < NR_TRACKED; i++)
-		if (w->seen[i].state == UNUSED || w->seen[i].state == CLEAN)
-			return &w->seen[i];
+	for (round = 0; round < 2; round++) {
+		for (i = 0; i < NR_TRACKED; i++)
+			if (w->seen[i].state == UNUSED || w->seen[i].state == CLEAN)
+				return &w->seen[i];
+		vm_unmap_aliases();
+	}
 
 	return NULL;
 }
 
-static void random_order(struct kunit *test, const struct vmap_win *win)
+static void random_order(struct kunit *test, const struct vmap_win *win, unsigned int nr_live)
 {
+	struct seen **live = vmap_array(test, nr_live, sizeof(*live));
 	struct watch *w = watch(test);
-	struct seen *live[NR_LIVE] = {};
+	bool good = true;
 	struct rnd_state rnd;
 	unsigned int step, i;
 
 	vmap_seed(test, &rnd);
-	for (step = 0; step < NR_STEPS; step++) {
-		i = prandom_u32_state(&rnd) % NR_LIVE;
+	for (step = 0; good && step < NR_STEPS; step++) {
+		i = prandom_u32_state(&rnd) % nr_live;
 
 		if (live[i]) {
-			if (!drop(test, w, live[i]))
-				break;
+			good = drop(test, w, live[i]);
 			live[i] = NULL;
-		} else {
-			struct seen *r = unused_range(w);
-
-			if (!r) {
-				KUNIT_FAIL(test,
-					   "step %u: %u freed ranges and a purge that covers none",
-					   step, NR_TRACKED - NR_LIVE);
-				break;
-			}
-			if (!take(test, w, &rnd, win, r))
-				break;
-			live[i] = r;
+			continue;
 		}
+		live[i] = unused_range(w);
+		if (!live[i])
+			KUNIT_FAIL(test, "step %u: a purge that covers no freed range", step);
+		good = live[i] && take(test, w, &rnd, win, live[i]);
 	}
 
-	for (i = 0; i < NR_TRACKED; i++)
-		if (w->seen[i].vm)
-			vmap_area_put(test, w->seen[i].vm);
+	for (i = 0; i < NR_TRACKED; i++) {
+		if (!w->seen[i].vm)
+			continue;
+		vmap_area_is_sound(test, w->seen[i].vm, win, w->seen[i].align);
+		vmap_area_put(test, w->seen[i].vm);
+	}
 	kunit_info(test, "%u steps: %lu areas taken, %lu freed, %lu purges\n",
 		   step, w->nr_alloc, w->nr_free, w->nr_purge);
 	KUNIT_EXPECT_GT_MSG(test, w->nr_purge, 0, "no purge in %u steps", step);
 }
 
-#endif /* CONFIG_TRACEPOINTS */
-
 /*
- * Random requests in a nearly full window reuse addresses all the time. Each
- * reuse comes after a purge whose range covers the address, and every area has
- * one alloc and one free event with its address.
+ * Random requests in a nearly full window, or where they are served from blocks,
+ * reuse addresses all the time. Each reuse comes after a purge whose range covers
+ * the address, and every area has one alloc and one free event with its address.
  */
-static void vmap_order_window(struct kunit *test)
+static void vmap_order_random(struct kunit *test)
 {
-#ifdef CONFIG_TRACEPOINTS
-	const struct vmap_win win = vmap_win_get(test, NR_LIVE * 9 * PAGE_SIZE);
+	const struct order *p = test->param_value;
+	struct vmap_win win = vmap_std_win();
+	unsigned long size = NR_LIVE * 9 * PAGE_SIZE;
 
-	random_order(test, &win);
-	vmap_win_expect_free(test, &win);
-#else
-	kunit_skip(test, "needs CONFIG_TRACEPOINTS");
-#endif
-}
-
-/* The same order holds where requests are served from blocks. */
-static void vmap_order_std(struct kunit *test)
-{
-#ifdef CONFIG_TRACEPOINTS
-	const struct vmap_win std = vmap_std_win();
-
-	random_order(test, &std);
-#else
-	kunit_skip(test, "needs CONFIG_TRACEPOINTS");
-#endif
+	if (!IS_ENABLED(CONFIG_TRACEPOINTS))
+		kunit_skip(test, "needs CONFIG_TRACEPOINTS");
+	if (p->aligned)
+		size = VMAP_PAGES_OF(VMAP_IS_SMALL ? SZ_32M : SZ_256M);
+	if (p->in_window)
+		win = vmap_win_get(test, size);
+	random_order(test, &win, p->aligned && VMAP_IS_SMALL ? NR_LIVE / 4 : NR_LIVE);
+	if (p->in_window)
+		vmap_win_expect_free(test, &win);
 }
 
 static struct kunit_case vmap_order_cases[] = {
-	KUNIT_CASE(vmap_order_window),
-	KUNIT_CASE(vmap_order_std),
+	KUNIT_CASE_PARAM(vmap_order_random, orders_gen_params),
 	{}
 };
 

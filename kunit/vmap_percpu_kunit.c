@@ -23,9 +23,7 @@ static void vmap_percpu_objects(struct kunit *test)
 	if (!IS_ENABLED(CONFIG_SMP))
 		kunit_skip(test, "percpu memory does not use areas without CONFIG_SMP");
 
-	obj = kunit_kcalloc(test, NR_OBJECTS, sizeof(*obj), GFP_KERNEL);
-	KUNIT_ASSERT_NOT_NULL(test, obj);
-
+	obj = vmap_array(test, NR_OBJECTS, sizeof(*obj));
 	for (i = 0; i < NR_OBJECTS; i++) {
 		obj[i] = __alloc_percpu(OBJECT_SIZE, sizeof(u64));
 		KUNIT_ASSERT_NOT_NULL_MSG(test, obj[i], "percpu object %u", i);
@@ -40,24 +38,16 @@ static void vmap_percpu_objects(struct kunit *test)
 	for (i = 0; i < NR_OBJECTS; i++) {
 		for_each_possible_cpu(cpu) {
 			u64 *copy = per_cpu_ptr(obj[i], cpu);
+			u64 *last = &copy[OBJECT_SIZE / sizeof(u64) - 1];
 			u64 want = ((u64)i << 32) | cpu;
-			void *last = &copy[OBJECT_SIZE / sizeof(u64) - 1];
+			const struct vm_struct *vm = find_vm_area(copy);
+			bool in_area = is_vmalloc_addr(copy);
 
-			KUNIT_EXPECT_EQ_MSG(test, want, copy[0],
-					    "object %u of CPU %d", i, cpu);
-			KUNIT_EXPECT_EQ_MSG(test, want, *(u64 *)last,
-					    "end of object %u of CPU %d", i,
-					    cpu);
-			if (!is_vmalloc_addr(copy))
-				continue;
-			in_areas++;
-			KUNIT_EXPECT_NOT_NULL_MSG(test, find_vm_area(copy),
-						  "object %u of CPU %d at %#lx: no area",
-						  i, cpu, (unsigned long)copy);
-			KUNIT_EXPECT_PTR_EQ_MSG(test, find_vm_area(copy),
-						find_vm_area(last),
-						"object %u of CPU %d is not in one area",
-						i, cpu);
+			KUNIT_EXPECT_TRUE_MSG(test, *copy == want && *last == want,
+					      "object %u of CPU %d has wrong contents", i, cpu);
+			KUNIT_EXPECT_TRUE_MSG(test, !in_area || (vm && vm == find_vm_area(last)),
+					      "object %u of CPU %d is not in one area", i, cpu);
+			in_areas += in_area;
 		}
 	}
 
@@ -65,8 +55,7 @@ static void vmap_percpu_objects(struct kunit *test)
 		free_percpu(obj[i]);
 
 	if (!in_areas)
-		kunit_skip(test, "all %u objects fit into the first chunk",
-			   NR_OBJECTS);
+		kunit_skip(test, "all %u objects fit into the first chunk", NR_OBJECTS);
 }
 
 /* A group of congruent areas of different sizes at fixed offsets. */
@@ -77,20 +66,17 @@ static const size_t group_sizes[] = { SZ_256K, SZ_128K, SZ_64K, SZ_1M };
 
 /* Expects that all areas of a group have their offsets and are sound. */
 static bool group_is_sound(struct kunit *test, struct vm_struct **vms,
-			   const unsigned long *offsets, unsigned int group,
-			   size_t align)
+			   const unsigned long *offsets, size_t align)
 {
 	const struct vmap_win std = vmap_std_win();
 	unsigned long base = vmap_start(vms[0]) - offsets[0];
 	unsigned int i;
 
 	for (i = 0; i < NR_PIECES; i++) {
-		if (vmap_start(vms[i]) != base + offsets[i] ||
-		    vms[i]->size != group_sizes[i]) {
-			KUNIT_FAIL(test,
-				   "group %u piece %u: %#lx + %#lx instead of %#lx + %#zx",
-				   group, i, vmap_start(vms[i]), vms[i]->size,
-				   base + offsets[i], group_sizes[i]);
+		if (vmap_start(vms[i]) != base + offsets[i] || vms[i]->size != group_sizes[i]) {
+			KUNIT_FAIL(test, "piece %u: %#lx + %#lx instead of %#lx + %#zx", i,
+				   vmap_start(vms[i]), vms[i]->size, base + offsets[i],
+				   group_sizes[i]);
 			return false;
 		}
 		if (!vmap_area_is_sound(test, vms[i], &std, align))
@@ -100,39 +86,26 @@ static bool group_is_sound(struct kunit *test, struct vm_struct **vms,
 	return true;
 }
 
-/* Reports the first two areas that overlap; returns false if none do. */
-static bool groups_overlap(struct kunit *test, struct vm_struct ***vms)
+static const struct distance {
+	const char *name;
+	bool far;
+} distances[] = {
+	{ "near", false },	/* a block may have room for a group */
+	{ "far", true },	/* too far from each other for a block */
+};
+
+KUNIT_ARRAY_PARAM_DESC(distances, distances, name);
+
+/*
+ * Groups do not overlap: each area is found at all its pages, while all of them
+ * exist. Freed ones leave room for new ones.
+ */
+static void vmap_percpu_groups(struct kunit *test)
 {
-	unsigned int i, j;
-
-	for (i = 0; i < NR_GROUPS * NR_PIECES; i++) {
-		for (j = 0; j < i; j++) {
-			struct vm_struct **gi = vms[i / NR_PIECES];
-			struct vm_struct **gj = vms[j / NR_PIECES];
-			struct vm_struct *a, *b;
-
-			if (!gi || !gj)
-				continue;
-			a = gi[i % NR_PIECES];
-			b = gj[j % NR_PIECES];
-			if (vmap_start(a) < vmap_end(b) &&
-			    vmap_start(b) < vmap_end(a)) {
-				KUNIT_FAIL(test,
-					   "piece %u at %#lx-%#lx overlaps piece %u at %#lx-%#lx",
-					   i, vmap_start(a), vmap_end(a), j,
-					   vmap_start(b), vmap_end(b));
-				return true;
-			}
-		}
-	}
-
-	return false;
-}
-
-/* Groups do not overlap, and freed ones leave room for new ones. */
-static void congruent(struct kunit *test, const unsigned long *offsets)
-{
-	const size_t align = SZ_64K;
+	const bool far = ((const struct distance *)test->param_value)->far;
+	const unsigned long offsets[] = {
+		far ? VMAP_FAR : SZ_1M, 0, SZ_4M, SZ_2M + SZ_512K,
+	};
 	struct vm_struct **vms[NR_GROUPS] = {};
 	unsigned int round, i;
 
@@ -145,17 +118,14 @@ static void congruent(struct kunit *test, const unsigned long *offsets)
 		for (i = 0; i < NR_GROUPS; i++) {
 			if (vms[i])
 				continue;
-			vms[i] = pcpu_get_vm_areas(offsets, group_sizes,
-						   NR_PIECES, align,
+			vms[i] = pcpu_get_vm_areas(offsets, group_sizes, NR_PIECES, SZ_64K,
 						   GFP_KERNEL);
-			KUNIT_ASSERT_NOT_NULL_MSG(test, vms[i],
-						  "round %u: group %u", round,
-						  i);
-			if (!group_is_sound(test, vms[i], offsets, i, align))
+			KUNIT_ASSERT_NOT_NULL_MSG(test, vms[i], "round %u: group %u", round, i);
+			if (!group_is_sound(test, vms[i], offsets, SZ_64K))
 				return;
 		}
-		if (groups_overlap(test, vms))
-			return;
+		for (i = 0; i < NR_GROUPS * NR_PIECES; i++)
+			vmap_area_is_whole(test, vms[i / NR_PIECES][i % NR_PIECES]);
 
 		/* Leave every second group, then fill the holes. */
 		for (i = round % 2; i < NR_GROUPS; i += 2) {
@@ -163,9 +133,7 @@ static void congruent(struct kunit *test, const unsigned long *offsets)
 
 			pcpu_free_vm_areas(vms[i], NR_PIECES);
 			vms[i] = NULL;
-			KUNIT_EXPECT_NULL_MSG(test, find_vmap_area(addr),
-					      "group %u: %#lx is found after free",
-					      i, addr);
+			KUNIT_EXPECT_NULL_MSG(test, find_vmap_area(addr), "group %u after free", i);
 		}
 		if (round % 2)
 			vm_unmap_aliases();
@@ -176,30 +144,9 @@ static void congruent(struct kunit *test, const unsigned long *offsets)
 			pcpu_free_vm_areas(vms[i], NR_PIECES);
 }
 
-/* Areas that are close to each other: a block may have room for a group. */
-static void vmap_percpu_near(struct kunit *test)
-{
-	static const unsigned long offsets[] = {
-		SZ_1M, 0, SZ_4M, SZ_2M + SZ_512K,
-	};
-
-	congruent(test, offsets);
-}
-
-/* Areas that are too far from each other for a block. */
-static void vmap_percpu_far(struct kunit *test)
-{
-	const unsigned long offsets[] = {
-		VMAP_FAR, 0, SZ_4M, SZ_2M + SZ_512K,
-	};
-
-	congruent(test, offsets);
-}
-
 static struct kunit_case vmap_percpu_cases[] = {
 	KUNIT_CASE(vmap_percpu_objects),
-	KUNIT_CASE(vmap_percpu_near),
-	KUNIT_CASE(vmap_percpu_far),
+	KUNIT_CASE_PARAM(vmap_percpu_groups, distances_gen_params),
 	{}
 };
 

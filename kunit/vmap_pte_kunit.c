@@ -2,9 +2,7 @@
 /*
  * KUnit suite "vmap_pte": page tables of vmap().
  */
-#include <linux/dcache.h>
-#include <linux/debugfs.h>
-#include <linux/err.h>
+#include <linux/pgtable.h>
 #include <linux/sched.h>
 
 #include "vmap_area_kunit.h"
@@ -33,25 +31,15 @@ struct trial {
 	unsigned int nr_huge;
 };
 
-static void trial_start(struct kunit *test, struct trial *t,
-			unsigned long min_block, unsigned long max)
+static void trial_start(struct kunit *test, struct trial *t, unsigned long min_block,
+			unsigned long max)
 {
-	*t = (struct trial){ .test = test, .max = max };
-	t->block = vmap_block_get(test, min_block);
-	t->pages = kvmalloc_array(max, sizeof(*t->pages), GFP_KERNEL);
-	t->pfns = kvmalloc_array(max, sizeof(*t->pfns), GFP_KERNEL);
-	if (!t->pages || !t->pfns) {
-		kvfree(t->pages);
-		kvfree(t->pfns);
-		KUNIT_FAIL_AND_ABORT(test, "no memory for %lu pointers", max);
-	}
-}
-
-static void trial_end(struct trial *t)
-{
-	kvfree(t->pages);
-	kvfree(t->pfns);
-	vm_unmap_aliases();
+	*t = (struct trial){
+		.test = test, .max = max,
+		.block = vmap_block_get(test, min_block),
+		.pages = vmap_array(test, max, sizeof(*t->pages)),
+		.pfns = vmap_array(test, max, sizeof(*t->pfns)),
+	};
 }
 
 /* Appends contiguous pages of the block, as many as there are and fit. */
@@ -84,7 +72,7 @@ static bool map_and_compare(struct trial *t, pgprot_t prot)
 	const unsigned int max_shift = vmap_max_shift();
 	struct kunit *test = t->test;
 	const struct vm_struct *vm;
-	unsigned long i, start;
+	unsigned long start;
 	unsigned int shift;
 	bool good;
 	void *mem;
@@ -96,7 +84,7 @@ static bool map_and_compare(struct trial *t, pgprot_t prot)
 	}
 	vm = find_vm_area(mem);
 	start = vmap_start(vm);
-	good = vmap_walk_is(test, start, t->pfns, t->nr, prot, max_shift, true) &&
+	good = vmap_walk_is(test, start, t->pfns, t->nr, prot, max_shift, true, &t->block) &&
 		surroundings_are_empty(test, vm);
 
 	shift = vmap_best_shift(t->pfns, t->nr, prot, max_shift, 0);
@@ -104,16 +92,6 @@ static bool map_and_compare(struct trial *t, pgprot_t prot)
 	if (good && IS_ENABLED(CONFIG_64BIT) && !IS_ALIGNED(start, 1UL << shift)) {
 		KUNIT_FAIL(test, "%lu pages at %#lx: could begin with %#lx bytes in one piece",
 			   t->nr, start, 1UL << shift);
-		good = false;
-	}
-
-	for (i = 0; good && i < t->nr; i++) {
-		unsigned long index = t->pages[i] - t->block.page;
-
-		if (vmap_pages_bad(mem + i * PAGE_SIZE, 1, index) == -1)
-			continue;
-		KUNIT_FAIL(test, "page %lu of %lu at %#lx: not page %lu of the block",
-			   i, t->nr, start, index);
 		good = false;
 	}
 
@@ -125,11 +103,10 @@ static bool map_and_compare(struct trial *t, pgprot_t prot)
 static unsigned long misalignment(unsigned int i)
 {
 	static const s8 early[] = { 0, 1, 7, -1, 2, 3, 4, 5, 6 };
-	const unsigned long group = VMAP_GROUP;
 
 	if (i < ARRAY_SIZE(early))
-		return early[i] < 0 ? group - 1 : early[i];
-	return group - 2 - (i - ARRAY_SIZE(early));
+		return early[i] < 0 ? VMAP_GROUP - 1 : early[i];
+	return VMAP_GROUP - 2 - (i - ARRAY_SIZE(early));
 }
 
 /* Returns one of five lengths around VMAP_GROUP. */
@@ -201,7 +178,6 @@ static void vmap_pte_runs(struct kunit *test)
 		cond_resched();
 	}
 
-	trial_end(&t);
 	kunit_info(test, "%u arrays, groups of %lu pages\n", nr, group);
 }
 
@@ -254,24 +230,22 @@ static void vmap_pte_random(struct kunit *test)
 		random_pieces(&t, &rnd);
 		good = map_and_compare(&t, round % 4 ? PAGE_KERNEL : PAGE_KERNEL_RO);
 		vm_unmap_aliases();
-		if (good && round % 8 == 0) {
-			/* Where there were PTEs until now, a PMD entry may fit. */
-			t.nr = 0;
-			append(&t, 0, t.block.nr);
-			good = map_and_compare(&t, PAGE_KERNEL);
-			vm_unmap_aliases();
-			/* One fits, and then none, since the pages begin at another one. */
-			t.nr = 0;
-			append(&t, 0, per_pmd);
-			append(&t, 1, per_pmd);
-			good = good && map_and_compare(&t, PAGE_KERNEL);
-			vm_unmap_aliases();
-		}
+		if (round % 8)
+			continue;
+		/* Where there were PTEs until now, a PMD entry may fit. */
+		t.nr = 0;
+		append(&t, 0, t.block.nr);
+		good = good && map_and_compare(&t, PAGE_KERNEL);
+		vm_unmap_aliases();
+		/* One fits, and then none, since the pages begin at another one. */
+		t.nr = 0;
+		append(&t, 0, per_pmd);
+		append(&t, 1, per_pmd);
+		good = good && map_and_compare(&t, PAGE_KERNEL);
+		vm_unmap_aliases();
 	}
 
-	trial_end(&t);
-	kunit_info(test, "%u arrays, %u of them begin with a PMD entry\n", rounds,
-		   t.nr_huge);
+	kunit_info(test, "%u arrays, %u of them begin with a PMD entry\n", rounds, t.nr_huge);
 }
 
 /* An array with a hole is refused with a warning, and nothing stays mapped. */
@@ -309,179 +283,77 @@ static void vmap_pte_null_page(struct kunit *test)
 		KUNIT_EXPECT_EQ_MSG(test, 0, vmap_walk_count(first, t.block.nr),
 				    "pages left with a hole at %lu", holes[i]);
 	}
+}
 
-	trial_end(&t);
+/* Areas until one comes back to an address that was free before. */
+#define MAX_AREAS	256
+
+/* The level that maps the start of an area. */
+static enum vmap_level level_of(const void *mem)
+{
+	return vmap_walk((unsigned long)kasan_reset_tag(mem), NULL).level;
 }
 
 /*
- * Returns the least order of pages whose allocation can be made to fail, 1 by
- * default (mm/fail_page_alloc.c); or NULL if that cannot be changed.
+ * vmap() gives no table of PTEs up for a PMD entry: that would flush the TLBs of
+ * all CPUs for each entry, and take the table away from readers of /proc/kcore,
+ * which walk tables without a lock.
  */
-static u32 *failing_order(void)
+static void vmap_pte_keep_table(struct kunit *test)
 {
-	struct dentry *dir, *file;
-	u32 *order = NULL;
-
-	dir = debugfs_lookup("fail_page_alloc", NULL);
-	if (IS_ERR_OR_NULL(dir))
-		return NULL;
-	file = debugfs_lookup("min-order", dir);
-	if (file)
-		order = d_inode(file)->i_private;
-	dput(file);
-	dput(dir);
-	return order;
-}
-
-/* What failing_start() has changed. */
-struct failing {
-	gfp_t allowed;
-	u32 *order, least;
-};
-
-/*
- * Lets the n-th allocation of this task fail although it may reclaim memory, or
- * is one of a single page. Those with __GFP_NOFAIL do not count.
- */
-static void failing_start(struct failing *f, unsigned int nth, u32 *order)
-{
-	f->allowed = READ_ONCE(gfp_allowed_mask);
-	f->order = order;
-	f->least = READ_ONCE(*order);
-	WRITE_ONCE(gfp_allowed_mask, f->allowed & ~__GFP_DIRECT_RECLAIM);
-	WRITE_ONCE(*order, 0);
-	vmap_fault_arm(nth);
-}
-
-/* Ends what failing_start() began. Returns whether an allocation has failed. */
-static bool failing_end(struct failing *f)
-{
-	bool hit = vmap_fault_disarm();
-
-	WRITE_ONCE(*f->order, f->least);
-	WRITE_ONCE(gfp_allowed_mask, f->allowed);
-	return hit;
-}
-
-/* Attempts, more than a vmap() or the mapping of a vmalloc() has allocations. */
-#define MAX_ATTEMPTS	32
-
-/*
- * Each allocation of a vmap() fails once, those of page tables too: it returns
- * NULL, and nothing stays mapped.
- */
-static void vmap_pte_no_table(struct kunit *test)
-{
-	const unsigned long per_pmd = PFN_DOWN(PMD_SIZE);
-	unsigned int nth, nr_null = 0, nr_reserved = 0;
-	struct vm_struct **reserved;
-	unsigned long i, first;
+	const unsigned int nr = PTRS_PER_PTE;
+	unsigned int nr_held = 0;
+	unsigned long addr;
+	bool back = false;
+	void **held, *mem;
 	struct trial t;
-	u32 *order = failing_order();
-	bool hit = true;
 
-	vmap_fault_need(test);
-	if (!order)
-		kunit_skip(test, "needs CONFIG_FAIL_PAGE_ALLOC and its folder in debugfs");
-	reserved = kunit_kcalloc(test, VMAP_MAX_RESERVED, sizeof(*reserved),
-				 GFP_KERNEL);
-	KUNIT_ASSERT_NOT_NULL(test, reserved);
-	trial_start(test, &t, 8, 3 * per_pmd);
-	first = page_to_pfn(t.block.page);
+	if (vmap_max_shift() < PMD_SHIFT || !IS_ENABLED(CONFIG_64BIT))
+		kunit_skip(test, "vmap() has no PMD entries here");
+	trial_start(test, &t, nr, nr);
+	append(&t, 0, nr);
+	held = vmap_array(test, MAX_AREAS, sizeof(*held));
 
-	/* Every second page: neither groups nor PMD entries, so tables. */
-	for (i = 0; i < t.max; i++)
-		append(&t, 2 * i % 8, 1);
-
-	for (nth = 1; hit && nth <= MAX_ATTEMPTS; nth++) {
-		struct failing failing;
-		void *mem;
-
-		nr_reserved = vmap_walk_skip_tables(test, t.nr, reserved,
-						    nr_reserved);
-		kunit_warning_suppress(test) {
-			failing_start(&failing, nth, order);
-			mem = vmap(t.pages, t.nr, VM_MAP, PAGE_KERNEL);
-			hit = failing_end(&failing);
-		}
-		/* The allocator of addresses can do without some allocations. */
-		KUNIT_EXPECT_TRUE_MSG(test, mem || hit, "refused without fault %u", nth);
-		nr_null += !mem;
-		if (mem)
-			vunmap(mem);
-		KUNIT_EXPECT_EQ_MSG(test, 0, vmap_walk_count(first, t.block.nr),
-				    "pages left after fault %u", nth);
-	}
-
-	for (i = 0; i < nr_reserved; i++)
-		free_vm_area(reserved[i]);
-	trial_end(&t);
-	KUNIT_EXPECT_FALSE_MSG(test, hit, "more than %u allocations", nth - 1);
-	kunit_info(test, "%u allocations failed\n", nr_null);
-	/* Each area needs two tables or more, and a vm_struct. */
-	KUNIT_EXPECT_GE(test, nr_null, 3);
-}
-
-/*
- * Each allocation of a page table for a vmalloc() that must not fail fails once:
- * the next attempt maps all pages, and finds nothing of the one before.
- */
-static void vmap_pte_nofail(struct kunit *test)
-{
-	const unsigned long nr = 2 * PFN_DOWN(PMD_SIZE);
-	unsigned int nth, nr_hits = 0, nr_reserved = 0;
-	struct vm_struct **reserved;
-	u32 *order = failing_order();
-	bool hit = true;
-	unsigned long i;
-
-	vmap_fault_need(test);
-	if (PMD_SIZE > SZ_64M)
-		kunit_skip(test, "two tables would map %lu MiB", 2 * PMD_SIZE / SZ_1M);
-	/* With little memory, the page allocator warns of the mask that forbids reclaim. */
-	if (global_zone_page_state(NR_FREE_PAGES) < 4 * nr)
-		kunit_skip(test, "needs %lu MiB of free memory", 4 * nr * PAGE_SIZE / SZ_1M);
-	if (!order)
-		kunit_skip(test, "needs CONFIG_FAIL_PAGE_ALLOC and its folder in debugfs");
-	reserved = kunit_kcalloc(test, VMAP_MAX_RESERVED, sizeof(*reserved),
-				 GFP_KERNEL);
-	KUNIT_ASSERT_NOT_NULL(test, reserved);
-
-	for (nth = 1; hit && nth <= MAX_ATTEMPTS; nth++) {
-		struct failing failing;
-		unsigned long *mem;
-
-		nr_reserved = vmap_walk_skip_tables(test, nr, reserved,
-						    nr_reserved);
-		failing_start(&failing, nth, order);
-		mem = __vmalloc(nr * PAGE_SIZE, GFP_KERNEL | __GFP_NOFAIL | __GFP_NOWARN);
-		hit = failing_end(&failing);
-		KUNIT_EXPECT_NOT_NULL_MSG(test, mem, "refused with fault %u", nth);
+	/* Tables of earlier cases may be in the way of the first ones. */
+	do {
+		mem = vmap(t.pages, nr, VM_MAP, PAGE_KERNEL);
+		KUNIT_EXPECT_NOT_NULL(test, mem);
 		if (!mem)
-			break;
-		nr_hits += hit;
-		for (i = 0; i < nr; i++)
-			mem[i * PAGE_SIZE / sizeof(*mem)] = i;
-		for (i = 0; i < nr && mem[i * PAGE_SIZE / sizeof(*mem)] == i; i++)
-			;
-		KUNIT_EXPECT_EQ_MSG(test, i, nr, "a page is mapped twice");
-		vfree(mem);
-	}
+			goto out;
+		held[nr_held++] = mem;
+		KUNIT_EXPECT_EQ(test, is_vm_area_hugepages(mem), level_of(mem) == VMAP_PMD);
+	} while (level_of(mem) != VMAP_PMD && nr_held < MAX_AREAS / 2);
+	KUNIT_EXPECT_EQ_MSG(test, level_of(mem), VMAP_PMD, "in %u areas", nr_held);
 
-	for (i = 0; i < nr_reserved; i++)
-		free_vm_area(reserved[i]);
-	KUNIT_EXPECT_FALSE_MSG(test, hit, "more than %u allocations", nth - 1);
-	kunit_info(test, "%u allocations failed\n", nr_hits);
-	/* Two tables or more. */
-	KUNIT_EXPECT_GE(test, nr_hits, 2);
+	addr = (unsigned long)kasan_reset_tag(mem);
+	nr_held--;
+	vunmap(mem);
+	vm_unmap_aliases();
+	/* As an area of one page would leave it. */
+	KUNIT_EXPECT_NOT_NULL(test, pte_alloc_kernel(pmd_off_k(addr), addr));
+
+	while (!back && nr_held < MAX_AREAS) {
+		mem = vmap(t.pages, nr, VM_MAP, PAGE_KERNEL);
+		KUNIT_EXPECT_NOT_NULL(test, mem);
+		if (!mem)
+			goto out;
+		held[nr_held++] = mem;
+		back = (unsigned long)kasan_reset_tag(mem) == addr;
+		if (back)
+			KUNIT_EXPECT_NE(test, level_of(mem), VMAP_PMD);
+	}
+out:
+	while (nr_held--)
+		vunmap(held[nr_held]);
+	if (!back && test->status == KUNIT_SUCCESS)
+		kunit_skip(test, "vmap() did not come back to the address of the PMD entry");
 }
 
 static struct kunit_case vmap_pte_cases[] = {
 	KUNIT_CASE_SLOW(vmap_pte_runs),
 	KUNIT_CASE(vmap_pte_random),
 	KUNIT_CASE(vmap_pte_null_page),
-	KUNIT_CASE(vmap_pte_no_table),
-	KUNIT_CASE(vmap_pte_nofail),
+	KUNIT_CASE(vmap_pte_keep_table),
 	{}
 };
 

@@ -8,17 +8,12 @@
 
 #include "vmap_area_kunit.h"
 
-/* The protection that vmalloc() maps pages with. */
-static pgprot_t vmalloc_prot(void)
-{
-	return kasan_hw_tags_enabled() ? arch_vmap_pgprot_tagged(PAGE_KERNEL) :
-					 PAGE_KERNEL;
-}
-
 /* Expects that an area maps its pages, with entries of at most that size. */
-static void expect_own_pages(struct kunit *test, const void *mem,
-			     unsigned int max_shift)
+static void expect_own_pages(struct kunit *test, const void *mem, unsigned int max_shift)
 {
+	/* The protection that vmalloc() maps pages with. */
+	pgprot_t prot = kasan_hw_tags_enabled() ? arch_vmap_pgprot_tagged(PAGE_KERNEL) :
+						  PAGE_KERNEL;
 	struct vm_struct *vm = find_vm_area(mem);
 	unsigned long *pfns;
 	unsigned int i;
@@ -26,20 +21,22 @@ static void expect_own_pages(struct kunit *test, const void *mem,
 	KUNIT_ASSERT_NOT_NULL(test, vm);
 	pfns = kvmalloc_array(vm->nr_pages, sizeof(*pfns), GFP_KERNEL);
 	KUNIT_ASSERT_NOT_NULL(test, pfns);
-	for (i = 0; i < vm->nr_pages; i++)
+	for (i = 0; i < vm->nr_pages; i++) {
 		pfns[i] = page_to_pfn(vm->pages[i]);
+		KUNIT_EXPECT_PTR_EQ_MSG(test, vm->pages[i], vmalloc_to_page(mem + i * PAGE_SIZE),
+					"page %u", i);
+	}
 
-	vmap_walk_is(test, vmap_start(vm), pfns, vm->nr_pages, vmalloc_prot(),
-		     max_shift, false);
+	vmap_walk_is(test, vmap_start(vm), pfns, vm->nr_pages, prot, max_shift, false, NULL);
 	vmap_walk_is_empty(test, vmap_end(vm) - PAGE_SIZE, 1, "guard page");
 	kvfree(pfns);
 }
 
-/* One page, grown to three and shrunk again, keeps its pages and contents. */
-static void vmap_pte_one_page(struct kunit *test)
+/* An area that grows and shrinks keeps its contents, and maps its pages. */
+static void vmap_pte_vrealloc(struct kunit *test)
 {
-	static const unsigned int nr[] = { 1, 3, 1, 2, 1 };
-	unsigned int i, j, kept = 1;
+	static const unsigned int nr[] = { 1, 3, 1, 2, 7, 64, 20, 3, 1, 1, 5, 130, 12, 1 };
+	unsigned int i, kept = 1;
 	unsigned long start;
 	void *mem, *next;
 
@@ -53,25 +50,20 @@ static void vmap_pte_one_page(struct kunit *test)
 		next = vrealloc(mem, nr[i] * PAGE_SIZE, GFP_KERNEL);
 		KUNIT_ASSERT_NOT_NULL_MSG(test, next, "vrealloc to %u pages", nr[i]);
 		mem = next;
-		kept = min(kept, nr[i]);
-		KUNIT_EXPECT_EQ_MSG(test, -1, vmap_pages_bad(mem, kept, 0),
-				    "step %u: wrong page of %u", i, kept);
+		vmap_pages_expect(test, mem, min(kept, nr[i]), 0);
 
 		vm = find_vm_area(mem);
 		KUNIT_ASSERT_NOT_NULL(test, vm);
+		KUNIT_EXPECT_EQ_MSG(test, vm->requested_size, nr[i] * PAGE_SIZE, "step %u", i);
 		KUNIT_EXPECT_EQ_MSG(test, vm->nr_pages, nr[i], "step %u", i);
-		for (j = 0; j < vm->nr_pages; j++)
-			KUNIT_EXPECT_PTR_EQ_MSG(test, vm->pages[j],
-						vmalloc_to_page(mem + j * PAGE_SIZE),
-						"step %u, page %u", i, j);
 		expect_own_pages(test, mem, PAGE_SHIFT);
-		vmap_pages_fill(mem, nr[i], 0);
 		kept = nr[i];
+		vmap_pages_fill(mem, kept, 0);
 	}
 
 	start = (unsigned long)kasan_reset_tag(mem);
-	vfree(mem);
-	vmap_walk_is_empty(test, start, 3, "after vfree");
+	KUNIT_EXPECT_PTR_EQ(test, NULL, vrealloc(mem, 0, GFP_KERNEL));
+	vmap_walk_is_empty(test, start, 3, "after it was freed");
 }
 
 /* vmalloc_huge() has entries as large as the pages that it has allocated. */
@@ -84,9 +76,6 @@ static void vmap_pte_huge(struct kunit *test)
 		SZ_2M + PAGE_SIZE, 3 * SZ_1M, SZ_4M, SZ_4M + 7 * PAGE_SIZE,
 	};
 	unsigned int i, nr_large = 0;
-
-	if (!IS_ENABLED(CONFIG_HAVE_ARCH_HUGE_VMALLOC))
-		kunit_skip(test, "needs CONFIG_HAVE_ARCH_HUGE_VMALLOC");
 
 	for (i = 0; i < ARRAY_SIZE(sizes); i++) {
 		void *mem = sizes[i] ? vmalloc_huge(sizes[i], GFP_KERNEL) : NULL;
@@ -102,11 +91,12 @@ static void vmap_pte_huge(struct kunit *test)
 		nr = vm->nr_pages;
 		nr_large += get_vm_area_page_order(vm) > 0;
 		KUNIT_EXPECT_GE(test, nr * PAGE_SIZE, sizes[i]);
+		if (is_vm_area_hugepages(mem) && sizes[i] >= PMD_SIZE)
+			KUNIT_EXPECT_TRUE_MSG(test, IS_ALIGNED(start, PMD_SIZE), "at %#lx", start);
 		expect_own_pages(test, mem, PAGE_SHIFT + get_vm_area_page_order(vm));
 
 		vmap_pages_fill(mem, PFN_UP(sizes[i]), i);
-		KUNIT_EXPECT_EQ_MSG(test, -1, vmap_pages_bad(mem, PFN_UP(sizes[i]), i),
-				    "contents of %#lx bytes", sizes[i]);
+		vmap_pages_expect(test, mem, PFN_UP(sizes[i]), i);
 		vfree(mem);
 		vmap_walk_is_empty(test, start, nr, "after vfree");
 	}
@@ -122,17 +112,14 @@ struct io_trial {
 	pgprot_t prot;
 };
 
-static void io_trial_start(struct kunit *test, struct io_trial *t,
-			   unsigned long size, unsigned long align)
+static void io_trial_start(struct kunit *test, struct io_trial *t, unsigned long size,
+			   unsigned long align)
 {
 	const struct vmap_win win = vmap_win_get(test, size + align);
 
 	t->test = test;
-	t->pfns = kunit_kmalloc_array(test, PFN_DOWN(size), sizeof(*t->pfns),
-				      GFP_KERNEL);
-	KUNIT_ASSERT_NOT_NULL(test, t->pfns);
-	t->vm = vmap_area_get(&win, size, align, VM_NO_GUARD, VMAP_GFP);
-	KUNIT_ASSERT_NOT_NULL_MSG(test, t->vm, "%#lx bytes", size);
+	t->pfns = vmap_array(test, PFN_DOWN(size), sizeof(*t->pfns));
+	t->vm = vmap_area_need(test, &win, size, align, VM_NO_GUARD);
 }
 
 /* Maps a part of the area, compares its page tables, and unmaps it. */
@@ -141,29 +128,19 @@ static bool io_map(struct io_trial *t, unsigned long offset, unsigned long pfn,
 {
 	unsigned long addr = vmap_start(t->vm) + offset * PAGE_SIZE;
 	unsigned long end = addr + nr * PAGE_SIZE, i;
-	bool good = true;
+	bool good;
 	int err;
 
 	for (i = 0; i < nr; i++)
 		t->pfns[i] = pfn + i;
 	err = vmap_page_range(addr, end, PFN_PHYS(pfn), t->prot);
-	if (err) {
-		KUNIT_FAIL(t->test, "%lu pages from pfn %#lx at %#lx: error %d", nr,
-			   pfn, addr, err);
-		good = false;
-	}
-	good = good && vmap_walk_is(t->test, addr, t->pfns, nr, t->prot,
-				    vmap_io_max_shift(), false);
-	good = good && vmap_walk_is_empty(t->test, end, 1, "page after");
-	good = good && (!offset ||
-			vmap_walk_is_empty(t->test, addr - PAGE_SIZE, 1, "page before"));
-	for (i = 0; good && block && i < nr; i++) {
-		void *p = (void *)(addr + i * PAGE_SIZE);
-
-		good = vmap_pages_bad(p, 1, pfn + i - page_to_pfn(block->page)) == -1;
-		if (!good)
-			KUNIT_FAIL(t->test, "wrong contents at %#lx", addr + i * PAGE_SIZE);
-	}
+	if (err)
+		KUNIT_FAIL(t->test, "%lu pages from pfn %#lx at %#lx: error %d", nr, pfn, addr,
+			   err);
+	good = !err && vmap_walk_is(t->test, addr, t->pfns, nr, t->prot, vmap_io_max_shift(),
+				    false, block) &&
+		vmap_walk_is_empty(t->test, end, 1, "page after") &&
+		(!offset || vmap_walk_is_empty(t->test, addr - PAGE_SIZE, 1, "page before"));
 	vunmap_range(addr, end);
 
 	return vmap_walk_is_empty(t->test, addr, nr, "after vunmap_range") && good;
@@ -193,13 +170,12 @@ static void vmap_pte_ioremap(struct kunit *test)
 	vm = get_vm_area(3 * group * PAGE_SIZE, VM_IOREMAP);
 	KUNIT_ASSERT_NOT_NULL(test, vm);
 	KUNIT_EXPECT_EQ(test, 0,
-			ioremap_page_range(vmap_start(vm),
-					   vmap_start(vm) + 3 * group * PAGE_SIZE,
+			ioremap_page_range(vmap_start(vm), vmap_start(vm) + 3 * group * PAGE_SIZE,
 					   PFN_PHYS(first), PAGE_KERNEL));
 	for (i = 0; i < 3 * group; i++)
 		t.pfns[i] = first + i;
-	vmap_walk_is(test, vmap_start(vm), t.pfns, 3 * group, PAGE_KERNEL,
-		     vmap_io_max_shift(), false);
+	vmap_walk_is(test, vmap_start(vm), t.pfns, 3 * group, PAGE_KERNEL, vmap_io_max_shift(),
+		     false, &block);
 	vmap_area_put(test, vm);
 	vm_unmap_aliases();
 }
@@ -257,8 +233,7 @@ static void vmap_pte_reset_perms(struct kunit *test)
 		vfree(mem);
 		vmap_walk_is_empty(test, start, nr[i], "after vfree");
 		if (nr[i] == 1 && !PageHighMem(page))
-			KUNIT_EXPECT_EQ(test, -1,
-					vmap_pages_bad(page_address(page), 1, i));
+			vmap_pages_expect(test, page_address(page), 1, i);
 		if (nr[i] == 1)
 			put_page(page);
 	}
@@ -267,10 +242,13 @@ static void vmap_pte_reset_perms(struct kunit *test)
 /* One page of an area becomes read-only and writable again. */
 static void vmap_pte_set_memory(struct kunit *test)
 {
-#ifdef CONFIG_ARCH_HAS_SET_MEMORY
-	char *mem = vmalloc(3 * PAGE_SIZE), *middle = mem + PAGE_SIZE, c = 'x';
+	char *mem, *middle, c = 'x';
 
+	if (!IS_ENABLED(CONFIG_ARCH_HAS_SET_MEMORY))
+		kunit_skip(test, "needs CONFIG_ARCH_HAS_SET_MEMORY");
+	mem = vmalloc(3 * PAGE_SIZE);
 	KUNIT_ASSERT_NOT_NULL(test, mem);
+	middle = mem + PAGE_SIZE;
 	vmap_pages_fill(mem, 3, 1);
 	KUNIT_EXPECT_EQ(test, 0, set_memory_ro((unsigned long)middle, 1));
 	KUNIT_EXPECT_EQ(test, -EFAULT, copy_to_kernel_nofault(middle + 9, &c, 1));
@@ -281,13 +259,10 @@ static void vmap_pte_set_memory(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, 'x', middle[9]);
 	expect_own_pages(test, mem, PAGE_SHIFT);
 	vfree(mem);
-#else
-	kunit_skip(test, "needs CONFIG_ARCH_HAS_SET_MEMORY");
-#endif
 }
 
 static struct kunit_case vmap_pte_more_cases[] = {
-	KUNIT_CASE(vmap_pte_one_page),
+	KUNIT_CASE(vmap_pte_vrealloc),
 	KUNIT_CASE(vmap_pte_huge),
 	KUNIT_CASE(vmap_pte_ioremap),
 	KUNIT_CASE(vmap_pte_ioremap_pmd),

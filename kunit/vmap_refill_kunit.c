@@ -9,6 +9,7 @@
 #include <linux/kthread.h>
 #include <linux/list.h>
 #include <linux/sched.h>
+#include <linux/workqueue.h>
 
 #include "vmap_area_kunit.h"
 
@@ -38,8 +39,7 @@ static unsigned int size_of(unsigned int i)
 }
 
 /* Returns the number of failed requests. */
-static unsigned int batch_get(struct batch *batch, unsigned int from,
-			      unsigned int step)
+static unsigned int batch_get(struct batch *batch, unsigned int from, unsigned int step)
 {
 	unsigned int i, missing = 0;
 
@@ -51,8 +51,7 @@ static unsigned int batch_get(struct batch *batch, unsigned int from,
 }
 
 /* Returns the number of areas that were not found or have wrong sizes. */
-static unsigned int batch_put(struct batch *batch, unsigned int from,
-			      unsigned int step)
+static unsigned int batch_put(struct batch *batch, unsigned int from, unsigned int step)
 {
 	unsigned int i, wrong = 0;
 
@@ -88,7 +87,7 @@ static void free_held(struct list_head *held, unsigned int order)
  */
 static void vmap_refill_fragmented(struct kunit *test)
 {
-	struct batch *batch = kunit_kzalloc(test, sizeof(*batch), GFP_KERNEL);
+	struct batch *batch = vmap_array(test, 1, sizeof(*batch));
 	unsigned long nr = 0, nr_large = 0, nr_free = 0;
 	unsigned int missing, poor = 0, wrong, i;
 	struct page *page, *next;
@@ -96,7 +95,6 @@ static void vmap_refill_fragmented(struct kunit *test)
 	LIST_HEAD(large);
 	void *mem;
 
-	KUNIT_ASSERT_NOT_NULL(test, batch);
 	while ((page = alloc_page(POOR_GFP))) {
 		list_add(&page->lru, &held);
 		if (++nr % 1024 == 0)
@@ -124,8 +122,7 @@ static void vmap_refill_fragmented(struct kunit *test)
 	 * left out: with KASAN their list of pages needs two adjacent pages.
 	 */
 	for (i = 0; i < 64; i++) {
-		mem = __vmalloc(min(size_of(i), 128U) * PAGE_SIZE,
-				GFP_NOWAIT | __GFP_NOWARN);
+		mem = __vmalloc(min(size_of(i), 128U) * PAGE_SIZE, GFP_NOWAIT | __GFP_NOWARN);
 		poor += !mem;
 		vfree(mem);
 	}
@@ -183,11 +180,9 @@ static void vmap_refill_migrating(struct kunit *test)
 		kunit_skip(test, "there is one CPU only");
 
 	vmap_seed(test, &rnd);
-	hoppers = kunit_kcalloc(test, nr, sizeof(*hoppers), GFP_KERNEL);
-	KUNIT_ASSERT_NOT_NULL(test, hoppers);
+	hoppers = vmap_array(test, nr, sizeof(*hoppers));
 	for (i = 0; i < nr; i++) {
-		hoppers[i].task = kthread_run(fill_and_empty, &hoppers[i],
-					      "vmap_hop/%u", i);
+		hoppers[i].task = kthread_run(fill_and_empty, &hoppers[i], "vmap_hop/%u", i);
 		KUNIT_EXPECT_FALSE(test, IS_ERR(hoppers[i].task));
 	}
 
@@ -222,28 +217,12 @@ static void vmap_refill_migrating(struct kunit *test)
 	vmap_drain(test);
 }
 
-#ifdef CONFIG_HOTPLUG_CPU
-
-static int fill(void *data)
+static long fill(void *data)
 {
 	struct hopper *h = data;
 
 	h->missing += batch_get(&h->batch, 0, 1);
-	while (!kthread_should_stop())
-		msleep(20);
 	return 0;
-}
-
-/* Fills the batch on @cpu. */
-static void fill_on_cpu(struct kunit *test, struct hopper *h, unsigned int cpu)
-{
-	h->task = kthread_run_on_cpu(fill, h, cpu, "vmap_fill/%u");
-	KUNIT_EXPECT_FALSE(test, IS_ERR(h->task));
-	if (!IS_ERR(h->task)) {
-		/* A thread that is stopped before it runs does nothing. */
-		msleep(100);
-		kthread_stop(h->task);
-	}
 }
 
 /*
@@ -253,14 +232,13 @@ static void fill_on_cpu(struct kunit *test, struct hopper *h, unsigned int cpu)
 static void vmap_refill_offline(struct kunit *test)
 {
 	unsigned int cpu = cpumask_last(cpu_online_mask);
-	struct hopper *h = kunit_kzalloc(test, sizeof(*h), GFP_KERNEL);
+	struct hopper *h = vmap_array(test, 1, sizeof(*h));
 	int err;
 
-	KUNIT_ASSERT_NOT_NULL(test, h);
 	if (!cpu)
 		kunit_skip(test, "there is one CPU only");
 
-	fill_on_cpu(test, h, cpu);
+	work_on_cpu(cpu, fill, h);
 	err = remove_cpu(cpu);
 	if (!err) {
 		KUNIT_EXPECT_FALSE(test, cpu_online(cpu));
@@ -270,7 +248,7 @@ static void vmap_refill_offline(struct kunit *test)
 		h->wrong += batch_put(&h->batch, 0, 1);
 		vmap_drain(test);
 		KUNIT_EXPECT_EQ(test, add_cpu(cpu), 0);
-		fill_on_cpu(test, h, cpu);
+		work_on_cpu(cpu, fill, h);
 	}
 	h->wrong += batch_put(&h->batch, 0, 1);
 	KUNIT_EXPECT_EQ(test, h->missing, 0);
@@ -279,15 +257,6 @@ static void vmap_refill_offline(struct kunit *test)
 	if (err)
 		kunit_skip(test, "CPU %u cannot go offline: %d", cpu, err);
 }
-
-#else /* CONFIG_HOTPLUG_CPU */
-
-static void vmap_refill_offline(struct kunit *test)
-{
-	kunit_skip(test, "no CPU can go offline");
-}
-
-#endif /* CONFIG_HOTPLUG_CPU */
 
 static struct kunit_case vmap_refill_cases[] = {
 	KUNIT_CASE_SLOW(vmap_refill_fragmented),

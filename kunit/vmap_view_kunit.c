@@ -7,46 +7,50 @@
 #include <linux/fs_context.h>
 #include <linux/mman.h>
 #include <linux/mount.h>
-#include <linux/slab.h>
 #include <linux/uaccess.h>
 #include <linux/uio.h>
 
 #include "vmap_area_kunit.h"
 
-/* Returns /proc/vmallocinfo as a string; /proc need not be mounted. */
-static char *read_vmallocinfo(struct kunit *test)
+#define TEXT_SIZE	SZ_1M
+
+/*
+ * Returns a file as a string; its file system need not be mounted. Reads to user
+ * memory: kernel_read() takes no file of debugfs.
+ */
+static char *read_text(struct kunit *test, const char *filesystem, const char *path)
 {
-	struct file_system_type *type = get_fs_type("proc");
-	struct vfsmount *mnt;
-	struct file *file;
+	struct file_system_type *type = get_fs_type(filesystem);
+	char *text = vmap_array(test, TEXT_SIZE, 1);
 	ssize_t got, len = 0;
-	char *text;
+	struct vfsmount *mnt;
+	unsigned long user;
+	struct file *file;
 
 	if (!type)
-		kunit_skip(test, "needs CONFIG_PROC_FS");
+		kunit_skip(test, "there is no %s", filesystem);
+	user = kunit_vm_mmap(test, NULL, 0, TEXT_SIZE, PROT_READ | PROT_WRITE,
+			     MAP_ANONYMOUS | MAP_PRIVATE, 0);
+	KUNIT_ASSERT_TRUE_MSG(test, user && !IS_ERR_VALUE(user), "user memory");
 
 	mnt = kern_mount(type);
 	put_filesystem(type);
-	KUNIT_ASSERT_FALSE_MSG(test, IS_ERR(mnt), "mounting proc: %ld",
-			       PTR_ERR(mnt));
-	text = kvzalloc(SZ_1M, GFP_KERNEL);
-	file = file_open_root_mnt(mnt, "vmallocinfo", O_RDONLY, 0);
-	if (text && !IS_ERR(file)) {
+	KUNIT_ASSERT_FALSE_MSG(test, IS_ERR(mnt), "mounting %s: %ld", filesystem, PTR_ERR(mnt));
+	file = file_open_root_mnt(mnt, path, O_RDONLY, 0);
+	if (!IS_ERR(file)) {
 		loff_t pos = 0;
 
 		do {
-			got = kernel_read(file, text + len, SZ_1M - 1 - len,
-					  &pos);
+			got = vfs_read(file, (char __user *)user + len, TEXT_SIZE - 1 - len, &pos);
 			len += max(got, 0);
 		} while (got > 0);
 		fput(file);
 	}
 	kern_unmount(mnt);
 
-	KUNIT_ASSERT_NOT_NULL(test, text);
-	KUNIT_ASSERT_FALSE_MSG(test, IS_ERR(file), "opening vmallocinfo: %ld",
-			       PTR_ERR(file));
-	KUNIT_ASSERT_GT_MSG(test, len, 0, "length of vmallocinfo");
+	KUNIT_ASSERT_FALSE_MSG(test, IS_ERR(file), "opening %s: %ld", path, PTR_ERR(file));
+	KUNIT_ASSERT_GT_MSG(test, len, 0, "length of %s, %zd", path, got);
+	KUNIT_ASSERT_EQ(test, 0, copy_from_user(text, (char __user *)user, len));
 
 	return text;
 }
@@ -55,8 +59,7 @@ static char *read_vmallocinfo(struct kunit *test)
  * Returns the number of lines of @text with @size in the second column and
  * @word after it. Addresses are hashed, so unusual sizes identify areas.
  */
-static unsigned int count_lines(const char *text, unsigned long size,
-				const char *word)
+static unsigned int count_lines(const char *text, unsigned long size, const char *word)
 {
 	unsigned int nr = 0;
 	char column[32];
@@ -81,39 +84,33 @@ static unsigned int count_lines(const char *text, unsigned long size,
 static void vmap_view_vmallocinfo(struct kunit *test)
 {
 	const unsigned int nr[] = { 1237, 1249, 1259, VMAP_TREE_PAGES + 29 };
+	static const char * const words[] = {
+		" pages=1237 vmalloc", " vmap", " vm_map_ram", " vm_map_ram",
+	};
+	const unsigned int max = max(nr[2], nr[3]);
 	struct page **pages = vmap_pages_get(test, 1);
-	struct page **same;
+	struct page **same = vmap_array(test, max, sizeof(*same));
+	unsigned long size[ARRAY_SIZE(nr)];
 	unsigned int i, round;
-	void *mem[4];
+	void *mem[ARRAY_SIZE(nr)];
 	char *text;
 
-	same = kvmalloc_array(max(nr[2], nr[3]), sizeof(*same), GFP_KERNEL);
-	KUNIT_ASSERT_NOT_NULL(test, same);
-	for (i = 0; i < max(nr[2], nr[3]); i++)
+	for (i = 0; i < max; i++)
 		same[i] = pages[0];
 
 	mem[0] = vmalloc(nr[0] * PAGE_SIZE);
 	mem[1] = vmap(same, nr[1], VM_MAP, PAGE_KERNEL);
 	for (i = 2; i < ARRAY_SIZE(mem); i++)
 		mem[i] = vm_map_ram(same, nr[i], NUMA_NO_NODE);
-	for (i = 0; i < ARRAY_SIZE(mem); i++)
-		KUNIT_ASSERT_NOT_NULL_MSG(test, mem[i], "%u pages", nr[i]);
 
-	text = read_vmallocinfo(test);
-	KUNIT_EXPECT_EQ_MSG(test, 1,
-			    count_lines(text, (nr[0] + 1) * PAGE_SIZE,
-					" pages=1237 vmalloc"),
-			    "lines of the vmalloc area of %u pages", nr[0]);
-	KUNIT_EXPECT_EQ_MSG(test, 1,
-			    count_lines(text, (nr[1] + 1) * PAGE_SIZE, " vmap"),
-			    "lines of the vmap area of %u pages", nr[1]);
-	for (i = 2; i < ARRAY_SIZE(mem); i++)
-		KUNIT_EXPECT_EQ_MSG(test, 1,
-				    count_lines(text, nr[i] * PAGE_SIZE,
-						" vm_map_ram"),
-				    "lines of the vm_map_ram area of %u pages",
-				    nr[i]);
-	kvfree(text);
+	text = read_text(test, "proc", "vmallocinfo");
+	for (i = 0; i < ARRAY_SIZE(mem); i++) {
+		KUNIT_ASSERT_NOT_NULL_MSG(test, mem[i], "%u pages", nr[i]);
+		/* Areas of vm_map_ram() have no guard page. */
+		size[i] = (nr[i] + (i < 2)) * PAGE_SIZE;
+		KUNIT_EXPECT_EQ_MSG(test, 1, count_lines(text, size[i], words[i]),
+				    "lines of %u pages, %s", nr[i], words[i]);
+	}
 
 	vfree(mem[0]);
 	vunmap(mem[1]);
@@ -122,26 +119,18 @@ static void vmap_view_vmallocinfo(struct kunit *test)
 
 	/* Before the purge and after it. */
 	for (round = 0; round < 2; round++) {
-		text = read_vmallocinfo(test);
+		text = read_text(test, "proc", "vmallocinfo");
 		for (i = 0; i < ARRAY_SIZE(mem); i++) {
-			unsigned long size = nr[i] * PAGE_SIZE;
-			unsigned int lines, unpurged;
+			unsigned int lines = count_lines(text, size[i], "");
 
-			if (i < 2)
-				size += PAGE_SIZE;
-			lines = count_lines(text, size, "");
-			unpurged = count_lines(text, size, " unpurged vm_area");
-			KUNIT_EXPECT_EQ_MSG(test, lines, unpurged,
-					    "lines of the freed area of %u pages",
-					    nr[i]);
+			KUNIT_EXPECT_EQ_MSG(test, lines,
+					    count_lines(text, size[i], " unpurged vm_area"),
+					    "lines of the freed area of %u pages", nr[i]);
 			KUNIT_EXPECT_LE_MSG(test, lines, round ? 0 : 1,
-					    "unpurged lines of %u pages, round %u",
-					    nr[i], round);
+					    "unpurged lines of %u pages, round %u", nr[i], round);
 		}
-		kvfree(text);
 		vm_unmap_aliases();
 	}
-	kvfree(same);
 }
 
 static long vread(void *to, unsigned long from, size_t len)
@@ -162,53 +151,35 @@ static void vmap_view_vread(struct kunit *test)
 {
 	const struct vmap_win win = vmap_win_get(test, 64 * PAGE_SIZE);
 	const size_t len = win.end - win.start;
+	u8 *want = vmap_array(test, len, 1), *got = vmap_array(test, len, 1);
 	struct vm_struct *reserved;
 	unsigned long offset;
-	u8 *want, *got;
 	void *mem[6];
 	int i;
 
-	want = kvzalloc(len, GFP_KERNEL);
-	got = kvzalloc(len, GFP_KERNEL);
-	KUNIT_ASSERT_NOT_NULL(test, want);
-	KUNIT_ASSERT_NOT_NULL(test, got);
-
 	for (i = 0; i < ARRAY_SIZE(mem); i++) {
-		mem[i] = __vmalloc_node_range((1 + i % 3) * PAGE_SIZE, 1,
-					      win.start, win.end, GFP_KERNEL,
-					      PAGE_KERNEL, 0, NUMA_NO_NODE,
-					      __func__);
-		KUNIT_ASSERT_NOT_NULL_MSG(test, mem[i], "area %d", i);
+		mem[i] = vmap_mem_need(test, &win, 1 + i % 3, i);
 		memset(mem[i], 0x11 * (i + 1), (1 + i % 3) * PAGE_SIZE);
 	}
-	reserved = vmap_area_get(&win, 5 * PAGE_SIZE, 1, 0, VMAP_GFP);
-	KUNIT_ASSERT_NOT_NULL(test, reserved);
+	reserved = vmap_area_need(test, &win, 5 * PAGE_SIZE, 1, 0);
 	vfree(mem[2]);
 	mem[2] = NULL;
 
 	for (i = 0; i < ARRAY_SIZE(mem); i++)
 		if (mem[i])
-			memcpy(want + ((unsigned long)kasan_reset_tag(mem[i]) -
-				       win.start),
+			memcpy(want + ((unsigned long)kasan_reset_tag(mem[i]) - win.start),
 			       mem[i], (1 + i % 3) * PAGE_SIZE);
 
 	for (offset = 0; offset < len; offset += 3 * PAGE_SIZE / 2) {
-		long read;
-
 		memset(got, 0xee, len);
-		read = vread(got, win.start + offset, len - offset);
-		KUNIT_EXPECT_EQ_MSG(test, read, len - offset,
-				    "bytes read from %#lx", win.start + offset);
-		KUNIT_EXPECT_EQ_MSG(test, 0,
-				    memcmp(got, want + offset, len - offset),
+		KUNIT_EXPECT_EQ(test, vread(got, win.start + offset, len - offset), len - offset);
+		KUNIT_EXPECT_EQ_MSG(test, 0, memcmp(got, want + offset, len - offset),
 				    "contents from %#lx", win.start + offset);
 	}
 
 	for (i = 0; i < ARRAY_SIZE(mem); i++)
 		vfree(mem[i]);
 	vmap_area_put(test, reserved);
-	kvfree(got);
-	kvfree(want);
 	vmap_win_expect_free(test, &win);
 }
 
@@ -223,72 +194,19 @@ static void vmap_view_dump_obj(struct kunit *test)
 	if (!IS_ENABLED(CONFIG_PRINTK))
 		kunit_skip(test, "needs CONFIG_PRINTK");
 
-	mem = __vmalloc_node_range(7 * PAGE_SIZE, 1, win.start, win.end,
-				   GFP_KERNEL, PAGE_KERNEL, 0, NUMA_NO_NODE,
-				   __func__);
-	KUNIT_ASSERT_NOT_NULL(test, mem);
-
+	mem = vmap_mem_need(test, &win, 7, 0);
 	/* It does not wait for locks, so it may miss the area. */
 	while (!known && --tries) {
 		pr_info("vmap_area:");
 		known = vmalloc_dump_obj(mem);
 	}
-	KUNIT_EXPECT_TRUE_MSG(test, known, "%#lx is not known",
-			      (unsigned long)mem);
+	KUNIT_EXPECT_TRUE_MSG(test, known, "%#lx is not known", (unsigned long)mem);
 
 	vfree(mem);
 	pr_info("vmap_area:");
 	known = vmalloc_dump_obj(mem);
-	KUNIT_EXPECT_FALSE_MSG(test, known, "%#lx is known after vfree()",
-			       (unsigned long)mem);
+	KUNIT_EXPECT_FALSE_MSG(test, known, "%#lx is known after vfree()", (unsigned long)mem);
 	vmap_win_expect_free(test, &win);
-}
-
-/*
- * Returns /sys/kernel/debug/vmap_rust/callers as a string; debugfs need not be
- * mounted. Reads to user memory: kernel_read() takes no file of debugfs.
- */
-static char *read_callers(struct kunit *test)
-{
-	struct file_system_type *type = get_fs_type("debugfs");
-	const unsigned long size = SZ_256K;
-	struct vfsmount *mnt;
-	unsigned long user;
-	struct file *file;
-	ssize_t got, len = 0;
-	char *text;
-
-	KUNIT_ASSERT_NOT_NULL(test, type);
-	user = kunit_vm_mmap(test, NULL, 0, size, PROT_READ | PROT_WRITE,
-			     MAP_ANONYMOUS | MAP_PRIVATE, 0);
-	KUNIT_ASSERT_TRUE_MSG(test, user && !IS_ERR_VALUE(user), "user memory");
-
-	mnt = kern_mount(type);
-	put_filesystem(type);
-	KUNIT_ASSERT_FALSE_MSG(test, IS_ERR(mnt), "mounting debugfs: %ld",
-			       PTR_ERR(mnt));
-	file = file_open_root_mnt(mnt, "vmap_rust/callers", O_RDONLY, 0);
-	if (!IS_ERR(file)) {
-		loff_t pos = 0;
-
-		do {
-			got = vfs_read(file, (char __user *)user + len,
-				       size - 1 - len, &pos);
-			len += max(got, 0);
-		} while (got > 0);
-		fput(file);
-	}
-	kern_unmount(mnt);
-
-	KUNIT_ASSERT_FALSE_MSG(test, IS_ERR(file), "opening callers: %ld",
-			       PTR_ERR(file));
-	KUNIT_ASSERT_GT_MSG(test, len, 0, "length of callers, %zd", got);
-	text = kunit_kzalloc(test, size, GFP_KERNEL);
-	KUNIT_ASSERT_NOT_NULL(test, text);
-	KUNIT_ASSERT_EQ(test, 0,
-			copy_from_user(text, (char __user *)user, len));
-
-	return text;
 }
 
 /*
@@ -307,34 +225,31 @@ static void vmap_view_callers(struct kunit *test)
 	char *text;
 	int i;
 
-	if (!IS_ENABLED(CONFIG_DEBUG_FS) ||
-	    !IS_ENABLED(CONFIG_VMAP_RUST_DEBUG))
+	if (!IS_ENABLED(CONFIG_DEBUG_FS) || !IS_ENABLED(CONFIG_VMAP_RUST_DEBUG))
 		kunit_skip(test, "needs debugfs and CONFIG_VMAP_RUST_DEBUG");
 	if (!vmap_rust_cpu_memory(0, 0))
 		kunit_skip(test, "the allocator in Rust is not active");
 
 	snprintf(name, sizeof(name), " %pS\n", (void *)vmap_view_callers);
 	for (i = 0; i < ARRAY_SIZE(nr); i++) {
-		mem[i] = __vmalloc_node(nr[i] * PAGE_SIZE, 1, GFP_KERNEL,
-					NUMA_NO_NODE, vmap_view_callers);
+		mem[i] = __vmalloc_node(nr[i] * PAGE_SIZE, 1, GFP_KERNEL, NUMA_NO_NODE,
+					vmap_view_callers);
 		KUNIT_ASSERT_NOT_NULL_MSG(test, mem[i], "%u pages", nr[i]);
 		pages += nr[i];
 	}
 	vm = get_vm_area_caller(reserved * PAGE_SIZE, VM_MAP, vmap_view_callers);
 	KUNIT_ASSERT_NOT_NULL(test, vm);
 
-	text = read_callers(test);
+	text = read_text(test, "debugfs", "vmap_rust/callers");
 	snprintf(line, sizeof(line), "\n%16lu %8lu %10lu%s",
 		 (pages + reserved + areas) * PAGE_SIZE, areas, pages, name);
-	KUNIT_EXPECT_NOT_NULL_MSG(test, strstr(text, line),
-				  "no line %s in:\n%s", line, text);
+	KUNIT_EXPECT_NOT_NULL_MSG(test, strstr(text, line), "no line %s in:\n%s", line, text);
 
 	for (i = 0; i < ARRAY_SIZE(nr); i++)
 		vfree(mem[i]);
 	free_vm_area(vm);
-	text = read_callers(test);
-	KUNIT_EXPECT_NULL_MSG(test, strstr(text, name), "still there:\n%s",
-			      text);
+	text = read_text(test, "debugfs", "vmap_rust/callers");
+	KUNIT_EXPECT_NULL_MSG(test, strstr(text, name), "still there:\n%s", text);
 }
 
 static struct kunit_case vmap_view_cases[] = {

@@ -120,10 +120,9 @@ static struct vmap_entry vmap_entry_of(enum vmap_level level, unsigned long pfn,
 	return entry;
 }
 
-/**
- * vmap_group_shift() - log2 of the bytes that a group of PTEs maps as one
- *
- * Return: PAGE_SHIFT if the walk knows no such groups.
+/*
+ * Returns log2 of the bytes that a group of PTEs maps as one; PAGE_SHIFT if the
+ * walk knows no such groups.
  */
 unsigned int vmap_group_shift(void)
 {
@@ -134,26 +133,18 @@ unsigned int vmap_group_shift(void)
 #endif
 }
 
-/**
- * vmap_max_shift() - log2 of the bytes that vmap() maps with one entry at most
- */
+/* Returns log2 of the bytes that vmap() maps with one entry at most. */
 unsigned int vmap_max_shift(void)
 {
-	if (!IS_ENABLED(CONFIG_HAVE_ARCH_HUGE_VMALLOC) ||
-	    strstr(saved_command_line, "nohugevmalloc"))
-		return PAGE_SHIFT;
-	return PMD_SHIFT;
+	return IS_ENABLED(CONFIG_HAVE_ARCH_HUGE_VMALLOC) &&
+		!strstr(saved_command_line, "nohugevmalloc") ? PMD_SHIFT : PAGE_SHIFT;
 }
 
-/**
- * vmap_io_max_shift() - log2 of the bytes that ioremap() maps with one entry
- */
+/* Returns log2 of the bytes that ioremap() maps with one entry at most. */
 unsigned int vmap_io_max_shift(void)
 {
-	if (!IS_ENABLED(CONFIG_HAVE_ARCH_HUGE_VMAP) ||
-	    strstr(saved_command_line, "nohugeiomap"))
-		return PAGE_SHIFT;
-	return PMD_SHIFT;
+	return IS_ENABLED(CONFIG_HAVE_ARCH_HUGE_VMAP) &&
+		!strstr(saved_command_line, "nohugeiomap") ? PMD_SHIFT : PAGE_SHIFT;
 }
 
 static bool vmap_pmd_allowed(pgprot_t prot, unsigned int max_shift)
@@ -166,8 +157,7 @@ static bool vmap_pmd_allowed(pgprot_t prot, unsigned int max_shift)
 }
 
 /* Tells whether one entry, or group, of that size can map the first pages. */
-static bool vmap_whole(const unsigned long *pfns, unsigned long nr,
-		       unsigned int shift)
+static bool vmap_whole(const unsigned long *pfns, unsigned long nr, unsigned int shift)
 {
 	unsigned long i, want = 1UL << (shift - PAGE_SHIFT);
 
@@ -187,9 +177,8 @@ static bool vmap_whole(const unsigned long *pfns, unsigned long nr,
  * @max_shift: upper bound
  * @addr: address of the first page, 0: one with every alignment
  */
-unsigned int vmap_best_shift(const unsigned long *pfns, unsigned long nr,
-			     pgprot_t prot, unsigned int max_shift,
-			     unsigned long addr)
+unsigned int vmap_best_shift(const unsigned long *pfns, unsigned long nr, pgprot_t prot,
+			     unsigned int max_shift, unsigned long addr)
 {
 	unsigned int group = vmap_group_shift();
 
@@ -202,6 +191,24 @@ unsigned int vmap_best_shift(const unsigned long *pfns, unsigned long nr,
 	return PAGE_SHIFT;
 }
 
+/* Expects that the pages have the contents of the block they come from. */
+static bool vmap_walk_reads(struct kunit *test, unsigned long addr, const unsigned long *pfns,
+			    unsigned long nr, const struct vmap_block *block)
+{
+	unsigned long i;
+
+	for (i = 0; i < nr; i++) {
+		unsigned long index = pfns[i] - page_to_pfn(block->page);
+
+		if (vmap_pages_bad((void *)(addr + i * PAGE_SIZE), 1, index) == -1)
+			continue;
+		KUNIT_FAIL(test, "page %lu of %lu at %#lx: not page %lu of the block", i, nr, addr,
+			   index);
+		return false;
+	}
+	return true;
+}
+
 /**
  * vmap_walk_is() - expect that page tables map exactly that, in largest pieces
  * @test: the running case
@@ -211,26 +218,24 @@ unsigned int vmap_best_shift(const unsigned long *pfns, unsigned long nr,
  * @prot: protection that the mapping was asked for
  * @max_shift: log2 of the bytes that one entry may map
  * @keeps_tables: PTEs are right where a PMD entry would fit: a table was there
+ * @block: where the pages come from, to compare contents, too; or NULL
  *
  * Return: false after the first failure, so that loops can stop.
  */
-bool vmap_walk_is(struct kunit *test, unsigned long addr,
-		  const unsigned long *pfns, unsigned long nr, pgprot_t prot,
-		  unsigned int max_shift, bool keeps_tables)
+bool vmap_walk_is(struct kunit *test, unsigned long addr, const unsigned long *pfns,
+		  unsigned long nr, pgprot_t prot, unsigned int max_shift, bool keeps_tables,
+		  const struct vmap_block *block)
 {
 	unsigned long i, j, step;
 
 	prot = pgprot_nx(prot);
 	for (i = 0; i < nr; i += step) {
 		unsigned long start = addr + i * PAGE_SIZE;
-		unsigned int shift = vmap_best_shift(pfns + i, nr - i, prot, max_shift,
-						     start);
+		unsigned int shift = vmap_best_shift(pfns + i, nr - i, prot, max_shift, start);
 		enum vmap_level level;
 
-		if (shift == PMD_SHIFT && keeps_tables &&
-		    vmap_walk(start, NULL).level != VMAP_PMD)
-			shift = vmap_best_shift(pfns + i, nr - i, prot,
-						vmap_group_shift(), start);
+		if (shift == PMD_SHIFT && keeps_tables && vmap_walk(start, NULL).level != VMAP_PMD)
+			shift = vmap_best_shift(pfns + i, nr - i, prot, vmap_group_shift(), start);
 		level = shift == PAGE_SHIFT ? VMAP_PTE :
 			shift == PMD_SHIFT ? VMAP_PMD : VMAP_CONT;
 		step = 1UL << (shift - PAGE_SHIFT);
@@ -244,13 +249,13 @@ bool vmap_walk_is(struct kunit *test, unsigned long addr,
 				continue;
 			KUNIT_FAIL(test,
 				   "page %lu of %lu at %#lx: level %d, pfn %#lx, entry %#llx; expected level %d, pfn %#lx, entry %#llx",
-				   j, nr, addr, got.level, got.pfn, got.raw,
-				   want.level, want.pfn, want.raw);
+				   j, nr, addr, got.level, got.pfn, got.raw, want.level, want.pfn,
+				   want.raw);
 			return false;
 		}
 	}
 
-	return true;
+	return !block || vmap_walk_reads(test, addr, pfns, nr, block);
 }
 
 /**
@@ -262,8 +267,8 @@ bool vmap_walk_is(struct kunit *test, unsigned long addr,
  *
  * Return: false after the first failure, so that loops can stop.
  */
-bool vmap_walk_is_empty(struct kunit *test, unsigned long addr,
-			unsigned long nr, const char *what)
+bool vmap_walk_is_empty(struct kunit *test, unsigned long addr, unsigned long nr,
+			const char *what)
 {
 	unsigned long i;
 
@@ -387,8 +392,7 @@ struct vmap_block vmap_block_get(struct kunit *test, unsigned long min_pages)
 	}
 	if (!block.page)
 		kunit_skip(test, "no %lu contiguous pages", min_pages);
-	KUNIT_ASSERT_EQ(test, 0,
-			kunit_add_action_or_reset(test, vmap_block_put, block.page));
+	KUNIT_ASSERT_EQ(test, 0, kunit_add_action_or_reset(test, vmap_block_put, block.page));
 
 	block.nr = 1UL << order;
 	for (i = 0; i < block.nr; i++)

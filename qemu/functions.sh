@@ -36,69 +36,61 @@ snapshot() {
 	[ "$(cat $DEBUGFS/allocator 2>/dev/null)" != rust ] || send "$when" map $DEBUGFS/map
 }
 
-# add FILE N: adds N to the counter in /tmp/FILE. Each counter has one writer, and a reader never sees an empty file.
-# count FILE: prints the counter.
-add() {
-	local sum=0
-	# Like kcore_loop, it starts few processes: with KASAN and lockdep, one takes up to a second under load.
-	[ ! -e "/tmp/$1" ] || read -r sum <"/tmp/$1"
-	echo $((sum + $2)) >"/tmp/$1.new" && mv "/tmp/$1.new" "/tmp/$1"
-}
-count() { cat "/tmp/$1" 2>/dev/null || echo 0; }
-
 # going: true until the loops must stop.
 going() { [ ! -e /tmp/stop ]; }
 
-# Loops that run until /tmp/stop exists. fork_loop forks 40 processes at a time. The kernel caches fewer stacks, so each
-# burst allocates and frees areas.
+# Loops that run until /tmp/stop exists; most report a check then. fork_loop forks 40 processes at a time. The kernel
+# caches fewer stacks, so each burst allocates and frees areas.
 fork_loop() {
-	local i
+	local n=0
 	while going; do
-		i=0
-		while [ $i -lt 40 ]; do (:) & i=$((i + 1)); done
+		for _ in $(seq 40); do (:) & done
 		wait
-		add forks 40
+		n=$((n + 40))
 	done
+	check forks "$n -gt 0" "$n processes"
 }
 
 # module_loop: loads and unloads a module.
 module_loop() { while going; do insmod /test_module.ko && rmmod test_module; done; }
 
-# hotplug_loop: takes CPU 1 offline and online, also until /tmp/stop.hotplug exists.
+# hotplug_loop: takes CPU 1 offline and online, but not while /tmp/pause.hotplug exists.
 hotplug_loop() {
-	while going && [ ! -e /tmp/stop.hotplug ]; do
-		if echo 0 2>/dev/null >$CPU1; then add hotplug.off 1; else add hotplug.refused 1; fi
-		sleep 1
-		echo 1 2>/dev/null >$CPU1 || add hotplug.refused 1
+	local off=0 refused=0
+	while going; do
+		if [ ! -e /tmp/pause.hotplug ]; then
+			if echo 0 2>/dev/null >$CPU1; then off=$((off + 1)); else refused=$((refused + 1)); fi
+			sleep 1
+			echo 1 2>/dev/null >$CPU1 || refused=$((refused + 1))
+		fi
 		sleep 2
 	done
-}
-
-# hotplug_check: CPU 1 went offline, and is back.
-hotplug_check() {
-	check hotplug "$(count hotplug.off) -gt 0 -a $(cat $CPU1) -eq 1" \
-		"$(count hotplug.off) times off and on, $(count hotplug.refused) refused"
+	echo 1 2>/dev/null >$CPU1
+	check hotplug "$off -gt 0 -a $(cat $CPU1) -eq 1" "$off times off and on, $refused refused"
 }
 
 info_loop() {
+	local reads=0 lines=0
 	while going; do
-		add info.lines "$(wc -l </proc/vmallocinfo)"
-		add info.reads 1
+		lines=$((lines + $(wc -l </proc/vmallocinfo))) reads=$((reads + 1))
 	done
+	check info "$lines -gt $reads" "$reads reads, $lines lines"
 }
 
-# debugfs_loop: reads all files of the allocator, validate included.
+# debugfs_loop: reads all files of the allocator, validate included. Without the option there is no folder.
 debugfs_loop() {
-	local file
+	local file reads=0 bad=0
+	[ "$ALLOCATOR" != none ] || { check debugfs "! -e $DEBUGFS" "no vmap_rust folder without the option"; return; }
 	while going; do
-		[ "$ALLOCATOR" != rust ] || grep -q '[1-9]' $DEBUGFS/stats || add debugfs.bad 1
+		[ "$ALLOCATOR" != rust ] || grep -q '[1-9]' $DEBUGFS/stats || bad=$((bad + 1))
 		for file in "$DEBUGFS"/*; do
-			cat "$file" >/tmp/debugfs.read || add debugfs.bad 1
+			cat "$file" >/tmp/debugfs.read || bad=$((bad + 1))
 			[ "${file##*/}" != validate ] || grep -qE '^(ok|the allocator is not)' /tmp/debugfs.read ||
-				add debugfs.bad 1
+				bad=$((bad + 1))
 		done
-		add debugfs.reads 1
+		reads=$((reads + 1))
 	done
+	check debugfs "x$(cat $DEBUGFS/allocator) = x$ALLOCATOR -a $bad -eq 0" "$reads reads of all files, $bad wrong"
 }
 
 # kcore_map: writes "START END OFFSET" (16 hex digits each) of each loadable segment of /proc/kcore to /tmp/kcore.map.
@@ -109,9 +101,8 @@ kcore_map() {
 	phoff=$(od -A n -t u8 -j 32 -N 8 /tmp/kcore.head | tr -d ' ')
 	phnum=$(od -A n -t u2 -j 56 -N 2 /tmp/kcore.head | tr -d ' ')
 	# A program header is seven 8-byte words: flags and type, offset, vaddr, paddr, filesz, memsz, align.
-	od -A n -v -t x8 -j "$phoff" -N $((phnum * 56)) /tmp/kcore.head | tr -s ' ' '\n' | grep . |
-	while read -r type; do
-		read -r offset; read -r vaddr; read -r _; read -r _; read -r memsz; read -r _
+	od -A n -v -t x8 -j "$phoff" -N $((phnum * 56)) /tmp/kcore.head | xargs -n 7 |
+	while read -r type offset vaddr _ _ memsz _; do
 		case $type in *00000001) printf '%s %016x %s\n' "$vaddr" $((0x$vaddr + 0x$memsz)) "$offset" ;; esac
 	done >/tmp/kcore.map
 }
@@ -129,13 +120,12 @@ kcore_read() {
 	return 1
 }
 
-# kcore_loop: reads areas that have pages. The content of task stacks is known: they start with a magic number. Skips
-# areas with a KASAN tag in the first byte of their address: KASAN reports a read of the unused part of their last page,
-# with the rb-trees as well.
+# kcore_loop: reads areas that have pages, in five rounds at least. The content of task stacks is known: they start with a
+# magic number. Skips areas with a KASAN tag in the first byte of their address: KASAN reports a read of the unused part
+# of their last page, with the rb-trees as well.
 kcore_loop() {
-	local area bytes caller unknown stacks magic
+	local area bytes caller rounds=0 unknown=0 stacks=0 magic=0
 	while going; do
-		unknown=0 stacks=0 magic=0
 		grep '^0xff.* pages=' /proc/vmallocinfo | shuf -n 16 >/tmp/kcore.areas
 		while read -r area bytes caller _; do
 			[ "$bytes" -le 1048576 ] || bytes=1048576
@@ -145,36 +135,36 @@ kcore_loop() {
 				case $(od -A n -t x4 -N 4 /tmp/kcore.data) in *57ac6e9d*) magic=$((magic + 1)) ;; esac ;;
 			esac
 		done </tmp/kcore.areas
-		add kcore.unknown $unknown
-		add kcore.stacks $stacks
-		add kcore.magic $magic
-		add kcore.rounds 1
+		rounds=$((rounds + 1))
+		[ $rounds -lt 5 ] || rm -f /tmp/busy.kcore
 	done
+	check kcore "$unknown -eq 0 -a $magic -gt 0" \
+		"$magic of $stacks stacks had their magic number, $unknown areas in no segment"
 }
 
-# start_readers: starts the loops that read. stop_readers: ends all loops and reports the checks of those that read.
+# start_readers: starts the loops that read. stop_readers: ends all loops, once no file /tmp/busy.* says that one has not
+# done enough, and waits for those that read.
 start_readers() {
-	rm -f /tmp/stop*
+	rm -f /tmp/stop
 	info_loop & READERS=$!
-	[ ! -d $DEBUGFS ] || { debugfs_loop & READERS="$READERS $!"; }
+	debugfs_loop & READERS="$READERS $!"
 	# 32-bit arm has no /proc/kcore.
-	[ ! -e /proc/kcore ] || { kcore_map; kcore_loop & READERS="$READERS $!"; }
+	[ ! -e /proc/kcore ] || { touch /tmp/busy.kcore; kcore_map; kcore_loop & READERS="$READERS $!"; }
 }
 stop_readers() {
-	while [ -e /proc/kcore ] && [ "$(count kcore.rounds)" -lt 5 ]; do sleep 1; done
+	while ls /tmp/busy.* >/dev/null 2>&1; do sleep 1; done
 	touch /tmp/stop
 	# shellcheck disable=SC2086 # a list of numbers
 	wait $READERS
-	check info "$(count info.lines) -gt $(count info.reads)" "$(count info.reads) reads, $(count info.lines) lines"
-	if [ "$ALLOCATOR" = none ]; then
-		check debugfs "! -e $DEBUGFS" "no vmap_rust folder without the option"
-	else
-		check debugfs "x$(cat $DEBUGFS/allocator) = x$ALLOCATOR -a $(count debugfs.bad) -eq 0" \
-			"$(count debugfs.reads) reads of all files, $(count debugfs.bad) wrong"
-	fi
-	[ ! -e /proc/kcore ] || check kcore "$(count kcore.unknown) -eq 0 -a $(count kcore.magic) -gt 0" \
-		"$(count kcore.magic) of $(count kcore.stacks) stacks had their magic number," \
-		"$(count kcore.unknown) areas in no segment"
+}
+
+# modules_check NAME N: loads and unloads a module N times; check NAME.
+modules_check() {
+	local bad=0
+	for _ in $(seq "$2"); do
+		insmod /test_module.ko && rmmod test_module || bad=$((bad + 1))
+	done
+	check "$1" "$bad -eq 0" "$2 loads and unloads, $bad failed"
 }
 
 # values FILE NAME|NAME...: prints " NAME=VALUE" for lines that begin with one of the names and a number.
@@ -186,10 +176,11 @@ live_areas() { grep -vc 'unpurged vm_area$' /proc/vmallocinfo; }
 # areas_check BEFORE: as many areas are in use as before, and two cached stacks of each CPU and some tasks; a leak would
 # show as hundreds. kvfree_rcu() frees areas after up to five seconds.
 areas_check() {
-	local after most=$(($1 + 16 + 4 * $(nproc))) tries=0
-	while after=$(live_areas) && [ "$after" -gt $most ] && [ $tries -lt 15 ]; do
+	local after most=$(($1 + 16 + 4 * $(nproc)))
+	for _ in $(seq 16); do
+		after=$(live_areas)
+		[ "$after" -gt $most ] || break
 		sleep 1
-		tries=$((tries + 1))
 	done
 	check areas "$after -le $most" "$1 live areas before, $after after"
 }
@@ -198,16 +189,15 @@ areas_check() {
 # Check "validate": all invariants hold. Check "checker", with vmap_rust.check=1: it has compared at least LEAST
 # answers, and none was wrong. SUFFIX is appended to these names.
 invariants_check() {
-	local state least=$1 suffix=${2:-}
+	local state wrong compared
 	[ "$(cat $DEBUGFS/allocator 2>/dev/null)" = rust ] && [ -e $DEBUGFS/validate ] || return 0
 	state=$(cat $DEBUGFS/validate)
-	check "validate$suffix" "x${state%%:*} = xok" "$state"
+	check "validate${2:-}" "x${state%%:*} = xok" "$state"
 	cat $DEBUGFS/checker >/tmp/checker
-	grep -q '^wrong ' /tmp/checker || return 0
-	check "checker$suffix" "$(checker_value wrong) -eq 0 -a $(checker_value compared) -ge $least" \
+	wrong=$(awk '$1 == "wrong" { print $2 }' /tmp/checker) compared=$(awk '$1 == "compared" { print $2 }' /tmp/checker)
+	[ -z "$wrong" ] || check "checker${2:-}" "$wrong -eq 0 -a $compared -ge $1" \
 		"$(awk '{ printf "%s %s, ", $2, $1 }' /tmp/checker)"
 }
-checker_value() { awk -v name="$1" '$1 == name { print $2 }' /tmp/checker; }
 
 # kmemleak_scan: scans twice, because the first scan skips young objects. The report is in /tmp/kmemleak.
 kmemleak_scan() {

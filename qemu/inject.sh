@@ -14,15 +14,18 @@
 
 MANY=1000000000
 
-# set_faults N WHOM: makes one allocation in N fail, in marked tasks (WHOM is Y) or in all (N); N of 0 ends it. Forks
-# nothing. Opening a file may fail while faults hit all tasks, so it is repeated until it works; its errors go to file
-# 3, which is open.
+# probability N: makes N of 100 candidates fail. Opening a file may fail while faults hit all tasks, so it is repeated until
+# it works; its errors go to file 3, which is open. Forks nothing.
+probability() {
+	local kind
+	for kind in failslab fail_page_alloc; do
+		until echo "$1" >/sys/kernel/debug/$kind/probability; do :; done 2>&3
+	done
+}
+
+# set_faults N WHOM: makes one allocation in N fail, in marked tasks (WHOM is Y) or in all (N).
 set_faults() {
 	local kind dir
-	for kind in failslab fail_page_alloc; do
-		until echo 0 >/sys/kernel/debug/$kind/probability; do :; done 2>&3
-	done
-	[ "$1" != 0 ] || return 0
 	for kind in failslab fail_page_alloc; do
 		dir=/sys/kernel/debug/$kind
 		echo "$2" >$dir/task-filter
@@ -33,9 +36,7 @@ set_faults() {
 		echo "$1" >$dir/interval
 		echo $MANY >$dir/times
 	done
-	for kind in failslab fail_page_alloc; do
-		until echo 100 >/sys/kernel/debug/$kind/probability; do :; done 2>&3
-	done
+	probability 100
 }
 
 # injected: sets INJECTED to the number of faults since set_faults. Forks nothing.
@@ -56,35 +57,33 @@ pause() { read -r -t "$1" _ <&4; }
 # shellcheck disable=SC2016 # $$ of that shell
 marked() { (echo 1 >/proc/self/make-it-fail 2>/dev/null; exec "$@") >/dev/null 2>&1; }
 
-# try_loop FILE WHAT COMMAND...: repeats COMMAND until /tmp/stop exists; writes to /tmp/FILE how often it was tried and
-# how often it worked. A failed fork ends a shell, unless "command" runs the function that forks. The child must not
-# fork in turn: after a failure it would continue this loop.
+# try_loop FUNCTION: repeats a function until /tmp/stop exists; writes to /tmp/FUNCTION how often it was tried and how often
+# it worked. A failed fork ends a shell, unless "command" runs the function that forks. The child must not fork in turn:
+# after a failure it would continue this loop.
 try_loop() {
-	local file=$1 what=$2 tried=0 worked=0
-	shift 2
-	while [ ! -e /tmp/stop ]; do
+	local tried=0 worked=0
+	while going; do
 		tried=$((tried + 1))
-		# shellcheck disable=SC2016 # the arguments of this function
-		command eval '"$@"' && worked=$((worked + 1))
-		echo "$worked of $tried $what" >"/tmp/$file"
+		command eval "$1" && worked=$((worked + 1))
+		echo "$worked of $tried $1" >"/tmp/$1"
 	done
 }
 
-# load_module, forks, read_info: the commands of the loops, run as marked tasks.
-load_module() { marked insmod /test_module.ko && rmmod test_module; }
+# loads, forks, reads: what the loops try, in marked tasks.
+loads() { marked insmod /test_module.ko && rmmod test_module; }
 # A separate shell forks, which ends at the first fork that fails.
 forks() { marked /bin/busybox sh -c 'for i in 1 2 3 4 5 6 7 8; do (:) & done; wait'; }
-read_info() { marked cat /proc/vmallocinfo; }
+reads() { marked cat /proc/vmallocinfo; }
 
 # rate N WHOM NAME: runs all loops while one allocation in N fails (see set_faults), and reports check NAME.
 rate() {
-	rm -f /tmp/stop /tmp/modules /tmp/forks /tmp/reads
-	touch /tmp/modules /tmp/forks /tmp/reads
-	try_loop modules "module loads" load_module 2>/dev/null & MODULE=$!
-	try_loop forks "rounds of forks" forks 2>/dev/null & FORK=$!
-	try_loop reads reads read_info 2>/dev/null & READ=$!
+	local name loops='' tries=0
+	rm -f /tmp/stop
+	for name in loads forks reads; do
+		: >/tmp/$name
+		try_loop $name 2>/dev/null & loops="$loops $!"
+	done
 	set_faults "$1" "$2"
-	tries=0
 	INJECTED=0
 	# On a slow kernel it takes longer until one allocation in a thousand has failed.
 	while [ $INJECTED = 0 ] && [ $tries -lt 10 ]; do
@@ -92,11 +91,12 @@ rate() {
 		injected
 		tries=$((tries + 1))
 	done
-	set_faults 0
+	probability 0
 	touch /tmp/stop
-	wait $MODULE $FORK $READ
+	# shellcheck disable=SC2086 # a list of numbers
+	wait $loops
 	rmmod test_module 2>/dev/null
-	check "$3" "$INJECTED -gt 0" "$INJECTED faults, $(cat /tmp/modules), $(cat /tmp/forks), $(cat /tmp/reads)"
+	check "$3" "$INJECTED -gt 0" "$INJECTED faults, $(cat /tmp/loads), $(cat /tmp/forks), $(cat /tmp/reads)"
 	invariants_check 0 "-$3"
 }
 
@@ -104,20 +104,19 @@ rate() {
 # marked. N of 2 would leave no memory for this shell. Omits vm_map_ram_test (mask 0x400), which does not check for
 # NULL.
 vmalloc_tests() {
-	local cases least=0 runs=4 passed failed
+	local cases least=0 runs=4 failed
 	dmesg -c >/dev/null
-	insmod /test_vmalloc.ko.gz sequential_test_order=1 run_test_mask=$((0x1fff & ~0x400)) test_loop_count=20 test_repeat_count=$runs \
-		nr_pcpu_objects=200 2>/dev/null &
+	insmod /test_vmalloc.ko.gz sequential_test_order=1 run_test_mask=$((0x1fff & ~0x400)) test_loop_count=20 \
+		test_repeat_count=$runs nr_pcpu_objects=200 2>/dev/null &
 	# Faults start when the test's thread exists, so that they only hit its cases. The second case takes seconds.
 	until grep -qs '^vmalloc_test' /proc/[0-9]*/comm || ! kill -0 $! 2>/dev/null; do pause 0.05; done
 	set_faults "$1" N
 	# Until it has ended, without forking.
 	wait $!
-	set_faults 0
+	probability 0
 	injected
 	cases=$(dmesg | grep -c 'Summary: ')
-	passed=$(dmesg | sed -nE 's/.*Summary: .* passed: ([0-9]+) .*/\1/p' | awk '{ n += $1 } END { print n + 0 }')
-	failed=$((cases * runs - passed))
+	failed=$((cases * runs - $(dmesg | awk 'sub(/.*Summary: .* passed: /, "") { n += $1 } END { print n + 0 }')))
 	# At lower rates the number of failed runs is random.
 	[ "$1" -gt 100 ] || least=12
 	check "vmalloc-$1" "$INJECTED -gt 0 -a $cases -eq 12 -a $failed -ge $least" \
@@ -135,12 +134,7 @@ for n in 1000 300 100; do rate $n N "all-$n"; done
 if [ -e /test_vmalloc.ko.gz ]; then
 	for n in 1000 100 10; do vmalloc_tests $n; done
 fi
-i=0 bad=0
-while [ $i -lt 20 ]; do
-	insmod /test_module.ko && rmmod test_module || bad=$((bad + 1))
-	i=$((i + 1))
-done
-check modules-after "$bad -eq 0" "$bad of $i module loads failed without a fault"
+modules_check modules-after 20
 areas_check "$before"
 kmemleak_check
 finish

@@ -7,78 +7,69 @@
 # shellcheck source-path=SCRIPTDIR source=functions.sh
 . /functions.sh
 
+# What harness/scenarios/same.py builds of tools/testing/selftests/mm.
+PROGRAMS="hugetlb-mmap hugetlb-shm hugetlb-mremap hugetlb-madvise hugetlb_dio hugetlb_madv_vs_map thuge-gen map_populate
+	memfd_secret mremap_test mremap_dontunmap madv_populate guard-regions mdwe_test droppable mlock2-tests merge gup_longterm
+	cow hugetlb-read-hwpoison hugetlb-soft-offline memory-failure hugetlb_fault_after_madv gup_test"
+
 # kasan: KASAN's KUnit suite, a module. KUnit prints the results. The console is behind then, and would break the lines
 # of checks.
 kasan() { insmod /kasan_test.ko && sleep 10; }
 
-# result NAME RC: prints the result of a test with exit code RC, and the counts of the TAP lines of its output,
-# /tmp/out.
-result() {
-	local word="fail($2)"
-	case $2 in
+# try NAME RE FILE ARG...: runs a program of selftests/mm, or loads a module that tests while it is loaded, for up to
+# LIMIT seconds. The result is the text of the kernel log that matches RE; without RE, what the exit code means, and the
+# counts of the TAP lines that it prints.
+try() {
+	local name=$1 re=$2 file=$3 rc=0 word text
+	shift 3
+	cd /selftests/mm && [ -e "$file" ] || { echo "result: $name skip, it was not built"; return; }
+	case $file in
+	*.ko) set -- insmod "$file" "$@" ;;
+	*) set -- "./$file" "$@" ;;
+	esac
+	dmesg -C
+	timeout -k 5 "$LIMIT" "$@" >/tmp/out 2>&1 </dev/null || rc=$?
+	[ "$1" != insmod ] || rmmod "$name" 2>/dev/null
+	if [ -n "$re" ]; then
+		text=$(dmesg | grep -oE "$re" | sort | paste -sd';')
+		echo "result: $name ${text:-fail, no result: $(tail -n 1 /tmp/out)}"
+		return
+	fi
+	case $rc in
 	0) word=pass ;;
 	4) word=skip ;;
 	124|137) word=timeout ;;
+	*) word="fail($rc)" ;;
 	esac
-	[ "$word" = pass ] || tail -n 8 /tmp/out | sed "s/^/$1| /"
-	echo "result: $1 $word, ok $(grep -c '^ok ' /tmp/out), not ok $(grep -c '^not ok ' /tmp/out)," \
+	[ "$word" = pass ] || tail -n 8 /tmp/out | sed "s/^/$name| /"
+	echo "result: $name $word, ok $(grep -c '^ok ' /tmp/out), not ok $(grep -c '^not ok ' /tmp/out)," \
 		"skip $(grep -ci '^ok .*# skip' /tmp/out)"
-}
-
-# selftest NAME PROGRAM ARG...: runs a program of selftests/mm for up to LIMIT seconds (default 300); skips it if it was
-# not built.
-selftest() {
-	local name=$1 program=$2 rc=0
-	shift 2
-	[ -e "/selftests/mm/$program" ] || { echo "result: $name skip, it was not built"; return; }
-	(cd /selftests/mm && timeout -k 5 "${LIMIT:-300}" "./$program" "$@") >/tmp/out 2>&1 </dev/null || rc=$?
-	result "$name" "$rc"
-}
-
-# module NAME RE ARG...: loads a module that runs its tests while it is loaded. The result is the text of the kernel log
-# that matches RE.
-module() {
-	local name=$1 re=$2 text
-	shift 2
-	[ -f "/$name.ko" ] || { echo "result: $name skip, no such module"; return; }
-	dmesg -C
-	timeout -k 5 900 insmod "/$name.ko" "$@" >/tmp/out 2>&1
-	rmmod "$name" 2>/dev/null
-	text=$(dmesg | grep -oE "$re" | paste -sd';')
-	echo "result: $name ${text:-fail, no result: $(tail -n 1 /tmp/out)}"
-}
-
-# vmalloc_script: runs test_vmalloc.sh with fewer loops than its "smoke" test, which takes hours in an emulator. The
-# result is what the module reports of each case, without times.
-vmalloc_script() {
-	local text
-	dmesg -C
-	(cd /selftests/mm && timeout -k 5 900 bash ./test_vmalloc.sh run_test_mask=8191 test_loop_count=20 test_repeat_count=2 \
-		nr_pcpu_objects=500) >/tmp/out 2>&1
-	text=$(dmesg | grep -oE 'Summary: .* xfailed: [0-9]+' | sort | paste -sd';')
-	echo "result: test_vmalloc.sh ${text:-fail, no result: $(tail -n 1 /tmp/out)}"
 }
 
 # selftests: selftests/mm, test_vmalloc.sh, test_bpf, test_maple_tree.
 selftests() {
-	local name
+	local name LIMIT=300
 	echo 192 >/proc/sys/vm/nr_hugepages
-	for name in hugetlb-mmap hugetlb-shm hugetlb-mremap hugetlb-madvise hugetlb_dio hugetlb_madv_vs_map thuge-gen \
-		map_populate memfd_secret mremap_test mremap_dontunmap madv_populate guard-regions mdwe_test droppable \
-		mlock2-tests merge gup_longterm cow hugetlb-read-hwpoison hugetlb-soft-offline memory-failure; do
-		selftest $name $name
+	for name in $PROGRAMS; do
+		case $name in
+		# Its ten thousand threads need too much time in an emulator.
+		hugetlb_fault_after_madv) LIMIT=60 try "$name" '' "$name" ;;
+		gup_test)
+			try gup_test-u '' gup_test -u -n 1
+			try gup_test-a '' gup_test -a -n 1
+			try gup_test-dump '' gup_test -ct -F 0x1 0 19 0x1000 ;;
+		*) try "$name" '' "$name" ;;
+		esac
 	done
-	# Its ten thousand threads need too much time in an emulator.
-	LIMIT=60 selftest hugetlb_fault_after_madv hugetlb_fault_after_madv
-	selftest gup_test-u gup_test -u -n 1
-	selftest gup_test-a gup_test -a -n 1
-	selftest gup_test-dump gup_test -ct -F 0x1 0 19 0x1000
 	echo 0 >/proc/sys/vm/nr_hugepages
-	selftest page_frag test_page_frag.sh smoke
-	vmalloc_script
+	try page_frag '' test_page_frag.sh smoke
+	LIMIT=900
+	# With fewer loops than its "smoke" test, which takes hours in an emulator; the result has no times.
+	try test_vmalloc.sh 'Summary: .* xfailed: [0-9]+' test_vmalloc.sh run_test_mask=8191 test_loop_count=20 \
+		test_repeat_count=2 nr_pcpu_objects=500
 	# The tests after number 860 try all magnitudes of all operands, which takes half an hour in an emulator.
-	module test_bpf 'test_bpf: .*Summary: .*' test_suite=test_bpf test_range=0,860
-	module test_maple_tree 'maple_tree: [0-9]+ of [0-9]+ tests passed'
+	try test_bpf 'test_bpf: .*Summary: .*' /test_bpf.ko test_suite=test_bpf test_range=0,860
+	try test_maple_tree 'maple_tree: [0-9]+ of [0-9]+ tests passed' /test_maple_tree.ko
 }
 
 # messages: prints what the kernel log reports of a misuse in one line, without addresses, CPUs and times.

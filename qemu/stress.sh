@@ -83,11 +83,12 @@ memcg() {
 }
 memcg_oom() {
 	local before
-	before=$(awk '$1 == "oom_kill" { print $2 }' $SMALL/memory.events)
+	before=$(oom_kills)
 	(echo $BASHPID >$SMALL/cgroup.procs; stress-ng -q --no-oom-adjust --fork 1 --xattr 1 --timeout 2s) >/dev/null 2>&1
 	(echo $BASHPID >$SMALL/cgroup.procs; exec tail /dev/zero) >/dev/null 2>&1
-	[ "$(awk '$1 == "oom_kill" { print $2 }' $SMALL/memory.events)" -gt "$before" ]
+	[ "$(oom_kills)" -gt "$before" ]
 }
+oom_kills() { awk '$1 == "oom_kill" { print $2 }' $SMALL/memory.events; }
 
 # suspend: runs the stages of a suspend to idle that pm_test offers, then a full suspend if the clock can wake the
 # guest. Without ACPI it cannot.
@@ -95,15 +96,14 @@ suspend() {
 	local rc=0
 	grep -qs freeze /sys/power/state && [ -e /sys/power/pm_test ] || { echo "no stages of a suspend to idle"; return 77; }
 	# No CPU may come or go meanwhile.
-	touch /tmp/stop.hotplug
+	touch /tmp/pause.hotplug
 	sleep 4
 	echo 1 2>/dev/null >/sys/module/suspend/parameters/pm_test_delay
 	repeat "times freezer, devices, platform" suspend_stages || rc=1
 	echo none >/sys/power/pm_test
 	[ ! -e /sys/class/rtc/rtc0/device/power/wakeup ] || rtcwake -m freeze -s 3 ||
 		{ echo "the clock did not wake it"; rc=1; }
-	rm -f /tmp/stop.hotplug
-	hotplug_loop &
+	rm /tmp/pause.hotplug
 	return $rc
 }
 suspend_stages() {
@@ -167,8 +167,6 @@ left=$((STRESS_SECONDS - SECONDS))
 phase all all $((left > 30 ? left : 30))
 stop_readers
 wait
-echo 1 2>/dev/null >$CPU1
-hotplug_check
 areas_check "$before"
 invariants_check 1001
 finish

@@ -61,17 +61,17 @@
 //! |---|---|---|
 //! | | `ffi`: the operations that C calls | yes |
 //! | | `debugfs`: files for users: name of the active allocator, counters, the list of all ranges | no |
-//! | `debug` | what only `CONFIG_VMAP_RUST_DEBUG` has: more files, sums by caller | `owned` |
+//! | `debug` | what only `CONFIG_VMAP_RUST_DEBUG` has: the space that is checked, more files, sums by caller | `owned` |
 //! | `check` | `record`, `checker`, `checked`: in tests and for debugging: compare answers with an independent record of all areas | no |
 //! | | `tests`, `checker_tests`, `fixtures`: KUnit cases; what tests make a space of, and allocations that fail | no |
-//! | | `trace`, `trace_steps`, `random`: random traces of requests, the numbers of which a seed repeats | no |
+//! | | `trace`, `random`: random traces of requests, the numbers of which a seed repeats | no |
 //! | `policy` | `space`: the order in which a request is served | no |
 //! | | `blocks`, `pool`, `list`: current blocks, and those that are not | no |
 //! | | `tree`, `congruent`: what has an entry of its own; areas at a common base | no |
-//! | | `purge`: what becomes of a freed area | no |
+//! | | `purge`, `freed`: what becomes of a freed area; areas of the tree that are out of use | no |
 //! | | `lookup`, `census`, `listing`, `validate`: find areas by address; numbers; the list of all ranges; checks | no |
 //! | | `cpus`: state of each CPU | no |
-//! | `state` | `area`, `view`, `list`: the area object and its states as types, what others see of it, lists | yes |
+//! | `state` | `states`, `view`, `area`, `list`: states as types, what others see of an area, its tokens, lists of them | yes |
 //! | | `class`, `block`, `block_view`, `block_check`: sizes; one block, its slots in order, its checks | no |
 //! | | `objects`, `seat`: area objects of a block; the place of a current block | yes |
 //! | | `block_number`: the number of a block | no |

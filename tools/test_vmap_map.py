@@ -1,196 +1,138 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Tests of vmap-map: what it reads, its figures and its layout. Run with pytest."""
+"""Tests of vmap-map: what it reads, its figures, its layout and its page. Run with pytest."""
 
 import base64
 import json
-import os
 import re
-import sys
-import tempfile
-import unittest
+import subprocess
 import zlib
+from pathlib import Path
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, HERE)
-# pylint: disable=wrong-import-position
-from vmap_map import figures, page, snapshot, tiles
+import pytest
 
+from tools.vmap_map import figures, snapshot
+
+HERE = Path(__file__).parent
 MIB = 1 << 20
 HOME = 0xffff800080000000
 # One of three areas is lazy; the rest is free.
-SLOTS = "BlB" + "." * 253
 MAP = f"""vmap_rust map 1 page 4096 home {HOME:#x}-{HOME + (1 << 30):#x}
 {HOME - 16 * MIB:#x}-{HOME - 15 * MIB:#x} area busy
 {HOME:#x}-{HOME + 0x5000:#x} area busy
-{HOME + 2 * MIB:#x}-{HOME + 4 * MIB:#x} block cpu 3 current slot 2 {SLOTS}
+{HOME + 2 * MIB:#x}-{HOME + 4 * MIB:#x} block cpu 3 current slot 2 BlB{"." * 253}
 {HOME + 8 * MIB:#x}-{HOME + 9 * MIB:#x} area flushed
-{HOME + 64 * MIB:#x}-{HOME + 128 * MIB:#x} block cpu 1 pool slot 640 {"B" + "." * 24}
+{HOME + 64 * MIB:#x}-{HOME + 128 * MIB:#x} block cpu 1 pool slot 640 B{"." * 24}
 {HOME + 128 * MIB:#x}-{HOME + 192 * MIB:#x} block changing
 """
 INFO = f"""{HOME:#018x}-{HOME + 0x5000:#018x}   20480 kernel_clone+0x1c/0x3f0 pages=4 vmalloc N0=4
 {HOME + 2 * MIB:#018x}-{HOME + 2 * MIB + 0x2000:#018x}    8192 gic_of_init+0x1/0x2 phys=0x8000000 ioremap
 {HOME + 2 * MIB + 0x4000:#018x}-{HOME + 2 * MIB + 0x6000:#018x}    8192 vm_map_ram
 {HOME + 2 * MIB + 0x2000:#018x}-{HOME + 2 * MIB + 0x4000:#018x}    8192 unpurged vm_area
+{HOME:#018x}-{HOME + 0x5000:#018x}   20480 unpurged vm_area
+{HOME + 11 * MIB:#x}-{HOME + 19 * MIB + 0x1000:#x} 8392704 big+0x1/0x2 pages=2048 vmalloc
 """
 
-# What the kernel prints instead of addresses: early in the boot, and with kernel.kptr_restrict of 0 and 2.
-HIDDEN = (("(____ptrval____)", "(____ptrval____)"), ("00000000de12ab34", "0000000012345678"), ("0" * 16, "0" * 16))
+
+@pytest.fixture(name="page")
+def page_of_both(tmp_path):
+    """What vmap-map prints about a system with either allocator, and the data and the text of the page."""
+    for name, text in (("rust/map", MAP), ("rust/vmallocinfo", INFO), ("rbtree/vmallocinfo", INFO),
+                       ("rust/meminfo", "MemFree: 1 kB\nPageTables:   88 kB\n")):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    done = subprocess.run([HERE / "vmap-map", "rbtree", "rust", "--html", "page"], cwd=tmp_path, check=True,
+                          capture_output=True, text=True)
+    text = (tmp_path / "page").read_text(encoding="utf-8")
+    return done.stdout, json.loads(zlib.decompress(base64.b64decode(re.search(r'atob\("([^"]+)"', text)[1]))), text
 
 
-def rust():
-    """A snapshot of the allocator in Rust."""
-    return snapshot.from_texts({"map": MAP, "vmallocinfo": INFO, "meminfo": "MemFree: 1 kB\nPageTables:        88 kB\n"})
+def test_figures(page):
+    """The area below vmalloc space does not count, and neither do stale lazy areas; the range of one is that of both."""
+    found = {line[:54].rstrip(): re.findall(r"[\d.,]+(?: \w+)?|-", line[54:]) for line in page[0].splitlines()[1:13]}
+    assert found == {
+        "busy areas": ["4", "4"], "busy, whole slots": ["8.0 MiB", "2.5 MiB"], "blocks": ["0", "3"],
+        "lazy, leaving or being flushed": ["8 KiB", "1.0 MiB"], "free in blocks": ["0 B", "62.0 MiB"], "gaps": ["3", "4"],
+        "free in gaps": ["1016 MiB", "893 MiB"], "largest gap": ["1005 MiB", "832 MiB"],
+        "2 MiB regions with a busy area": ["7", "4"],
+        "spread: span from the first to the last piece / busy": ["2.4", "75.7"],
+        "their tables of PTEs (estimate)": ["28 KiB", "16 KiB"], "PageTables of /proc/meminfo": ["-", "88 KiB"]}
+    text = ("vmap_rust map 1 page 4096 home 0x100000-0x180000\n"
+            "0x102000-0x105000 area lazy\n0x108000-0x112000 block cpu 0 pool slot 3 B.B\n")
+    small = figures.figures(snapshot.from_texts({"map": text}))
+    assert list(small.values())[:8] == ["2", "24 KiB", "12 KiB", "1", "12 KiB", "3", "460 KiB", "440 KiB"]
 
 
-def rbtree(info=INFO):
-    """A snapshot of the rb-trees."""
-    return snapshot.from_texts({"allocator": "rbtree\n", "vmallocinfo": info})
-
-
-class Reading(unittest.TestCase):
-    """What the files say is what a snapshot has."""
-
-    def test_owners_come_from_vmallocinfo(self):
-        pieces = rust()["pieces"]
-        self.assertEqual([piece["kind"] for piece in pieces], ["area", "area", "block", "area", "block", "block"])
-        self.assertEqual((pieces[1]["owner"], pieces[1]["type"]), ("kernel_clone", "vmalloc"))
-        owners = [(area["owner"], area["type"]) for area in pieces[2]["areas"]]
-        self.assertEqual(owners, [("gic_of_init", "ioremap"), ("vm_map_ram", "vm_map_ram")])
-        self.assertNotIn("slots", pieces[5])
-
-    def test_without_a_map_lazy_areas_are_in_vmallocinfo(self):
-        states = [piece["state"] for piece in rbtree()["pieces"]]
-        self.assertEqual(states, ["busy", "busy", "lazy", "busy"])
-
-    def test_an_area_freed_during_the_read_counts_once(self):
-        twice = INFO + f"{HOME:#018x}-{HOME + 0x5000:#018x}   20480 unpurged vm_area\n"
-        self.assertEqual(len(rbtree(twice)["pieces"]), 4)
-
-    def test_bad_input_is_refused_with_the_place(self):
-        for texts, what in (({"map": MAP.replace("map 1", "map 2")}, "version 2"),
-                            ({"map": MAP.replace("area flushed", "area gone")}, "line 5"),
-                            ({"map": MAP.replace("BlB", "Bl")}, "line 4"), ({"map": MAP.replace("BlB", "BcB")}, "line 4"),
-                            ({"map": MAP.replace("slot 2", "slot 0")}, "line 4"), ({"map": "no\n"}, "first line"),
-                            *(({"vmallocinfo": f"0x{start}-0x{end} 8192 a+0x1/0x2\n"}, "kptr_restrict") for start, end in HIDDEN),
-                            ({}, "no area")):
-            with self.assertRaisesRegex(snapshot.Bad, what):
-                snapshot.from_texts(texts)
-
-    def test_a_folder_has_a_snapshot(self):
-        with tempfile.TemporaryDirectory() as folder:
-            for name, text in (("map", MAP), ("vmallocinfo", INFO)):
-                with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
-                    file.write(text)
-            self.assertEqual(snapshot.load(folder)["pieces"], rust()["pieces"])
-            os.unlink(os.path.join(folder, "vmallocinfo"))
-            with self.assertRaisesRegex(snapshot.Bad, "no file vmallocinfo"):
-                snapshot.load(folder)
-
-
-class Figures(unittest.TestCase):
-    """Sizes and gaps."""
-
-    def test_figures_of_a_map(self):
-        values = figures.figures(rust())
-        self.assertEqual((values["areas"], values["blocks"]), (4, 3))
-        # The area below vmalloc space does not count.
-        self.assertEqual(values["busy"], (5 + 2 * 2 + 640) * 4096)
-        self.assertEqual((values["lazy"], values["free in blocks"]), (2 * 4096 + MIB, (253 * 2 + 24 * 640) * 4096))
-        self.assertEqual((values["gaps"], values["largest gap"]), (4, (1 << 30) - 192 * MIB))
-        self.assertEqual(values["in gaps"], (1 << 30) - (5 * 4096 + 2 * MIB + MIB + 128 * MIB))
-        # Regions at 0, 2, 64 and 66 MiB have a busy slot.
-        self.assertEqual((values["regions"], values["tables"], values["meminfo tables"]), (4, 4 * 4096, 88))
-
-    def test_the_rb_trees_get_the_range_of_the_other_snapshot(self):
-        shots = [rbtree(), rust()]
-        snapshot.share_range(shots)
-        self.assertEqual((shots[0]["start"], shots[0]["end"]), (HOME, HOME + (1 << 30)))
-        alone = rbtree()
-        snapshot.share_range([alone])
-        self.assertFalse(alone["range_known"])
-        self.assertEqual(figures.figures(alone)["gaps"], 1)
-
-
-class Layout(unittest.TestCase):
-    """Tiles cover every piece once, in the order of addresses."""
-
-    def test_tiles_have_512_cells_and_do_not_overlap(self):
-        for shot in (rust(), rbtree()):
-            drawn, at = tiles.tiles(shot), 0
-            for tile in drawn:
-                self.assertGreaterEqual(tile["start"], at)
-                at = tile["start"] + tile["bytes"]
-                if tile["kind"] != "gap":
-                    self.assertEqual(sum(run[1] for run in tile["runs"]), tiles.CELLS)
-            self.assertEqual(len(tiles.bins(next(tile for tile in drawn if tile["runs"]), 64)), 64)
-
-    def test_busy_cells_are_the_busy_pages(self):
-        large = f"{HOME + MIB:#x}-{HOME + 9 * MIB + 0x1000:#x} 8392704 big+0x1/0x2 pages=2048 vmalloc\n"
-        shot = rbtree(large)
-        busy, first = 0, 0
-        for tile in tiles.tiles(shot):
-            cells = sum(length for letter, length, _ in tile["runs"] if letter in "Bb")
-            first += sum(letter == "B" for letter, _, _ in tile["runs"])
-            busy += cells * (tile["bytes"] // tiles.CELLS)
-        self.assertEqual((busy, first), (8 * MIB + 0x1000, 1))
-        # 1 MiB, three whole regions in one tile, 1 MiB and a page.
-        self.assertEqual([tile["kind"] for tile in tiles.tiles(shot)], ["region", "fold", "region"])
-
-    def test_slots_are_drawn_whole(self):
-        blocks = [tile for tile in tiles.tiles(rust()) if tile["kind"] == "block"]
-        self.assertEqual([(tile["cpu"], tile["current"], tile["slot"]) for tile in blocks], [(3, True, 8192), (1, False, 640 * 4096)])
-        self.assertEqual(blocks[0]["runs"], [["B", 2, ("gic_of_init", "ioremap")], ["l", 2, None], ["B", 2, ("vm_map_ram", "vm_map_ram")],
-                                             [".", 506, None]])
+def test_tiles(page):
+    """Tiles cover each piece once, in the order of addresses: slots are drawn whole, and busy cells are the busy pages."""
+    rbtree, rust = ([(tile["kind"], int(tile["start"], 16) - HOME, tile["bytes"], tile["runs"]) for tile in panel["tiles"]]
+                    for panel in page[1]["panels"])
+    big = "big vmalloc"
+    first = [["B", 5, "kernel_clone vmalloc"], [" ", 507, ""]]
+    slots = [["B", 2, "gic_of_init ioremap"], ["l", 2, ""], ["B", 2, "vm_map_ram"]]
+    assert rbtree == [
+        ("region", 0, 2 * MIB, first),
+        ("region", 2 * MIB, 2 * MIB, [*slots, [" ", 506, ""]]),
+        ("gap", 4 * MIB, 6 * MIB, []), ("region", 10 * MIB, 2 * MIB, [[" ", 256, ""], ["B", 256, big]]),
+        ("fold", 12 * MIB, 6 * MIB, [["b", 512, big]]), ("region", 18 * MIB, 2 * MIB, [["b", 257, big], [" ", 255, ""]])]
+    assert [tile for tile in rust if tile[0] != "gap"] == [
+        ("region", -16 * MIB, 2 * MIB, [["B", 256, ""], [" ", 256, ""]]), ("region", 0, 2 * MIB, first),
+        ("block", 2 * MIB, 2 * MIB, [*slots, [".", 506, ""]]),
+        ("region", 8 * MIB, 2 * MIB, [["f", 256, ""], [" ", 256, ""]]),
         # 25 slots of 20 cells, and a rest.
-        self.assertEqual(blocks[1]["runs"], [["B", 20, None], [".", 480, None], ["-", 12, None]])
-
-    def test_a_lazy_slot_is_seen_in_a_line_of_the_terminal(self):
-        block = next(tile for tile in tiles.tiles(rust()) if tile["kind"] == "block")
-        self.assertEqual("".join(tiles.bins(block, 64)), "l" + "." * 63)
-        self.assertEqual("".join(tiles.bins(block, 256))[:4], "BlB.")
+        ("block", 64 * MIB, 64 * MIB, [["B", 20, ""], [".", 480, ""], ["-", 12, ""]]),
+        ("fold", 128 * MIB, 64 * MIB, [["?", 512, ""]])]
+    blocks = [(tile["title"], tile["current"]) for tile in page[1]["panels"][1]["tiles"] if tile["kind"] == "block"]
+    assert blocks == [("CPU 3* 8 KiB", True), ("CPU 1 2.5 MiB", False)]
 
 
-class Page(unittest.TestCase):
-    """The page has all data and needs nothing else."""
-
-    def test_a_page_is_complete(self):
-        shots = [rust(), rbtree()]
-        snapshot.share_range(shots)
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "page.html")
-            size = page.write(shots, [figures.figures(shot) for shot in shots], path, "a < b")
-            with open(path, encoding="utf-8") as file:
-                text = file.read()
-        self.assertEqual(size, len(text.encode()))
-        self.assertNotRegex(text, r"@[A-Z]+@|(src|href)=|https?:")
-        self.assertIn("<h1>a &lt; b</h1>", text)
-        data = json.loads(zlib.decompress(base64.b64decode(re.search(r'PACKED = "([^"]+)"', text)[1])))
-        self.assertEqual([panel["name"] for panel in data["panels"]], ["rust", "rbtree"])
-        self.assertEqual([len(panel["tiles"]) for panel in data["panels"]], [len(tiles.tiles(shot)) for shot in shots])
-        self.assertIn("kernel_clone vmalloc", data["owners"])
+def test_the_terminal_shows_a_lazy_slot(page):
+    """Of eight cells, two are lazy."""
+    assert f"{HOME + 2 * MIB:#018x} CPU 3* 8 KiB    l{'.' * 63}\n" in page[0]
 
 
-class Description(unittest.TestCase):
+def test_a_page_is_complete(page):
+    """It needs nothing else."""
+    assert not re.search(r"@[A-Z]+@|(src|href)=|https?:", page[2])
+    assert "<h1>vmalloc space: rbtree and rust</h1>" in page[2] and "<tr><td>busy areas<td>4<td>4" in page[2]
+    assert [panel["name"] for panel in page[1]["panels"]] == ["rbtree", "rust"]
+
+
+@pytest.mark.parametrize("texts, what", [
+    ({"map": MAP.replace("map 1", "map 2")}, "version 2"), ({"map": MAP.replace("area flushed", "area gone")}, "line 5"),
+    ({"map": MAP.replace("BlB", "Bl")}, "line 4"), ({"map": MAP.replace("BlB", "BcB")}, "line 4"),
+    ({"map": MAP.replace("slot 2", "slot 0")}, "line 4"), ({"map": "no\n"}, "first line"), ({}, "no area"),
+    # What the kernel prints instead of addresses: early in the boot, and with kernel.kptr_restrict of 0 and 2.
+    *(({"vmallocinfo": f"0x{start}-0x{end} 8192 a+0x1/0x2\n"}, "kptr_restrict") for start, end in (
+        ("(____ptrval____)", "(____ptrval____)"), ("00000000de12ab34", "0000000012345678"), ("0" * 16, "0" * 16)))])
+def test_bad_input_is_refused_with_the_place(texts, what):
+    """The message says why and where."""
+    with pytest.raises(snapshot.Bad, match=what):
+        snapshot.from_texts(texts)
+
+
+def test_a_folder_without_files_is_refused(tmp_path):
+    """In one line."""
+    done = subprocess.run([HERE / "vmap-map", tmp_path], check=False, capture_output=True, text=True)
+    assert done.returncode == 1 and done.stderr == f"vmap-map: {tmp_path}: there is no file vmallocinfo\n"
+
+
+def section(path, head):
+    """The text of a section of a document."""
+    return (HERE.parent / path).read_text(encoding="utf-8").partition(f"\n{head}\n")[2].partition("\n##")[0]
+
+
+def test_each_counter_is_described():
     """The documentation has what the code has."""
+    stats, files = ((HERE.parent / path).read_text(encoding="utf-8") for path in ("rust/base/stats.rs", "rust/debugfs.rs"))
+    counters = re.search(r"\ncounters! \{(.*?)\n\}", stats, re.S)[1]
+    now = re.search(r"let now = \[(.*?)\];", files, re.S)[1]
+    names = re.findall(r"^    (\w+),$", counters, re.M) + re.findall(r'\(\s*"(\w+)"', now)
+    rows = re.findall(r"^\| `(\w+)` \| [^|]+ \| [^|]+ \|$", section("docs/administration.md", "## The counters"), re.M)
+    assert rows == names and len(names) >= 20
 
-    def test_each_counter_is_described(self):
-        with open(os.path.join(HERE, "../rust/base/stats.rs"), encoding="utf-8") as file:
-            counters = re.search(r"\ncounters! \{(.*?)\n\}", file.read(), re.S)[1]
-        with open(os.path.join(HERE, "../rust/debugfs.rs"), encoding="utf-8") as file:
-            now = re.search(r"let now = \[(.*?)\];", file.read(), re.S)[1]
-        names = re.findall(r"^    (\w+),$", counters, re.M) + re.findall(r'\(\s*"(\w+)"', now)
-        with open(os.path.join(HERE, "../docs/administration.md"), encoding="utf-8") as file:
-            rows = re.findall(r"^\| `(\w+)` \| [^|]+ \| [^|]+ \|$", file.read().partition("## The counters")[2].partition("\n## ")[0], re.M)
-        self.assertGreaterEqual(len(names), 20)
-        self.assertEqual(rows, names)
 
-    def test_each_letter_is_described(self):
-        with open(os.path.join(HERE, "../docs/debugging.md"), encoding="utf-8") as file:
-            text = file.read().partition("\n### map\n")[2].partition("\n##")[0]
-        with open(os.path.join(HERE, "../rust/state/block_view.rs"), encoding="utf-8") as file:
-            letters = re.findall(r"=> '(.)',", file.read())
-        self.assertEqual(set(letters), set(snapshot.SLOT_STATES))
-        for letter in letters:
-            self.assertIn(f"`{letter}`", text)
-        for state in snapshot.AREA_STATES:
-            self.assertIn(f"`{state}`", text)
+def test_each_letter_is_described():
+    """The documentation and this program have the letters and states of the code."""
+    letters = re.findall(r"=> '(.)',", (HERE.parent / "rust/state/block_view.rs").read_text(encoding="utf-8"))
+    assert set(letters) == set(snapshot.SLOT_STATES)
+    assert all(f"`{word}`" in section("docs/debugging.md", "### map") for word in [*letters, *snapshot.AREA_STATES])

@@ -19,7 +19,6 @@
  * Lines of the file, a window being a case and a part of it:
  *
  *   window N CASE PART OPS PASSES
- *   cpu N CPU OWN ALL               instructions in its part, and in any part
  *   block N ADDR INSNS RMW BARRIERS ORDERED TLBI TIMES
  *   call N ADDR TIMES
  *   flush N TIMES                   runs of TLBI instructions up to a DSB
@@ -67,8 +66,6 @@ struct window {
 	char part[32];
 	uint64_t ops;
 	uint64_t passes;
-	uint64_t own[MAX_CPUS];
-	uint64_t all[MAX_CPUS];
 	uint64_t calls[MAX_HOOKS];
 	uint64_t flushes;
 };
@@ -272,10 +269,8 @@ static void block_runs(unsigned int number, void *data)
 		held->irq_insns = cpu->irq_insns;
 	}
 	cpu->insns += block->insns;
-	windows[last_window].all[cpu - cpus] += block->insns;
 	if (!cpu->window)
 		return;
-	windows[cpu->window - 1].own[cpu - cpus] += block->insns;
 	if (!block->times)
 		block->times = zalloc(MAX_WINDOWS * sizeof(*block->times));
 	block->times[cpu->window - 1]++;
@@ -542,11 +537,6 @@ static void write_counts(qemu_plugin_id_t id, void *data)
 
 		fprintf(out, "window %d %s %s %" PRIu64 " %" PRIu64 "\n", w, win->name,
 			*win->part ? win->part : "cost", win->ops, win->passes);
-		for (i = 0; i < MAX_CPUS; i++) {
-			if (win->all[i])
-				fprintf(out, "cpu %d %d %" PRIu64 " %" PRIu64 "\n", w, i,
-					win->own[i], win->all[i]);
-		}
 		fprintf(out, "flush %d %" PRIu64 "\n", w, win->flushes);
 		for (i = 0; i < n_hooks; i++) {
 			if (hooks[i].kind == HOOK_CALL)

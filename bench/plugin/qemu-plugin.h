@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The part of QEMU's plugin interface, version 4 (QEMU 10.0), that count.c uses.
+ * The part of QEMU's plugin interface, version 4 (QEMU 10.0), that count.c and total.c use.
  *
  * Debian packages the emulator without its header qemu-plugin.h. Reference:
  * https://www.qemu.org/docs/master/devel/tcg-plugins.html

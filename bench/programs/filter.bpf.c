@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * What bpftool loads: a program, an array and two ring buffers.
- * The build host compiles it; bench/host/programs.py defines SEC().
+ * The build host compiles it; harness/bench/programs.py defines SEC().
  */
 
 /* As in include/uapi/linux/bpf.h. */

@@ -1,23 +1,20 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Checks of the sources, the program of scripts/check. A test is a function that raises Fault with what it found, or
-returns lines, the last of which is printed."""
+"""Checks of the sources, the program of scripts/check. Each is a function whose docstring begins with what must hold. It
+raises Fault with what it found, or returns what it has looked at, of which the last line is printed."""
 
 import os
 import subprocess
 from pathlib import Path
 
-from ..settings import REPO, TREE
-
-# The folder of the patches is named like the tree that has them.
-PATCHES = REPO / "kernel-patches" / TREE.name
-CPUS = os.cpu_count()
+from ..enter import in_root
+from ..settings import REPO
 
 
 class Fault(Exception):
-    """A test failed; the message is what it found."""
+    """A check failed; the message is what it found."""
 
 
-def refuse(lines):
+def fault_if(lines):
     """Raise Fault with these lines if there are any."""
     text = "\n".join(lines)
     if text:
@@ -43,3 +40,10 @@ def sources(*globs):
     """Return the files of the repository that git tracks or does not ignore; with globs only those that match."""
     files = output("git", "ls-files", "-coz", "--exclude-standard", "--", *globs, cwd=REPO).split("\0")
     return [file for file in files if (REPO / file).is_file()]
+
+
+def spread(files, number, *words, **more):
+    """Return what a command prints in the toolchain root for that number of files at a time, on all processors. Raises
+    Fault if it fails."""
+    return output(*in_root("xargs", "-d", "\\n", "-P", os.cpu_count(), "-n", number, *words, cwd=more.get("cwd")),
+                  input="\n".join(files), **more)

@@ -7,7 +7,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from urllib.parse import unquote
 
-from . import Fault, read, refuse, sources
+from . import read, fault_if, sources
 
 # "rust/host/src/*.rs", or the first word of "scripts/test fuzz 300"; not what the kernel's tree or a build has.
 IN_BACKTICKS = re.compile(r"(?!(?:scripts/gdb|\S*\.o)(?: |$))"
@@ -22,17 +22,16 @@ QUOTES = (("README.md", "docs/bench.md", 8), ("Kconfig", "docs/bench.md", 1),
 
 
 def readme_length():
-    """Return the length of README.md. Raises Fault if it has 150 lines or more."""
+    """README.md has fewer than 150 lines."""
     lines = read("README.md").count("\n")
-    if lines >= 150:
-        raise Fault(f"{lines} lines\nREADME.md must have fewer than 150; move what users rarely need to docs/")
+    fault_if([f"{lines} lines\nREADME.md must have fewer than 150; move what users rarely need to docs/"] * (lines >= 150))
     return f"{lines} lines"
 
 
 def parts_of(path):
     """Yield (kind, text) of each heading, link and text in backticks of a document."""
     # No other item needs this package.
-    from markdown_it import MarkdownIt  # pylint: disable=import-outside-toplevel
+    from markdown_it import MarkdownIt
     tokens = MarkdownIt("commonmark").enable("table").parse(read(path))
     for before, token in zip(tokens, tokens[1:]):
         if before.type == "heading_open":
@@ -40,40 +39,27 @@ def parts_of(path):
         yield from ((child.type, child.attrs.get("href", child.content)) for child in token.children or [])
 
 
-def anchors_of(path):
-    """Return the anchors that GitHub gives to the headings of a document, each to the first of that name."""
-    headings = (text for kind, text in parts_of(path) if kind == "heading")
-    return {re.sub(r"[^\w -]", "", text.lower()).replace(" ", "-") for text in headings}
-
-
-def problem_of(path, kind, text, files):
-    """Return why a relative link, its anchor or a path in backticks leads nowhere; None if it leads to one of the files
-    of the repository, or is neither."""
-    if kind == "code_inline":
-        match = IN_BACKTICKS.fullmatch(text)
-        # A word in capitals, as in docs/litmus/NAME.litmus, stands for any name.
-        pattern = re.sub(r"\b[A-Z]+\b", "*", match[1].rstrip("/")) if match else "*"
-        if not any(fnmatch(file, pattern) for file in files):
-            return f"there is no {match[1]}"
-    if kind == "link_open" and not re.match(r"\w+:", text):
-        target, _, anchor = unquote(text).partition("#")
-        target = posixpath.normpath(posixpath.join(posixpath.dirname(path), target)) if target else path
-        if target not in files:
-            return f"link {text}: there is no {target}"
-        if anchor and target.endswith(".md") and anchor not in anchors_of(target):
-            return f"link {text}: {target} has no such heading"
-    return None
-
-
 def links():
-    """Return the number of links and paths of the documents. Raises Fault with those that lead nowhere."""
-    files = set(sources())
+    """Relative links, their anchors and paths in backticks lead somewhere."""
+    files, parts, found = set(sources()), {path: [*parts_of(path)] for path in sources("*.md")}, []
     files.update(str(folder) for file in list(files) for folder in Path(file).parents)
-    found = [(path, kind, text) for path in sources("*.md") for kind, text in parts_of(path)
-             if kind in ("link_open", "code_inline")]
-    problems = ((path, problem_of(path, kind, text, files)) for path, kind, text in found)
-    refuse(f"{path}: {problem}" for path, problem in problems if problem)
-    return f"{len(found)} links and names"
+    # GitHub gives such an anchor to the first heading of that name.
+    anchors = {path: {re.sub(r"[^\w -]", "", text.lower()).replace(" ", "-") for kind, text in some if kind == "heading"}
+               for path, some in parts.items()}
+    for path, kind, text in ((path, *part) for path, some in parts.items() for part in some):
+        if kind == "code_inline" and (match := IN_BACKTICKS.fullmatch(text)):
+            # A word in capitals, as in docs/litmus/NAME.litmus, stands for any name.
+            pattern = re.sub(r"\b[A-Z]+\b", "*", match[1].rstrip("/"))
+            found += [f"{path}: there is no {match[1]}"] * (not any(fnmatch(file, pattern) for file in files))
+        elif kind == "link_open" and not re.match(r"\w+:", text):
+            target, _, anchor = unquote(text).partition("#")
+            target = posixpath.normpath(posixpath.join(posixpath.dirname(path), target)) if target else path
+            if target not in files:
+                found.append(f"{path}: link {text}: there is no {target}")
+            elif anchor and anchor not in anchors.get(target, {anchor}):
+                found.append(f"{path}: link {text}: {target} has no such heading")
+    fault_if(found)
+    return f"{len(parts)} documents"
 
 
 def table_of(page):
@@ -90,24 +76,20 @@ def table_of(page):
     return found
 
 
-def wrong_quotes(text, page, least):
-    """Return what is wrong with the quotes of a text, a line each. A line quotes if it begins with a word and has a
-    pair for each size, or if it begins with a case of the table and has the pair of the first size."""
-    table, count, bad = table_of(page), 0, []
-    for number, line in enumerate(text.splitlines(), 1):
-        begin, pairs = re.sub(r"^[\s|*`]+", "", line), PAIR.findall(line)
-        # Of "map" and "map once" the longer one.
-        case = max((case for case in table if re.match(rf"{re.escape(case)}\b", begin)), key=len, default=None)
-        if begin[:1].islower() and (len(pairs) == len(SIZES) or case and len(pairs) == 1):
-            count += 1
-            if pairs != table.get(case, [])[:len(pairs)]:
-                bad.append(f"line {number}: {' '.join(begin.split())}: but the table has "
-                           f"{', '.join(table.get(case, ['no row']))}")
-    return bad if count >= least else [*bad, f"only {count} lines quote figures, not {least}"]
-
-
 def figures():
-    """Raise Fault if a text quotes a figure that its page has not. Without the page there is nothing to quote."""
-    for texts, page, least in QUOTES:
-        for file in sources(texts) if sources(page) else ():
-            refuse(f"{file}: {line}" for line in wrong_quotes(read(file), read(page), least))
+    """Texts quote only figures that the tables of their page have. Without the page there is nothing to quote.
+
+    A line quotes if it begins with a word and has a pair for each size, or with a case of a table and the first pair."""
+    for texts, page, least in (row for row in QUOTES if sources(row[1])):
+        table = table_of(read(page))
+        # Of "map" and "map once" the longer one.
+        begin = re.compile(rf"[\s|*`]*(?=[a-z])({'|'.join(map(re.escape, sorted(table, key=len, reverse=True)))})?\b")
+        for file in sources(texts):
+            quotes = []
+            for number, line in enumerate(read(file).splitlines(), 1):
+                match, pairs = begin.match(line), PAIR.findall(line)
+                if match and (len(pairs) == len(SIZES) or match[1] and len(pairs) == 1):
+                    quotes.append((f"line {number}: {' '.join(line.split())}", pairs, table.get(match[1], ["no row"])))
+            fault_if(f"{file}: {quote}: but the table has {', '.join(have)}" for quote, pairs, have in quotes
+                   if pairs != have[:len(pairs)])
+            fault_if([f"{file}: only {len(quotes)} lines quote figures, not {least}"] * (len(quotes) < least))

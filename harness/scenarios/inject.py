@@ -7,8 +7,7 @@ Of the slab and page allocations of tasks that load modules, fork and read /proc
 """
 
 from . import CHECKER
-from ..console import count_checks
-from ..guest import boot_script
+from ..guest import boot_script, invariants
 from ..initramfs import make_busybox
 from ..options import whole
 from ..settings import Refused
@@ -30,13 +29,8 @@ def run(args, result):
     for option in NEEDED:
         if not kernel.has(option):
             raise Refused(f"configuration {kernel.name} has no CONFIG_{option}; use arm64-16k or x86_64-user")
-    log = boot_script(result, args, "inject", allocator, make_busybox(kernel), f"INJECT_SECONDS={args.seconds}")
-    rates = [*(f"marked-{n}" for n in (1000, 300, 100, 30, 10, 5, 2)), *(f"all-{n}" for n in (1000, 300, 100))]
-    if kernel.has("TEST_VMALLOC", "m"):
-        rates += [f"vmalloc-{n}" for n in (1000, 100, 10)]
-    checks = list(rates)
-    if allocator == "rust":
-        checks += [f"validate-{x}" for x in rates] + [f"checker-{x}" for x in rates
-                                                      if "vmap_rust.check=1" in args.append]
-    checks += ["kmemleak"] * kernel.has("DEBUG_KMEMLEAK") + ["modules-after", "areas"]
-    count_checks(result, allocator, log, checks)
+    rates = [*(f"marked-{n}" for n in (1000, 300, 100, 30, 10, 5, 2)), *(f"all-{n}" for n in (1000, 300, 100)),
+             *(f"vmalloc-{n}" for n in (1000, 100, 10) if kernel.has("TEST_VMALLOC", "m"))]
+    checks = [*rates, *invariants(args, allocator, [f"-{rate}" for rate in rates]),
+              *["kmemleak"] * kernel.has("DEBUG_KMEMLEAK"), "modules-after", "areas"]
+    boot_script(result, args, "inject", allocator, make_busybox(kernel), f"INJECT_SECONDS={args.seconds}", checks)

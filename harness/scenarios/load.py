@@ -5,8 +5,7 @@ The text format of /proc/vmallocinfo must be equal for both allocators.
 """
 
 from . import CHECKER
-from ..console import count_checks
-from ..guest import boot_script
+from ..guest import boot_script, invariants
 from ..initramfs import make_busybox
 from ..options import whole
 from ..run import each_allocator
@@ -19,8 +18,7 @@ MAKE_TEST = {
     "load-arm64": (101, "arm64"), "load-x86_64-rust": (250, "x86_64 --allocator rust --loops 30"),
 }
 FULL = ("load", f"--allocator rust {CHECKER}")
-# What a guest must report as "guest: ok NAME"; a check without a report is a failure.
-CHECKS = ("modules", "info", "forks", "areas", "debugfs")
+USES = ("harness/vmallocinfo.py",)
 
 
 def options(parser):
@@ -31,35 +29,24 @@ def options(parser):
 
 def checks_for(args, allocator):
     """Return the names of the checks that a guest of this kernel must report."""
-    kernel, rust, leak = args.kernel, allocator == "rust", args.kernel.has("VMAP_RUST_LEAK_TEST", "m")
+    kernel = args.kernel
+    options = {"kcore": "PROC_KCORE", "ptdump": "PTDUMP_DEBUGFS", "kmemleak": "DEBUG_KMEMLEAK"}
     # Not all machines of 32-bit arm can take a CPU offline.
     hotplug = kernel.arch in ("arm64", "x86_64") and args.cpus > 1 and kernel.has("HOTPLUG_CPU")
-    debug = rust and kernel.has("VMAP_RUST_DEBUG")
-    groups = (
-        (True, CHECKS),
-        # Only arm64 has the kernel image in vmalloc space.
-        (kernel.arch == "arm64", ("kcore-banner",)),
-        (hotplug, ("hotplug",)),
-        (kernel.has("PROC_KCORE"), ("kcore",)),
-        (kernel.has("PTDUMP_DEBUGFS"), ("ptdump",)),
-        (kernel.has("DEBUG_KMEMLEAK"), ("kmemleak",)),
-        (leak, ("kmemleak-lost", "kmemleak-others")),
-        (debug, ("validate",)),
-        (debug and "vmap_rust.check=1" in args.append, ("checker",)))
-    return [name for wanted, names in groups if wanted for name in names]
+    return ["modules", "info", "forks", "areas", "debugfs", *(name for name in options if kernel.has(options[name])),
+            # Only arm64 has the kernel image in vmalloc space.
+            *["kcore-banner"] * (kernel.arch == "arm64"), *["hotplug"] * hotplug,
+            *["kmemleak-lost", "kmemleak-others"] * kernel.has("VMAP_RUST_LEAK_TEST", "m"), *invariants(args, allocator)]
 
 
 def run(args, result):
     """Boot each allocator with the load, then compare what they print."""
-    kernel, logs = args.kernel, []
+    kernel = args.kernel
     initramfs = make_busybox(kernel)
     leak = kernel.has("VMAP_RUST_LEAK_TEST", "m")
-    for allocator in each_allocator(args):
-        # Stale content of memory that is not initialized would be a reference to a lost area. The checks kmemleak and
-        # kmemleak-others say whether what kmemleak reports is all.
-        log = boot_script(result, args, "load", allocator, initramfs,
-                          f"LOAD_LOOPS={args.loops}" + " init_on_alloc=1" * leak,
-                          ["kmemleak: [0-9]+ new suspected memory leaks"] * leak)
-        count_checks(result, allocator, log, checks_for(args, allocator))
-        logs.append(log)
+    # Stale content of memory that is not initialized would be a reference to a lost area. The checks kmemleak and
+    # kmemleak-others say whether what kmemleak reports is all.
+    logs = [boot_script(result, args, "load", allocator, initramfs, f"LOAD_LOOPS={args.loops}" + " init_on_alloc=1" * leak,
+                        checks_for(args, allocator), ["kmemleak: [0-9]+ new suspected memory leaks"] * leak)
+            for allocator in each_allocator(args)]
     judge(result, logs, with_fixed=kernel.arch != "um")

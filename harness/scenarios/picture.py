@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
 """loads each allocator with processes, modules and test_vmalloc, and draws vmalloc space of both with tools/vmap-map
 
-Prints figures and a map of the end of the load, and writes a page to zoom. Beside the page, a picture (.svg) shows
-occupancy, lazy pages, blocks and page tables over the time of the load.
+Prints figures and a map of the end of the load, and writes a page to zoom, picture-NAME.html in the folder of the logs.
+Beside it, a picture (.svg) shows occupancy, lazy pages, blocks and page tables over the time of the load.
 """
 
-import os
 import subprocess
 import tempfile
 from pathlib import Path
@@ -15,34 +14,27 @@ from ..guest import boot_script
 from ..initramfs import make_busybox
 from ..options import whole
 from ..samples import plot, read_samples
-from ..settings import LOGS, REPO, Refused, say
+from ..settings import LOGS, REPO, say
 
 DEFAULTS = {"allocators": (), "cpus": 2}
 
 
 def options(parser):
-    """Add the time of the load, and what is drawn."""
+    """Add the time of the load."""
     parser.add_argument("--seconds", type=whole(1, 3600), default=5, metavar="N",
                         help="seconds of load (default: %(default)s)")
-    parser.add_argument("--html", metavar="FILE",
-                        help="the page to write (default: picture-NAME.html in the folder of the logs)")
-    parser.add_argument("--lines", type=whole(0, 999999), default=40, metavar="N",
-                        help="lines of the map in the terminal (default: %(default)s)")
 
 
 def check(args):
-    """Complete what follows from other options, and refuse a page that cannot be written."""
+    """Complete what follows from other options."""
     args.timeout = args.timeout or args.seconds * 20 + 300
-    folder = os.path.dirname(args.html or "") or "."
-    if args.html and not os.access(folder, os.W_OK):
-        raise Refused(f"cannot write to {folder}; it must be in the current folder, the repository or the cache")
 
 
 def run(args, result):
     """Boot both, and draw them."""
     kernel, runs = args.kernel, {}
     initramfs = make_busybox(kernel)
-    page = args.html or str(LOGS / f"picture-{kernel.name}.html")
+    page = LOGS / f"picture-{kernel.name}.html"
     with tempfile.TemporaryDirectory() as folder:
         for allocator in ("rbtree", "rust"):
             log = boot_script(result, args, "picture", allocator, initramfs, f"PICTURE_SECONDS={args.seconds}",
@@ -51,11 +43,8 @@ def run(args, result):
             Path(folder, allocator).mkdir()
             for name, lines in read_files(log).get("picture", {}).items():
                 Path(folder, allocator, name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-        drawn = subprocess.run([REPO / "tools/vmap-map", "--lines", str(args.lines), "--title",
-                                f"vmalloc space of {kernel.name}, {args.cpus} CPUs", "--html", page,
-                                *(f"{folder}/{allocator}" for allocator in runs)], check=False)
+        drawn = subprocess.run([REPO / "tools/vmap-map", *runs, "--html", page], cwd=folder, check=False)
     result.add(drawn.returncode == 0, "page", f"{'ok' if drawn.returncode == 0 else 'FAIL'} page {page}")
     if all(runs.values()):
-        picture = os.path.splitext(page)[0] + ".svg"
-        plot(runs, picture)
-        say(f"plot: {picture}")
+        plot(runs, page.with_suffix(".svg"))
+        say(f"plot: {page.with_suffix('.svg')}")

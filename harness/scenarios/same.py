@@ -9,17 +9,16 @@ two tags that must differ are sometimes equal. At the end of each boot with the 
 hold.
 """
 
-import dataclasses
+import itertools
 import os
 import re
 import shutil
 
 from .. import step
 from . import CHECKER
-from ..console import count_checks
-from ..guest import boot_script
+from ..guest import boot_script, invariants
 from ..initramfs import make_busybox, make_guest_image
-from ..settings import CACHE, LOGS, TREE, Refused
+from ..settings import CACHE, LLVM, LOGS, REPO, TREE, Refused
 from ..table import print_table
 from ..verdict import read_lines
 
@@ -28,32 +27,16 @@ FULL = ("same", CHECKER)
 SELFTESTS = CACHE / "selftests"
 # These provoke reports of the kernel, which their results contain.
 ANYTHING = ["^(?!vmap_rust: refused)"]
-
-
-@dataclasses.dataclass(frozen=True)
-class Test:
-    """Tests that run in one boot: a function of qemu/same.sh."""
-
-    option: str  # only kernels that have this as a module have the tests
-    least: int  # answers that the checker compares in a boot, at least
-    allow: list = ()
-    append: str = ""
-
-
+# Tests that run in one boot, a function of qemu/same.sh: the option that kernels with these tests have as a module, answers
+# that the checker compares at least, expressions of lines that are no failure, kernel arguments.
 TESTS = {
-    "selftests": Test("TEST_BPF", 1001),
+    "selftests": ("TEST_BPF", 1001, [], ""),
     # Few cases need areas.
-    "lkdtm": Test("LKDTM", 101, ANYTHING),
-    "kasan": Test("KASAN_KUNIT_TEST", 101, ANYTHING,
-                  "kunit.enable=1 kunit.filter_glob=kasan kasan_multi_shot log_buf_len=16M"),
+    "lkdtm": ("LKDTM", 101, ANYTHING, ""),
+    "kasan": ("KASAN_KUNIT_TEST", 101, ANYTHING, "kunit.enable=1 kunit.filter_glob=kasan kasan_multi_shot log_buf_len=16M"),
 }
-# Programs of tools/testing/selftests/mm.
-PROGRAMS = """hugetlb-mmap hugetlb-shm hugetlb-mremap hugetlb-madvise hugetlb_dio hugetlb_fault_after_madv
-    hugetlb_madv_vs_map hugetlb-read-hwpoison hugetlb-soft-offline memory-failure thuge-gen map_populate memfd_secret
-    mremap_test mremap_dontunmap madv_populate guard-regions mdwe_test droppable mlock2-tests merge gup_longterm
-    gup_test cow"""
-# Builds PROGRAMS into $new/mm from links to the kernel tree, which does not change. The guest skips what cannot be
-# built. ../ of the sources must be the tree of links.
+# Builds $programs of tools/testing/selftests/mm into $new/mm from links to the kernel tree, which does not change. The
+# guest skips what cannot be built. ../ of the sources must be the tree of links.
 BUILD = r"""
 mkdir -p "$new/src/tools/testing" "$new/src/mm" "$new/mm"
 cp -rs "$tree/tools/testing/selftests" "$new/src/tools/testing/"
@@ -78,16 +61,17 @@ ENDS = re.compile(r"BUG: .*guard page was hit|Kernel panic.*|Oops: [a-z ]+")
 def build_selftests(kernel):
     """Build the selftests unless they are up to date with the tree and, for the module of page_frag, the kernel's
     configuration."""
-    wanted = TREE.with_name(TREE.name + ".stamp").read_text() + (kernel.folder / "include/config/auto.conf").read_text()
+    programs = re.search('^PROGRAMS="(.*?)"', (REPO / "qemu/same.sh").read_text(encoding="utf-8"), re.M | re.S)[1]
+    parts = TREE.with_name(f"{TREE.name}.stamp"), kernel.folder / "include/config/auto.conf"
+    wanted = programs + "".join(path.read_text(encoding="utf-8") for path in parts)
     stamp, new = SELFTESTS / "stamp", SELFTESTS.with_name("selftests.new")
     if stamp.is_file() and stamp.read_text() == wanted:
         return
     shutil.rmtree(new, ignore_errors=True)
-    llvm = "LLVM=-22" if os.environ.get("TOOLCHAIN") == "root" else f"LLVM={os.environ.get('LLVM', '1')}"
-    if step.run("selftests: build", CACHE / "log/selftests-build.log", ["bash", "-euc", BUILD], env={
-            **os.environ, "new": str(new), "tree": str(TREE), "user": str(CACHE / "guest-image/usr"),
-            "build": str(kernel.folder), "programs": PROGRAMS, "llvm": llvm}):
-        raise Refused(f"the selftests could not be built; see {CACHE}/log/selftests-build.log")
+    step.must("selftests: build", CACHE / "log/selftests-build.log", ["bash", "-euc", BUILD],
+              f"the selftests could not be built; see {CACHE}/log/selftests-build.log", env={
+                  **os.environ, "new": str(new), "tree": str(TREE), "user": str(CACHE / "guest-image/usr"),
+                  "build": str(kernel.folder), "programs": programs, "llvm": LLVM})
     (new / "stamp").write_text(wanted)
     shutil.rmtree(SELFTESTS, ignore_errors=True)
     new.rename(SELFTESTS)
@@ -138,26 +122,22 @@ def compare(result, rbtree, rust):
 def run(args, result):
     """Boot both allocators with each test that the kernel has, and compare."""
     kernel = args.kernel
-    tests = {name: test for name, test in TESTS.items() if kernel.has(test.option, "m")}
+    tests = {name: test for name, (option, *test) in TESTS.items() if kernel.has(option, "m")}
     if not tests:
         raise Refused(f"configuration {kernel.name} has none of these modules: "
-                      f"{' '.join(test.option for test in TESTS.values())}; use x86_64-user, arm64-debug or arm64-tags")
+                      f"{' '.join(option for option, *_ in TESTS.values())}; use x86_64-user, arm64-debug or arm64-tags")
     if "selftests" in tests:
         build_selftests(kernel)
     initramfs = make_guest_image(kernel, SELFTESTS) if kernel.guest_image else make_busybox(kernel)
-    checks = ["validate"] * kernel.has("VMAP_RUST_DEBUG") + ["checker"] * ("vmap_rust.check=1" in args.append)
     found = {"rbtree": {}, "rust": {}}
-    for (name, test), allocator in ((item, allocator) for item in tests.items() for allocator in found):
+    for (name, (least, allow, append)), allocator in itertools.product(tests.items(), found):
         for number in range(3 if name == "kasan" and kernel.has("KASAN_HW_TAGS") else 1):
             log = boot_script(result, args, "same", allocator, initramfs,
-                              f"TESTS={name} CHECKER_LEAST={test.least} {test.append}", test.allow,
-                              log=LOGS / f"{name}-{kernel.name}-{allocator}-{number + 1}.log")
-            if allocator == "rust":
-                count_checks(result, f"{allocator} {name}", log, checks)
-            for case, text in read_results(log).items():
-                # The best of all boots.
-                if found[allocator].get(case, "fail") == "fail":
-                    found[allocator][case] = text
+                              f"TESTS={name} CHECKER_LEAST={least} {append}", invariants(args, allocator), allow,
+                              f"{allocator} {name}", log=LOGS / f"{name}-{kernel.name}-{allocator}-{number + 1}.log")
+            # The best of all boots.
+            found[allocator] |= {case: text for case, text in read_results(log).items()
+                                 if found[allocator].get(case, "fail") == "fail"}
     if not found["rbtree"]:
         raise Refused(f"no test ran; see {result.logs[0]}")
     compare(result, found["rbtree"], found["rust"])

@@ -8,8 +8,7 @@ soak), memory must stay flat while all run at once, and a figure (.svg) is drawn
 """
 
 from . import CHECKER
-from ..console import count_checks
-from ..guest import boot_script
+from ..guest import boot_script, invariants
 from ..initramfs import make_guest_image
 from ..options import whole
 from ..run import each_allocator
@@ -19,6 +18,7 @@ from ..settings import LOGS, say
 DEFAULTS = {"kernel": "x86_64-user", "allocators": ("rbtree", "rust", "both"), "allocator": "both", "cpus": 2,
             "mem": 2048, "guest_image": True}
 FULL = ("stress", f"--allocator rust {CHECKER}")
+USES = ("harness/samples.py",)
 # What a guest must report; a check without a report is a failure.
 CHECKS = ("vm mmap fork xattr iomix seccomp module-ng modules bpf vmalloc memcg suspend all "
           "info debugfs kcore hotplug areas").split()
@@ -40,9 +40,8 @@ def run(args, result):
     """Boot each allocator with the load."""
     initramfs, runs = make_guest_image(args.kernel), {}
     for allocator in each_allocator(args):
-        log = boot_script(result, args, "stress", allocator, initramfs, f"STRESS_SECONDS={args.minutes * 60}")
-        more = ["validate"] + ["checker"] * ("vmap_rust.check=1" in args.append)
-        count_checks(result, allocator, log, CHECKS + more * (allocator == "rust"))
+        log = boot_script(result, args, "stress", allocator, initramfs, f"STRESS_SECONDS={args.minutes * 60}",
+                          CHECKS + invariants(args, allocator))
         if args.minutes >= SOAK:
             runs[allocator] = read_samples(log)
             judge(result, allocator, runs[allocator])

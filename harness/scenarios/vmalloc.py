@@ -4,11 +4,14 @@
 Twelve cases must pass in each worker; align_shift_alloc requests impossible alignments: its failure is expected.
 """
 
+import re
+
 from . import CHECKER
 from ..guest import boot
 from ..options import whole
+from ..run import each_allocator
 from ..settings import LOGS, Refused
-from ..sweep_log import CASES, EXPECTED_TO_FAIL, read_results
+from ..table import print_table
 from ..verdict import Expected, read_lines
 
 DEFAULTS = {"allocators": ("rbtree", "rust", "none"), "mem": 0}
@@ -24,11 +27,17 @@ MAKE_TEST = {
     # What is chosen at boot, and what happens if that cannot be.
     "unknown-value": (9, "arm64 --allocator rbtree --boot-value foo --loops 100 --require "
                          "'^vmap allocator: unknown value \"foo\", use \"rbtree\" or \"rust\"; using rbtree$'"),
-    "init-fails": (41,
-                   "arm64-debug --allocator rbtree --boot-value rust --append vmap_rust.fail_init=1 --loops 50 "
+    "init-fails": (41, "arm64-debug --allocator rbtree --boot-value rust --append vmap_rust.fail_init=1 --loops 50 "
                        r"--require '^vmap allocator: rust failed to start \(-12\), using rbtree$'"),
 }
 FULL = ("test_vmalloc", f"--allocator rust --cpus 2 {CHECKER}")
+# In the order of the bits of run_test_mask.
+CASES = """fix_size_alloc full_fit_alloc long_busy_list_alloc random_size_alloc fix_align_alloc random_size_align_alloc
+    align_shift_alloc pcpu_alloc kvfree_rcu_1_arg_vmalloc kvfree_rcu_2_arg_vmalloc vm_map_ram no_block_alloc
+    vrealloc""".split()
+EXPECTED_TO_FAIL = {"align_shift_alloc"}
+SUMMARY = re.compile(r"Summary: (\w+)_test passed: (\d+) failed: (\d+) xfailed: (\d+) repeat: (\d+) loops: \d+ "
+                     r"avg: (\d+) usec")
 
 
 def options(parser, threads=None):
@@ -56,49 +65,62 @@ def check(args):
                       f"{free} MiB free; use fewer")
 
 
-def judge_case(name, results, threads):
-    """Return (verdict, True if the case passed)."""
-    if len(results) != threads:
-        return f"FAIL: {len(results)} of {threads} workers reported", False
-    wrong, xfailed, total = (sum(r[what] for r in results) for what in ("failed", "xfailed", "repeat"))
+def judge_case(name, workers, threads):
+    """Return (verdict, True if the case passed). workers: how many runs passed, failed, failed as expected, and were
+    wanted, and the time, for each worker."""
+    if len(workers) != threads:
+        return f"FAIL: {len(workers)} of {threads} workers reported", False
+    passed, wrong, xfailed, total, _ = map(sum, zip(*workers))
     if name in EXPECTED_TO_FAIL:
         if xfailed == total and not wrong:
             return "expected failure", True
         return f"FAIL: {total - xfailed} of {total} runs did not fail as they must", False
-    if wrong or xfailed or sum(r["passed"] for r in results) != total:
+    if wrong or xfailed or passed != total:
         return f"FAIL: {wrong + xfailed} of {total} runs failed", False
     return "pass", True
 
 
-def judge(lines, threads, mask, result):
-    """Count every case of the mask in a console log, and the workers that came to their end; keeps the cases in
-    result.data."""
-    workers, done = read_results(lines)
-    cases = result.data["cases"] = []
-    for bit, name in enumerate(CASES):
-        if not mask >> bit & 1:
-            continue
-        results = workers.pop(name, [])
-        text, good = judge_case(name, results, threads)
-        usec = [r["usec"] for r in results]
-        mean = sum(usec) / len(usec) if usec else None
-        cases.append({"case": name, "verdict": text, "good": good, "usec": mean})
-        result.add(good, name, f"{name:<26} {'-' if mean is None else format(mean, ',.0f'):>14} usec  {text}")
+def judge(lines, threads, mask, result, allocator):
+    """Count every case of the mask in a console log, and the workers that came to their end; returns (mean time in
+    usec or None, verdict, True if it passed) of each case by name."""
+    workers, cases = {}, {}
+    for name, *numbers in (found.groups() for found in map(SUMMARY.search, lines) if found):
+        workers.setdefault(name, []).append(tuple(map(int, numbers)))
+    for name in (name for bit, name in enumerate(CASES) if mask >> bit & 1):
+        mine = workers.pop(name, [])
+        text, good = judge_case(name, mine, threads)
+        cases[name] = (sum(one[-1] for one in mine) / len(mine) if mine else None, text, good)
+        result.add(good, f"{allocator} {name}")
     for name in workers:
         result.add(False, name, f"FAIL: unknown or unwanted case {name}_test reported results")
+    done = sum(bool(re.search(r"All test took worker\d+=\d+ cycles", line)) for line in lines)
     if done != threads:
         result.add(False, "workers", f"FAIL: {done} of {threads} workers came to their end")
+    return cases
+
+
+def show(title, found):
+    """Print the cases of each allocator side by side."""
+    rows, styles = [], []
+    for name in next(iter(found.values())):
+        usec, verdicts, good = zip(*(cases[name] for cases in found.values()))
+        ratio = [f"{usec[-1] / usec[0]:.2f}" if all(usec) else "-"] * (len(found) == 2)
+        bad = [f"{allocator} {text}" for allocator, text, fine in zip(found, verdicts, good) if not fine]
+        rows.append([name, *("-" if x is None else f"{x:,.0f}" for x in usec), *ratio, "; ".join(bad) or verdicts[0]])
+        styles.append("bold red" if bad else "")
+    columns = ["case", *(f">{allocator} (usec)" for allocator in found), *[">ratio"] * (len(found) == 2), "verdict"]
+    print_table(title, columns, rows, styles)
 
 
 def run(args, result):
-    """Boot once with the parameters of test_vmalloc."""
-    log = args.log or LOGS / f"sweep-{args.kernel.name}-{args.allocator}-{args.cpus}.log"
-    boot(result, args, "test_vmalloc", Expected(args.allocator, require=args.require),
-         f"kunit.enable=0 test_vmalloc.run_test_mask={args.mask:#x} test_vmalloc.nr_threads={args.threads} "
-         "test_vmalloc.sequential_test_order=1 test_vmalloc.nr_pcpu_objects=1000 "
-         f"test_vmalloc.test_loop_count={args.loops}", boot_value=args.boot_value, log=log)
-    lines = read_lines(log)
-    result.data.update(kernel=args.kernel.name, allocator=args.allocator, cpus=args.cpus, threads=args.threads,
-                       loops=args.loops,
-                       mask=hex(args.mask), line=([x for x in lines if x.startswith("vmap allocator: r")] or [""])[-1])
-    judge(lines, args.threads, args.mask, result)
+    """Boot each allocator with the parameters of test_vmalloc."""
+    found = {}
+    for allocator in each_allocator(args):
+        log = boot(result, args, "test_vmalloc", Expected(allocator, require=args.require),
+                   f"kunit.enable=0 test_vmalloc.run_test_mask={args.mask:#x} test_vmalloc.nr_threads={args.threads} "
+                   "test_vmalloc.sequential_test_order=1 test_vmalloc.nr_pcpu_objects=1000 "
+                   f"test_vmalloc.test_loop_count={args.loops}", boot_value=args.boot_value,
+                   log=args.log or LOGS / f"sweep-{args.kernel.name}-{allocator}-{args.cpus}.log")
+        found[allocator] = judge(read_lines(log), args.threads, args.mask, result, allocator)
+    show(f"test_vmalloc, {args.kernel.name}: CPUs {args.cpus}, workers {args.threads}, loops per case {args.loops}, mask "
+         f"{args.mask:#x}", found)

@@ -4,7 +4,7 @@
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
-from harness import initramfs, kernels
+from harness import initramfs, kernels, settings
 
 
 def test_guest_image(tmp_path, monkeypatch):
@@ -32,5 +32,5 @@ def test_guest_image(tmp_path, monkeypatch):
 def test_write_at_the_same_time(tmp_path):
     """Runs whose processes have the same number, each in a toolchain root of its own, do not use one file."""
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda number: initramfs.write(tmp_path / "archive", b"%d" % number), range(200)))
+        list(pool.map(lambda number: settings.write(tmp_path / "archive", b"%d" % number), range(200)))
     assert [path.name for path in tmp_path.iterdir()] == ["archive"]

@@ -5,11 +5,10 @@ import re
 
 import pytest
 
-from harness import console, suites
+from harness import console
 from harness.result import Result, read_totals
 from harness.scenarios import same
-from harness.scenarios.vmalloc import judge
-from harness.sweep_log import CASES
+from harness.scenarios.vmalloc import CASES, judge, show
 from harness.vmallocinfo import judge as judge_info
 
 # All cases of test_vmalloc pass; align_shift_alloc is expected to fail.
@@ -41,38 +40,41 @@ MAP = """vmap_rust map 1 page 4096 home 0xffff800080000000-0xffff8000c0000000
 0xffff800080000000-0xffff800080005000 area busy
 0xffff800080200000-0xffff800080400000 block changing
 """
-# An expression and what replaces it in the files of each moment, or of the last one; the only failure.
+# Where an expression is replaced, in the files from a moment on or in the log; it and its replacement; the only failure.
 INFOS = {
-    "good": ("$^", "", ""),
-    "overlap": ("0xffff8000806ed000   20480", "0xffff8000806f1000   36864", "overlap: 0xffff8000806e8000-"),
-    "an area twice": ("(.*806f0000.*)", r"\1\n\1", "overlap: 0xffff8000806f0000-"),
-    "freed while the file is read": ("((.*806f0000.* )copy_process.*)", r"\1\n\2unpurged vm_area", ""),
-    "unpurged twice": ("(.*806f8000.*)", r"\1\n\1", "overlap: 0xffff8000806f8000-"),
-    "wrong size": (" 69632 ", " 69633 ", "lines: vmallocinfo: line 2"),
-    "half a page": ("0xffff8000806e1000   69632", "0xffff8000806e0800   67584", "lines: unknown shape"),
-    "another order of words": (" pages=4 vmalloc", " vmalloc pages=4", "lines: unknown shape"),
-    "a map that goes back": ("80200000-0xffff800080400000", "80000000-0xffff800080400000",
+    "good": ("before", "$^", "", ""),
+    "overlap": ("before", "0xffff8000806ed000   20480", "0xffff8000806f1000   36864", "overlap: 0xffff8000806e8000-"),
+    "an area twice": ("before", "(.*806f0000.*)", r"\1\n\1", "overlap: 0xffff8000806f0000-"),
+    "freed while the file is read": ("before", "((.*806f0000.* )copy_process.*)", r"\1\n\2unpurged vm_area", ""),
+    "unpurged twice": ("before", "(.*806f8000.*)", r"\1\n\1", "overlap: 0xffff8000806f8000-"),
+    "wrong size": ("before", " 69632 ", " 69633 ", "lines: vmallocinfo: line 2"),
+    "half a page": ("before", "0xffff8000806e1000   69632", "0xffff8000806e0800   67584", "lines: unknown shape"),
+    "another order of words": ("before", " pages=4 vmalloc", " vmalloc pages=4", "lines: unknown shape"),
+    "a map that goes back": ("before", "80200000-0xffff800080400000", "80000000-0xffff800080400000",
                              "lines: map: 0xffff800080000000 is not above"),
-    "a map with another state": ("area busy", "area gone", "lines: map: line 2"),
-    "a mapping lost after the load": (".*ioremap.*\n", "", "fixed mappings: lost: 0xffff8000806d0000"),
-    "a lost stack": (".*806f0000.*\n", "", "stacks: 1 stacks for 2 tasks"),
-}
-# The same for the log.
-LOGS = {
-    "a message at the end of a line": (r"(vmallocinfo.*ioremap \|)", r"\1[    1.762081] tsc: Refined TSC", ""),
-    "a message in the middle of a line": ("(vmallocinfo.*69632)", r"\1[   12.762081] tsc: Refined TSC\n", ""),
-    "cut off": ("(?s)806f0000.*file loaded vmallocinfo:", "file loaded vmallocinfo:",
+    "a map with another state": ("before", "area busy", "area gone", "lines: map: line 2"),
+    "a mapping lost after the load": ("after", ".*ioremap.*\n", "", "fixed mappings: lost: 0xffff8000806d0000"),
+    "a lost stack": ("before", ".*806f0000.*\n", "", "stacks: 1 stacks for 2 tasks"),
+    "a message at the end of a line": ("log", r"(vmallocinfo.*ioremap \|)", r"\1[    1.762081] tsc: Refined TSC", ""),
+    "a message in the middle of a line": ("log", "(vmallocinfo.*69632)", r"\1[   12.762081] tsc: Refined TSC\n", ""),
+    "cut off": ("log", "(?s)806f0000.*file loaded vmallocinfo:", "file loaded vmallocinfo:",
                 "before: lines: a line is missing"),
-    "no second snapshot": ("file after vmallocinfo.*\n", "", "after: lines: a line is missing"),
+    "no second snapshot": ("log", "file after vmallocinfo.*\n", "", "after: lines: a line is missing"),
 }
 
 
 @pytest.mark.parametrize("pattern, new, threads, mask, totals", SWEEPS.values(), ids=SWEEPS)
-def test_sweep(pattern, new, threads, mask, totals):
-    """Cases and workers of test_vmalloc are counted."""
-    result = Result(quiet=True)
-    judge(re.sub(pattern, new, SWEEP).split("\n"), threads, mask, result)
+def test_sweep(capsys, pattern, new, threads, mask, totals):
+    """Cases and workers of test_vmalloc are counted, and are in the table, for one allocator or both."""
+    result = Result()
+    cases = judge(re.sub(pattern, new, SWEEP).split("\n"), threads, mask, result, "rust")
     assert result.totals() == totals
+    for found in ({"rust": cases}, {"rbtree": {**cases, "full_fit_alloc": (2457, "pass", True)}, "rust": cases}):
+        show("test_vmalloc", found)
+        text = capsys.readouterr().out
+        assert ("ratio" in text) == (len(found) == 2) and all(name in text for name in cases)
+        assert ("rust FAIL" in text) == any(not good for _, _, good in cases.values())
+        assert "2.00" in text or len(found) == 1 or not cases["full_fit_alloc"][0]
 
 
 def info_log(pattern="$^", new="", first="before"):
@@ -101,18 +103,11 @@ def failures_of_logs(tmp_path, capsys):
     return failures
 
 
-@pytest.mark.parametrize("pattern, new, wanted", INFOS.values(), ids=INFOS)
-def test_vmallocinfo(failures, pattern, new, wanted):
-    """A change of a file is the only kind of failure."""
-    found = failures(info_log(pattern, new, "after" if "mappings: lost" in wanted else "before"))
+@pytest.mark.parametrize("where, pattern, new, wanted", INFOS.values(), ids=INFOS)
+def test_vmallocinfo(failures, where, pattern, new, wanted):
+    """A change is the only kind of failure. Kernel messages are no part of a file; a file that is not whole is missing."""
+    found = failures(re.sub(pattern, new, info_log()) if where == "log" else info_log(pattern, new, where))
     assert bool(found) == bool(wanted) and all(wanted in line for line in found), found
-
-
-@pytest.mark.parametrize("pattern, new, wanted", LOGS.values(), ids=LOGS)
-def test_files_of_a_log(failures, pattern, new, wanted):
-    """Kernel messages are no part of a file; a file that is not whole is missing."""
-    found = failures(re.sub(pattern, new, info_log()))
-    assert bool(found) == bool(wanted) and wanted in "".join(found), found
 
 
 def test_two_logs(failures):
@@ -125,7 +120,7 @@ def test_checks_of_a_guest(tmp_path):
     """Reported checks are counted; one without a report fails."""
     (tmp_path / "log").write_text("guest: ok areas 3 areas\r\nguest: FAIL forks 0 processes\r\n"
                                   "guest: skip hotplug one CPU\r\n")
-    result = Result(quiet=True)
+    result = Result()
     console.count_checks(result, "rust", tmp_path / "log", ["areas", "forks", "hotplug", "modules", "area"])
     assert result.totals() == "1 passed, 3 failed, 1 skipped"
     assert result.failures == ["rust forks", "rust modules", "rust area"]
@@ -139,16 +134,6 @@ def test_totals(text, totals):
     assert read_totals(text) == totals
 
 
-@pytest.mark.parametrize("text, code, counts", [
-    ("3 passed, 0 failed", 0, (3, 0, 0)), ("3 passed, 1 failed", 1, (3, 1, 0)), ("3 passed, 0 failed", 1, (3, 1, 0)),
-    ("crashed", 1, (0, 1, 0)), ("crashed", 0, (0, 1, 0)), ("0 passed, 0 failed", 0, (0, 1, 0)),
-    ("no herd7", 4, (0, 0, 1)),
-    ("0 passed, 0 failed, 3 skipped", 0, (0, 0, 3))])
-def test_counts_of_a_suite(text, code, counts):
-    """An exit code that contradicts the counts, and a suite without a test, are failures."""
-    assert suites.counts(text, code) == counts
-
-
 @pytest.mark.parametrize("rbtree, rust, equal", [
     ("pass, ok 3", "pass, ok 3", True), ("pass, ok 3", "pass, ok 2", False), ("skip", "skip", None),
     ("skip", "pass", False), ("fail(1), ok 2", "fail(1), ok 2", True),
@@ -158,14 +143,3 @@ def test_same_results(rbtree, rust, equal):
     """Equal results pass; what was skipped or is too slow cannot be compared; two results that are missing are no
     success."""
     assert same.same(rbtree, rust) is equal
-
-
-def test_results_of_a_log(tmp_path):
-    """Lines of the guest, cases of KUnit, and what ended the guest after its end."""
-    (tmp_path / "log").write_text("result: gup_test-u pass, ok 1\r\n[    0.1]     1..3\r\n"
-                                  "[    0.1]     not ok 1 vmalloc_oob\r\n[    0.1]     ok 2 a # SKIP no\r\n"
-                                  "Oops: before the end\r\nguest: done\r\nresult: EXHAUST_STACK fail, not reported\r\n"
-                                  "[  1.0] BUG: IRQ stack guard page was hit at 0x12\r\n[  1.0] Kernel panic: x\r\n")
-    assert same.read_results(tmp_path / "log") == {"gup_test-u": "pass, ok 1", "vmalloc_oob": "fail", "a": "skip",
-                                                   "KUnit": "fail, no result of 1 cases",
-                                                   "EXHAUST_STACK": "BUG: IRQ stack guard page was hit;Kernel panic: x"}

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0
 """What reads the output of cargo and cargo-mutants."""
 
-import re
-
 import pytest
 
 from harness import faults, mutants, rust
 from harness.result import Result
 
 OK = "test a ... ok\ntest result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 2 filtered out; finished in 0.1s\n"
+ENDED = ("error: {}\n\nCaused by:\n  process didn't exit successfully: `/t/deps/x-1 'explore::'` "
+         "(signal: 6, SIGABRT: process abort signal)\n")
 BAD = "test b ... FAILED\ntest result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out\n"
 
 
@@ -20,48 +20,46 @@ BAD = "test b ... FAILED\ntest result: FAILED. 1 passed; 1 failed; 0 ignored; 0 
 def test_counts_of_cargo(tmp_path, text, code, totals):
     """An exit code that no failed test explains, and a log without a test, are failures."""
     (tmp_path / "log").write_text(text)
-    result = Result(quiet=True)
+    result = Result()
     rust.count_tests(result, tmp_path / "log", code)
     assert result.totals() == totals
 
 
-def test_survivors(tmp_path, monkeypatch):
-    """Mutants that nobody noticed need an explanation each, and an explanation needs its mutants."""
-    monkeypatch.setattr(mutants, "OUT", tmp_path)
-    monkeypatch.setattr(mutants, "EXPLAINED", tmp_path / "explained")
-    (tmp_path / "explained").write_text(
-        "# head\n1 base/a.rs: replace + with - in f # why # so\n2 base/a.rs: delete ! in g # why\n"
-        "1 base/b.rs: other # why\n")
+def test_forgets_changed_modules(tmp_path, monkeypatch):
+    """What was tried in a module that has changed since, or is gone, is tried again."""
+    names = {module: f"host/src/../../{module}.rs:1:2: delete ! in f" for module in ("base/same", "base/changed", "base/gone")}
+    (tmp_path / "base").mkdir()
     (tmp_path / "mutants.out").mkdir()
-    (tmp_path / "mutants.out/missed.txt").write_text("".join(f"host/src/../../base/a.rs:{x}\n" for x in (
-        "10:2: replace + with - in f", "9:2: replace + with - in f",
-        "4:1: delete ! in g")) + "host/src/sys/../../../sys/c.rs:1:1: x\n")
-    outcomes = mutants.Outcomes()
-    outcomes.collect()
-    assert mutants.survivors(outcomes, "base/a") == [
-        "explained base/a.rs:4:1: delete ! in g", "explained base/a.rs:9:2: replace + with - in f",
-        "MISSED    base/a.rs:10:2: replace + with - in f", "STALE     base/a.rs: delete ! in g"]
-    outcomes.forget("base/a", "missed")
-    assert outcomes.of("missed") == ["sys/c.rs:1:1: x"] and not (tmp_path / "mutants.out").exists()
+    monkeypatch.setattr(mutants, "OUT", tmp_path)
+    monkeypatch.setattr(mutants, "RUST", tmp_path)
+    for text, modules in (("a", [*names]), ("b", ["base/same", "base/changed"])):
+        for module in modules:
+            (tmp_path / f"{module}.rs").write_text("a" if module == "base/same" else text)
+        monkeypatch.setattr(mutants, "policy_modules", lambda modules=modules: modules)
+        (tmp_path / "mutants.out/caught.txt").write_text("\n".join(names.values()))
+        mutants.forget_changed()
+    assert mutants.outcomes("caught", "missed") == [names["base/same"]]
 
 
-@pytest.mark.parametrize("noticed, text, line", [
-    (["a"], "error: x", "ok - f: noticed by a"), ([], "error[E1]: x\n", "not ok - f: does not compile"),
-    ([], "fine", "not ok - f: no test noticed")])
-def test_faults(tmp_path, monkeypatch, noticed, text, line):
+def test_exclusions():
+    """Each entry excludes as many mutants as it is listed times."""
+    found = ["/a.rs:1:2: delete ! in f", "/a.rs:1:9: delete ! in f", "/b.rs:1:2: delete ! in f"]
+    assert not mutants.wrong_exclusions([r"/a.rs:\d+:9: delete", "/b.rs"], found)
+    assert not mutants.wrong_exclusions(["/a.rs", "/a.rs"], found)
+    assert [line.partition(";")[0] for line in mutants.wrong_exclusions(["/a.rs", "/c.rs"], found)] == [
+        "/a.rs excludes 2 mutants, not 1", "/c.rs excludes 0 mutants, not 1"]
+
+
+@pytest.mark.parametrize("text, line", [
+    ("test a ... FAILED\nerror: x", "ok - f: noticed by a"), ("[FAILED] vmap_a\n", "ok - f: noticed by vmap_a"),
+    ("FAIL the log", "ok - f: noticed by FAIL the log"), ("error[E1]: x\n", "not ok - f: does not compile"),
+    ("fine", "not ok - f: no test noticed"),
+    # A fault can end all tests by a signal. A compiler that a signal ends has tested nothing.
+    (ENDED.format("test failed, to rerun pass `--lib`"), "ok - f: noticed by SIGABRT"),
+    (ENDED.format("could not compile `x` (lib test)"), "not ok - f: does not compile")])
+def test_faults(text, line):
     """A fault that no test noticed, or that does not compile, is a failure."""
-    monkeypatch.setattr(faults, "LOG", tmp_path / "log")
-    (tmp_path / "log").write_text(text)
     result, lines = Result(), []
     result.show = lines.append
-    faults.judge("f", noticed, result)
-    assert lines[0].startswith(line) and result.good == bool(noticed)
-
-
-def test_ended_tests():
-    """A fault can end all tests by a signal. A compiler that a signal ends has tested nothing."""
-    ended = ("error: {}\n\nCaused by:\n  process didn't exit successfully: `/t/deps/x-1 'explore::'` "
-             "(signal: 6, SIGABRT: process abort signal)\n")
-    assert re.findall(faults.ENDED_TESTS, "test a ... ok\n" + ended.format("test failed, to rerun pass `--lib`"),
-                      re.M) == ["SIGABRT"]
-    assert not re.findall(faults.ENDED_TESTS, ended.format("could not compile `x` (lib test)"), re.M)
+    faults.judge("f", *faults.run(["printf", "%s", text]), result)
+    assert lines[0].startswith(line) and result.good == line.startswith("ok")

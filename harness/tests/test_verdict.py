@@ -16,7 +16,6 @@ KTAP = ["KTAP version 1", "1..1", "    KTAP version 1", "    # Subtest: vmap_are
 
 BAD = [
     ("panic", "Kernel panic - not syncing: Attempted to kill init! exitcode=0x0000000b"),
-    ("panic", "Kernel panic - not syncing: vmap allocator"),
     ("kasan", "KASAN: null-ptr-deref in range [0x0000000000000000-0x0000000000000007]"),
     ("kasan", "BUG: KASAN: vmalloc-out-of-bounds in vmalloc_test+0x10/0x20"),
     ("kfence", "BUG: KFENCE: use-after-free read in area_free+0x10/0x20"),
@@ -24,7 +23,6 @@ BAD = [
     ("soft lockup", "watchdog: BUG: soft lockup - CPU#1 stuck for 22s! [vmalloc_test/0:44]"),
     ("hung task", "INFO: task kworker/0:1:12 blocked for more than 120 seconds."),
     ("lockdep recursion", "WARNING: possible recursive locking detected"),
-    ("lockdep recursion", "INFO: possible recursive locking detected"),
     ("lockdep circle", "WARNING: possible circular locking dependency detected"),
     ("lockdep irq", "WARNING: possible irq lock inversion dependency detected"),
     ("lockdep irq", "WARNING: inconsistent lock state"),

@@ -68,14 +68,6 @@ impl World {
         Self { limit, ..self }
     }
 
-    /// Randomises the placement of small areas.
-    pub(crate) fn randomized(self) -> Self {
-        Self {
-            is_randomized: true,
-            ..self
-        }
-    }
-
     /// Makes the space, with the placement of production. `ENOMEM` without memory.
     pub(crate) fn space(self) -> Result<Space<FlushLog>> {
         Space::with_blocks(self.home, self.log()?, self.limit)
@@ -144,7 +136,7 @@ pub(crate) enum Done {
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Flushes {
     ranges: [Option<Span>; MAX_RANGES],
-    len: usize,
+    pub(super) len: usize,
     pub(super) areas: usize,
     /// The first operations.
     pub(crate) done: [Option<Done>; MAX_DONE],

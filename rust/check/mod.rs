@@ -5,8 +5,6 @@
 pub(crate) mod checked;
 pub(crate) mod checker;
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
-mod checker_tests;
-#[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
 pub(crate) mod fixtures;
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
 pub(crate) mod random;
@@ -15,5 +13,3 @@ mod record;
 mod tests;
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
 pub(crate) mod trace;
-#[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
-mod trace_steps;

@@ -5,21 +5,12 @@
 #[forbid(unsafe_code)]
 pub(crate) mod callers;
 mod owned;
+#[forbid(unsafe_code)]
+pub(crate) mod start;
 
 use crate::{
     base::prelude::*,
-    check::{
-        checked::{
-            CheckedSpace,
-            CheckedTlb, //
-        },
-        checker::Checker, //
-    },
-    ffi,
-    sys::{
-        compat::is_on,
-        mm::KernelTlb, //
-    }, //
+    ffi, //
 };
 use callers::Callers;
 use kernel::{
@@ -29,21 +20,7 @@ use kernel::{
     },
     fmt, //
 };
-
-/// The kernel's own space.
-pub(crate) type KernelSpace = CheckedSpace<KernelTlb>;
-
-/// Makes the space of the kernel for `home`, unless it is to fail. `ENOMEM` without memory.
-pub(crate) fn start(home: Span, tlb: KernelTlb) -> Result<KernelSpace> {
-    if is_on(crate::module_parameters::fail_init.value()) {
-        return Err(ENOMEM);
-    }
-    let checker = match is_on(crate::module_parameters::check.value()) {
-        true => Some(Checker::new(true, GFP_NOWAIT)?),
-        false => None,
-    };
-    KernelSpace::new(home, CheckedTlb { tlb, checker }, None)
-}
+use start::KernelSpace;
 
 fn validate(_: &(), out: &mut fmt::Formatter<'_>) -> fmt::Result {
     let Some(space) = ffi::running().map(KernelSpace::space) else {

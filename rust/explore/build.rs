@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Builds the crate rust/host with the CPUs and locks of a scheduler.
+//! Enables what only tests use of the allocator's modules, and its tracepoints.
 
 fn main() {
     println!("cargo:rustc-cfg=CONFIG_VMAP_RUST_KUNIT_TEST");
-    println!("cargo:rustc-cfg=explore");
+    println!("cargo:rustc-cfg=CONFIG_VMAP_RUST_TRACE");
     println!("cargo:rerun-if-changed=build.rs");
 }

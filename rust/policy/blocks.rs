@@ -31,7 +31,6 @@ use crate::{
     state::{
         area::{
             Area,
-            AreaList,
             Attributes,
             Busy,
             Reserved,
@@ -43,6 +42,7 @@ use crate::{
             SIZE, //
         },
         dir::Directory, //
+        list::AreaList,
     },
     sys::{
         grace::{

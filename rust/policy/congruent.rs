@@ -15,16 +15,13 @@ use crate::{
     },
     policy::{
         blocks::Source,
+        freed::Miss,
         space::Space,
-        tree::{
-            Miss,
-            MAX_RETRIES, //
-        }, //
+        tree::MAX_RETRIES, //
     },
     state::{
         area::{
             Area,
-            AreaList,
             Busy,
             New,
             Reserved, //
@@ -33,6 +30,7 @@ use crate::{
             self,
             Class, //
         },
+        list::AreaList,
         table::TableGuard, //
     },
     sys::{

@@ -7,6 +7,7 @@ pub(crate) mod blocks;
 pub(crate) mod census;
 mod congruent;
 pub(crate) mod cpus;
+mod freed;
 mod list;
 mod listing;
 mod lookup;

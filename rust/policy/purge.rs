@@ -11,13 +11,13 @@ use crate::{
     state::{
         area::{
             Area,
-            AreaList,
             Unlinked, //
         },
         flush::{
             FlushedPlan,
             Plan, //
         }, //
+        list::AreaList,
     },
     sys::{
         mm::{

@@ -16,7 +16,7 @@ use crate::{
             Source, //
         },
         cpus::Cpus,
-        tree::{
+        freed::{
             Freed,
             Miss, //
         }, //

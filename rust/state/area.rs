@@ -39,10 +39,15 @@ use super::view::{
     VACANT_CODE, //
 };
 pub(crate) use super::{
-    list::{
-        AreaList,
-        LazyArea,
-        LazyList, //
+    states::{
+        Flushed,
+        Lazy,
+        Leaving,
+        New,
+        Ready,
+        Reserved,
+        State,
+        Unlinked, //
     },
     view::{
         AreaPtr,
@@ -60,42 +65,6 @@ use core::{
     marker::PhantomData,
     mem::ManuallyDrop, //
 };
-
-/// The state of an area. A token stays in the space that made the area: the kernel has one, only tests have more.
-pub(crate) trait State {
-    /// Value in `vmap_area::flags`.
-    const CODE: usize;
-    /// Whether the range of the area is reserved in the tree.
-    const RESERVED: bool;
-}
-
-macro_rules! states {
-    ($($(#[$doc:meta])* $name:ident = $code:literal, reserved: $reserved:literal;)*) => {$(
-        $(#[$doc])*
-        pub(crate) enum $name {}
-        impl State for $name {
-            const CODE: usize = $code;
-            const RESERVED: bool = $reserved;
-        }
-    )*};
-}
-
-states! {
-    /// An object without a range.
-    New = 2, reserved: false;
-    /// Prepared with the bounds and attributes of its next user.
-    Ready = 2, reserved: false;
-    /// Prepared, and the range is reserved: the area can be made busy.
-    Reserved = 2, reserved: true;
-    /// New lookups do not find it; earlier readers may still have it pinned.
-    Leaving = 3, reserved: true;
-    /// Out of use, perhaps still mapped.
-    Unlinked = 3, reserved: true;
-    /// Unmapped, perhaps still in some TLB.
-    Lazy = 4, reserved: true;
-    /// In no TLB.
-    Flushed = 5, reserved: true;
-}
 
 /// The fields of an area that C sets in its request. They are moved to the area, so only one area gets them.
 ///

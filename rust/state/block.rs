@@ -26,7 +26,6 @@ use crate::{
     state::{
         area::{
             Area,
-            AreaList,
             AreaPtr,
             Attributes,
             Busy,
@@ -44,8 +43,8 @@ use crate::{
             Class,
             TABLE_PAGES, //
         },
-        objects::Objects,
-        seat, //
+        list::AreaList,
+        objects::Objects, //
     },
     sys::{
         mm,
@@ -54,6 +53,11 @@ use crate::{
 };
 #[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
 use core::mem::offset_of;
+
+/// Values of [`Block::seat`].
+pub(super) const NOWHERE: usize = 0;
+pub(super) const SEATED: usize = 1;
+pub(super) const REMOVED: usize = 2;
 
 /// Where a block is. The pool changes it under its lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,7 +166,7 @@ impl Block {
                 place: Atomic::new(0),
                 owner: Atomic::new(0),
             }),
-            seat: Atomic::new(seat::REMOVED),
+            seat: Atomic::new(REMOVED),
             next_in_plan: BlockHint::new(),
             is_in_plan: Atomic::new(0),
             free: Map::new(),

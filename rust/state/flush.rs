@@ -22,14 +22,17 @@ use crate::{
     base::prelude::*,
     state::{
         area::{
-            AreaList,
             Flushed,
-            Lazy,
-            LazyList, //
+            Lazy, //
         },
         block::Block,
         block_number::BlockNumber,
         dir::Directory, //
+        list::{
+            AreaList,
+            LazyList, //
+        },
+        states::TlbFlushed,
     },
     sys::{
         grace::Guard,
@@ -156,6 +159,7 @@ impl<'dir> Plan<'dir> {
             cover: self.cover,
             list: self.list,
             blocks: self.blocks,
+            proof: TlbFlushed::now(),
         }
     }
 }
@@ -170,6 +174,7 @@ pub(crate) struct FlushedPlan<'dir> {
     cover: Option<Span>,
     list: AreaList<Lazy>,
     blocks: Blocks<'dir>,
+    proof: TlbFlushed,
 }
 
 impl FlushedPlan<'_> {
@@ -180,7 +185,7 @@ impl FlushedPlan<'_> {
 
     /// Takes the areas that are in no block.
     pub(crate) fn take_list(&mut self) -> AreaList<Flushed> {
-        core::mem::replace(&mut self.list, AreaList::new()).flushed(self)
+        core::mem::replace(&mut self.list, AreaList::new()).flushed(&self.proof)
     }
 
     /// Calls `what` for each run of slots that the plan has. Sleepable context, though `what` must not sleep.

@@ -12,7 +12,7 @@ use super::{
         Reserved,
         State, //
     },
-    flush::FlushedPlan,
+    states::TlbFlushed,
     view::AreaPtr, //
 };
 use crate::base::prelude::*;
@@ -129,8 +129,8 @@ impl<S: Listed> AreaList<S> {
 
 impl AreaList<Lazy> {
     /// Turns the areas of a plan that was flushed into flushed ones: the only way from [`Lazy`] to
-    /// [`Flushed`]. The caller has taken the list out of `_plan`.
-    pub(super) fn flushed(mut self, _plan: &FlushedPlan<'_>) -> AreaList<Flushed> {
+    /// [`Flushed`]. The caller has taken the list out of the plan that `_proof` belongs to.
+    pub(super) fn flushed(mut self, _proof: &TlbFlushed) -> AreaList<Flushed> {
         // INVARIANT: The links are unchanged. The objects keep the code of `Lazy` until their next
         // change of state; others only read from it that the areas are not busy.
         let flushed = AreaList {

@@ -18,10 +18,12 @@ pub(crate) mod class;
 pub(crate) mod dir;
 #[forbid(unsafe_code)]
 pub(crate) mod flush;
-mod list;
+pub(crate) mod list;
 mod objects;
 mod page_map;
 pub(crate) mod pins;
 pub(crate) mod seat;
+#[forbid(unsafe_code)]
+mod states;
 pub(crate) mod table;
 mod view;

@@ -7,17 +7,17 @@
 
 use crate::{
     base::prelude::*,
-    state::block::Block,
+    state::block::{
+        Block,
+        NOWHERE,
+        REMOVED,
+        SEATED, //
+    },
     sys::{
         grace::Guard,
         mm, //
     }, //
 };
-
-/// Values of [`Block::seat`].
-const NOWHERE: usize = 0;
-const SEATED: usize = 1;
-pub(super) const REMOVED: usize = 2;
 
 /// A place for a block.
 ///

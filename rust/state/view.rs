@@ -8,8 +8,8 @@
 //! area busy. It marks the area not busy before it changes the bounds ([`crate::state::area`]).
 
 #[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
-use super::area::New;
-use super::area::{
+use super::states::New;
+use super::states::{
     Flushed,
     Lazy,
     Reserved,

@@ -10,7 +10,8 @@ import subprocess
 
 import pytest
 
-from harness.settings import CACHE, REPO
+from harness import series, source
+from harness.settings import CACHE, REPO, ROOT_KERNEL, linux
 
 # The scripts get the environment of a user: no variables of this Python, and no settings. None can use the real cache.
 for variable in list(os.environ):
@@ -48,10 +49,11 @@ def sums(folder):
     return {name: value for name, value in found.items() if not re.match(r"\.git(/|$)", name)}
 
 
-HERE = User(REPO, source=max((CACHE / "src").glob("linux-*.stamp")).with_suffix(""))
-# The folder of the patches, the supported and the tested kernel, and the patches in the order of their use.
-PATCHES, SERIES, TESTED = HERE.run('. scripts/lib.sh; echo "${PATCHES#"$REPO"/} $KVER_SERIES $KVER_TESTED"').split()
-NAMES = HERE.run('. scripts/lib.sh; . scripts/lib/series.sh; series_list "${PATCHES#"$REPO"/}"').split()
+HERE = User(REPO, source=source.find(linux(ROOT_KERNEL)))
+# The folder of the patches, the supported and the tested kernel, and the patches in the order in which they are applied.
+KERNEL = linux(ROOT_KERNEL)
+SERIES, TESTED, PATCHES = KERNEL.series, KERNEL.tested, KERNEL.patches.relative_to(REPO)
+NAMES = [path.relative_to(REPO) for path in series.patches(KERNEL)]
 
 
 def clone(folder):
@@ -76,9 +78,10 @@ def fake_source(tmp_path_factory):
     """A copy of the files of the kernel source that the patches and the scripts use."""
     folder = tmp_path_factory.mktemp("source") / "linux"
     HERE.run(f"""
-        . scripts/lib.sh; . scripts/lib/series.sh; mkdir {folder}; cd $source
-        for file in $(series_files "$PATCHES") Makefile Kbuild Kconfig mm/Makefile mm/Kconfig mm/vmalloc.c \\
-            lib/maple_tree.c rust/Makefile scripts/Makefile.build tools/testing/kunit/kunit.py; do
+        mkdir {folder}; cd $source
+        for file in {" ".join(series.files_of(series.patches(KERNEL)))} Makefile Kbuild Kconfig \\
+            mm/Makefile mm/Kconfig mm/vmalloc.c lib/maple_tree.c rust/Makefile scripts/Makefile.build \\
+            tools/testing/kunit/kunit.py; do
             [ ! -e $file ] || cp -p --parents $file {folder}
         done""")
     return folder

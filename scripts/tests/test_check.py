@@ -10,7 +10,7 @@ WORD, PATH = "root fold" "er", "/wor" "k/x"
 # Texts without a fault, whatever those of this repository do. The cover letter quotes docs/mapping.md; there is no
 # docs/bench.md, so README.md quotes nothing.
 TEXTS = r"""
-(cd $repo && cp -a --parents .gitignore .shellcheckrc harness scripts/lib scripts/{lib.sh,check,prepare,in-root} \
+(cd $repo && cp -a --parents .gitignore .shellcheckrc harness scripts/{start,check,prepare,in-root} \
     kernel-patches/*/META "$OLDPWD")
 git init -q
 mkdir -p docs rust/base kernel-patches/v1/mapping

@@ -18,11 +18,9 @@ PACK = "tar -cf next.tar next; export KERNEL_TARBALL=$PWD/next.tar\n"
 @pytest.fixture(name="kit")
 def with_sources(tmp_path, cache, linux):
     """A clone, and a cache with the source of the tested series."""
-    source, package = cache / f"src/linux-{TESTED}", cache / f"root/usr/src/linux-source-{SERIES}.tar.xz"
+    source = cache / f"src/linux-{TESTED}"
     kit = User(tmp_path, linux=linux, repo=clone(tmp_path / "repo"), rebase=tmp_path / "repo/scripts/rebase")
-    kit.run(f"mkdir {source.parent}; cp -r $linux {source}")
-    size = kit.run(f"stat -L -c %s-%Y {package}").strip()
-    (source.parent / f"{source.name}.stamp").write_text(f"tarball={package}\nsize={size}\n", encoding="ascii")
+    kit.run(f"mkdir {source.parent}; cp -r $linux {source}; echo tarball=/linux-source-{SERIES}.tar.xz >{source}.stamp")
     return kit
 
 
@@ -40,16 +38,14 @@ def test_conflict(kit):
     change = "sed -i '/^F:\\tinclude.linux.vmalloc.h/d' next/MAINTAINERS\n"
     kit.refused(NEXT + change + PACK + "$rebase 9.9",
                 r"area/.*-let-an-alternative-.*\.patch does not apply to Linux 9\.9: resolve it")
-    assert not kit.run("find repo/kernel-patches/v9.9 -name '*.patch'")
+    assert not kit.run("find repo/kernel-patches -path '*v9.9*'")
     kit.run("cd $VMAP_RUST_CACHE/rebase/v9.9; git checkout -q --theirs MAINTAINERS; git add .; git commit -q --no-edit")
     text = kit.run("KERNEL_TARBALL=$PWD/next.tar $rebase 9.9; rm -r $VMAP_RUST_CACHE/rebase; "
                    "KERNEL_TARBALL=$PWD/next.tar $rebase 9.9")
     assert re.findall(r"v9\.9: (\d+) of", text) == ["1", "1"]
 
 
-@pytest.mark.parametrize("words, pattern", [
-    ("", "which series of Linux"), ("9", "which series of Linux"), (SERIES, f"for Linux {SERIES} already"),
-    ("9.9 9.9", "which series")])
+@pytest.mark.parametrize("words, pattern", [("9", "which series of Linux"), (SERIES, f"for Linux {SERIES} already")])
 def test_use(kit, words, pattern):
     """Wrong use gets one line, and makes nothing."""
     kit.refused(f"$rebase {words}", pattern)

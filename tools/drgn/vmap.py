@@ -4,17 +4,20 @@ Vmap areas: the ranges behind vmalloc(), vmap() and ioremap(), of either allocat
 ---------------------------------------------------------------------------------
 
 :func:`vmap_allocator` returns what reads the areas of the allocator that was chosen at boot, in a running kernel or in
-a dump: the rb-trees of mm/vmalloc.c, or mm/vmap_rust. A damaged structure raises :class:`drgn.FaultError` or
-:class:`ValueError`, except in ``validate()``, which returns a line for each.
+a dump: the rb-trees of mm/vmalloc.c, or mm/vmap_rust. A damaged structure raises :data:`vmap_area.DAMAGE`, except in
+``validate()``, which returns a line for each.
 """
 
-from typing import Union
+import mmap
+import re
+from typing import Set, Union
 
-from drgn import Program, sizeof
+from drgn import Program, ProgramFlags, sizeof
 from drgn.helpers.common.prog import takes_program_or_default
 
+from vmap_area import Area
 from vmap_rbtree import RbtreeVmap
-from vmap_rust import Area, RustVmap
+from vmap_rust import RustVmap
 
 # Macros of include/linux/vmalloc.h, in the order of /proc/vmallocinfo.
 _VM_FLAGS = ((0x1, "ioremap"), (0x1000, "sparse"), (0x2, "vmalloc"), (0x4, "vmap"), (0x8, "user"), (0x10, "dma-coherent"))
@@ -31,10 +34,7 @@ def vmap_allocator(prog: Program) -> Union[RbtreeVmap, RustVmap]:
 
     :raises ValueError: if the allocator does not describe its areas, or in a version that this module does not know
     """
-    try:
-        ops = prog["vmap_area_ops"]
-    except KeyError:
-        return RbtreeVmap(prog)
+    ops = prog["vmap_area_ops"] if "vmap_area_ops" in prog else None
     if not ops:
         return RbtreeVmap(prog)
     if not ops.debug:
@@ -51,21 +51,19 @@ def caller(prog: Program, address: int) -> str:
     return f"{symbol.name}+{address - symbol.address:#x}/{symbol.size:#x}"
 
 
-def vmallocinfo_line(area: Area, is_vmalloc) -> str:
+def vmallocinfo_line(area: Area, starts: Set[int]) -> str:
     """
     Return the line of /proc/vmallocinfo for an area, without the counts of NUMA nodes. Empty if it has none.
 
-    :param is_vmalloc: Function that says whether an address is in vmalloc space.
+    :param starts: Addresses of all busy areas. A list of pages that is in vmalloc space begins at one of them.
     """
     if area.state in ("unlinked", "lazy"):
-        return f"0x{area.start:016x}-0x{area.end:016x} {area.end - area.start:7d} unpurged vm_area"
+        return area.line("unpurged vm_area")
     if area.state != "busy":
         return ""
-    vm = area.va.vm
-    if not vm:
-        is_ram = area.va.flags.value_() & _VMAP_RAM
-        return f"0x{area.start:016x}-0x{area.end:016x} {area.end - area.start:7d} vm_map_ram" if is_ram else ""
-    vm = vm[0].read_()
+    if not area.va.vm:
+        return area.line("vm_map_ram") if area.va.flags.value_() & _VMAP_RAM else ""
+    vm = area.va.vm[0].read_()
     flags = vm.flags.value_()
     if flags & _VM_UNINITIALIZED:
         return ""
@@ -78,6 +76,47 @@ def vmallocinfo_line(area: Area, is_vmalloc) -> str:
     if vm.phys_addr:
         line += f" phys=0x{vm.phys_addr.value_():0{2 * sizeof(vm.phys_addr)}x}"
     line += "".join(f" {name}" for flag, name in _VM_FLAGS if flags & flag)
-    if is_vmalloc(vm.pages.value_()):
-        line += " vpages"
-    return line
+    return line + " vpages" * (vm.pages.value_() in starts)
+
+
+# Dumps of QEMU: they have physical addresses, and no VMCOREINFO note unless the guest has given QEMU one.
+
+
+def open_core(path: str) -> Program:
+    """Return the program in a dump of a kernel, of kdump or of QEMU."""
+    prog = Program()
+    try:
+        prog.set_core_dump(path)
+        known = prog.flags & ProgramFlags.IS_LINUX_KERNEL
+    except ValueError:
+        # On x86_64, drgn refuses a dump of QEMU without the note.
+        known = False
+    if not known:
+        prog = Program(vmcoreinfo=_scan_vmcoreinfo(path))
+        prog.set_core_dump(path)
+    _add_page_tables(prog)
+    return prog
+
+
+def _scan_vmcoreinfo(path):
+    """Return VMCOREINFO, searched in all of a dump."""
+    with open(path, "rb") as core, mmap.mmap(core.fileno(), 0, access=mmap.ACCESS_READ) as memory:
+        for found in re.finditer(rb"OSRELEASE=[^\0]{,4086}", memory):
+            # The strings of the kernel have this one, too, but without the lines behind it.
+            if b"\nPAGESIZE=" in found[0] and b"SYMBOL(" in found[0]:
+                return found[0]
+    return None
+
+
+def _add_page_tables(prog: Program) -> None:
+    """Let drgn read the top of the kernel's page tables on arm64."""
+    try:
+        info = prog["VMCOREINFO"].string_().decode()
+    except LookupError:
+        return
+    found = dict(re.findall(r"^(?:\w+\()?(\w+)\)?=(\w+)$", info, re.M))
+    if "kimage_voffset" not in found:
+        return
+    start, size = int(found["swapper_pg_dir"], 16), int(found["PAGESIZE"])
+    physical = start - int(found["kimage_voffset"], 16) & (1 << 64) - 1
+    prog.add_memory_segment(start, size, lambda _start, count, at, _physical: prog.read(physical + at, count, True))

@@ -1,30 +1,31 @@
 # SPDX-License-Identifier: GPL-2.0
 """Snapshots of the vmalloc address space, from files of the kernel or copies of them in a folder.
 
-The files are debugfs vmap_rust/map (only with the allocator in Rust), /proc/vmallocinfo and, if there is one, /proc/meminfo.
+A snapshot has pieces in the order of addresses, areas and blocks. A piece has runs (start, end, letter, owner): slots of
+a block, or the area as a whole. STATES has the letters. What is behind the last slot of a block is a run, too.
 """
 
 import os
 import re
 
 VERSION = 1
-FILES = {
-    "allocator": "/sys/kernel/debug/vmap_rust/allocator",
-    "map": "/sys/kernel/debug/vmap_rust/map",
-    "vmallocinfo": "/proc/vmallocinfo",
-    "meminfo": "/proc/meminfo",
-}
-# Letters of slots in the map file, and the states that areas with an entry of their own can have.
-SLOT_STATES = {".": "free", "B": "busy", "u": "leaving", "l": "lazy", "f": "flushing", "?": "changing"}
-AREA_STATES = {"busy", "leaving", "lazy", "flushed", "changing", "leaked"}
+# Only the allocator in Rust has those of debugfs.
+FILES = {"allocator": "/sys/kernel/debug/vmap_rust/allocator", "map": "/sys/kernel/debug/vmap_rust/map",
+         "vmallocinfo": "/proc/vmallocinfo", "meminfo": "/proc/meminfo"}
+# Letters: those of slots in the map, then others. Their colour is of the palette of Okabe and Ito.
+STATES = {".": ("#e4e4e4", "free in a block"), "B": ("#0072B2", "busy, first page of an area"), "u": ("#CC79A7", "leaving"),
+          "l": ("#E69F00", "lazy"), "f": ("#F0E442", "being flushed"), "?": ("#666666", "changing"),
+          "b": ("#56B4E9", "busy"), "!": ("#D55E00", "leaked"), "-": ("#009E73", "behind the last slot")}
+SLOT_STATES = ".Bulf?"
+AREA_STATES = {"busy": "B", "leaving": "u", "lazy": "l", "flushed": "f", "changing": "?", "leaked": "!"}
+KINDS = ("ioremap", "vmalloc", "vmap", "user", "dma-coherent", "vm_map_ram", "sparse")
 HIDDEN = "addresses are hidden: read it as root, with kernel.kptr_restrict=1"
 
 HEAD = re.compile(r"vmap_rust map (\d+) page (\d+) home 0x([0-9a-f]+)-0x([0-9a-f]+)$")
-AREA = re.compile(r"0x([0-9a-f]+)-0x([0-9a-f]+) area (\w+)$")
-BLOCK = re.compile(r"0x([0-9a-f]+)-0x([0-9a-f]+) block (?:changing|cpu (\d+) (current|pool) slot (\d+) (\S+))$")
+LINE = re.compile(rf"0x([0-9a-f]+)-0x([0-9a-f]+) (?:area ({'|'.join(AREA_STATES)})|block (?:changing|cpu (\d+) "
+                  rf"(current|pool) slot ([1-9]\d*) ([{SLOT_STATES}]+)))$")
 INFO = re.compile(r"0x([0-9a-f]+)-0x([0-9a-f]+) +(\d+)(?: (.*))?$")
 CALLER = re.compile(r"([\w.$]+)\+0x[0-9a-f]+/0x[0-9a-f]+")
-KINDS = ("ioremap", "vmalloc", "vmap", "user", "dma-coherent", "vm_map_ram", "sparse")
 
 
 class Bad(Exception):
@@ -45,80 +46,70 @@ def parse_map(text):
         raise Bad("map: the first line is no \"vmap_rust map\"")
     if int(head[1]) != VERSION:
         raise Bad(f"map: version {head[1]}, this program reads {VERSION}")
-    page_size, start = int(head[2]), int(head[3], 16)
+    page_size, home = int(head[2]), int(head[3], 16)
     pieces = []
     for number, line in enumerate(lines[1:], 2):
-        area, block = AREA.match(line), BLOCK.match(line)
-        if area and area[3] in AREA_STATES:
-            first = int(area[1], 16)
-            pieces.append({"kind": "area", "state": area[3], "start": first, "end": end_of(area[2], first)})
-        elif block and (piece := block_of(block, page_size)):
-            pieces.append(piece)
-        else:
+        match = LINE.match(line)
+        start = int(match[1], 16) if match else 0
+        piece = {"start": start, "end": end_of(match[2], start)} if match else {}
+        if match and match[7]:
+            piece |= {"cpu": int(match[4]), "current": match[5] == "current", "slot": int(match[6]) * page_size}
+            match = match if len(match[7]) == (piece["end"] - start) // piece["slot"] else None
+        if not match:
             raise Bad(f"map: line {number} is neither an area nor a block: {line[:80]}")
-    return {"page_size": page_size, "start": start, "end": end_of(head[4], start), "pieces": pieces}
+        pieces.append(piece | {"block": not match[3], "runs": runs_of(piece, match[7] or AREA_STATES.get(match[3], "?"))})
+    return {"page_size": page_size, "start": home, "end": end_of(head[4], home), "pieces": pieces}
 
 
-def block_of(block, page_size):
-    """The piece for a match of BLOCK; None if its letters are not those of as many slots as it has."""
-    first = int(block[1], 16)
-    piece = {"kind": "block", "start": first, "end": end_of(block[2], first)}
-    if block[6]:
-        slot = int(block[5]) * page_size
-        piece.update(cpu=int(block[3]), current=block[4] == "current", slot=slot, slots=block[6])
-        if not slot or len(block[6]) != (piece["end"] - first) // slot or not set(block[6]) <= SLOT_STATES.keys():
-            return None
-    return piece
+def runs_of(piece, letters):
+    """The runs of a piece with these letters of its slots, or one letter. Each busy slot is a run of its own."""
+    size, at = piece.get("slot", piece["end"] - piece["start"]), piece["start"]
+    runs = []
+    for found in re.finditer(r"B|([^B])\1*", letters):
+        runs.append((at, at + len(found[0]) * size, found[0][0], ""))
+        at = runs[-1][1]
+    return runs + [(at, piece["end"], "-", "")] * (at < piece["end"])
 
 
 def parse_vmallocinfo(text):
-    """The areas of /proc/vmallocinfo: start, end, state, owner, type, and the text behind the range."""
+    """The areas of /proc/vmallocinfo: start, end, state (busy or lazy), owner with type, and the text behind the range."""
     areas = []
     for number, line in enumerate(text.splitlines(), 1):
         match = INFO.match(line)
-        if not match:
-            raise Bad(f"vmallocinfo: line {number}: {HIDDEN if 'ptrval' in line else line[:80]}")
-        start, rest = int(match[1], 16), match[4] or ""
-        area = {"start": start, "end": end_of(match[2], start), "state": "busy", "text": rest}
+        start = int(match[1], 16) if match else 0
         # The kernel prints zeros or hashes instead of addresses.
-        if not start or area["end"] - start != int(match[3]):
-            raise Bad(f"vmallocinfo: line {number}: {HIDDEN}")
-        if "unpurged vm_area" in rest:
-            area["state"] = "lazy"
-        caller = CALLER.match(rest)
-        words = rest.split()
-        area["owner"] = caller[1] if caller else words[0] if words[:1] == ["vm_map_ram"] else ""
-        area["type"] = next((kind for kind in KINDS if kind in words), "")
-        areas.append(area)
+        if not start or end_of(match[2], start) - start != int(match[3]):
+            raise Bad(f"vmallocinfo: line {number}: {HIDDEN if match or 'ptrval' in line else line[:80]}")
+        rest = match[4] or ""
+        caller, kinds = CALLER.match(rest), [kind for kind in KINDS if kind in rest.split()]
+        areas.append({"start": start, "end": end_of(match[2], start), "text": rest,
+                      "state": "lazy" if "unpurged vm_area" in rest else "busy",
+                      "owner": " ".join([*([caller[1]] if caller else []), *kinds[:1]])})
     return areas
-
-
-def parse_meminfo(text):
-    """Kibibytes of page tables: of processes and of the kernel."""
-    found = re.search(r"^PageTables: +(\d+) kB", text, re.M)
-    return int(found[1]) if found else None
 
 
 def from_texts(texts):
     """A snapshot from a dictionary of the contents of FILES."""
     info = parse_vmallocinfo(texts.get("vmallocinfo", ""))
-    shot = {"allocator": texts.get("allocator", "").strip() or "rbtree", "page_size": 4096,
-            "start": None, "end": None, "tables": {"meminfo_kib": parse_meminfo(texts.get("meminfo", ""))}}
+    tables = re.search(r"^PageTables: +(\d+) kB", texts.get("meminfo", ""), re.M)
+    shot = {"name": texts.get("allocator", "").strip() or "rbtree", "page_size": 4096, "start": None,
+            "page_tables": int(tables[1]) << 10 if tables else None}
     if texts.get("map"):
-        shot.update(parse_map(texts["map"]), allocator="rust")
-        join(shot["pieces"], info)
+        shot |= parse_map(texts["map"]) | {"name": "rust"}
+        owners = {area["start"]: area["owner"] for area in info if area["state"] == "busy"}
+        for piece in shot["pieces"]:
+            piece["runs"] = [(*run[:3], owners.get(run[0], "")) for run in piece["runs"]]
     else:
-        # A busy area counts where a stale lazy one overlaps it: the file lists lazy ranges last.
-        shot["pieces"] = [{"kind": "area", **area} for area in without_overlaps(info)]
+        shot["pieces"] = [{"start": area["start"], "end": area["end"], "block": False, "runs": [
+            (area["start"], area["end"], AREA_STATES[area["state"]], area["owner"])]} for area in without_overlaps(info)]
     if not shot["pieces"]:
         raise Bad("no area at all: there is neither a map nor a vmallocinfo")
-    shot["name"] = shot["allocator"]
     shot["pieces"].sort(key=lambda piece: piece["start"])
     return shot
 
 
 def without_overlaps(areas):
-    """The areas in ascending order, without lazy ones that overlap others: reading the file takes time."""
+    """The areas in ascending order. A busy one counts where a stale lazy one overlaps it: reading the file takes time."""
     kept = []
     for area in sorted(areas, key=lambda area: (area["start"], area["state"] == "lazy")):
         if kept and area["start"] < kept[-1]["end"]:
@@ -129,70 +120,26 @@ def without_overlaps(areas):
     return kept
 
 
-def join(pieces, info):
-    """Add owner and type from /proc/vmallocinfo to areas, and the list "areas" to blocks."""
-    info = sorted((area for area in info if area["state"] == "busy"), key=lambda area: area["start"])
-    place = 0
-    for piece in sorted(pieces, key=lambda piece: piece["start"]):
-        while place < len(info) and info[place]["start"] < piece["start"]:
-            place += 1
-        if piece["kind"] == "block":
-            piece["areas"] = []
-        while place < len(info) and info[place]["start"] < piece["end"]:
-            area = info[place]
-            place += 1
-            known = {key: area[key] for key in ("start", "end", "owner", "type")}
-            if piece["kind"] == "block":
-                piece["areas"].append(known)
-            elif area["start"] == piece["start"]:
-                piece.update(owner=area["owner"], type=area["type"])
-
-
-def read_folder(folder):
-    """The contents of copies of FILES in a folder; those that are missing are left out."""
+def read(name):
+    """The contents of FILES that there are: of this system ("live"), or in a folder."""
     texts = {}
-    for name in FILES:
-        path = os.path.join(folder, name)
-        if os.path.exists(path):
-            with open(path, encoding="utf-8", errors="replace") as file:
-                texts[name] = file.read()
-    if "vmallocinfo" not in texts:
-        raise Bad(f"{folder}: there is no file vmallocinfo")
-    return texts
-
-
-def read_live():
-    """The contents of FILES of this system. Those in debugfs may be missing."""
-    texts = {}
-    for name, path in FILES.items():
+    for file, path in FILES.items():
         try:
-            with open(path, encoding="utf-8", errors="replace") as file:
-                texts[name] = file.read()
+            with open(path if name == "live" else os.path.join(name, file), encoding="utf-8", errors="replace") as opened:
+                texts[file] = opened.read()
         except FileNotFoundError:
             pass
+    if "vmallocinfo" not in texts:
+        raise Bad(f"{name}: there is no file vmallocinfo")
     return texts
-
-
-def save_live(folder):
-    """Copy FILES of this system to a folder."""
-    os.makedirs(folder, exist_ok=True)
-    for name, text in read_live().items():
-        with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
-            file.write(text)
-
-
-def load(name):
-    """Read the snapshot that a command line names: "live", or a folder."""
-    return from_texts(read_live() if name == "live" else read_folder(name))
 
 
 def share_range(shots):
-    """Give snapshots of the rb-trees, which do not say where vmalloc space is, the range of another snapshot of the same size
-    of pages if their areas meet it, or else that of their areas."""
+    """Give snapshots of the rb-trees, which do not say where vmalloc space is, the range of another snapshot if their
+    areas meet it, or else that of their areas."""
     known = [shot for shot in shots if shot["start"] is not None]
     for shot in shots:
         if shot["start"] is None:
             first, last = shot["pieces"][0]["start"], shot["pieces"][-1]["end"]
             like = next((other for other in known if other["start"] < last and first < other["end"]), None)
             shot["start"], shot["end"] = (like["start"], like["end"]) if like else (first, last)
-            shot["range_known"] = like is not None

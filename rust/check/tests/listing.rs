@@ -2,27 +2,7 @@
 
 //! The list of all ranges: what it shows of areas and blocks, and that its parts fit together for any reader.
 
-use super::{
-    alloc,
-    blocks::{
-        fill,
-        make_blocks,
-        retire,
-        FIRST,
-        SLOTS,
-        START, //
-    },
-    free_all, //
-};
-use crate::{
-    base::prelude::*,
-    check::fixtures::FlushLog,
-    policy::space::{
-        Request,
-        Space, //
-    },
-    state::class::SIZE, //
-};
+use super::*;
 use core::fmt::{
     self,
     Write, //

@@ -2,11 +2,12 @@
 
 //! Random traces: in every step, the allocator must agree with the model, which is the record of the checker.
 
-use crate::{
-    check::trace_steps::Difference,
-    sys::mm, //
+use super::*;
+use crate::check::trace::{
+    replay,
+    run,
+    Source, //
 };
-use kernel::prelude::*;
 
 #[kernel::prelude::kunit_tests(vmap_rust_trace)]
 mod tests {
@@ -16,49 +17,32 @@ mod tests {
     const MANY: usize = 32;
 
     /// Runs a trace, and reports a failure with the arguments that repeat it.
-    fn trace(seed: u64, steps: usize, blocks: usize) -> bool {
-        passed(
-            crate::check::trace::run(seed, steps, blocks),
-            seed,
-            steps,
-            blocks,
-        )
-    }
-
-    /// Returns whether a trace passed, and reports a failure.
     ///
     /// 64-bit numbers are printed in hexadecimal: decimal needs a 64-bit division, which panics in 32-bit
     /// kernels.
-    fn passed(
-        outcome: Result<core::result::Result<(), Difference>>,
-        seed: u64,
-        steps: usize,
-        blocks: usize,
-    ) -> bool {
+    fn passes(seed: u64, steps: usize, blocks: usize, is_randomized: bool) -> bool {
+        let outcome = run(
+            Source::Random(Random::new(seed)),
+            steps,
+            blocks,
+            is_randomized,
+        );
+        let what = (steps, blocks, is_randomized);
         match outcome {
-            Ok(Ok(())) => true,
-            Ok(Err(difference)) => {
-                pr_err!("seed {seed:#x}, {steps} steps, {blocks} blocks: {difference}\n");
-                false
-            }
-            Err(err) => {
-                pr_err!("seed {seed:#x}: {err:?}\n");
-                false
-            }
+            Ok(Ok(())) => return true,
+            Ok(Err(difference)) => pr_err!("seed {seed:#x}, {what:?}: {difference}\n"),
+            Err(err) => pr_err!("seed {seed:#x}, {what:?}: {err:?}\n"),
         }
+        false
     }
 
     #[test]
-    fn short_traces_agree_with_the_model() {
+    fn traces_without_blocks_agree_with_the_model() {
         for seed in 1..=40 {
-            assert!(trace(seed, 200, 0));
+            assert!(passes(seed, 200, 0, false));
         }
-    }
-
-    #[test]
-    fn long_traces_agree_with_the_model() {
         for seed in 1..=4 {
-            assert!(trace(seed << 32, 4000, 0));
+            assert!(passes(seed << 32, 4000, 0, false));
         }
     }
 
@@ -66,10 +50,10 @@ mod tests {
     #[test]
     fn traces_with_blocks_agree_with_the_model() {
         for seed in 1..=40 {
-            assert!(trace(seed, 400, 1 + seed as usize % 9));
+            assert!(passes(seed, 400, 1 + seed as usize % 9, false));
         }
         for seed in 1..=4 {
-            assert!(trace(seed << 32, 4000, 9));
+            assert!(passes(seed << 32, 4000, 9, false));
         }
     }
 
@@ -77,22 +61,18 @@ mod tests {
     #[test]
     fn traces_with_coarse_blocks_agree_with_the_model() {
         for seed in 1..=40 {
-            assert!(trace(seed, 400, MANY + 7 * (seed as usize % 17)));
+            assert!(passes(seed, 400, MANY + 7 * (seed as usize % 17), false));
         }
         for seed in 1..=4 {
-            assert!(trace(seed << 32, 2000, 200));
+            assert!(passes(seed << 32, 2000, 200, false));
         }
     }
 
     #[test]
     fn traces_with_randomized_placement_agree_with_the_model() {
-        for seed in 1..=20_usize {
-            for blocks in [seed % 9 + 1, MANY + 7 * (seed % 17)] {
-                // CAST: A small number.
-                let number = seed as u64;
-                let outcome = crate::check::trace::run_randomized(number, 400, blocks);
-                assert!(passed(outcome, number, 400, blocks));
-            }
+        for seed in 1..=20 {
+            assert!(passes(seed, 400, seed as usize % 9 + 1, true));
+            assert!(passes(seed, 400, MANY + 7 * (seed as usize % 17), true));
         }
     }
 
@@ -105,10 +85,7 @@ mod tests {
         ];
         for blocks in [0, 1, MANY] {
             for trace in &traces {
-                assert!(matches!(
-                    crate::check::trace::replay(trace, blocks),
-                    Ok(Ok(()))
-                ));
+                assert!(matches!(replay(trace, blocks), Ok(Ok(()))));
             }
         }
     }
@@ -117,8 +94,8 @@ mod tests {
     fn traces_with_a_new_seed_each_boot_agree_with_the_model() {
         let seed = mm::random_seed();
         pr_info!("trace of this boot: seed {seed:#x}\n");
-        assert!(trace(seed, 2000, 0));
-        assert!(trace(seed, 2000, 9));
-        assert!(trace(seed, 2000, 100));
+        for blocks in [0, 9, 100] {
+            assert!(passes(seed, 2000, blocks, false));
+        }
     }
 }

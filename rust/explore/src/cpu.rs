@@ -4,10 +4,7 @@
 
 use crate::base::cpu::CpuNumber;
 use shuttle::rand::Rng;
-pub(crate) use shuttle::sync::{
-    Mutex,
-    MutexGuard, //
-};
+pub(crate) use shuttle::sync::{Mutex, MutexGuard};
 
 /// Does nothing: accesses to atomics are enough points to switch threads.
 pub(crate) fn cond_resched() {}
@@ -27,9 +24,6 @@ pub(crate) fn schedule() {
     if !shuttle::rand::thread_rng().gen_ratio(1, 4) {
         return;
     }
-    use shuttle::sync::atomic::{
-        AtomicBool,
-        Ordering, //
-    };
+    use shuttle::sync::atomic::{AtomicBool, Ordering};
     AtomicBool::new(false).load(Ordering::SeqCst);
 }

@@ -9,45 +9,20 @@
 use crate::{
     base::{
         fit::Member,
-        range::{
-            Span,
-            PAGE_SIZE, //
-        }, //
+        range::{Span, PAGE_SIZE},
     },
-    check::fixtures::{
-        publish,
-        World, //
-    },
-    load::{
-        Load,
-        Mine, //
-    },
+    check::fixtures::{publish, World},
+    load::{Load, Mine},
     policy::space::Request,
-    state::{
-        class::{
-            SIZE,
-            TABLE_PAGES, //
-        }, //
-    },
-    sys::mm::{
-        self,
-        Gfp, //
-    }, //
+    state::class::{SIZE, TABLE_PAGES},
+    sys::mm::{self, Gfp},
 };
 use shuttle::{
     rand::Rng,
-    scheduler::{
-        PctScheduler,
-        RandomScheduler, //
-    },
-    thread,
-    Config,
-    Runner, //
+    scheduler::{PctScheduler, RandomScheduler},
+    thread, Config, Runner,
 };
-use std::{
-    ops::Deref,
-    sync::Arc, //
-};
+use std::{ops::Deref, sync::Arc};
 
 /// Where blocks begin in all spaces.
 const BLOCKS: usize = 512 * SIZE;
@@ -131,9 +106,37 @@ impl Shared {
         self.load.free(mine, mine.span.last(), release);
     }
 
-    fn hold(&self, pages: usize) {
-        let mine = self.alloc(pages).expect("there is room");
-        self.held.lock().expect("nobody panics with it").push(mine);
+    /// Allocates areas of these sizes, in pages, as far as there is room, and then frees all of them.
+    fn together(&self, sizes: &[usize], release: bool) {
+        let all: Vec<_> = sizes
+            .iter()
+            .filter_map(|&pages| self.alloc(pages))
+            .collect();
+        all.into_iter().for_each(|mine| self.free(mine, release));
+    }
+
+    /// Allocates areas of these sizes, each of which it frees before the next one.
+    fn in_turn(&self, sizes: &[usize], release: bool) {
+        for &pages in sizes {
+            self.together(&[pages], release);
+        }
+    }
+
+    /// Leaves areas of these sizes.
+    fn hold(&self, sizes: &[usize]) {
+        let all: Vec<_> = { sizes.iter() }
+            .map(|&pages| self.alloc(pages).expect("there is room"))
+            .collect();
+        self.held.lock().expect("nobody panics with it").extend(all);
+    }
+
+    /// Drains empty blocks, and allocates areas of `pages` pages in their place.
+    fn replace_blocks(&self, pages: usize) {
+        for _ in 0..2 {
+            self.space().drain_for_reclaim(usize::MAX);
+            self.in_turn(&[pages], false);
+            self.purge(false);
+        }
     }
 
     fn take_held(&self) -> Option<Mine> {
@@ -161,19 +164,13 @@ impl Shared {
     }
 }
 
-/// Runs `threads` under many schedules.
-fn explore(room: Room, threads: &'static [fn(&Shared)]) {
-    explore_after(|_| (), room, threads);
-}
-
-/// As [`explore`], after `first` has run alone.
-fn explore_after(first: fn(&Shared), room: Room, threads: &'static [fn(&Shared)]) {
-    // PCT with depth 3 finds bugs that need three ordered points.
-    explore_to(3, first, room, threads);
-}
-
-/// As [`explore_after`], with PCT of this depth.
-fn explore_to(depth: usize, first: fn(&Shared), room: Room, threads: &'static [fn(&Shared)]) {
+/// Runs `threads` under many schedules, after `first` has run alone. PCT has this depth.
+fn explore<const N: usize>(
+    depth: usize,
+    room: Room,
+    first: fn(&Shared),
+    threads: [fn(&Shared); N],
+) {
     let schedules = std::env::var("VMAP_RUST_SCHEDULES").map_or(300, |number| {
         number.parse().expect("VMAP_RUST_SCHEDULES is a number")
     });
@@ -181,13 +178,10 @@ fn explore_to(depth: usize, first: fn(&Shared), room: Room, threads: &'static [f
     let run = move || {
         let shared = Shared::new(room);
         first(&shared);
-        let running: Vec<_> = threads
-            .iter()
-            .map(|&what| {
-                let shared = shared.clone();
-                thread::spawn(move || what(&shared))
-            })
-            .collect();
+        let running = threads.map(|what| {
+            let shared = shared.clone();
+            thread::spawn(move || what(&shared))
+        });
         for thread in running {
             thread.join().expect("no thread panics");
         }
@@ -227,51 +221,39 @@ fn churn_of(shared: &Shared, sizes: [usize; 4]) {
 
 /// Allocates half of the slots of a block: two such threads fill it.
 fn fill_half(shared: &Shared) {
-    let all: Vec<_> = (0..9).filter_map(|_| shared.alloc(32)).collect();
-    for mine in all {
-        shared.free(mine, false);
-    }
+    shared.together(&[32; 9], false);
 }
 
 /// Fills the only block with a slot to spare, and leaves it so.
 fn fill_but_one(shared: &Shared) {
-    let all: Vec<_> = (0..15).filter_map(|_| shared.alloc(32)).collect();
-    for mine in all {
-        shared.free(mine, false);
-    }
+    shared.together(&[32; 15], false);
     assert_eq!(shared.space().blocks().live, 1);
 }
 
 /// Takes two slots, the last ones of a block that is nearly full, and frees them.
 fn two(shared: &Shared) {
-    let all: Vec<_> = (0..2).filter_map(|_| shared.alloc(32)).collect();
-    for mine in all {
-        shared.free(mine, true);
-    }
+    shared.together(&[32; 2], true);
 }
 
 /// Allocates areas of one page, and retires them.
 fn small(shared: &Shared) {
-    for _ in 0..3 {
-        if let Some(mine) = shared.alloc(1) {
-            shared.free(mine, false);
-        }
-    }
+    shared.in_turn(&[1; 3], false);
+}
+
+/// Allocates areas of one page, and frees them at once.
+fn release_three(shared: &Shared) {
+    shared.in_turn(&[1; 3], true);
+}
+
+/// Makes a block that fills a part of the directory in place of what is there.
+fn replace_by_whole(shared: &Shared) {
+    shared.replace_blocks(30 * TABLE_PAGES);
 }
 
 /// Leaves an empty block as the current one of a CPU.
 fn one_empty_block(shared: &Shared) {
-    let mine = shared.alloc(1).expect("there is room");
-    shared.free(mine, true);
-}
-
-/// Allocates areas that empty their block again at once.
-fn release(shared: &Shared) {
-    for _ in 0..3 {
-        if let Some(mine) = shared.alloc(1) {
-            shared.free(mine, true);
-        }
-    }
+    shared.hold(&[1]);
+    release_held(shared);
 }
 
 /// Removes empty blocks.
@@ -291,8 +273,7 @@ fn reclaim_without_memory(shared: &Shared) {
 
 /// Leaves two areas in a block that is in the pool.
 fn hold_two_in_the_pool(shared: &Shared) {
-    shared.hold(32);
-    shared.hold(32);
+    shared.hold(&[32; 2]);
     shared.space().drain_for_reclaim(usize::MAX);
 }
 
@@ -312,11 +293,7 @@ fn release_one_and_reclaim(shared: &Shared) {
 
 /// Asks for blocks of other classes, for which there is no room as long as others have theirs.
 fn other_classes(shared: &Shared) {
-    for pages in [9, 20] {
-        if let Some(mine) = shared.alloc(pages) {
-            shared.free(mine, false);
-        }
-    }
+    shared.in_turn(&[9, 20], false);
 }
 
 /// Allocates an area that leaves no room for a block, and frees it.
@@ -335,43 +312,9 @@ fn three_blocks(shared: &Shared) {
     }
 }
 
-/// Allocates areas of a block with several entries of the directory.
-fn large(shared: &Shared) {
-    for _ in 0..2 {
-        if let Some(mine) = shared.alloc(600) {
-            shared.free(mine, false);
-        }
-    }
-}
-
-/// Drains empty blocks, and allocates areas of `pages` pages in their place.
-fn replace_blocks(shared: &Shared, pages: usize) {
-    for _ in 0..2 {
-        shared.space().drain_for_reclaim(usize::MAX);
-        if let Some(mine) = shared.alloc(pages) {
-            shared.free(mine, false);
-        }
-        shared.purge(false);
-    }
-}
-
-fn replace_by_large(shared: &Shared) {
-    replace_blocks(shared, 600);
-}
-
-fn replace_by_whole(shared: &Shared) {
-    replace_blocks(shared, 30 * TABLE_PAGES);
-}
-
-fn replace_by_small(shared: &Shared) {
-    replace_blocks(shared, 1);
-}
-
 /// Leaves two free slots in the only block.
 fn hold_all_but_two(shared: &Shared) {
-    for _ in 0..14 {
-        shared.hold(32);
-    }
+    shared.hold(&[32; 14]);
     assert_eq!(shared.space().blocks().live, 1);
 }
 
@@ -426,20 +369,12 @@ fn drain(shared: &Shared) {
 
 /// Retires an area of one page.
 fn retire(shared: &Shared) {
-    if let Some(mine) = shared.alloc(1) {
-        shared.free(mine, false);
-    }
+    shared.in_turn(&[1], false);
 }
 
 fn retire_then_purge(shared: &Shared) {
     retire(shared);
     shared.purge(false);
-}
-
-/// Leaves two areas.
-fn hold_two(shared: &Shared) {
-    shared.hold(1);
-    shared.hold(1);
 }
 
 /// Looks up the address of the last area that is left. The checker compares only answers during which nothing changes.
@@ -454,9 +389,9 @@ fn look(shared: &Shared) {
 /// Frees the last area that is left, and gives its object to a larger one, which is elsewhere.
 fn reuse_object(shared: &Shared) {
     shared.free(shared.take_held().expect("one is left"), false);
-    shared.hold(2);
+    shared.hold(&[2]);
     shared.purge(false);
-    shared.hold(5);
+    shared.hold(&[5]);
 }
 
 fn read(shared: &Shared) {
@@ -468,118 +403,65 @@ fn read(shared: &Shared) {
     }
 }
 
-/// No page has two owners, none is reused before its flush, none is forgotten.
-#[test]
-fn retire_and_purge() {
-    explore(SMALL, &[churn, churn, purge]);
+/// Makes a test of each row: the space, what runs alone first, and the threads.
+macro_rules! explore {
+    ($($(#[$doc:meta])* $name:ident: $room:ident, $first:expr, [$($thread:expr),*];)*) => {$(
+        $(#[$doc])*
+        #[test]
+        fn $name() {
+            // PCT with depth 3 finds bugs that need three ordered points.
+            explore(3, $room, $first, [$($thread),*]);
+        }
+    )*};
 }
 
-/// A slot becomes free and is claimed as soon as a purge sees it lazy.
-#[test]
-fn retire_purge_and_reuse() {
-    explore_after(retire, SHARED, &[retire, purge, small]);
-}
-
-/// A purge takes all areas of the tree that were retired before it.
-#[test]
-fn retire_and_purge_in_the_tree() {
-    explore_after(retire, TREE, &[retire, purge, retire_then_purge]);
-}
-
-/// A lookup gets the bounds of one user of an object, although the object gets another user meanwhile.
-#[test]
-fn find_and_reuse_of_an_object() {
-    explore_after(hold_two, TREE, &[look, reuse_object]);
-}
-
-/// Blocks are filled, shared, drained and made again.
-#[test]
-fn refill_and_drain() {
-    explore(SHARED, &[fill_half, fill_half, drain]);
-}
-
-/// A block gets full, and goes to the pool, while others free slots of it: it is not lost.
-#[test]
-fn a_full_block_gets_free_slots() {
-    explore_after(fill_but_one, SMALL, &[two, two, purge]);
-}
-
-/// An empty block is drained while another CPU still allocates from it.
-#[test]
-fn drain_and_allocate() {
-    explore(SMALL, &[churn, churn, drain, purge]);
-}
-
-/// A pinned area does not change, and no reader finds an area half prepared or half unlinked.
-#[test]
-fn pin_and_unlink() {
-    explore(SMALL, &[churn, churn, read]);
-}
-
-/// A pinned area in the tree does not change.
-#[test]
-fn pin_and_unlink_in_the_tree() {
-    explore(TREE, &[churn, churn, read, purge]);
-}
-
-/// Large blocks replace small ones while other CPUs still use these.
-#[test]
-fn large_blocks_replace_small_ones() {
-    explore(LARGE, &[churn_all, churn_all, drain, purge]);
-    explore(LARGE, &[three_blocks, replace_by_large]);
-}
-
-/// A large block replaces another while a CPU still uses that.
-#[test]
-fn a_large_block_replaces_another() {
-    explore(LARGE, &[large, replace_by_large]);
-}
-
-/// A block that fills a part of the directory and small ones in this part replace each other.
-#[test]
-fn a_block_of_a_whole_part_and_small_ones_replace_each_other() {
-    explore(WHOLE, &[replace_by_small, replace_by_whole]);
-    explore(WHOLE, &[replace_by_whole, replace_by_whole, small]);
-}
-
-/// Empty blocks are removed while a CPU allocates from them.
-#[test]
-fn empty_blocks_are_removed_while_they_are_used() {
-    explore_after(one_empty_block, SMALL, &[release, reclaim]);
-}
-
-/// Blocks are removed and put back while a CPU allocates from them.
-#[test]
-fn blocks_are_put_back_while_they_are_used() {
-    explore_after(one_empty_block, SMALL, &[release, reclaim_without_memory]);
+explore! {
+    /// No page has two owners, none is reused before its flush, none is forgotten.
+    retire_and_purge: SMALL, |_| (), [churn, churn, purge];
+    /// A slot becomes free and is claimed as soon as a purge sees it lazy.
+    retire_purge_and_reuse: SHARED, retire, [retire, purge, small];
+    /// A purge takes all areas of the tree that were retired before it.
+    retire_and_purge_in_the_tree: TREE, retire, [retire, purge, retire_then_purge];
+    /// A lookup gets the bounds of one user of an object, although the object gets another user meanwhile.
+    find_and_reuse_of_an_object: TREE, |shared| shared.hold(&[1; 2]), [look, reuse_object];
+    /// Blocks are filled, shared, drained and made again.
+    refill_and_drain: SHARED, |_| (), [fill_half, fill_half, drain];
+    /// A block gets full, and goes to the pool, while others free slots of it: it is not lost.
+    a_full_block_gets_free_slots: SMALL, fill_but_one, [two, two, purge];
+    /// An empty block is drained while another CPU still allocates from it.
+    drain_and_allocate: SMALL, |_| (), [churn, churn, drain, purge];
+    /// A pinned area does not change, and no reader finds an area half prepared or half unlinked.
+    pin_and_unlink: SMALL, |_| (), [churn, churn, read];
+    /// A pinned area in the tree does not change.
+    pin_and_unlink_in_the_tree: TREE, |_| (), [churn, churn, read, purge];
+    /// Large blocks replace small ones while other CPUs still use these.
+    large_blocks_replace_small_ones: LARGE, |_| (), [churn_all, churn_all, drain, purge];
+    /// A large block replaces three small ones.
+    a_large_block_replaces_small_ones: LARGE, |_| (), [three_blocks, |shared| shared.replace_blocks(600)];
+    /// A large block, which has several entries of the directory, replaces another while a CPU still uses that.
+    a_large_block_replaces_another:
+        LARGE, |_| (), [|shared| shared.in_turn(&[600; 2], false), |shared| shared.replace_blocks(600)];
+    /// A block that fills a part of the directory and small ones in this part replace each other.
+    a_block_of_a_whole_part_and_small_ones_replace_each_other:
+        WHOLE, |_| (), [|shared| shared.replace_blocks(1), replace_by_whole];
+    /// Two blocks that fill a part of the directory and small ones in this part replace each other.
+    blocks_of_a_whole_part_replace_each_other: WHOLE, |_| (), [replace_by_whole, replace_by_whole, small];
+    /// Empty blocks are removed while a CPU allocates from them.
+    empty_blocks_are_removed_while_they_are_used: SMALL, one_empty_block, [release_three, reclaim];
+    /// Blocks are removed and put back while a CPU allocates from them.
+    blocks_are_put_back_while_they_are_used: SMALL, one_empty_block, [release_three, reclaim_without_memory];
+    /// Without room, current blocks are taken from CPUs that still allocate from them, and requests get larger slots.
+    blocks_are_taken_for_lack_of_room: TIGHT, |_| (), [small, fill_half, other_classes];
+    /// A request finds no room for a block while the range that was in the way is given back.
+    no_room_and_give_back: SMALL, |_| (), [in_the_way, small, other_classes];
+    /// Sets of areas get slots of a block while others take some of these.
+    sets_and_single_areas: SHARED, hold_all_but_two, [sets, two, release_held, reclaim];
 }
 
 /// A block that is put back is in the pool once, also if others have emptied it and want to list it meanwhile.
 #[test]
 fn a_block_that_is_put_back_is_in_one_list() {
+    let threads = [release_one, release_one_and_reclaim, two];
     // Five points must be ordered.
-    let threads = &[release_one, release_one_and_reclaim, two];
-    explore_to(5, hold_two_in_the_pool, SHARED, threads);
-}
-
-/// Without room, current blocks are taken from CPUs that still allocate from them, and requests get larger slots.
-#[test]
-fn blocks_are_taken_for_lack_of_room() {
-    explore(TIGHT, &[small, fill_half, other_classes]);
-}
-
-/// A request finds no room for a block while the range that was in the way is given back.
-#[test]
-fn no_room_and_give_back() {
-    explore(SMALL, &[in_the_way, small, other_classes]);
-}
-
-/// Sets of areas get slots of a block while others take some of these.
-#[test]
-fn sets_and_single_areas() {
-    explore_after(
-        hold_all_but_two,
-        SHARED,
-        &[sets, two, release_held, reclaim],
-    );
+    explore(5, SHARED, hold_two_in_the_pool, threads);
 }

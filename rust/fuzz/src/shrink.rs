@@ -4,17 +4,10 @@
 //! fails. It drops steps, and lowers numbers and the limit of blocks.
 
 use std::{
-    env,
-    fs,
-    panic::{
-        self,
-        AssertUnwindSafe, //
-    },
+    env, fs,
+    panic::{self, AssertUnwindSafe},
     process::ExitCode,
-    time::{
-        Duration,
-        Instant, //
-    }, //
+    time::{Duration, Instant},
 };
 use vmap_rust_fuzz::Step;
 
@@ -35,64 +28,40 @@ impl Trace {
         })
     }
 
-    /// Replaces the trace by `smaller` if that fails, too. Returns whether it did.
-    fn accept(&mut self, smaller: Trace) -> bool {
-        let fails = smaller.difference().is_some();
-        if fails {
-            *self = smaller;
-        }
-        fails
-    }
-
-    /// Drops runs of steps, long ones first. Returns whether it dropped any.
-    fn drop_steps(&mut self, until: Instant) -> bool {
-        let before = self.steps.len();
-        let mut count = before;
-        while count > 0 {
-            let mut first = 0;
-            while first < self.steps.len() && Instant::now() < until {
+    /// Returns traces that are smaller by one change, those that are much smaller first.
+    fn smaller(&self) -> impl Iterator<Item = Trace> + '_ {
+        let count = self.steps.len();
+        let runs =
+            std::iter::successors(Some(count), |len| Some(len / 2)).take_while(|&len| len > 0);
+        let fewer = runs.flat_map(move |len| {
+            (0..count).step_by(len).map(move |first| {
                 let mut smaller = self.clone();
-                let end = self.steps.len().min(first + count);
-                smaller.steps.drain(first..end);
-                if !self.accept(smaller) {
-                    first += count;
-                }
-            }
-            count /= 2;
-        }
-        self.steps.len() < before
-    }
-
-    /// Lowers the numbers of all steps one by one. Returns whether it lowered any.
-    fn lower_numbers(&mut self, until: Instant) -> bool {
-        let mut lowered = false;
-        for step in 0..self.steps.len() {
-            for index in 0..Step::default().len() {
-                let number = self.steps[step][index];
-                let fewer_bits = (1..16).rev().map(|bits| number >> bits << bits);
-                for lower in [0, number / 2].into_iter().chain(fewer_bits) {
-                    if lower >= self.steps[step][index] || Instant::now() > until {
-                        continue;
-                    }
+                smaller.steps.drain(first..count.min(first + len));
+                smaller
+            })
+        });
+        let places =
+            (0..count).flat_map(|step| (0..Step::default().len()).map(move |at| (step, at)));
+        let lower = places.flat_map(move |(step, at)| {
+            let number = self.steps[step][at];
+            let fewer_bits = (1..16).rev().map(move |bits| number >> bits << bits);
+            let numbers = [0, number / 2].into_iter().chain(fewer_bits);
+            numbers
+                .filter(move |&lower| lower < number)
+                .map(move |lower| {
                     let mut smaller = self.clone();
-                    smaller.steps[step][index] = lower;
-                    lowered |= self.accept(smaller);
-                }
-            }
-        }
-        lowered
-    }
-
-    fn lower_blocks(&mut self) -> bool {
-        let lower = [0, 1, 2, 9, 32, self.blocks / 2];
-        let blocks = lower.into_iter().filter(|&blocks| blocks < self.blocks);
-        let smaller: Vec<Trace> = blocks
+                    smaller.steps[step][at] = lower;
+                    smaller
+                })
+        });
+        let blocks = [0, 1, 2, 9, 32, self.blocks / 2].into_iter();
+        let fewer_blocks = blocks
+            .filter(|&blocks| blocks < self.blocks)
             .map(|blocks| Trace {
                 steps: self.steps.clone(),
                 blocks,
-            })
-            .collect();
-        smaller.into_iter().any(|trace| self.accept(trace))
+            });
+        fewer.chain(fewer_blocks).chain(lower)
     }
 }
 
@@ -107,9 +76,19 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let until = Instant::now() + Duration::from_secs(30);
-    while Instant::now() < until
-        && (trace.drop_steps(until) | trace.lower_numbers(until) | trace.lower_blocks())
-    {}
+    // On from the change that was accepted last, until none of all is.
+    let (mut at, mut is_done) = (0, false);
+    while !is_done {
+        let found = { trace.smaller().enumerate().skip(at) }
+            .take_while(|_| Instant::now() < until)
+            .find(|(_, smaller)| smaller.difference().is_some());
+        if let Some((number, smaller)) = found {
+            (at, trace) = (number, smaller);
+        } else {
+            is_done = at == 0;
+            at = 0;
+        }
+    }
     println!("fails: {}", trace.difference().unwrap_or_default());
     println!("steps of the smallest such trace, {} blocks:", trace.blocks);
     for step in &trace.steps {

@@ -5,11 +5,7 @@
 //!
 //! usage: large_system VMALLOCINFO COPIES GIB FOLDER
 
-use std::{
-    env,
-    error::Error,
-    fs, //
-};
+use std::{env, error::Error, fs};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let args = env::args().skip(1).collect::<Vec<_>>();

@@ -3,12 +3,7 @@
 //! Compiles the maple tree of a kernel tree for user space, if `VMAP_RUST_TREE` names one, and makes its bindings. The crates that use
 //! this one see that by `DEP_MAPLE_LINKED`.
 
-use std::{
-    env,
-    fs,
-    path::Path,
-    process::Command, //
-};
+use std::{env, fs, path::Path, process::Command};
 
 fn main() {
     println!("cargo:rerun-if-env-changed=VMAP_RUST_TREE");
@@ -64,7 +59,7 @@ fn main() {
         .args(["--blocklist-function", "vmap_rust_(alloc|free)"])
         .args([
             "--allowlist-var",
-            "MT_FLAGS_(ALLOC_RANGE|USE_RCU)|VMAP_RUST_ALIGN",
+            "MT_FLAGS_(ALLOC_RANGE|USE_RCU)|VMAP_RUST_ALIGN|MAPLE_RESERVED_RANGE",
         ])
         .args(["--allowlist-var", "___GFP_(DIRECT_RECLAIM|NOFAIL)_BIT"])
         .args(["--opaque-type", "maple_node|slab_sheaf"])

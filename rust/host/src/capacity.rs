@@ -4,29 +4,8 @@
 //! many searches small areas need.
 
 use crate::{
-    base::range::{
-        Span,
-        PAGE_SIZE, //
-    },
-    check::{
-        fixtures::FlushLog,
-        random::Random, //
-    },
-    cpu,
-    policy::{
-        space::Space, //
-        validate::Census,
-    },
-    runs::FreeRuns,
-    spaces::{
-        request,
-        without_shadow, //
-    },
-    state::{
-        area::Busy,
-        class::SIZE, //
-    },
-    sys::mm, //
+    model::{Allocator, LowestFit},
+    prelude::*,
 };
 use kernel::hooks::SEARCHES;
 
@@ -36,52 +15,28 @@ const MIB: usize = 1 << 20;
 /// Percentages and pages of areas, those of `mixed` in bench/burst.c, with a guard page.
 const SIZES: [(usize, usize); 7] = [(82, 5), (6, 2), (3, 4), (5, 17), (2, 65), (1, 97), (1, 369)];
 
-/// A live area: its size, and where it is in the space and in the model. [`None`] once that is full.
-struct Live {
-    size: usize,
-    area: Option<Busy>,
-    model: Option<Span>,
-}
-
-/// A space, and a lowest-fit model that gets the same requests.
-struct Pair {
-    space: Space<FlushLog>,
+/// An allocator under a random load.
+struct Load<A> {
+    allocator: A,
     cpus: usize,
     random: Random,
-    runs: FreeRuns,
-    /// Ranges of the model that become free with the next purge.
-    lazy: Vec<Span>,
-    live: Vec<Live>,
+    live: Vec<Span>,
     /// Areas that stay.
-    fixed: Vec<Live>,
+    fixed: Vec<Span>,
     /// Bytes of all live areas.
     bytes: usize,
-    /// The bytes when the first request failed, in the space and in the model.
-    full: Option<usize>,
-    model_full: Option<usize>,
-    /// Numbers of small requests, of small areas freed, and of those that were in a block.
-    small: usize,
-    small_freed: usize,
-    in_blocks: usize,
 }
 
-impl Pair {
-    fn new(home: Span, cpus: usize, seed: u64) -> Self {
+impl<A: Allocator> Load<A> {
+    fn new(allocator: A, cpus: usize, seed: u64) -> Self {
         cpu::be_on(0, cpus);
         Self {
-            space: without_shadow(home).space().expect("memory"),
+            allocator,
             cpus,
             random: Random::new(seed),
-            runs: FreeRuns::new(home),
-            lazy: Vec::new(),
             live: Vec::new(),
             fixed: Vec::new(),
             bytes: 0,
-            full: None,
-            model_full: None,
-            small: 0,
-            small_freed: 0,
-            in_blocks: 0,
         }
     }
 
@@ -91,84 +46,35 @@ impl Pair {
         (usize::BITS - self.cpus.leading_zeros()) as usize * (32 * MIB / PAGE_SIZE)
     }
 
-    /// Purges both, the space with cached ranges and empty blocks if `drain`.
-    fn purge(&mut self, drain: bool) {
-        self.space.purge(None, drain);
-        for span in self.lazy.drain(..) {
-            self.runs.give(span);
-        }
-    }
-
-    /// Returns whether blocks serve requests of `size` bytes.
-    fn is_small(&self, size: usize) -> bool {
-        self.space.serves(size)
-    }
-
-    /// Allocates an area of `size` bytes in both, unless they are full. As in `alloc_vmap_area()`, a request
-    /// without room purges and tries once more.
-    fn alloc(&mut self, size: usize) {
-        let home = self.space.home();
-        self.small += usize::from(self.is_small(size));
-        let mut area = None;
-        if self.full.is_none() {
-            area = self.space.alloc(request(&self.space, size)).ok();
-            if area.is_none() {
-                self.purge(true);
-                area = self.space.alloc(request(&self.space, size)).ok();
-            }
-            if area.is_none() {
-                self.full = Some(self.bytes);
-            }
-        }
-        let mut model = None;
-        if self.model_full.is_none() {
-            model = self.runs.lowest(home, size);
-            if model.is_none() {
-                self.purge(true);
-                model = self.runs.lowest(home, size);
-            }
-            match model {
-                Some(span) => self.runs.take(span),
-                None => self.model_full = Some(self.bytes),
-            }
-        }
-        if area.is_some() || model.is_some() {
-            self.bytes += size;
-            self.live.push(Live { size, area, model });
-        }
+    /// Allocates an area of `size` bytes. As in `alloc_vmap_area()`, a request without room purges and tries once more.
+    /// Returns whether there is room.
+    fn alloc(&mut self, size: usize) -> bool {
+        let area = self.allocator.alloc(size).or_else(|| {
+            self.allocator.purge(true);
+            self.allocator.alloc(size)
+        });
+        self.bytes += area.map_or(0, Span::size);
+        self.live.extend(area);
+        area.is_some()
     }
 
     /// Frees the live area `nth`.
     fn free(&mut self, nth: usize) {
-        let Live { size, area, model } = self.live.swap_remove(nth);
-        self.bytes -= size;
-        self.lazy.extend(model);
-        if let Some(area) = area {
-            let span = area.span();
-            assert_eq!(span.size(), size);
-            let area = self.space.unlink(span.first()).expect("busy");
-            if self.is_small(size) {
-                self.small_freed += 1;
-                self.in_blocks += usize::from(area.is_in_block());
-            }
-            if self.space.retire(area) > self.max_lazy_pages() {
-                self.purge(false);
-            }
+        let span = self.live.swap_remove(nth);
+        self.bytes -= span.size();
+        if self.allocator.retire(span) > self.max_lazy_pages() {
+            self.allocator.purge(false);
         }
     }
 
-    /// Moves to a random CPU.
-    fn migrate(&mut self) {
+    /// Allocates an area of a random size on a random CPU, or frees a random one with a chance of `frees` in 8. Returns
+    /// whether there is room.
+    fn step(&mut self, frees: usize) -> bool {
         cpu::be_on(self.random.below(self.cpus), self.cpus);
-    }
-
-    /// Allocates an area of a random size on a random CPU, or frees a random one with a chance of `frees` in
-    /// 8.
-    fn step(&mut self, frees: usize) {
-        self.migrate();
         if self.random.below(8) < frees && !self.live.is_empty() {
             let nth = self.random.below(self.live.len());
-            return self.free(nth);
+            self.free(nth);
+            return true;
         }
         let mut percent = self.random.below(100);
         let size = SIZES.iter().find(|(share, _)| {
@@ -176,159 +82,146 @@ impl Pair {
             percent = percent.wrapping_sub(*share);
             found
         });
-        self.alloc(size.expect("they add up to 100").1 * PAGE_SIZE);
+        self.alloc(size.expect("they add up to 100").1 * PAGE_SIZE)
     }
 
-    /// Allocates and frees until a request has failed in both. Returns the bytes in the space and in the model
-    /// then.
-    fn fill(&mut self) -> (usize, usize) {
+    /// Allocates large areas until there is no room, with gaps of random sizes between when 1/8 of `bytes` bytes was freed.
+    /// What is left stays.
+    fn fill_with_large_areas(&mut self, bytes: usize) {
         loop {
-            if let (Some(full), Some(model)) = (self.full, self.model_full) {
-                return (full, model);
+            let pages = 1 + self.random.below(4096);
+            if !self.alloc((1024 + pages) * PAGE_SIZE) {
+                break;
             }
-            self.step(2);
         }
+        while self.bytes > bytes / 8 * 7 {
+            let nth = self.random.below(self.live.len());
+            self.free(nth);
+        }
+        self.allocator.purge(true);
+        self.fixed = std::mem::take(&mut self.live);
     }
 
     /// Frees all areas.
-    fn finish(mut self) {
+    fn finish(mut self) -> A {
         self.live.append(&mut self.fixed);
         while let Some(last) = self.live.len().checked_sub(1) {
             self.free(last);
         }
-        self.purge(true);
-        assert_eq!(self.space.validate().ok(), Some(Census::default()));
+        self.allocator
     }
 }
 
 /// Returns `bytes` bytes that do not start at a block.
 fn home_of(bytes: usize) -> Span {
-    Span::with_size(31 * SIZE + PAGE_SIZE, bytes).expect("not empty")
+    span_of(31 * SIZE + PAGE_SIZE, bytes)
 }
 
-/// Fills a space of `bytes` bytes once with each of `seeds` seeds, after `prepare`. Prints the bytes that the
-/// space holds compared with those that the model holds: all of them, and those that `prepare` has not
-/// allocated.
-fn fills(bytes: usize, cpus: usize, seeds: u64, prepare: impl Fn(&mut Pair)) {
-    let first = mm::random_seed();
-    let (mut shares, mut rests) = (Vec::new(), Vec::new());
-    for seed in (0..seeds).map(|nth| first.wrapping_add(nth)) {
-        let mut pair = Pair::new(home_of(bytes), cpus, seed);
-        prepare(&mut pair);
-        let fixed = pair.bytes;
-        let (full, model) = pair.fill();
-        let share = full as f64 / model as f64;
-        let rest = (full - fixed) as f64 / (model - fixed) as f64;
-        println!(
-            "{} MiB, {cpus} CPUs, seed {seed:#x}: {} KiB of {} KiB, {share:.3}, {rest:.3}; {:?}",
-            bytes / MIB,
-            full >> 10,
-            model >> 10,
-            pair.space.blocks()
-        );
-        shares.push(share);
-        rests.push(rest);
-        pair.finish();
+/// Allocates and frees until a request fails, after areas of 7/8 of `fixed` bytes have taken their places. Returns the bytes
+/// that are live then, and how many of these the load has added. Nothing is left.
+fn fill<A: Allocator>(allocator: A, cpus: usize, seed: u64, fixed: usize) -> (A, [usize; 2]) {
+    let mut load = Load::new(allocator, cpus, seed);
+    if fixed > 0 {
+        load.fill_with_large_areas(fixed);
     }
-    let mean = |shares: &[f64]| shares.iter().sum::<f64>() / shares.len() as f64;
-    let least = |shares: &[f64]| shares.iter().copied().fold(f64::MAX, f64::min);
+    let before = load.bytes;
+    while load.step(2) {}
+    let full = load.bytes;
+    (load.finish(), [full, full - before])
+}
+
+/// Fills a space of `bytes` bytes once with each of `seeds` seeds, see [`fill`]. Prints the bytes that the space holds
+/// compared with those that the model holds: all of them, and those of the load. They must be at least `wanted`.
+fn fills(bytes: usize, cpus: usize, seeds: u64, fixed: usize, wanted: [f64; 2]) {
+    let first = mm::random_seed();
+    let home = home_of(bytes);
+    let mut shares = Vec::new();
+    for seed in (0..seeds).map(|nth| first.wrapping_add(nth)) {
+        let space = without_shadow(home).space().expect("memory");
+        let (space, full) = fill(space, cpus, seed, fixed);
+        free_everything(&space);
+        let (_, model) = fill(LowestFit::new(home), cpus, seed, fixed);
+        let share = [0, 1].map(|index| full[index] as f64 / model[index] as f64);
+        println!("seed {seed:#x}: {full:?} bytes of {model:?}, {share:.3?}");
+        shares.push(share);
+    }
+    let all = |index: usize| shares.iter().map(move |share| share[index]);
+    let mean = [0, 1].map(|index| all(index).sum::<f64>() / shares.len() as f64);
+    let least = all(0).fold(f64::MAX, f64::min);
     println!(
-        "{} MiB, {cpus} CPUs: mean {:.3}, least {:.3}; {:.3}, {:.3}",
-        bytes / MIB,
-        mean(&shares),
-        least(&shares),
-        mean(&rests),
-        least(&rests)
+        "{} MiB, {cpus} CPUs: mean {mean:.3?}, least {least:.3}",
+        bytes / MIB
     );
     // The size of the first request without room is random, so single runs vary.
-    assert!(
-        mean(&shares) >= 0.95 && least(&shares) >= 0.8,
-        "seed {first:#x}"
-    );
-    assert!(mean(&rests) >= 0.9, "seed {first:#x}");
+    let is_full = mean[0] >= wanted[0] && mean[1] >= wanted[1] && least >= 0.85;
+    assert!(is_full, "seed {first:#x}");
 }
 
 #[test]
 fn a_space_of_64_gib_with_64_cpus_gets_full() {
-    fills(64 * GIB, 64, 1, |_| ());
+    fills(64 * GIB, 64, 1, 0, [0.97; 2]);
 }
 
 #[test]
 fn a_space_of_240_mib_with_8_cpus_gets_full() {
-    fills(240 * MIB, 8, 64, |_| ());
+    fills(240 * MIB, 8, 64, 0, [1.0; 2]);
 }
 
 #[test]
 fn a_space_of_128_mib_with_4_cpus_gets_full() {
-    fills(128 * MIB, 4, 64, |_| ());
+    fills(128 * MIB, 4, 64, 0, [0.99; 2]);
 }
 
 /// Large areas take 7/8 of the space, with gaps of random sizes between.
 #[test]
 fn a_nearly_full_space_gets_full() {
-    fills(4 * GIB, 8, 8, |pair| {
-        while pair.full.is_none() && pair.model_full.is_none() {
-            let pages = 1 + pair.random.below(4096);
-            pair.alloc(1024 * PAGE_SIZE + pages * PAGE_SIZE);
-        }
-        (pair.full, pair.model_full) = (None, None);
-        while pair.bytes > 4 * GIB / 8 * 7 {
-            let nth = pair.random.below(pair.live.len());
-            pair.free(nth);
-        }
-        pair.purge(true);
-        pair.fixed = std::mem::take(&mut pair.live);
-    });
+    fills(4 * GIB, 8, 8, 4 * GIB, [0.97, 0.92]);
 }
 
-/// Allocates and frees at random with about `live` areas. Returns how many of 1,000 small areas were in blocks,
-/// and how many searches of the tree 1,000 requests for small areas needed.
-fn churns(pair: &mut Pair, live: usize, steps: usize) -> (usize, usize) {
-    // Only the space.
-    pair.model_full = Some(0);
-    while pair.live.len() < live {
-        pair.step(2);
+/// Allocates and frees at random with about `live` areas, after `fixed` that stay. Returns how many of 1,000 areas were in
+/// blocks, and how many searches of the tree 1,000 requests for areas that blocks serve needed.
+fn churns(home: Span, cpus: usize, fixed: &[usize], live: usize, steps: usize) -> (usize, usize) {
+    let seed = mm::random_seed();
+    let space = without_shadow(home).space().expect("memory");
+    let mut load = Load::new(space, cpus, seed);
+    for &size in fixed {
+        assert!(load.alloc(size));
     }
-    (pair.small, pair.small_freed, pair.in_blocks) = (0, 0, 0);
-    let searches = || SEARCHES.get();
-    let (mut others, before) = (0, searches());
+    load.fixed = std::mem::take(&mut load.live);
+    while load.live.len() < live {
+        assert!(load.step(2));
+    }
+    let (mut small, mut searches, mut freed) = (0, 0, 0);
+    let in_tree = |load: &Load<Space<FlushLog>>| load.allocator.counters().retire_tree;
+    let in_tree_before = in_tree(&load);
     for _ in 0..steps {
-        let (small, at_start) = (pair.small, searches());
-        pair.step(4);
-        if pair.small == small {
-            others += searches() - at_start;
+        let (count, before) = (load.live.len(), SEARCHES.get());
+        assert!(load.step(4));
+        if load.live.len() < count {
+            freed += 1;
+            continue;
+        }
+        let last = load.live.last().expect("it was just allocated");
+        if load.allocator.serves(last.size()) {
+            small += 1;
+            searches += SEARCHES.get() - before;
         }
     }
-    let searches = searches() - before - others;
+    let in_blocks = freed - (in_tree(&load) - in_tree_before);
     println!(
-        "{} MiB, {} CPUs: {} of {} small areas in blocks; {} searches for {}",
-        pair.space.home().size() / MIB,
-        pair.cpus,
-        pair.in_blocks,
-        pair.small_freed,
-        searches,
-        pair.small
+        "{} MiB, {cpus} CPUs, seed {seed:#x}: {in_blocks} of {freed} areas in blocks; {searches} searches for {small}",
+        home.size() / MIB
     );
-    assert!(pair.full.is_none());
-    (
-        pair.in_blocks * 1000 / pair.small_freed,
-        searches * 1000 / pair.small,
-    )
+    free_everything(&load.finish());
+    (in_blocks * 1000 / freed, searches * 1000 / small)
 }
 
 /// Three areas of 192 GiB, as for the devices of a large machine, take all the lowest addresses.
 #[test]
 fn large_areas_at_the_start_keep_no_small_area_from_blocks() {
-    let seed = mm::random_seed();
-    println!("seed {seed:#x}");
-    let mut pair = Pair::new(home_of(2048 * GIB), 64, seed);
-    for _ in 0..3 {
-        pair.alloc(192 * GIB);
-    }
-    pair.fixed = std::mem::take(&mut pair.live);
-    let (in_blocks, searches) = churns(&mut pair, 50_000, 400_000);
+    let large = [192 * GIB; 3];
+    let (in_blocks, searches) = churns(home_of(2048 * GIB), 64, &large, 50_000, 400_000);
     assert!(in_blocks > 990 && searches < 10, "{in_blocks}, {searches}");
-    pair.finish();
 }
 
 /// A tenth of the space is in use. In small spaces, lazy pages, of which there may be more than half of the
@@ -336,14 +229,11 @@ fn large_areas_at_the_start_keep_no_small_area_from_blocks() {
 /// not cached.
 #[test]
 fn small_areas_need_few_searches() {
-    let seed = mm::random_seed();
-    println!("seed {seed:#x}");
     for (bytes, cpus, most) in [(64 * GIB, 64, 10), (240 * MIB, 8, 150), (128 * MIB, 4, 300)] {
-        let mut pair = Pair::new(home_of(bytes), cpus, seed);
         // 12 pages on average.
-        let (in_blocks, searches) = churns(&mut pair, bytes / 10 / (12 * PAGE_SIZE), 200_000);
+        let live = bytes / 10 / (12 * PAGE_SIZE);
+        let (in_blocks, searches) = churns(home_of(bytes), cpus, &[], live, 200_000);
         assert!(searches < most, "{searches}");
         assert!(in_blocks > 990 || bytes < GIB, "{in_blocks}");
-        pair.finish();
     }
 }

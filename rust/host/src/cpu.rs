@@ -4,10 +4,7 @@
 
 use crate::base::cpu::CpuNumber;
 use std::cell::Cell;
-pub(crate) use std::sync::{
-    Mutex,
-    MutexGuard, //
-};
+pub(crate) use std::sync::{Mutex, MutexGuard};
 
 /// Number of CPUs, unless a test sets another one.
 const CPUS: usize = 4;
@@ -30,10 +27,7 @@ pub(crate) fn be_on(cpu: usize, count: usize) {
 
 /// Returns the CPU of this thread: threads are spread over all CPUs in turn.
 pub(crate) fn cpu_hint() -> CpuNumber {
-    use std::sync::atomic::{
-        AtomicUsize,
-        Ordering, //
-    };
+    use std::sync::atomic::{AtomicUsize, Ordering};
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     std::thread_local! {
         static CPU: usize = NEXT.fetch_add(1, Ordering::Relaxed) % CPUS;

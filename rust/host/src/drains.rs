@@ -3,42 +3,8 @@
 //! What a request without room, a purge and memory reclaim free, what they do when an allocation fails or another request
 //! takes a gap, and what they say to tracepoints.
 
-use crate::{
-    base::{
-        fit::Member,
-        prelude::*, //
-    },
-    check::fixtures::{
-        publish,
-        Failing,
-        FlushLog,
-        World, //
-    },
-    cpu,
-    policy::space::{
-        Request,
-        Space, //
-    },
-    spaces::{
-        alloc,
-        free_everything,
-        home_of,
-        request,
-        retire, //
-    },
-    state::class::SIZE,
-    sys::{
-        mm::{
-            self,
-            Gfp, //
-        },
-        trace::{
-            self,
-            Cause,
-            Purge, //
-        }, //
-    }, //
-};
+use crate::prelude::*;
+use kernel::hooks::last_event;
 
 /// Pages of the largest areas of the smallest blocks, of which these have 16.
 const PAGES: usize = 32;
@@ -48,27 +14,6 @@ fn nowait(request: Request) -> Request {
         gfp: Gfp::NOWAIT,
         ..request
     }
-}
-
-/// Each failure leaves no space, and is noticed.
-#[test]
-fn every_allocation_of_a_new_space_fails_once() {
-    let mut failed = 0;
-    for nth in 1.. {
-        let (space, has_failed) =
-            Failing::Only(nth).run(|| World::new(home_of(20)).blocks(4).space());
-        match space {
-            Ok(space) => {
-                assert!(!has_failed, "allocation {nth} failed, and nobody noticed");
-                assert!(space.validate().is_ok());
-                break;
-            }
-            Err(err) => assert_eq!(err, ENOMEM),
-        }
-        failed += 1;
-    }
-    // Each CPU needs at least one allocation.
-    assert!(failed > mm::cpu_count());
 }
 
 const MEMBERS: [usize; 3] = [0, 3, 5];
@@ -82,58 +27,17 @@ fn alloc_members(space: &Space<FlushLog>) -> Result {
     space.alloc_congruent(space.home(), members, PAGE_SIZE, Gfp::KERNEL, publish)
 }
 
-/// A request that may sleep drops the lock and allocates again, so it is served.
-#[test]
-fn a_failed_allocation_under_a_lock_is_repeated_without_it() {
-    let home = Span::with_size(64 << 20, 64 * PAGE_SIZE).expect("not empty");
-    // In another space each time, since an entry that fills a gap takes no memory in the kernel's tree.
-    let make = || World::new(home).space().expect("memory");
-    let space = make();
-    // The first allocation is the object, the second one the tree entry.
-    let (result, has_failed) = Failing::Only(2).run(|| space.alloc(request(&space, PAGE_SIZE)));
-    assert!(result.is_ok() && has_failed);
-    free_everything(&space);
-    for nth in 4..=6 {
-        let space = make();
-        let (result, has_failed) = Failing::Only(nth).run(|| alloc_members(&space));
-        assert!(result.is_ok() && has_failed);
-        assert_eq!(space.validate().expect("sound").busy, 3);
-        free_everything(&space);
-    }
-    // A block allocates its memory, parts of the directory, and last its tree entry.
-    let mut blocks = Vec::new();
-    for nth in 1.. {
-        let space = World::new(home_of(19)).blocks(4).space().expect("memory");
-        let (result, has_failed) =
-            Failing::Only(nth).run(|| space.alloc(request(&space, PAGE_SIZE)));
-        assert!(result.is_ok());
-        blocks.push(space.blocks().live);
-        free_everything(&space);
-        if !has_failed {
-            break;
-        }
-    }
-    // No block if its memory or directory fails; a block if only its entry fails, or nothing.
-    assert!(blocks.len() > 3);
-    let (without, with) = blocks.split_at(blocks.len() - 2);
-    assert!(without.iter().all(|&live| live == 0));
-    assert_eq!(with, [1, 1]);
-}
-
 /// The lock of the tree is released to allocate memory for a member. If another request takes the gap of a member meanwhile,
 /// those that are reserved are given back, and the search is made again.
 #[cfg(not(c_maple))]
 #[test]
 fn members_are_searched_for_again_if_a_gap_is_taken() {
     use kernel::hooks::MEANWHILE;
-    let home = Span::with_size(64 << 20, 16 * PAGE_SIZE).expect("not empty");
+    let home = span_of(64 << 20, 16 * PAGE_SIZE);
     for (nth, page) in [(4, 10), (5, 13), (5, 15), (6, 15)] {
         let space = &*Box::leak(Box::new(World::new(home).space().expect("memory")));
         let take = Box::new(move || {
-            let mut other = request(space, PAGE_SIZE);
-            let start = home.first() + page * PAGE_SIZE;
-            other.window = Span::with_size(start, PAGE_SIZE).expect("a page");
-            alloc(space, &other);
+            reserve(space, span_of(home.first() + page * PAGE_SIZE, PAGE_SIZE));
         });
         // The lock is taken for the search, and again after memory was allocated. The highest base is page 10.
         MEANWHILE.set(vec![take, Box::new(|| ())]);
@@ -147,18 +51,34 @@ fn members_are_searched_for_again_if_a_gap_is_taken() {
     }
 }
 
+/// Without memory for a block or its place in the directory, the tree serves the request. Its entry is tried again.
+#[test]
+fn only_the_entry_of_a_block_is_allocated_again() {
+    let mut blocks = Vec::new();
+    for nth in 1.. {
+        let space = space_of(home_of(19), 4);
+        let (area, has_failed) = Failing::Only(nth).run(|| space.alloc(request(&space, PAGE_SIZE)));
+        assert!(area.is_ok());
+        blocks.push(space.blocks().live);
+        free_everything(&space);
+        if !has_failed {
+            break;
+        }
+    }
+    let (without, with) = blocks.split_at(blocks.len() - 2);
+    assert!(without.len() > 1 && without.iter().all(|&live| live == 0));
+    assert_eq!(with, [1, 1]);
+}
+
 /// Creates a space without blocks of `count` pages that could not be freed for lack of memory: in the stand-in tree, each
 /// takes one allocation.
 #[cfg(not(c_maple))]
 fn stuck_pages(count: usize) -> Space<FlushLog> {
-    let home = Span::with_size(64 << 20, count * PAGE_SIZE).expect("not empty");
-    let space = World::new(home).blocks(0).space().expect("memory");
-    for _ in 0..count {
-        alloc(&space, &request(&space, PAGE_SIZE));
-    }
+    let space = space_of(span_of(64 << 20, count * PAGE_SIZE), 0);
+    let pages = alloc_many(&space, 1, count);
     Failing::From(1).run(|| {
-        for page in 0..count {
-            retire(&space, home.first() + page * PAGE_SIZE);
+        for start in pages {
+            retire(&space, start);
         }
         space.purge(None, false);
     });
@@ -222,43 +142,11 @@ fn a_request_that_must_not_sleep_frees_few_stuck_areas() {
     free_everything(&space);
 }
 
-/// One that must not sleep does not try again, and the block stays.
-#[test]
-fn a_request_that_may_sleep_retries_to_free_an_empty_block() {
-    for gfp in [Gfp::KERNEL, Gfp::NOWAIT] {
-        let space = World::new(home_of(1)).blocks(1).space().expect("memory");
-        retire(&space, alloc(&space, &request(&space, PAGE_SIZE)));
-        space.purge(None, false);
-        assert_eq!(space.blocks().live, 1);
-        let req = Request {
-            gfp,
-            ..request(&space, SIZE)
-        };
-        // The first allocation is the object of the area, the second one erases the entry of the block.
-        let (result, has_failed) = Failing::Only(2).run(|| space.alloc(req));
-        assert!(has_failed);
-        let sleeps = gfp.may_block();
-        assert_eq!(result.is_ok(), sleeps);
-        let counts = [
-            space.blocks().live,
-            space.counters().give_back_nomem,
-            space.reclaimable(),
-        ];
-        assert_eq!(counts, [usize::from(!sleeps); 3]);
-        free_everything(&space);
-    }
-}
-
 /// Creates a space that is full of empty blocks.
 fn empty_blocks(count: usize) -> Space<FlushLog> {
     cpu::be_on(0, 4);
-    let space = World::new(home_of(count))
-        .blocks(count)
-        .space()
-        .expect("memory");
-    let areas = (0..count * (SIZE / PAGE_SIZE / PAGES))
-        .map(|_| alloc(&space, &request(&space, PAGES * PAGE_SIZE)));
-    for start in areas.collect::<Vec<_>>() {
+    let space = space_of(home_of(count), count);
+    for start in alloc_many(&space, PAGES, count * (SIZE / PAGE_SIZE / PAGES)) {
         retire(&space, start);
     }
     // As many as were taken are kept.
@@ -302,81 +190,57 @@ fn empty_blocks_are_freed_for_whoever_needs_them() {
     free_everything(&space);
 }
 
-/// An eighth less with each purge, except two.
-#[test]
-fn purges_keep_fewer_and_fewer_blocks_that_nobody_takes() {
-    const BLOCKS: usize = 40;
-    let space = empty_blocks(BLOCKS);
-    let mut keep = BLOCKS;
-    let mut empty = BLOCKS - 1;
-    for _ in 0..40 {
-        // Of another class.
-        retire(
-            &space,
-            alloc(&space, &request(&space, PAGES * PAGE_SIZE / 2)),
-        );
-        space.purge(None, false);
-        keep = (keep - keep.div_ceil(8)).max(2);
-        empty = empty.min(keep);
-        assert_eq!(space.blocks().empty, empty);
-    }
-    assert_eq!(empty, 2);
-    free_everything(&space);
-}
-
-/// Calls `what`, and returns the cause of the last drain meanwhile.
-fn cause_of<T>(what: impl FnOnce() -> T) -> Option<Cause> {
-    trace::forget();
-    what();
-    trace::last_cause()
+/// Calls `what`. Returns why it has freed empty blocks, if it has, in the words of the tracepoint.
+fn cause_of<T>(what: impl FnOnce() -> T) -> Option<&'static str> {
+    let event = last_event("vmap_rust_drain", what)?;
+    Some(["request", "purge", "trim", "reclaim"][event[0]])
 }
 
 #[test]
 fn a_trace_of_a_drain_has_its_cause() {
     let space = empty_blocks(4);
-    let small = request(&space, PAGES * PAGE_SIZE);
-    let start = alloc(&space, &small);
+    // Of another class, for which there may be no block.
+    let other = request(&space, PAGES * PAGE_SIZE / 2);
+    let purge = |drain| {
+        retire(&space, alloc(&space, &other));
+        cause_of(|| space.purge(None, drain))
+    };
+    // Three are kept, and then two. A purge of nothing frees none, though there is one more now.
+    assert_eq!(purge(false), None);
+    assert_eq!(cause_of(|| space.drain_for_reclaim(0)), None);
+    assert_eq!(space.blocks().empty, 4);
     assert_eq!(cause_of(|| space.purge(None, false)), None);
-    retire(&space, start);
-    assert_eq!(cause_of(|| space.purge(None, false)), Some(Cause::Trim));
-    assert_eq!(
-        cause_of(|| space.drain_for_reclaim(1)),
-        Some(Cause::Reclaim)
-    );
-    assert_eq!(
-        cause_of(|| space.alloc(request(&space, space.home().size()))),
-        Some(Cause::Request)
-    );
-    assert_eq!(cause_of(|| space.purge(None, true)), Some(Cause::Purge));
+    assert_eq!(purge(false), Some("trim"));
+    assert_eq!(cause_of(|| space.drain_for_reclaim(1)), Some("reclaim"));
+    let all = request(&space, space.home().size());
+    assert_eq!(cause_of(|| alloc(&space, &all)), Some("request"));
+    release(&space, space.home().first());
+    assert_eq!(purge(true), Some("purge"));
     free_everything(&space);
 }
 
 /// A purge of nothing has no event.
 #[test]
 fn a_trace_of_a_purge_says_what_it_flushes() {
-    let space = World::new(home_of(19)).blocks(4).space().expect("memory");
-    let purged = || {
-        trace::forget();
-        space.purge(None, false);
-        trace::last_purge()
-    };
-    assert_eq!(purged(), None);
+    let space = space_of(home_of(19), 4);
+    let purged = |tracepoint| last_event(tracepoint, || space.purge(None, false));
+    assert_eq!(purged("vmap_rust_purge_begin"), None);
     // The first one has a slot of 10 pages, and the second one is in the tree.
-    let spans = [9, 40].map(|pages| {
-        let area = space.alloc(request(&space, pages * PAGE_SIZE));
-        area.expect("room").span()
-    });
-    for span in spans {
-        retire(&space, span.first());
+    for tracepoint in ["vmap_rust_purge_begin", "vmap_rust_purge_end"] {
+        let spans = [9, 40].map(|pages| {
+            let area = space.alloc(request(&space, pages * PAGE_SIZE));
+            area.expect("room").span()
+        });
+        for span in spans {
+            retire(&space, span.first());
+        }
+        let cover = span_of(spans[0].first(), 10 * PAGE_SIZE).join(spans[1]);
+        let expected = match tracepoint {
+            "vmap_rust_purge_begin" => vec![cover.first(), cover.end(), 2, 1],
+            _ => vec![2, 1, 10 + 40, 0],
+        };
+        assert_eq!(purged(tracepoint), Some(expected));
     }
-    let slot = Span::with_size(spans[0].first(), 10 * PAGE_SIZE).expect("not empty");
-    let expected = Purge {
-        cover: Some(slot.join(spans[1])),
-        areas: spans.len(),
-        ranges: 1,
-        pages: 10 + 40,
-    };
-    assert_eq!(purged(), Some(expected));
-    assert_eq!(purged(), None);
+    assert_eq!(purged("vmap_rust_purge_end"), None);
     free_everything(&space);
 }

@@ -2,33 +2,42 @@
 
 //! Searches for gaps in all small spaces, compared with trying every place.
 
-use crate::base::{
-    fit::{
-        highest_congruent,
-        lowest_fit,
-        lowest_gap_fit,
-        Gaps,
-        Member, //
-    },
-    prelude::*, //
+use crate::{
+    base::fit::{highest_congruent, lowest_fit, lowest_gap_fit, Gaps},
+    prelude::*,
 };
 
 /// Number of pages of a small space, and the page number of the first one, which is not aligned.
 const PAGES: usize = 8;
 const FIRST: usize = 11;
 
-/// A small space: a bit for each page that is reserved. All other addresses are reserved.
-struct Small(u8);
+/// A small space in which others reserve pages at each pause of a search.
+struct Small {
+    /// A bit for each page that is reserved. All other addresses are reserved.
+    reserved: u8,
+    /// What others reserve next, the first one last.
+    at_pause: Vec<u8>,
+    pauses: usize,
+}
 
 fn pages(first: usize, count: usize) -> Span {
-    Span::with_size(first * PAGE_SIZE, count * PAGE_SIZE).expect("not empty")
+    span_of(first * PAGE_SIZE, count * PAGE_SIZE)
 }
 
 impl Small {
+    fn new(reserved: u8, at_pause: &[u8]) -> Self {
+        Self {
+            reserved,
+            at_pause: at_pause.to_vec(),
+            pauses: 0,
+        }
+    }
+
     fn is_free(&self, span: Span) -> bool {
         let mut numbers = span.first() / PAGE_SIZE..span.end() / PAGE_SIZE;
-        numbers
-            .all(|page| (FIRST..FIRST + PAGES).contains(&page) && self.0 >> (page - FIRST) & 1 == 0)
+        numbers.all(|page| {
+            (FIRST..FIRST + PAGES).contains(&page) && self.reserved >> (page - FIRST) & 1 == 0
+        })
     }
 
     /// Returns all gaps in ascending order.
@@ -64,6 +73,11 @@ impl Gaps for Small {
     fn gap_around(&mut self, addr: usize) -> Option<Span> {
         self.gaps().into_iter().find(|gap| gap.contains(addr))
     }
+
+    fn pause(&mut self) {
+        self.pauses += 1;
+        self.reserved |= self.at_pause.pop().unwrap_or(0);
+    }
 }
 
 /// Calls `check` with each small space, each window in it and each alignment.
@@ -72,7 +86,11 @@ fn in_small_spaces(check: impl Fn(Small, Span, usize)) {
         for first in FIRST..FIRST + PAGES {
             for count in 1..=FIRST + PAGES - first {
                 for align in [1, 2, 4, 8] {
-                    check(Small(taken), pages(first, count), align * PAGE_SIZE);
+                    check(
+                        Small::new(taken, &[]),
+                        pages(first, count),
+                        align * PAGE_SIZE,
+                    );
                 }
             }
         }
@@ -138,32 +156,6 @@ fn highest_base_is_right_in_all_small_spaces() {
     });
 }
 
-/// A small space in which others reserve pages at each pause of a search.
-struct Busy {
-    small: Small,
-    reserved_at_pause: Vec<u8>,
-    pauses: usize,
-}
-
-impl Gaps for Busy {
-    fn lowest_gap(&mut self, window: Span, bytes: usize) -> Option<Span> {
-        self.small.lowest_gap(window, bytes)
-    }
-
-    fn highest_gap(&mut self, window: Span, bytes: usize) -> Option<Span> {
-        self.small.highest_gap(window, bytes)
-    }
-
-    fn gap_around(&mut self, addr: usize) -> Option<Span> {
-        self.small.gap_around(addr)
-    }
-
-    fn pause(&mut self) {
-        self.pauses += 1;
-        self.small.0 |= self.reserved_at_pause.pop().unwrap_or(0);
-    }
-}
-
 /// Searches pause after each gap that does not fit, and what they return is free although others reserve
 /// pages meanwhile.
 #[test]
@@ -177,21 +169,16 @@ fn long_searches_pause_and_see_what_changed() {
                 offset: offset * PAGE_SIZE,
                 size: size * PAGE_SIZE,
             });
-            let busy = || Busy {
-                small: Small(reserved),
-                reserved_at_pause: reserved_at_pause.clone(),
-                pauses: 0,
-            };
-            let mut set = busy();
+            let mut set = Small::new(reserved, &reserved_at_pause);
             if let Some(span) = lowest_fit(&mut set, window, 2 * PAGE_SIZE, 4 * PAGE_SIZE) {
-                assert!(set.small.is_free(span));
+                assert!(set.is_free(span));
             }
             pauses += set.pauses;
-            let mut set = busy();
+            let mut set = Small::new(reserved, &reserved_at_pause);
             let base = highest_congruent(&mut set, window, members.into_iter(), PAGE_SIZE);
             if let Some(base) = base {
                 let spans = members.map(|member| member.at(base).expect("no overflow"));
-                assert!(spans.into_iter().all(|span| set.small.is_free(span)));
+                assert!(spans.into_iter().all(|span| set.is_free(span)));
             }
             pauses += set.pauses;
         }
@@ -204,7 +191,7 @@ fn members_without_size_or_outside_the_address_space_have_no_base() {
     let window = pages(FIRST, PAGES);
     let base = |offset, size| {
         let members = [Member { offset, size }].into_iter();
-        highest_congruent(&mut Small(0), window, members, PAGE_SIZE)
+        highest_congruent(&mut Small::new(0, &[]), window, members, PAGE_SIZE)
     };
     assert!(base(0, PAGE_SIZE).is_some());
     assert_eq!(base(0, 0), None);
@@ -214,7 +201,7 @@ fn members_without_size_or_outside_the_address_space_have_no_base() {
     assert_eq!(base(0, (PAGES + 1) * PAGE_SIZE), None);
     let none = core::iter::empty();
     assert_eq!(
-        highest_congruent(&mut Small(0), window, none, PAGE_SIZE),
+        highest_congruent(&mut Small::new(0, &[]), window, none, PAGE_SIZE),
         None
     );
 }

@@ -2,20 +2,7 @@
 
 //! The order in which a purge flushes the TLB and releases the KASAN shadow.
 
-use crate::{
-    base::prelude::*,
-    check::fixtures::{
-        Done,
-        World, //
-    },
-    policy::validate::Census,
-    spaces::{
-        home_of,
-        request,
-        retire, //
-    },
-    state::class::SIZE, //
-};
+use crate::{check::fixtures::Done, prelude::*};
 
 /// This holds for areas in blocks and in the tree. The KASAN shadow of busy areas is kept.
 #[test]
@@ -72,6 +59,6 @@ fn kasan_shadow_is_released_between_tlb_flush_and_reuse() {
         space.purge(None, true);
         let released = |what: &Done| matches!(what, Done::Release(span) if span.size() == SIZE);
         assert_eq!(take().iter().any(released), has_shadow);
-        assert_eq!(space.validate().ok(), Some(Census::default()));
+        free_everything(&space);
     }
 }

@@ -23,6 +23,7 @@ use state::{
     class::*,
     dir::*,
     flush::*,
+    list::*,
     pins::*,
     seat::*,
     table::*, //

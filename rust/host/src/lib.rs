@@ -5,7 +5,7 @@
 //!
 //! The stand-ins are [`sys`] with [`runs`] and [`cpu`] here, and the stand-in kernel crate. If `VMAP_RUST_TREE` names a kernel
 //! tree, `sys::maple` is the binding of the kernel, on lib/maple_tree.c of that tree.
-//! rust/explore builds this crate with `cfg(explore)`, and has CPUs, locks and tests of its own.
+//! rust/explore takes the stand-ins, and has CPUs, locks and tests of its own.
 
 #![allow(dead_code, reason = "functions for C have no caller here")]
 
@@ -13,7 +13,6 @@
 #[path = "../../base/mod.rs"]
 mod base;
 mod check;
-#[cfg_attr(explore, path = "../../explore/src/cpu.rs")]
 mod cpu;
 #[forbid(unsafe_code)]
 #[path = "../../policy/mod.rs"]
@@ -23,51 +22,47 @@ mod runs;
 mod state;
 mod sys;
 
-#[cfg(all(test, not(explore)))]
-mod bitmaps;
-#[cfg(all(test, not(explore)))]
+#[cfg(test)]
 #[path = "../../debug/callers.rs"]
 mod callers;
-#[cfg(all(test, not(explore)))]
+#[cfg(test)]
 mod capacity;
-#[cfg(all(test, not(explore)))]
+#[cfg(test)]
 mod drains;
-#[cfg(all(test, explore))]
-#[path = "../../explore/src/explore.rs"]
-mod explore;
-#[cfg(all(test, not(explore)))]
+#[cfg(test)]
 mod gaps;
-#[cfg(all(test, not(explore)))]
+#[cfg(test)]
 mod growth;
-#[cfg(all(test, not(explore)))]
+#[cfg(test)]
 mod kasan;
-#[cfg(all(test, not(explore)))]
+#[cfg(test)]
 mod leaks;
-#[cfg(not(explore))]
 mod listings;
 #[cfg(test)]
 mod load;
-#[cfg(all(test, not(explore)))]
+#[cfg(test)]
+mod model;
+#[cfg(test)]
 mod one_block;
-#[cfg(all(test, not(explore)))]
+#[cfg(test)]
 mod other_cpus;
-#[cfg(all(test, not(explore)))]
+#[cfg(test)]
 mod places;
-#[cfg(all(test, not(explore)))]
+#[cfg(test)]
 mod pool;
-#[cfg(all(test, not(explore)))]
+#[cfg(test)]
+mod prelude;
+#[cfg(test)]
 mod refills;
-#[cfg(all(doctest, not(explore)))]
+#[cfg(doctest)]
 mod refusals;
-#[cfg(all(test, not(explore)))]
+#[cfg(test)]
 mod seats;
-#[cfg(all(test, not(explore)))]
+#[cfg(test)]
 mod sets;
-#[cfg(all(test, not(explore)))]
-mod spaces;
-#[cfg(all(test, not(explore)))]
+#[cfg(test)]
 mod stale;
-#[cfg(all(test, not(explore)))]
+#[cfg(test)]
 mod threads;
 #[cfg(all(test, c_maple))]
 mod trees;
@@ -87,7 +82,6 @@ pub fn replay(steps: &[[u16; 10]], blocks: usize) -> Result<(), String> {
 /// Serves the areas of `boot`, the text of a /proc/vmallocinfo, `copies` times on 64 CPUs in `gib` GiB of space, and
 /// frees half of them. Returns the text of the file `map` of debugfs, and of /proc/vmallocinfo. Fails if `boot` has no
 /// areas.
-#[cfg(not(explore))]
 pub fn large_system(boot: &str, copies: usize, gib: usize) -> Result<(String, String), String> {
     listings::large(boot, copies, gib)
 }

@@ -4,22 +4,13 @@
 //! of a small one.
 
 use crate::{
-    base::range::{
-        Span,
-        PAGE_SIZE, //
-    },
+    base::range::{Span, PAGE_SIZE},
     check::{
-        fixtures::{
-            FlushLog,
-            World, //
-        },
-        random::Random, //
+        fixtures::{FlushLog, World},
+        random::Random,
     },
     cpu,
-    policy::space::{
-        Request,
-        Space, //
-    },
+    policy::space::{Request, Space},
 };
 use std::fmt::Write;
 
@@ -100,16 +91,10 @@ pub(crate) fn large(boot: &str, copies: usize, gib: usize) -> Result<(String, St
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        spaces::free_everything,
-        state::class::SIZE, //
-    };
+    use crate::prelude::{span_of, SIZE};
     use std::{
         panic::AssertUnwindSafe,
-        sync::atomic::{
-            AtomicUsize,
-            Ordering, //
-        }, //
+        sync::atomic::{AtomicUsize, Ordering},
     };
 
     const THREADS: usize = 8;
@@ -154,7 +139,7 @@ mod tests {
         // Steps of a thread for each list: with more, lists get longer and longer on a machine that is busy.
         const STEPS: usize = 150;
         cpu::be_on(0, THREADS);
-        let home = Span::with_size(37 << 30, 16 << 30).expect("not empty");
+        let home = span_of(37 << 30, 16 << 30);
         let space = World::new(home).space().expect("memory");
         let lists = AtomicUsize::new(0);
         let mut kept = Vec::new();
@@ -207,35 +192,18 @@ mod tests {
         assert_eq!(judge(&read_all(&space, 4096)), (0, 0, 0));
     }
 
-    #[test]
-    fn a_list_says_which_blocks_are_current() {
-        cpu::be_on(0, 1);
-        let home = Span::with_size(SIZE, 40 * SIZE).expect("not empty");
-        let space = World::new(home).blocks(4).space().expect("memory");
-        // The first block gets full.
-        for _ in 0..=SIZE / PAGE_SIZE {
-            space.alloc(Request::any_page(home)).expect("room");
-        }
-        let list = read_all(&space, 4096);
-        let seats = list
-            .lines()
-            .filter_map(|line| line.split_once("block cpu 0 ")?.1.split_once(" slot 1 "));
-        assert!(seats.map(|(seat, _)| seat).eq(["pool", "current"]));
-        free_everything(&space);
-    }
-
     /// What a reader has listed last may be a part of a larger lazy area by now, which it must not list then: lists go up.
     #[test]
     fn a_lazy_area_that_begins_before_is_not_listed() {
         cpu::be_on(0, 1);
-        let home = Span::with_size(SIZE, 8 * SIZE).expect("not empty");
+        let home = span_of(SIZE, 8 * SIZE);
         let space = World::new(home).space().expect("memory");
         let request = Request::bytes(home, 4 * PAGE_SIZE);
         let area = space.alloc(request).expect("room").span();
         space.retire(space.unlink(area.first()).expect("there"));
         assert_eq!(space.next_lazy(None), Some(area));
         assert_eq!(
-            space.next_lazy(Span::with_size(area.first(), PAGE_SIZE)),
+            space.next_lazy(Some(span_of(area.first(), PAGE_SIZE))),
             None
         );
         space.purge(None, true);

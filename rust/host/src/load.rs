@@ -1,28 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A space that threads share: those of the machine ([`crate::threads`]), or those of a scheduler (rust/explore). The
+//! A space that threads share: those of the machine (`threads`), or those of a scheduler (rust/explore). The
 //! checker compares all answers, so a thread only has to use the space.
 
 use crate::{
     check::{
-        checked::{
-            CheckedSpace,
-            CheckedTlb, //
-        },
-        fixtures::{
-            FlushLog,
-            World, //
-        },
+        checked::{CheckedSpace, CheckedTlb},
+        fixtures::{FlushLog, World},
     },
     cpu::Mutex,
     policy::{
-        space::{
-            Request,
-            Space, //
-        }, //
+        space::{Request, Space},
         validate::Census,
     },
-    state::area::{AreaPtr, Busy}, //
+    state::area::{AreaPtr, Busy},
 };
 use std::collections::HashMap;
 

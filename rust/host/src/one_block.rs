@@ -1,46 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Compares a block of each class with a plain list of its areas, which takes too long in an emulated kernel.
+//! A block of each class by itself: what becomes of its slots, and which misuses of it are refused.
 
 use crate::{
-    base::prelude::*,
-    check::{
-        fixtures::FlushLog,
-        random::Random, //
-    },
-    spaces::{
-        class_of,
-        is_refused, //
-    },
+    prelude::*,
     state::{
-        area::{
-            Area,
-            Attributes,
-            Unlinked, //
-        },
+        area::{Area, Unlinked},
         block::Block,
         block_number::BlockNumber,
-        class::{
-            Class,
-            SIZE, //
-        },
         dir::Directory,
         flush::Plan,
-        pins::Pins, //
+        pins::Pins,
     },
-    sys::grace::{
-        at_once,
-        Guard,
-        Unpublished, //
-    }, //
+    sys::grace::{Guard, Unpublished},
 };
+use kernel::sync::rcu::at_once;
 
 /// Where a block of any class can be.
 pub(super) const START: usize = 1 << 32;
 
 /// Creates a directory that has a part for a block at [`START`].
 pub(super) fn directory() -> Directory {
-    let home = Span::with_size(START / 2, 2 * START).expect("not empty");
+    let home = span_of(START / 2, 2 * START);
     let dir = Directory::new(home).expect("memory");
     dir.prepare(START, GFP_KERNEL).expect("memory");
     dir
@@ -60,279 +41,69 @@ pub(super) fn insert(dir: &Directory, class: Class) -> BlockNumber {
     number.unwrap_or_else(|_| panic!("the place is free"))
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum State {
-    Busy,
-    Leaving,
-    Lazy,
-    Taken,
-}
-
-struct Known {
-    slot: usize,
-    span: Span,
-    state: State,
-    /// If it is leaving.
-    token: Option<Area<Unlinked>>,
-}
-
-/// A block, and a list of its areas in any order.
-struct Pair<'a> {
-    dir: &'a Directory,
-    plan: Option<Plan<'a>>,
-    number: BlockNumber,
-    class: Class,
-    areas: Vec<Known>,
-    pins: Pins,
-    random: Random,
-}
-
-impl<'a> Pair<'a> {
-    fn new(dir: &'a Directory, class: Class) -> Self {
-        Self {
-            dir,
-            plan: None,
-            number: insert(dir, class),
-            class,
-            areas: Vec::new(),
-            pins: Pins::new().expect("memory"),
-            // CAST: A small number.
-            random: Random::new(class.number() as u64),
-        }
-    }
-
-    fn with<T>(&self, what: impl FnOnce(&Block) -> T) -> T {
-        let rcu = Guard::new();
-        what(self.dir.block(self.number, &rcu).expect("it is there"))
-    }
-
-    fn slot_size(&self) -> usize {
-        self.class.slot_pages() * PAGE_SIZE
-    }
-
-    /// Returns the addresses of `count` slots from `first` on.
-    fn slots(&self, first: usize, count: usize) -> Span {
-        let start = START + first * self.slot_size();
-        Span::with_size(start, count * self.slot_size()).expect("not empty")
-    }
-
-    /// Returns the slots of areas in `state`, in ascending order.
-    fn in_state(&self, state: State) -> Vec<usize> {
-        let areas = self.areas.iter().filter(|area| area.state == state);
-        let mut slots: Vec<usize> = areas.map(|area| area.slot).collect();
-        slots.sort();
-        slots
-    }
-
-    /// Returns the index of an area in `state`.
-    fn any(&mut self, state: State) -> Option<usize> {
-        let areas = (0..self.areas.len()).filter(|&index| self.areas[index].state == state);
-        let indices: Vec<usize> = areas.collect();
-        (!indices.is_empty()).then(|| indices[self.random.below(indices.len())])
-    }
-
-    /// Allocates in the lowest free slot, if there is one.
-    fn alloc(&mut self) {
-        let most = self.class.slot_pages();
-        let pages = match self.random.below(3) {
-            0 => most,
-            1 => 1,
-            _ => 1 + self.random.below(most),
-        };
-        let mut slots = 0..self.class.slots();
-        let free = slots.find(|&slot| self.areas.iter().all(|area| area.slot != slot));
-        let alloc = |size| self.with(|block| block.alloc(size, Attributes::NONE).ok());
-        let area = alloc(pages * PAGE_SIZE);
-        let wanted = free.map(|slot| {
-            let start = self.slots(slot, 1).first();
-            Span::with_size(start, pages * PAGE_SIZE).expect("not empty")
-        });
-        assert_eq!(area.map(|area| area.span()), wanted);
-        // Not a size for the class. A slot that was claimed is free again, see `compare()`.
-        for size in [0, self.slot_size() + 1, 2 * self.slot_size()] {
-            assert!(alloc(size).is_none());
-        }
-        if let Some((slot, span)) = free.zip(wanted) {
-            self.areas.push(Known {
-                slot,
-                span,
-                state: State::Busy,
-                token: None,
-            });
-        }
-    }
-
-    /// Unlinks an area, or retires one that is unlinked.
-    fn free(&mut self) {
-        if let Some(index) = self.any(State::Busy) {
-            let span = self.areas[index].span;
-            let addr = span.first() + self.random.below(span.size());
-            let token = self.with(|block| block.unlink(addr)).expect("busy");
-            assert!(self.with(|block| block.unlink(addr)).is_none());
-            let known = &mut self.areas[index];
-            known.token = Some(self.pins.wait_for_readers(token));
-            known.state = State::Leaving;
-        }
-        let Some(index) = self.any(State::Leaving) else {
-            return;
-        };
-        let token = self.areas[index].token.take().expect("a token");
-        assert_eq!(token.span(), Some(self.areas[index].span));
-        let pages = self.areas[index].span.size() / PAGE_SIZE;
-        assert_eq!(self.dir.retire(token), pages);
-        self.areas[index].state = State::Lazy;
-    }
-
-    /// Ends the last purge, and begins a new one.
-    fn take(&mut self) {
-        self.flush();
-        let mut plan = Plan::new(self.dir);
-        plan.take_slots();
-        let lazy = self.in_state(State::Lazy);
-        let cover = lazy.first().zip(lazy.last());
-        let cover = cover.map(|(first, last)| self.slots(*first, last + 1 - first));
-        assert_eq!(plan.cover(), cover);
-        assert_eq!(plan.is_empty(), lazy.is_empty());
-        assert_eq!(plan.areas(), (lazy.len(), 0));
-        assert_eq!(plan.slot_pages(), lazy.len() * self.class.slot_pages());
-        for area in &mut self.areas {
-            if area.state == State::Lazy {
-                area.state = State::Taken;
-            }
-        }
-        self.plan = Some(plan);
-    }
-
-    /// Ends the last purge.
-    fn flush(&mut self) {
-        let Some(plan) = self.plan.take() else {
-            return;
-        };
-        let taken = self.in_state(State::Taken);
-        let log = FlushLog::new().expect("memory");
-        let cover = plan.cover();
-        let mut flushed = plan.flush(&log);
-        assert_eq!(log.take(), cover.map(|cover| (cover, taken.len())));
-        assert_eq!(flushed.cover(), cover);
-        assert!(flushed.take_list().is_empty());
-        let in_runs = std::cell::RefCell::new(Vec::new());
-        flushed.each_run(|run| {
-            let slot = (run.first() - START) / self.slot_size();
-            let count = run.size() / self.slot_size();
-            assert_eq!(run, self.slots(slot, count));
-            in_runs.borrow_mut().extend(slot..slot + count);
-        });
-        assert_eq!(in_runs.into_inner(), taken);
-        let calls = std::cell::Cell::new(0);
-        flushed.free_slots(|block, count| {
-            assert_eq!((block.number(), count), (Some(self.number), taken.len()));
-            calls.set(calls.get() + 1);
-        });
-        assert_eq!(calls.get(), usize::from(!taken.is_empty()));
-        self.areas.retain(|area| area.state != State::Taken);
-    }
-
-    /// Compares all queries of the block with the list.
-    fn compare(&mut self) {
-        let slots = self.class.slots();
-        let mut letters = vec!['.'; slots];
-        for area in &self.areas {
-            letters[area.slot] = match area.state {
-                State::Busy => 'B',
-                State::Leaving => 'u',
-                State::Lazy => 'l',
-                State::Taken => 'f',
-            };
-        }
-        let waiting = self.in_state(State::Lazy).len() + self.in_state(State::Taken).len();
-        let lazy_pages = waiting * self.class.slot_pages();
-        let busy = self.in_state(State::Busy).len();
-        let probes: Vec<usize> = (0..40)
-            .map(|_| START - 1 + self.random.below(self.class.block_size()))
-            .collect();
-        self.with(|block| {
-            assert!(block.states().map(|slot| slot.letter()).eq(letters));
-            assert_eq!(block.free_slots(), slots - self.areas.len());
-            assert_eq!(block.is_full(), self.areas.len() == slots);
-            assert_eq!(block.lazy_pages(), lazy_pages);
-            let contents = block.validate(true).expect("sound");
-            let unlinked = self.areas.len() - busy;
-            let counts = (contents.busy, contents.unlinked, contents.lazy_pages);
-            assert_eq!(counts, (busy, unlinked, lazy_pages));
-            for area in &self.areas {
-                let wanted = (area.state == State::Busy).then_some(area.span);
-                let (first, last) = (area.span.first(), area.span.last());
-                for addr in [first, first.midpoint(last), last] {
-                    assert_eq!(block.find(addr).map(|(_, seen)| seen.span()), wanted);
-                }
-                let behind = block.find(last + 1);
-                assert!(behind.is_none_or(|(_, seen)| seen.span().first() == last + 1));
-            }
-            for addr in probes {
-                let next = block.next_busy(addr).map(|(_, seen)| seen.span());
-                assert_eq!(
-                    next,
-                    self.lowest(|area| area.state == State::Busy && area.span.last() >= addr)
-                );
-                let next = block.next_lazy(addr);
-                assert_eq!(
-                    next,
-                    self.lowest(|area| {
-                        let is_waiting = matches!(area.state, State::Lazy | State::Taken);
-                        is_waiting && area.span.first() >= addr
-                    })
-                );
-            }
-        });
-    }
-
-    fn lowest(&self, is_wanted: impl Fn(&Known) -> bool) -> Option<Span> {
-        let areas = self.areas.iter().filter(|area| is_wanted(area));
-        areas.map(|area| area.span).min_by_key(|span| span.first())
-    }
-}
-
+/// Slots that a purge has taken are not free, and they are listed, until it ends. An area has only a size of its class.
 #[test]
-fn a_block_agrees_with_a_list_of_its_areas() {
+fn slots_of_each_class_wait_for_the_end_of_a_purge() {
     for class in Class::all() {
         let dir = directory();
-        let mut pair = Pair::new(&dir, class);
-        let steps = class.slots() + 200;
-        for step in 0..steps {
-            // The block gets full; after that, areas come and go.
-            match pair.random.below(if step < steps / 2 { 20 } else { 10 }) {
-                0..=3 => pair.free(),
-                4 => pair.take(),
-                5 => pair.flush(),
-                _ => pair.alloc(),
-            }
-            if !pair.areas.is_empty() {
-                assert!(dir.remove(pair.number).is_none());
-            }
-            if step % 50 == 0 {
-                pair.compare();
-            }
+        let number = insert(&dir, class);
+        let rcu = Guard::new();
+        let block = dir.block(number, &rcu).expect("it is there");
+        let size = class.slot_pages() * PAGE_SIZE;
+        let free = block.free_slots();
+        for wrong in [0, size + 1, 2 * size] {
+            assert!(block.alloc(wrong, Attributes::NONE).is_err());
         }
-        while pair.areas.iter().any(|area| area.state != State::Taken) {
-            pair.free();
-            if pair.any(State::Lazy).is_some() {
-                pair.take();
-            }
+        assert_eq!((block.free_slots(), free), (free, class.slots()));
+        let spans = [(); 3].map(|()| {
+            block
+                .alloc(size, Attributes::NONE)
+                .ok()
+                .expect("room")
+                .span()
+        });
+        let letters = || {
+            block
+                .states()
+                .take(4)
+                .map(|slot| slot.letter())
+                .collect::<String>()
+        };
+        let waiting = || [START, START + 1].map(|addr| block.next_lazy(addr));
+        assert_eq!(letters(), "BBB.");
+        let leaving = [0, 1].map(|index| unlink(&dir, spans[index].last()));
+        assert_eq!((letters().as_str(), waiting()), ("uuB.", [None; 2]));
+        for area in leaving {
+            dir.retire(area);
         }
-        pair.flush();
-        pair.compare();
+        assert_eq!(
+            (letters().as_str(), waiting()),
+            ("llB.", [Some(spans[0]), Some(spans[1])])
+        );
+        let mut plan = Plan::new(&dir);
+        plan.take_slots();
+        assert_eq!(
+            (letters().as_str(), waiting()),
+            ("ffB.", [Some(spans[0]), Some(spans[1])])
+        );
+        assert_eq!(
+            (plan.areas(), plan.slot_pages()),
+            ((2, 0), 2 * class.slot_pages())
+        );
+        let log = FlushLog::new().expect("memory");
+        let mut flushed = plan.flush(&log);
+        let cover = spans[0].join(spans[1]);
+        assert_eq!(log.take(), Some((cover, 2)));
+        flushed.each_run(|run| assert_eq!(run, cover));
+        flushed.free_slots(|freed, count| assert_eq!((freed.start(), count), (START, 2)));
+        assert_eq!((letters().as_str(), waiting()), ("..B.", [None; 2]));
+        assert!(dir.remove(number).is_none());
+        free_at(&dir, spans[2].first());
         // A block that was removed can be inserted again.
-        for _ in 0..2 {
-            let removed = dir.remove(pair.number).expect("all slots are free");
-            assert!(removed.is_full());
-            let rcu = Guard::new();
-            assert!(dir.block_at(START, &rcu).is_none());
-            assert_eq!(dir.insert(removed).ok(), Some(pair.number));
-            assert!(dir.block_at(START + class.block_size() - 1, &rcu).is_some());
-        }
-        pair.alloc();
-        pair.compare();
-        pair.free();
+        let removed = dir.remove(number).expect("all slots are free");
+        assert!(removed.is_full() && dir.block_at(START, &rcu).is_none());
+        assert_eq!(dir.insert(removed).ok(), Some(number));
+        assert!(dir.block_at(START + class.block_size() - 1, &rcu).is_some());
     }
 }
 
@@ -362,15 +133,6 @@ fn randomized_areas_are_rarely_at_the_lowest_address() {
     assert!((0..40).filter(|_| first_place(true)).count() < 10);
 }
 
-/// Retires an area, and makes its slot free.
-pub(super) fn retire_and_purge(dir: &Directory, area: Area<Unlinked>) {
-    dir.retire(area);
-    let mut plan = Plan::new(dir);
-    plan.take_slots();
-    let log = FlushLog::new().expect("memory");
-    plan.flush(&log).free_slots(|_, _| ());
-}
-
 /// Unlinks the busy area at `addr`.
 fn unlink(dir: &Directory, addr: usize) -> Area<Unlinked> {
     let rcu = Guard::new();
@@ -379,8 +141,13 @@ fn unlink(dir: &Directory, addr: usize) -> Area<Unlinked> {
     pins.wait_for_readers(block.unlink(addr).expect("busy"))
 }
 
-fn free_at(dir: &Directory, addr: usize) {
-    retire_and_purge(dir, unlink(dir, addr));
+/// Frees the busy area at `addr`, and makes its slot free.
+pub(super) fn free_at(dir: &Directory, addr: usize) {
+    dir.retire(unlink(dir, addr));
+    let mut plan = Plan::new(dir);
+    plan.take_slots();
+    let log = FlushLog::new().expect("memory");
+    plan.flush(&log).free_slots(|_, _| ());
 }
 
 /// Allocates the lowest free slot of the block at [`START`].

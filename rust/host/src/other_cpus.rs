@@ -2,20 +2,7 @@
 
 //! What a CPU counts and has by itself: other CPUs miss nothing of it.
 
-use crate::{
-    base::prelude::*,
-    check::fixtures::World,
-    cpu,
-    spaces::{
-        alloc,
-        free_everything,
-        home_of,
-        request,
-        retire,
-        without_shadow, //
-    },
-    state::class::SIZE, //
-};
+use crate::{base::stats, prelude::*};
 use std::collections::HashSet;
 
 /// A CPU counts small numbers of pages of blocks for itself. The exact number includes them, and a purge counts all.
@@ -68,16 +55,12 @@ fn lazy_pages_of_blocks_begin_a_purge_before_all_blocks_are_lazy() {
     const PAGES: usize = 32;
     const BATCH: usize = 128;
     cpu::be_on(0, 4);
-    let space = World::new(home_of(20 * BLOCKS))
-        .blocks(BLOCKS)
-        .space()
-        .expect("memory");
+    let space = space_of(home_of(20 * BLOCKS), BLOCKS);
     let most = BLOCKS * SIZE / PAGE_SIZE / 4;
     // A purge resets the count.
     for _ in 0..2 {
         for lazy in (PAGES..=most).step_by(PAGES) {
-            let area = space.alloc(request(&space, PAGES * PAGE_SIZE));
-            let area = space.unlink(area.expect("room").span().first());
+            let area = space.unlink(alloc(&space, &request(&space, PAGES * PAGE_SIZE)));
             let area = area.expect("busy");
             assert!(area.is_in_block());
             let estimate = space.retire(area);
@@ -90,6 +73,18 @@ fn lazy_pages_of_blocks_begin_a_purge_before_all_blocks_are_lazy() {
         space.purge(None, false);
     }
     free_everything(&space);
+}
+
+#[test]
+fn each_counter_has_a_line_with_its_meaning() {
+    let space = World::new(home_of(20)).space().expect("memory");
+    let mut text = String::new();
+    for (name, value, meaning) in space.counters().all() {
+        stats::line(&mut text, name, value, meaning).expect("letters");
+    }
+    let lines = text.lines().count();
+    // On average at least a name, a number and two words per line.
+    assert!(lines > 12 && text.split_whitespace().count() >= 4 * lines);
 }
 
 #[test]

@@ -3,22 +3,7 @@
 //! Where new blocks go if the directory has no place for a part at the lowest gap, blocks that fill a part, and how many
 //! blocks there are beside large areas.
 
-use crate::{
-    base::prelude::*,
-    check::fixtures::World,
-    cpu,
-    spaces::{
-        alloc,
-        free_everything,
-        home_of,
-        request,
-        retire, //
-    },
-    state::class::{
-        Class,
-        SIZE, //
-    }, //
-};
+use crate::prelude::*;
 
 const GIB: usize = 1 << 30;
 
@@ -26,21 +11,18 @@ const GIB: usize = 1 << 30;
 #[test]
 fn a_block_goes_above_a_part_whose_place_is_taken() {
     for (gib, blocks) in [(600, 2), (513, 1)] {
-        let home = Span::with_size(GIB - SIZE, gib * GIB).expect("not empty");
-        let space = World::new(home).blocks(64).space().expect("memory");
+        let space = space_of(span_of(GIB - SIZE, gib * GIB), 64);
         let first = alloc(&space, &request(&space, PAGE_SIZE));
         assert_eq!(first, GIB);
         // All up to the part with the same place.
         let rest = Span::from_bounds(first + SIZE, first + 512 * GIB).expect("not empty");
-        let mut large = request(&space, rest.size());
-        large.window = rest;
-        assert_eq!(alloc(&space, &large), rest.first());
+        reserve(&space, rest);
         // Another class, so another block.
         let second = alloc(&space, &request(&space, 8 * PAGE_SIZE));
         assert_eq!(space.blocks().live, blocks);
         let wanted = match blocks {
             // No block: the lowest gap of the tree.
-            1 => home.first(),
+            1 => space.home().first(),
             _ => first + 513 * GIB,
         };
         assert_eq!(second, wanted);
@@ -55,30 +37,26 @@ fn a_block_goes_above_a_part_whose_place_is_taken() {
 /// Its addresses are found in the part itself, and those of small blocks that replace it in the entries.
 #[test]
 fn blocks_of_whole_parts_and_small_ones_replace_each_other() {
-    let home = Span::with_size(2 * GIB - SIZE, 3 * GIB).expect("not empty");
-    let space = World::new(home)
-        .blocks(5 * (GIB / SIZE))
-        .space()
-        .expect("memory");
+    let space = space_of(span_of(2 * GIB - SIZE, 3 * GIB), 5 * (GIB / SIZE));
     let largest = Class::all().last().expect("a class");
     assert_eq!(largest.block_size(), GIB);
     let sizes = [largest.slot_pages(), 1, largest.slot_pages() - 1, 128];
-    for pages in sizes.map(|pages| pages * PAGE_SIZE) {
-        let one = request(&space, pages);
-        let starts = [(); 12].map(|()| alloc(&space, &one));
+    for pages in sizes {
+        let starts = alloc_many(&space, pages, 12);
         assert_eq!(starts[0], 2 * GIB);
         assert_eq!(space.blocks().live, 1);
+        let size = pages * PAGE_SIZE;
         let area = |addr: usize| space.find(addr).map(|area| area.span().first());
-        for start in starts {
-            assert_eq!([area(start), area(start + pages - 1)], [Some(start); 2]);
-            assert_ne!(area(start + pages), Some(start));
+        for &start in &starts {
+            assert_eq!([area(start), area(start + size - 1)], [Some(start); 2]);
+            assert_ne!(area(start + size), Some(start));
         }
-        for start in starts.into_iter().step_by(2) {
-            retire(&space, start);
+        for start in starts.iter().step_by(2) {
+            retire(&space, *start);
         }
         assert_eq!(space.validate().expect("sound").unlinked, 6);
         assert_eq!(space.purge(None, false), 6);
-        let again = [(); 6].map(|()| alloc(&space, &one));
+        let again = alloc_many(&space, pages, 6);
         assert!(again.iter().eq(starts.iter().step_by(2)));
         // No area is left behind.
         free_everything(&space);
@@ -106,9 +84,7 @@ fn large_areas_leave_fewer_blocks_until_they_are_freed() {
             alloc(&space, &request(&space, large * SIZE));
         }
         // What there is no block for goes to the tree, as long as there is room.
-        let small = request(&space, PAGES * PAGE_SIZE);
-        let areas = 0..(most + 2) * (SIZE / small.size);
-        let starts: Vec<_> = areas.map(|_| alloc(&space, &small)).collect();
+        let starts = alloc_many(&space, PAGES, (most + 2) * (SIZE / PAGE_SIZE / PAGES));
         assert_eq!(space.blocks().live, most, "beside {large} blocks");
         for start in starts {
             retire(&space, start);

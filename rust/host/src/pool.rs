@@ -3,33 +3,8 @@
 //! Compares all blocks of a space, and the order in which CPUs use them, with plain lists. The model says at which address
 //! each area is, so a block that is in no list, in two, or in a wrong one is noticed.
 
-use crate::{
-    base::prelude::*,
-    check::{
-        fixtures::FlushLog,
-        random::Random, //
-    },
-    cpu,
-    listings::read_all,
-    policy::space::Space,
-    spaces::{
-        class_of,
-        free_everything,
-        request,
-        retire,
-        without_shadow, //
-    },
-    state::{
-        class::{
-            Class,
-            SIZE, //
-        }, //
-    }, //
-};
-use std::collections::{
-    BTreeMap,
-    HashMap, //
-};
+use crate::{listings::read_all, prelude::*};
+use std::collections::{BTreeMap, HashMap};
 
 /// Partial blocks of a class that a CPU has in the pool.
 const MOST_OWNED: usize = 16;
@@ -289,7 +264,7 @@ struct Pair {
 impl Pair {
     fn new(cpus: usize, limit: usize, shift: u32) -> Self {
         cpu::be_on(0, cpus);
-        let home = Span::with_size(64 * SIZE, 8000 * SIZE).expect("not empty");
+        let home = span_of(64 * SIZE, 8000 * SIZE);
         let none = Demand {
             taken: 0,
             purged: 0,

@@ -3,14 +3,8 @@
 //! The free runs of an address space, for spaces with a million areas: finds the lowest run of a size without
 //! a walk over all runs.
 
-use crate::base::range::{
-    Span,
-    PAGE_SIZE, //
-};
-use std::collections::{
-    BTreeMap,
-    BTreeSet, //
-};
+use crate::base::range::{Span, PAGE_SIZE};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Runs of up to this many pages have a class for each size, longer ones four for each power of two.
 const EXACT: usize = 64;

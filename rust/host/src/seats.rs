@@ -3,25 +3,10 @@
 //! Seats and the directory: no block is in two seats, and none in a seat is removed.
 
 use crate::{
-    one_block::{
-        directory,
-        insert,
-        new_block,
-        retire_and_purge,
-        START, //
-    },
-    spaces::{
-        despite_refusals,
-        is_refused, //
-    },
-    state::{
-        area::Attributes,
-        block::Block,
-        class::Class,
-        pins::Pins,
-        seat::Seat, //
-    },
-    sys::grace::Guard, //
+    one_block::{directory, free_at, insert, new_block, START},
+    prelude::*,
+    state::{block::Block, seat::Seat},
+    sys::grace::Guard,
 };
 
 #[test]
@@ -73,9 +58,7 @@ fn a_block_that_cannot_be_removed_stays_as_it_was() {
     assert_eq!(block.free_slots(), Class::SMALLEST.slots() - 1);
     let seat = Seat::new();
     assert!(seat.replace(Some(block), &rcu).is_none());
-    let leaving = block.unlink(area.span().first()).expect("busy");
-    let area = Pins::new().expect("memory").wait_for_readers(leaving);
-    retire_and_purge(&dir, area);
+    free_at(&dir, area.span().first());
     assert!(dir.remove(number).is_none() && seat.replace(None, &rcu).is_some());
     assert!(dir.remove(number).is_some());
 }

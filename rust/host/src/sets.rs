@@ -3,36 +3,11 @@
 //! Areas at a common base: which sets blocks serve, and what a request for one does without room.
 
 use crate::{
-    base::{
-        fit::Member,
-        prelude::*, //
-    },
-    check::fixtures::{
-        publish,
-        FlushLog,
-        World, //
-    },
-    policy::space::Space,
-    spaces::{
-        alloc,
-        free_everything,
-        home_of,
-        request,
-        retire, //
-    },
+    prelude::*,
     state::{
-        area::{
-            Area,
-            Busy,
-            Reserved, //
-        },
-        class::{
-            self,
-            Class,
-            SIZE, //
-        }, //
+        area::{Area, Reserved},
+        class,
     },
-    sys::mm::Gfp,
 };
 
 /// Reserves `size` bytes at each of these offsets above a common base in `window`, and calls `publish` for each.
@@ -56,7 +31,7 @@ fn alloc_set(space: &Space<FlushLog>, window: Span, offsets: &[usize]) -> Result
 #[test]
 fn sets_that_no_block_has_places_for_come_from_the_tree() {
     // All classes.
-    let home = Span::with_size(1 << 40, 1 << 37).expect("not empty");
+    let home = span_of(1 << 40, 1 << 37);
     let half = 512 << 20;
     let sets: [(&[usize], usize); 4] = [
         (&[0, half - PAGE_SIZE], 1),
@@ -80,7 +55,7 @@ fn sets_that_no_block_has_places_for_come_from_the_tree() {
 fn a_window_that_has_all_blocks_gets_them() {
     let home = Span::from_bounds(31 * SIZE + PAGE_SIZE, 40 * SIZE - 1).expect("not empty");
     for (end, blocks) in [(39, 1), (38, 0)] {
-        let space = World::new(home).blocks(4).space().expect("memory");
+        let space = space_of(home, 4);
         let window = Span::from_bounds(32 * SIZE, end * SIZE).expect("not empty");
         assert!(alloc_set(&space, window, &[0, 2 * PAGE_SIZE]).is_ok());
         assert_eq!(space.blocks().live, blocks, "end {end}");
@@ -91,12 +66,11 @@ fn a_window_that_has_all_blocks_gets_them() {
 /// A set with another window than that of the space gets the range of an empty block.
 #[test]
 fn a_set_without_room_drains() {
-    let space = World::new(home_of(1)).blocks(1).space().expect("memory");
-    retire(&space, alloc(&space, &request(&space, PAGE_SIZE)));
-    space.purge(None, false);
+    let space = space_of(home_of(1), 1);
+    release(&space, alloc(&space, &request(&space, PAGE_SIZE)));
     assert_eq!(space.blocks().live, 1);
     // Not all of the block, or it would serve the set.
-    let window = Span::with_size(32 * SIZE, SIZE - PAGE_SIZE).expect("not empty");
+    let window = span_of(32 * SIZE, SIZE - PAGE_SIZE);
     let set = [0, 2 * PAGE_SIZE];
     assert!(alloc_set(&space, window, &set).is_ok());
     assert_eq!(space.blocks().live, 0);
@@ -106,7 +80,7 @@ fn a_set_without_room_drains() {
 /// What is reserved and not yet busy is not lazy.
 #[test]
 fn a_set_is_not_listed_before_it_is_busy() {
-    let home = Span::with_size(64 << 20, 64 * PAGE_SIZE).expect("not empty");
+    let home = span_of(64 << 20, 64 * PAGE_SIZE);
     let space = World::new(home).space().expect("memory");
     let result = alloc_with(
         &space,
@@ -127,9 +101,8 @@ fn a_set_is_not_listed_before_it_is_busy() {
 fn a_set_without_a_place_takes_an_empty_block() {
     // Two slots of the class of four pages, which has blocks with 128.
     let (pages, slots) = (4, 128);
-    let space = World::new(home_of(8)).blocks(8).space().expect("memory");
-    let one = request(&space, pages * PAGE_SIZE);
-    let all: Vec<_> = (0..3 * slots).map(|_| alloc(&space, &one)).collect();
+    let space = space_of(home_of(8), 8);
+    let all = alloc_many(&space, pages, 3 * slots);
     // Of the first and of the current one, every second slot is free, and all of the second one.
     for (index, &start) in all.iter().enumerate() {
         if index % 2 == 0 || (slots..2 * slots).contains(&index) {

@@ -3,28 +3,17 @@
 //! A search without the lock finds an entry of the tree, and others free its area before the search looks at the object.
 //! The object may have a new user at once, anywhere: the slab cache is type-safe by RCU, and no more.
 
-use crate::{
-    base::prelude::*,
-    check::fixtures::World,
-    spaces::{
-        free_everything,
-        request, //
-    }, //
-};
+use crate::prelude::*;
 use kernel::hooks::FOUND;
 
 /// Reserves the pages `busy`, each for an area of its own, and pins the lowest area that ends above page `from`, which
 /// is one of them. When the search has found this area, others free it and reserve the pages `new`: the object of the
 /// freed area is that of the first of them. Returns the page of the pinned area.
 fn pin_while_others_reserve(busy: &[usize], from: usize, new: &'static [usize]) -> usize {
-    let home = Span::with_size(64 << 20, 64 * PAGE_SIZE).expect("not empty");
+    let home = span_of(64 << 20, 64 * PAGE_SIZE);
     let space = &*Box::leak(Box::new(World::new(home).space().expect("memory")));
     let addr_of = move |page: usize| home.first() + page * PAGE_SIZE;
-    let reserve = move |page: usize| {
-        let mut one = request(space, PAGE_SIZE);
-        one.window = Span::with_size(addr_of(page), PAGE_SIZE).expect("a page");
-        space.alloc(one).expect("the page is free").area()
-    };
+    let reserve = move |page: usize| reserve(space, span_of(addr_of(page), PAGE_SIZE)).area();
     for &page in busy {
         reserve(page);
     }

@@ -3,18 +3,8 @@
 //! Tests with threads that allocate, free, look up and purge concurrently.
 
 use crate::{
-    base::prelude::*,
-    check::{
-        fixtures::World,
-        random::Random, //
-    },
-    load::{
-        Load,
-        Mine, //
-    },
-    policy::space::Request,
-    state::class::SIZE,
-    sys::mm, //
+    load::{Load, Mine},
+    prelude::*,
 };
 
 const THREADS: u64 = 4;
@@ -24,7 +14,7 @@ const START: usize = 31 * SIZE + 5 * PAGE_SIZE;
 
 /// Creates a space of `pages` pages at `start`, in which blocks are at most as large as `blocks` of the smallest ones.
 fn load(start: usize, pages: usize, blocks: usize) -> Load {
-    let window = Span::with_size(start, pages * PAGE_SIZE).expect("not empty");
+    let window = span_of(start, pages * PAGE_SIZE);
     Load::new(World::new(window).blocks(blocks))
 }
 

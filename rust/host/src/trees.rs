@@ -3,40 +3,15 @@
 //! The maple tree of the kernel tree compared with its stand-in, with which most host tests run.
 
 use crate::{
-    base::{
-        fit::Gaps,
-        range::{
-            Span,
-            PAGE_SIZE, //
-        }, //
-    },
-    check::{
-        fixtures::Failing,
-        random::Random, //
-    },
-    sys::{
-        grace,
-        maple,
-        mm::{
-            self,
-            Gfp, //
-        },
-        stand_in, //
-    }, //
+    base::fit::Gaps,
+    prelude::*,
+    sys::{grace, maple, stand_in},
 };
 use kernel::{
-    prelude::*,
     static_lock_class,
-    types::{
-        ForeignOwnable,
-        ForeignOwnableRcu, //
-    }, //
+    types::{ForeignOwnable, ForeignOwnableRcu},
 };
-use std::{
-    cell::Cell,
-    rc::Rc,
-    thread, //
-};
+use std::{cell::Cell, rc::Rc, thread};
 
 /// Pages of the part in which entries are.
 const PAGES: usize = 4096;
@@ -94,6 +69,16 @@ impl stand_in::Entry for Mark {}
 type Tree = maple::Tree<Mark>;
 type StandIn = stand_in::Tree<Mark>;
 
+fn new_tree() -> Pin<KBox<Tree>> {
+    let tree = Tree::new(c"trees", static_lock_class!());
+    KBox::pin_init(tree, GFP_KERNEL).expect("memory")
+}
+
+/// Returns page `number` of the address space.
+fn page(number: usize) -> Span {
+    span_of(number * PAGE_SIZE, PAGE_SIZE)
+}
+
 /// Both trees, with the same entries.
 struct Pair {
     tree: Rc<Pin<KBox<Tree>>>,
@@ -108,9 +93,8 @@ struct Pair {
 
 impl Pair {
     fn new(seed: u64) -> Self {
-        let tree = Tree::new(c"trees", static_lock_class!());
         Self {
-            tree: Rc::new(KBox::pin_init(tree, GFP_KERNEL).expect("memory")),
+            tree: Rc::new(new_tree()),
             stand_in: StandIn::new(c"trees", static_lock_class!()).expect("memory"),
             live: Vec::new(),
             random: Random::new(seed),
@@ -130,11 +114,11 @@ impl Pair {
         let all = span.size() / PAGE_SIZE;
         let first = self.random.below(all);
         let count = pages.min(all - first);
-        Span::with_size(span.first() + first * PAGE_SIZE, count * PAGE_SIZE).expect("a part")
+        span_of(span.first() + first * PAGE_SIZE, count * PAGE_SIZE)
     }
 
     fn home() -> Span {
-        Span::with_size(FIRST * PAGE_SIZE, PAGES * PAGE_SIZE).expect("not empty")
+        span_of(FIRST * PAGE_SIZE, PAGES * PAGE_SIZE)
     }
 
     /// Searches both trees for a gap, and returns the part of it in the home.
@@ -307,9 +291,7 @@ fn readers_find_entries_that_stay_while_others_come_and_go() {
 
     let seed = mm::random_seed();
     println!("seed {seed:#x}");
-    let tree = Tree::new(c"trees", static_lock_class!());
-    let tree = KBox::pin_init(tree, GFP_KERNEL).expect("memory");
-    let page = |number: usize| Span::with_size(number * PAGE_SIZE, PAGE_SIZE).expect("a page");
+    let tree = new_tree();
     let insert = |number, mark| {
         let mut guard = tree.lock();
         assert!(guard.gap_around(page(number).first()).is_some());
@@ -362,20 +344,17 @@ fn readers_find_entries_that_stay_while_others_come_and_go() {
 #[test]
 fn a_reader_ends_when_the_tree_gets_empty() {
     for entries in [1, 2, 40] {
-        let tree = Tree::new(c"emptied", static_lock_class!());
-        let tree = KBox::pin_init(tree, GFP_KERNEL).expect("memory");
-        let span =
-            |index: usize| Span::with_size((1 + index) * PAGE_SIZE, PAGE_SIZE).expect("a page");
-        for index in 0..entries {
+        let tree = new_tree();
+        for index in 1..=entries {
             let mut guard = tree.lock();
-            assert_eq!(guard.lowest_gap(span(index), PAGE_SIZE), Some(span(index)));
-            guard.insert(span(index), Mark(index)).expect("memory");
+            assert_eq!(guard.lowest_gap(page(index), PAGE_SIZE), Some(page(index)));
+            guard.insert(page(index), Mark(index)).expect("memory");
         }
         let seen = Cell::new(0);
         let found = tree.next(0, |_, _| {
             seen.set(seen.get() + 1);
-            for index in 0..entries {
-                tree.lock().erase(span(index), Mark(index)).expect("memory");
+            for index in 1..=entries {
+                tree.lock().erase(page(index), Mark(index)).expect("memory");
             }
             None::<()>
         });

@@ -6,12 +6,7 @@
 
 #[cfg(test)]
 mod tests {
-    use proptest::{
-        array::uniform10,
-        collection::vec,
-        prelude::*,
-        test_runner::TestRunner, //
-    };
+    use proptest::{array::uniform10, collection::vec, prelude::*, test_runner::TestRunner};
 
     /// Runs traces of up to `steps` steps with `blocks` blocks. Panics with the smallest trace that fails.
     fn traces(steps: usize, blocks: impl Strategy<Value = usize>) {

@@ -2,7 +2,12 @@
 
 //! C types and functions.
 
-#![allow(non_camel_case_types, missing_docs, reason = "the names are C's")]
+#![allow(
+    non_camel_case_types,
+    non_upper_case_globals,
+    missing_docs,
+    reason = "the names are C's"
+)]
 
 #[cfg(c_maple)]
 pub use crate::maple::*;
@@ -11,6 +16,27 @@ use core::{cell::Cell, ffi::c_void, ptr};
 pub type gfp_t = u32;
 pub const GFP_NOWAIT: gfp_t = 0x2800;
 pub const GFP_KERNEL: gfp_t = 0xcc0;
+pub const vmap_rust_drain_cause_VMAP_RUST_DRAIN_PURGE: u32 = 1;
+pub const vmap_rust_drain_cause_VMAP_RUST_DRAIN_RECLAIM: u32 = 3;
+
+/// What `call_rcu()` needs in an object.
+pub struct callback_head(());
+
+/// Calls `func` when there are no readers.
+///
+/// # Safety
+///
+/// Those of the function of C.
+pub unsafe fn call_rcu(
+    head: *mut callback_head,
+    func: Option<unsafe extern "C" fn(*mut callback_head)>,
+) {
+    let (head, func) = (head.expose_provenance(), func.expect("not null"));
+    crate::sync::rcu::call(move || {
+        // SAFETY: By the safety requirements of `call_rcu()`. There are no readers any more.
+        crate::hooks::in_c(|| unsafe { func(ptr::with_exposed_provenance_mut(head)) });
+    });
+}
 
 #[derive(Clone, Copy)]
 #[repr(C)]

@@ -81,24 +81,6 @@ impl<T> KVec<T> {
         self.0.push(value);
         Ok(())
     }
-    /// Splits the vector into pointer, length and capacity.
-    pub fn into_raw_parts(self) -> (*mut T, usize, usize) {
-        let mut parts = core::mem::ManuallyDrop::new(self.0);
-        (parts.as_mut_ptr(), parts.len(), parts.capacity())
-    }
-    /// Puts a vector together from its parts.
-    ///
-    /// # Safety
-    ///
-    /// Those of `Vec::from_raw_parts`.
-    pub unsafe fn from_raw_parts(ptr: *mut T, len: usize, capacity: usize) -> Self {
-        // SAFETY: By the safety requirements, which are those of this call.
-        Self(unsafe { Vec::from_raw_parts(ptr, len, capacity) })
-    }
-    /// Keeps the elements for which `keep` returns true.
-    pub fn retain(&mut self, mut keep: impl FnMut(&mut T) -> bool) {
-        self.0.retain_mut(|value| keep(value));
-    }
 }
 
 impl<T> Default for KVec<T> {
@@ -142,6 +124,10 @@ impl<T> KBox<T> {
     pub fn new(value: T, _: Flags) -> Result<Self> {
         memory()?;
         Ok(KBox(Box::new(value)))
+    }
+    /// Turns the box into a reference.
+    pub fn leak<'a>(boxed: Self) -> &'a mut T {
+        Box::leak(boxed.0)
     }
     /// Turns the box into a pointer.
     pub fn into_raw(boxed: Self) -> *mut T {

@@ -55,6 +55,13 @@ pub mod error {
         }
     }
 
+    impl Error {
+        /// Returns the number for C.
+        pub fn to_errno(self) -> i32 {
+            self.0
+        }
+    }
+
     /// Converts the result of a function of C.
     pub fn to_result(err: i32) -> Result {
         match err {
@@ -144,6 +151,22 @@ macro_rules! static_lock_class {
     }};
 }
 
+/// `kernel::tracepoint`.
+pub mod tracepoint {
+    pub use crate::declare_trace;
+}
+
+/// `kernel::tracepoint::declare_trace`: events go to [`hooks::event`].
+#[macro_export]
+macro_rules! declare_trace {
+    ($($(#[$doc:meta])* unsafe fn $name:ident($($arg:ident: $type:ty),* $(,)?);)*) => {
+        $($(#[$doc])* unsafe fn $name($($arg: $type),*) {
+            // CAST: Tests compare the bits.
+            $crate::hooks::event(stringify!($name), &[$($arg as usize),*]);
+        })*
+    };
+}
+
 /// `kernel::pr_err`.
 #[macro_export]
 macro_rules! pr_err {
@@ -165,7 +188,7 @@ pub mod prelude {
         pin_init, pr_err, pr_info,
     };
     pub use core::{
-        ffi::{c_int, c_void, CStr},
+        ffi::{c_int, c_uint, c_void, CStr},
         pin::Pin,
     };
     pub use macros::{kunit_tests, pin_data, pinned_drop};

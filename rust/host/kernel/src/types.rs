@@ -91,6 +91,11 @@ pub unsafe trait ForeignOwnableRcu: ForeignOwnable {
 pub struct Opaque<T>(UnsafeCell<MaybeUninit<T>>);
 
 impl<T> Opaque<T> {
+    /// Leaves the value uninitialized.
+    pub const fn uninit() -> Self {
+        Self(UnsafeCell::new(MaybeUninit::uninit()))
+    }
+
     /// Initializes by a function of C.
     pub fn ffi_init(make: impl FnOnce(*mut T)) -> impl PinInit<Self> {
         // SAFETY: Every value is initialized, as it may be uninitialized inside.

@@ -8,9 +8,6 @@ pub(crate) mod checked;
 #[forbid(unsafe_code)]
 #[path = "../../../check/checker.rs"]
 pub(crate) mod checker;
-#[cfg(all(test, not(explore)))]
-#[path = "../../../check/checker_tests.rs"]
-mod checker_tests;
 #[forbid(unsafe_code)]
 #[path = "../../../check/fixtures.rs"]
 pub(crate) mod fixtures;
@@ -20,12 +17,9 @@ pub(crate) mod random;
 #[forbid(unsafe_code)]
 #[path = "../../../check/record.rs"]
 mod record;
-#[cfg(all(test, not(explore)))]
+#[cfg(test)]
 #[path = "../../../check/tests/mod.rs"]
-mod tests;
+pub(crate) mod tests;
 #[forbid(unsafe_code)]
 #[path = "../../../check/trace.rs"]
 pub(crate) mod trace;
-#[forbid(unsafe_code)]
-#[path = "../../../check/trace_steps.rs"]
-mod trace_steps;

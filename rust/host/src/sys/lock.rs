@@ -2,14 +2,8 @@
 
 //! Stand-in of `lock`: a mutex.
 
-use crate::cpu::{
-    Mutex,
-    MutexGuard, //
-};
-use kernel::{
-    prelude::*,
-    sync::LockClassKey, //
-};
+use crate::cpu::{Mutex, MutexGuard};
+use kernel::{prelude::*, sync::LockClassKey};
 
 pub(crate) type LockGuard<'a, T> = MutexGuard<'a, T>;
 

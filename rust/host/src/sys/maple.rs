@@ -4,35 +4,18 @@
 //! allocation, which may fail; the maple tree makes none or several.
 
 use crate::{
-    base::{
-        fit::Gaps,
-        range::Span, //
-    },
-    cpu::{
-        Mutex,
-        MutexGuard, //
-    },
+    base::{fit::Gaps, range::Span},
+    cpu::{Mutex, MutexGuard},
     runs::FreeRuns,
-    sys::mm::Gfp, //
+    sys::mm::Gfp,
 };
 use kernel::{
-    bindings,
-    fault,
-    hooks,
+    bindings, fault, hooks,
     prelude::*,
-    sync::{
-        rcu,
-        LockClassKey, //
-    },
-    types::ForeignOwnableRcu, //
+    sync::{rcu, LockClassKey},
+    types::ForeignOwnableRcu,
 };
-use std::{
-    collections::BTreeMap,
-    ops::{
-        Deref,
-        DerefMut, //
-    }, //
-};
+use std::collections::BTreeMap;
 
 pub(crate) trait Entry: Copy + PartialEq + ForeignOwnableRcu {}
 
@@ -58,34 +41,6 @@ struct Inner {
 fn take(mutex: &Mutex<Inner>) -> MutexGuard<'_, Inner> {
     hooks::before_lock();
     mutex.lock().expect("no test panics with the lock held")
-}
-
-/// The lock of a tree, which can be released for a moment.
-struct Held<'tree> {
-    mutex: &'tree Mutex<Inner>,
-    /// [`None`] only while it is released.
-    guard: Option<MutexGuard<'tree, Inner>>,
-}
-
-impl Held<'_> {
-    fn relock(&mut self) {
-        self.guard = None;
-        self.guard = Some(take(self.mutex));
-    }
-}
-
-impl Deref for Held<'_> {
-    type Target = Inner;
-
-    fn deref(&self) -> &Inner {
-        self.guard.as_ref().expect("held")
-    }
-}
-
-impl DerefMut for Held<'_> {
-    fn deref_mut(&mut self) -> &mut Inner {
-        self.guard.as_mut().expect("held")
-    }
 }
 
 pub(crate) struct Tree<E: Entry> {
@@ -119,10 +74,8 @@ impl<E: Entry> Tree<E> {
 
     pub(crate) fn lock(&self) -> Guard<'_, E> {
         Guard {
-            inner: Held {
-                mutex: &self.inner,
-                guard: Some(take(&self.inner)),
-            },
+            mutex: &self.inner,
+            held: Some(take(&self.inner)),
             gap: None,
             memory: false,
             nomem: false,
@@ -152,7 +105,9 @@ impl<E: Entry> Tree<E> {
 }
 
 pub(crate) struct Guard<'tree, E: Entry> {
-    inner: Held<'tree>,
+    mutex: &'tree Mutex<Inner>,
+    /// [`None`] only while the lock is released for a moment.
+    held: Option<MutexGuard<'tree, Inner>>,
     gap: Option<Span>,
     /// `nomem()` has allocated for one store.
     memory: bool,
@@ -162,13 +117,17 @@ pub(crate) struct Guard<'tree, E: Entry> {
 }
 
 impl<E: Entry> Guard<'_, E> {
+    fn inner(&mut self) -> &mut Inner {
+        self.held.as_mut().expect("held")
+    }
+
     pub(crate) fn entry_at(&mut self, addr: usize) -> Option<(Span, E)> {
         self.entry_from(addr)
             .filter(|(span, _)| span.first() <= addr)
     }
 
     pub(crate) fn entry_from(&mut self, addr: usize) -> Option<(Span, E)> {
-        let (span, raw) = at_or_above(&self.inner.map, addr).next()?;
+        let (span, raw) = at_or_above(&self.inner().map, addr).next()?;
         // SAFETY: The map stores only values that `into_foreign()` returned.
         Some((span, unsafe { E::from_foreign(raw) }))
     }
@@ -188,12 +147,12 @@ impl<E: Entry> Guard<'_, E> {
             return Err(StoreError::Mismatch);
         }
         // The gap was free when it was found, and nobody can have changed that.
-        let above = at_or_above(&self.inner.map, span.first()).next();
+        let above = at_or_above(&self.inner().map, span.first()).next();
         assert!(above.is_none_or(|(other, _)| other.first() > span.last()));
         self.memory_for_store()?;
         let value = (span.last(), Raw(entry.into_foreign()));
-        self.inner.map.insert(span.first(), value);
-        self.inner.gaps.take(span);
+        self.inner().map.insert(span.first(), value);
+        self.inner().gaps.take(span);
         Ok(())
     }
 
@@ -202,8 +161,8 @@ impl<E: Entry> Guard<'_, E> {
             return Err(StoreError::Mismatch);
         }
         self.memory_for_store()?;
-        self.inner.map.remove(&span.first());
-        self.inner.gaps.give(span);
+        self.inner().map.remove(&span.first());
+        self.inner().gaps.give(span);
         Ok(())
     }
 
@@ -214,7 +173,7 @@ impl<E: Entry> Guard<'_, E> {
         let may_sleep = gfp.as_raw() == bindings::GFP_KERNEL;
         let retry = self.nomem && (may_sleep || !fault::strikes());
         if retry && may_sleep {
-            self.inner.relock();
+            self.relock();
         }
         self.memory = retry;
         retry
@@ -222,25 +181,26 @@ impl<E: Entry> Guard<'_, E> {
 
     pub(crate) fn relock(&mut self) {
         self.gap = None;
-        self.inner.relock();
+        self.held = None;
+        self.held = Some(take(self.mutex));
     }
 }
 
 impl<E: Entry> Gaps for Guard<'_, E> {
     fn lowest_gap(&mut self, window: Span, bytes: usize) -> Option<Span> {
         hooks::search();
-        self.gap = self.inner.gaps.lowest(window, bytes);
+        self.gap = self.inner().gaps.lowest(window, bytes);
         self.gap
     }
 
     fn highest_gap(&mut self, window: Span, bytes: usize) -> Option<Span> {
         hooks::search();
-        self.gap = self.inner.gaps.highest(window, bytes);
+        self.gap = self.inner().gaps.highest(window, bytes);
         self.gap
     }
 
     fn gap_around(&mut self, addr: usize) -> Option<Span> {
-        self.gap = self.inner.gaps.around(addr);
+        self.gap = self.inner().gaps.around(addr);
         self.gap
     }
 

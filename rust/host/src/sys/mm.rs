@@ -2,49 +2,25 @@
 
 //! Stand-in of `mm`: allocations fail on demand, and a report is a panic.
 
-use crate::base::{
-    cpu::CpuNumber,
-    range::Span, //
-};
-pub(crate) use crate::cpu::{
-    cond_resched,
-    cpu_count,
-    cpu_hint, //
-};
-use kernel::{
-    alloc::Flags,
-    bindings,
-    error::Result,
-    fault,
-    prelude::KBox, //
-};
-use std::cell::Cell;
-
-std::thread_local! {
-    /// Number of CPUs of a node, if a test has set it.
-    static CPUS_PER_NODE: Cell<usize> = const { Cell::new(usize::MAX) };
-}
-
-/// Gives each node `cpus` CPUs, for this thread.
-pub(crate) fn set_cpus_per_node(cpus: usize) {
-    CPUS_PER_NODE.set(cpus);
-}
+use crate::base::{cpu::CpuNumber, range::Span};
+pub(crate) use crate::cpu::{cond_resched, cpu_count, cpu_hint};
+use kernel::{alloc::Flags, bindings, error::Result, fault, prelude::KBox};
 
 pub(crate) fn prefetch_for_write<T>(_: *const T) {}
 
 /// A NUMA node. Memory has none.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Node(usize);
+pub(crate) struct Node;
 
 impl Node {
-    pub(crate) const ANY: Self = Self(usize::MAX);
+    pub(crate) const ANY: Self = Self;
 
-    pub(crate) fn of_cpu(cpu: CpuNumber) -> Self {
-        Self(cpu.number() / CPUS_PER_NODE.get())
+    pub(crate) fn of_cpu(_: CpuNumber) -> Self {
+        Self
     }
 
     pub(crate) fn here() -> Self {
-        Self::of_cpu(cpu_hint())
+        Self
     }
 
     pub(crate) fn new_box<T>(self, value: T, flags: Flags) -> Result<KBox<T>> {
@@ -110,21 +86,13 @@ pub(crate) trait Tlb {
 
 /// Returns another number at each call.
 pub(crate) fn random() -> usize {
-    use std::sync::atomic::{
-        AtomicU64,
-        Ordering, //
-    };
+    use std::sync::atomic::{AtomicU64, Ordering};
     static STEPS: AtomicU64 = AtomicU64::new(1);
     crate::check::random::Random::new(STEPS.fetch_add(1, Ordering::Relaxed)).below(usize::MAX)
 }
 
 pub(crate) fn refuse(what: &str, values: &[usize]) {
-    // A failed test drops areas while it unwinds: a second panic would abort.
-    if std::thread::panicking() {
-        eprintln!("refused: {what} {values:x?}");
-    } else {
-        panic!("refused: {what} {values:x?}");
-    }
+    kernel::hooks::refuse(format!("refused: {what} {values:x?}"));
 }
 
 pub(crate) const LOCKS_EXCLUDE: bool = true;
@@ -140,6 +108,7 @@ pub(crate) fn stay_on_this_cpu() -> kernel::error::Result {
 
 pub(crate) const CAN_FAIL: bool = true;
 pub(crate) const CAN_FAIL_ALL: bool = true;
+pub(crate) const COUNTS_ONLY_OURS: bool = true;
 
 pub(crate) fn fail_from(nth: u32) -> bool {
     fault::FROM.replace(nth) == 1

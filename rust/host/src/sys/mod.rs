@@ -5,6 +5,7 @@
 #[forbid(unsafe_code)]
 #[path = "../../../sys/compat.rs"]
 pub(crate) mod compat;
+#[path = "../../../sys/grace.rs"]
 pub(crate) mod grace;
 pub(crate) mod lock;
 #[cfg_attr(c_maple, path = "../../../sys/maple.rs")]
@@ -17,4 +18,5 @@ pub(crate) mod per_cpu;
 #[cfg(all(test, c_maple))]
 #[path = "maple.rs"]
 pub(crate) mod stand_in;
+#[path = "../../../sys/trace.rs"]
 pub(crate) mod trace;

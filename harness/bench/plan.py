@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What is measured: plans, each of which is one kind of boot that is repeated for both sides."""
+
+import dataclasses
+import fnmatch
+import os
+import platform
+import re
+
+from ..settings import REPO, Refused
+
+# Cases of bench/*.c: what is measured with each number of CPUs, and what only one worker can do.
+BASE = ("area_*,vmalloc_*,stack,align_64k,ioremap_64k,vmap_16,vm_map_ram_16,mixed,percpu,lookup_*,vmap_1m_order0,"
+        "vmap_1m_order8,ioremap_mapped_1m")
+ONE_WORKER = "purge_512,aliases_*"
+# What depends on what other cases have left: in boots of their own.
+ALONE = "growth,info_*"
+HOLDS = "area_pair,area_4096,mixed,percpu"
+FLUSHES = "area_pair,vmalloc_pair,vm_map_ram_16,aliases_*"
+NATIVE = "area_pair,area_4"
+# What the mapping series is about, and what it must not make slower.
+MAPPING_8 = "area_pair,vmalloc_*,stack,vmap_16,vm_map_ram_16,vmap_1m_*,ioremap_mapped_1m"
+MAPPING = f"{MAPPING_8},vmap_100m_*,huge_1m,map_*"
+# Cases of cachelines/run.py.
+LINES = ("pair", "pair_remote", "area_2048", "purge_empty")
+# The side that is the kernel without the patches.
+PRISTINE = "pristine"
+
+
+@dataclasses.dataclass(frozen=True)
+class Instrument:
+    """A way to measure: a kernel, how it is booted, and what may be said of the figures."""
+
+    kernel: str
+    what: str
+    options: dict  # of harness.guest.Boot
+    # Figures are counts: those of two days can be compared as they are, and boots do not disturb each other.
+    absolute: bool = False
+    counted: bool = False  # by a plugin of QEMU, see counts.py
+
+
+ICOUNT = {"accel": "icount"}
+INSTRUMENTS = {
+    "icount": Instrument("arm64-bench", "QEMU cortex-a72, -icount: the guest's clock counts instructions; CPUs take "
+                         "turns on one host thread", ICOUNT, True),
+    "holds": Instrument("arm64-bench", "as icount: instructions for which the allocators hold a spinlock, without "
+                        "interrupts, counted by a plugin of QEMU", ICOUNT, True, True),
+    "flushes": Instrument("arm64-bench", "as icount: TLB flushes and TLBI instructions for 1,000 operations, counted "
+                          "by the plugin", ICOUNT, True, True),
+    "interrupts": Instrument("x86_64-bench", "QEMU x86_64, -icount: calls of flush_tlb_kernel_range() and interrupts "
+                             "that call functions, for 1,000 operations, counted by the plugin", ICOUNT, True, True),
+    "lines": Instrument("arm64-bench", "functions of the kernel in an emulator, on CPUs that take turns after whole "
+                        "operations: cache lines that move between CPUs", {}, True),
+    "uml": Instrument("uml-bench", "user-mode Linux: wall clock at native speed, sides in turns", {"mem": 1024}),
+    "kvm": Instrument("x86_64-bench" if platform.machine() == "x86_64" else "arm64-bench",
+                      "QEMU with KVM: wall clock of the host's CPUs, sides in turns",
+                      {"accel": "kvm", "prealloc": True}),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """One kind of boot."""
+
+    name: str
+    instrument: str
+    cpus: int
+    repetitions: int
+    run: str  # vmap_bench.run=
+    threads: tuple = (1,)  # vmap_bench.threads=
+    scale: int = 100  # vmap_bench.scale=, percent
+
+
+QUICK = [
+    *(Plan(f"cpus-{n}", "icount", n, 5, f"{BASE},{ONE_WORKER}", scale=50) for n in (1, 2, 8)),
+    Plan("workers-8", "icount", 8, 5, BASE, (8,), 25),
+    Plan("memory", "icount", 1, 5, "memory"),
+    *(Plan(f"alone-{n}", "icount", n, 5, ALONE) for n in (1, 2, 8)),
+    Plan("native", "uml", 2, 15, NATIVE, (1, 2)),
+]
+# What the documents quote.
+FIGURES = [
+    *QUICK,
+    Plan("holds", "holds", 2, 5, HOLDS, scale=50),
+    Plan("flushes", "flushes", 2, 5, FLUSHES),
+    Plan("lines-8", "lines", 8, 5, "pair,pair_remote", (8,)),
+    Plan("lines-64", "lines", 64, 5, "area_2048", (64,)),
+    Plan("lines-128", "lines", 128, 5, "pair,purge_empty", (128,)),
+]
+# Of the instruments that are in no set.
+ON_REQUEST = [
+    Plan("interrupts", "interrupts", 4, 5, FLUSHES, scale=200),
+    Plan("kvm", "kvm", 2, 15, BASE, (1, 2)),
+]
+# The pristine kernel is one of three sides: about five minutes for each comparison.
+SIDES = [Plan("mapping-2", "icount", 2, 5, MAPPING), Plan("mapping-8", "icount", 8, 5, MAPPING_8, (8,), 25)]
+SETS = {"quick": QUICK, "figures": FIGURES, "sides": SIDES}
+
+
+def on_side(side, kernel):
+    """Return the allocator that is chosen at boot, and the configuration that is booted, for one side."""
+    return ("none", kernel + "-pristine") if side == PRISTINE else (side, kernel)
+
+
+def guest_cases():
+    """Return the cases that the kernel knows, and what each measures: the entries of the tables in bench/*.c."""
+    text = "".join(path.read_text(encoding="utf-8") for path in sorted((REPO / "bench").glob("*.c")))
+    return dict(re.findall(r'^\t(?:[A-Z_]+\(|\{ \.name = )"(\w+)",\s+(?:\.what = )?"([^"]+)"', text, re.M))
+
+
+def case_list(text):
+    """Return the cases of a list that --cases may have. The guest would refuse others too, but only after its kernel is
+    built."""
+    names = ["all", *guest_cases()]
+    for word in text.split(","):
+        # "-" in front leaves a case out; "*" at the end is any rest.
+        case = word.removeprefix("-")
+        if word not in LINES and not fnmatch.filter(names, case):
+            raise Refused(f'unknown case "{case}"; scripts/bench list prints them')
+    return text.split(",")
+
+
+def with_cases(plans, cases):
+    """Return the plans with these cases instead of their own, one for each number of CPUs and workers of an instrument;
+    "memory" runs by itself."""
+    # The emulator has cases of its own.
+    own = ",".join(name for name in LINES if any(fnmatch.fnmatch(name, case) for case in cases))
+    booted = ",".join(case for case in cases if case not in LINES)
+    made = {}
+    for p in plans:
+        run = own if p.instrument == "lines" else booted
+        if run and (p.instrument == "lines" or (p.run == "memory") == fnmatch.fnmatch("memory", booted)):
+            made.setdefault((p.instrument, p.cpus, p.threads), dataclasses.replace(p, run=run))
+    return list(made.values())
+
+
+def wanted(args):
+    """Return the plans that fit the options of "scripts/bench run"; refuses if there is none."""
+    plans = SETS[args.set]
+    if args.instruments:
+        every = SIDES if args.set == "sides" else FIGURES + ON_REQUEST
+        plans = [p for p in every if p.instrument in args.instruments]
+    if args.cases:
+        plans = with_cases(plans, args.cases)
+    if not plans:
+        raise Refused("nothing to measure: no plan of this set fits --instruments and --cases")
+    if any(p.instrument == "kvm" for p in plans) and not os.access("/dev/kvm", os.R_OK | os.W_OK):
+        raise Refused("--instruments kvm: /dev/kvm cannot be opened; load its module, or join its group")
+    return plans
+
+
+def program_texts(kind="program"):
+    """Return what one operation of each row of "scripts/bench programs" is, by name, in the order of bench/programs.sh.
+    kind: "program" or "latency"."""
+    found = re.findall(r'^\t(program|latency) (?:\d+ )?(\S+) "([^"]+)"',
+                       (REPO / "bench/programs.sh").read_text(encoding="utf-8"), re.M)
+    return {name: text for of, name, text in found if of == kind}
+
+
+def program_list(patterns):
+    """Return the names of the rows that one of the patterns, separated by commas, matches. Refuses a pattern without
+    a row."""
+    known = [*program_texts(), *program_texts("latency")]
+    for pattern in patterns.split(","):
+        if not fnmatch.filter(known, pattern):
+            raise Refused(f'unknown program "{pattern}"; there are: {" ".join(known)}')
+    return [name for name in known if any(fnmatch.fnmatch(name, pattern) for pattern in patterns.split(","))]
+
+
+def main(_name, _args):
+    """Print the cases of the guest, and the instruments; returns the exit code."""
+    for name, what in (guest_cases() | {name: one.what for name, one in INSTRUMENTS.items()}).items():
+        print(f"{name:<18}{what}")
+    return 0

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What plans boots, and reads what guests and the plugin of QEMU have written; without a boot."""
+
+import pytest
+
+from harness.bench import boots, counts, patches, plan as plans, programs
+from harness.settings import Refused
+
+START = "[    0.1] vmap_bench: start format=2 allocator=rust release=7.3.4 cpus=1 page_size=4096 scale=100 seed=1\n"
+PAIR = ("[    0.2] vmap_bench: result case=area_pair threads=1 metric=cost unit=mns value=2003500 min=2001000 "
+        "max=2010000 passes=5 ops=20000\n")
+END = "[    0.3] vmap_bench: end failed=0\n"
+
+
+def test_lines():
+    """Thousandths become nanoseconds. The kernel's command line is no result; nor is a line that the kernel prints
+    again, as another CPU took the console from it. Skips and errors keep their reasons."""
+    guest = boots.Guest(
+        "Kernel command line: vmap_bench.run=area_pair\n" + START + PAIR[:-30]
+        + "\n** replaying previous printk message **\n" + PAIR
+        + "vmap_bench: skip case=growth threads=2 reason=works with 1 workers at most\n"
+        "vmap_bench: error: case=mixed threads=2: -ENOMEM\n" + END)
+    assert guest.results == [{"case": "area_pair", "metric": "cost", "unit": "ns", "threads": 1, "value": 2003.5,
+                              "min": 2001.0, "max": 2010.0, "passes": 5, "ops": 20000}]
+    assert guest.skips == [{"case": "growth", "threads": 2, "reason": "works with 1 workers at most"},
+                           {"case": "mixed", "threads": 2, "reason": "failed: -ENOMEM"}]
+    assert guest.ended and guest.last == "area_pair" and guest.refused is None
+
+
+@pytest.mark.parametrize("text", ["vmap_bench: result case=x threads=1\n", "vmap_bench: start format=9\n",
+                                  "vmap_bench: skip case=x threads=1\n"])
+def test_broken_lines(text):
+    """Lines of no known form are refused, not guessed at."""
+    with pytest.raises(Refused):
+        boots.Guest(text)
+
+
+@pytest.mark.parametrize("reasons, text, expected", [
+    ([], START + PAIR + END, "ok"),
+    ([], START + PAIR, "died: the benchmark did not come to its end after area_pair"),
+    (["the emulator ended with exit code 137", "x"], START + PAIR,
+     "died: the emulator ended with exit code 137 after area_pair"),
+    (["timeout: the guest was still running after 9 s"], START, "timeout: the guest was still running after 9 s"),
+    (["kasan: line 3: BUG: KASAN: x"], START + PAIR + END, "failed: kasan: line 3: BUG: KASAN: x"),
+    (["the log is empty"], "", "died: the log is empty"),
+    (["x"], 'vmap_bench: error: unknown case "foo" in run=\n', 'refused: unknown case "foo" in run='),
+    (["x"], "vmap_bench: start format=1\n", "died: the guest's benchmark prints another format: format=1")])
+def test_boot(monkeypatch, tmp_path, reasons, text, expected):
+    """The record of a boot says in one line why it does not count."""
+    (tmp_path / "log").write_text(text)
+    monkeypatch.setattr(boots.Boot, "run", lambda self: reasons)
+    record = boots.boot(plans.QUICK[0], "a", "rust", 0, 77, "arm64-bench", f"{tmp_path}/log")
+    assert record["status"] == expected
+    assert [one["case"] for one in record["results"]] == ["area_pair"] * (PAIR in text)
+
+
+class Functions:
+    """Symbols of a kernel that nobody has built: a function for each 256 bytes."""
+
+    def name(self, addr):
+        """The function at an address."""
+        return ("space", "pool", "other", "flush_tlb_kernel_range", "asm_sysvec_call_function")[addr // 256]
+
+    def part(self, name):
+        """The part of the kernel."""
+        return {"space": "allocator", "pool": "allocator"}.get(name, counts.REST)
+
+
+COUNTS = ("window 0 area_pair cost 100 5\nflush 0 3\nblock 0 10 5 1 0 2 0 200\n"
+          "block 0 20 2 0 1 0 0 100\nblock 0 210 3 0 0 0 1 100\nhold 0 ff00 24 10 900 400 0\n"
+          "hold 0 ff00 148 1 500 500 1\nhold 0 aa00 148 1 70 70 0\nhold 0 bb00 224 1 9000 9000 0\nend\n")
+
+
+@pytest.mark.parametrize("instrument, text, figures", [
+    # A lock under which the maple tree was worked on is its lock, in all functions that take it; locks of others do
+    # not count.
+    ("holds", COUNTS, {"longest_hold": 500, "tree_hold": 500, "other_hold": 70}),
+    # On arm64 runs of TLBI instructions, on x86_64 calls and interrupts, for 1,000 operations.
+    ("flushes", COUNTS, {"flushes": 30, "tlbi": 1000}),
+    ("interrupts", COUNTS.replace("flush 0 3\n", "flush 0 0\ncall 0 300 2\ncall 0 400 6\n"),
+     {"flushes": 20, "interrupts": 60})])
+def test_counts(tmp_path, instrument, text, figures):
+    """Blocks are summed up by function; what an instrument reports of them."""
+    (tmp_path / "log.counts").write_text(text)
+    window, = counts.read(tmp_path / "log", Functions())
+    assert (window.case, window.part, window.ops, window.passes) == ("area_pair", "cost", 100, 5)
+    assert [window.functions["space"][name] for name in counts.COSTS] == [1200, 200, 100, 400, 0]
+    found = counts.results(tmp_path / "log", instrument, Functions(), 1)
+    assert {result["metric"]: result["value"] for result in found} == figures
+
+
+@pytest.mark.parametrize("text", ["", COUNTS[:-4], COUNTS.replace("block 0 10 5", "block 0 10 x"),
+                                  COUNTS.replace("flush 0", "flush 1"), COUNTS.replace("hold", "held")])
+def test_broken_counts(tmp_path, text):
+    """A file that is cut off or has another form is refused, not guessed at."""
+    (tmp_path / "log.counts").write_text(text)
+    with pytest.raises(Refused):
+        counts.read(tmp_path / "log", Functions())
+
+
+def test_sets():
+    """Each plan has the boots that a verdict needs, a CPU for each worker, a name of its own, and known cases."""
+    for made in (plans.FIGURES + plans.ON_REQUEST, plans.SIDES):
+        assert len({one.name for one in made}) == len(made)
+        for one in made:
+            assert one.repetitions >= (5 if plans.INSTRUMENTS[one.instrument].absolute else 15), one
+            assert plans.case_list(one.run) and max(one.threads) <= one.cpus, one
+
+
+def test_with_cases():
+    """Cases replace those of the plans; memory runs by itself; cases of the emulator are not asked of a guest. A
+    pattern chooses rows of bench/programs.sh."""
+    made = [(p.name, p.run) for p in plans.with_cases(plans.FIGURES, ["area_pair"]) if p.instrument == "icount"]
+    assert made == [(name, "area_pair") for name in ("cpus-1", "cpus-2", "cpus-8", "workers-8")]
+    assert [p.name for p in plans.with_cases(plans.FIGURES, ["memory"])] == ["memory"]
+    assert plans.program_list("bwrap,*-8m") == ["bpf-ringbuf-8m", "bwrap"]
+    assert {(p.instrument == "lines", p.run) for p in plans.with_cases(plans.FIGURES, ["pair", "area_pair"])} == {
+        (True, "pair"), (False, "area_pair")}
+
+
+def test_patches():
+    """All patches of both series are in order; a row has what the series and single patches change."""
+    names = patches.patches()
+    assert names[:2] == ["fixes 1", "fixes 2"] and names[-1].startswith("mapping ") and len(set(names)) == len(names)
+    states = {count: {("x", "2x1"): 1000 if count < 2 else 500, ("same", "2x1"): 7} for count in range(len(names) + 1)}
+    assert list(patches.patches_rows("arm64-bench", names, states)) == [
+        ["arm64", "x", "2x1", "1,000 -> 500 (0.50)", "", "fixes 2 0.50"]]
+    # Only whole series.
+    states = {count: states[count] for count in (0, sum(name.startswith("fixes") for name in names), len(names))}
+    assert list(patches.patches_rows("x86_64-bench", names, states)) == [
+        ["x86_64", "x", "2x1", "1,000 -> 500 (0.50)", "", ""]]
+
+
+CONSOLE = """vmap allocator: rust (mm/vmap_rust)
+program: bpf-array ops=10 areas=20
+program: bwrap FAIL bwrap: no room
+program: make ops=1 areas=0
+latency: cyclictest-idle mean=1500 max=2500
+programs: done
+"""
+
+
+def test_programs(tmp_path):
+    """Rows come in their order. One that fails is in the list of failures and in the table, and takes no count from
+    other rows. Counts that belong to no row are refused. Latencies have a table of their own."""
+    taken, log = programs.Taken(), tmp_path / "log"
+    log.write_text(CONSOLE)
+    taken.add("B", log, [1000, 77])
+    assert taken.failures == ["bwrap, B: bwrap: no room"]
+    assert taken.values["bpf-array"]["B"] == [100] and taken.values["make"]["B"] == [77]
+    table = programs.programs_table(taken, "")
+    assert [row[3:6] for row in table.rows if row[0] == "bwrap"] == [["failed"] * 3]
+    assert [row[2:] for row in programs.latency_table(taken, "").rows] == [
+        ["failed", "1,500", "failed", "failed", "2,500 to 2,500", "failed"]]
+    with pytest.raises(Refused, match="2 rows, but 3 pairs of marks"):
+        taken.add("A", log, [1, 2, 3])
+
+
+@pytest.mark.parametrize("b, ratio, unsure", [
+    ([1200, 1201, 1199], "**1.200**", False), ([801, 800, 799], "0.800", False), ([1000, 1100, 900], "1.000", True)])
+def test_programs_ratio(tmp_path, b, ratio, unsure):
+    """A loss beyond the spread is bold; what spreads more than it differs needs more boots."""
+    taken, log = programs.Taken(), tmp_path / "log"
+    log.write_text("program: bpf-array ops=10 areas=20\n")
+    for side, values in zip("ABC", ([1000, 1001, 999], b, [1000] * 3), strict=True):
+        for value in values:
+            taken.add(side, log, [value])
+    cells, = programs.programs_table(taken, "").rows
+    assert (cells[2], cells[3], cells[6]) == ("2", "100", ratio) and taken.unsure() == ["bpf-array"] * unsure

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What reads, judges and shows stored results, tested with made-up ones."""
+
+import os
+import re
+import subprocess
+
+import numpy as np
+import pytest
+
+from harness.bench import report, results, stats, table
+from harness.settings import REPO, Refused
+
+
+def result_of(cases, boots=15, noise=0.01, seed=1, cpus=(1,)):
+    """A result of cases {name: (A, B)}."""
+    rng = np.random.default_rng(seed)
+    made = [{"instrument": "icount", "plan": "one", "side": side, "allocator": "x", "cpus": number_of, "seconds": 3.2,
+             "repetition": repetition, "status": "ok", "skips": [], "results": [
+                 {"case": name, "metric": "cost", "unit": "ns", "threads": 1,
+                  "value": float(pair[number] * np.exp(rng.normal(0, noise)))} for name, pair in cases.items()]}
+            for number_of in cpus for repetition in range(boots) for number, side in enumerate("ab")]
+    return {"kind": results.KIND, "started": "2026-11-20T22:00:00Z", "command": "make bench", "set": "quick",
+            "commit": "0123abcd", "host": "Model <1> & co", "sides": {"a": "rbtree", "b": "rust"},
+            "kernels": {"arm64-bench": "7.3.4; clang"}, "instruments": {"icount": {"what": "what", "absolute": True}},
+            "boots": made}
+
+
+def row_of(a, b):
+    """A row of these values."""
+    return stats.make_row(("icount", 1, 1, "x", "cost"), "pages", a, b)
+
+
+def by_case(result):
+    """Rows of a result by case."""
+    return {row.case: row for row in stats.rows(result)}
+
+
+@pytest.mark.parametrize("data, words", [
+    (None, "cannot be read: No such file"), (b"\xff\xfe", "is not JSON"), (b'{"kind": ', "is not JSON, or was cut off"),
+    (b"[]", "is no result of this version of the benchmark; take it again"),
+    (b'{"kind": "vmap-rust-bench"}', "is no result of this version")])
+def test_stored(tmp_path, data, words):
+    """No file, half of one, and one of another version: one line. What is stored comes back; what cannot be stored
+    leaves everything as it was."""
+    path, result = tmp_path / "result.json", result_of({"area_pair": (1, 2)}, 2)
+    if data is not None:
+        path.write_bytes(data)
+    with pytest.raises(Refused) as caught:
+        results.load(path)
+    assert words in str(caught.value) and "\n" not in str(caught.value)
+    results.save(path, result)
+    with pytest.raises(ValueError):
+        results.save(path, {"value": float("nan")})
+    assert results.load(path) == result and os.listdir(tmp_path) == ["result.json"]
+
+
+def test_verdicts():
+    """A/A with noise: at least 95% of the rows say no difference. 5% in either direction is found with 1% noise and 15
+    boots; 1% is below the floor even without noise; few boots say nothing."""
+    rows = stats.rows(result_of({f"case_{n}": (1000, 1000) for n in range(300)}, noise=0.05, seed=2))
+    assert sum(row.verdict == "no difference" for row in rows) >= 0.95 * len(rows)
+    rows = by_case(result_of({"up": (1000, 1050), "down": (1050, 1000)}, seed=3))
+    assert (rows["up"].verdict, rows["down"].verdict) == ("slower", "faster")
+    assert rows["up"].ratio == pytest.approx(1.05, abs=0.012)
+    assert by_case(result_of({"up": (1000, 1010)}, noise=1e-5))["up"].verdict == "no difference"
+    assert by_case(result_of({"up": (1000, 2000)}, 4))["up"].verdict == "too few"
+
+
+def test_interval():
+    """With 5 and 5 values the third smallest and largest of 25 differences bound it: P(U < 3) = 4 / 252. It has the
+    true ratio in it in about 95% of 200 draws."""
+    a, b = [1, 2, 4, 8, 16], [3, 5, 9, 17, 33]
+    every, row = sorted(y / x for x in a for y in b), row_of(a, b)
+    np.testing.assert_allclose((row.low, row.ratio, row.high), (every[2], every[12], every[-3]))
+    rng, inside = np.random.default_rng(4), 0
+    for _ in range(200):
+        row = row_of(100 * np.exp(rng.normal(0, 0.05, 9)), 130 * np.exp(rng.normal(0, 0.05, 11)))
+        inside += row.low <= 1.3 <= row.high
+    assert 182 <= inside <= 199
+
+
+def test_p():
+    """Exact without ties, and with them: 4 of 252 orders of these are as far apart."""
+    assert stats.rank_test([1, 2, 3, 4, 5], [6, 7, 8, 9, 10]) == pytest.approx(2 / 252, abs=1e-7)
+    assert stats.rank_test([1] * 5, [2] * 5) == pytest.approx(2 / 252, abs=1e-7)
+    assert stats.rank_test([3] * 40, [3] * 40) == stats.rank_test([1, 2, 2], [3]) == 1.0
+
+
+@pytest.mark.parametrize("a, b, ratio, verdict", [
+    ([7] * 5, [8] * 5, 8 / 7, "slower"),
+    ([0] * 5, [0, 0, 0, 1, 2], 1.0, "no difference"),
+    ([0] * 5, [4, 5, 6, 7, 8], None, "slower"),
+    ([4, 5, 6, 7, 8], [0] * 5, None, "faster"),
+    ([0, 9, 10, 11, 12], [0, 9, 10, 11, 12], 1.0, "no difference"),
+    ([-9, -8, -7, -6, -5], [5, 6, 7, 8, 9], None, "slower"),
+    ([1] * 5, [], None, "one side")])
+def test_zeros(a, b, ratio, verdict):
+    """Equal values, medians of 0 on both sides, on one, single zeros, negative values, and none."""
+    row = row_of(a, b)
+    assert (pytest.approx(row.ratio) == ratio if ratio else row.ratio is None) and row.verdict == verdict
+
+
+def test_boots_that_do_not_count():
+    """They have no values, and are named, with cases that were skipped."""
+    result = result_of({"area_pair": (1, 2)}, 5)
+    result["boots"][0] |= {"status": "died: x"}
+    result["boots"][1] |= {"skips": [{"case": "growth", "threads": 2, "reason": "no"}]}
+    assert by_case(result)["area_pair"].verdict == "too few"
+    assert report.failures(result) == ["boot does not count: icount one a (x) repetition 0: died: x",
+                                       "skipped: icount growth 1x2: no"]
+
+
+@pytest.mark.parametrize("new, code, words", [
+    ((1000, 1050), 1, "1 slower, 0 faster, 0 as before"), ((1000, 950), 0, "0 slower, 1 faster, 0 as before"),
+    ((2000, 1000), 0, "0 slower, 0 faster, 1 as before")])
+def test_compare(capsys, new, code, words):
+    """Exit code 1: side B became slower. Side A does not matter. Nothing in common is refused."""
+    old = result_of({"up": (1000, 1000)})
+    assert report.compare(old, result_of({"up": new}, seed=13)) == code and words in capsys.readouterr().out
+    with pytest.raises(Refused, match="no count in common"):
+        report.compare(old, result_of({"other": (1, 1)}))
+
+
+def test_figures():
+    """The bases are side by side with losses first and bold; the page has all rows and a plot."""
+    result = result_of({"area_pair": (1000, 1200), "memory": (10, 5)}, 5, cpus=(1, 2))
+    bases, others = report.figures(result)
+    assert [row[0] for row in bases.rows] == ["`area_pair`"] and bases.rows[0][1].startswith("**")
+    assert sorted(row[:3] for row in others.rows) == [["memory", "1x1", "icount"], ["memory", "2x1", "icount"]]
+    assert all(re.fullmatch(r"cost [\d.]+ -> [\d.]+ instr", row[3]) for row in others.rows)
+    page = report.page(result)
+    assert "memory" in page and "<svg" in page and "Model &lt;1&gt; &amp; co" in page
+
+
+def test_document(monkeypatch, tmp_path, capsys):
+    """Tables replace what stands between two marks, and nothing else, with losses in bold; in terminals they are
+    not."""
+    page, one = tmp_path / "page.md", table.Table("title", ["case", ">A"], [["a|b", "**2**"]])
+    monkeypatch.setattr(table, "REPO", tmp_path)
+    monkeypatch.setattr(table, "DOCUMENTS", {"x": "page.md", "y": "page.md"})
+    page.write_text(f"before\n<!-- written by scripts/bench x -->\nold\n{table.END}after\n", encoding="utf-8")
+    table.show_or_put([one], "x", True, "head")
+    assert page.read_text(encoding="utf-8") == (
+        "before\n<!-- written by scripts/bench x -->\n\nhead\n\n| case | A |\n| --- | ---: |\n| a\\|b | **2** |\n\n"
+        f"{table.END}after\n")
+    with pytest.raises(Refused, match="has no line"):
+        table.show_or_put([one], "y", True)
+    table.show_or_put([one], "y", False)
+    assert "a|b" in (text := capsys.readouterr().out) and "**" not in text
+
+
+def test_commands(tmp_path):
+    """The commands that read results, by their names, and a pipe that is closed early."""
+    def bench(*words, stdout=subprocess.PIPE):
+        done = subprocess.run(["python3", "-P", "-m", "harness", "bench", *words], stdout=stdout, text=True, check=False,
+                              env={**os.environ, "PYTHONPATH": str(REPO), "VMAP_RUST_RESULTS": str(tmp_path)})
+        return done.returncode, done.stdout
+
+    results.save(tmp_path / "1.json", result_of({"up": (1000, 1000)}))
+    results.save(tmp_path / "2.json", result_of({"up": (1000, 2000)}))
+    assert " slower " in bench("show", "last")[1] and " slower " not in bench("show", "1")[1]
+    assert bench("compare", "last~1", "last")[0] == 1 and bench("figures", "last")[0] == 0
+    assert re.search("1,00. -> 1,00. -> 2,00", bench("sides", "last~1", "last")[1])
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w") as out:
+        assert bench("show", "last", stdout=out)[0] == 1

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Items that need a kernel tree: rustfmt, checkpatch, kernel-doc, sparse, clippy. What they say of the kernel without
+patches, too, is not ours."""
+
+import re
+import subprocess
+
+from .. import build, kernels, prepare
+from ..enter import in_root
+from ..lock import locked
+from ..rebase import patch_hash
+from ..settings import CACHE, REPO, SERIES, TREE, linux
+from . import Fault, output, read, fault_if, sources, spread
+from .series import touched
+
+
+def rustfmt():
+    """rustfmt would change nothing by the kernel's rules."""
+    # The kernel's make target does not follow the link mm/vmap_rust.
+    files = sources("*.rs")
+    output(*in_root("rustfmt", "--check", "--color", "never", "--edition", "2021", "--config-path",
+                    TREE / ".rustfmt.toml", "--", *files))
+    return f"{len(files)} files"
+
+
+def checkpatch(files, *words):
+    """Run the kernel's checkpatch --strict on files. Raises Fault if it prints anything: by itself it does not fail on a
+    file that it cannot read."""
+    fault_if(spread(files, 8, "perl", "scripts/checkpatch.pl", "--strict", "--no-summary", "--show-types", "--terse",
+                  *words, cwd=TREE, stderr=subprocess.STDOUT).splitlines())
+    return f"{len(files)} files"
+
+
+def checkpatch_patches():
+    """checkpatch.pl finds nothing in the patches, also those for other series of Linux."""
+    patches = [f"{REPO}/{file}" for file in sources("kernel-patches/*.patch") if "/0000-" not in file]
+    # It must not look like a series without faults.
+    fault_if([] if patches else ["kernel-patches has no patches"])
+    # The commit of a "Fixes:" is not to be found: the source has no history.
+    return checkpatch(patches, "--ignore", "UNKNOWN_COMMIT_ID")
+
+
+def checkpatch_sources():
+    """checkpatch.pl finds nothing in the C files that are for a kernel."""
+    files = sources("*.c", "*.h", ":!bench/plugin", ":!harness/bench", ":!tools")
+    return checkpatch([f"mm/vmap_rust/{file}" for file in files], "-f")
+
+
+def made_from():
+    """Patches for other series of Linux were made from those that there are now (scripts/rebase)."""
+    for meta in linux(SERIES).patches.parent.glob("*/META"):
+        base = meta.parent.parent / f"v{''.join(re.findall('^Based-On: (.*)', read(meta), re.M))}"
+        fault_if(f"{base / name} has changed since; run scripts/rebase {meta.parent.name[1:]}"
+               for was, name in re.findall(r"^Made-From: (\w+) (.*)", read(meta), re.M) if patch_hash(base / name) != was)
+
+
+def files(suffixes):
+    """Return the files of the kernel with these suffixes that the patches touch, but not programs of the build host."""
+    return [name for name in touched() if name.endswith(suffixes) and (TREE / name).exists()
+            and not name.startswith(("scripts/", "tools/"))]
+
+
+def sparse():
+    """sparse says nothing of a line of a C file that the patches change, on arm64."""
+    kernel, source = kernels.get("arm64"), prepare.prepare("source")
+    build.build(kernel)
+    names = [name for name in files(".c") if (kernel.folder / f"{name[:-2]}.o").exists()]
+    # It runs on objects that are up to date, too. That of Debian 13 does not know __typeof_unqual__(), and the kernel
+    # does not use such a sparse; without qualifiers, which is all that it leaves out, the types are the same here.
+    # Another make in this build folder must have ended.
+    with locked("sparse arm64"):
+        text = output(*build.make(kernel, "C=2", "CHECK=sparse -D__typeof_unqual__=__typeof__",
+                                  *(f"{name[:-2]}.o" for name in names), cwd=TREE), cwd=TREE, stderr=subprocess.STDOUT)
+    ran = re.findall(r"CHECK +(\S+)$", text, re.M)
+    fault_if(f"sparse did not run on {name}" for name in names if name not in ran)
+    old = {name: read(source / name).splitlines() if (source / name).exists() else [] for name in names}
+    fault_if(line for line, name, number in re.findall(
+        rf"^(?:.*/)?(({'|'.join(map(re.escape, names))}):(\d+):\d+: .*)", text, re.M)
+        if read(TREE / name).splitlines()[int(number) - 1] not in old[name])
+    return f"{len(names)} files"
+
+
+def kernel_doc():
+    """kernel-doc warns of nothing in files that the patches touch of which it does not warn without them."""
+    def said(folder):
+        """Return what it says of the files, without the numbers of lines."""
+        there = [name for name in names if (folder / name).exists()]
+        lines = output(*in_root("scripts/kernel-doc", "-none", "-Wall", *there, cwd=folder), cwd=folder,
+                       stderr=subprocess.STDOUT)
+        return {re.sub(r":\d+", "", line) for line in lines.splitlines()}
+
+    names = files((".c", ".h"))
+    fault_if(sorted(said(TREE) - said(prepare.prepare("source"))))
+    return f"{len(names)} files"
+
+
+def clippy():
+    """clippy does not warn of the crate on arm64, with the flags that the kernel sets for make CLIPPY=1.
+
+    It runs by the command that compiled the crate, with clippy-driver for rustc."""
+    kernel = kernels.get("arm64")
+    build.build(kernel)
+    saved = re.search(r"^savedcmd_\S* := (.*)", read(kernel.folder / "mm/vmap_rust/rust/.vmap_rust.o.cmd"), re.M)
+    # The command may go on after the compiler, for example to merge helpers; only the compiler's part matters.
+    command = saved[1].replace("$(pound)", "#").replace("$$", "$").partition(";")[0] if saved else ""
+    command, count = re.subn(r"(^|\s)rustc(?=\s)", r"\1clippy-driver", command)
+    if not count:
+        raise Fault(f"cannot find the compiler in: {command}")
+    command = re.sub(r"--emit=(dep-info|obj|llvm-bc|asm|metadata|link)=\S+", "", command)
+    (CACHE / "check").mkdir(exist_ok=True)
+    out = output(*in_root("sh", "-c", f"{command} --emit=metadata={CACHE}/check/clippy.rmeta", cwd=kernel.folder,
+                          RUSTC_BOOTSTRAP=1, CLIPPY_CONF_DIR=TREE), cwd=kernel.folder, stderr=subprocess.STDOUT)
+    fault_if([out] if re.search("^warning", out, re.M) else [])

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The command line of scripts/check. This runs outside of the toolchain root, with its Python, and enters it for each
+command."""
+
+import os
+
+from .. import prepare
+from ..enter import become_root_python
+from ..options import Parser
+from ..result import Result
+from ..settings import REPO, Refused
+from . import Fault, docs, kernel, series, texts
+
+# The checks of each item.
+CHECKS = {
+    "shell": [texts.shell], "spelling": [texts.spelling], "words": [texts.banned_words],
+    "docs": [docs.readme_length, docs.links, docs.figures], "licence": [texts.licence], "paths": [texts.machine_paths],
+    "unsafe": [texts.unsafe_code, texts.layers], "rustfmt": [kernel.rustfmt],
+    "checkpatch": [kernel.checkpatch_patches, kernel.checkpatch_sources, kernel.made_from],
+    "kernel-doc": [kernel.kernel_doc], "sparse": [kernel.sparse], "clippy": [kernel.clippy],
+    "series": [series.series],
+}
+# What needs no kernel source.
+WITHOUT_SOURCE = {"shell", "spelling", "words", "docs", "licence", "paths", "unsafe"}
+
+
+def name_of(check):
+    """Return what a check checks: the first line of its docstring."""
+    return check.__doc__.partition("\n")[0].rstrip(".")
+
+
+HELP = "\n".join(["Checks the sources. Items:", "", *(f"  {item:<12}{name_of(check)}" for item, checks in CHECKS.items()
+                                                     for check in checks)]) + """
+
+Without ITEM: all, in this order. A build of the series that passed is not repeated while nothing that it depends on has
+changed. Last line: "N passed, N failed". Exit code: 0 all passed, 1 not."""
+
+
+def checker(result):
+    """Return a function that runs a check, counts it, and prints its name and last line, or up to 60 lines if it failed;
+    returns whether it passed."""
+    def run(name, check, *args):
+        try:
+            text, good = ": ".join([f"ok   {name}", *str(check(*args) or "").splitlines()[-1:]]), True
+        except (Fault, Refused, OSError, ImportError) as fault:
+            text, good = "\n     ".join([f"FAIL {name}", *str(fault).splitlines()[:60]]), False
+        result.add(good, name, text)
+        return good
+    return run
+
+
+def run_check(check, run):
+    """Run a check by a function of checker(). The series are many checks, which they run themselves."""
+    if check is series.series:
+        check(run)
+    else:
+        run(name_of(check), check)
+
+
+def main(arguments):
+    """Check the wanted items; returns the exit code."""
+    parser, result = Parser(HELP, "check"), Result()
+    parser.add_argument("items", nargs="*", metavar="ITEM", help="check only these")
+    wanted = parser.parse_args(arguments).items or [*CHECKS]
+    for item in set(wanted) - set(CHECKS):
+        raise Refused(f'unknown item "{item}"; there are: {" ".join(CHECKS)}')
+    prepare.prepare("root" if WITHOUT_SOURCE >= set(wanted) else "all")
+    become_root_python("check", *arguments)
+    os.chdir(REPO)
+    for check in (check for item in CHECKS if item in wanted for check in CHECKS[item]):
+        run_check(check, checker(result))
+    print(result.totals())
+    return 1 if result.failed else 0

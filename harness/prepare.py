@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Prepares the cache folder: toolchain root, kernel source, patched tree, guest images. A second run makes only what is
+missing."""
+
+import shutil
+import subprocess
+
+from . import debian, image, root, series, source
+from .enter import in_root
+from .lock import locked
+from .options import Parser
+from .settings import BUILDS, LLVM, SERIES, TOOLCHAIN, Refused, check_settings, linux
+
+PARTS = ("root", "source", "tree", "all")
+HELP = f"""Prepares the cache folder: toolchain root, kernel source, patched tree. What is ready is not made again.
+
+  root            the toolchain root, a Debian {debian.SUITE} (with TOOLCHAIN=host: check the tools of the build host)
+  source          the kernel source
+  tree            the source with its patches applied and mm/vmap_rust linked to this repository
+  all             the three (default)
+  guest-image     the Debian user space of the guests of scripts/run stress, same and tools
+  programs-image  the same for the guests of scripts/bench programs, for arm64
+
+TOOLCHAIN=host uses the tools of the build host, KERNEL_TARBALL=FILE another archive of the kernel source. All parts are
+in the cache folder: ~/.cache/vmap-rust, or VMAP_RUST_CACHE."""
+# Tools of the build host; those with a + end with the version of LLVM.
+TOOLS = ("make patch file xz python3 flex bison bc rustc bindgen clang+ ld.lld+ llvm-ar+ llvm-nm+ llvm-objcopy+ "
+         "qemu-system-aarch64 qemu-system-x86_64").split()
+
+
+def check_host():
+    """TOOLCHAIN=host: raise Refused if tools are missing."""
+    version = LLVM.removeprefix("LLVM=")
+    names = [tool.replace("+", version if version.startswith("-") else "") for tool in TOOLS]
+    if missing := [name for name in names if not shutil.which(name)]:
+        raise Refused(f"TOOLCHAIN=host: tools are missing: {' '.join(missing)}; install them, or leave TOOLCHAIN unset to "
+                      "use the toolchain root")
+
+
+def check_host_rust(tree):
+    """TOOLCHAIN=host: raise Refused unless the kernel can use these rustc and bindgen."""
+    if subprocess.run(in_root("make", "-s", "-C", tree, f"O={BUILDS}/.rustavailable", LLVM, "rustavailable"),
+                      check=False).returncode:
+        raise Refused(f"TOOLCHAIN=host: the kernel cannot use these Rust tools (make {LLVM} rustavailable)")
+
+
+def ready(part, kernel):
+    """Tell whether a part and those that it needs are ready. Needs no lock: a stamp is written after its part."""
+    if TOOLCHAIN != "root" or not root.ready():
+        return False
+    folder = part == "root" or source.find(kernel)
+    return bool(folder) and (part in ("root", "source") or series.ready(kernel.tree, folder, series.patches(kernel))
+                             and series.linked(kernel.tree))
+
+
+def prepare(part="all", kernel=None):
+    """Make a part and those that it needs; returns the folder of the source, or None for the root."""
+    check_settings()
+    kernel = kernel or linux(SERIES)
+    # A run with nothing to do takes no lock: it must not wait for a run that builds.
+    if ready(part, kernel):
+        return None if part == "root" else source.find(kernel)
+    with locked("prepare"):
+        if TOOLCHAIN == "host":
+            check_host()
+        else:
+            root.prepare()
+        if part == "root":
+            return None
+        folder = source.prepare(kernel)
+        if part == "source":
+            return folder
+        series.prepare(kernel, folder)
+        if TOOLCHAIN == "host":
+            check_host_rust(kernel.tree)
+        return folder
+
+
+def main(arguments):
+    """Make one part; returns the exit code."""
+    parser = Parser(HELP, "prepare")
+    parser.add_argument("part", nargs="?", default="all", choices=[*PARTS, *image.IMAGES], metavar="PART")
+    part = parser.parse_args(arguments).part
+    if part in PARTS:
+        prepare(part)
+    else:
+        check_settings()
+        image.prepare(part)
+    return 0

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The names of the suites, and where each is."""
+
+import datetime
+import os
+import shutil
+
+from .. import run
+from ..settings import CACHE
+
+# Suites that are folders or files of tests.
+PLACES = {"selftest": "scripts/tests", "verdict": "harness/tests", "run": "harness/tests/test_boot.py",
+          "bench": "harness/bench/tests", "picture": "tools/test_vmap_map.py", "drgn": "tools/drgn",
+          "report": "tools/test_vmap_report.py"}
+# Where pytest runs them: see __init__.py.
+FIXED = {"check": "host", "host": "host", "explore": "host", "faults": "host", "litmus": "host", "selftest": "set-up",
+         "verdict": "root", "picture": "root", "drgn": "root", "report": "root", "run": "root", "bench": "root"}
+# Only if they are named.
+ALONE = dict.fromkeys(("fuzz", "mutants", "own-tree"), "host")
+
+
+def guests():
+    """Return the suites of "make test" that boot, by name: the scenario and its words. Those that take long come first."""
+    rows = [(seconds, name, f"{scenario} {words}") for scenario in run.names()
+            for name, (seconds, words) in getattr(run.get(scenario), "MAKE_TEST", {}).items()]
+    return {name: words for _, name, words in sorted(rows, key=lambda row: -row[0])}
+
+
+def commands():
+    """Return the suites of "make test", and where pytest runs them."""
+    return {**FIXED, **dict.fromkeys(guests(), "root")}
+
+
+def suite_of(path):
+    """Return the suite of a file of tests, relative to the repository, or None if its tests are suites themselves."""
+    found = [name for name, place in PLACES.items() if path == place or path.startswith(f"{place}/")]
+    return max(found, key=lambda name: len(PLACES[name]), default=None)
+
+
+def new_logs():
+    """Make the folder of the logs of a run, and keep those of the last runs."""
+    for old in sorted((CACHE / "log").glob("test-*"))[:-8]:
+        shutil.rmtree(old)
+    logs = CACHE / f"log/test-{datetime.datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}"
+    logs.mkdir(parents=True)
+    return logs

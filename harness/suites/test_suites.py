@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Suites that are programs: of the build host, scripts/check, and the scenarios of harness/scenarios, which boot a
+kernel."""
+
+import shlex
+
+import pytest
+
+from harness import build, run
+from harness.checks import main
+from harness.settings import REPO
+
+from . import TOOLS
+from .rows import ALONE, commands, guests
+
+
+@pytest.mark.parametrize("suite", [name for name in TOOLS if name in commands() or name in ALONE])
+def test_program(suite, counted):
+    """No test of a program fails."""
+    counted(TOOLS[suite], ["300"] if suite == "fuzz" else [])
+
+
+@pytest.mark.parametrize("check", [check for checks in main.CHECKS.values() for check in checks], ids=main.name_of)
+def test_check(check, counted, monkeypatch):
+    """No check of the sources finds anything."""
+    monkeypatch.chdir(REPO)
+    counted(lambda result: main.run_check(check, main.checker(result)))
+
+
+@pytest.mark.parametrize("suite", guests())
+def test_guest(suite, counted):
+    """No check of a scenario fails."""
+    scenario, args = run.parse(shlex.split(guests()[suite]))
+
+    def boot(result):
+        build.build(args.kernel)
+        scenario.run(args, result)
+    counted(boot)

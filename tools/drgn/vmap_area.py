@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What the readers of both allocators share, for :mod:`vmap`."""
+
+import collections
+from typing import Dict, Iterator, NamedTuple, Optional
+
+from drgn import FaultError, Object, Program, ProgramFlags
+from drgn.helpers import ValidationError
+
+# What reading a damaged structure raises.
+DAMAGE = (FaultError, ValueError, OverflowError, LookupError, NotImplementedError, ValidationError)
+
+
+class Area(NamedTuple):
+    """A reserved range: its bounds, its state, its ``struct vmap_area *``, and the number of its slot in a block."""
+
+    start: int
+    end: int
+    state: str
+    va: Object
+    index: int = 0
+
+    def line(self, text: str) -> str:
+        """Return a line as in /proc/vmallocinfo, with a text behind the range."""
+        return f"0x{self.start:016x}-0x{self.end:016x} {self.end - self.start:7d} {text}"
+
+
+class Space:
+    """The areas of an allocator."""
+
+    name = ""
+
+    def __init__(self, prog: Program):
+        """prog: also a running kernel, which changes while it is read."""
+        self.prog, self.live = prog, bool(prog.flags & ProgramFlags.IS_LIVE)
+
+    def areas(self) -> Iterator[Area]:
+        """Iterate over all areas, also those that are no longer in use."""
+        raise NotImplementedError
+
+    def find(self, address: int) -> Optional[Area]:
+        """Return the area that contains ``address``, in whatever state it is."""
+        return next((area for area in self.areas() if area.start <= address < area.end), None)
+
+    def stats(self) -> Dict[str, int]:
+        """Return numbers: areas and bytes by state."""
+        numbers: Dict[str, int] = collections.Counter()
+        for area in self.areas():
+            numbers[area.state] += 1
+            numbers[area.state + "_bytes"] += area.end - area.start
+        return numbers
