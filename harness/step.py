@@ -3,13 +3,14 @@
 
 import os
 import re
+import secrets
 import shutil
 import signal
 import subprocess
 import sys
 import time
 
-from .settings import Refused, say
+from .settings import CACHE, Refused, say
 
 # Seconds between two lines of progress when stderr is no terminal.
 QUIET = 30
@@ -90,6 +91,17 @@ def run(what, log, command, timeout=None, **more):
         return step.finish()
     finally:
         step.stop()
+
+
+def new_logs(name, keep):
+    """Make the folder of the logs of a run; returns its path. name: of the kind of run; keep: of how many former runs of
+    that kind the logs stay."""
+    for old in sorted(path for path in (CACHE / "log").glob(f"{name}-2*") if path.is_dir())[:-keep]:
+        shutil.rmtree(old, ignore_errors=True)
+    # Not by the number of the process: each entry to the toolchain root counts its own.
+    folder = CACHE / f"log/{name}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(4)}"
+    folder.mkdir(parents=True)
+    return folder
 
 
 def errors(log):

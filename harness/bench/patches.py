@@ -5,14 +5,13 @@ and what the hook of the series area costs the rb-trees: "scripts/bench hook".""
 import os
 import statistics
 
-from .. import build as builds, kernels, series
+from .. import build as builds, kernels, series, step
 from ..lock import locked
 from ..settings import SERIES, Refused, linux, say
 
 from . import build, stats
 from .boots import boot_all
 from .plan import PRISTINE, Plan, on_side
-from .results import new_logs
 from .table import Table, show_or_put
 
 BASES = ("arm64-bench", "x86_64-bench")
@@ -113,7 +112,7 @@ def main(name, args):
     """Measure patches or the hook, and show the table or write it into its document; returns the exit code."""
     # Another run would build the kernel that it boots with other patches.
     with locked(f"bench {name}"):
-        logs, names = new_logs(), patches()
+        logs, names = step.new_logs("bench", 5), patches()
         if name == "patches":
             title, columns = "what each patch changes", ["arch", "case", "NxM", ">fixes", ">mapping", "each patch"]
             rows = [row for base in BASES for row in patches_rows(base, names, patches_states(base, names, logs))]

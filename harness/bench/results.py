@@ -8,12 +8,10 @@ import json
 import os
 import platform
 import re
-import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 
-from .. import build as builds, kernels
+from .. import build as builds, kernels, step
 from ..settings import BUILDS, CACHE, REPO, Refused, say, write
 
 from . import build
@@ -82,14 +80,6 @@ def now(form):
     return datetime.datetime.now(datetime.timezone.utc).strftime(form)
 
 
-def new_logs():
-    """Make the folder of the logs of a run, and keep those of the last runs."""
-    (CACHE / "log").mkdir(exist_ok=True)
-    for old in sorted(path for path in (CACHE / "log").glob("bench-*") if path.is_dir())[:-5]:
-        shutil.rmtree(old, ignore_errors=True)
-    return tempfile.mkdtemp(prefix=f"bench-{now('%Y%m%d-%H%M%S')}-", dir=CACHE / "log")
-
-
 def build_all(sides, plans):
     """Build what the plans boot; returns the names of all configurations."""
     made = {on_side(side, INSTRUMENTS[p.instrument].kernel)[1]: None for p in plans for side in sides}
@@ -128,7 +118,8 @@ def take(sides, plans, repetitions, logs):
 def measure(args, command):
     """Take a result; returns it, and the folder of its logs. command: what it is called in the page and in
     documents."""
-    plans, sides, started, logs = wanted(args), {"a": args.a, "b": args.b}, now("%Y-%m-%dT%H:%M:%SZ"), new_logs()
+    plans, sides, started = wanted(args), {"a": args.a, "b": args.b}, now("%Y-%m-%dT%H:%M:%SZ")
+    logs = step.new_logs("bench", 5)
     names = build_all(sides.values(), plans)
     boots = take(sides, plans, args.repetitions, logs)
     if not any(b["status"] == "ok" for b in boots):

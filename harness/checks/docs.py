@@ -7,7 +7,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from urllib.parse import unquote
 
-from . import read, fault_if, sources
+from . import fault_if, read, sources
 
 # "rust/host/src/*.rs", or the first word of "scripts/test fuzz 300"; not what the kernel's tree or a build has.
 IN_BACKTICKS = re.compile(r"(?!(?:scripts/gdb|\S*\.o)(?: |$))"

@@ -10,7 +10,7 @@ from ..enter import in_root
 from ..lock import locked
 from ..rebase import patch_hash
 from ..settings import CACHE, REPO, SERIES, TREE, linux
-from . import Fault, output, read, fault_if, sources, spread
+from . import Fault, fault_if, output, read, sources, spread
 from .series import touched
 
 
@@ -27,7 +27,7 @@ def checkpatch(files, *words):
     """Run the kernel's checkpatch --strict on files. Raises Fault if it prints anything: by itself it does not fail on a
     file that it cannot read."""
     fault_if(spread(files, 8, "perl", "scripts/checkpatch.pl", "--strict", "--no-summary", "--show-types", "--terse",
-                  *words, cwd=TREE, stderr=subprocess.STDOUT).splitlines())
+                    *words, cwd=TREE, stderr=subprocess.STDOUT).splitlines())
     return f"{len(files)} files"
 
 
@@ -51,7 +51,7 @@ def made_from():
     for meta in linux(SERIES).patches.parent.glob("*/META"):
         base = meta.parent.parent / f"v{''.join(re.findall('^Based-On: (.*)', read(meta), re.M))}"
         fault_if(f"{base / name} has changed since; run scripts/rebase {meta.parent.name[1:]}"
-               for was, name in re.findall(r"^Made-From: (\w+) (.*)", read(meta), re.M) if patch_hash(base / name) != was)
+                 for was, name in re.findall(r"^Made-From: (\w+) (.*)", read(meta), re.M) if patch_hash(base / name) != was)
 
 
 def files(suffixes):

@@ -15,7 +15,7 @@ import subprocess
 from .. import build as builds, kernels, prepare, series as patched, step
 from ..lock import locked
 from ..settings import CACHE, LOGS, REPO, SERIES, TREE, linux
-from . import Fault, output, read, fault_if, sources
+from . import Fault, fault_if, output, read, sources
 
 CHECK = CACHE / "check"
 AM, PATCH, WALKED = CHECK / "am", CHECK / "patch", CHECK / "tree"
@@ -57,7 +57,7 @@ def apply(source, paths, new):
     git("am", "-q", *new)
     patched.put_patches(WALKED, source, paths)
     fault_if(f"git am and patch differ in {name}" for name in touched()
-           if patched.read(AM / name) != patched.read(WALKED / name))
+             if patched.read(AM / name) != patched.read(WALKED / name))
 
 
 def configure(folder, base, options, make):
@@ -75,7 +75,7 @@ def configure(folder, base, options, make):
         given.write_text(wanted, encoding="utf-8")
     made = read(folder / ".config").split("\n")
     fault_if(f"error: {name} cannot be {value}" for name, value in options.items()
-           if (f"CONFIG_{name}=y" in made) != (value == "y"))
+             if (f"CONFIG_{name}=y" in made) != (value == "y"))
 
 
 def options_of(option, extra):
@@ -114,8 +114,10 @@ def build(name, option, patches, extra=""):
     if not any(re.fullmatch(r".*\.([chS]|rs)|(.*/)?(Makefile|Kbuild|Kconfig)[^/]*", name) for name in names
                if option == "on" or not name.startswith("rust/")):
         return "it changes nothing that is compiled"
-    objects = ["mm/vmalloc.o", *["mm/vmap_area_ops.o"] * (option == "on")]
-    objects = objects if extra else objects_of(names, kernel.folder, option)
+    if extra:
+        objects = ["mm/vmalloc.o", *["mm/vmap_area_ops.o"] * (option == "on")]
+    else:
+        objects = objects_of(names, kernel.folder, option)
     folders = ["mm/"] * ("mm/Makefile" in names and not extra)
     # The configuration has the versions of the compilers.
     parts = [read(f"{WALKED}.source"), *(patched.read(WALKED / name) for name in touched()),
@@ -150,7 +152,7 @@ def build(name, option, patches, extra=""):
     archive.unlink(missing_ok=True)
     make(f"-j{builds.jobs()}", "prepare", *objects, *folders)
     fault_if(f"error: {name} was not built" for name in objects if not (folder / name).exists() or
-           (folder / name).stat().st_mtime_ns <= (WALKED / f"{name[:-2]}.c").stat().st_mtime_ns)
+             (folder / name).stat().st_mtime_ns <= (WALKED / f"{name[:-2]}.c").stat().st_mtime_ns)
     fault_if(["error: mm/built-in.a was not built"] if folders and not archive.exists() else [])
     memory.parent.mkdir(exist_ok=True)
     memory.write_text(f"{datetime.date.today()}\n", encoding="utf-8")

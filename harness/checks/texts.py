@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 from ..enter import in_root
-from . import output, read, fault_if, sources, spread
+from . import fault_if, output, read, sources, spread
 
 BANNED = "harness/checks/banned-words"
 # Between two words of a phrase: blanks, or the end of a line and the comment sign of the next one.
@@ -58,13 +58,14 @@ def banned_words():
 def licence():
     """Each file has an SPDX line, as its first or second."""
     spdx = re.compile(r"(.*\n)?.*SPDX-License-Identifier: GPL-2\.0")
-    fault_if(f"no SPDX line: {file}" for file in sources(":!LICENSE*", ":!*.patch", ":!*.png") if not spdx.match(read(file)))
+    fault_if(f"no SPDX line: {file}" for file in sources(":!LICENSE*", ":!*.patch", ":!*.png")
+             if not spdx.match(read(file)))
 
 
 def machine_paths():
     """No path of one machine, and no host name of a package registry."""
     fault_if(subprocess.run(["grep", "-nHE", *ELSEWHERE, "--", *sources()], stdout=subprocess.PIPE, encoding="utf-8",
-                          errors="replace", check=False).stdout.splitlines())
+                            errors="replace", check=False).stdout.splitlines())
 
 
 def code_of(text):
@@ -76,10 +77,10 @@ def unsafe_code():
     """Only sys, state, debug and ffi have unsafe code; in all others the compiler forbids it."""
     files = sources(":(glob)rust/*.rs", "rust/base", "rust/check", "rust/policy", ":!rust/ffi.rs", ":!rust/vmap_rust.rs")
     fault_if(f"{file}:{number}:{line}" for file in files for number, line in code_of(read(file))
-           if re.search(r"\bunsafe\b", line))
+             if re.search(r"\bunsafe\b", line))
     fault_if(f"rust/vmap_rust.rs: mod {name} lacks #[forbid(unsafe_code)]"
-           for before, name in re.findall(r"^(.*)\n(?=mod (\w+);$)", read("rust/vmap_rust.rs"), re.M)
-           if name not in UNSAFE and before != "#[forbid(unsafe_code)]")
+             for before, name in re.findall(r"^(.*)\n(?=mod (\w+);$)", read("rust/vmap_rust.rs"), re.M)
+             if name not in UNSAFE and before != "#[forbid(unsafe_code)]")
     return f"{len(files)} files"
 
 

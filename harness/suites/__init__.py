@@ -20,7 +20,7 @@ from ..options import Parser
 from ..result import Result
 from ..settings import REPO, Refused
 from . import matrix
-from .rows import ALONE, PLACES, commands, new_logs
+from .rows import ALONE, PLACES, commands
 
 # Suites that take arguments when they are the only word: "scripts/test fuzz 300".
 TOOLS = {"host": rust.host, "explore": rust.explore, "coverage": rust.coverage, "fuzz": rust.fuzz, "faults": faults.main,
@@ -95,7 +95,7 @@ class Process:
 def run(names, tests):
     """Run suites; returns the exit code. tests: as in Process."""
     prepare.prepare()
-    start, logs = time.monotonic(), new_logs()
+    start, logs = time.monotonic(), step.new_logs("test", 8)
     places = {**commands(), **ALONE}
     processes = [Process(where, some, logs, tests) for where in ("root", "host", "set-up")
                  if (some := [name for name in names if places[name] == where])]
@@ -123,8 +123,9 @@ def run(names, tests):
 def main(arguments):
     """Run the wanted suites, or all configurations; returns the exit code."""
     every = {**commands(), **ALONE}
-    suites = arguments and {"--list", "-k"} & set(arguments) or any(fnmatch.filter(every, word) for word in arguments[1:])
-    if arguments and arguments[0] in TOOLS and not suites:
+    # Other suites or options of pytest's behind the first word: that is no argument of a tool.
+    is_tool = arguments and arguments[0] in TOOLS and not {"--list", "-k"} & set(arguments)
+    if is_tool and not any(fnmatch.filter(every, word) for word in arguments[1:]):
         result = Result()
         TOOLS[arguments[0]](arguments[1:], result)
         print(result.totals())

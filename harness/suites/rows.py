@@ -1,12 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """The names of the suites, and where each is."""
 
-import datetime
-import os
-import shutil
-
 from .. import run
-from ..settings import CACHE
 
 # Suites that are folders or files of tests.
 PLACES = {"selftest": "scripts/tests", "verdict": "harness/tests", "run": "harness/tests/test_boot.py",
@@ -35,12 +30,3 @@ def suite_of(path):
     """Return the suite of a file of tests, relative to the repository, or None if its tests are suites themselves."""
     found = [name for name, place in PLACES.items() if path == place or path.startswith(f"{place}/")]
     return max(found, key=lambda name: len(PLACES[name]), default=None)
-
-
-def new_logs():
-    """Make the folder of the logs of a run, and keep those of the last runs."""
-    for old in sorted((CACHE / "log").glob("test-*"))[:-8]:
-        shutil.rmtree(old)
-    logs = CACHE / f"log/test-{datetime.datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}"
-    logs.mkdir(parents=True)
-    return logs
