@@ -41,7 +41,8 @@ def git(*words, ok=True):
     if subprocess.run(["git", "var", "GIT_COMMITTER_IDENT"], capture_output=True, check=False).returncode:
         settings |= {"user.name": "vmap-rust", "user.email": "vmap-rust@localhost"}
     done = subprocess.run(["git", *(word for item in settings.items() for word in ("-c", "=".join(item))), *words],
-                          stdout=subprocess.PIPE, stderr=None if ok else subprocess.DEVNULL, text=True, check=ok)
+                          stdout=subprocess.PIPE, stderr=None if ok else subprocess.DEVNULL, text=True, check=ok,
+                          close_fds=False)
     return "" if done.returncode else done.stdout.strip()
 
 

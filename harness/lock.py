@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Locks on the cache, so that no two runs change the same files of it. The kernel releases them when a run ends."""
+"""Locks on the cache, so that no two runs change the same files of it. The kernel releases them when a run and the
+commands that it started have ended: those of a killed run write for a moment longer."""
 
 import contextlib
 import fcntl
@@ -29,6 +30,7 @@ def locked(what, name="lock"):
             file.seek(0)
             say(f"waiting for another run ({file.read().strip() or 'unknown'})")
             fcntl.flock(file, fcntl.LOCK_EX)
+        os.set_inheritable(file.fileno(), True)
         file.truncate(0)
         print(f"{what}, since {time.strftime('%H:%M')}", file=file, flush=True)
         before = os.environ.get(VARIABLE, "")

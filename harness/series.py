@@ -67,7 +67,7 @@ def apply_copy(paths, tree, scratch, names):
         words = ["patch", "-p1", "-N", "-F0", "--no-backup-if-mismatch", "--batch", "-i", path]
         # A minimal build host has none.
         done = subprocess.run(words if shutil.which("patch") else in_root(*words, cwd=scratch), cwd=scratch,
-                              capture_output=True, text=True, check=False)
+                              capture_output=True, text=True, check=False, close_fds=False)
         if done.returncode:
             why = re.search(r".*(?:FAILED|malformed|find file|already exists|previously applied).*", done.stdout)
             raise Refused(f"patch {path.name} does not apply to Linux {kernel_version(tree)}{f' ({why[0]})' if why else ''}"

@@ -37,10 +37,10 @@ class Step:
         self.shown = self.start
         os.makedirs(os.path.dirname(log), exist_ok=True)
         with open(log, "wb") as out:
-            # The kernel ends it if this program is killed.
+            # The kernel ends it if this program is killed. Until it has ended, it holds the locks (harness/lock.py).
             self.child = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", "--", *map(str, command)], stdout=out,
                                           stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT,
-                                          start_new_session=True, **more)
+                                          start_new_session=True, close_fds=False, **more)
 
     @property
     def seconds(self):
