@@ -21,8 +21,8 @@ CONFIG = RUST / ".cargo/mutants.toml"
 HELP = """Changes the policy modules in one place at a time, and checks that a host test fails (cargo-mutants).
 
 Prints the mutants that no test noticed. A mutant has passed if it does not compile, or if a test notices it, and is then
-not tried again until its module changes, so an interrupted run can be continued; all of them take about an hour on 2
-cores. rust/.cargo/mutants.toml has those that no test can notice, with reasons. Builds cargo-mutants in the cache if it
+not tried again until its module or a test changes, so an interrupted run can be continued; all of them take about an
+hour on 2 cores. rust/.cargo/mutants.toml has those that no test can notice, with reasons. Builds cargo-mutants in the cache if it
 is missing. The folder build/mutants of the cache has the outcomes.
 
 Modules: """
@@ -54,10 +54,13 @@ def outcomes(*kinds):
 
 
 def forget_changed():
-    """Let cargo-mutants try again what it has tried in modules that have changed since."""
-    known = OUT / "hashes.json"
+    """Let cargo-mutants try again what it has tried in modules that have changed since, or with other tests."""
+    known, tests = OUT / "hashes.json", hashlib.sha256()
+    for file in sorted(file for folder in ("host", "check") for file in (RUST / folder).rglob("*.rs")):
+        tests.update(file.read_bytes())
     before = json.loads(known.read_text(encoding="utf-8")) if known.is_file() else {}
-    now = {module: hashlib.sha256((RUST / f"{module}.rs").read_bytes()).hexdigest() for module in policy_modules()}
+    now = {module: hashlib.sha256(tests.digest() + (RUST / f"{module}.rs").read_bytes()).hexdigest()
+           for module in policy_modules()}
     for kind in ("caught", "previously_caught", "unviable"):
         lines = [line for line in outcomes(kind) if now.get(module_of(line), "") == before.get(module_of(line))]
         (OUT / f"mutants.out/{kind}.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
