@@ -4,12 +4,12 @@
 from .. import run
 
 # Suites that are folders or files of tests.
-PLACES = {"selftest": "scripts/tests", "verdict": "harness/tests", "run": "harness/tests/test_boot.py",
+PLACES = {"selftest": "scripts/tests", "harness": "harness/tests", "boots": "harness/tests/test_boot.py",
           "bench": "harness/bench/tests", "picture": "tools/test_vmap_map.py", "drgn": "tools/drgn",
           "report": "tools/test_vmap_report.py"}
 # Where pytest runs them: see __init__.py.
 FIXED = {"check": "host", "host": "host", "explore": "host", "faults": "host", "litmus": "host", "selftest": "set-up",
-         "verdict": "root", "picture": "root", "drgn": "root", "report": "root", "run": "root", "bench": "root"}
+         "harness": "root", "picture": "root", "drgn": "root", "report": "root", "boots": "root", "bench": "root"}
 # Only if they are named.
 ALONE = dict.fromkeys(("fuzz", "mutants", "own-tree"), "host")
 
