@@ -95,8 +95,8 @@ class Boot:
         except OSError:
             raise Refused(f"cannot write the log {self.log}; it must be in the current folder, the repository or the "
                           "cache") from None
-        code = step.run(f"{self.what} {self.kernel.name}, {self.expected.allocator}, {self.cpus} CPU", self.log,
-                        command, self.timeout)
+        code = step.run(f"{self.what} {self.kernel.name}, {self.expected.allocator}, {self.cpus} CPU{'s' * (self.cpus > 1)}",
+                        self.log, command, self.timeout)
         expected = dataclasses.replace(self.expected, allow=[*self.expected.allow, *self.kernel.allow])
         reasons = judge(self.log, expected)
         if code is None:

@@ -24,7 +24,8 @@ class Skipped(Exception):
 
 
 def say(text):
-    """Print one line for the user to stderr."""
+    """Print one line for the user to stderr, behind what was printed to stdout."""
+    sys.stdout.flush()
     print(text, file=sys.stderr, flush=True)
 
 

@@ -20,11 +20,12 @@ ERROR = re.compile(r"^(?:(?:.*[^a-z_\n])?(?:error|Error|ERROR|E)(?:\[E\d+\])?: |
 
 
 def last_line(log):
-    """Return the last line of a log that is not blank, without control characters."""
+    """Return the last line of a log that is not blank, and that says more than where make is; without control
+    characters."""
     with open(log, "rb") as file:
         file.seek(max(0, os.path.getsize(log) - 2000))
         text = file.read().decode(errors="replace")
-    lines = [line for line in re.split(r"[\r\n]+", text) if line.strip()]
+    lines = [line for line in re.split(r"[\r\n]+", text) if line.strip() and not line.startswith("make[")]
     return re.sub(r"[^ -~]", "", " ".join(lines[-1].split())) if lines else ""
 
 

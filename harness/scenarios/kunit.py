@@ -40,7 +40,7 @@ def options(parser):
                         help="suites to run, a glob: SUITE or SUITE.CASE")
 
 
-def read(log):
+def read(log, allocator):
     """Return the kernel's own reading of a console log; what it prints goes to a file beside the log."""
     sys.path.insert(0, str(TREE / "tools/testing/kunit"))
     import kunit_parser  # pylint: disable=import-outside-toplevel,import-error
@@ -49,15 +49,17 @@ def read(log):
     with open(log, encoding="utf-8", errors="backslashreplace") as lines, open(text, "w", encoding="utf-8") as out:
         test = kunit_parser.parse_run_tests(lines, Printer(output=out))
         kunit_parser.print_summary_line(test, Printer(output=out))
-    say(f"results: {text}")
+    say(f"kunit, {allocator}: {test.counts}; results: {text}")
     return test
 
 
-def failures(test):
-    """Return (status, name, lines) of the cases without subtests that did not pass."""
+def failures(test, suite=""):
+    """Return (status, name, lines) of the cases without subtests that did not pass. A case that ends the kernel has no name.
+
+    suite: what the test is part of."""
     if test.subtests:
-        return [one for some in test.subtests for one in failures(some)]
-    return [] if test.ok_status() else [(test.status.name, test.name, test.log)]
+        return [one for some in test.subtests for one in failures(some, test.name)]
+    return [] if test.ok_status() else [(test.status.name, test.name or f"a case of {suite}", test.log)]
 
 
 def run(args, result):
@@ -76,16 +78,17 @@ def run_one(args, allocator, result):
                + ("halt" if kernel.arch == "um" else "reboot") + f" kunit.filter_glob={args.filter}" * bool(args.filter),
                nodes=max(kernel.kunit_nodes if args.cpus >= kernel.kunit_nodes else 1, args.nodes),
                accel=args.accel or "threads", own_append=False, cpu="qemu64" if kernel.arch == "x86_64" else "")
-    test = read(log)
-    counts, failed = test.counts, failures(test)
+    test = read(log, allocator)
+    counts = test.counts
     result.passed += counts.passed
     ran = counts.passed + counts.failed + counts.crashed
-    # That none ran is one failure.
-    result.failed += counts.failed + counts.crashed + counts.errors * bool(ran)
+    # That none ran is one failure; errors of a log that ends with a crash are no more.
+    result.failed += counts.failed + counts.crashed + counts.errors * bool(ran and not counts.crashed)
     result.skipped += counts.skipped
-    result.failures += [f"{state} {name}" for state, name, _ in failed]
-    for state, name, lines in failed[:20]:
-        print(f"[{state.replace('FAILURE', 'FAILED')}] {name}", *(f"    {line.strip()}" for line in lines[:20]), sep="\n")
+    for state, name, lines in failures(test)[:20] if ran else ():
+        result.failures.append(f"{state} {name} ({allocator})")
+        result.show("\n".join([f"[{state.replace('FAILURE', 'FAILED')}] {name} ({allocator})",
+                               *(f"    {line.strip()}" for line in lines[:20] if line.strip())]))
     if not ran:
         result.add(False, "KUnit", f"FAIL no test is {args.filter} (SUITE or SUITE.CASE, a glob)" if args.filter
                    else "FAIL no test ran")
