@@ -28,16 +28,20 @@ KUNIT = [COPY / "scripts/run", "kunit", "arm64", "vmap_[pt][tl][eb]*", "--alloca
 # Tests of cargo and cases of KUnit that failed; or, if a fault ended a whole process of cargo, the signal. What a fault
 # does to memory need not stay within what the tests compare, and then none of them has a result.
 FAILED = r"^test (.*) \.\.\. FAILED$|\[FAILED\] ([a-z_0-9]+)|^(FAIL .*)"
-ENDED = r"^error: test failed, to rerun .*\n\nCaused by:\n.*\(signal: \d+, (SIG[A-Z]+):.*\)$"
+# A shell that runs tests reports a signal as an exit status.
+ENDED = r"^error: test failed, to rerun .*\n\nCaused by:\n.*\((?:signal: \d+, )?(SIG[A-Z]+|exit status: 1[2-5]\d)\b.*\)$"
 
 
 def tests_for(patch):
-    """Return the command of the host tests except those that fill whole spaces, which take long; or of the tests that
-    need many schedules."""
-    explore = re.search("^Noticed-by: explore$", patch.read_text(encoding="utf-8"), re.M)
-    crate, words = ("explore", ["explore::"]) if explore else ("host", ["--skip", "capacity::"])
+    """Return the command of the host tests as mutants have them, without those that fill whole spaces; or of the tests
+    that need many schedules. Each ends with the first test that fails."""
+    if re.search("^Noticed-by: explore$", patch.read_text(encoding="utf-8"), re.M):
+        crate, words = "explore", ["--", "explore::", "-Zunstable-options", "--fail-fast"]
+    else:
+        crate, words = "host", ["--profile", "mutants", "--config", "target.'cfg(unix)'.runner = 'bash mutant-tests.sh'"]
     return in_root("timeout", "600", "cargo", "test", "--offline", "--lib", "--manifest-path",
-                   COPY / "rust" / crate / "Cargo.toml", "--target-dir", CACHE / "build/faults", "--", *words)
+                   COPY / "rust" / crate / "Cargo.toml", "--target-dir", CACHE / "build/faults", *words,
+                   RUSTC_BOOTSTRAP=1)
 
 
 def run(command):

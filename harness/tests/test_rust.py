@@ -8,7 +8,8 @@ from harness.result import Result
 
 OK = "test a ... ok\ntest result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 2 filtered out; finished in 0.1s\n"
 ENDED = ("error: {}\n\nCaused by:\n  process didn't exit successfully: `/t/deps/x-1 'explore::'` "
-         "(signal: 6, SIGABRT: process abort signal)\n")
+         "({})\n")
+ABORT = "signal: 6, SIGABRT: process abort signal"
 BAD = "test b ... FAILED\ntest result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out\n"
 
 
@@ -26,7 +27,7 @@ def test_counts_of_cargo(tmp_path, text, code, totals):
 
 
 def test_forgets_changed_modules(tmp_path, monkeypatch):
-    """What was tried in a module that has changed since, or is gone, is tried again."""
+    """What was tried in a module that has changed since, or is gone, is tried again; and all if a test has changed."""
     names = {module: f"host/src/../../{module}.rs:1:2: delete ! in f" for module in ("base/same", "base/changed", "base/gone")}
     (tmp_path / "base").mkdir()
     (tmp_path / "mutants.out").mkdir()
@@ -39,6 +40,10 @@ def test_forgets_changed_modules(tmp_path, monkeypatch):
         (tmp_path / "mutants.out/caught.txt").write_text("\n".join(names.values()))
         mutants.forget_changed()
     assert mutants.outcomes("caught", "missed") == [names["base/same"]]
+    (tmp_path / "host").mkdir()
+    (tmp_path / "host/test.rs").write_text("a")
+    mutants.forget_changed()
+    assert not mutants.outcomes("caught")
 
 
 def test_exclusions():
@@ -55,8 +60,10 @@ def test_exclusions():
     ("FAIL the log", "ok - f: noticed by FAIL the log"), ("error[E1]: x\n", "not ok - f: does not compile"),
     ("fine", "not ok - f: no test noticed"),
     # A fault can end all tests by a signal. A compiler that a signal ends has tested nothing.
-    (ENDED.format("test failed, to rerun pass `--lib`"), "ok - f: noticed by SIGABRT"),
-    (ENDED.format("could not compile `x` (lib test)"), "not ok - f: does not compile")])
+    (ENDED.format("test failed, to rerun pass `--lib`", ABORT), "ok - f: noticed by SIGABRT"),
+    (ENDED.format("test failed, to rerun pass `--lib`", "exit status: 134"), "ok - f: noticed by exit status: 134"),
+    (ENDED.format("test failed, to rerun pass `--lib`", "exit status: 101"), "not ok - f: does not compile"),
+    (ENDED.format("could not compile `x` (lib test)", ABORT), "not ok - f: does not compile")])
 def test_faults(text, line):
     """A fault that no test noticed, or that does not compile, is a failure."""
     result, lines = Result(), []
