@@ -98,7 +98,8 @@ class Boot:
         code = step.run(f"{self.what} {self.kernel.name}, {self.expected.allocator}, {self.cpus} CPU{'s' * (self.cpus > 1)}",
                         self.log, command, self.timeout)
         expected = dataclasses.replace(self.expected, allow=[*self.expected.allow, *self.kernel.allow])
-        reasons = judge(self.log, expected)
+        # "cut here" says less than the line behind it.
+        reasons = sorted(judge(self.log, expected), key=lambda reason: reason.startswith("splat: "))
         if code is None:
             reasons.insert(0, f"timeout: the guest was still running after {self.timeout} s and was ended")
         elif code and self.kernel.arch != "um":
@@ -113,18 +114,22 @@ def boot_of(args, what, expected, append="", **more):
     what: the load, for messages and the log's name; append: kernel arguments before those of the options; more: of
     Boot."""
     log = args.log or LOGS / f"{what}-{args.kernel.name}-{expected.allocator}.log"
-    common = {name: getattr(args, name) for name in ("kernel", "cpus", "mem", "nodes", "timeout", "accel")}
+    common = {name: value for name in ("kernel", "cpus", "mem", "nodes", "timeout", "accel")
+              if (value := getattr(args, name)) is not None}
     return Boot(**{**common, "log": log, **more}, expected=expected, what=what, append=f"{append} {args.append}".strip())
 
 
 def boot(result, args, *what, **more):
     """Boot once, with the words of boot_of(), and count the verdict as one check of the result. Returns the log."""
     one = boot_of(args, *what, **more)
+    name = os.path.basename(one.log)
+    if one.log in result.logs:
+        raise Refused(f"{one.log} is the log of another boot of this run; each needs one of its own (log=, or no --log)")
     reasons = one.run()
     result.logs.append(one.log)
     rest = [f"and {len(reasons) - 6} more"] * (len(reasons) > 6)
-    result.add(not reasons, f"verdict {os.path.basename(one.log)}", reasons and "\n     ".join(
-        [f"FAIL {reasons[0]}", *reasons[1:6], *rest]))
+    result.add(not reasons, f"{name}: {''.join(reasons[:1])}", reasons and "\n     ".join(
+        [f"FAIL {name}: {reasons[0]}", *reasons[1:6], *rest]))
     return one.log
 
 

@@ -18,9 +18,8 @@ class Parser(argparse.ArgumentParser):
                          formatter_class=argparse.RawDescriptionHelpFormatter)
 
     def error(self, message):
-        """Print one line and exit."""
-        print(f"{self.prog}: error: {message}; see --help", file=sys.stderr)
-        sys.exit(1)
+        """Refuse it with one line."""
+        raise Refused(f"{message}; see scripts/{self.prog} --help")
 
 
 def whole(least, most):

@@ -51,16 +51,20 @@ def get(name):
     """Return a scenario."""
     if name not in names():
         raise Refused(f'unknown scenario "{name}"; there are: {" ".join(names())}')
-    return importlib.import_module(f".scenarios.{name}", __package__)
+    module = importlib.import_module(f".scenarios.{name}", __package__)
+    for what in ("__doc__", "DEFAULTS", "run"):
+        if getattr(module, what, None) is None:
+            raise Refused(f"harness/scenarios/{name}.py has no {what}; harness/scenarios/__init__.py says what it needs")
+    return module
 
 
 def usage():
     """Return the text of --help."""
-    texts = (f"  {name:<9}{get(name).__doc__.splitlines()[0]}" for name in names())
+    texts = (f"  {name:<{max(map(len, names())) + 2}}{get(name).__doc__.splitlines()[0]}" for name in names())
     return ("usage: scripts/run SCENARIO NAME [OPTION...]\n\nBuilds kernel NAME (qemu/kernels.toml), boots it and "
             "judges what it prints. Scenarios, each with --help:\n\n" + "\n".join(texts) + "\n\n"
             'Last line: "N passed, N failed" and, if there are any, ", N skipped"; of boot and demo: PASS, or FAIL and '
-            "why.\nExit code: 0 all passed, 1 not or wrong use, 4 this machine cannot run it.\n"
+            "the reasons.\nExit code: 0 all passed, 1 not or wrong use, 4 this machine cannot run it.\n"
             f"Logs are in {LOGS}.")
 
 

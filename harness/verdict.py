@@ -17,7 +17,8 @@ RULES = [
     ("warning", r"\bWARNING:"), ("oops", r"\bOops\b"), ("bad access", r"Unable to handle"),
     ("refcount", r"refcount_t"), ("list", r"list_(add|del) corruption"),
     ("kmemleak", r"kmemleak: .*new suspected|kmemleak: .*disabled"),
-    ("refused", r"vmap_rust: refused"), ("guest", r"guest: FAIL"), ("splat", r"-\[ cut here \]-"),
+    ("argument", r"invalid for parameter"), ("refused", r"vmap_rust: refused"),
+    ("guest", r"guest: FAIL"), ("splat", r"-\[ cut here \]-"),
 ]
 
 # The last message of a boot without a root file system.

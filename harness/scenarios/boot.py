@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """boots once and judges the console log
 
-Last line: PASS or FAIL <reason>. Emulated (TCG) or user-mode Linux.
+Ends with PASS, or with FAIL and the reasons, a line each. Tests that are built in run, too, unless the kernel arguments say
+"kunit.enable=0 test_vmalloc.run_test_mask=0".
 """
 
 from ..guest import boot

@@ -25,6 +25,7 @@ from .rows import ALONE, PLACES, commands
 # Suites that take arguments when they are the only word: "scripts/test fuzz 300".
 TOOLS = {"host": rust.host, "explore": rust.explore, "coverage": rust.coverage, "fuzz": rust.fuzz, "faults": faults.main,
          "mutants": mutants.main, "litmus": litmus.main, "own-tree": own_tree.main, "other-kernel": own_tree.other_kernel}
+WHERE = {"root": "in the toolchain root", "host": "on the build host", "set-up": "on the build host, as a user"}
 HELP = """Runs test suites and adds up what they passed.
 
 Without names: those of "make test". Last line: "N passed, N failed" (", N skipped" if any), added up over the suites; a
@@ -43,7 +44,7 @@ def options():
     parser.add_argument("names", nargs="*", metavar="SUITE",
                         help="a suite, or a glob such as 'kunit-*'; with --full a kernel, or a suite that needs none")
     parser.add_argument("-k", metavar="TESTS", default="", help="only tests whose names match, as for pytest")
-    parser.add_argument("--list", action="store_true", help="print the suites and where they are")
+    parser.add_argument("--list", action="store_true", help="print the suites, and where they run")
     parser.add_argument("--full", action="store_true",
                         help="run the suites of every kernel configuration, and tools, or of those named. It takes "
                         "hours, but can be stopped and started again: what passed is not run again until a file that "
@@ -69,7 +70,7 @@ class Process:
             command, environment = in_root("python3", "-P", *words, cwd=REPO, PYTHONPATH=f"{REPO}", **more), os.environ
         else:
             command, environment = root_python(*words)
-        self.step = step.Step(f"suites on the {where}", self.log, command, cwd=REPO, env={**environment, **more})
+        self.step = step.Step(f"suites {WHERE[where]}", self.log, command, cwd=REPO, env={**environment, **more})
 
     def finish(self):
         """Return {suite: [passed, failed, skipped, seconds, lines about failures]}."""
@@ -83,7 +84,9 @@ class Process:
             row = found.setdefault(values.get("suite", "unknown"), [0, 0, 0, 0.0, []])
             row[:3] = [row[0] + counts[0], row[1] + max(counts[1], len(bad)), row[2] + counts[2]]
             row[3] += float(case.get("time"))
-            row[4] += [f"{case.get('name')}: {one.get('message', '').partition(chr(10))[0]}" for one in bad]
+            # Of a suite that is one test, the name says it all.
+            name = "" if case.get("name").startswith(("test_guest[", "test_program[")) else f"{case.get('name')}: "
+            row[4] += [name + one.get("message", "").partition("\n")[0].removeprefix("Failed: ") for one in bad]
         for row in found.values():
             if not sum(row[:3]):
                 row[1], row[4] = 1, [f"no test ran; see {self.log}"]
@@ -138,6 +141,6 @@ def main(arguments):
             raise Refused(f'unknown suite "{glob}"; scripts/test --list prints them')
     names = [name for name in every if any(fnmatch.fnmatchcase(name, glob) for glob in args.names)] or list(commands())
     if args.list:
-        print("\n".join(f"{name:<22}{every[name]}" for name in (names if args.names else every)))
+        print("\n".join(f"{name:<22}{WHERE[every[name]]}" for name in (names if args.names else every)))
         return 0
     return run(names, args.k)

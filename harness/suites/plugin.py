@@ -39,6 +39,6 @@ def count(record_property):
         for name in ("passed", "failed", "skipped"):
             record_property(name, getattr(result, name))
         if not result.good:
-            pytest.fail(" ".join(result.failures[:12]) or "nothing passed", pytrace=False)
+            pytest.fail("; ".join(result.failures[:12]) or "nothing passed", pytrace=False)
         return result
     return run

@@ -2,6 +2,7 @@
 """The names of the suites, and where each is."""
 
 from .. import run
+from ..settings import Refused
 
 # Suites that are folders or files of tests.
 PLACES = {"selftest": "scripts/tests", "harness": "harness/tests", "boots": "harness/tests/test_boot.py",
@@ -16,9 +17,13 @@ ALONE = dict.fromkeys(("fuzz", "mutants", "own-tree"), "host")
 
 def guests():
     """Return the suites of "make test" that boot, by name: the scenario and its words. Those that take long come first."""
-    rows = [(seconds, name, f"{scenario} {words}") for scenario in run.names()
-            for name, (seconds, words) in getattr(run.get(scenario), "MAKE_TEST", {}).items()]
-    return {name: words for _, name, words in sorted(rows, key=lambda row: -row[0])}
+    found = {}
+    for scenario in run.names():
+        for name, (seconds, words) in getattr(run.get(scenario), "MAKE_TEST", {}).items():
+            if name in {*found, *FIXED, *ALONE}:
+                raise Refused(f'harness/scenarios/{scenario}.py: there is another suite "{name}"; rename this one')
+            found[name] = seconds, f"{scenario} {words}"
+    return {name: words for name, (_, words) in sorted(found.items(), key=lambda item: -item[1][0])}
 
 
 def commands():

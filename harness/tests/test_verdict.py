@@ -40,6 +40,7 @@ BAD = [
     ("list", "list_del corruption. prev->next should be ffff0000, but was 0"),
     ("kmemleak", "kmemleak: 3 new suspected memory leaks (see /sys/kernel/debug/kmemleak)"),
     ("kmemleak", "kmemleak: Kernel memory leak detector disabled"),
+    ("argument", "Booting kernel: `maybe' invalid for parameter `vmap_rust.randomize'"),
     ("refused", "vmap_rust: refused free of 0xffff800080000000: no area there"),
     ("guest", "guest: FAIL modules 200 loads and unloads, 1 failed"),
     ("splat", "------------[ cut here ]------------"),
