@@ -12,7 +12,7 @@ from harness import console, guest, kernels, run, samples
 from harness.result import Result
 from harness.scenarios import load, tools
 from harness.settings import Refused
-from harness.suites import matrix
+from harness.suites import matrix, rows
 
 CHECK = "--append vmap_rust.check=1"
 INJECT = "FAILSLAB FAIL_PAGE_ALLOC FAULT_INJECTION_DEBUG_FS VMAP_RUST_DEBUG "
@@ -145,6 +145,19 @@ def test_interface(name):
     assert scenario.DEFAULTS and scenario.run and scenario.__doc__
     with pytest.raises(SystemExit, match="0"):
         run.parse([name, "--help"])
+
+
+def test_refused(start, tmp_path, monkeypatch):
+    """Two boots with one log, a suite with the name of another one, and a scenario that lacks something are refused."""
+    monkeypatch.setattr(run, "kept", str)
+    with pytest.raises(Refused, match="is the log of another boot of this run"):
+        start(f"stress --log {tmp_path}/log")
+    monkeypatch.setattr(load, "MAKE_TEST", {"host": (1, "arm64")})
+    with pytest.raises(Refused, match='harness/scenarios/load.py: there is another suite "host"'):
+        rows.guests()
+    monkeypatch.delattr(load, "DEFAULTS")
+    with pytest.raises(Refused, match="harness/scenarios/load.py has no DEFAULTS"):
+        run.get("load")
 
 
 def test_row_of_a_tool(capsys, monkeypatch):
