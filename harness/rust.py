@@ -13,7 +13,7 @@ from . import prepare as toolchain, step
 from .enter import in_root
 from .lock import locked
 from .options import Parser, whole
-from .settings import CACHE, LOGS, REPO, TOOLCHAIN, TREE, Refused, say
+from .settings import CACHE, LOGS, REPO, TOOLCHAIN, TREE, Refused, say, write
 
 RUST = REPO / "rust"
 # Build folders of this clone: in a common one, cargo takes the files of one clone for those of another.
@@ -34,15 +34,25 @@ def cargo(what, log, folder, command, *words, **variables):
 
 def prepare():
     """Make the toolchain, and download the crates that rust/*/Cargo.toml names and that are missing; later runs are
-    offline. cargo wants all of them, so the host tests need them too, although they use few.
-
-    rust/Cargo.lock is not in the repository: it names the registry. What the crates themselves need may change."""
+    offline. cargo wants all of them, so the host tests need them too, although they use few."""
     toolchain.prepare("root")
-    log = LOGS / "crates.log"
-    if step.run("crates for rust/", log, in_root("sh", "-c", "cargo fetch --offline 2>/dev/null || cargo fetch",
-                                                  cwd=RUST), cwd=RUST):
-        raise Refused("the crates that rust/ needs cannot be downloaded; check that cargo can reach its registry, "
-                      f"and see {log}")
+    log, lock = LOGS / "crates.log", RUST / "Cargo.lock"
+
+    def call(what, command):
+        if step.run(what, log, in_root("sh", "-c", f"{command} --offline 2>/dev/null || {command}", cwd=RUST), cwd=RUST):
+            raise Refused("the crates that rust/ needs cannot be downloaded; check that cargo can reach its registry and "
+                          f"that rust/crates.lock has what Cargo.toml names, and see {log}")
+
+    if not lock.is_file():
+        call("versions of crates", "cargo generate-lockfile")
+    # It names the registry, which no file of the repository does. Another version of a crate than in crates.lock goes.
+    source = re.search(r"^source = .*\n", lock.read_text(encoding="utf-8"), re.M)
+    if not source:
+        raise Refused(f"{lock} is damaged; remove it and call this again")
+    wanted = re.sub(r"^(?=checksum = )", source[0], (RUST / "crates.lock").read_text(encoding="utf-8"), flags=re.M)
+    if lock.read_text(encoding="utf-8") != wanted:
+        write(lock, wanted)
+    call("crates for rust/", "cargo fetch --locked")
 
 
 def count_tests(result, log, code):
