@@ -19,12 +19,14 @@ SUITE = "trixie"
 BACKPORTS = "rustc rust-src rustfmt rust-clippy cargo libstd-rust-* linux-libc-dev"
 KEY = "/usr/share/keyrings/debian-archive-keyring.gpg"
 LOG = CACHE / "log"
-# Arguments: the folder of the packages, the new folder, a pattern of names that are left out.
+# Arguments: the folder of the packages, the new folder, a pattern of names that are left out. Texts, translations and the
+# source of rustc itself, a fifth of the toolchain root, are not kept.
 UNPACK = r"""
 mkdir -p "$2"
 for deb in "$1"/*.deb; do
     ! [[ ${deb##*/} =~ ^($3) ]] || continue
     dpkg-deb -x "$deb" "$2"
+    rm -rf "$2"/usr/share/{doc,info,locale,man} "$2"/usr/src/rustc-*/{compiler,src}
 done
 chmod -R u+rwX "$2"
 """
