@@ -128,6 +128,35 @@ fn stuck_areas_are_freed_when_there_is_memory() {
     }
 }
 
+/// A purge, memory reclaim and a request that must not sleep try once to free a block: without memory it stays for the next
+/// one. A request that may sleep tries again.
+#[cfg(not(c_maple))]
+#[test]
+fn a_block_is_freed_at_once_or_later() {
+    for way in 0..4 {
+        let space = space_of(home_of(1), 1);
+        release(&space, alloc(&space, &request(&space, PAGE_SIZE)));
+        assert_eq!(space.blocks().live, 1);
+        let all = || request(&space, space.home().size());
+        // The object of the area is allocated before its request drains.
+        let nth = 1 + u32::from(way >= 2);
+        let (_, has_failed) = Failing::Only(nth).run(|| match way {
+            0 => space.purge(None, true) > 0,
+            1 => space.drain_for_reclaim(usize::MAX) > 0,
+            2 => space.alloc(nowait(all())).is_ok(),
+            _ => space.alloc(all()).is_ok(),
+        });
+        assert!(has_failed);
+        let kept = usize::from(way < 3);
+        assert_eq!(
+            (space.blocks().live, space.counters().give_back_nomem),
+            (kept, kept),
+            "way {way}"
+        );
+        free_everything(&space);
+    }
+}
+
 /// A request that must not sleep frees at most 32, and the others stay in their list.
 #[cfg(not(c_maple))]
 #[test]
