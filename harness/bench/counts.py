@@ -18,8 +18,8 @@ FLUSH = "flush_tlb_kernel_range"
 INTERRUPTS = ("asm_sysvec_call_function", "asm_sysvec_call_function_single")
 LOCKS = ("_raw_spin_lock", "_raw_spin_lock_irqsave", "_raw_spin_lock_irq", "_raw_spin_lock_bh", "_raw_spin_trylock")
 UNLOCKS = ("_raw_spin_unlock", "_raw_spin_unlock_irqrestore", "_raw_spin_unlock_irq", "_raw_spin_unlock_bh")
-# Parts of a kernel, and the objects that their functions are in.
-PARTS = {"allocator": ("mm/vmap_rust/rust/vmap_rust.o", "mm/vmap_rust/vmap_rust.o"),
+# Parts of a kernel, and the objects that their functions are in. The rb-trees are a part of mm/vmalloc.c.
+PARTS = {"allocator in Rust": ("mm/vmap_rust/rust/vmap_rust.o", "mm/vmap_rust/vmap_rust.o"),
          "mm/vmalloc.c": ("mm/vmalloc.o", "mm/vmap_area_ops.o"), "maple tree": ("lib/maple_tree.o",),
          "benchmark": ("mm/vmap_rust/bench/pair.o",)}
 REST = "rest of the kernel"
@@ -156,7 +156,7 @@ def locks_of(window, symbols):
     """Return the holds of the spinlocks of the allocators: (the tree's lock?, lock, function that took it, Hold),
     longest first."""
     ours = [(lock, name, hold) for (lock, name), hold in window.holds.items()
-            if symbols.part(name) in ("allocator", "mm/vmalloc.c", "benchmark")]
+            if symbols.part(name) in ("allocator in Rust", "mm/vmalloc.c", "benchmark")]
     trees = {lock for lock, _, hold in ours if hold.tree}
     return sorted(((lock in trees, lock, name, hold) for lock, name, hold in ours), key=lambda one: -one[3].longest)
 

@@ -143,7 +143,8 @@ def wanted(args):
     if args.cases:
         plans = with_cases(plans, args.cases)
     if not plans:
-        raise Refused("nothing to measure: no plan of this set fits --instruments and --cases")
+        raise Refused("nothing to measure: no plan of this set fits --instruments and --cases (lines has cases of its own: "
+                      f"{' '.join(LINES)})")
     if any(p.instrument == "kvm" for p in plans) and not os.access("/dev/kvm", os.R_OK | os.W_OK):
         raise Refused("--instruments kvm: /dev/kvm cannot be opened; load its module, or join its group")
     return plans
@@ -169,6 +170,6 @@ def program_list(patterns):
 
 def main(_name, _args):
     """Print the cases of the guest, and the instruments; returns the exit code."""
-    for name, what in (guest_cases() | {name: one.what for name, one in INSTRUMENTS.items()}).items():
-        print(f"{name:<18}{what}")
+    for title, found in (("cases", guest_cases()), ("instruments", {name: one.what for name, one in INSTRUMENTS.items()})):
+        print(f"{title}:", *(f"  {name:<20}{what}" for name, what in found.items()), sep="\n")
     return 0

@@ -79,8 +79,9 @@ def boot_good(plan, side, log, **more):
     return guest
 
 
-def profile(args, side):
-    """Boot and show one side; returns 1 if counts contradict the bench's own figure, else 0."""
+def profile(args, side, sums):
+    """Boot and show one side; returns 1 if counts contradict the bench's own figure, else 0. sums: gets the instructions
+    for one operation of each part of the kernel: {(case, part): {side: number}}."""
     symbols, code = counts.symbols_of(KERNEL), 0
     plan = Plan("profile", "holds", args.threads, 1, args.case, (args.threads,))
     log = f"{CACHE}/log/profile-{args.case}-{side}.log"
@@ -89,8 +90,10 @@ def profile(args, side):
     if not windows:
         raise Refused(f"{args.case} has no measured part that can be counted; log: {log}")
     for window in windows:
-        show([functions_table(f"{window.name}, {side}: per operation, {window.ops:,} operations, {args.threads} "
-                              f"workers, {args.threads} CPUs {args.cpu}", window, symbols),
+        for name, cost in window.functions.items():
+            sums[window.name, symbols.part(name)][side] += cost["insns"] / window.ops
+        show([functions_table(f"{window.name}, {side}: per operation, {window.ops:,} operations, NxM {args.threads}x"
+                              f"{args.threads}, {args.cpu}", window, symbols),
               f"TLB flushes: {window.flushes / window.ops:.4f}, TLBI instructions: "
               f"{window.total['tlbi'] / window.ops:.4f} per operation",
               *([locks_table(window, symbols)] if args.locks else []), ""])
@@ -124,8 +127,11 @@ def main(_name, args):
     sides = (PRISTINE, "rbtree", "rust") if args.tables else ("rbtree", "rust")
     for kernel in dict.fromkeys(on_side(side, KERNEL)[1] for side in sides):
         builds.build(kernels.get(kernel))
-    codes = [show_tables(args.case, side) if args.tables else profile(args, side) for side in sides]
+    sums = defaultdict(Counter)
+    codes = [show_tables(args.case, side) if args.tables else profile(args, side, sums) for side in sides]
     if not args.tables:
+        show([Table("parts of the kernel, instructions for one operation", ["case", "part", *(f">{side}" for side in sides)],
+                    [[*key, *(amount(round(part[side], 2)) for side in sides)] for key, part in sums.items()])])
         print("RMW: atomic read-modify-writes; a load-exclusive and store-exclusive pair counts once for each attempt to "
               "store. acq/rel: loads that acquire and stores that release. Inlined functions count as the one around "
               "them.")

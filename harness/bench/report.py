@@ -44,8 +44,9 @@ def failures(result):
                   f"repetition {boot['repetition']}: {boot['status']}"] = None
             continue
         for skip in boot["skips"]:
-            size = f"{boot['cpus']}x{skip['threads']}"
-            lines[f"skipped: {boot['instrument']} {skip['case']} {size}: {skip['reason']}"] = None
+            size, (failed, _, reason) = f"{boot['cpus']}x{skip['threads']}", skip["reason"].rpartition("failed: ")
+            state, side = ("failed", f", {boot['allocator']}") if failed else ("skipped", "")
+            lines[f"{state}: {boot['instrument']} {skip['case']} {size}{side}: {reason}"] = None
     return list(lines)
 
 
@@ -53,9 +54,10 @@ def result_parts(result):
     """Return all that was measured, and what was not, as parts of table.show()."""
     sides = [f"{side.upper()} {name}" for side, name in result["sides"].items()]
     every = stats.rows(result)
-    parts = [f"vmap-rust bench: {result['set']} set of {result['started']}, commit {result['commit']}",
-             "NxM is CPUs x workers; values are medians over boots, lower is better; a verdict needs p < "
-             f"{stats.ALPHA} and {stats.FLOOR:.0%} difference; intervals are {stats.LEVEL:.0%}"]
+    parts = [f"{result['command']}, {result['started']}, commit {result['commit']}",
+             "NxM is CPUs x workers; values are medians over boots, lower is better; instr: instructions of all CPUs for one "
+             f"operation; a verdict needs p < {stats.ALPHA} and {stats.FLOOR:.0%} difference; intervals of the ratio are "
+             f"{stats.LEVEL:.0%}; rows that lose come first"]
     for name, instrument in result["instruments"].items():
         rows = [row for row in every if row.instrument == name]
         if rows:

@@ -63,7 +63,7 @@ class Functions:
 
     def part(self, name):
         """The part of the kernel."""
-        return {"space": "allocator", "pool": "allocator"}.get(name, counts.REST)
+        return dict.fromkeys(("space", "pool"), "allocator in Rust").get(name, counts.REST)
 
 
 COUNTS = ("window 0 area_pair cost 100 5\nflush 0 3\nblock 0 10 5 1 0 2 0 200\n"
