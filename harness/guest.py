@@ -7,7 +7,8 @@ import os
 from . import step
 from .console import count_checks
 from .kernels import Kernel
-from .settings import LOGS, Refused, say
+from .series import read
+from .settings import LOGS, REPO, Refused, say
 from .verdict import Expected, judge
 
 ACCELERATORS = {"icount": ["-accel", "tcg", "-icount", "shift=0,sleep=off"], "threads": ["-accel", "tcg,thread=multi"],
@@ -57,6 +58,9 @@ class Boot:
         kernel, arguments = self.kernel, self.arguments()
         if not kernel.image.is_file():
             raise Refused(f"no kernel at {kernel.image}; run scripts/build {kernel.name}")
+        if read(kernel.folder / ".vmap-rust-repo").strip() != str(REPO):
+            raise Refused(f"another clone has built {kernel.folder} meanwhile; build it again (scripts/build {kernel.name}), "
+                          "or give this clone a cache of its own (VMAP_RUST_CACHE)")
         if kernel.arch == "um":
             if self.accel == "icount" or self.nodes > 1:
                 raise Refused("user-mode Linux takes neither --icount nor --nodes")

@@ -18,7 +18,9 @@ from ..table import print_table
 RESULTS = CACHE / "matrix"
 # Lines about failures in the output of a suite.
 FAILURES = re.compile(r"^(?:.*: )?(?:FAIL\b.*|not ok\b.*|FAILED .*|\[(?:FAILED|CRASHED|ERROR)\].*)", re.M)
-# Suites without a column: each prints one line below the table. Their commands, and what they depend on beside KERNEL.
+# Suites without a column: each prints one line below the table. Their commands, and what they depend on beside KERNEL, or,
+# of those in BOOT_NOTHING, at all.
+BOOT_NOTHING = ("fuzz", "mutants")
 TOOLS = {
     "make-test": ("scripts/test", (".", ":!docs", ":!**/*.md")),
     "many-cpus": ("scripts/run vmalloc arm64 --allocator rust --cpus 16 --nodes 2 --mask 7 --loops 100", ()),
@@ -88,14 +90,15 @@ class Entry:
     def state(self):
         """Return a hash of the command and of all files that its result depends on, also of those that are not
         committed."""
-        words, folders = self.command.split(), [*KERNEL, *self.more]
+        words, folders = self.command.split(), [*KERNEL * (self.name not in BOOT_NOTHING), *self.more]
         if words[0] == "scripts/run":
             folders += [f"harness/scenarios/{words[1]}.py", f"qemu/{words[1]}.sh", *getattr(run.get(words[1]), "USES", ())]
             folders += [] if words[1] in RUNS_KUNIT else [NO_SUITES]
         used = [kernel for name, kernel in kernels.load().items() if name in words]
         folders += [file for kernel in used for file in kernel.files]
         digest = hashlib.sha256(f"{self.command} {used}".encode() + digest_of(*folders))
-        digest.update(patched_files(digest_of("kernel-patches")))
+        if self.name not in BOOT_NOTHING:
+            digest.update(patched_files(digest_of("kernel-patches")))
         return digest.hexdigest()[:16]
 
     def run(self, number, total):
