@@ -29,7 +29,7 @@ KUNIT = [COPY / "scripts/run", "kunit", "arm64", "vmap_[pt][tl][eb]*", "--alloca
 # does to memory need not stay within what the tests compare, and then none of them has a result.
 FAILED = r"^test (.*) \.\.\. FAILED$|\[FAILED\] ([a-z_0-9]+)|^(FAIL .*)"
 # A shell that runs tests reports a signal as an exit status.
-ENDED = r"^error: test failed, to rerun .*\n\nCaused by:\n.*\((?:signal: \d+, )?(SIG[A-Z]+|exit status: 1[2-5]\d)\b.*\)$"
+ENDED = r"^error: test failed, to rerun .*\n\nCaused by:\n.*\((?:signal: \d+, )?(SIG[A-Z]+|exit status: 1(?:29|[3-5]\d))\b.*\)$"
 
 
 def tests_for(patch):
@@ -41,13 +41,13 @@ def tests_for(patch):
         crate, words = "host", ["--profile", "mutants", "--config", "target.'cfg(unix)'.runner = 'bash mutant-tests.sh'"]
     return in_root("timeout", "600", "cargo", "test", "--offline", "--lib", "--manifest-path",
                    COPY / "rust" / crate / "Cargo.toml", "--target-dir", CACHE / "build/faults", *words,
-                   RUSTC_BOOTSTRAP=1)
+                   RUSTC_BOOTSTRAP=1, VMAP_RUST_SEED=1, VMAP_RUST_TREE="")
 
 
 def run(command):
     """Run tests; returns the first 20 that failed, or what ended all of them, and the output."""
     text = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          encoding="utf-8", errors="replace", check=False).stdout
+                          encoding="utf-8", errors="replace", check=False, close_fds=False).stdout
     failed = {"".join(names) for names in re.findall(FAILED, text, re.M)} or set(re.findall(ENDED, text, re.M))
     return sorted(failed)[:20], text
 

@@ -37,5 +37,7 @@ def locked(what, name="lock"):
         os.environ[VARIABLE] = f"{before}:{key}".strip(":")
         try:
             yield
+            # Also for a command that lives on.
+            fcntl.flock(file, fcntl.LOCK_UN)
         finally:
             os.environ[VARIABLE] = before

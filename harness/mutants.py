@@ -56,8 +56,10 @@ def outcomes(*kinds):
 def forget_changed():
     """Let cargo-mutants try again what it has tried in modules that have changed since, or with other tests."""
     known, tests = OUT / "hashes.json", hashlib.sha256()
-    for file in sorted(file for folder in ("host", "check") for file in (RUST / folder).rglob("*.rs")):
-        tests.update(file.read_bytes())
+    for file in sorted([*RUST.glob("*/**/*.rs"), *RUST.glob("*.lock"), *RUST.glob("host/*.sh"), *RUST.glob("Cargo.toml")]):
+        # Of a module, only its tests.
+        is_test = file.suffix != ".rs" or file.relative_to(RUST).parts[0] in ("host", "check")
+        tests.update(file.read_bytes() if is_test else file.read_bytes().partition(b"kunit_tests(")[2])
     before = json.loads(known.read_text(encoding="utf-8")) if known.is_file() else {}
     now = {module: hashlib.sha256(tests.digest() + (RUST / f"{module}.rs").read_bytes()).hexdigest()
            for module in policy_modules()}

@@ -7,6 +7,7 @@ import subprocess
 
 from . import prepare, step
 from .enter import in_root
+from .lock import locked
 from .options import Parser
 from .result import read_totals
 from .settings import CACHE, REPO, Refused, remove, say
@@ -23,6 +24,7 @@ def commands():
     return lines
 
 
+@locked("own tree", "own-tree.lock")
 def main(arguments, result):
     """Run them: kunit.py must say that tests passed, with the allocator of the command, on two CPUs."""
     Parser(__doc__, "test own-tree").parse_args(arguments)

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 
 from . import prepare, series
+from .lock import locked
 from .options import Parser
 from .series import change_of, read
 from .settings import CACHE, REPO, ROOT_KERNEL, Linux, Refused, kernel_version, linux, need_tool, remove, say, write
@@ -129,6 +130,7 @@ class Rebase:
         say(f"{self.folder.relative_to(REPO)}: {len(made)} of {len(self.names)} patches differ; try them with "
             f"KERNEL={self.version} make demo")
 
+    @locked("rebase", "rebase.lock")
     def run(self):
         """Make or update the patches."""
         source = source_of(Linux(self.version, self.version, ROOT_KERNEL), os.environ.get("KERNEL_TARBALL", ""))

@@ -7,6 +7,7 @@ import sys
 
 from . import build, image, kernels, prepare, root, scenarios
 from .enter import enter
+from .lock import locked
 from .options import Parser, kept, whole
 from .result import Result
 from .settings import INSIDE, LOGS, Refused
@@ -82,6 +83,8 @@ def parse(arguments):
     args.append = " ".join(args.append)
     if args.nodes > args.cpus:
         raise Refused(f"--nodes {args.nodes} needs at least as many CPUs, not --cpus {args.cpus}")
+    if args.log and len(each_allocator(args)) > 1:
+        raise Refused("--log is for one boot, and this has one for each allocator; leave --log out, or choose an --allocator")
     getattr(scenario, "check", lambda args: None)(args)
     return scenario, args
 
@@ -100,7 +103,8 @@ def main(arguments):
         if args.kernel.guest_image and "guest_image" in scenario.DEFAULTS:
             image.prepare("guest-image")
         if args.kernel.arch == "arm":
-            root.prepare_busybox_arm()
+            with locked("busybox for arm"):
+                root.prepare_busybox_arm()
         enter("run", *arguments)
     if not args.no_build:
         build.build(args.kernel)

@@ -103,9 +103,10 @@ def make_cache():
 
 
 def remove(folder):
-    """Remove a file or a folder, but nothing that is mounted in it."""
+    """Remove a file or a folder, but nothing that is mounted in it. Raises Refused if that is not possible."""
     # It holds the locks (harness/lock.py) if this program is killed.
-    subprocess.run(["rm", "-rf", "--one-file-system", folder], check=True, close_fds=False)
+    if subprocess.run(["rm", "-rf", "--one-file-system", folder], check=False, close_fds=False).returncode:
+        raise Refused(f"{folder} cannot be removed")
 
 
 def write(path, content):

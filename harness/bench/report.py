@@ -44,7 +44,7 @@ def failures(result):
                   f"repetition {boot['repetition']}: {boot['status']}"] = None
             continue
         for skip in boot["skips"]:
-            size, (failed, _, reason) = f"{boot['cpus']}x{skip['threads']}", skip["reason"].rpartition("failed: ")
+            size, (_, failed, reason) = f"{boot['cpus']}x{skip['threads']}", skip["reason"].rpartition("failed: ")
             state, side = ("failed", f", {boot['allocator']}") if failed else ("skipped", "")
             lines[f"{state}: {boot['instrument']} {skip['case']} {size}{side}: {reason}"] = None
     return list(lines)

@@ -30,7 +30,7 @@ def output(*words, why="", **more):
     """Return what a command prints. Raises Fault with that and the line why if it fails. more: what subprocess.run
     takes, for example cwd and input; without stderr, the user sees messages immediately."""
     done = subprocess.run([str(word) for word in words], stdout=subprocess.PIPE, encoding="utf-8", errors="replace",
-                          check=False, **{"input": "", **more})
+                          check=False, close_fds=False, **{"input": "", **more})
     if done.returncode:
         raise Fault(done.stdout + why)
     return done.stdout

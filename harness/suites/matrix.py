@@ -17,15 +17,15 @@ from ..table import print_table
 
 RESULTS = CACHE / "matrix"
 # Lines about failures in the output of a suite.
-FAILURES = re.compile(r"^(?:.*: )?(?:FAIL\b.*|not ok\b.*|FAILED .*|\[(?:FAILED|CRASHED|ERROR)\].*)", re.M)
+FAILURES = re.compile(r"^(?:.*: )?(?:FAIL\b.*|not ok\b.*|FAILED .*|\[(?:FAILED|TEST_CRASHED|ERROR)\].*)", re.M)
 # Suites without a column: each prints one line below the table. Their commands, and what they depend on beside KERNEL, or,
 # of those in BOOT_NOTHING, at all.
 BOOT_NOTHING = ("fuzz", "mutants")
 TOOLS = {
     "make-test": ("scripts/test", (".", ":!docs", ":!**/*.md")),
     "many-cpus": ("scripts/run vmalloc arm64 --allocator rust --cpus 16 --nodes 2 --mask 7 --loops 100", ()),
-    "fuzz": ("scripts/test fuzz 300", ("rust", "harness/rust.py")),
-    "mutants": ("scripts/test mutants", ("rust", "harness/rust.py", "harness/mutants.py")),
+    "fuzz": ("scripts/test fuzz 300", ("rust", "harness/rust.py", "harness/root.py")),
+    "mutants": ("scripts/test mutants", ("rust", "harness/rust.py", "harness/root.py", "harness/mutants.py")),
     "faults-mapping": ("scripts/test faults --mapping",
                        ("harness/faults.py", "harness/scenarios/kunit.py", "kunit/faults")),
     "own-tree": ("scripts/test own-tree", ("harness/own_tree.py", "harness/install.py", "README.md")),

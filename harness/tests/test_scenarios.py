@@ -150,8 +150,15 @@ def test_interface(name):
 def test_refused(start, tmp_path, monkeypatch):
     """Two boots with one log, a suite with the name of another one, and a scenario that lacks something are refused."""
     monkeypatch.setattr(run, "kept", str)
+    for command, why in (("stress --log", "--log is for one boot"), ("same x86_64-user --log", "--log is for one boot")):
+        with pytest.raises(Refused, match=why):
+            start(f"{command} {tmp_path}/log")
+    result, one = Result(), guest.Boot(kernels.get("arm64"), guest.Expected("rust"), log=tmp_path / "log")
+    monkeypatch.setattr(guest, "boot_of", lambda *words: one)
+    monkeypatch.setattr(guest.Boot, "run", lambda self: [])
+    guest.boot(result, None)
     with pytest.raises(Refused, match="is the log of another boot of this run"):
-        start(f"stress --log {tmp_path}/log")
+        guest.boot(result, None)
     monkeypatch.setattr(load, "MAKE_TEST", {"host": (1, "arm64")})
     with pytest.raises(Refused, match='harness/scenarios/load.py: there is another suite "host"'):
         rows.guests()

@@ -102,13 +102,14 @@ def test_zeros(a, b, ratio, verdict):
 
 
 def test_boots_that_do_not_count():
-    """They have no values, and are named, with cases that were skipped."""
+    """They have no values, and are named, with cases that were skipped, or that failed with an allocator."""
     result = result_of({"area_pair": (1, 2)}, 5)
     result["boots"][0] |= {"status": "died: x"}
-    result["boots"][1] |= {"skips": [{"case": "growth", "threads": 2, "reason": "no"}]}
+    result["boots"][1] |= {"skips": [{"case": "growth", "threads": 2, "reason": "no"},
+                                     {"case": "mixed", "threads": 1, "reason": "failed: -ENOMEM"}]}
     assert by_case(result)["area_pair"].verdict == "too few"
     assert report.failures(result) == ["boot does not count: icount one a (x) repetition 0: died: x",
-                                       "skipped: icount growth 1x2: no"]
+                                       "skipped: icount growth 1x2: no", "failed: icount mixed 1x1, x: -ENOMEM"]
 
 
 @pytest.mark.parametrize("new, code, words", [
