@@ -56,7 +56,7 @@ def outcomes(*kinds):
 def forget_changed():
     """Let cargo-mutants try again what it has tried in modules that have changed since, or with other tests."""
     known, tests = OUT / "hashes.json", hashlib.sha256()
-    for file in sorted([*RUST.glob("*/**/*.rs"), *RUST.glob("*.lock"), *RUST.glob("host/*.sh"), *RUST.glob("Cargo.toml")]):
+    for file in sorted([*RUST.glob("*/**/*.rs"), *RUST.glob("crates.lock"), *RUST.glob("host/*.sh"), *RUST.glob("Cargo.toml")]):
         # Of a module, only its tests.
         is_test = file.suffix != ".rs" or file.relative_to(RUST).parts[0] in ("host", "check")
         tests.update(file.read_bytes() if is_test else file.read_bytes().partition(b"kunit_tests(")[2])
