@@ -46,7 +46,7 @@ const MEMBERS: [usize; 3] = [0, 2, 5];
 const ORDER: [usize; 5] = [1, 3, 0, 4, 2];
 /// Pages of areas of small blocks, of large ones, and of the tree.
 const SIZES: [usize; 4] = match usize::BITS {
-    32 => [1, 8, 60, 600],
+    32 => [1, 8, 60, 2100],
     _ => [1, 600, MOST_PAGES, MOST_PAGES + 1],
 };
 
@@ -215,7 +215,7 @@ pub(crate) fn each_case(mut run: impl FnMut(Case) -> Result<bool>) -> Result<u32
             ..case
         })? {
             all += 1;
-            // With those of debugging options there are hundreds.
+            // With those of others there may be hundreds.
             nth += if mm::COUNTS_ONLY_OURS { 1 } else { 1 + nth / 8 };
         }
         Ok(())
