@@ -44,9 +44,9 @@ def failures(result):
                   f"repetition {boot['repetition']}: {boot['status']}"] = None
             continue
         for skip in boot["skips"]:
-            size, (_, failed, reason) = f"{boot['cpus']}x{skip['threads']}", skip["reason"].rpartition("failed: ")
-            state, side = ("failed", f", {boot['allocator']}") if failed else ("skipped", "")
-            lines[f"{state}: {boot['instrument']} {skip['case']} {size}{side}: {reason}"] = None
+            what, reason = f"{boot['instrument']} {skip['case']} {boot['cpus']}x{skip['threads']}", skip["reason"]
+            lines[f"failed: {what}, {boot['allocator']}: {reason.removeprefix('failed: ')}" if reason.startswith("failed: ")
+                  else f"skipped: {what}: {reason}"] = None
     return list(lines)
 
 

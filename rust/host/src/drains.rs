@@ -88,6 +88,19 @@ fn stuck_pages(count: usize) -> Space<FlushLog> {
     space
 }
 
+/// Frees what it can by a purge, by memory reclaim, by a request for all that must not sleep, or by one that may. Returns whether
+/// something was freed, or the request served.
+#[cfg(not(c_maple))]
+fn free_in_way(space: &Space<FlushLog>, way: u32) -> bool {
+    let all = || request(space, space.home().size());
+    match way {
+        0 => space.purge(None, true) > 0,
+        1 => space.drain_for_reclaim(usize::MAX) > 0,
+        2 => space.alloc(nowait(all())).is_ok(),
+        _ => space.alloc(all()).is_ok(),
+    }
+}
+
 /// A purge, memory reclaim and a request without room free the areas that were stuck. None is lost without memory, and a
 /// request that must not sleep ends with the first one that it cannot free.
 #[cfg(not(c_maple))]
@@ -97,7 +110,6 @@ fn stuck_areas_are_freed_when_there_is_memory() {
     for way in 0..4 {
         for freed in 0..=AREAS {
             let space = stuck_pages(AREAS);
-            let all = || request(&space, AREAS * PAGE_SIZE);
             let is_left = freed < AREAS;
             // CAST: A small number. The object of the area is allocated before its request drains.
             let nth = if is_left {
@@ -105,12 +117,7 @@ fn stuck_areas_are_freed_when_there_is_memory() {
             } else {
                 0
             };
-            let (is_served, _) = Failing::Only(nth).run(|| match way {
-                0 => space.purge(None, false) > 0,
-                1 => space.drain_for_reclaim(usize::MAX) > 0,
-                2 => space.alloc(nowait(all())).is_ok(),
-                _ => space.alloc(all()).is_ok(),
-            });
+            let (is_served, _) = Failing::Only(nth).run(|| free_in_way(&space, way));
             // A request that may sleep tries again.
             let is_left = is_left && way < 3;
             assert_eq!(
@@ -137,15 +144,9 @@ fn a_block_is_freed_at_once_or_later() {
         let space = space_of(home_of(1), 1);
         release(&space, alloc(&space, &request(&space, PAGE_SIZE)));
         assert_eq!(space.blocks().live, 1);
-        let all = || request(&space, space.home().size());
         // The object of the area is allocated before its request drains.
         let nth = 1 + u32::from(way >= 2);
-        let (_, has_failed) = Failing::Only(nth).run(|| match way {
-            0 => space.purge(None, true) > 0,
-            1 => space.drain_for_reclaim(usize::MAX) > 0,
-            2 => space.alloc(nowait(all())).is_ok(),
-            _ => space.alloc(all()).is_ok(),
-        });
+        let (_, has_failed) = Failing::Only(nth).run(|| free_in_way(&space, way));
         assert!(has_failed);
         let kept = usize::from(way < 3);
         assert_eq!(
