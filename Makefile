@@ -24,7 +24,7 @@ demo:
 		$(if $(LOOPS),--loops '$(LOOPS)') $(if $(MASK),--mask '$(MASK)')
 
 test:
-	@scripts/test $(if $(FULL),--full $(CONFIGS),$(SUITES))
+	@set -f; scripts/test $(if $(FULL),--full $(CONFIGS),$(SUITES))
 
 bench:
 	@VMAP_RUST_BENCH_COMMAND="make bench" scripts/bench

@@ -39,8 +39,8 @@ def folders(root, cwd):
     if (REPO / ".git").is_file():
         seen.append(subprocess.run(["git", "-C", REPO, "rev-parse", "--path-format=absolute", "--git-common-dir"],
                                    capture_output=True, text=True, check=False).stdout.strip())
-    # A folder of the build host must not hide files of the root, which also has those in which former calls were,
-    # without files.
+    # A folder of the build host must not hide files of the root. One without files is a mount point, which bubblewrap has
+    # made for a former call.
     own = any(cwd.is_relative_to(folder) for folder in (REPO, CACHE, "/dev", "/proc", "/sys")) or str(cwd) in (
         "/tmp", "/run")
     if not own and not any(files for _, _, files in os.walk(f"{root}{cwd}")):
@@ -77,6 +77,8 @@ def in_root(*words, binds=(), cwd=None, **env):
         # ccache takes part when the system has its wrapper folder.
         env = {"PATH": f"/usr/lib/ccache:{os.environ['PATH']}", "CCACHE_DEPEND": "1", "CCACHE_DIR": f"{CACHE}/ccache", **env}
     if TOOLCHAIN == "host" or INSIDE:
+        if binds:
+            raise Refused("this needs the toolchain root; call it without TOOLCHAIN=host")
         return [str(word) for word in (["env", *(f"{name}={value}" for name, value in env.items())] if env else [])
                 + [*words]]
     if not STAMP.is_file():
@@ -84,14 +86,14 @@ def in_root(*words, binds=(), cwd=None, **env):
     return in_root_at(ROOT, words, binds, cwd, {name: str(value) for name, value in env.items()})
 
 
-def enter(*arguments, binds=()):
+def enter(*arguments):
     """Replace this process by this program in the root, with these arguments, unless it is there, or TOOLCHAIN=host.
     What the program needs must be prepared, as only the build host can do that."""
     if INSIDE or TOOLCHAIN == "host":
         return
     # An interrupt is for Python: bubblewrap would end at once, and Python with it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    become(in_root("python3", "-P", "-m", "harness", *arguments, binds=binds, PYTHONPATH=REPO, PYTHONDONTWRITEBYTECODE=1))
+    become(in_root("python3", "-P", "-m", "harness", *arguments, PYTHONPATH=REPO, PYTHONDONTWRITEBYTECODE=1))
 
 
 def become(command):

@@ -12,7 +12,7 @@ from .lock import locked
 from .options import Parser
 from .rust import prepare
 from .series import files_of
-from .settings import CACHE, REPO, TREE, Refused
+from .settings import CACHE, REPO, ROOT_KERNEL, SERIES, TREE, Refused
 
 HELP = """Adds known faults to the allocator, or to the mapping series, one at a time, and checks that a test fails.
 
@@ -117,6 +117,8 @@ def main(arguments, result):
             raise Refused(f"no fault is called '{name}'; known: {known}")
         faults += found
     prepare()
+    if args.mapping and SERIES != ROOT_KERNEL:
+        raise Refused(f"the faults of mapping are for Linux {ROOT_KERNEL}; call it without KERNEL={SERIES}")
     # All runs share one build folder, in which cargo cannot tell the files of one copy from those of another.
     with locked("faults", "faults.lock"):
         try:

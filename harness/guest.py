@@ -2,6 +2,7 @@
 """One boot of a kernel in QEMU or as user-mode Linux: its command, its time limit, its log and the verdict."""
 
 import dataclasses
+import fcntl
 import os
 
 from . import step
@@ -31,11 +32,11 @@ class Boot:
     own_append: bool = True  # also what the configuration appends
     initramfs: str = ""
     timeout: int = 300
-    accel: str = ""
-    cpu: str = ""
-    plugin: str = ""
-    seed: int | None = None
-    prealloc: bool = False
+    accel: str = ""  # a key of ACCELERATORS
+    cpu: str = ""  # of QEMU, instead of the configuration's
+    plugin: str = ""  # a file of bench/plugin, and its options
+    seed: int | None = None  # of QEMU's random numbers
+    prealloc: bool = False  # take the guest's memory before it runs: page faults of QEMU would be measured too
     log: str = ""
     what: str = "boot"
 
@@ -89,21 +90,31 @@ class Boot:
                       "-numa", f"node,memdev=node{i},cpus={self.cpus * i // nodes}-{self.cpus * (i + 1) // nodes - 1}"]
         return words
 
-    def run(self):
-        """Boot; returns the reasons to fail. How the emulator ended, if that was wrong, is the first."""
-        command = self.command()
+    def own_log(self):
+        """Open the log, for this run alone as long as it is open. Raises Refused if that is not possible."""
         try:
             os.makedirs(os.path.dirname(self.log) or ".", exist_ok=True)
-            with open(self.log, "wb"):
-                pass
+            file = open(self.log, "ab")  # pylint: disable=consider-using-with
         except OSError:
             raise Refused(f"cannot write the log {self.log}; it must be in the current folder, the repository or the "
                           "cache") from None
-        code = step.run(f"{self.what} {self.kernel.name}, {self.expected.allocator}, {self.cpus} CPU{'s' * (self.cpus > 1)}",
-                        self.log, command, self.timeout)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            raise Refused(f"another run writes the log {self.log}; wait for its end, or give --log") from None
+        return file
+
+    def run(self):
+        """Boot; returns the reasons to fail. How the emulator ended, if that was wrong, is the first."""
+        command = self.command()
         expected = dataclasses.replace(self.expected, allow=[*self.expected.allow, *self.kernel.allow])
-        # "cut here" says less than the line behind it.
-        reasons = sorted(judge(self.log, expected), key=lambda reason: reason.startswith("splat: "))
+        with self.own_log():
+            code = step.run(
+                f"{self.what} {self.kernel.name}, {self.expected.allocator}, {self.cpus} CPU{'s' * (self.cpus > 1)}",
+                self.log, command, self.timeout)
+            # "cut here" says less than the line behind it.
+            reasons = sorted(judge(self.log, expected), key=lambda reason: reason.startswith("splat: "))
         if code is None:
             reasons.insert(0, f"timeout: the guest was still running after {self.timeout} s and was ended")
         elif code and self.kernel.arch != "um":

@@ -50,7 +50,10 @@ class Kernel:
 
     def has(self, option, value="y"):
         """Tell whether the built kernel has CONFIG_option=value."""
-        return f"CONFIG_{option}={value}" in (self.folder / ".config").read_text(encoding="utf-8").split("\n")
+        config = self.folder / ".config"
+        if not config.is_file():
+            raise Refused(f"configuration {self.name} is not built; run scripts/build {self.name}")
+        return f"CONFIG_{option}={value}" in config.read_text(encoding="utf-8").split("\n")
 
 
 @functools.cache

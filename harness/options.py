@@ -38,7 +38,7 @@ def whole(least, most):
 def kept(text):
     """Return a path to write to. Refuses folders that the toolchain root has for itself: what is written there ends with
     the run."""
-    folder = next(path for path in Path(text).absolute().parents if path.is_dir())
+    folder = next((path for path in Path(text).absolute().parents if path.is_dir()), Path("/"))
     if INSIDE and folder.stat().st_dev in {os.stat(path).st_dev for path in ("/tmp", "/var/tmp", "/run")}:
         raise argparse.ArgumentTypeError(f"a run has a {folder} of its own: name a file in the current folder")
     return text

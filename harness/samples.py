@@ -35,7 +35,7 @@ def judge(result, allocator, samples):
         result.add(False, f"{allocator} samples",
                    f"{allocator}: FAIL {len(samples)} samples; {FEWEST} are the fewest that can be judged")
         return
-    for name in filter(samples[0].get, BOUNDS):
+    for name in (name for name in BOUNDS if name in samples[0]):
         part, units, unit = BOUNDS[name]
         values, size = [sample[name] for sample in samples if name in sample], len(samples) // 4
         first, second, last = map(statistics.median, (values[:size], values[size:2 * size], values[-size:]))

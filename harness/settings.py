@@ -130,12 +130,12 @@ def need_tool(tool, package=""):
         raise Refused(f"{tool} is missing; install it (Debian package {package or tool})")
 
 
-def need_space(mib, what, folder=CACHE):
-    """Raise Refused unless the disk of a folder has mib mebibytes free for something."""
-    free = shutil.disk_usage(folder).free >> 20
+def need_space(mib, what):
+    """Raise Refused unless the disk of the cache has mib mebibytes free for something."""
+    free = shutil.disk_usage(CACHE).free >> 20
     if free < mib:
-        hint = ", or set VMAP_RUST_CACHE to a folder on a larger disk" if folder == CACHE else ""
-        raise Refused(f"{what} needs {mib} MiB of disk, {folder} has {free} MiB free; free some{hint}")
+        raise Refused(f"{what} needs {mib} MiB of disk, {CACHE} has {free} MiB free; free some, or set VMAP_RUST_CACHE to a "
+                      "folder on a larger disk")
 
 
 def kernel_version(folder):

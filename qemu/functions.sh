@@ -69,6 +69,7 @@ hotplug_loop() {
 	check hotplug "$off -gt 0 -a $(cat $CPU1) -eq 1" "$off times off and on, $refused refused"
 }
 
+# info_loop: reads /proc/vmallocinfo, each time to its end.
 info_loop() {
 	local reads=0 lines=0
 	while going; do

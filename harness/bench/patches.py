@@ -22,7 +22,7 @@ PATCHES_PLANS = (
          "vmap_100m_order9,ioremap_mapped_1m,huge_1m,map_1m,map_2m,aliases_0,info_1200"),
     Plan("patches-8", "icount", 8, 1, "aliases_0,vmalloc_pair"),
 )
-# find is lookup_inner_1k; info_10k walks over 10,000 areas.
+# info_10k walks over 10,000 areas.
 HOOK_PLAN = Plan("hook", "icount", 2, 5, "area_pair,vmalloc_pair,vm_map_ram_16,lookup_inner_1k,info_10k")
 # The text of these files, in bytes, is a row of the table of the hook.
 OBJECTS = ("mm/vmalloc.o", "mm/vmap_area_ops.o")

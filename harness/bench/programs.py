@@ -176,7 +176,7 @@ def take(archives, taken, names, first=0):
 def totals_of(path):
     """Return what the plugin "total" has counted: the instructions of each row. Refuses a file that is cut off."""
     with open(path, encoding="ascii") as file:
-        *lines, last = file.read().split()
+        *lines, last = file.read().split() or [""]
     if last != "end":
         raise Refused(f"{path} is cut off")
     return list(map(int, lines))

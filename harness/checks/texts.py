@@ -64,8 +64,10 @@ def licence():
 
 def machine_paths():
     """No path of one machine, and no host name of a package registry."""
-    fault_if(subprocess.run(["grep", "-nHE", *ELSEWHERE, "--", *sources()], stdout=subprocess.PIPE, encoding="utf-8",
-                            errors="replace", check=False).stdout.splitlines())
+    done = subprocess.run(["grep", "-nHE", *ELSEWHERE, "--", *sources()], stdout=subprocess.PIPE, encoding="utf-8",
+                          errors="replace", check=False)
+    fault_if(done.stdout.splitlines())
+    fault_if(["grep cannot read a file"] if done.returncode > 1 else [])
 
 
 def code_of(text):

@@ -18,7 +18,7 @@ MAKE_TEST = {
     "load-arm64": (101, "arm64"), "load-x86_64-rust": (250, "x86_64 --allocator rust --loops 30"),
 }
 FULL = ("load", f"--allocator rust {CHECKER}")
-USES = ("harness/vmallocinfo.py",)
+USES = ("harness/vmallocinfo.py", "tools/vmap_map/snapshot.py")
 
 
 def options(parser):

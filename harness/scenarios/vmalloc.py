@@ -22,6 +22,7 @@ MAKE_TEST = {
     "sweep-arm64-rust-2": (11, "arm64 --allocator rust --cpus 2"),
     "sweep-x86_64-rust-1": (12, "x86_64 --allocator rust"),
     "sweep-x86_64-rust-4": (17, "x86_64 --allocator rust --cpus 4"),
+    # With 2 CPUs without full_fit_alloc and long_busy_list_alloc, which take longest.
     "sweep-debug-rust-1": (51, f"arm64-debug --allocator rust {CHECKER} --loops 100"),
     "sweep-debug-rust-2": (24, f"arm64-debug --allocator rust {CHECKER} --cpus 2 --loops 200 --mask 0x1ff9"),
     # What is chosen at boot, and what happens if that cannot be.
@@ -114,13 +115,13 @@ def show(title, found):
 
 def run(args, result):
     """Boot each allocator with the parameters of test_vmalloc."""
-    found = {}
+    found, other = {}, "-required" * bool(args.require)
     for allocator in each_allocator(args):
         log = boot(result, args, "test_vmalloc", Expected(allocator, require=args.require),
                    f"kunit.enable=0 test_vmalloc.run_test_mask={args.mask:#x} test_vmalloc.nr_threads={args.threads} "
                    "test_vmalloc.sequential_test_order=1 test_vmalloc.nr_pcpu_objects=1000 "
                    f"test_vmalloc.test_loop_count={args.loops}", boot_value=args.boot_value,
-                   log=args.log or LOGS / f"sweep-{args.kernel.name}-{allocator}-{args.cpus}.log")
+                   log=args.log or LOGS / f"sweep-{args.kernel.name}-{allocator}-{args.cpus}{other}.log")
         found[allocator] = judge(read_lines(log), args.threads, args.mask, result, allocator)
     show(f"test_vmalloc, {args.kernel.name}: CPUs {args.cpus}, workers {args.threads}, loops per case {args.loops}, mask "
          f"{args.mask:#x}", found)

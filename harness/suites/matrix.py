@@ -38,8 +38,8 @@ KERNEL = ("Kbuild", "Kconfig", "kunit/*.[ch]", "kunit/.kunitconfig", "bench/*.[c
           "rust/state", "rust/policy", "rust/debug", "rust/check", "harness/build.py", "harness/guest.py",
           "harness/verdict.py", "harness/initramfs.py", "harness/console.py", "harness/root.py", "qemu/functions.sh",
           "qemu/init.sh", "qemu/guest")
-# Only these scenarios run KUnit's suites; all others boot with kunit.enable=0, or with the suites of others only.
-RUNS_KUNIT, NO_SUITES = ("kunit", "inject"), ":!kunit/*_kunit.[ch]"
+# What does not count for other scenarios than kunit: they boot with kunit.enable=0, or with the suites of others only.
+NO_SUITES = ":!kunit/*_kunit.[ch]"
 
 
 def git(*words):
@@ -93,7 +93,7 @@ class Entry:
         words, folders = self.command.split(), [*KERNEL * (self.name not in BOOT_NOTHING), *self.more]
         if words[0] == "scripts/run":
             folders += [f"harness/scenarios/{words[1]}.py", f"qemu/{words[1]}.sh", *getattr(run.get(words[1]), "USES", ())]
-            folders += [] if words[1] in RUNS_KUNIT else [NO_SUITES]
+            folders += [] if words[1] == "kunit" else [NO_SUITES]
         used = [kernel for name, kernel in kernels.load().items() if name in words]
         folders += [file for kernel in used for file in kernel.files]
         digest = hashlib.sha256(f"{self.command} {used}".encode() + digest_of(*folders))

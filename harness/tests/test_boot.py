@@ -78,11 +78,12 @@ def test_hangs():
 
 
 def test_interrupted():
-    """SIGTERM ends the emulator as well."""
+    """Meanwhile the log is for this run alone. SIGTERM ends the emulator as well."""
     token = f"run_term_{os.getpid()}"
     with subprocess.Popen([REPO / "scripts/run", *boot(token)], stdout=subprocess.DEVNULL,
                           stderr=subprocess.DEVNULL) as child:
         assert wait_for(token, running=True)
+        assert "another run writes the log" in run(*boot(token)).stderr
         child.terminate()
     assert wait_for(token, running=False)
 

@@ -13,10 +13,13 @@ ABORT = "signal: 6, SIGABRT: process abort signal"
 BAD = "test b ... FAILED\ntest result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out\n"
 
 
+NONE = "test result: ok. 0 passed; 0 failed; 0 ignored\n"
+
+
 @pytest.mark.parametrize("text, code, totals", [
     (OK, 0, "3 passed, 0 failed, 1 skipped"), (OK + BAD, 101, "4 passed, 1 failed, 1 skipped"),
     (OK, 101, "3 passed, 1 failed, 1 skipped"), ("error: it does not compile\n", 101, "0 passed, 1 failed"),
-    ("test result: ok. 0 passed; 0 failed; 0 ignored\n", 0, "0 passed, 1 failed"),
+    (NONE, 0, "0 passed, 1 failed"),
     (OK, None, "3 passed, 1 failed, 1 skipped")])
 def test_counts_of_cargo(tmp_path, text, code, totals):
     """An exit code that no failed test explains, and a log without a test, are failures."""
@@ -24,6 +27,20 @@ def test_counts_of_cargo(tmp_path, text, code, totals):
     result = Result()
     rust.count_tests(result, tmp_path / "log", code)
     assert result.totals() == totals
+
+
+def test_a_name_of_one_tree(tmp_path, monkeypatch):
+    """A test that only one of the two trees has is no failure, but one that neither has."""
+    monkeypatch.setattr(rust, "prepare", lambda: None)
+    monkeypatch.setattr(rust, "LOGS", tmp_path)
+    monkeypatch.setattr(rust, "TREE", tmp_path)
+    (tmp_path / "tools/testing/shared").mkdir(parents=True)
+    (tmp_path / "tools/testing/shared/maple-shim.c").touch()
+    for texts, totals in ((NONE, OK), "3 passed, 0 failed, 1 skipped"), ((NONE, NONE), "0 passed, 1 failed"):
+        left, result = list(texts), Result()
+        monkeypatch.setattr(rust, "cargo", lambda what, log, *_, left=left, **__: log.write_text(left.pop(0)) * 0)
+        rust.host(["name"], result)
+        assert result.totals() == totals
 
 
 def test_forgets_changed_modules(tmp_path, monkeypatch):

@@ -110,11 +110,11 @@ def test_same_without_tests(start):
 
 
 @pytest.mark.parametrize("growth, number, totals", [
-    (0, 24, "3 passed, 0 failed"), (5, 24, "2 passed, 1 failed"), (0, 5, "0 passed, 1 failed")])
+    (0, 24, "4 passed, 0 failed"), (5, 24, "2 passed, 2 failed"), (0, 5, "0 passed, 1 failed")])
 def test_samples(tmp_path, growth, number, totals):
     """What stays flat passes, what grows fails, and so do too few samples."""
     (tmp_path / "log").write_text("vmap allocator: rust (mm/vmap_rust)\r\n" + "".join(
-        f"sample: t={10 * i} areas={100 + 10 * growth * i} MemFree=500000 Slab=1000\r\n" for i in range(number)))
+        f"sample: t={10 * i} areas={100 + 10 * growth * i} stuck={growth * i} MemFree=500000 Slab=1000\r\n" for i in range(number)))
     found, result = samples.read_samples(tmp_path / "log"), Result()
     samples.judge(result, "rust", found)
     assert len(found) == number and result.totals() == totals

@@ -29,6 +29,7 @@ REFUSED = {
                                "changes that are not committed"),
     "a change in git": ("git", "echo >>mm/vmalloc.c", "$install .", "changes that are not committed; commit or stash"),
     "a rebase of the user": ("git", "mkdir .git/rebase-apply", "$install .", "in the middle of a merge, rebase"),
+    "a git folder that git refuses": ("git", "echo >.git/HEAD", "$install .", "git does not take .* for its tree"),
     "a branch of that name": ("git", "git branch vmap-rust", "$install .", "has a branch vmap-rust already"),
     "series that does not apply": ("git", f"cp $bad/{NAMES[-1]} $bad/{PATCHES}/9000-bad.patch",
                                    "$bad/scripts/install-into .", "nothing was changed"),
