@@ -16,6 +16,8 @@
 //! What a CPU writes when it allocates, what another writes when it frees, and what lookups read, are on
 //! different cache lines.
 
+#[cfg(CONFIG_DEBUG_KMEMLEAK)]
+use crate::sys::grace::Unpublished;
 #[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
 use crate::sys::layout::small;
 use crate::{
@@ -173,6 +175,13 @@ impl Block {
             lazy: Map::new(),
             flushing: Map::new(),
         })
+    }
+
+    /// Makes kmemleak look for references only where a block has some. Its padding may have addresses of areas.
+    #[cfg(CONFIG_DEBUG_KMEMLEAK)]
+    pub(crate) fn limit_kmemleak(block: &Unpublished<Self>, flags: Flags) {
+        block.scan_only_head(flags);
+        block.objects.scan_pointers(flags);
     }
 
     /// Sets the address of the block.

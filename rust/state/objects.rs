@@ -113,15 +113,15 @@ impl Objects {
     #[cfg(CONFIG_DEBUG_KMEMLEAK)]
     fn limit_kmemleak(&self, count: usize, flags: Flags) {
         for area in self.all().take(count).map(AreaPtr::as_raw) {
-            // SAFETY: The field is inside an allocation. kmemleak only uses its address.
-            unsafe {
-                bindings::kmemleak_scan_area(
-                    (&raw const (*area).__bindgen_anon_1.vm).cast(),
-                    size_of::<*mut bindings::vm_struct>(),
-                    flags.as_raw(),
-                );
-            }
+            // SAFETY: The field is inside an allocation.
+            mm::scan_only(unsafe { &raw const (*area).__bindgen_anon_1.vm }, flags);
         }
+    }
+
+    /// Makes kmemleak look for the pointers to the chunks; see [`mm::scan_only`].
+    #[cfg(CONFIG_DEBUG_KMEMLEAK)]
+    pub(super) fn scan_pointers(&self, flags: Flags) {
+        mm::scan_only(&raw const self.chunks, flags);
     }
 
     /// Reserves `span` for an area in the object of a claimed slot; [`None`] as in [`Objects::occupy`]. Nobody finds it until

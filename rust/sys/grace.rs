@@ -39,10 +39,17 @@ impl<T: Send + Sync + 'static> Unpublished<T> {
     /// Puts `value` into a box on the node of the CPU on which this runs. Sleeps if `flags` allow it.
     pub(crate) fn new(value: T, flags: Flags) -> Result<Self> {
         let node = Node {
-            head: Opaque::uninit(),
+            head: Opaque::zeroed(),
             value,
         };
         Ok(Self(mm::Node::here().new_box(node, flags)?))
+    }
+
+    /// Makes kmemleak look for references only in the head, and where else [`mm::scan_only`] says so. The list of
+    /// callbacks goes through the head. Padding has what was on the stack.
+    #[cfg(CONFIG_DEBUG_KMEMLEAK)]
+    pub(crate) fn scan_only_head(&self, flags: Flags) {
+        mm::scan_only(&raw const self.0.head, flags);
     }
 }
 

@@ -221,6 +221,14 @@ impl Node {
     }
 }
 
+/// Makes kmemleak look for references only in `part` of an allocation, and in other parts that were named so. Without
+/// memory, it looks in all of it. Sleeps if `flags` allow it.
+#[cfg(CONFIG_DEBUG_KMEMLEAK)]
+pub(crate) fn scan_only<T>(part: *const T, flags: Flags) {
+    // SAFETY: kmemleak only uses the address.
+    unsafe { bindings::kmemleak_scan_area(part.cast(), size_of::<T>(), flags.as_raw()) };
+}
+
 /// An address in the code of the kernel or of a module, which prints as `%pS` does: symbol, offset, size and module.
 /// Any number is allowed; without a symbol it prints as a number.
 #[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]

@@ -91,9 +91,9 @@ pub unsafe trait ForeignOwnableRcu: ForeignOwnable {
 pub struct Opaque<T>(UnsafeCell<MaybeUninit<T>>);
 
 impl<T> Opaque<T> {
-    /// Leaves the value uninitialized.
-    pub const fn uninit() -> Self {
-        Self(UnsafeCell::new(MaybeUninit::uninit()))
+    /// Makes all bytes of the value zero.
+    pub const fn zeroed() -> Self {
+        Self(UnsafeCell::new(MaybeUninit::zeroed()))
     }
 
     /// Initializes by a function of C.
