@@ -49,10 +49,10 @@ def checker(result):
     return run
 
 
-def run_check(check, run):
-    """Run a check by a function of checker(). The series are many checks, which they run themselves."""
+def run_check(check, run, each=True):
+    """Run a check by a function of checker(). The series are many checks, which they run themselves; each: see there."""
     if check is series.series:
-        check(run)
+        check(run, each)
     else:
         run(name_of(check), check)
 

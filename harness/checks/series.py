@@ -159,8 +159,9 @@ def build(name, option, patches, extra=""):
     return ""
 
 
-def walk(run):
-    """Check that all series apply and build. run: see main.checker()."""
+def walk(run, each):
+    """Check that all series apply and build. run: see main.checker(); each: build after each patch, not only after each
+    series."""
     every, alone = (patched.patches(linux(SERIES), some) for some in (patched.ALL, ("fixes", "mapping")))
     source, same = prepare.prepare("source"), "git am and patch give the same files: "
     if read(f"{source}.stamp") != patched.read(patched.beside(WALKED, "source")):
@@ -173,14 +174,18 @@ def walk(run):
                 *(run(f"kernel {name} builds, all patches", builds.build, kernels.get(name)) for name in BASES.values())]):
         return
     start(source)
+    since = []
     for number, patch in enumerate(every, 1):
-        name = f"{patch.parent.name}/{patch.name}"
+        name, since = f"{patch.parent.name}/{patch.name}", [*since, patch]
         if not run(f"{same}{name}", apply, source, every[:number], [patch]):
             return
-        # The code of fixes and mapping does not depend on the option. That of maple does: a kernel without it has no Rust.
         # The last state was built whole.
-        for option in () if patch == every[-1] else ["off"] if name.startswith(("fixes/", "mapping/")) else BASES:
-            run(f"builds, option {option}: {name}", build, name, option, [patch])
+        if patch == every[-1] or not each and every[number].parent == patch.parent:
+            continue
+        # The code of fixes and mapping does not depend on the option. That of maple does: a kernel without it has no Rust.
+        for option in ["off"] if name.startswith(("fixes/", "mapping/")) else BASES:
+            run(f"builds, option {option}: {name}", build, name, option, since)
+        since = []
     run("builds, without the rb-trees", build, "VMAP_RBTREE=n", "on", every, "VMAP_RBTREE=n")
     start(source)
     # No other build of mapping on arm64 has huge pages of hugetlbfs.
@@ -188,8 +193,8 @@ def walk(run):
         run(f"builds, mapping without area {extra}", build, f"mapping{extra}", "off", alone, extra)
 
 
-def series(run):
-    """All series apply with git am and with patch, and each patch builds, with the option off and on."""
+def series(run, each=True):
+    """All series apply with git am and with patch, and each patch builds, with the option off and on. each: see walk()."""
     # One run at a time, since the tree is shared.
     with locked("series check", "check.lock"):
-        walk(run)
+        walk(run, each)

@@ -13,8 +13,9 @@ from ..vmallocinfo import judge
 
 DEFAULTS = {"allocator": "both", "cpus": 2, "timeout": 600}
 MAKE_TEST = {
-    "load-debug-rust": (335, f"arm64-debug --allocator rust {CHECKER} --loops 15 --timeout 1200"),
-    "load-debug-rbtree": (427, "arm64-debug --allocator rbtree --loops 1 --timeout 1200"),
+    # kmemleak reads each page structure of the guest.
+    "load-debug-rust": (335, f"arm64-debug --allocator rust {CHECKER} --loops 15 --mem 1024 --timeout 1200"),
+    "load-debug-rbtree": (200, "arm64-debug --allocator rbtree --loops 1 --mem 1024 --timeout 1200"),
     "load-arm64": (101, "arm64"), "load-x86_64-rust": (250, "x86_64 --allocator rust --loops 30"),
 }
 FULL = ("load", f"--allocator rust {CHECKER}")
@@ -36,7 +37,8 @@ def checks_for(args, allocator):
     return ["modules", "info", "forks", "areas", "debugfs", *(name for name in options if kernel.has(options[name])),
             # Only arm64 has the kernel image in vmalloc space.
             *["kcore-banner"] * (kernel.arch == "arm64"), *["hotplug"] * hotplug,
-            *["kmemleak-lost", "kmemleak-others"] * kernel.has("VMAP_RUST_LEAK_TEST", "m"), *invariants(args, allocator)]
+            *["kmemleak-lost", "kmemleak-others"] * (kernel.has("VMAP_RUST_LEAK_TEST", "m") and allocator == "rust"),
+            *invariants(args, allocator)]
 
 
 def run(args, result):

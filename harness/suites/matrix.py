@@ -23,6 +23,7 @@ FAILURES = re.compile(r"^(?:.*: )?(?:FAIL\b.*|not ok\b.*|FAILED .*|\[(?:FAILED|T
 BOOT_NOTHING = ("fuzz", "mutants")
 TOOLS = {
     "make-test": ("scripts/test", (".", ":!docs", ":!**/*.md")),
+    "check": ("scripts/check", (".",)),
     "many-cpus": ("scripts/run vmalloc arm64 --allocator rust --cpus 16 --nodes 2 --mask 7 --loops 100", ()),
     "fuzz": ("scripts/test fuzz 300", ("rust", "harness/rust.py", "harness/root.py")),
     "mutants": ("scripts/test mutants", ("rust", "harness/rust.py", "harness/root.py", "harness/mutants.py")),
