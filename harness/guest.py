@@ -90,31 +90,37 @@ class Boot:
                       "-numa", f"node,memdev=node{i},cpus={self.cpus * i // nodes}-{self.cpus * (i + 1) // nodes - 1}"]
         return words
 
-    def own_log(self):
-        """Open the log, for this run alone as long as it is open. Raises Refused if that is not possible."""
+    def open_log(self):
+        """Open the log without changing it. Raises Refused if that is not possible."""
         try:
             os.makedirs(os.path.dirname(self.log) or ".", exist_ok=True)
-            file = open(self.log, "ab")  # pylint: disable=consider-using-with
+            return open(self.log, "ab")
         except OSError:
             raise Refused(f"cannot write the log {self.log}; it must be in the current folder, the repository or the "
                           "cache") from None
+
+    def own_log(self):
+        """Open the log, for this run alone as long as it is open. Raises Refused if another run has it."""
+        file = self.open_log()
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.close()
             raise Refused(f"another run writes the log {self.log}; wait for its end, or give --log") from None
+        except OSError:
+            # A file system without locks.
+            pass
         return file
 
     def run(self):
         """Boot; returns the reasons to fail. How the emulator ended, if that was wrong, is the first."""
         command = self.command()
         expected = dataclasses.replace(self.expected, allow=[*self.expected.allow, *self.kernel.allow])
-        with self.own_log():
-            code = step.run(
-                f"{self.what} {self.kernel.name}, {self.expected.allocator}, {self.cpus} CPU{'s' * (self.cpus > 1)}",
-                self.log, command, self.timeout)
-            # "cut here" says less than the line behind it.
-            reasons = sorted(judge(self.log, expected), key=lambda reason: reason.startswith("splat: "))
+        self.open_log().close()
+        code = step.run(f"{self.what} {self.kernel.name}, {self.expected.allocator}, {self.cpus} CPU{'s' * (self.cpus > 1)}",
+                        self.log, command, self.timeout)
+        # "cut here" says less than the line behind it.
+        reasons = sorted(judge(self.log, expected), key=lambda reason: reason.startswith("splat: "))
         if code is None:
             reasons.insert(0, f"timeout: the guest was still running after {self.timeout} s and was ended")
         elif code and self.kernel.arch != "um":
@@ -140,6 +146,8 @@ def boot(result, args, *what, **more):
     name = os.path.basename(one.log)
     if one.log in result.logs:
         raise Refused(f"{one.log} is the log of another boot of this run; each needs one of its own (log=, or no --log)")
+    # Open as long as the result lives: scenarios read it once more at their end.
+    result.held.append(one.own_log())
     reasons = one.run()
     result.logs.append(one.log)
     rest = [f"and {len(reasons) - 6} more"] * (len(reasons) > 6)

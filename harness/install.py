@@ -252,9 +252,9 @@ def main(arguments):
     except OSError:
         raise Refused(f"there is no folder {args.folder}") from None
     top = git("rev-parse", "--show-toplevel", ok=False)
-    if not top and Path(".git").exists():
-        raise Refused(f"git does not take {Path.cwd()} for its tree; look at what git status says there")
     plain = Path(".vmap-rust-installed").is_dir() or not top or Path(top) != Path.cwd()
+    if plain and Path(".git").exists() and not Path(".vmap-rust-installed").is_dir():
+        raise Refused(f"git does not take {Path.cwd()} for its tree; look at what git status says there")
     record = Path(".vmap-rust-installed") if plain else git_path(BRANCH)
     # What was being prepared, or is left of a record that does not count any more.
     left = Path(f"{record}.new")

@@ -14,7 +14,7 @@ import subprocess
 
 from .. import build as builds, kernels, prepare, series as patched, step
 from ..lock import locked
-from ..settings import CACHE, LOGS, REPO, SERIES, TREE, linux
+from ..settings import CACHE, INSIDE, LOGS, REPO, SERIES, TOOLCHAIN, TREE, Refused, linux
 from . import Fault, fault_if, output, read, sources
 
 CHECK = CACHE / "check"
@@ -162,6 +162,8 @@ def build(name, option, patches, extra=""):
 def walk(run, each):
     """Check that all series apply and build. run: see main.checker(); each: build after each patch, not only after each
     series."""
+    if TOOLCHAIN == "host" or INSIDE:
+        raise Refused("the series is built in the toolchain root, which this enters: no TOOLCHAIN=host, no scripts/in-root")
     every, alone = (patched.patches(linux(SERIES), some) for some in (patched.ALL, ("fixes", "mapping")))
     source, same = prepare.prepare("source"), "git am and patch give the same files: "
     if read(f"{source}.stamp") != patched.read(patched.beside(WALKED, "source")):
@@ -180,7 +182,7 @@ def walk(run, each):
         if not run(f"{same}{name}", apply, source, every[:number], [patch]):
             return
         # The last state was built whole.
-        if patch == every[-1] or not each and every[number].parent == patch.parent:
+        if patch == every[-1] or not each and every[number].parent.name == patch.parent.name:
             continue
         # The code of fixes and mapping does not depend on the option. That of maple does: a kernel without it has no Rust.
         for option in ["off"] if name.startswith(("fixes/", "mapping/")) else BASES:
@@ -194,7 +196,7 @@ def walk(run, each):
 
 
 def series(run, each=True):
-    """All series apply with git am and with patch, and each patch builds, with the option off and on. each: see walk()."""
+    """All series apply with git am and with patch, and build with the option off and on. each: see walk()."""
     # One run at a time, since the tree is shared.
     with locked("series check", "check.lock"):
         walk(run, each)

@@ -73,6 +73,7 @@ class Session:
                     initramfs=str(initramfs), accel=args.accel,
                     log=args.log or LOGS / f"tools-{args.kernel.name}-{allocator}.log",
                     append=f"nokaslr panic=0 {NO_TESTS} GUEST_RUN=tools ALLOCATOR={allocator} {args.append}")
+        result.held.append(boot.own_log())
         self.log, self.until = boot.log, time.monotonic() + args.timeout
         self.step = Step(f"tools {args.kernel.name}, {allocator}", boot.log, [
             *boot.command(), "-qmp", f"unix:{folder}/qmp,server=on,wait=off",
