@@ -64,10 +64,7 @@ impl<T: Tlb> Space<T> {
         // Allocate memory before the lock is taken.
         let flags = gfp.flags();
         let block = Block::new(class, self.tlb.is_randomized(), flags);
-        let block = block.and_then(|block| Unpublished::new(block, flags));
         let mut block = block.map_err(|_| Miss::NoMemory)?;
-        #[cfg(CONFIG_DEBUG_KMEMLEAK)]
-        Block::limit_kmemleak(&block, flags);
         let mut window = self.blocks.dir.window().ok_or(Miss::NoRoom)?;
         let mut table = self.table.lock();
         for _ in 0..MAX_RETRIES {

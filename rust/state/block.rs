@@ -16,8 +16,6 @@
 //! What a CPU writes when it allocates, what another writes when it frees, and what lookups read, are on
 //! different cache lines.
 
-#[cfg(CONFIG_DEBUG_KMEMLEAK)]
-use crate::sys::grace::Unpublished;
 #[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
 use crate::sys::layout::small;
 use crate::{
@@ -49,6 +47,7 @@ use crate::{
         objects::Objects, //
     },
     sys::{
+        grace::Unpublished,
         mm,
         per_cpu::CacheAligned, //
     }, //
@@ -154,8 +153,12 @@ impl Block {
 
     /// Creates a closed block of `class` without an address. It places areas at random if `is_randomized`.
     /// Sleeps if `flags` allow it.
-    pub(crate) fn new(class: Class, is_randomized: bool, flags: Flags) -> Result<Self> {
-        Ok(Self {
+    pub(crate) fn new(
+        class: Class,
+        is_randomized: bool,
+        flags: Flags,
+    ) -> Result<Unpublished<Self>> {
+        let block = Self {
             first_page: 0,
             slot_pages: class.slot_pages(),
             reciprocal: class.reciprocal(),
@@ -174,14 +177,14 @@ impl Block {
             free: Map::new(),
             lazy: Map::new(),
             flushing: Map::new(),
-        })
-    }
-
-    /// Makes kmemleak look for references only where a block has some. Its padding may have addresses of areas.
-    #[cfg(CONFIG_DEBUG_KMEMLEAK)]
-    pub(crate) fn limit_kmemleak(block: &Unpublished<Self>, flags: Flags) {
+        };
+        let block = Unpublished::new(block, flags)?;
+        // kmemleak looks for references only where a block has some: its padding may have addresses of areas.
+        #[cfg(CONFIG_DEBUG_KMEMLEAK)]
         block.scan_only_head(flags);
+        #[cfg(CONFIG_DEBUG_KMEMLEAK)]
         block.objects.scan_pointers(flags);
+        Ok(block)
     }
 
     /// Sets the address of the block.

@@ -303,14 +303,11 @@ pub(crate) fn fail_from(_nth: u32) -> bool {
     false
 }
 
-/// Whether [`fail_from`] works: only on the build host.
+/// Whether [`fail_from`] works, and all allocations that [`fail_nth`] counts are those of the code that is tested: only on the
+/// build host. In the kernel debugging tools allocate, too, and slab, which has another way without a sheaf. See
+/// `alloc_empty_sheaf()` in mm/slub.c.
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
 pub(crate) const CAN_FAIL_ALL: bool = false;
-
-/// Whether all allocations that [`fail_nth`] counts are those of the code that is tested: only on the build host. Debugging tools
-/// allocate, too, and slab, which has another way without a sheaf. See `alloc_empty_sheaf()` in mm/slub.c.
-#[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
-pub(crate) const COUNTS_ONLY_OURS: bool = false;
 
 /// Returns the number of live area objects. Known only on the build host.
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]

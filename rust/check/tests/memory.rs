@@ -92,7 +92,7 @@ impl Case {
             let (space, has_failed) = failing.run(|| World::new(home).space());
             assert!(space.is_ok() || has_failed || matches!(failing, Failing::From(_)));
             // With all that follow, the first may be yet to come.
-            let may_be_served = matches!(failing, Failing::From(_)) || !mm::COUNTS_ONLY_OURS;
+            let may_be_served = matches!(failing, Failing::From(_)) || !mm::CAN_FAIL_ALL;
             assert!(space.is_err() || !has_failed || may_be_served);
             assert!(space.err().is_none_or(|err| err == ENOMEM));
             return Ok(has_failed);
@@ -120,7 +120,7 @@ impl Case {
                 .run(|| space.purge(None, false));
             let kept = space.counters().give_back_nomem;
             assert_eq!((space.stuck(), kept), (kept, kept));
-            let must_fail = mm::CAN_FAIL && mm::COUNTS_ONLY_OURS;
+            let must_fail = mm::CAN_FAIL && mm::CAN_FAIL_ALL;
             assert!(space.blocks().live > 0 || kept > 0 || !must_fail);
         }
         let (before, stuck) = (space.blocks(), space.stuck());
@@ -177,10 +177,7 @@ impl Case {
             // One that may sleep tries again, except for its objects: it allocates them first, and again after a drain.
             let is_object = |nth| nth <= busy as u32 || operation == Room && nth > 2;
             let is_lost = matches!(failing, Failing::Only(nth) if !is_object(nth));
-            assert!(
-                !(is_lost && self.may_sleep && mm::COUNTS_ONLY_OURS),
-                "{self:?}"
-            );
+            assert!(!(is_lost && self.may_sleep && mm::CAN_FAIL_ALL), "{self:?}");
         } else if operation == Alloc {
             let tree = counters.alloc_tree - self.others;
             assert_eq!(blocks.live + tree, 1, "{self:?}");
@@ -216,7 +213,7 @@ pub(crate) fn each_case(mut run: impl FnMut(Case) -> Result<bool>) -> Result<u32
         })? {
             all += 1;
             // With those of others there may be hundreds.
-            nth += if mm::COUNTS_ONLY_OURS { 1 } else { 1 + nth / 8 };
+            nth += if mm::CAN_FAIL_ALL { 1 } else { 1 + nth / 8 };
         }
         Ok(())
     };

@@ -31,7 +31,7 @@ pub(super) fn directory() -> Directory {
 pub(super) fn new_block(class: Class, start: usize, is_randomized: bool) -> Unpublished<Block> {
     let mut block = Block::new(class, is_randomized, GFP_KERNEL).expect("memory");
     block.place_at(start);
-    Unpublished::new(block, GFP_KERNEL).expect("memory")
+    block
 }
 
 /// Inserts a new block at [`START`], which opens it.

@@ -108,7 +108,6 @@ pub(crate) fn stay_on_this_cpu() -> kernel::error::Result {
 
 pub(crate) const CAN_FAIL: bool = true;
 pub(crate) const CAN_FAIL_ALL: bool = true;
-pub(crate) const COUNTS_ONLY_OURS: bool = true;
 
 pub(crate) fn fail_from(nth: u32) -> bool {
     fault::FROM.replace(nth) == 1
