@@ -23,6 +23,8 @@ const LEAST_SLOTS: usize = 16;
 
 /// The largest block in pages: 1 GiB with pages of 4 KiB.
 pub(crate) const MOST_BLOCK_PAGES: usize = TABLE_PAGES * MAP_BITS;
+// Kconfig excludes 32-bit kernels with pages larger than 4 KiB.
+const _: () = assert!(MOST_BLOCK_PAGES.checked_mul(PAGE_SIZE).is_some());
 
 /// Sizes up to this many pages have a class each.
 const EXACT: usize = 8;
