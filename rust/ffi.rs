@@ -291,7 +291,7 @@ pub(crate) unsafe extern "C" fn unlink(addr: usize) -> *mut bindings::vmap_area 
 /// # Safety
 ///
 /// - The caller holds no other pin, and calls [`put`] for the area that it gets.
-/// - Task context, unless `try_`.
+/// - Task context, unless `try_`; with PREEMPT_RT no interrupt either.
 unsafe extern "C" fn get(addr: usize, try_: bool) -> *mut bindings::vmap_area {
     let addr = untagged(addr);
     let got = space().and_then(|space| {

@@ -95,7 +95,7 @@ impl<T: Tlb> Space<T> {
         (block.find(start) == Some(found)).then_some((found.1.of(found.0), pin))
     }
 
-    /// Pins the busy area that contains `addr` unless that means waiting. Any context.
+    /// Pins the busy area that contains `addr` unless that means waiting. Any context, with PREEMPT_RT except interrupts.
     pub(crate) fn try_get(&self, addr: usize) -> Option<(Busy, PinGuard<'_>)> {
         let rcu = Guard::new();
         let found = self.look(addr, &rcu)?;

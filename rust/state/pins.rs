@@ -107,7 +107,8 @@ impl Pins {
         })
     }
 
-    /// Takes the pin of the area that starts at `start` unless that means waiting; any context.
+    /// Takes the pin of the area that starts at `start` unless that means waiting; any context in
+    /// which a lock may be tried.
     pub(crate) fn try_pin(&self, start: usize) -> Option<PinGuard<'_>> {
         let lock = self.lock_of(start)?;
         let reader = Reader::new(self);

@@ -54,7 +54,8 @@ impl<T> Locked<T> {
         self.0.lock.lock()
     }
 
-    /// Takes the lock unless that means waiting; any context.
+    /// Takes the lock unless that means waiting; any context, with PREEMPT_RT except interrupts
+    /// (`rt_mutex_trylock()` in kernel/locking/rtmutex_api.c).
     pub(crate) fn try_lock(&self) -> Option<LockGuard<'_, T>> {
         self.0.lock.try_lock()
     }
