@@ -23,6 +23,8 @@ MAPPING_8 = "area_pair,vmalloc_*,stack,vmap_16,vm_map_ram_16,vmap_1m_*,ioremap_m
 MAPPING = f"{MAPPING_8},vmap_100m_*,huge_1m,map_*"
 # Cases of cachelines/run.py.
 LINES = ("pair", "pair_remote", "area_2048", "purge_empty")
+# Tests of the bench measure in a kernel that other tests boot, too.
+ARM64 = os.environ.get("VMAP_RUST_BENCH_KERNEL") or "arm64-bench"
 # The side that is the kernel without the patches.
 PRISTINE = "pristine"
 
@@ -41,18 +43,18 @@ class Instrument:
 
 ICOUNT = {"accel": "icount"}
 INSTRUMENTS = {
-    "icount": Instrument("arm64-bench", "QEMU cortex-a72, -icount: the guest's clock counts instructions; CPUs take "
+    "icount": Instrument(ARM64, "QEMU cortex-a72, -icount: the guest's clock counts instructions; CPUs take "
                          "turns on one host thread", ICOUNT, True),
-    "holds": Instrument("arm64-bench", "as icount: instructions for which the allocators hold a spinlock, without "
+    "holds": Instrument(ARM64, "as icount: instructions for which the allocators hold a spinlock, without "
                         "interrupts, counted by a plugin of QEMU", ICOUNT, True, True),
-    "flushes": Instrument("arm64-bench", "as icount: TLB flushes and TLBI instructions for 1,000 operations, counted "
+    "flushes": Instrument(ARM64, "as icount: TLB flushes and TLBI instructions for 1,000 operations, counted "
                           "by the plugin", ICOUNT, True, True),
     "interrupts": Instrument("x86_64-bench", "QEMU x86_64, -icount: calls of flush_tlb_kernel_range() and interrupts "
                              "that call functions, for 1,000 operations, counted by the plugin", ICOUNT, True, True),
-    "lines": Instrument("arm64-bench", "functions of the kernel in an emulator, on CPUs that take turns after whole "
+    "lines": Instrument(ARM64, "functions of the kernel in an emulator, on CPUs that take turns after whole "
                         "operations: cache lines that move between CPUs", {}, True),
     "uml": Instrument("uml-bench", "user-mode Linux: wall clock at native speed, sides in turns", {"mem": 1024}),
-    "kvm": Instrument("x86_64-bench" if platform.machine() == "x86_64" else "arm64-bench",
+    "kvm": Instrument("x86_64-bench" if platform.machine() == "x86_64" else ARM64,
                       "QEMU with KVM: wall clock of the host's CPUs, sides in turns",
                       {"accel": "kvm", "prealloc": True}),
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The item series: git am and patch agree, and each patch of all series builds.
+"""The item series: git am and patch agree, and each patch of all series builds ("make test": only the last state).
 
 $CACHE/check has "am", a git repository of the files that the patches touch; "tree", a kernel tree that walks through the
 series; in "arm64" a build folder each for the option "on" and "off"; and in "built" a file for each build that passed."""
@@ -160,8 +160,8 @@ def build(name, option, patches, extra=""):
 
 
 def walk(run, each):
-    """Check that all series apply and build. run: see main.checker(); each: build after each patch, not only after each
-    series."""
+    """Check that all series apply and build. run: see main.checker(); each: build after each patch, the last state without
+    the rb-trees, and mapping without area; otherwise only the last state, with the option and without."""
     if TOOLCHAIN == "host" or INSIDE:
         raise Refused("the series is built in the toolchain root, which this enters: no TOOLCHAIN=host, no scripts/in-root")
     every, alone = (patched.patches(linux(SERIES), some) for some in (patched.ALL, ("fixes", "mapping")))
@@ -176,22 +176,21 @@ def walk(run, each):
                 *(run(f"kernel {name} builds, all patches", builds.build, kernels.get(name)) for name in BASES.values())]):
         return
     start(source)
-    since = []
     for number, patch in enumerate(every, 1):
-        name, since = f"{patch.parent.name}/{patch.name}", [*since, patch]
+        name = f"{patch.parent.name}/{patch.name}"
         if not run(f"{same}{name}", apply, source, every[:number], [patch]):
             return
         # The last state was built whole.
-        if patch == every[-1] or not each and every[number].parent.name == patch.parent.name:
+        if patch == every[-1] or not each:
             continue
         # The code of fixes and mapping does not depend on the option. That of maple does: a kernel without it has no Rust.
         for option in ["off"] if name.startswith(("fixes/", "mapping/")) else BASES:
-            run(f"builds, option {option}: {name}", build, name, option, since)
-        since = []
-    run("builds, without the rb-trees", build, "VMAP_RBTREE=n", "on", every, "VMAP_RBTREE=n")
+            run(f"builds, option {option}: {name}", build, name, option, [patch])
+    if each:
+        run("builds, without the rb-trees", build, "VMAP_RBTREE=n", "on", every, "VMAP_RBTREE=n")
     start(source)
     # No other build of mapping on arm64 has huge pages of hugetlbfs.
-    for extra in ("", "HUGETLBFS=y") if run(f"{same}mapping without area", apply, source, alone, alone) else ():
+    for extra in ("", "HUGETLBFS=y") if run(f"{same}mapping without area", apply, source, alone, alone) and each else ():
         run(f"builds, mapping without area {extra}", build, f"mapping{extra}", "off", alone, extra)
 
 

@@ -15,8 +15,7 @@ DEFAULTS = {"allocator": "both", "cpus": 2, "timeout": 600}
 MAKE_TEST = {
     # kmemleak reads each page structure of the guest.
     "load-debug-rust": (335, f"arm64-debug --allocator rust {CHECKER} --loops 15 --mem 1024 --timeout 1200"),
-    "load-debug-rbtree": (200, "arm64-debug --allocator rbtree --loops 1 --mem 1024 --timeout 1200"),
-    "load-arm64": (101, "arm64"), "load-x86_64-rust": (250, "x86_64 --allocator rust --loops 30"),
+    "load-arm64": (101, "arm64"),
 }
 FULL = ("load", f"--allocator rust {CHECKER}")
 USES = ("harness/vmallocinfo.py", "tools/vmap_map/snapshot.py")

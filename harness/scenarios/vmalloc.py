@@ -20,8 +20,6 @@ MAKE_TEST = {
     "sweep-arm64-rbtree-4": (16, "arm64 --allocator rbtree --cpus 4"),
     "sweep-arm64-rust-4": (14, "arm64 --allocator rust --cpus 4"),
     "sweep-arm64-rust-2": (11, "arm64 --allocator rust --cpus 2"),
-    "sweep-x86_64-rust-1": (12, "x86_64 --allocator rust"),
-    "sweep-x86_64-rust-4": (17, "x86_64 --allocator rust --cpus 4"),
     # With 2 CPUs without full_fit_alloc and long_busy_list_alloc, which take longest.
     "sweep-debug-rust-1": (51, f"arm64-debug --allocator rust {CHECKER} --loops 100"),
     "sweep-debug-rust-2": (24, f"arm64-debug --allocator rust {CHECKER} --cpus 2 --loops 200 --mask 0x1ff9"),

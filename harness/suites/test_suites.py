@@ -22,8 +22,8 @@ def test_program(suite, counted):
 
 @pytest.mark.parametrize("check", [check for checks in main.CHECKS.values() for check in checks], ids=main.name_of)
 def test_check(check, counted, monkeypatch):
-    """No check of the sources finds anything. After each patch, only "make check" builds: on an empty cache that takes as
-    long as all else."""
+    """No check of the sources finds anything. What is before the last patch, only "make check" builds: on an empty cache
+    that takes as long as all else."""
     monkeypatch.chdir(REPO)
     counted(lambda result: main.run_check(check, main.checker(result), each=False))
 

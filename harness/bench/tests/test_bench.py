@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 """The guest's part of the benchmark on both allocators and without one, and scripts/bench with everything that can go
-wrong. Builds the kernels arm64-bench and arm64-off. Takes no figure that means anything."""
+wrong. Boots arm64, which other suites need, too, instead of arm64-bench. Takes no figure that means anything."""
 
 import functools
 import os
@@ -20,22 +20,26 @@ from harness.verdict import Expected
 # Kernel and allocator, CPUs, MiB, kernel arguments after "vmap_bench.run="; patterns of lines that the benchmark must
 # print, and of lines that it must not print.
 BOOTS = {
-    "unknown case": ("arm64-bench rbtree", 1, 2048, "area_pair,-foo",
+    "unknown case": ("arm64 rbtree", 1, 2048, "area_pair,-foo",
                      ['error: unknown case "-foo" in run=; run=list prints them$'], "(start|result)"),
-    "what is left of the cases": ("arm64-bench rbtree", 1, 2048, "area_*,mixed,-area_* vmap_bench.scale=1",
+    "what is left of the cases": ("arm64 rbtree", 1, 2048, "area_*,mixed,-area_* vmap_bench.scale=1",
                                   ["result case=mixed "], "(error|result case=area)"),
-    "more workers than CPUs": ("arm64-bench rbtree", 2, 2048, "mixed vmap_bench.threads=1,3",
+    "more workers than CPUs": ("arm64 rbtree", 2, 2048, "mixed vmap_bench.threads=1,3",
                                [r"error: threads=1,3: each must be a number from 1 to 2 \(CPUs\)$"], "(start|result)"),
-    "scale 0": ("arm64-bench rbtree", 1, 2048, "mixed vmap_bench.scale=0",
+    "scale 0": ("arm64 rbtree", 1, 2048, "mixed vmap_bench.scale=0",
                 ["error: scale=0 is not from 1 to 10000$"], "(start|result)"),
     "too little memory": (
-        "arm64-bench rust", 1, 96, "memory,area_pair vmap_bench.scale=1",
+        "arm64 rust", 1, 96, "memory,area_pair vmap_bench.scale=1",
         ["skip case=memory threads=1 reason=needs [0-9]+ MiB of memory, twice that must be free$",
          "result case=area_pair "], "error"),
     "too many workers": (
-        "arm64-bench rust", 2, 2048, "growth,area_pair vmap_bench.scale=1 vmap_bench.threads=2",
+        "arm64 rust", 2, 2048, "growth,area_pair vmap_bench.scale=1 vmap_bench.threads=2",
         ["skip case=growth threads=2 reason=works with 1 workers at most$", "result case=area_pair threads=2 "],
         "error")}
+
+
+# Of scripts/bench.
+ENVIRONMENT = {**os.environ, "VMAP_RUST_BENCH_KERNEL": "arm64"}
 
 
 @functools.cache
@@ -69,11 +73,11 @@ def test_guest(name):
 
 def test_list():
     """The kernel's list of cases is that of scripts/bench."""
-    text = boot("arm64-bench rust", 1, 2048, "list")
+    text = boot("arm64 rust", 1, 2048, "list")
     assert dict(re.findall("^case (\\w+): (.*)", text, re.M)) == plans.guest_cases()
 
 
-@pytest.mark.parametrize("where", ["arm64-bench rbtree", "arm64-bench rust", "arm64-off none"])
+@pytest.mark.parametrize("where", ["arm64 rbtree", "arm64 rust", "arm64-off none"])
 def test_all_cases(where):
     """Every case, with few operations, on one CPU and on two: each has a result, none fails or is skipped."""
     text = boot(where, 2, 2048, "all vmap_bench.threads=1,2 vmap_bench.scale=2")
@@ -85,7 +89,7 @@ def test_all_cases(where):
 def bench(*words, folder=None, outside=False):
     """Run scripts/bench; returns the exit code and the output. folder: of results; outside: as outside of the toolchain
     root, where wrong use must be found before anything is prepared."""
-    env = {**os.environ, **({"VMAP_RUST_RESULTS": str(folder)} if folder else {}),
+    env = {**ENVIRONMENT, **({"VMAP_RUST_RESULTS": str(folder)} if folder else {}),
            **({"TOOLCHAIN": "host", "VMAP_RUST_IN_ROOT": "0"} if outside else {})}
     done = subprocess.run([REPO / "scripts/bench", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                           check=False, env=env)
@@ -150,7 +154,7 @@ def test_dying_emulator(tmp_path):
                           executable="/usr/bin/sleep") as other, \
             subprocess.Popen([REPO / "scripts/bench", "--instruments", "icount", "--cases", "area_pair,mixed",
                               "--repetitions", "3"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                             env={**os.environ, "VMAP_RUST_RESULTS": str(tmp_path)}) as run:
+                             env={**ENVIRONMENT, "VMAP_RUST_RESULTS": str(tmp_path)}) as run:
         # As long as it takes: with many CPUs, the boots before can take minutes on a busy build host.
         while run.poll() is None:
             guest = guest_of(run.pid, f"^qemu-system-aarch64.*{argument}.*vmap_bench.seed=3[^0-9]")
