@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 """The test suites: "scripts/test". pytest runs them, in processes side by side:
 
-- "root": in the toolchain root, what boots guests or needs debuggers: harness/tests, harness/bench/tests, tools, and the
+- "root": in the toolchain root, what boots arm64 or needs debuggers: harness/tests, harness/bench/tests, tools, and
   scenarios of harness/suites/test_suites.py;
+- "others": there, too, the scenarios on other kernels, so that one is built while guests of another run;
 - "host": on the build host, what boots nothing: the other tests of harness/suites/test_suites.py;
 - "set-up": on the build host, with the environment of a user: scripts/tests.
 
@@ -25,7 +26,8 @@ from .rows import ALONE, PLACES, commands
 # Suites that take arguments when they are the only word: "scripts/test fuzz 300".
 TOOLS = {"host": rust.host, "explore": rust.explore, "coverage": rust.coverage, "fuzz": rust.fuzz, "faults": faults.main,
          "mutants": mutants.main, "litmus": litmus.main, "own-tree": own_tree.main, "other-kernel": own_tree.other_kernel}
-WHERE = {"root": "in the toolchain root", "host": "on the build host", "set-up": "on the build host, as a user"}
+WHERE = {"root": "in the toolchain root", "others": "in the toolchain root, other kernels than arm64",
+         "host": "on the build host", "set-up": "on the build host, as a user"}
 HELP = """Runs test suites and adds up what they passed.
 
 Without names: those of "make test". Last line: "N passed, N failed" (", N skipped" if any), added up over the suites; a
@@ -57,7 +59,7 @@ class Process:
     """One of the processes."""
 
     def __init__(self, where, names, logs, tests):
-        """where: "root", "host" or "set-up"; names: suites; logs: a folder; tests: which of them, an expression, or ""."""
+        """where: a key of WHERE; names: suites; logs: a folder; tests: which of them, an expression, or ""."""
         self.names, self.log, self.junit = names, logs / f"{where}.log", logs / f"{where}.xml"
         every = dict.fromkeys(PLACES.get(name, "harness/suites/test_suites.py") for name in names)
         # Of a folder and a file in it, pytest would collect only the file.
@@ -66,7 +68,7 @@ class Process:
                  "tmp_path_retention_policy=failed", "-o", "junit_family=xunit1", f"--junitxml={self.junit}",
                  f"--suites={','.join(names)}", *folders]
         more = {"VMAP_RUST_LOGS": str(logs)}
-        if where == "root":
+        if where in ("root", "others"):
             command, environment = in_root("python3", "-P", *words, cwd=REPO, PYTHONPATH=f"{REPO}", **more), os.environ
         else:
             command, environment = root_python(*words)
@@ -100,7 +102,7 @@ def run(names, tests):
     prepare.prepare()
     start, logs = time.monotonic(), step.new_logs("test", 8)
     places = {**commands(), **ALONE}
-    processes = [Process(where, some, logs, tests) for where in ("root", "host", "set-up")
+    processes = [Process(where, some, logs, tests) for where in WHERE
                  if (some := [name for name in names if places[name] == where])]
     found = {}
     try:

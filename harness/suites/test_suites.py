@@ -2,11 +2,12 @@
 """Suites that are programs: of the build host, scripts/check, and the scenarios of harness/scenarios, which boot a
 kernel."""
 
+import functools
 import shlex
 
 import pytest
 
-from harness import build, run
+from harness import build, kernels, run
 from harness.checks import main
 from harness.settings import REPO
 
@@ -28,12 +29,18 @@ def test_check(check, counted, monkeypatch):
     counted(lambda result: main.run_check(check, main.checker(result), each=False))
 
 
+@functools.cache
+def build_once(name):
+    """Build a kernel, once: that nothing has changed would take some seconds each time."""
+    build.build(kernels.get(name))
+
+
 @pytest.mark.parametrize("suite", guests())
 def test_guest(suite, counted):
     """No check of a scenario fails."""
     scenario, args = run.parse(shlex.split(guests()[suite]))
 
     def boot(result):
-        build.build(args.kernel)
+        build_once(args.kernel.name)
         scenario.run(args, result)
     counted(boot)
