@@ -8,7 +8,7 @@ import os
 
 from ..settings import Refused, say, write
 
-from . import results, stats, table
+from . import plan, results, stats, table
 from .stats import amount, ratio_text
 from .table import Table
 
@@ -175,6 +175,8 @@ def run(args):
         results.FOLDER.mkdir(parents=True, exist_ok=True)
     except OSError:
         raise Refused(f"cannot write to {results.FOLDER}") from None
+    if plan.ARM64 != "arm64-bench":
+        say(f"VMAP_RUST_BENCH_KERNEL: {plan.ARM64} instead of arm64-bench")
     command = os.environ.get("VMAP_RUST_BENCH_COMMAND") or " ".join(["scripts/bench", *args.words])
     name, made = results.now("%Y%m%d-%H%M%S"), []
     for args.b in ("rbtree", "rust") if args.set == "sides" else (args.b,):

@@ -161,7 +161,7 @@ def build(name, option, patches, extra=""):
 
 def walk(run, each):
     """Check that all series apply and build. run: see main.checker(); each: build after each patch, the last state without
-    the rb-trees, and mapping without area; otherwise only the last state, with the option and without."""
+    the rb-trees and without KUnit, and mapping without area; otherwise only the last state, with the option and without."""
     if TOOLCHAIN == "host" or INSIDE:
         raise Refused("the series is built in the toolchain root, which this enters: no TOOLCHAIN=host, no scripts/in-root")
     every, alone = (patched.patches(linux(SERIES), some) for some in (patched.ALL, ("fixes", "mapping")))
@@ -173,7 +173,8 @@ def walk(run, each):
     patched.link(WALKED)
     if not all([*(run(f"{len(paths)} patches apply without fuzz", patched.apply_copy, paths, source, PATCH, touched())
                   for paths in (every, alone)),
-                *(run(f"kernel {name} builds, all patches", builds.build, kernels.get(name)) for name in BASES.values())]):
+                *(run(f"kernel {name} builds, all patches", builds.build, kernels.get(name))
+                  for name in [*BASES.values(), *["arm64-bench"] * each])]):
         return
     start(source)
     for number, patch in enumerate(every, 1):

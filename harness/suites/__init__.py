@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """The test suites: "scripts/test". pytest runs them, in processes side by side:
 
-- "root": in the toolchain root, what boots arm64 or needs debuggers: harness/tests, harness/bench/tests, tools, and
+- "root": in the toolchain root, what boots arm64 or arm64-off, or needs debuggers: harness/tests, harness/bench/tests, tools, and
   scenarios of harness/suites/test_suites.py;
 - "others": there, too, the scenarios on other kernels, so that one is built while guests of another run;
 - "host": on the build host, what boots nothing: the other tests of harness/suites/test_suites.py;

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """The names of the suites, and where each is."""
 
+import shlex
+
 from .. import run
 from ..settings import Refused
 
@@ -28,7 +30,8 @@ def guests():
 
 def commands():
     """Return the suites of "make test", and where pytest runs them."""
-    return {**FIXED, **{name: "root" if "arm64" in words.split() else "others" for name, words in guests().items()}}
+    return {**FIXED, **{name: "root" if run.parse(shlex.split(words))[1].kernel.name == "arm64" else "others"
+                        for name, words in guests().items()}}
 
 
 def suite_of(path):

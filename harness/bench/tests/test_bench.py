@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 """The guest's part of the benchmark on both allocators and without one, and scripts/bench with everything that can go
-wrong. Boots arm64, which other suites need, too, instead of arm64-bench. Takes no figure that means anything."""
+wrong. Boots arm64 and arm64-off, which other suites need, too, instead of arm64-bench. Takes no figure that means anything."""
 
 import functools
 import os
