@@ -8,7 +8,7 @@ import os
 
 from ..settings import Refused, say, write
 
-from . import plan, results, stats, table
+from . import results, stats, table
 from .stats import amount, ratio_text
 from .table import Table
 
@@ -54,7 +54,7 @@ def result_parts(result):
     """Return all that was measured, and what was not, as parts of table.show()."""
     sides = [f"{side.upper()} {name}" for side, name in result["sides"].items()]
     every = stats.rows(result)
-    parts = [f"{result['command']}, {result['started']}, commit {result['commit']}",
+    parts = [f"{result['command']}, {result['started']}, commit {result['commit']}, {', '.join(result['kernels'])}",
              "NxM is CPUs x workers; values are medians over boots, lower is better; instr: instructions of all CPUs for one "
              f"operation; a verdict needs p < {stats.ALPHA} and {stats.FLOOR:.0%} difference; intervals of the ratio are "
              f"{stats.LEVEL:.0%}; rows that lose come first"]
@@ -175,8 +175,6 @@ def run(args):
         results.FOLDER.mkdir(parents=True, exist_ok=True)
     except OSError:
         raise Refused(f"cannot write to {results.FOLDER}") from None
-    if plan.ARM64 != "arm64-bench":
-        say(f"VMAP_RUST_BENCH_KERNEL: {plan.ARM64} instead of arm64-bench")
     command = os.environ.get("VMAP_RUST_BENCH_COMMAND") or " ".join(["scripts/bench", *args.words])
     name, made = results.now("%Y%m%d-%H%M%S"), []
     for args.b in ("rbtree", "rust") if args.set == "sides" else (args.b,):

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What pytest needs to know of suites: which are wanted, and how much a test counts."""
+"""What pytest needs to know of suites: which are wanted, and how much a test counts; and what tests that boot share."""
+
+import functools
 
 import pytest
 
+from .. import build, kernels
 from ..result import Result
 from ..settings import REPO, Refused, Skipped
 from .rows import suite_of
@@ -23,6 +26,13 @@ def pytest_collection_modifyitems(config, items):
         left += [] if name in wanted or wanted == [""] else [item]
     config.hook.pytest_deselected(items=left)
     items[:] = [item for item in items if item not in left]
+
+
+@functools.cache
+def built(name):
+    """Return a kernel, built once: that nothing has changed would take some seconds each time."""
+    build.build(kernels.get(name))
+    return kernels.get(name)
 
 
 @pytest.fixture(name="counted")

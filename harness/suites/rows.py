@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """The names of the suites, and where each is."""
 
+import functools
 import shlex
 
 from .. import run
@@ -28,6 +29,7 @@ def guests():
     return {name: words for name, (_, words) in sorted(found.items(), key=lambda item: -item[1][0])}
 
 
+@functools.cache
 def commands():
     """Return the suites of "make test", and where pytest runs them."""
     return {**FIXED, **{name: "root" if run.parse(shlex.split(words))[1].kernel.name == "arm64" else "others"

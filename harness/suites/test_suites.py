@@ -2,16 +2,16 @@
 """Suites that are programs: of the build host, scripts/check, and the scenarios of harness/scenarios, which boot a
 kernel."""
 
-import functools
 import shlex
 
 import pytest
 
-from harness import build, kernels, run
+from harness import run
 from harness.checks import main
 from harness.settings import REPO
 
 from . import TOOLS
+from .plugin import built
 from .rows import ALONE, commands, guests
 
 
@@ -29,22 +29,12 @@ def test_check(check, counted, monkeypatch):
     counted(lambda result: main.run_check(check, main.checker(result), each=False))
 
 
-@functools.cache
-def build_once(name):
-    """Build a kernel, once: that nothing has changed would take some seconds each time. The one that it begins as a copy of
-    comes first."""
-    kernel = kernels.get(name)
-    if kernel.start:
-        build_once(kernel.start)
-    build.build(kernel)
-
-
 @pytest.mark.parametrize("suite", guests())
 def test_guest(suite, counted):
     """No check of a scenario fails."""
     scenario, args = run.parse(shlex.split(guests()[suite]))
 
     def boot(result):
-        build_once(args.kernel.name)
+        built(args.kernel.name)
         scenario.run(args, result)
     counted(boot)

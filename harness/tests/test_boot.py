@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from harness import build, kernels
 from harness.settings import LOGS, REPO
+from harness.suites.plugin import built
 
 # What "scripts/run boot arm64" gets, or another scenario in front, and a part of the only line.
 REFUSED = {
@@ -44,7 +44,7 @@ def boot(token, *words):
 @pytest.fixture(name="kernel", scope="module", autouse=True)
 def built_kernel():
     """The kernel arm64, up to date."""
-    build.build(kernels.get("arm64"))
+    built("arm64")
 
 
 @pytest.mark.parametrize("words, pattern", REFUSED.values(), ids=REFUSED)

@@ -2,7 +2,6 @@
 """The guest's part of the benchmark on both allocators and without one, and scripts/bench with everything that can go
 wrong. Boots arm64 and arm64-off, which other suites need, too, instead of arm64-bench. Takes no figure that means anything."""
 
-import functools
 import os
 import re
 import subprocess
@@ -12,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from harness.bench import plan as plans, results, stats
-from harness import build as builds, kernels
 from harness.guest import Boot
 from harness.settings import LOGS, REPO
+from harness.suites.plugin import built
 from harness.verdict import Expected
 
 # Kernel and allocator, CPUs, MiB, kernel arguments after "vmap_bench.run="; patterns of lines that the benchmark must
@@ -40,13 +39,6 @@ BOOTS = {
 
 # Of scripts/bench.
 ENVIRONMENT = {**os.environ, "VMAP_RUST_BENCH_KERNEL": "arm64"}
-
-
-@functools.cache
-def built(name):
-    """A kernel, built."""
-    builds.build(kernels.get(name))
-    return kernels.get(name)
 
 
 def boot(where, cpus, mem, arguments):
