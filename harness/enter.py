@@ -57,8 +57,8 @@ def in_root_at(root, words, binds=(), cwd=None, env=None, writable=False):
     for name in ("home", "ccache"):
         (CACHE / name).mkdir(parents=True, exist_ok=True)
     cwd = Path(os.path.realpath(cwd or os.getcwd()))
-    command = ["bwrap", "--bind", root, "/", "--dev", "/dev", "--dev-bind-try", "/dev/kvm", "/dev/kvm",
-               "--proc", "/proc", "--ro-bind", "/sys", "/sys", "--perms", "1777", "--tmpfs", "/tmp", "--perms", "1777",
+    command = ["bwrap", "--bind", root, "/", "--dev", "/dev", "--proc", "/proc",
+               "--ro-bind", "/sys", "/sys", "--perms", "1777", "--tmpfs", "/tmp", "--perms", "1777",
                "--tmpfs", "/var/tmp", "--tmpfs", "/run", "--ro-bind-try", "/etc/resolv.conf", "/etc/resolv.conf",
                "--ro-bind-try", "/etc/hosts", "/etc/hosts", *folders(root, cwd), *binds, "--clearenv"]
     # A site's own certificates.

@@ -13,7 +13,7 @@ from .settings import LOGS, REPO, Refused, say
 from .verdict import Expected, judge
 
 ACCELERATORS = {"icount": ["-accel", "tcg", "-icount", "shift=0,sleep=off"], "threads": ["-accel", "tcg,thread=multi"],
-                "turns": ["-accel", "tcg,thread=single"], "kvm": ["-accel", "kvm", "-cpu", "host"]}
+                "turns": ["-accel", "tcg,thread=single"]}
 # Tests that are built in would run before the first process.
 NO_TESTS = "kunit.enable=0 test_vmalloc.run_test_mask=0"
 
@@ -36,7 +36,6 @@ class Boot:
     cpu: str = ""  # of QEMU, instead of the configuration's
     plugin: str = ""  # a file of bench/plugin, and its options
     seed: int | None = None  # of QEMU's random numbers
-    prealloc: bool = False  # take the guest's memory before it runs: page faults of QEMU would be measured too
     log: str = ""
     what: str = "boot"
 
@@ -78,8 +77,7 @@ class Boot:
                 "-display", "none", "-serial", "stdio", "-no-reboot", "-m", str(self.mem), "-smp", str(self.cpus),
                 "-kernel", kernel.image, "-append", f"console={console} {arguments}",
                 *(word for name, value in optional.items() if value not in ("", None) for word in (name, str(value))),
-                *["-object", f"memory-backend-ram,id=ram,size={self.mem}M,prealloc=on", "-machine", "memory-backend=ram"]
-                * self.prealloc, *self.node_arguments(), *ACCELERATORS[self.accel]]
+                *self.node_arguments(), *ACCELERATORS[self.accel]]
 
     def node_arguments(self):
         """Return the words that divide CPUs and memory evenly between NUMA nodes."""

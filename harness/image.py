@@ -62,9 +62,8 @@ IMAGES = {
         libc-bin busybox-static stress-ng python3-drgn libcap-dev libnuma-dev liburing-dev""",
         ("-path", "./usr/include", "-prune", "-o", "!", "-name", "*.a"), UNREAD,
         tuple(sorted(str(path.relative_to(REPO)) for path in REPO.glob("qemu/guest/*.c")))),
-    "programs-image": Image("arm64", """base-files bash coreutils util-linux bsdutils mount kmod procps grep sed gawk
-        findutils libc-bin libc6-dev linux-libc-dev tcc make ethtool iproute2 iptables bubblewrap stress-ng rt-tests
-        xfsprogs attr erofs-utils bpftool""", ("-true",), [*UNREAD, *PROGRAMS_UNREAD])}
+    "programs-image": Image("arm64", """base-files bash coreutils util-linux mount kmod procps grep sed gawk findutils
+        libc-bin libc6-dev linux-libc-dev tcc iproute2 iptables stress-ng rt-tests""", ("-true",), [*UNREAD, *PROGRAMS_UNREAD])}
 
 
 def prepare(name):

@@ -51,11 +51,9 @@ def pack(kernel, files):
     return archive.stdout
 
 
-def make_busybox(kernel, bench=False, commands=None):
-    """Make the archive with busybox and the scripts, or with bench/init.sh; returns its path. commands: bytes, what
-    qemu/shell.sh runs."""
-    files = {"init": REPO / "bench/init.sh"} if bench else common_files(kernel)
-    files["bin/busybox"] = busybox(kernel.arch)
+def make_busybox(kernel, commands=None):
+    """Make the archive with busybox and the scripts; returns its path. commands: bytes, what qemu/shell.sh runs."""
+    files = common_files(kernel) | {"bin/busybox": busybox(kernel.arch)}
     if module := files.pop("test_vmalloc.ko", None):
         # Its init always fails after the tests, and then the insmod of busybox loads a module a second time in another way,
         # which would repeat the tests. The kernel cannot read a compressed module in the first way.
@@ -63,7 +61,7 @@ def make_busybox(kernel, bench=False, commands=None):
         files["test_vmalloc.ko.gz"] = write(kernel.folder / "test_vmalloc.ko.gz", packed)
     if commands is not None:
         files["commands"] = write(kernel.folder / "commands", commands)
-    name = "initramfs-bench.cpio" if bench else "initramfs.cpio" if commands is None else "initramfs-shell.cpio"
+    name = "initramfs.cpio" if commands is None else "initramfs-shell.cpio"
     return write(kernel.folder / name, pack(kernel, files))
 
 

@@ -11,7 +11,7 @@ from .. import kernels
 from ..console import read_text
 from ..guest import NO_TESTS, Boot
 from ..settings import Refused
-from ..verdict import END_OF_BOOT, Expected
+from ..verdict import Expected
 
 from . import counts
 from .plan import INSTRUMENTS
@@ -73,19 +73,18 @@ class Guest:
         return f"died: {reasons[0]}{after}" if died else f"failed: {reasons[0]}"
 
 
-def run_guest(plan, allocator, seed, kernel, log, append="", end=END_OF_BOOT, **more):
+def run_guest(plan, allocator, seed, kernel, log, **more):
     """Boot a guest. Returns the status, and what it printed. Refuses lines that no guest of this version prints.
 
-    kernel: a configuration; log: where the console log is kept; append: more of the kernel's command line; end: the
-    line that ends the boot; more: of Boot."""
+    kernel: a configuration; log: where the console log is kept; more: of Boot."""
     instrument = INSTRUMENTS[plan.instrument]
     words = [NO_TESTS, f"vmap_bench.run={plan.run}", f"vmap_bench.threads={','.join(map(str, plan.threads))}",
-             f"vmap_bench.scale={plan.scale}", f"vmap_bench.seed={seed}", append]
+             f"vmap_bench.scale={plan.scale}", f"vmap_bench.seed={seed}"]
     if instrument.counted:
         # Functions are where the symbols of vmlinux are.
         words.append("nokaslr")
         more["plugin"] = counts.specification(counts.symbols_of(kernel), log)
-    reasons = Boot(kernels.get(kernel), Expected(allocator, end), cpus=plan.cpus, append=" ".join(words), timeout=1200,
+    reasons = Boot(kernels.get(kernel), Expected(allocator), cpus=plan.cpus, append=" ".join(words), timeout=1200,
                    seed=seed, log=log, **instrument.options, **more).run()
     guest = Guest(read_text(log))
     return guest.status(reasons), guest

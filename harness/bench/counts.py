@@ -11,11 +11,6 @@ from ..settings import BUILDS, Refused
 
 from . import build
 
-# Functions whose calls are counted, as far as a kernel has them: the flush of the TLBs of all CPUs, and on x86 the
-# interrupts by which one CPU has others run a function. On arm64 the flush is inline and sends no interrupt: its TLBI
-# instructions are counted.
-FLUSH = "flush_tlb_kernel_range"
-INTERRUPTS = ("asm_sysvec_call_function", "asm_sysvec_call_function_single")
 LOCKS = ("_raw_spin_lock", "_raw_spin_lock_irqsave", "_raw_spin_lock_irq", "_raw_spin_lock_bh", "_raw_spin_trylock")
 UNLOCKS = ("_raw_spin_unlock", "_raw_spin_unlock_irqrestore", "_raw_spin_unlock_irq", "_raw_spin_unlock_bh")
 # Parts of a kernel, and the objects that their functions are in. The rb-trees are a part of mm/vmalloc.c.
@@ -23,8 +18,6 @@ PARTS = {"allocator in Rust": ("mm/vmap_rust/rust/vmap_rust.o", "mm/vmap_rust/vm
          "mm/vmalloc.c": ("mm/vmalloc.o", "mm/vmap_area_ops.o"), "maple tree": ("lib/maple_tree.o",),
          "benchmark": ("mm/vmap_rust/bench/pair.o",)}
 REST = "rest of the kernel"
-# Kernels of 64 bits begin here.
-USER_END = 1 << 63
 # What the plugin counts of a block of code: ordered are loads that acquire and stores that release.
 COSTS = ("insns", "rmw", "barriers", "ordered", "tlbi")
 
@@ -41,10 +34,7 @@ class Symbols:
                       for _, name in build.functions(folder / path)}
 
     def name(self, addr):
-        """Return the function that an address is in. What was inlined belongs to the function around it. Programs are
-        one function."""
-        if addr < USER_END:
-            return "(user space)"
+        """Return the function that an address is in. What was inlined belongs to the function around it."""
         at = bisect.bisect_right(self._functions, addr, key=lambda function: function[0]) - 1
         return self._functions[at][1] if at >= 0 else f"{addr:#x}"
 
@@ -61,16 +51,14 @@ def counts_of(log):
     return f"{log}.counts"
 
 
-def specification(symbols, log, begin="bench_mark_begin", end="bench_mark_end"):
-    """Return what QEMU's -plugin takes, for counts beside a console log. begin, end: functions at which a measured part
-    begins and ends. Refuses a kernel that lacks them."""
+def specification(symbols, log):
+    """Return what QEMU's -plugin takes, for counts beside a console log. Refuses a kernel without the functions at which
+    a measured part begins and ends."""
     words = [f"{build.plugin()}", f"out={counts_of(log)}"]
-    # A kernel for arm64 may have a copy of the inline function that most callers do not use.
-    calls = [FLUSH, *INTERRUPTS] if INTERRUPTS[0] in symbols.addresses else []
     trees = [name for name, part in symbols.parts.items() if part == "maple tree" and name.startswith("mas_")]
     # An interrupt of an arm64 kernel begins and returns at "irq" and "ret".
-    for kind, names in (("begin", [begin]), ("end", [end]), ("call", calls), ("lock", LOCKS), ("unlock", UNLOCKS),
-                        ("tree", trees), ("irq", ["el1h_64_irq"]), ("ret", ["ret_to_kernel"])):
+    for kind, names in (("begin", ["bench_mark_begin"]), ("end", ["bench_mark_end"]), ("lock", LOCKS),
+                        ("unlock", UNLOCKS), ("tree", trees), ("irq", ["el1h_64_irq"]), ("ret", ["ret_to_kernel"])):
         found = [f"{kind}={symbols.addresses[name]:x}" for name in names if name in symbols.addresses]
         if kind in ("begin", "end") and not found:
             raise Refused(f"the kernel has no {names[0]}(): it was built without CONFIG_VMAP_RUST_BENCH, or with an "
@@ -103,7 +91,6 @@ class Window:
     ops: int
     passes: int
     functions: dict = field(default_factory=lambda: defaultdict(Counter))  # function -> amounts by COSTS
-    calls: Counter = field(default_factory=Counter)
     holds: dict = field(default_factory=lambda: defaultdict(Hold))  # (lock, function that took it) ->
     flushes: int = 0  # of the TLBs by TLBI instructions, each up to a DSB
 
@@ -138,8 +125,6 @@ def read(log, symbols):
                 *amounts, times = map(int, words[1:])
                 window.functions[symbols.name(int(words[0], 16))].update(
                     {name: amount * times for name, amount in zip(COSTS, amounts, strict=True)})
-            elif kind == "call":
-                window.calls[symbols.name(int(words[0], 16))] += int(words[1])
             elif kind == "hold":
                 # The first instruction after the call, so one before it is in the function for sure.
                 window.holds[int(words[0], 16), symbols.name(int(words[1], 16) - 1)].add(*map(int, words[2:]))
@@ -170,8 +155,6 @@ def figures(window, instrument, symbols):
                 longest[metric] = max(longest[metric], hold.longest)
         return [(metric, "instr", value) for metric, value in longest.items()]
     found = {"flushes": window.flushes, "tlbi": window.total["tlbi"]}
-    if instrument == "interrupts":
-        found = {"flushes": window.calls[FLUSH], "interrupts": sum(window.calls[name] for name in INTERRUPTS)}
     return [(metric, "per 1,000", number * 1000 / window.ops) for metric, number in found.items()]
 
 

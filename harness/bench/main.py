@@ -19,12 +19,11 @@ COMMANDS = {
     "sides": ("sides RBTREE RUST", "prints the table of --sides, from its result for each allocator", "report"),
     "compare": ("compare OLD NEW", "prints which counts of side B became larger or smaller; exit 1: larger", "report"),
     "list": ("list", "prints the cases of the guest, and the instruments", "plan"),
-    "profile": ("profile CASE", "prints what an operation executes, by function, or its page tables", "profile"),
+    "profile": ("profile CASE", "prints what an operation executes, by function, and how long locks are held", "profile"),
     "lines": ("lines", "prints which cache lines move between many CPUs, in an emulator", "cachelines.run"),
     "patches": ("patches", "measures which cases each patch of fixes and mapping changes by 5% or more", "patches"),
     "hook": ("hook", "measures what the series area costs the rb-trees: instructions, and text", "patches"),
-    "programs": ("programs", "measures what real programs gain, by instructions", "programs"),
-    "profile-program": ("profile-program NAME", "prints what one of them executes, by function", "programs")}
+    "programs": ("programs", "measures what real programs gain, by instructions", "programs")}
 HELP = "Commands:\n\n" + "".join(f"  scripts/bench {words:<22}{what}\n" for words, what, _ in COMMANDS.values()) + """
 docs/bench.md explains what is measured. Each command has --help. A RESULT is "last", "last~1" for the one before, or
 the name of a file in the folder of results. Exit code: 0 measured, also when something is slower; 1 a boot or a case
@@ -78,19 +77,14 @@ def add_options(name, parser):
         add("--cpu", default="cortex-a72", metavar="MODEL",
             help="cortex-a72 (default: atomics are loops), neoverse-n1 (atomics are single instructions) ...")
         add("--threads", type=whole(1, 64), default=1, metavar="N", help="workers, each on a CPU of its own (default: 1)")
-        add("--locks", action="store_true",
-            help="also show how many instructions each spinlock is held, by the function that takes it")
-        add("--tables", action="store_true", help="instead: print what the page tables have for one mapping of a case of "
-            "bench/mapping.c, in the kernel without the patches and with each allocator")
     elif name == "lines":
         add("--cases", type=names(plans.LINES, "case"), default="pair,pair_remote", metavar="LIST",
             help=f"{','.join(plans.LINES)} (default: %(default)s)")
         add("--cpus", type=cpu_list, default="8,128", metavar="LIST", help="numbers of CPUs (default: %(default)s)")
     elif name == "programs":
-        add("--programs", type=plans.program_list, default="*", dest="names", metavar="LIST",
-            help="only these: bpf-*,make ...; * is any text")
-    elif name == "profile-program":
-        add("names", type=names(plans.program_texts(), "program"), metavar="NAME", help="a row of bench/programs.sh")
+        rows = plans.program_texts()
+        add("--programs", type=names(rows, "program"), default=",".join(rows), dest="names", metavar="LIST",
+            help="only these: " + ",".join(rows))
     for result in READERS.get(name, ()):
         add("results", action="append", type=results.named, metavar=result, help="last, last~1 or a name")
     if name in DOCUMENTS:
@@ -122,7 +116,7 @@ def main(arguments):
     name, args = parse(arguments)
     if not INSIDE and name != "list":
         prepare.prepare("root" if name in READERS else "all")
-        if "program" in name:
+        if name == "programs":
             image.prepare("programs-image")
         if name not in READERS:
             need_space(300, "the benchmark's logs and results")

@@ -4,7 +4,6 @@
 import dataclasses
 import fnmatch
 import os
-import platform
 import re
 
 from ..settings import REPO, Refused
@@ -49,14 +48,9 @@ INSTRUMENTS = {
                         "interrupts, counted by a plugin of QEMU", ICOUNT, True, True),
     "flushes": Instrument(ARM64, "as icount: TLB flushes and TLBI instructions for 1,000 operations, counted "
                           "by the plugin", ICOUNT, True, True),
-    "interrupts": Instrument("x86_64-bench", "QEMU x86_64, -icount: calls of flush_tlb_kernel_range() and interrupts "
-                             "that call functions, for 1,000 operations, counted by the plugin", ICOUNT, True, True),
     "lines": Instrument(ARM64, "functions of the kernel in an emulator, on CPUs that take turns after whole "
                         "operations: cache lines that move between CPUs", {}, True),
     "uml": Instrument("uml-bench", "user-mode Linux: wall clock at native speed, sides in turns", {"mem": 1024}),
-    "kvm": Instrument("x86_64-bench" if platform.machine() == "x86_64" else ARM64,
-                      "QEMU with KVM: wall clock of the host's CPUs, sides in turns",
-                      {"accel": "kvm", "prealloc": True}),
 }
 
 
@@ -88,11 +82,6 @@ FIGURES = [
     Plan("lines-8", "lines", 8, 5, "pair,pair_remote", (8,)),
     Plan("lines-64", "lines", 64, 5, "area_2048", (64,)),
     Plan("lines-128", "lines", 128, 5, "pair,purge_empty", (128,)),
-]
-# Of the instruments that are in no set.
-ON_REQUEST = [
-    Plan("interrupts", "interrupts", 4, 5, FLUSHES, scale=200),
-    Plan("kvm", "kvm", 2, 15, BASE, (1, 2)),
 ]
 # The pristine kernel is one of three sides: about five minutes for each comparison.
 SIDES = [Plan("mapping-2", "icount", 2, 5, MAPPING), Plan("mapping-8", "icount", 8, 5, MAPPING_8, (8,), 25)]
@@ -140,34 +129,19 @@ def wanted(args):
     """Return the plans that fit the options of "scripts/bench run"; refuses if there is none."""
     plans = SETS[args.set]
     if args.instruments:
-        every = SIDES if args.set == "sides" else FIGURES + ON_REQUEST
-        plans = [p for p in every if p.instrument in args.instruments]
+        plans = [p for p in (SIDES if args.set == "sides" else FIGURES) if p.instrument in args.instruments]
     if args.cases:
         plans = with_cases(plans, args.cases)
     if not plans:
         raise Refused("nothing to measure: no plan of this set fits --instruments and --cases (lines has cases of its own: "
                       f"{' '.join(LINES)})")
-    if any(p.instrument == "kvm" for p in plans) and not os.access("/dev/kvm", os.R_OK | os.W_OK):
-        raise Refused("--instruments kvm: /dev/kvm cannot be opened; load its module, or join its group")
     return plans
 
 
-def program_texts(kind="program"):
-    """Return what one operation of each row of "scripts/bench programs" is, by name, in the order of bench/programs.sh.
-    kind: "program" or "latency"."""
-    found = re.findall(r'^\t(program|latency) (?:\d+ )?(\S+) "([^"]+)"',
-                       (REPO / "bench/programs.sh").read_text(encoding="utf-8"), re.M)
-    return {name: text for of, name, text in found if of == kind}
-
-
-def program_list(patterns):
-    """Return the names of the rows that one of the patterns, separated by commas, matches. Refuses a pattern without
-    a row."""
-    known = [*program_texts(), *program_texts("latency")]
-    for pattern in patterns.split(","):
-        if not fnmatch.filter(known, pattern):
-            raise Refused(f'unknown program "{pattern}"; there are: {" ".join(known)}')
-    return [name for name in known if any(fnmatch.fnmatch(name, pattern) for pattern in patterns.split(","))]
+def program_texts():
+    """Return what one operation of each row of "scripts/bench programs" is, by name, in the order of
+    bench/programs.sh."""
+    return dict(re.findall(r'^program \d+ (\S+) "([^"]+)"', (REPO / "bench/programs.sh").read_text(encoding="utf-8"), re.M))
 
 
 def main(_name, _args):
