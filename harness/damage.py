@@ -27,7 +27,7 @@ class Damage(NamedTuple):
 
 
 def damages(vmlinux, core):
-    """Return the damages of the allocator in a core. The last one is a pointer to nowhere that the next requests
+    """Return the damages of the allocator in Rust in a core. The last one is a pointer to nowhere that the next requests
     follow."""
     # Only the toolchain root has drgn, which these need.
     if str(MODULES) not in sys.path:
@@ -36,13 +36,6 @@ def damages(vmlinux, core):
     prog = vmap.open_core(core)
     prog.load_debug_info([str(vmlinux)])
     space = vmap.vmap_allocator(prog)
-
-    def nowhere(pattern, address):
-        return Damage("pointer to nowhere", pattern, "unsigned long", address, 0x1234567800)
-
-    if space.name == "rbtree":
-        root = space.nodes[0].busy.root.rb_node
-        return [nowhere("node 0, busy tree: cannot be read", root.address_of_().value_())]
     current, stacks = space.current(), collections.Counter()
     blocks = {block: [area for area in block.areas() if area.state == "busy"] for block in space.blocks()}
     # The stacks of the sleepers are in more blocks of their class than anything else, and the next forks want their
@@ -58,4 +51,5 @@ def damages(vmlinux, core):
     return [Damage("bit of a busy slot",
                    rf"block {full.start:#x}: area {area.start:#x}-.* is busy, but slot {area.index} is free",
                    "unsigned char", byte, old | 1 << area.index % 8, old),
-            nowhere(rf"block {block.start:#x}.*: cannot be read", part["table"] + index * 8)]
+            Damage("pointer to nowhere", rf"block {block.start:#x}.*: cannot be read", "unsigned long",
+                   part["table"] + index * 8, 0x1234567800)]

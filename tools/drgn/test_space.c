@@ -53,7 +53,7 @@ struct node {
 	unsigned char pad, class;
 	word flushing[8], place, lazy[8], slot_pages, free[8], first_page;
 	struct head *chunks[8];
-	word start, owner;
+	word start;
 };
 struct vm_struct stack = { (void *)START, 0x2000, 2, NULL, 1, 0, (void *)0xabc };
 struct head small[256] = {
@@ -70,7 +70,7 @@ struct node block = {
 /* A block that fills a part, with slots of 80 MiB: a busy area in the last one, and a rest. */
 struct head large[64] = { [11] = { LAST, LAST + (70 << 20), NULL, BUSY | IN_BLOCK } };
 struct node whole = {
-	.class = 40, .slot_pages = 20 << 10, .first_page = WHOLE >> 12, .free = { 0x7ff }, .owner = 1,
+	.class = 40, .slot_pages = 20 << 10, .first_page = WHOLE >> 12, .free = { 0x7ff },
 	.chunks = { large, large, large, large, large, large, large, large },
 };
 
@@ -110,7 +110,7 @@ struct vmap_rust_debug_info info = {
 	.version = 1, .size = sizeof(info), .space = &pointer, .counter_names = "hit refill ",
 	AT(space, index), AT(space, home_first), AT(space, home_last), AT(space, dir_parts), AT(space, cpu_first),
 	AT(space, cpu_others), AT(part, number), AT(part, table), AT(part, whole), AT(part, dirty),
-	AT_NODE(first_page), AT_NODE(slot_pages), AT_NODE(class), AT_NODE(chunks), AT_NODE(owner), AT_NODE(place), AT_NODE(free),
+	AT_NODE(first_page), AT_NODE(slot_pages), AT_NODE(class), AT_NODE(chunks), AT_NODE(place), AT_NODE(free),
 	AT_NODE(lazy), AT_NODE(flushing), AT_NODE(start), AT(cpu, current), AT(cpu, lazy), AT(cpu, counters),
 	.entry_size = ENTRY, .classes = 64, .dir_places = 512, .part_entries = 512, .map_bits = 512, .chunk_objects = 64,
 	.object_size = sizeof(struct head), .tag_mask = 7, .tag_block = 5, .tag_shift = 3, .state_shift = 16,
@@ -119,7 +119,7 @@ struct vmap_rust_debug_info info = {
 };
 struct vmap_area_ops ops = { "rust", &info }, *vmap_area_ops = &ops;
 
-/* The rb-trees: two busy areas in one node, and a free range. */
+/* The rb-trees: two busy areas in one node. */
 struct vmap_list { struct rb_root root; struct list_head head; };
 struct vmap_pool { struct list_head head; word len; };
 struct vmap_node { struct vmap_list busy, lazy; struct list_head purge_list; struct vmap_pool pool[1]; };
@@ -128,10 +128,8 @@ struct vmap_area both[2] = {
 	{ HOME, HOME + 0x2000, NULL, 1, { 1, &both[1].rb_node }, { &both[1].list, &one_node.busy.head } },
 	{ HOME + 0x2000, HOME + 0x4000, NULL, 1, { (word)&both[0].rb_node }, { &one_node.busy.head, &both[0].list } },
 };
-struct vmap_area gap = { HOME + 0x4000, HOME + (1UL << 40), .rb_node = { 1 } };
 struct vmap_node one_node = {
 	.busy = { { &both[0].rb_node }, { &both[0].list, &both[1].list } },
 	.lazy.head = { &one_node.lazy.head, &one_node.lazy.head }, .purge_list = { &one_node.purge_list, &one_node.purge_list },
 }, *vmap_nodes = &one_node;
 int nr_vmap_nodes = 1;
-struct rb_root free_vmap_area_root = { &gap.rb_node };

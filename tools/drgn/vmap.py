@@ -29,7 +29,7 @@ _VMAP_RAM = 0x1
 def vmap_allocator(prog: Program) -> Union[RbtreeVmap, RustVmap]:
     """
     Return what reads the active allocator. Its attribute ``name`` is the value of ``vmap_allocator=``. Its methods are
-    ``areas()``, ``find(address)``, ``gaps()``, ``stats()`` and ``validate()``. With mm/vmap_rust, only ``va_start``,
+    ``areas()``, ``find(address)``, ``stats()`` and ``validate()``. With mm/vmap_rust, only ``va_start``,
     ``va_end``, ``vm`` and ``flags`` of a ``struct vmap_area`` exist.
 
     :raises ValueError: if the allocator does not describe its areas, or in a version that this module does not know

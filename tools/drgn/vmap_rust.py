@@ -31,7 +31,7 @@ _FIELDS = {
     "space": dict.fromkeys(("index", "home_first", "home_last", "dir_parts", "cpu_first", "cpu_others"), _WORD),
     "part": {"number": _WORD, "table": _WORD, "whole": _WORD, "dirty": _BITMAP},
     "block": {"first_page": _WORD, "slot_pages": _WORD, "class": "unsigned char", "chunks": "unsigned long [{chunks}]",
-              "owner": _WORD, "place": _WORD, **dict.fromkeys(BITMAPS, _BITMAP)},
+              "place": _WORD, **dict.fromkeys(BITMAPS, _BITMAP)},
     "cpu": {"current": "unsigned long [{classes}]", "counters": "unsigned long [{counters}]"},
 }
 
@@ -52,7 +52,7 @@ class Block:
         self.rust, self.node, self.size, self.dirty, self.chunks = rust, node, size, dirty, fields["chunks"]
         self.start = fields["first_page"] << rust.page_shift
         self.end = self.start + size
-        self.number, self.slot_pages, self.owner = fields["class"], fields["slot_pages"], fields["owner"]
+        self.number, self.slot_pages = fields["class"], fields["slot_pages"]
         self.place = dict(enumerate(PLACES)).get(fields["place"], f"place {fields['place']}")
         # Without a division by zero if it is damaged.
         self.slot_size = max(self.slot_pages, 1) << rust.page_shift
@@ -236,14 +236,6 @@ class RustVmap(Space):
             if block is None:
                 raise ValueError(f"block {start:#x}: in the index, but not in the directory")
             yield from block.areas()
-
-    def gaps(self) -> Iterator[Tuple[int, int]]:
-        """Iterate over the ranges of vmalloc space that are in no entry of the index."""
-        at, end = self.space()["home_first"], self.space()["home_last"] + 1
-        for first, behind, _ in [*self.entries(), (end, end, None)]:
-            if at < min(first, end):
-                yield at, min(first, end)
-            at = max(at, behind)
 
     def stats(self) -> Dict[str, int]:
         """Return numbers: areas and bytes by state, blocks and their slots, and the counters of all CPUs."""
