@@ -85,11 +85,6 @@ def test_tiles(page):
     assert blocks == [("CPU 3* 8 KiB", True), ("CPU 1 2.5 MiB", False)]
 
 
-def test_the_terminal_shows_a_lazy_slot(page):
-    """Of eight cells, two are lazy."""
-    assert f"{HOME + 2 * MIB:#018x} CPU 3* 8 KiB    l{'.' * 63}\n" in page[0]
-
-
 def test_a_page_is_complete(page):
     """It needs nothing else."""
     assert not re.search(r"@[A-Z]+@|(src|href)=|https?:", page[2])

@@ -3,7 +3,6 @@
 
 import os
 import re
-import resource
 import subprocess
 import sys
 import tarfile
@@ -28,8 +27,8 @@ def report_of_a_system(tmp_path, monkeypatch):
     text = TOOL.read_text(encoding="utf-8").replace('f"/proc/', f'f"{tmp_path}/')
     text = text.replace("/sys/kernel/debug/vmap_rust", f"{tmp_path}/debugfs").replace('["dmesg"]', '["echo", "the log"]')
     (tmp_path / "tool").write_text(re.sub(r'f"zcat .*"', '"echo no >&2; exit 1"', text))
-    return lambda *words, **more: subprocess.run([sys.executable, "-B", tmp_path / "tool", *words], capture_output=True,
-                                                 text=True, check=False, **more)
+    return lambda *words: subprocess.run([sys.executable, "-B", tmp_path / "tool", *words], capture_output=True, text=True,
+                                         check=False)
 
 
 def test_a_report_has_everything(report):
@@ -47,21 +46,14 @@ def test_a_report_has_everything(report):
     assert all(f"not there: {line}" in done.stdout for line in missing.splitlines())
 
 
-@pytest.mark.parametrize("output, words, left", [
-    ("small.tar.gz", "cannot write small.tar.gz", []), ("none/bug.tar.gz", "none/bug.tar.gz: No such file", []),
-    ("old.tgz", "old.tgz: File exists", ["old.tgz"]), ("bug.tar.gz", "CONFIG_VMAP_RUST", [])])
-def test_what_cannot_be_is_refused(report, output, words, left):
-    """Without the allocator, the disk space, the folder, or with a file of that name, there is one line and no report."""
-    for name in left:
-        Path(name).write_text("precious", encoding="utf-8")
+@pytest.mark.parametrize("output, words", [
+    ("none/bug.tar.gz", "none/bug.tar.gz: No such file"), ("old.tgz", "old.tgz: File exists"),
+    ("bug.tar.gz", "CONFIG_VMAP_RUST")])
+def test_what_cannot_be_is_refused(report, output, words):
+    """Without the allocator or the folder, or with a file of that name, there is one line and no report."""
+    Path("old.tgz").write_text("precious", encoding="utf-8")
     if "RUST" in words:
         Path("../debugfs").rename("../other")
-    small = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))} if "small" in words else {}
-    done = report("-o", output, **small)
+    done = report("-o", output)
     assert done.returncode == 1 and done.stdout == "" and done.stderr.count("\n") == 1 and words in done.stderr
-    assert os.listdir() == left and all(Path(name).read_text(encoding="utf-8") == "precious" for name in left)
-
-
-def test_the_tool_runs_as_it_is():
-    """Without other places of the files, too."""
-    assert "usage: vmap-report" in subprocess.run([TOOL, "--help"], capture_output=True, text=True, check=True).stdout
+    assert os.listdir() == ["old.tgz"] and Path("old.tgz").read_text(encoding="utf-8") == "precious"

@@ -58,13 +58,3 @@ def with_gaps(found):
             result.append({"kind": "gap", "start": end, "bytes": size, "title": f"gap of {size_text(size)}", "runs": []})
         result.append(tile)
     return result
-
-
-def bins(tile, count):
-    """A letter for each of `count` equal parts of a tile: a part with any lazy cell is lazy, one that is less than half
-    busy is b, and others have their most frequent letter."""
-    cells, width = "".join(letter * length for letter, length, _ in tile["runs"]).replace("B", "b"), CELLS // count
-    for part in (cells[at:at + width] for at in range(0, len(cells), width)):
-        busy = part.count("b")
-        yield next((letter for letter in "!lfu" if letter in part),
-                   ("B" if busy * 2 >= width else "b") if busy else max(" .?-", key=part.count))
