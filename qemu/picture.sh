@@ -46,7 +46,5 @@ sleep "$PICTURE_SECONDS"
 # A message of the kernel in the middle of a line would break it.
 dmesg -n 1
 snapshot picture
-send picture meminfo /proc/meminfo
-send picture allocator $DEBUGFS/allocator
 touch /tmp/stop
 finish

@@ -10,19 +10,43 @@ a dump: the rb-trees of mm/vmalloc.c, or mm/vmap_rust. A damaged structure raise
 
 import mmap
 import re
-from typing import Set, Union
+from typing import Iterator, Set, Union
 
 from drgn import Program, ProgramFlags, sizeof
 from drgn.helpers.common.prog import takes_program_or_default
+from drgn.helpers.linux.list import validate_list_for_each_entry
 
-from vmap_area import Area
-from vmap_rbtree import RbtreeVmap
+from vmap_area import DAMAGE, Area, Space
 from vmap_rust import RustVmap
 
 # Macros of include/linux/vmalloc.h, in the order of /proc/vmallocinfo.
 _VM_FLAGS = ((0x1, "ioremap"), (0x1000, "sparse"), (0x2, "vmalloc"), (0x4, "vmap"), (0x8, "user"), (0x10, "dma-coherent"))
 _VM_UNINITIALIZED = 0x20
 _VMAP_RAM = 0x1
+
+
+class RbtreeVmap(Space):
+    """The areas of the rb-trees in mm/vmalloc.c (``vmap_nodes``)."""
+
+    name = "rbtree"
+
+    def areas(self) -> Iterator[Area]:
+        """Iterate over all busy areas, node by node, then over the lazy ones, then over those kept for reuse."""
+        nodes = [self.prog["vmap_nodes"][i] for i in range(self.prog["nr_vmap_nodes"].value_())]
+        lists = [("busy", node.busy.head) for node in nodes]
+        for node in nodes:
+            lists += [("lazy", node.lazy.head), ("flushed", node.purge_list)]
+        lists += [("cached", pool.head) for node in nodes for pool in node.pool if pool.len]
+        for state, head in lists:
+            for va in validate_list_for_each_entry("struct vmap_area", head.address_of_(), "list"):
+                yield Area(va.va_start.value_(), va.va_end.value_(), state, va)
+
+    def validate(self) -> Iterator[str]:
+        """Iterate over what is wrong, one line at most: a list that cannot be read to its end."""
+        try:
+            list(self.areas())
+        except DAMAGE as error:
+            yield f"areas: cannot be read: {error}"
 
 
 @takes_program_or_default

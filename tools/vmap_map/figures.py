@@ -30,7 +30,6 @@ def figures(shot):
             f"{(inside[-1]['end'] - inside[0]['start']) / busy if busy else 0.0:,.1f}",
         f"{size_text(span)} regions with a busy area": f"{len(touched):,}",
         "their tables of PTEs (estimate)": size_text(len(touched) * shot["page_size"]),
-        "PageTables of /proc/meminfo": "-" if shot["page_tables"] is None else size_text(shot["page_tables"]),
     }
 
 

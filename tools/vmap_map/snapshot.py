@@ -9,9 +9,8 @@ import os
 import re
 
 VERSION = 1
-# Only the allocator in Rust has those of debugfs.
-FILES = {"allocator": "/sys/kernel/debug/vmap_rust/allocator", "map": "/sys/kernel/debug/vmap_rust/map",
-         "vmallocinfo": "/proc/vmallocinfo", "meminfo": "/proc/meminfo"}
+# With the rb-trees the map is empty, or not there.
+FILES = {"map": "/sys/kernel/debug/vmap_rust/map", "vmallocinfo": "/proc/vmallocinfo"}
 # Letters: those of slots in the map, then others. Their colour is of the palette of Okabe and Ito.
 STATES = {".": ("#e4e4e4", "free in a block"), "B": ("#0072B2", "busy, first page of an area"), "u": ("#CC79A7", "leaving"),
           "l": ("#E69F00", "lazy"), "f": ("#F0E442", "being flushed"), "?": ("#666666", "changing"),
@@ -91,15 +90,13 @@ def parse_vmallocinfo(text):
 def from_texts(texts):
     """A snapshot from a dictionary of the contents of FILES."""
     info = parse_vmallocinfo(texts.get("vmallocinfo", ""))
-    tables = re.search(r"^PageTables: +(\d+) kB", texts.get("meminfo", ""), re.M)
-    shot = {"name": texts.get("allocator", "").strip() or "rbtree", "page_size": 4096, "start": None,
-            "page_tables": int(tables[1]) << 10 if tables else None}
     if texts.get("map"):
-        shot |= parse_map(texts["map"]) | {"name": "rust"}
+        shot = {"name": "rust"} | parse_map(texts["map"])
         owners = {area["start"]: area["owner"] for area in info if area["state"] == "busy"}
         for piece in shot["pieces"]:
             piece["runs"] = [(*run[:3], owners.get(run[0], "")) for run in piece["runs"]]
     else:
+        shot = {"name": "rbtree", "page_size": 4096, "start": None}
         shot["pieces"] = [{"start": area["start"], "end": area["end"], "block": False, "runs": [
             (area["start"], area["end"], AREA_STATES[area["state"]], area["owner"])]} for area in without_overlaps(info)]
     if not shot["pieces"]:
