@@ -73,19 +73,20 @@ class Guest:
         return f"died: {reasons[0]}{after}" if died else f"failed: {reasons[0]}"
 
 
-def run_guest(plan, allocator, seed, kernel, log, **more):
+def run_guest(plan, allocator, seed, kernel, log):
     """Boot a guest. Returns the status, and what it printed. Refuses lines that no guest of this version prints.
 
-    kernel: a configuration; log: where the console log is kept; more: of Boot."""
+    kernel: a configuration; log: where the console log is kept."""
     instrument = INSTRUMENTS[plan.instrument]
     words = [NO_TESTS, f"vmap_bench.run={plan.run}", f"vmap_bench.threads={','.join(map(str, plan.threads))}",
              f"vmap_bench.scale={plan.scale}", f"vmap_bench.seed={seed}"]
+    plugin = ""
     if instrument.counted:
         # Functions are where the symbols of vmlinux are.
         words.append("nokaslr")
-        more["plugin"] = counts.specification(counts.symbols_of(kernel), log)
+        plugin = counts.specification(counts.symbols_of(kernel), log)
     reasons = Boot(kernels.get(kernel), Expected(allocator), cpus=plan.cpus, append=" ".join(words), timeout=1200,
-                   seed=seed, log=log, **instrument.options, **more).run()
+                   seed=seed, log=log, plugin=plugin, **instrument.options).run()
     guest = Guest(read_text(log))
     return guest.status(reasons), guest
 

@@ -74,8 +74,6 @@ def add_options(name, parser):
         add("--repetitions", type=whole(1, 1000), metavar="N", help="boots of each side, instead of 5 or 15")
     elif name == "profile":
         add("case", type=guest_case, metavar="CASE", help="a case of scripts/bench list")
-        add("--cpu", default="cortex-a72", metavar="MODEL",
-            help="cortex-a72 (default: atomics are loops), neoverse-n1 (atomics are single instructions) ...")
         add("--threads", type=whole(1, 64), default=1, metavar="N", help="workers, each on a CPU of its own (default: 1)")
     elif name == "lines":
         add("--cases", type=names(plans.LINES, "case"), default="pair,pair_remote", metavar="LIST",

@@ -62,7 +62,7 @@ def profile(args, side, sums):
     symbols, code = counts.symbols_of(KERNEL), 0
     plan = Plan("profile", "holds", args.threads, 1, args.case, (args.threads,))
     log = f"{CACHE}/log/profile-{args.case}-{side}.log"
-    status, guest = run_guest(plan, side, 1, KERNEL, log, cpu=args.cpu)
+    status, guest = run_guest(plan, side, 1, KERNEL, log)
     if status != "ok" or guest.skips:
         raise Refused(f"{side}: {guest.skips[0]['reason'] if status == 'ok' else status}; log: {log}")
     if not (windows := counts.read(log, symbols)):
@@ -71,7 +71,7 @@ def profile(args, side, sums):
         for name, cost in window.functions.items():
             sums[window.name, symbols.part(name)][side] += cost["insns"] / window.ops
         show([functions_table(f"{window.name}, {side}: per operation, {window.ops:,} operations, NxM {args.threads}x"
-                              f"{args.threads}, {args.cpu}", window, symbols),
+                              f"{args.threads}", window, symbols),
               f"TLB flushes: {window.flushes / window.ops:.4f}, TLBI instructions: "
               f"{window.total['tlbi'] / window.ops:.4f} per operation",
               locks_table(window, symbols), ""])
@@ -88,6 +88,6 @@ def main(_name, args):
     codes = [profile(args, side, sums) for side in sides]
     show([Table("parts of the kernel, instructions for one operation", ["case", "part", *(f">{side}" for side in sides)],
                 [[*key, *(amount(round(part[side], 2)) for side in sides)] for key, part in sums.items()])])
-    print("RMW: atomic read-modify-writes; a load-exclusive and store-exclusive pair counts once for each attempt to store. "
-          "acq/rel: loads that acquire and stores that release. Inlined functions count as the one around them.")
+    print("RMW: atomic read-modify-writes; a load-exclusive and store-exclusive pair counts once for each attempt to "
+          "store. acq/rel: loads that acquire and stores that release. Inlined functions count as the one around them.")
     return max(codes)

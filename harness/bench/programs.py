@@ -83,7 +83,7 @@ def row(name, text, boots):
 def main(name, args):
     """Boot all sides in turns, and show the table or write it into its document; returns the exit code. Refuses what
     boot() does."""
-    archives = {kernel: make_archive(kernels.get(kernel)) for kernel in dict.fromkeys(kernel for _, kernel in SIDES.values())}
+    archives = {kernel: make_archive(kernels.get(kernel)) for kernel in {kernel for _, kernel in SIDES.values()}}
     boots = {side: [] for side in SIDES}
     for number in range(BOOTS):
         for side, (_, kernel) in SIDES.items():
