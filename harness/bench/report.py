@@ -44,9 +44,8 @@ def failures(result):
                   f"repetition {boot['repetition']}: {boot['status']}"] = None
             continue
         for skip in boot["skips"]:
-            what, reason = f"{boot['instrument']} {skip['case']} {boot['cpus']}x{skip['threads']}", skip["reason"]
-            lines[f"failed: {what}, {boot['allocator']}: {reason.removeprefix('failed: ')}" if reason.startswith("failed: ")
-                  else f"skipped: {what}: {reason}"] = None
+            lines[f"skipped: {boot['instrument']} {skip['case']} {boot['cpus']}x{skip['threads']}, {boot['allocator']}: "
+                  f"{skip['reason']}"] = None
     return list(lines)
 
 
