@@ -82,6 +82,32 @@ static __always_inline bool stack_pair(const struct bench_case *c, struct bench_
 	return aligned_pair(THREAD_SIZE, THREAD_ALIGN);
 }
 
+/* An area of each worker, which any worker takes over. */
+static int remote_setup(struct bench_run *run)
+{
+	run->data = kcalloc(run->threads, sizeof(struct vm_struct *), GFP_KERNEL);
+	return run->data ? 0 : -ENOMEM;
+}
+
+static void remote_teardown(struct bench_run *run)
+{
+	bench_free_areas(run->data, run->threads);
+	kfree(run->data);
+}
+
+/* Reserve @arg pages and a guard page, and give back what some worker has reserved. */
+static __always_inline bool area_remote_pair(const struct bench_case *c, struct bench_worker *w)
+{
+	struct vm_struct **vms = w->run->data, *vm = get_vm_area(c->arg * PAGE_SIZE, VM_ALLOC);
+
+	if (!vm)
+		return false;
+	vm = xchg(&vms[prandom_u32_state(&w->rnd) % w->run->threads], vm);
+	if (vm)
+		free_vm_area(vm);
+	return true;
+}
+
 static DEFINE_SPINLOCK(known_lock);
 static atomic_t known_atomic;
 static int known_word;
@@ -169,6 +195,7 @@ static int pair##_phase(struct bench_worker *w, unsigned int nr) \
 
 PAIR_PHASE(known_pair)
 PAIR_PHASE(area_pair)
+PAIR_PHASE(area_remote_pair)
 PAIR_PHASE(vmalloc_pair)
 PAIR_PHASE(stack_pair)
 PAIR_PHASE(align_pair)
@@ -188,6 +215,9 @@ const struct bench_case bench_pair_cases[] = {
 	PAIR("known", "known atomics, barriers and instructions under a lock", 2000, 0, known_pair),
 	/* Enough for several purges in each pass: 4096 pairs are 8192 lazy pages. */
 	PAIR("area_pair", "get_vm_area() and free_vm_area() of a page", 20000, 1, area_pair),
+	{ .name = "area_remote", .what = "get_vm_area() of a page, and free_vm_area() of one that any worker reserved",
+	  .ops = 20000, .arg = 1, .setup = remote_setup, .teardown = remote_teardown,
+	  .phase = area_remote_pair_phase },
 	PAIR("area_4", "get_vm_area() and free_vm_area() of 4 pages", 8000, 4, area_pair),
 	PAIR("area_64", "get_vm_area() and free_vm_area() of 64 pages", 2000, 64, area_pair),
 	PAIR("area_512", "get_vm_area() and free_vm_area() of 512 pages", 1000, 512, area_pair),

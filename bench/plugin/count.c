@@ -8,8 +8,6 @@
  *
  *   out=FILE      where the counts go when the guest ends
  *   begin=ADDR    bench_mark_begin(case, part, ops); end=ADDR: bench_mark_end()
- *   call=ADDR     a function whose calls are counted, on any CPU while a part
- *                 is open; may be given often
  *   lock=ADDR     a function that takes a spinlock, its first argument
  *   unlock=ADDR   a function that releases one
  *   tree=ADDR     a function that works on a tree with the lock held
@@ -20,23 +18,16 @@
  *
  *   window N CASE PART OPS PASSES
  *   block N ADDR INSNS RMW BARRIERS ORDERED TLBI TIMES
- *   call N ADDR TIMES
  *   flush N TIMES                   runs of TLBI instructions up to a DSB
  *   hold N LOCK CALLER TIMES INSNS LONGEST TREE
  *   end
  *
  * All virtual CPUs must take turns on one host thread, as with -icount.
  */
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "qemu-plugin.h"
+#include "marks.h"
 
 QEMU_PLUGIN_EXPORT int qemu_plugin_version = QEMU_PLUGIN_VERSION;
 
-#define MAX_WINDOWS 128
 #define MAX_CPUS 64
 #define MAX_HOOKS 256
 #define MAX_DEPTH 16
@@ -59,15 +50,6 @@ struct block {
 	struct kinds kinds;
 	/* How often it ran, for each window; NULL before the first time. */
 	uint64_t *times;
-};
-
-struct window {
-	char name[64];
-	char part[32];
-	uint64_t ops;
-	uint64_t passes;
-	uint64_t calls[MAX_HOOKS];
-	uint64_t flushes;
 };
 
 /* All holds of a lock that one caller took. */
@@ -108,7 +90,7 @@ struct cpu {
 };
 
 enum hook_kind {
-	HOOK_BEGIN, HOOK_END, HOOK_CALL, HOOK_LOCK, HOOK_UNLOCK, HOOK_TREE, HOOK_IRQ, HOOK_RET,
+	HOOK_BEGIN, HOOK_END, HOOK_LOCK, HOOK_UNLOCK, HOOK_TREE, HOOK_IRQ, HOOK_RET,
 };
 
 struct hook {
@@ -118,32 +100,15 @@ struct hook {
 
 static struct block *blocks[BUCKETS];
 static struct holds *all_holds[HOLD_BUCKETS];
-static struct window windows[MAX_WINDOWS];
-static int n_windows, open_parts, last_window;
+/* Runs of TLBI instructions in each window. */
+static uint64_t flushes[MAX_WINDOWS];
+static int open_parts, last_window;
 static struct cpu cpus[MAX_CPUS];
 static int n_cpus, n_known_cpus;
-/* All CPUs have the same handles. */
-static struct qemu_plugin_register *args[3], *link_register, *identity_register;
+static struct qemu_plugin_register *link_register, *identity_register;
 static struct hook hooks[MAX_HOOKS];
 static int n_hooks;
 static const char *out_path;
-static bool is_arm64;
-static GByteArray *buffer;
-
-static void fail(const char *why)
-{
-	fprintf(stderr, "count: error: %s\n", why);
-	exit(1);
-}
-
-static void *zalloc(size_t size)
-{
-	void *p = calloc(1, size);
-
-	if (!p)
-		fail("no memory");
-	return p;
-}
 
 static bool is_dsb(uint32_t insn)
 {
@@ -160,7 +125,7 @@ static bool is_tlbi(uint32_t insn)
  * store. Acquire and release loads and stores are "ordered"; where an RMW has
  * that too, it is only an RMW.
  */
-static void classify_arm64(uint32_t insn, struct kinds *k)
+static void classify(uint32_t insn, struct kinds *k)
 {
 	/* DSB, DMB, ISB. */
 	if (is_dsb(insn) || (insn & 0xfffff0ff) == 0xd50330bf ||
@@ -189,40 +154,6 @@ static void classify_arm64(uint32_t insn, struct kinds *k)
 	} else if ((insn & 0x3f200c00) == 0x19000000) {
 		k->ordered++; /* LDAPUR, STLUR */
 	}
-}
-
-static void classify_x86(const uint8_t *code, size_t length, struct kinds *k)
-{
-	bool is_locked = false;
-	size_t i;
-
-	for (i = 0; i < length; i++) {
-		uint8_t byte = code[i];
-
-		if (byte == 0xf0)
-			is_locked = true;
-		else if (byte != 0x66 && byte != 0x67 && byte != 0xf2 && byte != 0xf3 &&
-			 byte != 0x2e && byte != 0x3e && byte != 0x26 && byte != 0x36 &&
-			 byte != 0x64 && byte != 0x65 && (byte & 0xf0) != 0x40)
-			break;
-	}
-	if (is_locked)
-		k->rmw++;
-	else if (i + 1 < length && (code[i] & 0xfe) == 0x86 && code[i + 1] < 0xc0)
-		k->rmw++; /* XCHG with memory */
-	else if (i + 2 < length && code[i] == 0x0f && code[i + 1] == 0xae && code[i + 2] >= 0xe8)
-		k->barriers++; /* LFENCE, MFENCE, SFENCE */
-}
-
-static uint64_t read_register(struct qemu_plugin_register *handle)
-{
-	uint64_t value = 0;
-
-	g_byte_array_set_size(buffer, 0);
-	if (!handle || qemu_plugin_read_register(handle, buffer) < 8)
-		fail("cannot read a register of the guest");
-	memcpy(&value, buffer->data, sizeof(value));
-	return value;
 }
 
 /*
@@ -276,47 +207,12 @@ static void block_runs(unsigned int number, void *data)
 	block->times[cpu->window - 1]++;
 }
 
-/* A string of the guest, made one word. */
-static void read_string(uint64_t addr, char *to, size_t size)
-{
-	size_t i;
-
-	for (i = 0; i < size - 1; i++) {
-		if (!qemu_plugin_read_memory_vaddr(addr + i, buffer, 1))
-			fail("cannot read the name of a case");
-		to[i] = buffer->data[0];
-		if (!to[i])
-			break;
-		if (to[i] <= ' ' || to[i] > '~')
-			to[i] = '_';
-	}
-	to[i] = 0;
-}
-
 static void part_begins(struct cpu *cpu)
 {
-	char name[sizeof(windows[0].name)], part[sizeof(windows[0].part)];
-	int i;
-
 	if (cpu->window)
 		fail("a part begins in another");
-	read_string(read_register(args[0]), name, sizeof(name));
-	read_string(read_register(args[1]), part, sizeof(part));
-	for (i = 0; i < n_windows; i++) {
-		if (!strcmp(windows[i].name, name) && !strcmp(windows[i].part, part))
-			break;
-	}
-	if (i == MAX_WINDOWS)
-		fail("too many cases");
-	if (i == n_windows) {
-		strcpy(windows[i].name, name);
-		strcpy(windows[i].part, part);
-		n_windows++;
-	}
-	windows[i].ops += read_register(args[2]) & 0xffffffff;
-	windows[i].passes++;
-	cpu->window = i + 1;
-	last_window = i;
+	last_window = window_begins();
+	cpu->window = last_window + 1;
 	open_parts++;
 }
 
@@ -393,9 +289,6 @@ static void hook_runs(unsigned int number, void *data)
 		if (!--open_parts)
 			forget_locks();
 		break;
-	case HOOK_CALL:
-		windows[last_window].calls[hook - hooks]++;
-		break;
 	case HOOK_LOCK:
 		if (cpu->depth == MAX_DEPTH) {
 			/* Locks that were taken elsewhere than they were released. */
@@ -438,7 +331,7 @@ static void tlbi_runs(unsigned int number, void *data)
 		return;
 	cpu = this_cpu();
 	if (!cpu->in_flush)
-		windows[last_window].flushes++;
+		flushes[last_window]++;
 	cpu->in_flush = true;
 }
 
@@ -467,28 +360,21 @@ static struct block *find_block(uint64_t addr, uint32_t insns)
 
 static void translated(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
 {
-	size_t n = qemu_plugin_tb_n_insns(tb), i, size;
+	size_t n = qemu_plugin_tb_n_insns(tb), i;
 	struct kinds kinds = {};
 	struct block *block;
-	uint8_t code[16];
 	int h;
 
 	for (i = 0; i < n; i++) {
 		struct qemu_plugin_insn *insn = qemu_plugin_tb_get_insn(tb, i);
 		uint64_t addr = qemu_plugin_insn_vaddr(insn);
-		uint32_t word;
+		uint32_t word = 0;
 
-		size = qemu_plugin_insn_data(insn, code, sizeof(code));
-		if (is_arm64 && size == 4) {
-			memcpy(&word, code, 4);
-			classify_arm64(word, &kinds);
-			if (is_dsb(word) || is_tlbi(word))
-				qemu_plugin_register_vcpu_insn_exec_cb(insn,
-								       is_dsb(word) ? dsb_runs : tlbi_runs,
-								       QEMU_PLUGIN_CB_NO_REGS, NULL);
-		} else if (!is_arm64) {
-			classify_x86(code, size, &kinds);
-		}
+		qemu_plugin_insn_data(insn, &word, sizeof(word));
+		classify(word, &kinds);
+		if (is_dsb(word) || is_tlbi(word))
+			qemu_plugin_register_vcpu_insn_exec_cb(insn, is_dsb(word) ? dsb_runs : tlbi_runs,
+							       QEMU_PLUGIN_CB_NO_REGS, NULL);
 		for (h = 0; h < n_hooks; h++) {
 			if (hooks[h].addr == addr)
 				qemu_plugin_register_vcpu_insn_exec_cb(insn, hook_runs,
@@ -504,23 +390,12 @@ static void translated(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
 
 static void cpu_begins(qemu_plugin_id_t id, unsigned int number)
 {
-	static const char *const arm64[] = { "x0", "x1", "x2", "x30", "TPIDR_EL1" };
-	static const char *const x86[] = { "rdi", "rsi", "rdx", "rip", "gs_base" };
+	static const char *const names[] = { "x0", "x1", "x2", "x30", "TPIDR_EL1" };
 	struct qemu_plugin_register **wanted[] = {
 		&args[0], &args[1], &args[2], &link_register, &identity_register,
 	};
-	GArray *registers = qemu_plugin_get_registers();
-	qemu_plugin_reg_descriptor *descriptors = (qemu_plugin_reg_descriptor *)registers->data;
-	unsigned int i;
-	int r;
 
-	for (i = 0; i < registers->len; i++) {
-		for (r = 0; r < 5; r++) {
-			if (!strcmp(descriptors[i].name, is_arm64 ? arm64[r] : x86[r]))
-				*wanted[r] = descriptors[i].handle;
-		}
-	}
-	g_array_free(registers, 1);
+	find_registers(names, wanted, 5);
 }
 
 static void write_counts(qemu_plugin_id_t id, void *data)
@@ -533,16 +408,8 @@ static void write_counts(qemu_plugin_id_t id, void *data)
 	if (!out)
 		fail("cannot write the file of out=");
 	for (w = 0; w < n_windows; w++) {
-		struct window *win = &windows[w];
-
-		fprintf(out, "window %d %s %s %" PRIu64 " %" PRIu64 "\n", w, win->name,
-			*win->part ? win->part : "cost", win->ops, win->passes);
-		fprintf(out, "flush %d %" PRIu64 "\n", w, win->flushes);
-		for (i = 0; i < n_hooks; i++) {
-			if (hooks[i].kind == HOOK_CALL)
-				fprintf(out, "call %d %" PRIx64 " %" PRIu64 "\n", w,
-					hooks[i].addr, win->calls[i]);
-		}
+		write_window(out, w);
+		fprintf(out, "flush %d %" PRIu64 "\n", w, flushes[w]);
 	}
 	for (i = 0; i < BUCKETS; i++) {
 		for (block = blocks[i]; block; block = block->next) {
@@ -581,14 +448,13 @@ QEMU_PLUGIN_EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_
 					   int argc, char **argv)
 {
 	static const char *const kinds[] = {
-		"begin=", "end=", "call=", "lock=", "unlock=", "tree=", "irq=", "ret=",
+		"begin=", "end=", "lock=", "unlock=", "tree=", "irq=", "ret=",
 	};
 	enum { N_KINDS = sizeof(kinds) / sizeof(kinds[0]) };
 	int i, k, bad = 0;
 
-	is_arm64 = !strcmp(info->target_name, "aarch64");
-	if (!is_arm64 && strcmp(info->target_name, "x86_64")) {
-		fprintf(stderr, "count: error: knows aarch64 and x86_64, not %s\n", info->target_name);
+	if (strcmp(info->target_name, "aarch64")) {
+		fprintf(stderr, "count: error: knows aarch64, not %s\n", info->target_name);
 		return -1;
 	}
 	n_cpus = info->system.max_vcpus;
@@ -607,7 +473,6 @@ QEMU_PLUGIN_EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_
 		fprintf(stderr, "count: error: wrong arguments; see bench/plugin/count.c\n");
 		return -1;
 	}
-	buffer = g_byte_array_new();
 	qemu_plugin_register_vcpu_init_cb(id, cpu_begins);
 	qemu_plugin_register_vcpu_tb_trans_cb(id, translated);
 	qemu_plugin_register_atexit_cb(id, write_counts, NULL);

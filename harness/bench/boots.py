@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""One boot of a plan, or one run of the emulator: to a record of the stored result."""
+"""One boot of a plan: to a record of the stored result."""
 
 import contextlib
 import io
@@ -81,39 +81,24 @@ def run_guest(plan, allocator, seed, kernel, log):
     words = [NO_TESTS, f"vmap_bench.run={plan.run}", f"vmap_bench.threads={','.join(map(str, plan.threads))}",
              f"vmap_bench.scale={plan.scale}", f"vmap_bench.seed={seed}"]
     plugin = ""
-    if instrument.counted:
+    if instrument.plugin:
         # Functions are where the symbols of vmlinux are.
         words.append("nokaslr")
-        plugin = counts.specification(counts.symbols_of(kernel), log)
+        plugin = counts.specification(counts.symbols_of(kernel), log, instrument.plugin, seed)
     reasons = Boot(kernels.get(kernel), Expected(allocator), cpus=plan.cpus, append=" ".join(words), timeout=1200,
                    seed=seed, log=log, plugin=plugin, **instrument.options).run()
     guest = Guest(read_text(log))
     return guest.status(reasons), guest
 
 
-def emulate(plan, allocator, seed, kernel):
-    """Run the cases of a plan in the emulator once; returns the results. kernel: a configuration, whose types are
-    built."""
-    from .cachelines.run import UNITS, Lines  # pylint: disable=import-outside-toplevel # nothing else needs unicorn
-    lines, results = Lines(kernel), []
-    for case in plan.run.split(","):
-        _, figures, _ = lines.measure(case, plan.cpus, allocator, seed)
-        results += [{"case": case, "metric": metric, "unit": unit, "threads": plan.cpus, "value": figures[metric]}
-                    for metric, unit in UNITS.items()]
-    return results
-
-
 def boot(plan, side, allocator, repetition, seed, kernel, log):
-    """Boot once, or run the emulator once; returns the record. kernel: a configuration; log: where the console log is
+    """Boot once; returns the record. kernel: a configuration; log: where the console log is
     kept."""
     start, status, results, skips = time.monotonic(), "ok", [], []
     try:
-        if plan.instrument == "lines":
-            results = emulate(plan, allocator, seed, kernel)
-        else:
-            status, guest = run_guest(plan, allocator, seed, kernel, log)
-            results, skips = guest.results, guest.skips
-        if INSTRUMENTS[plan.instrument].counted and status == "ok":
+        status, guest = run_guest(plan, allocator, seed, kernel, log)
+        results, skips = guest.results, guest.skips
+        if INSTRUMENTS[plan.instrument].plugin and status == "ok":
             results = counts.results(log, plan.instrument, counts.symbols_of(kernel), max(plan.threads))
     except Refused as error:
         status, results = f"died: {error}", []
@@ -130,6 +115,6 @@ def boot_quietly(words):
 
 def boot_all(jobs, most):
     """Boot for each job, words of boot(), that many at once; yields the records in order. Each has a process of its
-    own: the emulator needs that, and what ends this program, such as an interrupt, ends all guests."""
+    own, so that what ends this program, such as an interrupt, ends all guests."""
     with multiprocessing.get_context("spawn").Pool(most, maxtasksperchild=1) as pool:
         yield from pool.imap(boot_quietly, jobs)

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Builds what the benchmark needs beside kernels: plugins of QEMU, the model of caches, and debug information; and
-reads the symbols of what was built."""
+"""Builds what the benchmark needs beside kernels: plugins of QEMU; and reads the symbols of what was built."""
 
 import re
 import subprocess
@@ -28,24 +27,9 @@ def made(out, sources, command, cwd=REPO):
 
 
 def plugin(name="count"):
-    """Build a plugin of QEMU, "count" or "total"; returns its path."""
-    sources = [REPO / "bench/plugin" / file for file in (f"{name}.c", "qemu-plugin.h")]
+    """Build a plugin of QEMU, "count", "lines" or "total"; returns its path."""
+    sources = [REPO / "bench/plugin" / file for file in (f"{name}.c", "marks.h", "qemu-plugin.h")]
     return made(FOLDER / f"{name}.so", sources, [*GCC, sources[0], "-o"])
-
-
-def cache_model(out=FOLDER / "cachelines.so"):
-    """Build the model of caches; returns its path."""
-    source = REPO / "harness/bench/cachelines/model.c"
-    return made(out, [source], [*GCC, source, "-l:libunicorn.so.2", "-o"])
-
-
-def types_of(folder):
-    """Compile mm/vmap_area_ops.c of a build folder once more with debug information; returns the object, beside the
-    model. The kernel stays as it is: only the layout of types is read."""
-    text = (folder / "mm/.vmap_area_ops.o.cmd").read_text(encoding="utf-8")
-    command = re.sub("-Wp,-MMD,[^ ]*", "", re.search(r"^savedcmd_\S+ := (.*)", text, re.M)[1])
-    shell = ["sh", "-c", command.replace("-o mm/vmap_area_ops.o", '-g -o "$0"', 1)]
-    return made(FOLDER / f"{folder.name}-types.o", [folder / "vmlinux"], shell, folder)
 
 
 def output(*command):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What bench/plugin/count.c, a plugin of QEMU, counts in the measured parts of a case."""
+"""What plugins of QEMU, bench/plugin/count.c and lines.c, count in the measured parts of a case."""
 
 import bisect
 import functools
@@ -18,6 +18,9 @@ PARTS = {"allocator in Rust": ("mm/vmap_rust/rust/vmap_rust.o", "mm/vmap_rust/vm
          "mm/vmalloc.c": ("mm/vmalloc.o", "mm/vmap_area_ops.o"), "maple tree": ("lib/maple_tree.o",),
          "benchmark": ("mm/vmap_rust/bench/pair.o",)}
 REST = "rest of the kernel"
+# Functions at which the workers of a case take turns, so that lines move as often as on CPUs that run at once.
+TURNS = ("get_vm_area", "free_vm_area")
+LINE = 64
 # What the plugin counts of a block of code: ordered are loads that acquire and stores that release.
 COSTS = ("insns", "rmw", "barriers", "ordered", "tlbi")
 
@@ -28,7 +31,9 @@ class Symbols:
     def __init__(self, kernel):
         """kernel: a configuration."""
         folder = BUILDS / kernel
-        self._functions = build.functions(folder / "vmlinux")
+        symbols = build.symbols(folder / "vmlinux", "--demangle")
+        self._functions = [(addr, name) for addr, _, kind, name in symbols if kind in "tTwW"]
+        self._variables = [(addr, size, name) for addr, size, kind, name in symbols if kind in "bBdD" and size]
         self.addresses = {name: addr for addr, name in reversed(self._functions)}
         self.parts = {name: part for part, objects in PARTS.items() for path in objects if (folder / path).exists()
                       for _, name in build.functions(folder / path)}
@@ -37,6 +42,12 @@ class Symbols:
         """Return the function that an address is in. What was inlined belongs to the function around it."""
         at = bisect.bisect_right(self._functions, addr, key=lambda function: function[0]) - 1
         return self._functions[at][1] if at >= 0 else f"{addr:#x}"
+
+    def variable(self, addr):
+        """Return the static variable that an address is in, or "" for other memory."""
+        at = bisect.bisect_right(self._variables, addr, key=lambda variable: variable[0]) - 1
+        start, size, name = self._variables[max(at, 0)]
+        return name if start <= addr < start + size else ""
 
     def part(self, name):
         """Return the part of the kernel that a function belongs to."""
@@ -51,14 +62,19 @@ def counts_of(log):
     return f"{log}.counts"
 
 
-def specification(symbols, log):
-    """Return what QEMU's -plugin takes, for counts beside a console log. Refuses a kernel without the functions at which
-    a measured part begins and ends."""
-    words = [f"{build.plugin()}", f"out={counts_of(log)}"]
-    trees = [name for name, part in symbols.parts.items() if part == "maple tree" and name.startswith("mas_")]
+def specification(symbols, log, name="count", seed=1):
+    """Return what QEMU's -plugin takes, for counts beside a console log. name: "count" or "lines"; seed: of the order of
+    turns. Refuses a kernel without the functions at which a measured part begins and ends."""
+    words = [f"{build.plugin(name)}", f"out={counts_of(log)}"]
     # An interrupt of an arm64 kernel begins and returns at "irq" and "ret".
-    for kind, names in (("begin", ["bench_mark_begin"]), ("end", ["bench_mark_end"]), ("lock", LOCKS),
-                        ("unlock", UNLOCKS), ("tree", trees), ("irq", ["el1h_64_irq"]), ("ret", ["ret_to_kernel"])):
+    hooks = {"begin": ["bench_mark_begin"], "end": ["bench_mark_end"], "irq": ["el1h_64_irq"], "ret": ["ret_to_kernel"]}
+    if name == "lines":
+        words.append(f"seed={seed}")
+        hooks |= {"turn": TURNS, "switch": ["cpu_switch_to"]}
+    else:
+        trees = [name for name, part in symbols.parts.items() if part == "maple tree" and name.startswith("mas_")]
+        hooks |= {"lock": LOCKS, "unlock": UNLOCKS, "tree": trees}
+    for kind, names in hooks.items():
         found = [f"{kind}={symbols.addresses[name]:x}" for name in names if name in symbols.addresses]
         if kind in ("begin", "end") and not found:
             raise Refused(f"the kernel has no {names[0]}(): it was built without CONFIG_VMAP_RUST_BENCH, or with an "
@@ -93,6 +109,7 @@ class Window:
     functions: dict = field(default_factory=lambda: defaultdict(Counter))  # function -> amounts by COSTS
     holds: dict = field(default_factory=lambda: defaultdict(Hold))  # (lock, function that took it) ->
     flushes: int = 0  # of the TLBs by TLBI instructions, each up to a DSB
+    misses: Counter = field(default_factory=Counter)  # (address of the instruction, of the memory, is it a write?) ->
 
     @property
     def total(self):
@@ -128,6 +145,8 @@ def read(log, symbols):
             elif kind == "hold":
                 # The first instruction after the call, so one before it is in the function for sure.
                 window.holds[int(words[0], 16), symbols.name(int(words[1], 16) - 1)].add(*map(int, words[2:]))
+            elif kind == "miss":
+                window.misses[int(words[0], 16), int(words[1], 16), words[2] == "1"] += int(words[3])
             elif kind == "flush":
                 window.flushes = int(words[0])
             else:
@@ -146,8 +165,26 @@ def locks_of(window, symbols):
     return sorted(((lock in trees, lock, name, hold) for lock, name, hold in ours), key=lambda one: -one[3].longest)
 
 
+def misses_of(window, symbols):
+    """Return the misses of cache lines without those of the benchmark itself, as Window.misses."""
+    return Counter({key: times for key, times in window.misses.items()
+                    if symbols.part(symbols.name(key[0])) != "benchmark"})
+
+
+def lines_figures(window, symbols):
+    """Return how many cache lines move between CPUs for one operation, and how often the one that moves most."""
+    lines, writes = Counter(), 0
+    for (_, addr, is_write), times in misses_of(window, symbols).items():
+        lines[addr // LINE] += times
+        writes += is_write * times
+    return {"misses": lines.total(), "read_misses": lines.total() - writes, "write_misses": writes,
+            "worst_line": max(lines.values(), default=0)}
+
+
 def figures(window, instrument, symbols):
     """Return what an instrument reports of a window: (metric, unit, value) of each."""
+    if instrument == "lines":
+        return [(metric, "misses", number / window.ops) for metric, number in lines_figures(window, symbols).items()]
     if instrument == "holds":
         longest = defaultdict(int)
         for is_tree, _, _, hold in locks_of(window, symbols):

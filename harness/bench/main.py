@@ -20,7 +20,6 @@ COMMANDS = {
     "compare": ("compare OLD NEW", "prints which counts of side B became larger or smaller; exit 1: larger", "report"),
     "list": ("list", "prints the cases of the guest, and the instruments", "plan"),
     "profile": ("profile CASE", "prints what an operation executes, by function, and how long locks are held", "profile"),
-    "lines": ("lines", "prints which cache lines move between many CPUs, in an emulator", "cachelines.run"),
     "patches": ("patches", "measures which cases each patch of fixes and mapping changes by 5% or more", "patches"),
     "hook": ("hook", "measures what the series area costs the rb-trees: instructions, and text", "patches"),
     "programs": ("programs", "measures what real programs gain, by instructions", "programs")}
@@ -49,11 +48,6 @@ def guest_case(name):
     return name
 
 
-def cpu_list(text):
-    """Return numbers of CPUs of the emulator, separated by commas."""
-    return [whole(2, 256)(word) for word in text.split(",")]
-
-
 def add_options(name, parser):
     """Add the options of a command to its parser."""
     add = parser.add_argument
@@ -75,10 +69,7 @@ def add_options(name, parser):
     elif name == "profile":
         add("case", type=guest_case, metavar="CASE", help="a case of scripts/bench list")
         add("--threads", type=whole(1, 64), default=1, metavar="N", help="workers, each on a CPU of its own (default: 1)")
-    elif name == "lines":
-        add("--cases", type=names(plans.LINES, "case"), default="pair,pair_remote", metavar="LIST",
-            help=f"{','.join(plans.LINES)} (default: %(default)s)")
-        add("--cpus", type=cpu_list, default="8,128", metavar="LIST", help="numbers of CPUs (default: %(default)s)")
+        add("--lines", action="store_true", help="print instead which cache lines move between the CPUs of the workers")
     elif name == "programs":
         rows = plans.program_texts()
         add("--programs", type=names(rows, "program"), default=",".join(rows), dest="names", metavar="LIST",

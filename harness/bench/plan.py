@@ -17,11 +17,10 @@ ALONE = "growth,info_*"
 HOLDS = "area_pair,area_4096,mixed,percpu"
 FLUSHES = "area_pair,vmalloc_pair,vm_map_ram_16,aliases_*"
 NATIVE = "area_pair,area_4"
+LINES = "area_pair,area_remote,area_4096"
 # What the mapping series is about, and what it must not make slower.
 MAPPING_8 = "area_pair,vmalloc_*,stack,vmap_16,vm_map_ram_16,vmap_1m_*,ioremap_mapped_1m"
 MAPPING = f"{MAPPING_8},vmap_100m_*,huge_1m,map_*"
-# Cases of cachelines/run.py.
-LINES = ("pair", "pair_remote", "area_2048", "purge_empty")
 # Tests of the bench measure in a kernel that other tests boot, too.
 ARM64 = os.environ.get("VMAP_RUST_BENCH_KERNEL") or "arm64-bench"
 # The side that is the kernel without the patches.
@@ -35,9 +34,9 @@ class Instrument:
     kernel: str
     what: str
     options: dict  # of harness.guest.Boot
-    # Figures are counts: those of two days can be compared as they are, and boots do not disturb each other.
+    # Figures are counts: those of two days can be compared as they are.
     absolute: bool = False
-    counted: bool = False  # by a plugin of QEMU, see counts.py
+    plugin: str = ""  # of QEMU, a file of bench/plugin; see counts.py
 
 
 ICOUNT = {"accel": "icount"}
@@ -45,11 +44,11 @@ INSTRUMENTS = {
     "icount": Instrument(ARM64, "QEMU cortex-a72, -icount: the guest's clock counts instructions; CPUs take "
                          "turns on one host thread", ICOUNT, True),
     "holds": Instrument(ARM64, "as icount: instructions for which the allocators hold a spinlock, without "
-                        "interrupts, counted by a plugin of QEMU", ICOUNT, True, True),
+                        "interrupts, counted by a plugin of QEMU", ICOUNT, True, "count"),
     "flushes": Instrument(ARM64, "as icount: TLB flushes and TLBI instructions for 1,000 operations, counted "
-                          "by the plugin", ICOUNT, True, True),
-    "lines": Instrument(ARM64, "functions of the kernel in an emulator, on CPUs that take turns after whole "
-                        "operations: cache lines that move between CPUs", {}, True),
+                          "by the plugin", ICOUNT, True, "count"),
+    "lines": Instrument(ARM64, "QEMU cortex-a72, workers take turns before each call in random order: cache lines that "
+                        "move between CPUs, counted by a plugin", {"accel": "threads"}, True, "lines"),
     "uml": Instrument("uml-bench", "user-mode Linux: wall clock at native speed, sides in turns", {"mem": 1024}),
 }
 
@@ -79,9 +78,7 @@ FIGURES = [
     *QUICK,
     Plan("holds", "holds", 2, 5, HOLDS, scale=50),
     Plan("flushes", "flushes", 2, 5, FLUSHES),
-    Plan("lines-8", "lines", 8, 5, "pair,pair_remote", (8,)),
-    Plan("lines-64", "lines", 64, 5, "area_2048", (64,)),
-    Plan("lines-128", "lines", 128, 5, "pair,purge_empty", (128,)),
+    *(Plan(f"lines-{n}", "lines", n, 5, LINES, (n,)) for n in (8, 16)),
 ]
 # The pristine kernel is one of three sides: about five minutes for each comparison.
 SIDES = [Plan("mapping-2", "icount", 2, 5, MAPPING), Plan("mapping-8", "icount", 8, 5, MAPPING_8, (8,), 25)]
@@ -106,7 +103,7 @@ def case_list(text):
     for word in text.split(","):
         # "-" in front leaves a case out; "*" at the end is any rest.
         case = word.removeprefix("-")
-        if word not in LINES and not fnmatch.filter(names, case):
+        if not fnmatch.filter(names, case):
             raise Refused(f'unknown case "{case}"; scripts/bench list prints them')
     return text.split(",")
 
@@ -114,13 +111,9 @@ def case_list(text):
 def with_cases(plans, cases):
     """Return the plans with these cases instead of their own, one for each number of CPUs and workers of an instrument;
     "memory" runs by itself."""
-    # The emulator has cases of its own.
-    own = ",".join(name for name in LINES if any(fnmatch.fnmatch(name, case) for case in cases))
-    booted = ",".join(case for case in cases if case not in LINES)
-    made = {}
+    run, made = ",".join(cases), {}
     for p in plans:
-        run = own if p.instrument == "lines" else booted
-        if run and (p.instrument == "lines" or (p.run == "memory") == fnmatch.fnmatch("memory", booted)):
+        if (p.run == "memory") == fnmatch.fnmatch("memory", run):
             made.setdefault((p.instrument, p.cpus, p.threads), dataclasses.replace(p, run=run))
     return list(made.values())
 
@@ -133,8 +126,7 @@ def wanted(args):
     if args.cases:
         plans = with_cases(plans, args.cases)
     if not plans:
-        raise Refused("nothing to measure: no plan of this set fits --instruments and --cases (lines has cases of its own: "
-                      f"{' '.join(LINES)})")
+        raise Refused("nothing to measure: no plan of this set fits --instruments and --cases")
     return plans
 
 

@@ -21,6 +21,8 @@ CLOSE = 0.01
 MARKS = 120
 # Names of functions of Rust with types may be very long, and would leave no room for figures.
 LONGEST_NAME = 100
+# Places that --lines prints.
+MOST_PLACES = 20
 
 
 def functions_table(title, window, symbols):
@@ -47,6 +49,15 @@ def locks_table(window, symbols):
                   for is_tree, lock, name, hold in counts.locks_of(window, symbols)])
 
 
+def lines_table(title, window, symbols):
+    """Return where most cache lines move: the function and what it accessed. Variables of the kernel have names."""
+    places = Counter()
+    for (pc, addr, is_write), times in counts.misses_of(window, symbols).items():
+        places[symbols.name(pc)[:LONGEST_NAME], "write" if is_write else "read", symbols.variable(addr)] += times
+    return Table(title, ["function", "access", "variable", ">misses"],
+                 [[*place, f"{times / window.ops:.3f}"] for place, times in places.most_common(MOST_PLACES)])
+
+
 def is_close(window, results):
     """Tell whether a window agrees with what the bench itself measured with one CPU: results of the guest, in ns, which
     are instructions. The counts are the mean of the passes, which is between the least and the most of them."""
@@ -60,7 +71,7 @@ def profile(args, side, sums):
     """Boot and show one side; returns 1 if counts contradict the bench's own figure, else 0. sums: gets the instructions
     for one operation of each part of the kernel: {(case, part): {side: number}}."""
     symbols, code = counts.symbols_of(KERNEL), 0
-    plan = Plan("profile", "holds", args.threads, 1, args.case, (args.threads,))
+    plan = Plan("profile", "lines" if args.lines else "holds", args.threads, 1, args.case, (args.threads,))
     log = f"{CACHE}/log/profile-{args.case}-{side}.log"
     status, guest = run_guest(plan, side, 1, KERNEL, log)
     if status != "ok" or guest.skips:
@@ -68,6 +79,10 @@ def profile(args, side, sums):
     if not (windows := counts.read(log, symbols)):
         raise Refused(f"{args.case} has no measured part that can be counted; log: {log}")
     for window in windows:
+        if args.lines:
+            show([lines_table(f"{window.name}, {side}, {args.threads} CPUs: cache lines that move, for one operation", window,
+                              symbols)])
+            continue
         for name, cost in window.functions.items():
             sums[window.name, symbols.part(name)][side] += cost["insns"] / window.ops
         show([functions_table(f"{window.name}, {side}: per operation, {window.ops:,} operations, NxM {args.threads}x"
@@ -86,6 +101,8 @@ def main(_name, args):
     builds.build(kernels.get(KERNEL))
     sums, sides = defaultdict(Counter), ("rbtree", "rust")
     codes = [profile(args, side, sums) for side in sides]
+    if args.lines:
+        return max(codes)
     show([Table("parts of the kernel, instructions for one operation", ["case", "part", *(f">{side}" for side in sides)],
                 [[*key, *(amount(round(part[side], 2)) for side in sides)] for key, part in sums.items()])])
     print("RMW: atomic read-modify-writes; a load-exclusive and store-exclusive pair counts once for each attempt to "

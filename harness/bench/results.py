@@ -15,7 +15,7 @@ from ..settings import BUILDS, CACHE, REPO, Refused, say, write
 
 from . import build
 from .boots import boot_all
-from .plan import INSTRUMENTS, on_side, wanted
+from .plan import ICOUNT, INSTRUMENTS, on_side, wanted
 
 # Tests have a folder of their own.
 FOLDER = Path(os.environ.get("VMAP_RUST_RESULTS") or CACHE / "bench")
@@ -80,17 +80,15 @@ def build_all(sides, plans):
     made = {on_side(side, INSTRUMENTS[p.instrument].kernel)[1]: None for p in plans for side in sides}
     for kernel in map(kernels.get, made):
         builds.build(kernel)
-    if any(p.instrument == "lines" for p in plans):
-        build.cache_model()
-        build.types_of(kernels.get(INSTRUMENTS["lines"].kernel).folder)
-    build.plugin()
+    for name in {INSTRUMENTS[p.instrument].plugin for p in plans} - {""}:
+        build.plugin(name)
     return list(made)
 
 
 def take(sides, plans, repetitions, logs):
-    """Boot everything, plans and sides in turns, the side that goes first too: first what disturbs nobody, as much in
-    parallel as there are CPUs. Returns the records. Refuses what a guest refuses. sides: names of a and b; repetitions:
-    instead of those of the plans, or None; logs: a folder."""
+    """Boot everything, plans and sides in turns, the side that goes first too: first guests that take one host thread
+    each, as many at once as there are CPUs. Returns the records. Refuses what a guest refuses. sides: names of a and b;
+    repetitions: instead of those of the plans, or None; logs: a folder."""
     records, jobs = [], {True: [], False: []}
     most = max(repetitions or p.repetitions for p in plans)
     for number, p, side in ((number, p, side) for number in range(most) for p in plans
@@ -98,8 +96,9 @@ def take(sides, plans, repetitions, logs):
         if number < (repetitions or p.repetitions):
             instrument = INSTRUMENTS[p.instrument]
             allocator, kernel = on_side(sides[side], instrument.kernel)
-            jobs[instrument.absolute].append((p, side, allocator, number, 1 + 2 * number + (side == "b"), kernel,
-                                              f"{logs}/{p.instrument}-{p.name}-{side}-{number}.log"))
+            jobs[instrument.options == ICOUNT].append((
+                p, side, allocator, number, 1 + 2 * number + (side == "b"), kernel,
+                f"{logs}/{p.instrument}-{p.name}-{side}-{number}.log"))
     for parallel, some in jobs.items():
         for record in boot_all(some, os.cpu_count() if parallel else 1):
             records.append(record)

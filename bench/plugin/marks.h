@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What count.c and lines.c share: the measured parts of the benchmark, each between bench_mark_begin(case, part, ops) and
+ * bench_mark_end() of bench/run.c on one virtual CPU. A window is a case and a part of it.
+ */
+#ifndef _VMAP_BENCH_MARKS_H
+#define _VMAP_BENCH_MARKS_H
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "qemu-plugin.h"
+
+#define MAX_WINDOWS 128
+
+struct window {
+	char name[64], part[32];
+	uint64_t ops, passes;
+};
+
+static struct window windows[MAX_WINDOWS];
+static int n_windows;
+/* Registers of the first three arguments of a function. All CPUs have the same handles. */
+static struct qemu_plugin_register *args[3];
+static GByteArray *buffer;
+
+static inline void fail(const char *why)
+{
+	fprintf(stderr, "plugin: error: %s\n", why);
+	exit(1);
+}
+
+static inline void *zalloc(size_t size)
+{
+	void *p = calloc(1, size);
+
+	if (!p)
+		fail("no memory");
+	return p;
+}
+
+static inline uint64_t read_register(struct qemu_plugin_register *handle)
+{
+	uint64_t value = 0;
+
+	g_byte_array_set_size(buffer, 0);
+	if (!handle || qemu_plugin_read_register(handle, buffer) < 8)
+		fail("cannot read a register of the guest");
+	memcpy(&value, buffer->data, sizeof(value));
+	return value;
+}
+
+/* A string of the guest, made one word. */
+static inline void read_string(uint64_t addr, char *to, size_t size)
+{
+	size_t i;
+
+	for (i = 0; i < size - 1; i++) {
+		if (!qemu_plugin_read_memory_vaddr(addr + i, buffer, 1))
+			fail("cannot read the name of a case");
+		to[i] = buffer->data[0];
+		if (!to[i])
+			break;
+		if (to[i] <= ' ' || to[i] > '~')
+			to[i] = '_';
+	}
+	to[i] = 0;
+}
+
+/* The number of the window that begins; called at bench_mark_begin(). */
+static inline int window_begins(void)
+{
+	struct window this = {};
+	int i;
+
+	read_string(read_register(args[0]), this.name, sizeof(this.name));
+	read_string(read_register(args[1]), this.part, sizeof(this.part));
+	for (i = 0; i < n_windows; i++) {
+		if (!strcmp(windows[i].name, this.name) && !strcmp(windows[i].part, this.part))
+			break;
+	}
+	if (i == MAX_WINDOWS)
+		fail("too many cases");
+	if (i == n_windows)
+		windows[n_windows++] = this;
+	windows[i].ops += read_register(args[2]) & 0xffffffff;
+	windows[i].passes++;
+	return i;
+}
+
+static inline void write_window(FILE *out, int i)
+{
+	fprintf(out, "window %d %s %s %" PRIu64 " %" PRIu64 "\n", i, windows[i].name,
+		*windows[i].part ? windows[i].part : "cost", windows[i].ops, windows[i].passes);
+}
+
+/* Find the registers with these names. */
+static inline void find_registers(const char *const *names, struct qemu_plugin_register ***handles, int n)
+{
+	GArray *registers = qemu_plugin_get_registers();
+	qemu_plugin_reg_descriptor *descriptors = (qemu_plugin_reg_descriptor *)registers->data;
+	unsigned int i;
+	int r;
+
+	for (i = 0; i < registers->len; i++) {
+		for (r = 0; r < n; r++) {
+			if (!strcmp(descriptors[i].name, names[r]))
+				*handles[r] = descriptors[i].handle;
+		}
+	}
+	g_array_free(registers, 1);
+	if (!buffer)
+		buffer = g_byte_array_new();
+}
+
+#endif /* _VMAP_BENCH_MARKS_H */
