@@ -2,14 +2,13 @@
 """One boot of a kernel in QEMU or as user-mode Linux: its command, its time limit, its log and the verdict."""
 
 import dataclasses
-import fcntl
 import os
 
 from . import step
 from .console import count_checks
 from .kernels import Kernel
 from .series import read
-from .settings import LOGS, REPO, Refused, say
+from .settings import REPO, Refused, say
 from .verdict import Expected, judge
 
 ACCELERATORS = {"icount": ["-accel", "tcg", "-icount", "shift=0,sleep=off"], "threads": ["-accel", "tcg,thread=multi"],
@@ -88,33 +87,10 @@ class Boot:
                       "-numa", f"node,memdev=node{i},cpus={self.cpus * i // nodes}-{self.cpus * (i + 1) // nodes - 1}"]
         return words
 
-    def open_log(self):
-        """Open the log without changing it. Raises Refused if that is not possible."""
-        try:
-            os.makedirs(os.path.dirname(self.log) or ".", exist_ok=True)
-            return open(self.log, "ab")
-        except OSError:
-            raise Refused(f"cannot write the log {self.log}; it must be in the current folder, the repository or the "
-                          "cache") from None
-
-    def own_log(self):
-        """Open the log, for this run alone as long as it is open. Raises Refused if another run has it."""
-        file = self.open_log()
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.close()
-            raise Refused(f"another run writes the log {self.log}; wait for its end, or give --log") from None
-        except OSError:
-            # A file system without locks.
-            pass
-        return file
-
     def run(self):
         """Boot; returns the reasons to fail. How the emulator ended, if that was wrong, is the first."""
         command = self.command()
         expected = dataclasses.replace(self.expected, allow=[*self.expected.allow, *self.kernel.allow])
-        self.open_log().close()
         code = step.run(f"{self.what} {self.kernel.name}, {self.expected.allocator}, {self.cpus} CPU{'s' * (self.cpus > 1)}",
                         self.log, command, self.timeout)
         # "cut here" says less than the line behind it.
@@ -132,20 +108,17 @@ def boot_of(args, what, expected, append="", **more):
 
     what: the load, for messages and the log's name; append: kernel arguments before those of the options; more: of
     Boot."""
-    log = args.log or LOGS / f"{what}-{args.kernel.name}-{expected.allocator}.log"
+    log = args.logs / f"{what}-{args.kernel.name}-{expected.allocator}.log"
     common = {name: value for name in ("kernel", "cpus", "mem", "nodes", "timeout", "accel")
               if (value := getattr(args, name)) is not None}
     return Boot(**{**common, "log": log, **more}, expected=expected, what=what, append=f"{append} {args.append}".strip())
 
 
 def boot(result, args, *what, **more):
-    """Boot once, with the words of boot_of(), and count the verdict as one check of the result. Returns the log."""
+    """Boot once, with the words of boot_of(), and count the verdict as one check of the result. Returns the log. A second
+    boot with the same words needs another one (log=)."""
     one = boot_of(args, *what, **more)
     name = os.path.basename(one.log)
-    if one.log in result.logs:
-        raise Refused(f"{one.log} is the log of another boot of this run; each needs one of its own (log=, or no --log)")
-    # Open as long as the result lives: scenarios read it once more at their end.
-    result.held.append(one.own_log())
     reasons = one.run()
     result.logs.append(one.log)
     rest = [f"and {len(reasons) - 6} more"] * (len(reasons) > 6)

@@ -2,7 +2,6 @@
 """Archives that guests boot from: busybox or the Debian guest image, each with the scripts of qemu/ and the kernel's
 modules."""
 
-import gzip
 import os
 import re
 import shutil
@@ -54,11 +53,6 @@ def pack(kernel, files):
 def make_busybox(kernel, commands=None):
     """Make the archive with busybox and the scripts; returns its path. commands: bytes, what qemu/shell.sh runs."""
     files = common_files(kernel) | {"bin/busybox": busybox(kernel.arch)}
-    if module := files.pop("test_vmalloc.ko", None):
-        # Its init always fails after the tests, and then the insmod of busybox loads a module a second time in another way,
-        # which would repeat the tests. The kernel cannot read a compressed module in the first way.
-        packed = gzip.compress(module.read_bytes(), mtime=0)
-        files["test_vmalloc.ko.gz"] = write(kernel.folder / "test_vmalloc.ko.gz", packed)
     if commands is not None:
         files["commands"] = write(kernel.folder / "commands", commands)
     name = "initramfs.cpio" if commands is None else "initramfs-shell.cpio"

@@ -5,9 +5,8 @@ import argparse
 import os
 import signal
 import sys
-from pathlib import Path
 
-from .settings import INSIDE, Refused, Skipped
+from .settings import Refused, Skipped
 
 
 class Parser(argparse.ArgumentParser):
@@ -33,15 +32,6 @@ def whole(least, most):
             raise argparse.ArgumentTypeError(f'must be a whole number from {least} to {most}, not "{text}"')
         return number
     return convert
-
-
-def kept(text):
-    """Return a path to write to. Refuses folders that the toolchain root has for itself: what is written there ends with
-    the run."""
-    folder = next((path for path in Path(text).absolute().parents if path.is_dir()), Path("/"))
-    if INSIDE and folder.stat().st_dev in {os.stat(path).st_dev for path in ("/tmp", "/var/tmp", "/run")}:
-        raise argparse.ArgumentTypeError(f"a run has a {folder} of its own: name a file in the current folder")
-    return text
 
 
 def program(name, main, arguments):

@@ -10,7 +10,7 @@ class Result:
     """Adds up checks, and prints each as it comes."""
 
     def __init__(self):
-        self.passed, self.failed, self.skipped, self.failures, self.logs, self.held = 0, 0, 0, [], [], []
+        self.passed, self.failed, self.skipped, self.failures, self.logs = 0, 0, 0, [], []
 
     def show(self, text):
         """Print a line."""

@@ -2,13 +2,14 @@
 """Runs one scenario on one kernel: "scripts/run SCENARIO NAME [OPTION...]"."""
 
 import importlib
+import os
 import pkgutil
 import sys
 
-from . import build, image, kernels, prepare, root, scenarios
+from . import build, image, kernels, prepare, root, scenarios, step
 from .enter import enter
 from .lock import locked
-from .options import Parser, kept, whole
+from .options import Parser, whole
 from .result import Result
 from .settings import INSIDE, LOGS, Refused
 
@@ -39,7 +40,6 @@ def common(parser, defaults):
     add("--append", "further kernel arguments; may be repeated", action="append", default=[], metavar="ARGS")
     add("--icount", "guest nanoseconds are instructions, repeatable; all CPUs take turns", dest="accel",
         action="store_const", const="icount", default="")
-    add("--log", "write the console log there, if there is one boot only", type=kept, metavar="FILE")
     add("--no-build", "boot the last build", action="store_true")
 
 
@@ -52,11 +52,7 @@ def get(name):
     """Return a scenario."""
     if name not in names():
         raise Refused(f'unknown scenario "{name}"; there are: {" ".join(names())}')
-    module = importlib.import_module(f".scenarios.{name}", __package__)
-    for what in ("__doc__", "DEFAULTS", "run"):
-        if getattr(module, what, None) is None:
-            raise Refused(f"harness/scenarios/{name}.py has no {what}; harness/scenarios/__init__.py says what it needs")
-    return module
+    return importlib.import_module(f".scenarios.{name}", __package__)
 
 
 def usage():
@@ -65,8 +61,7 @@ def usage():
     return ("usage: scripts/run SCENARIO NAME [OPTION...]\n\nBuilds kernel NAME (qemu/kernels.toml), boots it and "
             "judges what it prints. Scenarios, each with --help:\n\n" + "\n".join(texts) + "\n\n"
             'Last line: "N passed, N failed" and, if there are any, ", N skipped"; of boot and demo: PASS, or FAIL and '
-            "the reasons.\nExit code: 0 all passed, 1 not or wrong use, 4 this machine cannot run it.\n"
-            f"Logs are in {LOGS}.")
+            "the reasons.\nExit code: 0 all passed, 1 not or wrong use, 4 this machine cannot run it.")
 
 
 def parse(arguments):
@@ -80,11 +75,9 @@ def parse(arguments):
     getattr(scenario, "options", lambda parser: None)(parser)
     args = parser.parse_intermixed_args(arguments[1:])
     args.kernel = kernels.get(args.name)
-    args.append = " ".join(args.append)
+    args.append, args.logs = " ".join(args.append), LOGS
     if args.nodes > args.cpus:
         raise Refused(f"--nodes {args.nodes} needs at least as many CPUs, not --cpus {args.cpus}")
-    if args.log and len(each_allocator(args)) > 1:
-        raise Refused("--log is for one boot, and this has one for each allocator; leave --log out, or choose an --allocator")
     getattr(scenario, "check", lambda args: None)(args)
     return scenario, args
 
@@ -108,6 +101,9 @@ def main(arguments):
         enter("run", *arguments)
     if not args.no_build:
         build.build(args.kernel)
+    # A folder for each run: two at the same time do not write to one log.
+    if "VMAP_RUST_LOGS" not in os.environ:
+        args.logs = step.new_logs("run", 20)
     result = Result()
     scenario.run(args, result)
     if scenario.DEFAULTS.get("totals", True):

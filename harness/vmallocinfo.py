@@ -2,8 +2,7 @@
 """Judges the snapshots of a load in console logs: /proc/vmallocinfo, and the allocator's list of ranges.
 
 In each log, every line must have a known shape. Before and after the load each area must appear once, none may overlap
-another, every task must have a stack, and no mapping of a device or of the kernel image may be lost. Two logs (one per
-allocator) must have the same set of line shapes.
+another, and every task must have a stack. Two logs (one per allocator) must have the same set of line shapes.
 """
 
 import re
@@ -58,10 +57,9 @@ def check_quiet(files, areas):
     yield "stacks", not tasks <= stacks <= high and f"{stacks} stacks for {tasks} tasks, expected {tasks} to {high}"
 
 
-def check_log(path, with_fixed, shapes):
-    """Yield (name, problem or nothing) for each check of one log. with_fixed: of a kernel that maps devices; shapes: a
-    set, to which those of the lines are added."""
-    snapshots, fixed = read_files(path), {}
+def check_log(path, shapes):
+    """Yield (name, problem or nothing) for each check of one log. shapes: a set, to which those of the lines are added."""
+    snapshots = read_files(path)
     for when in ("before", "loaded", "after"):
         files = snapshots.get(when, {})
         try:
@@ -74,18 +72,13 @@ def check_log(path, with_fixed, shapes):
             yield from ((f"{when}: {name}", problem) for name, problem in check_quiet(files, areas))
         # Areas of these two kinds come and go.
         shapes |= {shape(area["text"]) for area in areas if area["text"] not in ("vm_map_ram", UNPURGED)}
-        fixed[when] = {line for line in files["vmallocinfo"] if re.search(r" (ioremap|vmap|dma-coherent)$", line)}
-    if {"before", "after"} <= set(fixed) and (fixed["before"] or with_fixed):
-        lost = sorted(fixed["before"] - fixed["after"])
-        yield "fixed mappings", f"lost: {lost[0]}" if lost else None if fixed["before"] else "found none"
 
 
-def judge(result, logs, with_fixed):
-    """Count each check of each log, and for two logs the comparison of their shapes. with_fixed: of a kernel that maps
-    devices."""
+def judge(result, logs):
+    """Count each check of each log, and for two logs the comparison of their shapes."""
     shapes = [set() for _ in logs]
     checks = [(f"{log.rsplit('/', 1)[-1]}: {name}", problem) for log, mine in zip(logs, shapes)
-              for name, problem in check_log(log, with_fixed, mine)]
+              for name, problem in check_log(log, mine)]
     if len(logs) == 2:
         only = "; ".join(f"only in {log}: {', '.join(sorted(mine - other))}"
                          for log, mine, other in zip(logs, shapes, reversed(shapes)) if mine - other)

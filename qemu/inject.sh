@@ -2,8 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # Makes one in N slab and page allocations of the kernel fail while areas are allocated and freed. Faults first hit only
-# marked tasks (module loads, forks, readers), then all tasks, last all tasks while lib/test_vmalloc.c runs, if it is a
-# module: its cases may fail then, but nothing else.
+# marked tasks (module loads, forks, readers), then all tasks.
 #
 # This script must not fail itself, so it forks nothing while the allocations of all tasks fail.
 #
@@ -100,30 +99,6 @@ rate() {
 	invariants_check 0 "-$3"
 }
 
-# vmalloc_tests N: runs lib/test_vmalloc.c while one allocation in N fails in all tasks, since its threads cannot be
-# marked. N of 2 would leave no memory for this shell. Omits vm_map_ram_test (mask 0x400), which does not check for
-# NULL.
-vmalloc_tests() {
-	local cases least=0 runs=4 failed
-	dmesg -c >/dev/null
-	insmod /test_vmalloc.ko.gz sequential_test_order=1 run_test_mask=$((0x1fff & ~0x400)) test_loop_count=20 \
-		test_repeat_count=$runs nr_pcpu_objects=200 2>/dev/null &
-	# Faults start when the test's thread exists, so that they only hit its cases. The second case takes seconds.
-	until grep -qs '^vmalloc_test' /proc/[0-9]*/comm || ! kill -0 $! 2>/dev/null; do pause 0.05; done
-	set_faults "$1" N
-	# Until it has ended, without forking.
-	wait $!
-	probability 0
-	injected
-	cases=$(dmesg | grep -c 'Summary: ')
-	failed=$((cases * runs - $(dmesg | awk 'sub(/.*Summary: .* passed: /, "") { n += $1 } END { print n + 0 }')))
-	# At lower rates the number of failed runs is random.
-	[ "$1" -gt 100 ] || least=12
-	check "vmalloc-$1" "$INJECTED -gt 0 -a $cases -eq 12 -a $failed -ge $least" \
-		"$INJECTED faults, $cases cases, of whose $((cases * runs)) runs $failed failed"
-	invariants_check 0 "-vmalloc-$1"
-}
-
 mkfifo /tmp/pipe
 exec 3>/dev/null 4<>/tmp/pipe
 report "start, allocator $ALLOCATOR"
@@ -131,9 +106,6 @@ insmod /test_module.ko && rmmod test_module
 before=$(live_areas)
 for n in 1000 300 100 30 10 5 2; do rate $n Y "marked-$n"; done
 for n in 1000 300 100; do rate $n N "all-$n"; done
-if [ -e /test_vmalloc.ko.gz ]; then
-	for n in 1000 100 10; do vmalloc_tests $n; done
-fi
 modules_check modules-after 20
 areas_check "$before"
 kmemleak_check

@@ -20,17 +20,6 @@ ptdump_loop() {
 	check ptdump "$lines -ge $reads" "$reads dumps of the page tables, whole ones"
 }
 
-# banner_check: one of the areas of the kernel image contains the kernel's banner. Only arm64 maps the image as areas;
-# they exist before the allocator does.
-banner_check() {
-	local area bytes found=0
-	grep 'declare_kernel_vmas' /proc/vmallocinfo >/tmp/image.areas || return 0
-	while read -r area bytes _; do
-		kcore_read "$area" "$bytes" && grep -q "Linux version $(uname -r)" /tmp/kcore.data && found=1
-	done </tmp/image.areas
-	check kcore-banner "$found -eq 1" "the image areas have \"Linux version $(uname -r)\""
-}
-
 # lost_check: kmemleak reports what the module vmap_leak loses, and nothing else, while processes come and go. A stale
 # pointer on a stack or in a cache hides a lost area for some scans, so they are repeated until enough areas are
 # reported, five times at most. It may hide a few even then (false negatives, Documentation/dev-tools/kmemleak.rst):
@@ -77,7 +66,6 @@ snapshot loaded
 stop_readers
 # shellcheck disable=SC2086 # a list of numbers
 wait $loops
-[ ! -e /proc/kcore ] || banner_check
 # A CPU that goes offline leaves current blocks, in which others free areas.
 if [ -e $CPU1 ]; then
 	rm /tmp/stop

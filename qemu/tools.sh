@@ -5,13 +5,9 @@
 # "after" around what is read in the middle of it, and "quiet" after it. After the lines "tools: busy" and "tools:
 # quiet" the build host reads the guest, which it then damages, so that what follows ends in a panic. In the guest
 # image, tools/vmap also reads the kernel it runs on.
-#
-# The lines "trace| " are the events of the allocator.
 
 # shellcheck source-path=SCRIPTDIR source=functions.sh
 . /functions.sh
-
-TRACE=/sys/kernel/tracing
 
 # inside WHEN: sends what tools/vmap lists, and checks its validate.
 inside() {
@@ -25,8 +21,6 @@ inside() {
 
 # Messages would break the lines of the snapshots.
 dmesg -n 1
-mount -t tracefs trace $TRACE 2>/dev/null
-[ ! -e $TRACE/events/vmap_rust/enable ] || echo 1 >$TRACE/events/vmap_rust/enable
 # Compiles the modules of drgn, once: the packages do it when they are installed, and here they are only unpacked.
 [ ! -e /tools/vmap ] || /tools/vmap --help >/dev/null
 # Stacks that stay.
@@ -45,8 +39,6 @@ sleep 15
 snapshot after
 touch /tmp/stop
 wait $FORK $MODULES
-[ ! -e $DEBUGFS/stats ] || sed 's/^/stats| /' $DEBUGFS/stats
-[ ! -e $TRACE/trace ] || grep -v '^#' $TRACE/trace | head -n 400 | sed 's/^ */trace| /'
 sleep 2
 if [ -e /tools/vmap-report ]; then
 	text=$(/tools/vmap-report -o /tmp/report.tar.gz 2>&1)

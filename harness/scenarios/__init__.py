@@ -13,9 +13,9 @@ harness/run.py has one after the other. "guest_image": True boots the guest imag
 that the last line is not a count.
 
 Optional: options(parser) declares more options, check(args) may refuse or complete them. MAKE_TEST has the suites of
-"make test": {name: (seconds, words)}. The seconds, on 2 cores, only decide what runs first; the words are what
-"scripts/run SCENARIO" gets, the kernel and options. FULL has the column of "make test FULL=1" and the options there,
-for kernels that name the scenario in qemu/kernels.toml. USES has further files and folders that a result depends on.
+"make test": {name: words}; the words are what "scripts/run SCENARIO" gets, the kernel and options. FULL has the column of
+"make test FULL=1" and the options there, for kernels that name the scenario in qemu/kernels.toml. USES has further files
+and folders that a result depends on.
 """
 
 CHECKER = "--append vmap_rust.check=1"

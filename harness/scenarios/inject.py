@@ -2,8 +2,8 @@
 """makes allocations fail while user space loads modules, forks and reads
 
 Of the slab and page allocations of tasks that load modules, fork and read /proc/vmallocinfo, one in 1000, 300, 100, 30,
-10, 5 and 2 fails. Then one in 1000, 300 and 100 fails in all tasks, and, if lib/test_vmalloc.c is a module
-(x86_64-user), one in 1000, 100 and 10 while it runs. No fault may break an invariant, leak an area or print a warning.
+10, 5 and 2 fails. Then one in 1000, 300 and 100 fails in all tasks. No fault may break an invariant, leak an area or
+print a warning.
 """
 
 from . import CHECKER
@@ -29,8 +29,7 @@ def run(args, result):
     for option in NEEDED:
         if not kernel.has(option):
             raise Refused(f"configuration {kernel.name} has no CONFIG_{option}; use arm64-16k or x86_64-user")
-    rates = [*(f"marked-{n}" for n in (1000, 300, 100, 30, 10, 5, 2)), *(f"all-{n}" for n in (1000, 300, 100)),
-             *(f"vmalloc-{n}" for n in (1000, 100, 10) if kernel.has("TEST_VMALLOC", "m"))]
+    rates = [*(f"marked-{n}" for n in (1000, 300, 100, 30, 10, 5, 2)), *(f"all-{n}" for n in (1000, 300, 100))]
     checks = [*rates, *invariants(args, allocator, [f"-{rate}" for rate in rates]),
               *["kmemleak"] * kernel.has("DEBUG_KMEMLEAK"), "modules-after", "areas"]
     boot_script(result, args, "inject", allocator, make_busybox(kernel), f"INJECT_SECONDS={args.seconds}", checks)

@@ -1,24 +1,31 @@
 # SPDX-License-Identifier: GPL-2.0
 """loads and unloads a module, forks, and reads /proc/vmallocinfo, /proc/kcore and debugfs at the same time
 
-The text format of /proc/vmallocinfo must be equal for both allocators.
+The text format of /proc/vmallocinfo must be equal for both allocators. tools/vmap-map draws vmalloc space in the middle of
+the load, a page to zoom beside the logs.
 """
 
+import subprocess
+import tempfile
+from pathlib import Path
+
 from . import CHECKER
+from ..console import read_files
 from ..guest import boot_script, invariants
 from ..initramfs import make_busybox
 from ..options import whole
 from ..run import each_allocator
+from ..settings import REPO
 from ..vmallocinfo import judge
 
 DEFAULTS = {"allocator": "both", "cpus": 2, "timeout": 600}
 MAKE_TEST = {
     # kmemleak reads each page structure of the guest.
-    "load-debug-rust": (335, f"arm64-debug --allocator rust {CHECKER} --loops 15 --mem 1024 --timeout 1200"),
-    "load-arm64": (101, "arm64"),
+    "load-debug-rust": f"arm64-debug --allocator rust {CHECKER} --loops 15 --mem 1024 --timeout 1200",
+    "load-arm64": "arm64",
 }
 FULL = ("load", f"--allocator rust {CHECKER}")
-USES = ("harness/vmallocinfo.py", "tools/vmap_map/snapshot.py")
+USES = ("harness/vmallocinfo.py", "tools/vmap-map", "tools/vmap_map")
 
 
 def options(parser):
@@ -34,10 +41,21 @@ def checks_for(args, allocator):
     # Not all machines of 32-bit arm can take a CPU offline.
     hotplug = kernel.arch in ("arm64", "x86_64") and args.cpus > 1 and kernel.has("HOTPLUG_CPU")
     return ["modules", "info", "forks", "areas", "debugfs", *(name for name in options if kernel.has(options[name])),
-            # Only arm64 has the kernel image in vmalloc space.
-            *["kcore-banner"] * (kernel.arch == "arm64"), *["hotplug"] * hotplug,
+            *["hotplug"] * hotplug,
             *["kmemleak-lost", "kmemleak-others"] * (kernel.has("VMAP_RUST_LEAK_TEST", "m") and allocator == "rust"),
             *invariants(args, allocator)]
+
+
+def draw(result, logs, page):
+    """Draw the snapshots of the load in logs, by allocator, on a page."""
+    with tempfile.TemporaryDirectory() as folder:
+        for allocator, log in logs.items():
+            Path(folder, allocator).mkdir()
+            for name, lines in read_files(log).get("loaded", {}).items():
+                Path(folder, allocator, name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        code = subprocess.run([REPO / "tools/vmap-map", *logs, "--html", page], cwd=folder, stdout=subprocess.DEVNULL,
+                              check=False).returncode
+    result.add(not code, "picture", f"{'FAIL' if code else 'ok'} picture {page}")
 
 
 def run(args, result):
@@ -47,7 +65,9 @@ def run(args, result):
     leak = kernel.has("VMAP_RUST_LEAK_TEST", "m")
     # Stale content of memory that is not initialized would be a reference to a lost area. The checks kmemleak and
     # kmemleak-others say whether what kmemleak reports is all.
-    logs = [boot_script(result, args, "load", allocator, initramfs, f"LOAD_LOOPS={args.loops}" + " init_on_alloc=1" * leak,
-                        checks_for(args, allocator), ["kmemleak: [0-9]+ new suspected memory leaks"] * leak)
-            for allocator in each_allocator(args)]
-    judge(result, logs, with_fixed=kernel.arch != "um")
+    logs = {allocator: boot_script(
+        result, args, "load", allocator, initramfs, f"LOAD_LOOPS={args.loops}" + " init_on_alloc=1" * leak,
+        checks_for(args, allocator), ["kmemleak: [0-9]+ new suspected memory leaks"] * leak)
+        for allocator in each_allocator(args)}
+    judge(result, list(logs.values()))
+    draw(result, logs, args.logs / f"load-{kernel.name}.html")

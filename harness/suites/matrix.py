@@ -118,7 +118,7 @@ class Entry:
         # If files changed during the run, the result belongs to no state. Here, nothing passed is a failure too.
         self.fresh = self.state() == state
         self.stored = {"state": state if self.fresh else "changed", "commit": commit, "passed": passed,
-                       "failed": failed or int(not passed), "skipped": skipped, "compared": compared(text)}
+                       "failed": failed or int(not passed), "skipped": skipped}
         write(self.file, json.dumps(self.stored))
 
     def cell(self):
@@ -126,12 +126,6 @@ class Entry:
         if not self.fresh:
             return "stale" if self.stored else "?"
         return f"{self.stored['passed']}" + (f", {self.stored['failed']} FAILED" if self.stored["failed"] else "")
-
-
-def compared(text):
-    """Return how many answers the checker compared, from the output of a suite. A boot may print its counters more than
-    once; they only grow, so the last one counts."""
-    return int(([0] + re.findall(r"(\d+) compared\b", text))[-1])
 
 
 def entries():
@@ -148,7 +142,7 @@ def entries():
 
 
 def print_matrix(found, columns):
-    """Print the table of entries, and what the checker compared."""
+    """Print the table of entries."""
     rows = []
     for name in dict.fromkeys(entry.name for entry in found):
         mine = {entry.column: entry for entry in found if entry.name == name}
@@ -157,14 +151,8 @@ def print_matrix(found, columns):
         cells += [mine[column].cell() if column in mine else "-" for column in columns[len(cells):]]
         rows.append([name, *cells, " ".join(dict.fromkeys(x["commit"] for x in fresh))])
     print_table("passed checks of each suite", ["configuration", *(f">{x}" for x in columns), "commit"], rows)
-    print(f"checker: {total(found, 'compared')} answers compared")
     print('"-": not part of that configuration; "?": not run yet; "stale": files have changed since, not counted. '
           f"Logs: {RESULTS}")
-
-
-def total(found, name):
-    """Return the sum of this number over the results that count."""
-    return sum(entry.stored[name] for entry in found if entry.fresh)
 
 
 def main(args):
@@ -189,6 +177,7 @@ def main(args):
     if missing := sum(not entry.fresh for entry in chosen):
         print(f"{missing} results are missing or stale; run scripts/test --full to get them")
     result = Result()
-    result.passed, result.failed, result.skipped = (total(chosen, name) for name in ("passed", "failed", "skipped"))
+    result.passed, result.failed, result.skipped = (sum(entry.stored[name] for entry in chosen if entry.fresh)
+                                                    for name in ("passed", "failed", "skipped"))
     print(result.totals(), flush=True)
     return 1 if result.failed or missing else 0

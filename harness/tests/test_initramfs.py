@@ -2,9 +2,8 @@
 """The archive of the guest image has the modules of the kernel, which may have been made before."""
 
 import subprocess
-from concurrent.futures import ThreadPoolExecutor
 
-from harness import initramfs, kernels, settings
+from harness import initramfs, kernels
 
 
 def test_guest_image(tmp_path, monkeypatch):
@@ -27,10 +26,3 @@ def test_guest_image(tmp_path, monkeypatch):
     assert [name for name in files.split() if name.endswith(".ko")] == ["test_module.ko",
                                                                         "usr/lib/modules/7.3/kernel/test_module.ko"]
     assert {"init", "stress.sh", "functions.sh", "usr/lib/modules/7.3/modules.dep"} <= set(files.split())
-
-
-def test_write_at_the_same_time(tmp_path):
-    """Runs whose processes have the same number, each in a toolchain root of its own, do not use one file."""
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda number: settings.write(tmp_path / "archive", b"%d" % number), range(200)))
-    assert [path.name for path in tmp_path.iterdir()] == ["archive"]
