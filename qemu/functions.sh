@@ -5,7 +5,6 @@
 # that read /proc/vmallocinfo, /proc/kcore and debugfs.
 
 DEBUGFS=/sys/kernel/debug/vmap_rust
-CPU1=/sys/devices/system/cpu/cpu1/online
 
 report() { echo "guest: $*"; }
 
@@ -25,15 +24,10 @@ send() {
 	sed "s/.*/file $1 $2| & |/" /tmp/send
 }
 
-# snapshot WHEN: sends /proc/vmallocinfo, the allocator's list of ranges, and the numbers of tasks, each of which has a
-# stack, and CPUs.
+# snapshot WHEN: sends /proc/vmallocinfo, and the allocator's list of ranges.
 snapshot() {
-	local when=$1
-	set -- /proc/[0-9]*/task/*
-	send "$when" vmallocinfo /proc/vmallocinfo
-	echo "$# $(nproc)" >/tmp/tasks
-	send "$when" tasks /tmp/tasks
-	[ "$(cat $DEBUGFS/allocator 2>/dev/null)" != rust ] || send "$when" map $DEBUGFS/map
+	send "$1" vmallocinfo /proc/vmallocinfo
+	[ "$(cat $DEBUGFS/allocator 2>/dev/null)" != rust ] || send "$1" map $DEBUGFS/map
 }
 
 # going: true until the loops must stop.
@@ -53,21 +47,6 @@ fork_loop() {
 
 # module_loop: loads and unloads a module.
 module_loop() { while going; do insmod /test_module.ko && rmmod test_module; done; }
-
-# hotplug_loop: takes CPU 1 offline and online, but not while /tmp/pause.hotplug exists.
-hotplug_loop() {
-	local off=0 refused=0
-	while going; do
-		if [ ! -e /tmp/pause.hotplug ]; then
-			if echo 0 2>/dev/null >$CPU1; then off=$((off + 1)); else refused=$((refused + 1)); fi
-			sleep 1
-			echo 1 2>/dev/null >$CPU1 || refused=$((refused + 1))
-		fi
-		sleep 2
-	done
-	echo 1 2>/dev/null >$CPU1
-	check hotplug "$off -gt 0 -a $(cat $CPU1) -eq 1" "$off times off and on, $refused refused"
-}
 
 # info_loop: reads /proc/vmallocinfo, each time to its end.
 info_loop() {
@@ -167,9 +146,6 @@ modules_check() {
 	done
 	check "$1" "$bad -eq 0" "$2 loads and unloads, $bad failed"
 }
-
-# values FILE NAME|NAME...: prints " NAME=VALUE" for lines that begin with one of the names and a number.
-values() { awk -F '[: ]+' -v names="^($2)$" '$1 ~ names { printf " %s=%s", $1, $2 }' "$1"; }
 
 # live_areas: prints the number of areas in use.
 live_areas() { grep -vc 'unpurged vm_area$' /proc/vmallocinfo; }

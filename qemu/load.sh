@@ -66,14 +66,6 @@ snapshot loaded
 stop_readers
 # shellcheck disable=SC2086 # a list of numbers
 wait $loops
-# A CPU that goes offline leaves current blocks, in which others free areas.
-if [ -e $CPU1 ]; then
-	rm /tmp/stop
-	fork_loop & loops=$!
-	hotplug_loop & sleep 10
-	touch /tmp/stop
-	wait $loops $!
-fi
 areas_check "$before"
 invariants_check 1001
 kmemleak_check

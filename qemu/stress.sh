@@ -10,6 +10,7 @@
 . /functions.sh
 
 SMALL=/sys/fs/cgroup/small
+CPU1=/sys/devices/system/cpu/cpu1/online
 # The seconds of one round of a load.
 ROUND=5
 
@@ -85,6 +86,9 @@ suspend_stages() {
 	done
 }
 
+# values FILE NAME|NAME...: prints " NAME=VALUE" for lines that begin with one of the names and a number.
+values() { awk -F '[: ]+' -v names="^($2)$" '$1 ~ names { printf " %s=%s", $1, $2 }' "$1"; }
+
 # sample_loop: prints a sample every 10 s, in kB, pages or pieces. Areas that wait for a purge are in lazy_pages.
 sample_loop() {
 	local values
@@ -94,6 +98,21 @@ sample_loop() {
 		echo "sample: areas=$(live_areas)$values"
 		sleep 10
 	done
+}
+
+# hotplug_loop: takes CPU 1 offline and online, but not while /tmp/pause.hotplug exists.
+hotplug_loop() {
+	local off=0 refused=0
+	while going; do
+		if [ ! -e /tmp/pause.hotplug ]; then
+			if echo 0 2>/dev/null >$CPU1; then off=$((off + 1)); else refused=$((refused + 1)); fi
+			sleep 1
+			echo 1 2>/dev/null >$CPU1 || refused=$((refused + 1))
+		fi
+		sleep 2
+	done
+	echo 1 2>/dev/null >$CPU1
+	check hotplug "$off -gt 0 -a $(cat $CPU1) -eq 1" "$off times off and on, $refused refused"
 }
 
 # start NAME, ended NAME PID: runs a round of a load in the background, or waits for it. The output of the first round that

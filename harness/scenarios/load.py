@@ -38,10 +38,7 @@ def checks_for(args, allocator):
     """Return the names of the checks that a guest of this kernel must report."""
     kernel = args.kernel
     options = {"kcore": "PROC_KCORE", "ptdump": "PTDUMP_DEBUGFS", "kmemleak": "DEBUG_KMEMLEAK"}
-    # Not all machines of 32-bit arm can take a CPU offline.
-    hotplug = kernel.arch in ("arm64", "x86_64") and args.cpus > 1 and kernel.has("HOTPLUG_CPU")
     return ["modules", "info", "forks", "areas", "debugfs", *(name for name in options if kernel.has(options[name])),
-            *["hotplug"] * hotplug,
             *["kmemleak-lost", "kmemleak-others"] * (kernel.has("VMAP_RUST_LEAK_TEST", "m") and allocator == "rust"),
             *invariants(args, allocator)]
 
@@ -69,5 +66,5 @@ def run(args, result):
         result, args, "load", allocator, initramfs, f"LOAD_LOOPS={args.loops}" + " init_on_alloc=1" * leak,
         checks_for(args, allocator), ["kmemleak: [0-9]+ new suspected memory leaks"] * leak)
         for allocator in each_allocator(args)}
-    judge(result, list(logs.values()))
+    judge(result, logs)
     draw(result, logs, args.logs / f"load-{kernel.name}.html")

@@ -43,22 +43,15 @@ MAP = """vmap_rust map 1 page 4096 home 0xffff800080000000-0xffff8000c0000000
 # Where an expression is replaced, in the files from a moment on or in the log; it and its replacement; the only failure.
 INFOS = {
     "good": ("before", "$^", "", ""),
-    "overlap": ("before", "0xffff8000806ed000   20480", "0xffff8000806f1000   36864", "overlap: 0xffff8000806e8000-"),
-    "an area twice": ("before", "(.*806f0000.*)", r"\1\n\1", "overlap: 0xffff8000806f0000-"),
+    "overlap": ("before", "0xffff8000806ed000   20480", "0xffff8000806f1000   36864", "before: 0xffff8000806e8000 .* overlaps"),
     "freed while the file is read": ("before", "((.*806f0000.* )copy_process.*)", r"\1\n\2unpurged vm_area", ""),
-    "unpurged twice": ("before", "(.*806f8000.*)", r"\1\n\1", "overlap: 0xffff8000806f8000-"),
-    "wrong size": ("before", " 69632 ", " 69633 ", "lines: vmallocinfo: line 2"),
-    "half a page": ("before", "0xffff8000806e1000   69632", "0xffff8000806e0800   67584", "lines: unknown shape"),
-    "another order of words": ("before", " pages=4 vmalloc", " vmalloc pages=4", "lines: unknown shape"),
-    "a map that goes back": ("before", "80200000-0xffff800080400000", "80000000-0xffff800080400000",
-                             "lines: map: 0xffff800080000000 is not above"),
-    "a map with another state": ("before", "area busy", "area gone", "lines: map: line 2"),
-    "a lost stack": ("before", ".*806f0000.*\n", "", "stacks: 1 stacks for 2 tasks"),
-    "a message at the end of a line": ("log", r"(vmallocinfo.*ioremap \|)", r"\1[    1.762081] tsc: Refined TSC", ""),
+    "wrong size": ("before", " 69632 ", " 69633 ", "vmallocinfo: line 2"),
+    "another order of words": ("before", " pages=4 vmalloc", " vmalloc pages=4", "unknown shape"),
+    "a map with another state": ("before", "area busy", "area gone", "map: line 2"),
     "a message in the middle of a line": ("log", "(vmallocinfo.*69632)", r"\1[   12.762081] tsc: Refined TSC\n", ""),
     "cut off": ("log", "(?s)806f0000.*file loaded vmallocinfo:", "file loaded vmallocinfo:",
-                "before: lines: a line is missing"),
-    "no second snapshot": ("log", "file after vmallocinfo.*\n", "", "after: lines: a line is missing"),
+                "before: a line is missing"),
+    "no second snapshot": ("log", "file after vmallocinfo.*\n", "", "after: a line is missing"),
 }
 
 
@@ -80,7 +73,7 @@ def info_log(pattern="$^", new="", first="before"):
     """Return a log with the files of three moments, changed by an expression from the first one on."""
     text, moments = "", ("before", "loaded", "after")
     for when in moments:
-        for name, content in (("vmallocinfo", INFO), ("tasks", "2 1\n"), ("map", MAP)):
+        for name, content in (("vmallocinfo", INFO), ("map", MAP)):
             changed = re.sub(pattern, new, content) if moments.index(when) >= moments.index(first) else content
             lines = changed.splitlines()
             text += "".join(f"{line}\n" for line in (f"file {when} {name}: {len(lines)} lines",
@@ -95,7 +88,7 @@ def failures_of_logs(tmp_path, capsys):
         result = Result()
         for number, text in enumerate(texts):
             (tmp_path / f"log{number}").write_text(text.replace("\n", "\r\n"))
-        judge_info(result, [f"{tmp_path}/log{number}" for number in range(len(texts))])
+        judge_info(result, {number: tmp_path / f"log{number}" for number in range(len(texts))})
         found = [line for line in capsys.readouterr().out.splitlines() if "FAIL" in line]
         assert len(found) == result.failed
         return found
@@ -106,13 +99,13 @@ def failures_of_logs(tmp_path, capsys):
 def test_vmallocinfo(failures, where, pattern, new, wanted):
     """A change is the only kind of failure. Kernel messages are no part of a file; a file that is not whole is missing."""
     found = failures(re.sub(pattern, new, info_log()) if where == "log" else info_log(pattern, new, where))
-    assert bool(found) == bool(wanted) and all(wanted in line for line in found), found
+    assert bool(found) == bool(wanted) and all(re.search(wanted, line) for line in found), found
 
 
 def test_two_logs(failures):
     """Equal shapes of both allocators pass; a shape that one lacks fails."""
     assert not failures(info_log(), info_log())
-    assert "only in" in "".join(failures(info_log(), info_log(" phys=0x0000000008000000")))
+    assert "same shapes" in "".join(failures(info_log(), info_log(" phys=0x0000000008000000")))
 
 
 def test_checks_of_a_guest(tmp_path):
