@@ -56,10 +56,9 @@ class Image:
 
 
 IMAGES = {
-    # Programs that scripts in the guest run; drgn for tools/vmap on /proc/kcore; libraries with which the kernel's
-    # selftests are linked, whose headers stay out of the guest.
+    # Programs that scripts in the guest run; drgn for tools/vmap on /proc/kcore.
     "guest-image": Image("amd64", """base-files bash coreutils util-linux mount kmod procps grep sed gawk findutils gzip
-        libc-bin busybox-static stress-ng python3-drgn libcap-dev libnuma-dev liburing-dev""",
+        libc-bin busybox-static stress-ng python3-drgn""",
         ("-path", "./usr/include", "-prune", "-o", "!", "-name", "*.a"), UNREAD,
         tuple(sorted(str(path.relative_to(REPO)) for path in REPO.glob("qemu/guest/*.c")))),
     "programs-image": Image("arm64", """base-files bash coreutils util-linux mount kmod procps grep sed gawk findutils

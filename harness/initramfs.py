@@ -93,13 +93,11 @@ def add_to_image(image, kernel, files, name):
     return write(kernel.folder / name, (CACHE / image).read_bytes() + archive)
 
 
-def make_guest_image(kernel, selftests=None, debuggers=False):
-    """Make the archive with the guest image; returns its path.
-
-    selftests: a folder, which becomes /selftests. debuggers: with tools/, and the debug info of the kernel where drgn
-    finds it, without the kernel's code."""
+def make_guest_image(kernel, debuggers=False):
+    """Make the archive with the guest image; returns its path. debuggers: with tools/, and the debug info of the kernel
+    where drgn finds it, without the kernel's code."""
     files = common_files(kernel)
-    # stress-ng and the selftests find modules where depmod has listed them.
+    # Programs find modules where depmod has listed them.
     files |= module_files(kernel, [path for name, path in files.items() if name.endswith(".ko")])
     if debuggers:
         symbols = kernel.folder / "vmlinux.debug"
@@ -108,5 +106,4 @@ def make_guest_image(kernel, selftests=None, debuggers=False):
                   if not re.search(r"test_|__pycache__|vmap.map", name)}
         release = (kernel.folder / "include/config/kernel.release").read_text(encoding="ascii").strip()
         files[f"usr/lib/debug/boot/vmlinux-{release}"] = symbols
-    files |= tree(selftests, "selftests") if selftests else {}
     return add_to_image("guest-image.cpio.zst", kernel, files, "initramfs-guest.cpio.zst")

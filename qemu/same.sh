@@ -7,31 +7,9 @@
 # shellcheck source-path=SCRIPTDIR source=functions.sh
 . /functions.sh
 
-# What harness/scenarios/same.py builds of tools/testing/selftests/mm.
-PROGRAMS="hugetlb-mmap hugetlb-shm hugetlb-mremap hugetlb-madvise hugetlb_dio hugetlb_madv_vs_map thuge-gen map_populate
-	memfd_secret mremap_test mremap_dontunmap madv_populate guard-regions mdwe_test droppable mlock2-tests merge gup_longterm
-	cow hugetlb-read-hwpoison hugetlb-soft-offline memory-failure"
-
 # kasan: KASAN's KUnit suite, a module. KUnit prints the results. The console is behind then, and would break the lines
 # of checks.
 kasan() { insmod /kasan_test.ko && sleep 10; }
-
-# program NAME: runs a program of selftests/mm for up to 300 s. The result is what the exit code means, and the counts of
-# the TAP lines that it prints.
-program() {
-	local name=$1 rc=0 word
-	cd /selftests/mm && [ -e "$name" ] || { echo "result: $name skip, it was not built"; return; }
-	timeout -k 5 300 "./$name" >/tmp/out 2>&1 </dev/null || rc=$?
-	case $rc in
-	0) word=pass ;;
-	4) word=skip ;;
-	124|137) word=timeout ;;
-	*) word="fail($rc)" ;;
-	esac
-	[ "$word" = pass ] || tail -n 8 /tmp/out | sed "s/^/$name| /"
-	echo "result: $name $word, ok $(grep -c '^ok ' /tmp/out), not ok $(grep -c '^not ok ' /tmp/out)," \
-		"skip $(grep -ci '^ok .*# skip' /tmp/out)"
-}
 
 # module NAME RE ARG...: loads a module that tests while it is loaded, for up to 900 s. The result is the text of the kernel
 # log that matches RE.
@@ -45,12 +23,8 @@ module() {
 	echo "result: $name ${text:-fail, no result: $(tail -n 1 /tmp/out)}"
 }
 
-# selftests: selftests/mm, test_bpf, test_maple_tree.
-selftests() {
-	local name
-	echo 192 >/proc/sys/vm/nr_hugepages
-	for name in $PROGRAMS; do program "$name"; done
-	echo 0 >/proc/sys/vm/nr_hugepages
+# modules: test_bpf and test_maple_tree.
+modules() {
 	# The tests after number 860 try all magnitudes of all operands, which takes half an hour in an emulator.
 	module test_bpf 'test_bpf: .*Summary: .*' test_suite=test_bpf test_range=0,860
 	module test_maple_tree 'maple_tree: [0-9]+ of [0-9]+ tests passed'

@@ -1,73 +1,38 @@
 # SPDX-License-Identifier: GPL-2.0
 """runs tests of other kernel subsystems on both allocators: each must give the same result
 
-The tests are those that the kernel has as modules. x86_64-user: selftests/mm (hugetlb, gup, mremap, memfd_secret and
-others), lib/test_bpf, lib/test_maple_tree, and in a separate boot the cases of lkdtm that misuse stacks and copies from
-and to user space. arm64-debug and arm64-tags: KASAN's KUnit suite. With hardware
+The tests are those that the kernel has as modules. x86_64-user: lib/test_bpf, lib/test_maple_tree, and in a separate
+boot the cases of lkdtm that misuse stacks and copies from and to user space. arm64-debug and arm64-tags: KASAN's KUnit suite. With hardware
 tags, it boots three times, and a case passes if it passes in one of these boots: tags are random numbers of 4 bits, so
 two tags that must differ are sometimes equal. At the end of each boot with the allocator in Rust, its invariants must
 hold.
 """
 
 import itertools
-import os
 import re
-import shutil
 
-from .. import step
 from . import CHECKER
 from ..guest import boot_script, invariants
 from ..initramfs import make_busybox, make_guest_image
-from ..settings import CACHE, LLVM, REPO, TREE, Refused
+from ..settings import Refused
 from ..table import print_table
 from ..verdict import read_lines
 
 DEFAULTS = {"allocators": (), "cpus": 2, "mem": 3072, "timeout": 2400, "guest_image": True}
 FULL = ("same", CHECKER)
-SELFTESTS = CACHE / "selftests"
 # These provoke reports of the kernel, which their results contain.
 ANYTHING = ["^(?!vmap_rust: refused)"]
 # Tests that run in one boot, a function of qemu/same.sh: the option that kernels with these tests have as a module, answers
 # that the checker compares at least, expressions of lines that are no failure, kernel arguments.
 TESTS = {
-    "selftests": ("TEST_BPF", 1001, [], ""),
+    "modules": ("TEST_BPF", 1001, [], ""),
     # Few cases need areas.
     "lkdtm": ("LKDTM", 101, ANYTHING, ""),
     "kasan": ("KASAN_KUNIT_TEST", 101, ANYTHING, "kunit.enable=1 kunit.filter_glob=kasan kasan_multi_shot log_buf_len=16M"),
 }
-# Builds $programs of tools/testing/selftests/mm into $new/mm from links to the kernel tree, which does not change. The
-# guest skips what cannot be built. ../ of the sources must be the tree of links.
-BUILD = r"""
-mkdir -p "$new/src/tools/testing" "$new/src/mm" "$new/mm"
-cp -rs "$tree/tools/testing/selftests" "$new/src/tools/testing/"
-cp -rs "$tree/tools/include" "$tree/tools/scripts" "$tree/tools/build" "$new/src/tools/"
-ln -s "$tree/mm/gup_test.h" "$new/src/mm/"
-make -s -C "$tree" "O=$new/headers" ARCH=x86_64 "$llvm" headers
-LIBRARY_PATH=$user/lib/x86_64-linux-gnu C_INCLUDE_PATH=$user/include \
-    make -k -C "$new/src/tools/testing/selftests/mm" ARCH=x86_64 "OUTPUT=$new/mm" \
-    "KHDR_INCLUDES=-isystem $new/headers/usr/include" $(printf "$new/mm/%s " $programs) || :
-rm -rf --one-file-system "$new/src" "$new/headers"
-"""
 RESULT = re.compile(r"result: (\S+) (.+)")
 CASE = re.compile(r" {4}(not )?ok \d+ (\w+)( # SKIP.*)?")
 PLAN = re.compile(r" {4}1\.\.(\d+)")
-
-
-def build_selftests():
-    """Build the selftests unless they are up to date with the tree."""
-    programs = re.search('^PROGRAMS="(.*?)"', (REPO / "qemu/same.sh").read_text(encoding="utf-8"), re.M | re.S)[1]
-    wanted = programs + TREE.with_name(f"{TREE.name}.stamp").read_text(encoding="utf-8")
-    stamp, new = SELFTESTS / "stamp", SELFTESTS.with_name("selftests.new")
-    if stamp.is_file() and stamp.read_text() == wanted:
-        return
-    shutil.rmtree(new, ignore_errors=True)
-    step.must("selftests: build", CACHE / "log/selftests-build.log", ["bash", "-euc", BUILD],
-              f"the selftests could not be built; see {CACHE}/log/selftests-build.log", env={
-                  **os.environ, "new": str(new), "tree": str(TREE), "user": str(CACHE / "guest-image/usr"),
-                  "programs": programs, "llvm": LLVM})
-    (new / "stamp").write_text(wanted)
-    shutil.rmtree(SELFTESTS, ignore_errors=True)
-    new.rename(SELFTESTS)
 
 
 def read_results(log):
@@ -89,8 +54,7 @@ def read_results(log):
 def same(rbtree, rust):
     """Tell whether two results are equal: True, False, or None where there is nothing to compare."""
     equal = rbtree == rust and not rbtree.startswith("fail, no")
-    # A test that is too slow for the emulator with the rb-trees cannot be compared.
-    return None if rbtree.startswith("timeout") or equal and rbtree.startswith("skip") else equal
+    return None if equal and rbtree.startswith("skip") else equal
 
 
 def compare(result, rbtree, rust):
@@ -115,9 +79,7 @@ def run(args, result):
     if not tests:
         raise Refused(f"configuration {kernel.name} has none of these modules: "
                       f"{' '.join(option for option, *_ in TESTS.values())}; use x86_64-user, arm64-debug or arm64-tags")
-    if "selftests" in tests:
-        build_selftests()
-    initramfs = make_guest_image(kernel, SELFTESTS) if kernel.guest_image else make_busybox(kernel)
+    initramfs = make_guest_image(kernel) if kernel.guest_image else make_busybox(kernel)
     found = {"rbtree": {}, "rust": {}}
     for (name, (least, allow, append)), allocator in itertools.product(tests.items(), found):
         for number in range(3 if name == "kasan" and kernel.has("KASAN_HW_TAGS") else 1):

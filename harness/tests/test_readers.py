@@ -128,10 +128,9 @@ def test_totals(text, totals):
 
 @pytest.mark.parametrize("rbtree, rust, equal", [
     ("pass, ok 3", "pass, ok 3", True), ("pass, ok 3", "pass, ok 2", False), ("skip", "skip", None),
-    ("skip", "pass", False), ("fail(1), ok 2", "fail(1), ok 2", True),
-    ("timeout, ok 1", "pass", None), ("skip, not in this kernel", "skip, not in this kernel", None),
+    ("skip", "pass", False),
+    ("skip, not in this kernel", "skip, not in this kernel", None),
     ("fail, not reported", "fail, not reported", False), ("fail, no result: x", "fail, no result: x", False)])
 def test_same_results(rbtree, rust, equal):
-    """Equal results pass; what was skipped or is too slow cannot be compared; two results that are missing are no
-    success."""
+    """Equal results pass; what was skipped cannot be compared; two results that are missing are no success."""
     assert same.same(rbtree, rust) is equal

@@ -24,7 +24,7 @@ def start_with_stub(tmp_path, monkeypatch):
         args.kernel.folder.mkdir(parents=True)
         options = [f"CONFIG_{name}={value}\n" for value, names in (("y", yes), ("m", module)) for name in names.split()]
         (args.kernel.folder / ".config").write_text("".join(options))
-        for name in ("make_busybox", "make_guest_image", "build_selftests"):
+        for name in ("make_busybox", "make_guest_image"):
             monkeypatch.setattr(scenario, name, lambda *words: "initramfs", raising=False)
 
         def boot(one):
@@ -51,15 +51,15 @@ def test_kasan(start):
 def test_same(start):
     """Tests of two boots each are compared, and checks are counted."""
     def text(boot):
-        if os.path.basename(boot.log).startswith("selftests"):
+        if os.path.basename(boot.log).startswith("modules"):
             good = "pass, ok 2" if boot.expected.allocator == "rbtree" else "fail(1), ok 2"
-            return (f"result: mremap_test {good}\r\nresult: cow pass, ok 1\r\nguest: ok validate ok: 3 busy\r\n"
+            return (f"result: test_bpf {good}\r\nresult: test_maple_tree pass, ok 1\r\nguest: ok validate ok: 3 busy\r\n"
                     "guest: ok checker 2000 compared\r\nguest: done\r\n")
         return ("result: EXEC_STACK lkdtm: bad\r\nresult: EXEC_VMALLOC skip, not in this kernel\r\n"
                 "guest: ok validate ok: 3 busy\r\nguest: FAIL checker 90 compared\r\nguest: done\r\n")
     result = start("same x86_64-user --append vmap_rust.check=1", "VMAP_RUST_DEBUG", "TEST_BPF LKDTM", text)
-    # Four logs, cow, EXEC_STACK, two validate and one checker pass.
-    assert result.totals() == "9 passed, 2 failed, 1 skipped" and result.failures == ["rust lkdtm checker", "mremap_test"]
+    # Four logs, test_maple_tree, EXEC_STACK, two validate and one checker pass.
+    assert result.totals() == "9 passed, 2 failed, 1 skipped" and result.failures == ["rust lkdtm checker", "test_bpf"]
 
 
 @pytest.mark.parametrize("growth, number, totals", [
