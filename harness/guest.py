@@ -93,8 +93,7 @@ class Boot:
         expected = dataclasses.replace(self.expected, allow=[*self.expected.allow, *self.kernel.allow])
         code = step.run(f"{self.what} {self.kernel.name}, {self.expected.allocator}, {self.cpus} CPU{'s' * (self.cpus > 1)}",
                         self.log, command, self.timeout)
-        # "cut here" says less than the line behind it.
-        reasons = sorted(judge(self.log, expected), key=lambda reason: reason.startswith("splat: "))
+        reasons = judge(self.log, expected)
         if code is None:
             reasons.insert(0, f"timeout: the guest was still running after {self.timeout} s and was ended")
         elif code and self.kernel.arch != "um":

