@@ -6,7 +6,7 @@
 #
 # This script must not fail itself, so it forks nothing while the allocations of all tasks fail.
 #
-# From the kernel command line: INJECT_SECONDS for each rate; ALLOCATOR, rbtree or rust.
+# From the kernel command line: ALLOCATOR, rbtree or rust.
 
 # shellcheck source-path=SCRIPTDIR source=functions.sh
 . /functions.sh
@@ -86,7 +86,7 @@ rate() {
 	INJECTED=0
 	# On a slow kernel it takes longer until one allocation in a thousand has failed.
 	while [ $INJECTED = 0 ] && [ $tries -lt 10 ]; do
-		pause "$INJECT_SECONDS"
+		pause 8
 		injected
 		tries=$((tries + 1))
 	done

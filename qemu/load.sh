@@ -63,6 +63,7 @@ fork_loop & loops=$!
 [ ! -e $PTDUMP ] || { touch /tmp/busy.ptdump; ptdump_loop & loops="$loops $!"; }
 modules_check modules "$LOAD_LOOPS"
 snapshot loaded
+while [ -e /tmp/busy.ptdump ]; do sleep 1; done
 stop_readers
 # shellcheck disable=SC2086 # a list of numbers
 wait $loops

@@ -67,25 +67,6 @@ memcg_oom() {
 }
 oom_kills() { awk '$1 == "oom_kill" { print $2 }' $SMALL/memory.events; }
 
-# suspend: runs the stages of a suspend to idle that pm_test offers.
-suspend() {
-	local rc=0
-	# No CPU may come or go meanwhile.
-	touch /tmp/pause.hotplug
-	sleep 4
-	echo 1 >/sys/module/suspend/parameters/pm_test_delay
-	repeat "times freezer, devices, platform" suspend_stages || rc=1
-	echo none >/sys/power/pm_test
-	rm /tmp/pause.hotplug
-	return $rc
-}
-suspend_stages() {
-	local stage
-	for stage in freezer devices platform; do
-		echo "$stage" >/sys/power/pm_test && echo freeze >/sys/power/state || { echo "stage $stage"; return 1; }
-	done
-}
-
 # values FILE NAME|NAME...: prints " NAME=VALUE" for lines that begin with one of the names and a number.
 values() { awk -F '[: ]+' -v names="^($2)$" '$1 ~ names { printf " %s=%s", $1, $2 }' "$1"; }
 
@@ -100,15 +81,13 @@ sample_loop() {
 	done
 }
 
-# hotplug_loop: takes CPU 1 offline and online, but not while /tmp/pause.hotplug exists.
+# hotplug_loop: takes CPU 1 offline and online.
 hotplug_loop() {
 	local off=0 refused=0
 	while going; do
-		if [ ! -e /tmp/pause.hotplug ]; then
-			if echo 0 2>/dev/null >$CPU1; then off=$((off + 1)); else refused=$((refused + 1)); fi
-			sleep 1
-			echo 1 2>/dev/null >$CPU1 || refused=$((refused + 1))
-		fi
+		if echo 0 2>/dev/null >$CPU1; then off=$((off + 1)); else refused=$((refused + 1)); fi
+		sleep 1
+		echo 1 2>/dev/null >$CPU1 || refused=$((refused + 1))
 		sleep 2
 	done
 	echo 1 2>/dev/null >$CPU1
@@ -131,12 +110,13 @@ while [ "$SECONDS" -lt "$STRESS_SECONDS" ]; do
 	declare -A pids=()
 	for name in modules bpf memcg; do start $name; pids[$name]=$!; done
 	for name in "${!pids[@]}"; do ended "$name" "${pids[$name]}"; done
-	# Alone: vmalloc reads the kernel's messages, and suspend stops all others.
-	for name in vmalloc suspend; do start $name; ended $name $!; done
+	# Alone, since it reads the kernel's messages.
+	start vmalloc
+	ended vmalloc $!
 	rounds=$((rounds + 1))
 done
 ended stress $stress
-for name in stress modules bpf memcg vmalloc suspend; do
+for name in stress modules bpf memcg vmalloc; do
 	check $name "$rounds -gt 0 -a ! -e /tmp/failed.$name" "$rounds rounds, the last one: $(tail -n 1 /tmp/load.$name)"
 done
 stop_readers

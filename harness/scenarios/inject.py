@@ -9,18 +9,11 @@ print a warning.
 from . import CHECKER
 from ..guest import boot_script, invariants
 from ..initramfs import make_busybox
-from ..options import whole
 from ..settings import Refused
 
 DEFAULTS = {"allocators": ("rbtree", "rust"), "allocator": "rust", "cpus": 2, "timeout": 1800}
 FULL = ("inject", CHECKER)
 NEEDED = ("FAILSLAB", "FAIL_PAGE_ALLOC", "FAULT_INJECTION_DEBUG_FS", "VMAP_RUST_DEBUG")
-
-
-def options(parser):
-    """Add the time of a rate."""
-    parser.add_argument("--seconds", type=whole(1, 600), default=8, metavar="N",
-                        help="seconds for each rate (default: %(default)s)")
 
 
 def run(args, result):
@@ -32,4 +25,4 @@ def run(args, result):
     rates = [*(f"marked-{n}" for n in (1000, 300, 100, 30, 10, 5, 2)), *(f"all-{n}" for n in (1000, 300, 100))]
     checks = [*rates, *invariants(args, allocator, [f"-{rate}" for rate in rates]),
               *["kmemleak"] * kernel.has("DEBUG_KMEMLEAK"), "modules-after", "areas"]
-    boot_script(result, args, "inject", allocator, make_busybox(kernel), f"INJECT_SECONDS={args.seconds}", checks)
+    boot_script(result, args, "inject", allocator, make_busybox(kernel), checks=checks)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""loads the guest image with stress-ng, modules, BPF, CPU hotplug, memory groups and suspend, all at the same time
+"""loads the guest image with stress-ng, modules, BPF, CPU hotplug and memory groups, all at the same time
 
 stress-ng (vm, mmap, fork, vfork, xattr, iomix, seccomp), module and BPF loops, test_vmalloc, a memory group that runs out
-of memory, stages of a suspend to idle. Meanwhile CPU 1 goes off and on, and readers read /proc/vmallocinfo, /proc/kcore and
-debugfs. From 15 minutes on (a soak), memory must stay flat.
+of memory. Meanwhile CPU 1 goes off and on, and readers read /proc/vmallocinfo, /proc/kcore
+and debugfs. From 15 minutes on (a soak), memory must stay flat.
 """
 
 import re
@@ -20,7 +20,7 @@ DEFAULTS = {"kernel": "x86_64-user", "allocators": ("rbtree", "rust", "both"), "
             "mem": 2048, "guest_image": True}
 FULL = ("stress", f"--allocator rust {CHECKER}")
 # What a guest must report; a check without a report is a failure.
-CHECKS = "stress modules bpf memcg vmalloc suspend info debugfs kcore hotplug areas".split()
+CHECKS = "stress modules bpf memcg vmalloc info debugfs kcore hotplug areas".split()
 SOAK = 15
 SAMPLE = re.compile(r"^.*sample: ((?:\w+=\d+ ?)+)$", re.M)
 # Values of a sample: how much the median of the last quarter may be above that of the second one, as a part of it and in

@@ -15,9 +15,6 @@ from harness.suites.plugin import built
 # What "scripts/run boot arm64" gets, or another scenario in front, and a part of the only line.
 REFUSED = {
     "unknown scenario": ("nope arm64", 'unknown scenario "nope"; there are: boot .* kunit '),
-    "unknown configuration": ("boot nope --allocator rust", 'unknown configuration "nope".* arm64 '),
-    "no allocator": ("boot arm64", "required: --allocator"),
-    "more nodes than CPUs": ("boot arm64 --allocator rust --nodes 2", "--nodes 2 needs at least as many CPUs"),
     "mask of test_vmalloc": ("vmalloc arm64 --allocator rust --mask 0x2000", "--mask: must be a .* from 1 to 8191"),
     "shell without commands": ("shell arm64 --no-build", "neither a terminal nor has commands"),
 }

@@ -26,8 +26,6 @@ SWEEPS = {
     "a case is missing": (".*vm_map_ram.*\n", "", 1, 0x1fff, "12 passed, 1 failed"),
     "the worker did not end": (".*All test.*\n", "", 1, 0x1fff, "13 passed, 1 failed"),
     "a worker is missing": ("$^", "", 2, 0x1fff, "0 passed, 14 failed"),
-    "cases outside of the mask": ("$^", "", 1, 7, "3 passed, 10 failed"),
-    "empty log": ("(?s).*", "", 1, 0x1fff, "0 passed, 14 failed"),
 }
 INFO = """0xffff800080000000-0xffff8000803d0000 3997696 declare_kernel_vmas+0x34/0xb4 phys=0x0000000040200000 vmap
 0xffff8000806d0000-0xffff8000806e1000   69632 __ioremap_prot+0x88/0x10c phys=0x0000000008000000 ioremap
