@@ -18,10 +18,9 @@ shell="sh"
 if [ -x /bin/bash ]; then
 	# The guest image, not just busybox.
 	shell="bash"
-	mkdir -p /dev/shm /dev/pts /dev/hugepages
+	mkdir -p /dev/shm /dev/pts
 	mount -t tmpfs shm /dev/shm
 	mount -t devpts pts /dev/pts 2>/dev/null
-	mount -t hugetlbfs huge /dev/hugepages 2>/dev/null
 	mount -t cgroup2 cgroup /sys/fs/cgroup 2>/dev/null
 	ldconfig
 	# At its priority of 19, khugepaged would not run for 30 s under load, and RCU waits for it.
