@@ -24,7 +24,7 @@ HELP = f"""Prepares the cache folder: toolchain root, kernel source, patched tre
 TOOLCHAIN=host uses the tools of the build host, KERNEL_TARBALL=FILE another archive of the kernel source. All parts are
 in the cache folder: ~/.cache/vmap-rust, or VMAP_RUST_CACHE."""
 # Tools of the build host; those with a + end with the version of LLVM.
-TOOLS = ("make patch file xz python3 flex bison bc rustc bindgen clang+ ld.lld+ llvm-ar+ llvm-nm+ llvm-objcopy+ "
+TOOLS = ("make git file xz python3 flex bison bc rustc bindgen clang+ ld.lld+ llvm-ar+ llvm-nm+ llvm-objcopy+ "
          "qemu-system-aarch64 qemu-system-x86_64").split()
 
 

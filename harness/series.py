@@ -12,8 +12,7 @@ import subprocess
 from pathlib import Path
 
 from . import step
-from .enter import in_root
-from .settings import CACHE, REPO, Refused, kernel_version, linux, need_space, remove, say, write
+from .settings import CACHE, REPO, Refused, kernel_version, linux, need_space, need_tool, remove, say, write
 
 # In the order in which they are applied.
 ALL = ("fixes", "maple", "area", "debug", "mapping", "alone", "later")
@@ -57,6 +56,7 @@ def files_of(paths):
 def apply_copy(paths, tree, scratch, names):
     """Copy the named files of a tree to the new folder scratch and apply patches there. Only reads the tree. Raises
     Refused, with a line that names the first patch that does not apply."""
+    need_tool("git")
     remove(scratch)
     scratch.mkdir(parents=True)
     for name in names:
@@ -64,14 +64,12 @@ def apply_copy(paths, tree, scratch, names):
             (scratch / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(tree / name, scratch / name)
     for path in paths:
-        words = ["patch", "-p1", "-N", "-F0", "--no-backup-if-mismatch", "--batch", "-i", path]
-        # A minimal build host has none.
-        done = subprocess.run(words if shutil.which("patch") else in_root(*words, cwd=scratch), cwd=scratch,
+        # A repository in which the folder lies, as in the git folder of a user's tree, must not count.
+        done = subprocess.run(["git", "--git-dir=/dev/null", "apply", "--whitespace=nowarn", path], cwd=scratch,
                               capture_output=True, text=True, check=False, close_fds=False)
         if done.returncode:
-            why = re.search(r".*(?:FAILED|malformed|find file|already exists|previously applied).*", done.stdout)
-            raise Refused(f"patch {path.name} does not apply to Linux {kernel_version(tree)}{f' ({why[0]})' if why else ''}"
-                          f"; nothing was changed in {tree}")
+            raise Refused(f"patch {path.name} does not apply to Linux {kernel_version(tree)} "
+                          f"({done.stderr.partition(chr(10))[0]}); nothing was changed in {tree}")
 
 
 def beside(tree, what):
