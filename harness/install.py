@@ -9,10 +9,8 @@ long as the installation is complete."""
 import contextlib
 import fcntl
 import os
-import re
 import shutil
 import subprocess
-import textwrap
 from pathlib import Path
 
 from . import series
@@ -21,10 +19,6 @@ from .series import read
 from .settings import REPO, SERIES, Refused, check_version, kernel_version, linux, need_tool, remove, say, write
 
 BRANCH, LINK = "vmap-rust", Path("mm/vmap_rust")
-# What a kernel builds of this repository: with --copy each row is a commit. The series area wires it up.
-PARTS = {"base": "rust/base", "bindings": "rust/sys", "state": "rust/state", "policy": "rust/policy",
-         "debugging": "rust/debug", "checks": "rust/check", "operations, Kconfig, Kbuild": "rust/*.rs rust/*.c K*",
-         "KUnit and benchmark": "kunit/K* kunit/.kunitconfig kunit/*.[ch] bench/K* bench/*.[ch]"}
 HELP = f"""Applies the patches for the series of the kernel tree KDIR and links mm/vmap_rust to this repository. In a git
 tree the link and the patches become commits on a new branch {BRANCH}; in any other tree the files are changed, and
 their originals kept. Nothing is changed when a patch does not apply, or when a git tree has uncommitted changes."""
@@ -75,31 +69,12 @@ def check_clean():
         raise Refused(f"{Path.cwd()} has changes that are not committed; commit or stash them first")
 
 
-def commit_copy():
-    """Commit a copy of the allocator's folder, layer by layer, each with the first lines of its own text."""
-    for title, patterns in PARTS.items():
-        about = "Of an area allocator in Rust. Nothing of it is built before it is wired up."
-        for path in (path for pattern in patterns.split() for path in sorted(REPO.glob(pattern))):
-            target = LINK / path.relative_to(REPO)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            if path.is_dir():
-                shutil.copytree(path, target)
-                about = "\n".join(re.findall(r"^//! ?(.*)$", read(path / "mod.rs"), re.M)) or about
-            else:
-                shutil.copy2(path, target)
-        git("add", "-f", LINK)
-        text = "\n\n".join(textwrap.fill(part, 72) for part in about.split("\n\n"))
-        git("commit", "-q", "-s", "-m", f"mm/vmap_rust: {title}", "-m", text)
-
-
-def put_git(record, paths, linked, copy):
-    """Make the branch with the link, or the copy, and the patches."""
+def put_git(record, paths, linked):
+    """Make the branch with the link and the patches."""
     try:
         git("checkout", "-q", "-b", BRANCH)
         # First, so that each later commit can be built.
-        if copy:
-            commit_copy()
-        elif linked:
+        if linked:
             LINK.symlink_to(REPO)
             git("add", "-f", LINK)
             git("commit", "-q", "-m", "mm: link vmap_rust to its repository")
@@ -176,16 +151,14 @@ def take_out_plain(record):
     replace(record, "orig")
 
 
-def check(args, record, plain, linked):
+def check(record, plain, linked):
     """Raise Refused if nothing can be installed into the current folder; returns the series of Linux that it has."""
     here, version = Path.cwd(), kernel_version(".")
-    if args.copy and (plain or not linked):
-        raise Refused("--copy is for a git tree that gets the allocator")
     if record.is_dir():
         raise Refused(f"already installed in {here}, or a call was interrupted; --remove takes it out")
     if not Path("Kbuild").is_file() or not Path("mm/vmalloc.c").is_file() or not version:
         raise Refused(f"{here} is not a Linux kernel source tree")
-    if not os.access(".", os.W_OK) or not os.access("mm", os.W_OK):
+    if not os.access("mm", os.W_OK):
         raise Refused(f"{here} is not writable")
     own = ".".join(version.split(".")[:2])
     kernel = linux(own if (REPO / f"kernel-patches/v{own}/META").is_file() else SERIES)
@@ -204,7 +177,7 @@ def install(args, record, plain):
     here, some, new = Path.cwd(), series.with_needed(args.only), record.with_name(f"{record.name}.new")
     # Only the allocator uses mm/vmap_rust; without it, one there is the user's own.
     linked = "area" in some
-    paths = series.patches(check(args, record, plain, linked), some)
+    paths = series.patches(check(record, plain, linked), some)
     names = series.files_of(paths)
     try:
         series.apply_copy(paths, here, new / "new", names)
@@ -219,14 +192,14 @@ def install(args, record, plain):
             (new / "new" / LINK).symlink_to(REPO)
     else:
         write(new / "former", git("symbolic-ref", "-q", "--short", "HEAD", ok=False) or git("rev-parse", "HEAD"))
-    names += [LINK] * (linked and (plain or args.copy))
+    names += [LINK] * (linked and plain)
     write(new / "files", "".join(f"{name}\n" for name in names))
     # From here on the record counts.
     new.rename(record)
     if plain:
         replace(record, "new")
     else:
-        put_git(record, paths, linked, args.copy)
+        put_git(record, paths, linked)
     say(f"installed in {here} ({'plain' if plain else 'git'} tree{f', only {args.only}' * bool(args.only)}); "
         f"{'make menuconfig shows it below Memory Management options' if linked else 'it has no option'}")
 
@@ -235,18 +208,13 @@ def main(arguments):
     """Install or remove; returns the exit code."""
     parser = Parser(HELP, "install-into")
     parser.add_argument("folder", metavar="KDIR", help="the kernel tree")
-    parser.add_argument("--only", choices=series.ALL, default="", metavar="SERIES", help=(
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument("--only", choices=series.ALL, default="", metavar="SERIES", help=(
         f"apply only one of {', '.join(series.ALL)}, and those that it needs; without area there is no mm/vmap_rust"))
-    parser.add_argument("--copy", action="store_true", help="only for git trees: do not link mm/vmap_rust but copy what a "
-                        'kernel builds of it, a commit for each layer: then "git format-patch" on the branch gives mails '
-                        "that need nothing else")
-    parser.add_argument("--remove", action="store_true", help="restore every file byte for byte, with a new modification "
-                        "time, so that make rebuilds it; or repair what an interrupted call has left")
+    group.add_argument("--remove", action="store_true", help="restore every file byte for byte, with a new modification "
+                       "time, so that make rebuilds it; or repair what an interrupted call has left")
     args = parser.parse_args(arguments)
-    if args.remove and (args.only or args.copy):
-        raise Refused("--remove takes out all that is installed; it takes no --only and no --copy")
-    for tool in ("patch", "git"):
-        need_tool(tool)
+    need_tool("git")
     try:
         os.chdir(args.folder)
     except OSError:
