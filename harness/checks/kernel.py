@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Items that need a kernel tree: rustfmt, checkpatch, kernel-doc, sparse, clippy. What they say of the kernel without
+"""Items that need a kernel tree: rustfmt, checkpatch, kernel-doc, clippy. What they say of the kernel without
 patches, too, is not ours."""
 
 import re
@@ -7,7 +7,6 @@ import subprocess
 
 from .. import build, kernels, prepare
 from ..enter import in_root
-from ..lock import locked
 from ..rebase import patch_hash
 from ..settings import CACHE, REPO, SERIES, TREE, linux
 from . import Fault, fault_if, output, read, sources, spread
@@ -54,32 +53,6 @@ def made_from():
                  for was, name in re.findall(r"^Made-From: (\w+) (.*)", read(meta), re.M) if patch_hash(base / name) != was)
 
 
-def files(suffixes):
-    """Return the files of the kernel with these suffixes that the patches touch, but not programs of the build host."""
-    return [name for name in touched() if name.endswith(suffixes) and (TREE / name).exists()
-            and not name.startswith(("scripts/", "tools/"))]
-
-
-def sparse():
-    """sparse says nothing of a line of a C file that the patches change, on arm64."""
-    kernel, source = kernels.get("arm64"), prepare.prepare("source")
-    build.build(kernel)
-    names = [name for name in files(".c") if (kernel.folder / f"{name[:-2]}.o").exists()]
-    # It runs on objects that are up to date, too. That of Debian 13 does not know __typeof_unqual__(), and the kernel
-    # does not use such a sparse; without qualifiers, which is all that it leaves out, the types are the same here.
-    # Another make in this build folder must have ended.
-    with locked("sparse arm64"):
-        text = output(*build.make(kernel, "C=2", "CHECK=sparse -D__typeof_unqual__=__typeof__",
-                                  *(f"{name[:-2]}.o" for name in names), cwd=TREE), cwd=TREE, stderr=subprocess.STDOUT)
-    ran = re.findall(r"CHECK +(\S+)$", text, re.M)
-    fault_if(f"sparse did not run on {name}" for name in names if name not in ran)
-    old = {name: read(source / name).splitlines() if (source / name).exists() else [] for name in names}
-    fault_if(line for line, name, number in re.findall(
-        rf"^(?:.*/)?(({'|'.join(map(re.escape, names))}):(\d+):\d+: .*)", text, re.M)
-        if read(TREE / name).splitlines()[int(number) - 1] not in old[name])
-    return f"{len(names)} files"
-
-
 def kernel_doc():
     """kernel-doc warns of nothing in files that the patches touch of which it does not warn without them."""
     def said(folder):
@@ -89,7 +62,7 @@ def kernel_doc():
                        stderr=subprocess.STDOUT)
         return {re.sub(r":\d+", "", line) for line in lines.splitlines()}
 
-    names = files((".c", ".h"))
+    names = [name for name in touched() if name.endswith((".c", ".h")) and not name.startswith("tools/")]
     fault_if(sorted(said(TREE) - said(prepare.prepare("source"))))
     return f"{len(names)} files"
 

@@ -9,19 +9,17 @@ from ..enter import become_root_python
 from ..options import Parser
 from ..result import Result
 from ..settings import REPO, Refused
-from . import Fault, docs, kernel, series, texts
+from . import Fault, kernel, series, texts
 
 # The checks of each item.
 CHECKS = {
-    "shell": [texts.shell], "spelling": [texts.spelling], "words": [texts.banned_words],
-    "docs": [docs.readme_length, docs.links, docs.figures], "licence": [texts.licence], "paths": [texts.machine_paths],
-    "unsafe": [texts.unsafe_code, texts.layers], "rustfmt": [kernel.rustfmt],
+    "shell": [texts.shell], "spelling": [texts.spelling], "words": [texts.banned_words], "docs": [texts.links],
+    "licence": [texts.licence], "paths": [texts.machine_paths], "layers": [texts.layers], "rustfmt": [kernel.rustfmt],
     "checkpatch": [kernel.checkpatch_patches, kernel.checkpatch_sources, kernel.made_from],
-    "kernel-doc": [kernel.kernel_doc], "sparse": [kernel.sparse], "clippy": [kernel.clippy],
-    "series": [series.series],
+    "kernel-doc": [kernel.kernel_doc], "clippy": [kernel.clippy], "series": [series.series],
 }
 # What needs no kernel source.
-WITHOUT_SOURCE = {"shell", "spelling", "words", "docs", "licence", "paths", "unsafe"}
+WITHOUT_SOURCE = {"shell", "spelling", "words", "docs", "licence", "paths", "layers"}
 
 
 def name_of(check):

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Items that read text, in the folder of the repository: shell, spelling, words, licence, paths, unsafe."""
+"""Items that read text, in the folder of the repository: shell, spelling, words, links, licence, paths, layers."""
 
+import posixpath
 import re
 import subprocess
+from fnmatch import fnmatch
 from pathlib import Path
+from urllib.parse import unquote
 
 from ..enter import in_root
 from . import fault_if, output, read, sources, spread
@@ -15,11 +18,11 @@ GAP = r"(?:[ \\t]+|[ \\t]*\\n(?:[ \\t]|//[/!]?|[#*+>])*)"
 ELSEWHERE = (r"""-e(^|[[:space:]"'`=:(])/(wor[k]|roo[t]|hom[e]/[a-z]+|tm[p]/(boo[t]|pla[n]))(/|$)""",
              r"-e\b(deb|ftp|security|snapshot)\.([a-z0-9-]+\.)*[d]ebian\.org|\b(static\.|index\.)?crate[s]\.io\b",
              r"-e\bpyp[i]\.org|\bproxy\.golan[g]")
+# "rust/host/src/*.rs", or the first word of "scripts/test fuzz 300"; not what the kernel's tree or a build has.
+IN_BACKTICKS = re.compile(r"(?!(?:scripts/gdb|\S*\.o)(?: |$))"
+                          r"((?:bench|docs|harness|kernel-patches|kunit|qemu|rust|scripts|tools)/[\w./*-]*)(?: .*)?")
 # Layers of rust/, the lowest first. The crate root, ffi.rs, debugfs.rs and debug/ use all.
 LAYERS = ("base", "sys", "state", "policy", "check")
-# Modules of the crate that may have unsafe code. In some modules of theirs, too, #[forbid(unsafe_code)] makes the
-# compiler refuse it.
-UNSAFE = ("debug", "ffi", "state", "sys")
 
 
 def shell():
@@ -55,6 +58,40 @@ def banned_words():
     fault_if(found)
 
 
+def parts_of(path):
+    """Yield (kind, text) of each heading, link and text in backticks of a document."""
+    # No other item needs this package.
+    from markdown_it import MarkdownIt
+    tokens = MarkdownIt("commonmark").enable("table").parse(read(path))
+    for before, token in zip(tokens, tokens[1:]):
+        if before.type == "heading_open":
+            yield "heading", "".join(child.content for child in token.children)
+        yield from ((child.type, child.attrs.get("href", child.content)) for child in token.children or [])
+
+
+def links():
+    """Relative links, their anchors and paths in backticks lead somewhere."""
+    files, parts, found = set(sources()), {path: [*parts_of(path)] for path in sources("*.md")}, []
+    files.update(str(folder) for file in list(files) for folder in Path(file).parents)
+    # GitHub gives such an anchor to the first heading of that name.
+    anchors = {path: {re.sub(r"[^\w -]", "", text.lower()).replace(" ", "-") for kind, text in some if kind == "heading"}
+               for path, some in parts.items()}
+    for path, kind, text in ((path, *part) for path, some in parts.items() for part in some):
+        if kind == "code_inline" and (match := IN_BACKTICKS.fullmatch(text)):
+            # A word in capitals, as in docs/litmus/NAME.litmus, stands for any name.
+            pattern = re.sub(r"\b[A-Z]+\b", "*", match[1].rstrip("/"))
+            found += [f"{path}: there is no {match[1]}"] * (not any(fnmatch(file, pattern) for file in files))
+        elif kind == "link_open" and not re.match(r"\w+:", text):
+            target, _, anchor = unquote(text).partition("#")
+            target = posixpath.normpath(posixpath.join(posixpath.dirname(path), target)) if target else path
+            if target not in files:
+                found.append(f"{path}: link {text}: there is no {target}")
+            elif anchor and anchor not in anchors.get(target, {anchor}):
+                found.append(f"{path}: link {text}: {target} has no such heading")
+    fault_if(found)
+    return f"{len(parts)} documents"
+
+
 def licence():
     """Each file has an SPDX line, as its first or second."""
     spdx = re.compile(r"(.*\n)?.*SPDX-License-Identifier: GPL-2\.0")
@@ -70,22 +107,6 @@ def machine_paths():
     fault_if(["grep cannot read a file"] if done.returncode > 1 else [])
 
 
-def code_of(text):
-    """Return (number, line) of the lines of Rust code that are no comments."""
-    return [(number, line) for number, line in enumerate(text.split("\n"), 1) if not line.lstrip().startswith("//")]
-
-
-def unsafe_code():
-    """Only sys, state, debug and ffi have unsafe code; in all others the compiler forbids it."""
-    files = sources(":(glob)rust/*.rs", "rust/base", "rust/check", "rust/policy", ":!rust/ffi.rs", ":!rust/vmap_rust.rs")
-    fault_if(f"{file}:{number}:{line}" for file in files for number, line in code_of(read(file))
-             if re.search(r"\bunsafe\b", line))
-    fault_if(f"rust/vmap_rust.rs: mod {name} lacks #[forbid(unsafe_code)]"
-             for before, name in re.findall(r"^(.*)\n(?=mod (\w+);$)", read("rust/vmap_rust.rs"), re.M)
-             if name not in UNSAFE and before != "#[forbid(unsafe_code)]")
-    return f"{len(files)} files"
-
-
 def layers():
     """Each layer of rust/ uses only itself and lower ones; tests use check/."""
     found = []
@@ -95,7 +116,7 @@ def layers():
         text = re.sub(r"^(pub(\(crate\))? )?use crate::\{\n(.*\n)*?\};",
                       lambda use: re.sub(r"^    (?=[a-z_]+(::|,))", "crate::", use[0], flags=re.M),
                       read(file).split("kunit_tests(")[0], flags=re.M)
-        found += [f"{file}:{number}: uses crate::{name}" for number, line in code_of(text)
+        found += [f"{file}:{number}: uses crate::{name}" for number, line in enumerate(text.split("\n"), 1)
                   for name in re.findall("crate::([a-z_]+)", line)
-                  if name not in allowed and not file.name.endswith("tests.rs")]
+                  if name not in allowed and not line.lstrip().startswith("//") and not file.name.endswith("tests.rs")]
     fault_if(found)
