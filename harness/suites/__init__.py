@@ -25,7 +25,7 @@ from .rows import ALONE, PLACES, commands
 
 # Suites that take arguments when they are the only word: "scripts/test fuzz 300".
 TOOLS = {"host": rust.host, "explore": rust.explore, "coverage": rust.coverage, "fuzz": rust.fuzz, "faults": faults.main,
-         "mutants": mutants.main, "litmus": litmus.main, "own-tree": own_tree.main, "other-kernel": own_tree.other_kernel}
+         "mutants": mutants.main, "litmus": litmus.main, "own-tree": own_tree.main}
 WHERE = {"root": "in the toolchain root", "others": "in the toolchain root, other kernels than arm64",
          "host": "on the build host", "set-up": "on the build host, as a user"}
 HELP = """Runs test suites and adds up what they passed.
