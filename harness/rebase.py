@@ -17,7 +17,7 @@ from .settings import CACHE, REPO, ROOT_KERNEL, Linux, Refused, kernel_version, 
 
 HELP = f"""Makes or updates kernel-patches/vVERSION (7.4, for example): the patches that differ from those for Linux
 {ROOT_KERNEL}. Where one does not apply it names it and shows the conflict. Resolve it in the folder that it names,
-"git add" the files, "git commit", and call this again. The source is the package linux-source-VERSION, or
+"git add" the files, "git am --continue", and call this again. The source is the package linux-source-VERSION, or
 KERNEL_TARBALL=FILE. Afterwards KERNEL=VERSION builds and tests this kernel, for example KERNEL=VERSION make demo."""
 META = """# SPDX-License-Identifier: GPL-2.0
 # The patches that differ from those for the kernel of Based-On; all others are the same.
@@ -25,8 +25,14 @@ Linux-Series: {0}
 Linux-Tested: {1}
 Based-On: {2}
 """
-SETTINGS = {"user.name": "vmap-rust", "user.email": "vmap-rust@localhost", "commit.gpgSign": "false", "gc.auto": "0",
-            "core.hooksPath": "/dev/null"}
+SETTINGS = """[user]
+name = vmap-rust
+email = vmap-rust@localhost
+[commit]
+gpgSign = false
+[core]
+hooksPath = /dev/null
+"""
 
 
 def source_of(kernel, tarball=""):
@@ -40,103 +46,71 @@ def patch_hash(patch):
     return hashlib.sha256(change_of(patch).encode()).hexdigest()[:16]
 
 
-class Rebase:
-    """The patches for one series of Linux, made from those for another one."""
+def git(work, *words, check=True):
+    """Return what git prints about a repository. check: raise CalledProcessError if it fails."""
+    return subprocess.run(["git", "-C", work, *words], capture_output=True, text=True, check=check).stdout
 
-    def __init__(self, version):
-        self.old, self.version = linux(ROOT_KERNEL), version
-        self.folder, self.work = REPO / f"kernel-patches/v{version}", CACHE / f"rebase/v{version}"
-        self.patches = series.patches(self.old)
-        self.names = [str(path.relative_to(self.old.patches)) for path in self.patches]
 
-    def git(self, *words):
-        """Return what git prints about the repository. Raises CalledProcessError if it fails."""
-        return subprocess.run(["git", "-C", self.work, *words], capture_output=True, text=True, check=True).stdout
+def commit_source(work, names, folder, branch):
+    """Make a branch one commit with the files of these names, as they are in a folder."""
+    git(work, "checkout", "-q", "--orphan", branch)
+    git(work, "rm", "-rfq", "--ignore-unmatch", ".")
+    for name in (name for name in names if (folder / name).exists()):
+        (work / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(folder / name, work / name)
+    git(work, "add", "-Af", ".")
+    git(work, "commit", "-q", "-m", folder.name)
 
-    def works(self, *words):
-        """Tell whether git succeeds."""
-        return subprocess.run(["git", "-C", self.work, *words], capture_output=True, check=False).returncode == 0
 
-    def commits(self, some):
-        """Return the commits of a range, the oldest first."""
-        return self.git("rev-list", "--reverse", some).split()
+def change(work, commit):
+    """Return what a commit changes, without what depends on the rest of the files."""
+    return re.sub("(?m)^index .*\n|(?<=^@@) .*", "", git(work, "diff-tree", "-p", "--no-commit-id", commit))
 
-    def commit_source(self, folder, branch):
-        """Make a branch one commit with the files that the patches touch, as they are in a folder."""
-        self.git("checkout", "-q", "--orphan", branch)
-        self.git("rm", "-rfq", "--ignore-unmatch", ".")
-        for name in series.files_of(self.patches):
-            if (folder / name).exists():
-                (self.work / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(folder / name, self.work / name)
-        self.git("add", "-Af", ".")
-        self.git("commit", "-q", "--author", "vmap-rust <vmap-rust@localhost>", "-m", folder.name)
 
-    def begin(self, source):
-        """Make the repository, unless it is what the last call was for. source: the folder of the new kernel."""
-        digest = hashlib.sha256(f"{source}\n".encode() + b"".join(path.read_bytes() for path in self.patches)).hexdigest()
-        made_of = self.work / ".git/made-of"
-        if read(made_of) == digest:
-            return
-        remove(self.work)
-        self.work.mkdir(parents=True)
-        self.git("init", "-q")
-        for name, value in SETTINGS.items():
-            self.git("config", name, value)
-        self.commit_source(source_of(self.old), "old")
-        self.git("checkout", "-q", "-b", "series")
-        if not self.works("am", "-q", *self.patches):
-            raise Refused(f"git am refuses a patch for Linux {ROOT_KERNEL}; see {self.work}")
-        self.commit_source(source, "new")
-        self.git("checkout", "-q", "-b", "next")
-        write(made_of, digest)
-
-    def apply(self, name, commit):
-        """Apply a patch: what was made of it before, if it has not changed since; or what git makes of the commit, that
-        patch on the old kernel. Tells whether that worked."""
-        if f"Made-From: {patch_hash(self.old.patches / name)} {name}" in read(self.folder / "META").split("\n"):
-            if self.works("am", "-q", self.folder / name):
-                return True
-            self.git("am", "--abort")
-        return self.works("cherry-pick", commit)
-
-    def apply_all(self):
-        """Go on with the first patch that is not applied. Raises Refused if it shows a conflict."""
-        done, going = len(self.commits("new..next")), (self.work / ".git/CHERRY_PICK_HEAD").exists()
-        for name, commit in list(zip(self.names, self.commits("old..series"), strict=True))[done:]:
-            if going or not self.apply(name, commit):
-                say("\n".join(self.git("--no-pager", "diff").split("\n")[:80]))
-                raise Refused(f"{name} does not apply to Linux {self.version}: resolve it in {self.work}, git add, git "
-                              "commit, then call this again")
-
-    def change(self, commit):
-        """Return what a commit changes, without what depends on the rest of the files."""
-        return re.sub("(?m)^index .*\n|(?<=^@@) .*", "", self.git("diff-tree", "-p", "--no-commit-id", commit))
-
-    def export(self, tested):
-        """Write the patches that change something else than on the old kernel. tested: the version of the new one."""
-        made, new = [], self.folder.with_name(self.folder.name + ".new")
-        remove(new)
-        new.mkdir()
-        for name, was, commit in zip(self.names, self.commits("old..series"), self.commits("new..next"), strict=True):
-            if self.change(commit) != self.change(was):
-                (new / name).parent.mkdir(exist_ok=True)
-                text = self.git("format-patch", "-q", "-1", "--zero-commit", "--no-signature", "--stdout", commit)
-                (new / name).write_text(text, encoding="utf-8")
-                made.append(f"Made-From: {patch_hash(self.old.patches / name)} {name}\n")
-        write(new / "META", META.format(self.version, tested, ROOT_KERNEL) + "".join(made))
-        remove(self.folder)
-        new.rename(self.folder)
-        say(f"{self.folder.relative_to(REPO)}: {len(made)} of {len(self.names)} patches differ; try them with "
-            f"KERNEL={self.version} make demo")
-
-    @locked("rebase", "rebase.lock")
-    def run(self):
-        """Make or update the patches."""
-        source = source_of(Linux(self.version, self.version, ROOT_KERNEL), os.environ.get("KERNEL_TARBALL", ""))
-        self.begin(source)
-        self.apply_all()
-        self.export(kernel_version(source))
+@locked("rebase", "rebase.lock")
+def rebase(version):
+    """Make or update the patches for a series of Linux. Raises Refused if it shows a conflict."""
+    source = source_of(Linux(version, version, ROOT_KERNEL), os.environ.get("KERNEL_TARBALL", ""))
+    old, folder, work = linux(ROOT_KERNEL), REPO / f"kernel-patches/v{version}", CACHE / f"rebase/v{version}"
+    paths = series.patches(old)
+    names = [str(path.relative_to(old.patches)) for path in paths]
+    made_from = [f"Made-From: {patch_hash(path)} {name}" for path, name in zip(paths, names)]
+    digest = hashlib.sha256(f"{source}\n".encode() + b"".join(path.read_bytes() for path in paths)).hexdigest()
+    # Unless the last call was for the same patches.
+    if read(work / ".git/made-of") != digest:
+        remove(work)
+        work.mkdir(parents=True)
+        git(work, "init", "-q")
+        with open(work / ".git/config", "a", encoding="utf-8") as config:
+            config.write(SETTINGS)
+        commit_source(work, series.files_of(paths), source_of(old), "series")
+        git(work, "tag", "old")
+        git(work, "am", "-q", *paths)
+        commit_source(work, series.files_of(paths), source, "next")
+        git(work, "tag", "new")
+        write(work / ".git/made-of", digest)
+        # What was made of a patch before, if that has not changed since.
+        known = read(folder / "META").split("\n")
+        git(work, "am", "-q", "-3", *(folder / name if line in known else path
+                                      for path, name, line in zip(paths, names, made_from)), check=False)
+    if (work / ".git/rebase-apply").exists():
+        say("\n".join(git(work, "--no-pager", "diff").split("\n")[:80]))
+        raise Refused(f"{names[int(read(work / '.git/rebase-apply/next')) - 1]} does not apply to Linux {version}: resolve "
+                      f"it in {work}, git add, git am --continue, then call this again")
+    new, made = folder.with_name(f"{folder.name}.new"), []
+    remove(new)
+    new.mkdir()
+    before, after = (git(work, "rev-list", "--reverse", some).split() for some in ("old..series", "new..next"))
+    for name, line, was, commit in zip(names, made_from, before, after, strict=True):
+        if change(work, commit) != change(work, was):
+            (new / name).parent.mkdir(exist_ok=True)
+            text = git(work, "format-patch", "-q", "-1", "--zero-commit", "--no-signature", "--stdout", commit)
+            (new / name).write_text(text, encoding="utf-8")
+            made.append(f"{line}\n")
+    write(new / "META", META.format(version, kernel_version(source), ROOT_KERNEL) + "".join(made))
+    remove(folder)
+    new.rename(folder)
+    say(f"{folder.relative_to(REPO)}: {len(made)} of {len(names)} patches differ; try them with KERNEL={version} make demo")
 
 
 def main(arguments):
@@ -144,10 +118,8 @@ def main(arguments):
     parser = Parser(HELP, "rebase")
     parser.add_argument("version", metavar="VERSION", help="a series of Linux, for example 7.4")
     version = parser.parse_args(arguments).version
-    if version == ROOT_KERNEL:
-        raise Refused(f"the patches are for Linux {ROOT_KERNEL} already; which other series?")
-    if not re.fullmatch(r"\d+\.\d+", version):
-        raise Refused("which series of Linux, for example 7.4? see --help")
+    if version == ROOT_KERNEL or not re.fullmatch(r"\d+\.\d+", version):
+        raise Refused(f"which series of Linux, for example 7.4? The patches are for Linux {ROOT_KERNEL}")
     need_tool("git")
-    Rebase(version).run()
+    rebase(version)
     return 0

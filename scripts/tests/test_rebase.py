@@ -39,14 +39,14 @@ def test_conflict(kit):
     kit.refused(NEXT + change + PACK + "$rebase 9.9",
                 r"area/.*-let-an-alternative-.*\.patch does not apply to Linux 9\.9: resolve it")
     assert not kit.run("find repo/kernel-patches -path '*v9.9*'")
-    kit.run("cd $VMAP_RUST_CACHE/rebase/v9.9; git checkout -q --theirs MAINTAINERS; git add .; git commit -q --no-edit")
+    kit.run("cd $VMAP_RUST_CACHE/rebase/v9.9; git checkout -q --theirs MAINTAINERS; git add .; git am -q --continue")
     text = kit.run("KERNEL_TARBALL=$PWD/next.tar $rebase 9.9; rm -r $VMAP_RUST_CACHE/rebase; "
                    "KERNEL_TARBALL=$PWD/next.tar $rebase 9.9")
     assert re.findall(r"v9\.9: (\d+) of", text) == ["1", "1"]
 
 
-@pytest.mark.parametrize("words, pattern", [("9", "which series of Linux"), (SERIES, f"for Linux {SERIES} already")])
-def test_use(kit, words, pattern):
+@pytest.mark.parametrize("words", ["9", SERIES])
+def test_use(kit, words):
     """Wrong use gets one line, and makes nothing."""
-    kit.refused(f"$rebase {words}", pattern)
+    kit.refused(f"$rebase {words}", "which series of Linux")
     assert not kit.run("find repo/kernel-patches -name 'v9*'")
