@@ -7,15 +7,8 @@ import pytest
 
 from harness import series as patched
 from harness.checks import Fault, series
-from harness.settings import Refused
 
-PATCH = """From: A <a@b.c>
-Date: Thu, 1 Jan 2026 00:00:00 +0000
-Subject: [PATCH] mm: change
-
-Why.
----
-diff --git a/mm/vmalloc.c b/mm/vmalloc.c
+PATCH = """diff --git a/mm/vmalloc.c b/mm/vmalloc.c
 --- a/mm/vmalloc.c
 +++ b/mm/vmalloc.c
 @@ -1,3 +1,3 @@
@@ -41,9 +34,9 @@ def small_tree(tmp_path, monkeypatch):
     monkeypatch.setattr(series.kernels, "get", lambda name: SimpleNamespace(name=name, folder=tmp_path / "base"))
     monkeypatch.setattr(series.builds, "claim", lambda folder: None)
     patched.copy_source(series.WALKED, tmp_path / "source")
+    (tmp_path / "0001-a.patch").write_text(PATCH)
 
-    def build(script, patch=PATCH):
-        (tmp_path / "0001-a.patch").write_text(patch)
+    def build(script):
         monkeypatch.setattr(series.builds, "make", lambda kernel, *words, **more: [
             "sh", "-c", "true" if words == ("olddefconfig",) else script])
         paths = [tmp_path / "0001-a.patch"]
@@ -62,18 +55,3 @@ def test_build_that_fails(build, script):
     """A build succeeds, without a warning."""
     with pytest.raises(Fault, match="bad"):
         build(script)
-
-
-def test_option_that_cannot_be_chosen(build, tmp_path):
-    """The configuration must have what the build is about."""
-    build("true")
-    with pytest.raises(Fault, match="RUST cannot be y"):
-        series.configure(tmp_path / "base", tmp_path / "base", {"RUST": "y"},
-                         lambda word: (tmp_path / "base/.config").write_text(""))
-
-
-@pytest.mark.parametrize("old, new", [(" three", " four"), ("-two", "-other")])
-def test_patch_that_does_not_apply(build, old, new):
-    """It is refused."""
-    with pytest.raises(Refused, match="patch 0001-a.patch does not apply"):
-        build("true", PATCH.replace(old, new))
