@@ -27,12 +27,12 @@ def with_needed(name):
 
 
 def patches(kernel, series=()):
-    """Return the paths of the patches of some series for a kernel, in order, then of those in the folder itself. Where
-    the kernel has none of its own, those of the series of Linux on which it is based. Without series: all, or those of
-    VMAP_RUST_SERIES, with which "scripts/bench hook" leaves one out."""
+    """Return the paths of the patches of some series for a kernel, in order. Where the kernel has none of its own, those of
+    the series of Linux on which it is based. Without series: all, or those of VMAP_RUST_SERIES, with which "scripts/bench
+    hook" leaves one out."""
     series = series or os.environ.get("VMAP_RUST_SERIES", "").split() or ALL
     base = linux(kernel.base).patches if kernel.base else kernel.patches
-    found = [path for name in (*series, ".") for path in sorted((base / name).glob("[0-9][0-9][0-9][0-9]-*.patch"))
+    found = [path for name in series for path in sorted((base / name).glob("[0-9][0-9][0-9][0-9]-*.patch"))
              if not path.name.startswith("0000-")]
     own = [kernel.patches / path.relative_to(base) for path in found]
     return [one if one.exists() else path for one, path in zip(own, found)]

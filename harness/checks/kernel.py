@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Items that need a kernel tree: rustfmt, checkpatch, kernel-doc, clippy. What they say of the kernel without
+"""Items that need a kernel tree: rustfmt, checkpatch, kernel-doc, sparse, clippy. What they say of the kernel without
 patches, too, is not ours."""
 
 import re
@@ -7,6 +7,7 @@ import subprocess
 
 from .. import build, kernels, prepare
 from ..enter import in_root
+from ..lock import locked
 from ..rebase import patch_hash
 from ..settings import CACHE, REPO, SERIES, TREE, linux
 from . import Fault, fault_if, output, read, sources, spread
@@ -22,27 +23,16 @@ def rustfmt():
     return f"{len(files)} files"
 
 
-def checkpatch(files, *words):
-    """Run the kernel's checkpatch --strict on files. Raises Fault if it prints anything: by itself it does not fail on a
-    file that it cannot read."""
-    fault_if(spread(files, 8, "perl", "scripts/checkpatch.pl", "--strict", "--no-summary", "--show-types", "--terse",
-                    *words, cwd=TREE, stderr=subprocess.STDOUT).splitlines())
-    return f"{len(files)} files"
-
-
-def checkpatch_patches():
-    """checkpatch.pl finds nothing in the patches, also those for other series of Linux."""
+def checkpatch():
+    """checkpatch.pl finds nothing in the patches, also those for other series of Linux, and in C files for a kernel."""
     patches = [f"{REPO}/{file}" for file in sources("kernel-patches/*.patch") if "/0000-" not in file]
-    # It must not look like a series without faults.
-    fault_if([] if patches else ["kernel-patches has no patches"])
+    files = [f"mm/vmap_rust/{file}" for file in sources("*.c", "*.h", ":!bench/plugin", ":!tools")]
     # The commit of a "Fixes:" is not to be found: the source has no history.
-    return checkpatch(patches, "--ignore", "UNKNOWN_COMMIT_ID")
-
-
-def checkpatch_sources():
-    """checkpatch.pl finds nothing in the C files that are for a kernel."""
-    files = sources("*.c", "*.h", ":!bench/plugin", ":!harness/bench", ":!tools")
-    return checkpatch([f"mm/vmap_rust/{file}" for file in files], "-f")
+    for some, words in (patches, ["--ignore", "UNKNOWN_COMMIT_ID"]), (files, ["-f"]):
+        # By itself it does not fail on a file that it cannot read.
+        fault_if(spread(some, 8, "perl", "scripts/checkpatch.pl", "--strict", "--no-summary", "--show-types", "--terse",
+                        *words, cwd=TREE, stderr=subprocess.STDOUT).splitlines())
+    return f"{len(patches)} patches, {len(files)} files"
 
 
 def made_from():
@@ -51,6 +41,29 @@ def made_from():
         base = meta.parent.parent / f"v{''.join(re.findall('^Based-On: (.*)', read(meta), re.M))}"
         fault_if(f"{base / name} has changed since; run scripts/rebase {meta.parent.name[1:]}"
                  for was, name in re.findall(r"^Made-From: (\w+) (.*)", read(meta), re.M) if patch_hash(base / name) != was)
+
+
+def files(suffixes):
+    """Return the files of the kernel with these suffixes that the patches touch, but not programs of the build host."""
+    return [name for name in touched() if name.endswith(suffixes) and not name.startswith(("scripts/", "tools/"))]
+
+
+def sparse():
+    """sparse says nothing of a line of a C file that the patches change, on arm64."""
+    kernel, source = kernels.get("arm64"), prepare.prepare("source")
+    build.build(kernel)
+    names = [name for name in files(".c") if (kernel.folder / f"{name[:-2]}.o").exists()]
+    # That of Debian 13 does not know __typeof_unqual__(): without qualifiers, which is all that it leaves out, the types are
+    # the same here. Another make in this build folder must have ended.
+    with locked("sparse arm64"):
+        text = output(*build.make(kernel, "C=2", "CHECK=sparse -D__typeof_unqual__=__typeof__",
+                                  *(f"{name[:-2]}.o" for name in names), cwd=TREE), cwd=TREE, stderr=subprocess.STDOUT)
+    fault_if(f"sparse did not run on {name}" for name in set(names) - set(re.findall(r"CHECK +(\S+)$", text, re.M)))
+    fault_if(line for line, name, number in re.findall(
+        rf"^(?:.*/)?(({'|'.join(map(re.escape, names))}):(\d+):\d+: .*)", text, re.M)
+        if not (source / name).exists() or read(TREE / name).splitlines()[int(number) - 1] not in
+        read(source / name).splitlines())
+    return f"{len(names)} files"
 
 
 def kernel_doc():
@@ -62,7 +75,7 @@ def kernel_doc():
                        stderr=subprocess.STDOUT)
         return {re.sub(r":\d+", "", line) for line in lines.splitlines()}
 
-    names = [name for name in touched() if name.endswith((".c", ".h")) and not name.startswith("tools/")]
+    names = files((".c", ".h"))
     fault_if(sorted(said(TREE) - said(prepare.prepare("source"))))
     return f"{len(names)} files"
 

@@ -15,11 +15,11 @@ from . import Fault, kernel, series, texts
 CHECKS = {
     "shell": [texts.shell], "spelling": [texts.spelling], "words": [texts.banned_words], "docs": [texts.links],
     "licence": [texts.licence], "paths": [texts.machine_paths], "layers": [texts.layers], "rustfmt": [kernel.rustfmt],
-    "checkpatch": [kernel.checkpatch_patches, kernel.checkpatch_sources, kernel.made_from],
-    "kernel-doc": [kernel.kernel_doc], "clippy": [kernel.clippy], "series": [series.series],
+    "checkpatch": [kernel.checkpatch], "rebase": [kernel.made_from], "kernel-doc": [kernel.kernel_doc],
+    "sparse": [kernel.sparse], "clippy": [kernel.clippy], "series": [series.series],
 }
 # What needs no kernel source.
-WITHOUT_SOURCE = {"shell", "spelling", "words", "docs", "licence", "paths", "layers"}
+WITHOUT_SOURCE = {"shell", "spelling", "words", "docs", "licence", "paths", "layers", "rebase"}
 
 
 def name_of(check):
