@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * vm_unmap_aliases() after few areas were freed: what it costs, and with the
- * instruments "flushes" and "interrupts" how many TLB flushes it takes.
+ * instrument "flushes" how many TLB flushes it takes.
  */
 #include <linux/ktime.h>
 #include <linux/math64.h>
