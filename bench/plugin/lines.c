@@ -170,7 +170,7 @@ static void give_turn(unsigned int cpu)
 	pthread_cond_signal(&cpus[cpu].turn_comes);
 }
 
-/* A waiting CPU by chance, or @cpu itself, which then goes on waiting in its place; @n: how many to choose from. */
+/* A waiting CPU at random, or @cpu itself, which then goes on waiting in its place; @n: how many to choose from. */
 static void choose_turn(unsigned int cpu, unsigned int n)
 {
 	unsigned int at;
