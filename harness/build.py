@@ -30,9 +30,6 @@ def jobs():
 def make(kernel, *words, cwd, binds=(), folder=None, **env):
     """Return the command that runs make for a kernel. cwd: the tree; folder: that of the build, if it is another one;
     binds: see in_root_at()."""
-    # These compress the kernel and include it in an object with ".incbin", which ccache does not see in its depend mode: it
-    # would give out the object of an earlier kernel.
-    env |= {"CCACHE_DISABLE": "1"} if kernel.arch in ("arm", "x86_64") else {}
     return in_root("make", f"ARCH={kernel.arch}", f"O={folder or kernel.folder}", LLVM, *SAME, *words, cwd=cwd,
                    binds=binds, **env)
 
@@ -92,6 +89,20 @@ def claim(folder):
         (folder / ".vmap-rust-repo").write_text(f"{REPO}\n", encoding="utf-8")
 
 
+def build_piggy(kernel, tree):
+    """Build piggy.o, which has the compressed kernel on 32-bit arm and x86, again without ccache, unless it is still the
+    one that was made like that. In its depend mode ccache does not see what ".incbin" includes, and gives out the object
+    of an earlier kernel."""
+    made = kernel.folder / ".vmap-rust-piggy"
+    for piggy in (kernel.folder / "arch").rglob("piggy.o"):
+        if read(made) != str(int(piggy.stat().st_mtime)):
+            piggy.unlink()
+            step.must(f"{kernel.name}: image", LOG / f"image-{kernel.name}.log", make(
+                kernel, f"-j{jobs()}", "all", cwd=tree, CCACHE_DISABLE=1), f"the image of {kernel.name} does not build",
+                cwd=tree)
+            made.write_text(str(int(piggy.stat().st_mtime)), encoding="ascii")
+
+
 def build(kernel, count=0, some=("fixes", "mapping")):
     """Build a kernel; returns the path of the image. Raises Refused if it does not build.
 
@@ -116,6 +127,7 @@ def build(kernel, count=0, some=("fixes", "mapping")):
         configure(kernel, tree)
         step.must(f"{kernel.name}: build", LOG / f"build-{kernel.name}.log", make(
             kernel, f"-j{jobs()}", "all", cwd=tree), f"kernel {kernel.name} does not build", cwd=tree)
+        build_piggy(kernel, tree)
         if not kernel.image.is_file():
             raise Refused(f"kernel {kernel.name} was built, but there is no {kernel.image}; check its arch in "
                           "qemu/kernels.toml")
