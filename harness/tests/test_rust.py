@@ -29,20 +29,6 @@ def test_counts_of_cargo(tmp_path, text, code, totals):
     assert result.totals() == totals
 
 
-def test_a_name_of_one_tree(tmp_path, monkeypatch):
-    """A test that only one of the two trees has is no failure, but one that neither has."""
-    monkeypatch.setattr(rust, "prepare", lambda: None)
-    monkeypatch.setattr(rust, "LOGS", tmp_path)
-    monkeypatch.setattr(rust, "TREE", tmp_path)
-    (tmp_path / "tools/testing/shared").mkdir(parents=True)
-    (tmp_path / "tools/testing/shared/maple-shim.c").touch()
-    for texts, totals in ((NONE, OK), "3 passed, 0 failed, 1 skipped"), ((NONE, NONE), "0 passed, 1 failed"):
-        left, result = list(texts), Result()
-        monkeypatch.setattr(rust, "cargo", lambda what, log, *_, left=left, **__: log.write_text(left.pop(0)) * 0)
-        rust.host(["name"], result)
-        assert result.totals() == totals
-
-
 def test_forgets_changed_modules(tmp_path, monkeypatch):
     """What was tried in a module that has changed since, or is gone, is tried again; and all if a test has changed."""
     names = {module: f"host/src/../../{module}.rs:1:2: delete ! in f" for module in ("base/same", "base/changed", "base/gone")}
