@@ -9,7 +9,7 @@ help:
 	@echo '             SUITES="kunit-* host" runs some; scripts/test --list prints them'
 	@echo '             FULL=1 runs the suites on every kernel configuration, which takes hours, or on CONFIGS="arm64-rt arm";'
 	@echo '             what has passed is not run again (scripts/test --help)'
-	@echo 'make bench   measure both allocators, print the table, write the HTML page'
+	@echo 'make bench   measure both allocators, print the table, draw a plot'
 	@echo 'make check   format, lints, style, words, links, and each patch of all series builds'
 	@echo ''
 	@echo 'In the environment: JOBS=N limits a build; TOOLCHAIN=host uses tools of this machine; KERNEL_TARBALL=FILE is another'
@@ -27,7 +27,7 @@ test:
 	@set -f; scripts/test $(if $(FULL),--full $(CONFIGS),$(SUITES))
 
 bench:
-	@VMAP_RUST_BENCH_COMMAND="make bench" scripts/bench
+	@scripts/bench
 
 check:
 	@scripts/check

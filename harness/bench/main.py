@@ -9,75 +9,24 @@ from ..options import Parser, whole
 from ..settings import INSIDE, Refused, need_space
 
 from . import plan as plans, results
-from .table import DOCUMENTS
 
 # The words of each command, what it does, and the module whose main(command, options) runs it.
 COMMANDS = {
-    "run": ("[run] [OPTION...]", "measures two allocators against each other; writes a page of plots, too", "report"),
+    "run": ("[run] [OPTION...]", "measures two allocators against each other; draws a plot, too", "report"),
     "show": ("show RESULT", "prints the table of a stored result", "report"),
-    "figures": ("figures RESULT", "prints CPUs side by side, as the documents quote them", "report"),
-    "sides": ("sides RBTREE RUST", "prints the table of --sides, from its result for each allocator", "report"),
     "compare": ("compare OLD NEW", "prints which counts of side B became larger or smaller; exit 1: larger", "report"),
     "list": ("list", "prints the cases of the guest, and the instruments", "plan"),
     "profile": ("profile CASE", "prints what an operation executes, by function, and how long locks are held", "profile"),
-    "patches": ("patches", "measures which cases each patch of fixes and mapping changes by 5% or more", "patches"),
-    "hook": ("hook", "measures what the series area costs the rb-trees: instructions, and text", "patches"),
-    "programs": ("programs", "measures what real programs gain, by instructions", "programs")}
+    "figures": ("figures RESULT...", "prints CPUs side by side, for documents; of more results side B, too", "report"),
+    "hook": ("hook", "measures what the series area costs the rb-trees, for docs/bench.md", "patches"),
+    "programs": ("programs", "measures what real programs gain, by instructions, for docs/bench.md", "programs"),
+    "patches": ("patches", "measures which cases each patch of fixes and mapping changes, for docs/mapping.md", "patches")}
 HELP = "Commands:\n\n" + "".join(f"  scripts/bench {words:<22}{what}\n" for words, what, _ in COMMANDS.values()) + """
 docs/bench.md explains what is measured. Each command has --help. A RESULT is "last", "last~1" for the one before, or
 the name of a file in the folder of results. Exit code: 0 measured, also when something is slower; 1 a boot or a case
 failed, or wrong use."""
-# The commands that only read results, and which.
-READERS = {"show": ["RESULT"], "figures": ["RESULT"], "sides": ["RBTREE", "RUST"], "compare": ["OLD", "NEW"]}
-
-
-def names(known, what):
-    """Return a type of options: names of a list, separated by commas."""
-    def convert(text):
-        for word in text.split(","):
-            if word not in known:
-                raise Refused(f'unknown {what} "{word}"; there are: {" ".join(known)}')
-        return text.split(",")
-    return convert
-
-
-def guest_case(name):
-    """Return the name of one case."""
-    if name not in plans.guest_cases():
-        raise Refused(f'unknown case "{name}"; scripts/bench list prints them')
-    return name
-
-
-def add_options(name, parser):
-    """Add the options of a command to its parser."""
-    add = parser.add_argument
-    if name == "run":
-        sets = parser.add_mutually_exclusive_group()
-        for one, text in (("figures", "what the documents quote"),
-                          ("sides", "what the mapping series is about, for three sides: the kernel without the patches, "
-                           "and with them on each allocator; one table")):
-            sets.add_argument(f"--{one}", dest="set", action="store_const", const=one, default="quick", help=text)
-        add("--a", choices=("rbtree", "rust", plans.PRISTINE),
-            help="what is compared with (default: rbtree); pristine: the kernel without the patches")
-        add("--b", choices=("rbtree", "rust"), help="what is judged against it (default: rust); the same "
-            "twice is a check of the bench: nothing may differ")
-        add("--instruments", type=names(plans.INSTRUMENTS, "instrument"), metavar="LIST",
-            help="only these: " + ",".join(plans.INSTRUMENTS))
-        add("--cases", type=plans.case_list, metavar="LIST",
-            help="only these: area_pair,lookup_* ...; '*' at the end is any rest, '-' in front leaves one out")
-        add("--repetitions", type=whole(1, 1000), metavar="N", help="boots of each side, instead of 5 or 15")
-    elif name == "profile":
-        add("case", type=guest_case, metavar="CASE", help="a case of scripts/bench list")
-        add("--threads", type=whole(1, 64), default=1, metavar="N", help="workers, each on a CPU of its own (default: 1)")
-        add("--lines", action="store_true", help="print instead which cache lines move between the CPUs of the workers")
-    elif name == "programs":
-        rows = plans.program_texts()
-        add("--programs", type=names(rows, "program"), default=",".join(rows), dest="names", metavar="LIST",
-            help="only these: " + ",".join(rows))
-    for result in READERS.get(name, ()):
-        add("results", action="append", type=results.named, metavar=result, help="last, last~1 or a name")
-    if name in DOCUMENTS:
-        add("--write", action="store_true", help=f"put the table into {DOCUMENTS[name]}")
+# The commands that only read results, and how many.
+READERS = {"show": 1, "figures": "+", "compare": 2}
 
 
 def parse(arguments):
@@ -89,14 +38,27 @@ def parse(arguments):
         raise Refused(f"unknown command {name}; see --help")
     parser = Parser(HELP if name == "run" else f"scripts/bench {name} {COMMANDS[name][1]}.",
                     "bench" if name == "run" else f"bench {name}")
-    add_options(name, parser)
+    add = parser.add_argument
+    if name == "run":
+        add("--set", choices=plans.SETS, default="quick", help='what is measured: "figures" is what docs/bench.md quotes, '
+            '"mapping" what docs/mapping.md quotes')
+        add("--a", choices=("rbtree", "rust", plans.PRISTINE), default="rbtree",
+            help="what is compared with (default: rbtree); pristine: the kernel without the patches")
+        add("--b", choices=("rbtree", "rust"), default="rust", help="what is judged against it (default: rust); the same "
+            "twice is a check of the bench: nothing may differ")
+        add("--instruments", nargs="+", choices=plans.INSTRUMENTS, help="only these")
+        add("--cases", type=plans.case_list, metavar="LIST", help="only these: area_pair,lookup_* ...")
+        add("--repetitions", type=whole(1, 1000), metavar="N", help="boots of each side, instead of 5 or 15")
+    elif name == "profile":
+        add("case", type=plans.case_list, metavar="CASE", help="a case of scripts/bench list, or some as for --cases")
+        add("--threads", type=whole(1, 64), default=1, metavar="N", help="workers, each on a CPU of its own (default: 1)")
+        add("--lines", action="store_true", help="print instead which cache lines move between the CPUs of the workers")
+    elif name == "programs":
+        add("--programs", nargs="+", choices=plans.program_texts(), default=plans.program_texts(), help="only these")
+    elif name in READERS:
+        add("results", nargs=READERS[name], type=results.load, metavar="RESULT", help="last, last~1 or a name")
     args = parser.parse_args(words)
     args.words = words
-    if name == "run":
-        if args.set == "sides" and (args.a or args.b):
-            raise Refused("--sides has sides of its own; leave --a and --b out")
-        args.a, args.b = args.a or (plans.PRISTINE if args.set == "sides" else "rbtree"), args.b or "rust"
-        plans.wanted(args)
     return name, args
 
 

@@ -4,15 +4,16 @@ and what the hook of the series area costs the rb-trees: "scripts/bench hook".""
 
 import os
 import statistics
+import subprocess
 
 from .. import build as builds, kernels, series, step
 from ..lock import locked
 from ..settings import SERIES, Refused, linux, say
 
-from . import build, stats
 from .boots import boot_all
 from .plan import PRISTINE, Plan, on_side
-from .table import Table, show_or_put
+from .stats import amount
+from .table import print_markdown
 
 BASES = ("arm64-bench", "x86_64-bench")
 PATCHES_PLANS = (
@@ -35,7 +36,7 @@ def patches():
     return [f"{path.parent.name} {int(path.name[:4])}" for path in series.patches(linux(SERIES), ("fixes", "mapping"))]
 
 
-def measure(kernel, allocator, some, logs, label, count=0, combine=statistics.median):
+def measure(kernel, allocator, some, logs, label, count, combine=statistics.median):
     """Build a kernel and boot it with some plans. Returns what combine makes of the boots for each (case, size).
     Refuses a boot that does not count. label: of this state, in names of logs; count: of patches of a kernel
     without the allocator."""
@@ -46,79 +47,68 @@ def measure(kernel, allocator, some, logs, label, count=0, combine=statistics.me
     for record in boot_all(jobs, os.cpu_count()):
         if record["status"] != "ok" or record["skips"]:
             raise Refused(f"{record['plan']}, {label}: {record['status']} {record['skips']}; logs: {logs}")
-        # Where a mapping is, and so how many tables it has, says nothing of a patch.
-        for result in (result for result in record["results"] if result["metric"] != "tables"):
-            key = result["case"] + f" {result['metric']}".removesuffix(" cost"), f"{record['cpus']}x{result['threads']}"
-            values.setdefault(key, []).append(result["value"])
+        for result in record["results"]:
+            # Where a mapping is, and so how many tables it has, says nothing of a patch.
+            if result["metric"] != "tables":
+                name = result["case"] + f" {result['metric']}".removesuffix(" cost")
+                values.setdefault((name, f"{record['cpus']}x{result['threads']}"), []).append(result["value"])
     say(f"bench: {label}: measured")
     return {key: combine(found) for key, found in values.items()}
 
 
 def patches_rows(base, names, medians):
     """Yield the rows of the table, one for each case of an architecture: what each series changes, and each patch, if
-    by SHOWN or more. medians: by number of patches; some states may be left out."""
-    parts = {name: [at for at, patch in enumerate(names) if patch.startswith(name)] for name in ("fixes", "mapping")}
-
-    def change(key, first, last):
-        # The ratio is None if the difference is not shown.
-        if not {first, last} <= medians.keys():
-            return None, None, None
-        before, after = medians[first][key], medians[last][key]
-        return before, after, after / before if before and abs(after / before - 1) >= SHOWN else None
-
+    by SHOWN or more. medians: by number of patches; states between those of whole series may be left out."""
+    fixes = sum(name.startswith("fixes") for name in names)
     for key in sorted(set.intersection(*map(set, medians.values()))):
-        totals = [change(key, own[0], own[-1] + 1) for own in parts.values()]
-        ratios = [(name, change(key, at, at + 1)[2]) for at, name in enumerate(names)]
-        single = ", ".join(f"{name} {ratio:.2f}" for name, ratio in ratios if ratio)
-        if single or any(ratio for *_, ratio in totals):
-            yield [base.partition("-")[0], *key,
-                   *(f"{stats.amount(before)} -> {stats.amount(after)} ({ratio:.2f})" if ratio else ""
-                     for before, after, ratio in totals), single]
+        def change(first, last, form, key=key):
+            before, after = medians[first][key], medians[last][key]
+            shown = before and abs(after / before - 1) >= SHOWN
+            return form.format(amount(before), amount(after), after / before) if shown else ""
+
+        totals = [change(first, last, "{} -> {} ({:.2f})") for first, last in ((0, fixes), (fixes, len(names)))]
+        single = [change(at, at + 1, f"{name} {{2:.2f}}") for at, name in enumerate(names)
+                  if {at, at + 1} <= medians.keys()]
+        if any(totals + single):
+            yield [base.partition("-")[0], *key, *totals, ", ".join(filter(None, single))]
 
 
-def patches_states(base, names, logs):
+def measure_patches(base, names, logs):
     """Measure an architecture: the first one with the first 0, 1, 2 ... patches, others with those of whole series.
-    Returns the medians by number of patches."""
+    Returns the rows of the table."""
     allocator, kernel = on_side(PRISTINE, base)
-    whole, medians = (0, sum(name.startswith("fixes") for name in names), len(names)), {}
-    for count in range(len(names) + 1) if base == BASES[0] else whole:
-        medians[count] = measure(kernel, allocator, PATCHES_PLANS, logs, f"{kernel}-{count}", count)
-    return medians
+    states = range(len(names) + 1) if base == BASES[0] else (0, sum(name.startswith("fixes") for name in names), len(names))
+    return patches_rows(base, names, {count: measure(kernel, allocator, PATCHES_PLANS, logs, f"{kernel}-{count}", count)
+                                      for count in states})
 
 
-def hook_states(base, logs):
-    """Measure the three kernels of an architecture. Yields for each its lowest figures by case, the size of its text as
-    one of them."""
+def measure_hook(base, names, logs):
+    """Measure the three kernels of an architecture: the lowest figures by case, and the size of the text. Yields the
+    rows of the table, one for each case."""
     # A kernel without area cannot have later.
     os.environ["VMAP_RUST_SERIES"] = " ".join(name for name in series.ALL if name != "later")
+    found = []
     for allocator, kernel in on_side(PRISTINE, base), ("none", f"{base}-off"), ("rbtree", base):
-        found = measure(kernel, allocator, [HOOK_PLAN], logs, kernel, len(patches()), min)
-        folder = kernels.get(kernel).folder
-        sizes = build.output("llvm-size", *(folder / name for name in OBJECTS if (folder / name).exists()))
-        yield {"text, bytes": sum(int(line.split()[0]) for line in sizes.splitlines()[1:]),
-               **{case: value for (case, _), value in found.items()}}
+        lowest = measure(kernel, allocator, [HOOK_PLAN], logs, kernel, len(names), min)
+        paths = [path for path in map(kernels.get(kernel).folder.joinpath, OBJECTS) if path.exists()]
+        sizes = subprocess.check_output(["llvm-size", *paths], text=True).splitlines()[1:]
+        found.append({"text, bytes": sum(int(line.split()[0]) for line in sizes),
+                      **{case: value for (case, _), value in lowest.items()}})
+    for case in sorted(set.intersection(*map(set, found))):
+        without, off, on = (one[case] for one in found)
+        yield [base.partition("-")[0], case, amount(without), amount(off), f"{off / without:.3f}", amount(on),
+               f"{on / without:.3f}"]
 
 
-def hook_rows(base, found):
-    """Yield the rows of the table: a case of an architecture each."""
-    without, off, on = found
-    for case in sorted(without.keys() & off.keys() & on.keys()):
-        one, two, three = without[case], off[case], on[case]
-        shown = [stats.amount(value) for value in (one, two, three)]
-        yield [base.partition("-")[0], case, shown[0], shown[1], f"{two / one:.3f}", shown[2], f"{three / one:.3f}"]
+COMMANDS = {"patches": (measure_patches, ["arch", "case", "NxM", ">fixes", ">mapping", "each patch"]),
+            "hook": (measure_hook, ["arch", "case", ">without area", ">option off", ">ratio", ">rb-trees chosen", ">ratio"])}
 
 
-def main(name, args):
-    """Measure patches or the hook, and show the table or write it into its document; returns the exit code."""
+def main(name, _args):
+    """Measure patches or the hook, and print the table; returns the exit code."""
     # Another run would build the kernel that it boots with other patches.
     with locked(f"bench {name}"):
+        measured, columns = COMMANDS[name]
         logs, names = step.new_logs("bench", 5), patches()
-        if name == "patches":
-            title, columns = "what each patch changes", ["arch", "case", "NxM", ">fixes", ">mapping", "each patch"]
-            rows = [row for base in BASES for row in patches_rows(base, names, patches_states(base, names, logs))]
-        else:
-            title, columns = "what the hook costs the rb-trees", ["arch", "case", ">without area", ">option off", ">ratio",
-                                                                  ">rb-trees chosen", ">ratio"]
-            rows = [row for base in BASES for row in hook_rows(base, hook_states(base, logs))]
-        show_or_put([Table(title, columns, rows)], name, args.write)
+        print_markdown(columns, [row for base in BASES for row in measured(base, names, logs)])
     return 0

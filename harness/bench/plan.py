@@ -29,26 +29,24 @@ PRISTINE = "pristine"
 
 @dataclasses.dataclass(frozen=True)
 class Instrument:
-    """A way to measure: a kernel, how it is booted, and what may be said of the figures."""
+    """A way to measure: a kernel, and how it is booted."""
 
     kernel: str
     what: str
     options: dict  # of harness.guest.Boot
-    # Figures are counts: those of two days can be compared as they are.
-    absolute: bool = False
     plugin: str = ""  # of QEMU, a file of bench/plugin; see counts.py
 
 
 ICOUNT = {"accel": "icount"}
 INSTRUMENTS = {
     "icount": Instrument(ARM64, "QEMU cortex-a72, -icount: the guest's clock counts instructions; CPUs take "
-                         "turns on one host thread", ICOUNT, True),
+                         "turns on one host thread", ICOUNT),
     "holds": Instrument(ARM64, "as icount: instructions for which the allocators hold a spinlock, without "
-                        "interrupts, counted by a plugin of QEMU", ICOUNT, True, "count"),
+                        "interrupts, counted by a plugin of QEMU", ICOUNT, "count"),
     "flushes": Instrument(ARM64, "as icount: TLB flushes and TLBI instructions for 1,000 operations, counted "
-                          "by the plugin", ICOUNT, True, "count"),
+                          "by the plugin", ICOUNT, "count"),
     "lines": Instrument(ARM64, "QEMU cortex-a72, workers take turns before each call in random order: cache lines that "
-                        "move between CPUs, counted by a plugin", {"accel": "threads"}, True, "lines"),
+                        "move between CPUs, counted by a plugin", {"accel": "threads"}, "lines"),
     "uml": Instrument("uml-bench", "user-mode Linux: wall clock at native speed, sides in turns", {"mem": 1024}),
 }
 
@@ -80,9 +78,8 @@ FIGURES = [
     Plan("flushes", "flushes", 2, 5, FLUSHES),
     *(Plan(f"lines-{n}", "lines", n, 5, LINES, (n,)) for n in (8, 16)),
 ]
-# The pristine kernel is one of three sides: about five minutes for each comparison.
-SIDES = [Plan("mapping-2", "icount", 2, 5, MAPPING), Plan("mapping-8", "icount", 8, 5, MAPPING_8, (8,), 25)]
-SETS = {"quick": QUICK, "figures": FIGURES, "sides": SIDES}
+MAPPING_PLANS = [Plan("mapping-2", "icount", 2, 5, MAPPING), Plan("mapping-8", "icount", 8, 5, MAPPING_8, (8,), 25)]
+SETS = {"quick": QUICK, "figures": FIGURES, "mapping": MAPPING_PLANS}
 
 
 def on_side(side, kernel):
@@ -99,35 +96,19 @@ def guest_cases():
 def case_list(text):
     """Return the cases of a list that --cases may have. The guest would refuse others too, but only after its kernel is
     built."""
-    names = ["all", *guest_cases()]
-    for word in text.split(","):
-        # "-" in front leaves a case out; "*" at the end is any rest.
-        case = word.removeprefix("-")
-        if not fnmatch.filter(names, case):
+    for case in text.split(","):
+        if not fnmatch.filter(guest_cases(), case):
             raise Refused(f'unknown case "{case}"; scripts/bench list prints them')
-    return text.split(",")
-
-
-def with_cases(plans, cases):
-    """Return the plans with these cases instead of their own, one for each number of CPUs and workers of an instrument;
-    "memory" runs by itself."""
-    run, made = ",".join(cases), {}
-    for p in plans:
-        if (p.run == "memory") == fnmatch.fnmatch("memory", run):
-            made.setdefault((p.instrument, p.cpus, p.threads), dataclasses.replace(p, run=run))
-    return list(made.values())
+    return text
 
 
 def wanted(args):
-    """Return the plans that fit the options of "scripts/bench run"; refuses if there is none."""
-    plans = SETS[args.set]
-    if args.instruments:
-        plans = [p for p in (SIDES if args.set == "sides" else FIGURES) if p.instrument in args.instruments]
-    if args.cases:
-        plans = with_cases(plans, args.cases)
-    if not plans:
-        raise Refused("nothing to measure: no plan of this set fits --instruments and --cases")
-    return plans
+    """Return the plans that fit the options of "scripts/bench run". With --cases, one for each number of CPUs and workers
+    of an instrument."""
+    plans, made = [p for p in FIGURES if p.instrument in args.instruments] if args.instruments else SETS[args.set], {}
+    for p in plans if args.cases else ():
+        made.setdefault((p.instrument, p.cpus, p.threads), dataclasses.replace(p, run=args.cases))
+    return list(made.values()) or plans
 
 
 def program_texts():

@@ -3,16 +3,15 @@
 
 import re
 import statistics
-from pathlib import Path
 
 from .. import build as builds, initramfs, kernels
 from ..guest import Boot
-from ..settings import CACHE, REPO, Refused
+from ..settings import LOGS, REPO, Refused
 from ..verdict import Expected, read_lines
 
-from . import build, counts, results, stats
+from . import counts, results, stats
 from .plan import program_texts
-from .table import Table, show_or_put
+from .table import print_markdown
 
 KERNEL = "arm64-programs"
 # Side -> the allocator, and the kernel.
@@ -43,7 +42,7 @@ def read(log):
     for name, ops, _, error in rows:
         if not ops:
             raise Refused(f"{name}: failed: {error}; log: {log}")
-    *totals, last = Path(counts.counts_of(log)).read_text(encoding="ascii").split() or [""]
+    *totals, last = counts.counts_of(log).read_text(encoding="ascii").split() or [""]
     if last != "end" or len(totals) != len(rows):
         raise Refused(f"{len(rows)} rows, but {len(totals)} pairs of marks; log: {log}")
     return {name: (int(total) / int(ops), int(areas) / int(ops))
@@ -54,11 +53,11 @@ def boot(side, archive, names, number):
     """Boot a side for some rows; returns what read() does. Refuses a boot that fails. archive: of its kernel; number:
     of the boot."""
     allocator, kernel = SIDES[side]
-    log = f"{CACHE}/log/programs-{side}-{number}.log"
+    log = LOGS / f"programs-{side}-{number}.log"
     begin, end = (counts.symbols_of(kernel).addresses[mark] for mark in MARKS)
     reasons = Boot(kernels.get(kernel), Expected(allocator, "programs: done"), cpus=2, mem=3072, timeout=3600, log=log,
                    what=f"boot {number + 1} of {BOOTS}, {side}:", initramfs=str(archive), accel="icount", seed=number + 1,
-                   plugin=f"{build.plugin('total')},out={counts.counts_of(log)},begin={begin:x},end={end:x}",
+                   plugin=f"{counts.build_plugin('total')},out={counts.counts_of(log)},begin={begin:x},end={end:x}",
                    append="printk.devkmsg=on test_vmalloc.run_test_mask=0 nokaslr PROGRAMS=" + ",".join(names)).run()
     if reasons:
         raise Refused(f"boot of {side}: {reasons[0]}; log: {log}")
@@ -80,16 +79,15 @@ def row(name, text, boots):
             *(stats.amount(round(median)) for median in medians.values()), *ratios, f"{100 * spread:.2f}%"]
 
 
-def main(name, args):
-    """Boot all sides in turns, and show the table or write it into its document; returns the exit code. Refuses what
+def main(_name, args):
+    """Boot all sides in turns, and print the table; returns the exit code. Refuses what
     boot() does."""
     archives = {kernel: make_archive(kernels.get(kernel)) for kernel in {kernel for _, kernel in SIDES.values()}}
     boots = {side: [] for side in SIDES}
     for number in range(BOOTS):
         for side, (_, kernel) in SIDES.items():
-            boots[side].append(boot(side, archives[kernel], args.names, number))
-    head = (f"`scripts/bench programs`, commit {results.commit()[:12]}, medians of {BOOTS} boots, instructions for one "
-            "operation.")
-    rows = [row(program, text, boots) for program, text in program_texts().items() if program in args.names]
-    show_or_put([Table(head, COLUMNS, rows)], name, args.write, head)
+            boots[side].append(boot(side, archives[kernel], args.programs, number))
+    print(f"`scripts/bench programs`, commit {results.commit()}, medians of {BOOTS} boots, instructions for one "
+          "operation.\n")
+    print_markdown(COLUMNS, [row(name, text, boots) for name, text in program_texts().items() if name in args.programs])
     return 0

@@ -71,11 +71,9 @@ def interval_rank(n, m):
 
 def rank_test(a, b):
     """Return the two-sided p of the rank sum test: exact without ties; with ties of all permutations of few values, of
-    random ones of many. 1 where they show nothing: all values are equal, or a side has one."""
-    values = len(np.unique(np.concatenate([a, b])))
-    if values == 1 or min(len(a), len(b)) == 1:
-        return 1.0
-    method = "exact" if values == len(a) + len(b) else PermutationMethod(n_resamples=9999, random_state=1)
+    random ones of many."""
+    ties = len(np.unique([*a, *b])) < len(a) + len(b)
+    method = PermutationMethod(n_resamples=9999, random_state=1) if ties else "exact"
     return float(mannwhitneyu(a, b, method=method).pvalue)
 
 
@@ -88,23 +86,21 @@ def ratio_and_interval(a, b):
         differences = np.subtract.outer(np.log(b), np.log(a)).ravel()
         differences[np.isnan(differences)] = 0  # Both values are 0.
         differences.sort()
-        middle = float(np.exp(np.median(differences)))
-        ratio = middle if 0 < middle < math.inf else None
+        ratio = float(np.exp(np.median(differences)))
+        if not 0 < ratio < math.inf:
+            return None, None, None
         k = interval_rank(len(a), len(b))
-        if ratio is None or not k:
-            return ratio, None, None
-        return ratio, float(np.exp(differences[k - 1])), float(np.exp(differences[-k]))
+        low, high = np.exp(differences[[k - 1, -k]]) if k else (None, None)
+        return ratio, low, high
 
 
 def make_row(key, unit, a, b):
     """Return the row of a key (instrument, CPUs, threads, case, metric): the values of both sides, one for each
     boot."""
     row = Row(*key, unit, *(float(np.median(values)) if len(values) else None for values in (a, b)))
-    if row.median_a is None or row.median_b is None:
+    if not len(a) or not len(b):
         return row
-    if row.median_a == row.median_b == 0:
-        row.ratio = 1.0
-    elif row.median_a and row.median_b:
+    if row.median_a and row.median_b:
         row.ratio, row.low, row.high = ratio_and_interval(a, b)
     far = row.median_a != row.median_b and (row.ratio is None or abs(row.ratio - 1) >= FLOOR)
     if min(len(a), len(b)) < FEW:
@@ -125,16 +121,14 @@ def samples(result):
         for one in boot["results"] if boot["status"] == "ok" else ():
             key = (boot["instrument"], boot["cpus"], one["threads"], one["case"], one["metric"])
             # Where the clock counts instructions, a nanosecond is one.
-            counted = one["unit"] == "ns" and result["instruments"][boot["instrument"]]["absolute"]
-            _, sides = found.setdefault(key, ("instr" if counted else one["unit"], {"a": [], "b": []}))
-            sides[boot["side"]].append(one["value"])
+            unit = "instr" if one["unit"] == "ns" and boot["instrument"] != "uml" else one["unit"]
+            found.setdefault(key, (unit, {"a": [], "b": []}))[1][boot["side"]].append(one["value"])
     return found
 
 
 def losing_first(row):
     """Sort key: slower (largest ratio first), too few, no difference, faster (smallest ratio last)."""
-    without = {"slower": math.inf, "faster": 0}.get(row.verdict, 1)
-    return (VERDICTS.index(row.verdict), -(without if row.ratio is None else row.ratio), row.key)
+    return (VERDICTS.index(row.verdict), -(row.ratio or 1), row.key)
 
 
 def rows(result):
