@@ -10,7 +10,7 @@ import subprocess
 
 import pytest
 
-from harness.bench import plan as plans, stats
+from harness.bench import boots, counts, plan as plans, stats
 from harness.guest import Boot
 from harness.settings import LOGS, REPO
 from harness.suites.plugin import built
@@ -136,3 +136,21 @@ def test_flushes(tmp_path):
     # the scheduler's choice. Twice as many purges would be a fault.
     most = {row.case: 1000 * (16 if row.case == "vm_map_ram_16" else 2) / 8192 for row in rows}
     assert not [row for row in rows if row.verdict == "slower" and row.median_b > most[row.case]]
+
+
+def test_lines():
+    """With 8 workers, fewer cache lines move than with the rb-trees, and CPUs take turns in random order: in
+    area_remote, workers exchange areas in one line, which 7 of 8 times another CPU has written last."""
+    plan, misses = plans.Plan("lines-8", "lines", 8, 1, "area_pair,area_remote", (8,)), {}
+    for seed, allocator in enumerate(("rbtree", "rust"), 1):
+        log = LOGS / f"bench-test-lines-{allocator}.log"
+        record = boots.boot((plan, "a", allocator, 0, seed, built("arm64").name, log))
+        assert record["status"] == "ok", record
+        misses[allocator] = {one["case"]: one["value"] for one in record["results"] if one["metric"] == "misses"}
+        symbols = counts.symbols_of("arm64")
+        window, = [one for one in counts.read(log, symbols) if one.name == "area_remote"]
+        exchanges = sum(times for (pc, _, is_write), times in window.misses.items()
+                        if is_write and symbols.part(symbols.name(pc)) == "benchmark")
+        assert 0.83 < exchanges / window.ops < 0.92, (allocator, exchanges, window.ops)
+    rbtree, rust = misses["rbtree"], misses["rust"]
+    assert rust["area_pair"] < min(2, rbtree["area_pair"] / 2) and rust["area_remote"] < rbtree["area_remote"] / 3, misses
