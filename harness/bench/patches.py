@@ -101,7 +101,8 @@ def measure_hook(base, names, logs):
 
 
 COMMANDS = {"patches": (measure_patches, ["arch", "case", "NxM", ">fixes", ">mapping", "each patch"]),
-            "hook": (measure_hook, ["arch", "case", ">without area", ">option off", ">ratio", ">rb-trees chosen", ">ratio"])}
+            "hook": (measure_hook,
+                     ["arch", "case", ">without area", ">option off", ">ratio", ">rb-trees chosen", ">ratio"])}
 
 
 def main(name, _args):
