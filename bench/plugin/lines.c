@@ -31,7 +31,7 @@ QEMU_PLUGIN_EXPORT int qemu_plugin_version = QEMU_PLUGIN_VERSION;
 #define BUCKETS (1 << 20)
 #define LINE 64
 /* How long one CPU may have the turn: it may sleep, or wait for one that does not have it. */
-#define TURN_NS 10000000l
+#define TURN_NS 100000000l
 
 /* What misses of one instruction at one address are. */
 struct miss {
