@@ -37,7 +37,6 @@ mod growth;
 mod kasan;
 #[cfg(test)]
 mod leaks;
-mod listings;
 #[cfg(test)]
 mod load;
 #[cfg(test)]
@@ -48,8 +47,6 @@ mod one_block;
 mod other_cpus;
 #[cfg(test)]
 mod places;
-#[cfg(test)]
-mod pool;
 #[cfg(test)]
 mod prelude;
 #[cfg(test)]
@@ -77,11 +74,4 @@ pub fn replay(steps: &[[u16; 10]], blocks: usize) -> Result<(), String> {
         Ok(Err(difference)) => Err(difference.to_string()),
         Err(err) => Err(format!("{err:?}")),
     }
-}
-
-/// Serves the areas of `boot`, the text of a /proc/vmallocinfo, `copies` times on 64 CPUs in `gib` GiB of space, and
-/// frees half of them. Returns the text of the file `map` of debugfs, and of /proc/vmallocinfo. Fails if `boot` has no
-/// areas.
-pub fn large_system(boot: &str, copies: usize, gib: usize) -> Result<(String, String), String> {
-    listings::large(boot, copies, gib)
 }

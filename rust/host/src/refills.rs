@@ -18,9 +18,9 @@ fn slot(space: &Space<FlushLog>) -> Request {
 }
 
 /// Creates a space with `BLOCKS` blocks for areas of `pages` pages and no room for more, which is full except one slot of
-/// CPU 0's current block.
+/// CPU 1's current block.
 fn nearly_full<const BLOCKS: usize>(pages: usize) -> (Space<FlushLog>, [usize; BLOCKS]) {
-    cpu::be_on(0, 2);
+    cpu::be_on(1, 2);
     let space = space_of(home_of(BLOCKS), LIMIT);
     let starts = [(); BLOCKS].map(|()| {
         let all = alloc_many(&space, pages, SIZE / PAGE_SIZE / pages);
@@ -58,16 +58,16 @@ fn blocks_of_other_cpus_are_taken_only_without_other_room() {
     free_everything(&space);
     // One slot is left, in the current block of another CPU; and then one in the pool, which is another CPU's.
     let (space, [full, current]) = nearly_full(PAGES);
-    cpu::be_on(1, 2);
+    cpu::be_on(0, 2);
     let stolen = last_event("vmap_rust_steal", || {
         assert_eq!(alloc(&space, &slot(&space)), current);
     });
     // The tracepoint says whose it was.
-    assert_eq!(stolen.map(|event| event[3]), Some(0));
+    assert_eq!(stolen.map(|event| event[3]), Some(1));
     assert_eq!(space.counters().steal, 1);
-    cpu::be_on(0, 2);
-    release(&space, full);
     cpu::be_on(1, 2);
+    release(&space, full);
+    cpu::be_on(0, 2);
     assert_eq!(alloc(&space, &slot(&space)), full);
     assert_eq!(space.counters().steal, 2);
     assert_eq!(space.alloc(slot(&space)).err(), Some(EBUSY));
@@ -203,5 +203,48 @@ fn a_search_in_vain_is_not_made_again() {
     release(&space, first + 2 * SIZE);
     alloc(&space, &request(&space, large * PAGE_SIZE));
     assert_eq!(space.blocks().live, 2);
+    free_everything(&space);
+}
+
+/// A CPU has up to 16 partial blocks of a class for itself. Others may take the rest.
+#[test]
+fn a_cpu_leaves_partial_blocks_to_others() {
+    const OWNED: usize = 16;
+    const ORPHANS: usize = 3;
+    cpu::be_on(0, 2);
+    let space = space_of(home_of(64), LIMIT);
+    let full = alloc_many(&space, PAGES, (OWNED + ORPHANS) * SLOTS + 1);
+    // Full blocks are sound, too.
+    assert_eq!(space.validate().expect("sound").busy, full.len());
+    full.iter().step_by(SLOTS).for_each(|&start| {
+        retire(&space, start);
+    });
+    space.purge(None, false);
+    assert!(space.validate().is_ok());
+    cpu::be_on(1, 2);
+    for new in [0, 0, 0, 1] {
+        let before = space.counters().block_new;
+        alloc(&space, &slot(&space));
+        assert_eq!(space.counters().block_new - before, new);
+    }
+    free_everything(&space);
+}
+
+/// A purge keeps as many empty blocks as were taken since the last one, but two in any case.
+#[test]
+fn a_purge_keeps_what_was_taken_since_the_last_one() {
+    let space = space_of(home_of(8), LIMIT);
+    // The second time, one of the three blocks is still the current one.
+    for (slots, blocks) in [(1, 1), (3 * SLOTS, 2)] {
+        for start in alloc_many(&space, PAGES, slots) {
+            retire(&space, start);
+        }
+        if slots > 1 {
+            // Current blocks go to the pool.
+            space.drain_for_reclaim(0);
+        }
+        space.purge(None, false);
+        assert_eq!(space.blocks().live, blocks);
+    }
     free_everything(&space);
 }

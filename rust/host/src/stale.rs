@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A search without the lock finds an entry of the tree, and others free its area before the search looks at the object.
-//! The object may have a new user at once, anywhere: the slab cache is type-safe by RCU, and no more.
+//! Readers see a state that others change at once.
 
 use crate::prelude::*;
 use kernel::hooks::FOUND;
@@ -34,10 +33,27 @@ fn pin_while_others_reserve(busy: &[usize], from: usize, new: &'static [usize]) 
     (area.span().first() - home.first()) / PAGE_SIZE
 }
 
+/// A search without the lock finds an entry of the tree, and others free its area before the search looks at the object.
+/// The object may have a new user at once, anywhere: the slab cache is type-safe by RCU, and no more.
 #[test]
 fn a_search_survives_that_the_object_of_the_found_area_moves() {
     for (new, found) in [(&[40][..], 6), (&[2], 6), (&[40, 5], 5)] {
         let page = pin_while_others_reserve(&[5, 6, 9], 5, new);
         assert_eq!(page, found, "{new:?} are new");
     }
+}
+
+/// What a reader has listed last may be a part of a larger lazy area by now, which it must not list then: lists go up.
+#[test]
+fn a_lazy_area_that_begins_before_is_not_listed() {
+    let space = without_shadow(span_of(SIZE, 8 * SIZE))
+        .space()
+        .expect("memory");
+    let area = reserve(&space, span_of(SIZE, 4 * PAGE_SIZE)).span();
+    retire(&space, area.first());
+    assert_eq!(space.next_lazy(None), Some(area));
+    let last = span_of(area.first(), PAGE_SIZE);
+    assert_eq!(space.next_lazy(Some(last)), None);
+    space.purge(None, true);
+    assert_eq!(space.next_lazy(None), None);
 }

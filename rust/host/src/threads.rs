@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests with threads that allocate, free, look up and purge concurrently.
+//! Tests with threads that allocate, free, look up, list and purge concurrently.
 
 use crate::{
     load::{Load, Mine},
@@ -9,24 +9,34 @@ use crate::{
 
 const THREADS: u64 = 4;
 
-/// Start of the space: not that of a block.
-const START: usize = 31 * SIZE + 5 * PAGE_SIZE;
-
-/// Creates a space of `pages` pages at `start`, in which blocks are at most as large as `blocks` of the smallest ones.
-fn load(start: usize, pages: usize, blocks: usize) -> Load {
-    let window = span_of(start, pages * PAGE_SIZE);
+/// Creates a space of `pages` pages, which does not start at a block, in which blocks are at most as large as `blocks` of the
+/// smallest ones.
+fn load(pages: usize, blocks: usize) -> Load {
+    let window = span_of(31 * SIZE + 5 * PAGE_SIZE, pages * PAGE_SIZE);
     Load::new(World::new(window).blocks(blocks))
 }
 
-/// Runs `steps` random steps in each of `threads` threads, with areas of up to `most_pages` pages. Nothing is left.
-fn run(load: &Load, most_pages: usize, threads: u64, seed: u64, steps: usize) {
-    std::thread::scope(|scope| {
-        for thread in 0..threads {
-            let seed = seed.wrapping_add(thread);
-            scope.spawn(move || Worker::new(load, most_pages, seed).run(steps));
-        }
-    });
-    load.end();
+/// Calls `load` for a space `rounds` times. Each time, each of `threads` threads makes random steps with areas of up to
+/// `most_pages` pages, and nothing is left.
+fn run(rounds: u64, load: impl Fn() -> Load, most_pages: usize, threads: u64) {
+    let seed = mm::random_seed();
+    println!("seed {seed:#x}");
+    for round in 0..rounds {
+        let load = load();
+        std::thread::scope(|scope| {
+            for thread in 0..threads {
+                let mut worker = Worker {
+                    load: &load,
+                    most_pages,
+                    random: Random::new(seed.wrapping_add(round * threads + thread)),
+                    mine: Vec::new(),
+                    most: 24,
+                };
+                scope.spawn(move || worker.run(3000 * THREADS / threads));
+            }
+        });
+        load.end();
+    }
 }
 
 /// One of the threads.
@@ -40,18 +50,8 @@ struct Worker<'a> {
     most: usize,
 }
 
-impl<'a> Worker<'a> {
-    fn new(load: &'a Load, most_pages: usize, seed: u64) -> Self {
-        Self {
-            load,
-            most_pages,
-            random: Random::new(seed),
-            mine: Vec::new(),
-            most: 24,
-        }
-    }
-
-    fn run(&mut self, steps: usize) {
+impl Worker<'_> {
+    fn run(&mut self, steps: u64) {
         for step in 0..steps {
             if step % 128 == 0 {
                 // Small maxima produce empty blocks.
@@ -97,10 +97,11 @@ impl<'a> Worker<'a> {
     fn look(&mut self) {
         let home = self.load.space().home();
         let addr = home.first() + self.random.below(home.size());
-        match self.random.below(4) {
-            0 => self.load.look(addr),
-            1 => self.load.read(addr, false),
-            2 => self.load.read(addr, true),
+        match self.random.below(16) {
+            0 => self.list(),
+            1..=5 => self.load.look(addr),
+            6..=8 => self.load.read(addr, false),
+            9..=11 => self.load.read(addr, true),
             _ => {
                 let mut last = None;
                 while let Some(lazy) = self.load.space().next_lazy(last) {
@@ -108,6 +109,35 @@ impl<'a> Worker<'a> {
                     assert!(home.covers(lazy) && last.is_none_or(is_behind));
                     last = Some(lazy);
                 }
+            }
+        }
+    }
+
+    /// Reads the list of all ranges: its lines are whole, of known forms, and in the order of addresses.
+    fn list(&self) {
+        let mut text = Vec::new();
+        let mut read = |part: &[u8]| {
+            text.extend_from_slice(part);
+            Ok(())
+        };
+        let (space, mut position) = (self.load.space(), 0);
+        while space.read_list(&mut position, 4096, &mut read) != Ok(0) {}
+        let text = String::from_utf8(text).expect("letters");
+        let mut at = 0;
+        for line in text.lines().skip(1) {
+            let words = line.split(['-', ' ']).collect::<Vec<_>>();
+            let [start, end] = [words[0], words[1]]
+                .map(|word| usize::from_str_radix(&word[2..], 16).expect("an address"));
+            assert!(at <= start && start < end, "{line}");
+            at = end;
+            match words[2..] {
+                ["area", "busy" | "leaving" | "lazy"] | ["block", "changing"] => (),
+                ["block", "cpu", _, "current" | "pool", "slot", pages, slots] => {
+                    let pages: usize = pages.parse().expect("a number");
+                    assert_eq!((end - start) / PAGE_SIZE / pages, slots.len(), "{line}");
+                    assert!(slots.chars().all(|slot| ".Bulf?".contains(slot)), "{line}");
+                }
+                _ => panic!("a line of unknown form: {line}"),
             }
         }
     }
@@ -124,57 +154,36 @@ impl<'a> Worker<'a> {
 /// In the tree, without blocks.
 #[test]
 fn no_page_has_two_owners() {
-    run(&load(32 << 20, 512, 0), 6, THREADS, 1, 3000);
+    run(1, || load(512, 0), 6, THREADS);
 }
 
 /// With blocks of many classes, and so few that they are freed and reserved again all the time.
 #[test]
 fn no_page_of_a_block_has_two_owners() {
-    run_rounds(8, 17 * SIZE, 16, 40);
+    run(8, || load(17 * SIZE / PAGE_SIZE - 5, 16), 40, THREADS);
 }
 
 /// With blocks of up to 128 MiB, which all CPUs share.
 #[test]
 fn no_slot_of_a_large_block_has_two_owners() {
-    run_rounds(4, 1500 * SIZE, 1000, 1200);
+    run(4, || load(1500 * SIZE / PAGE_SIZE - 5, 1000), 1200, THREADS);
 }
 
 /// Threads on one CPU share its current blocks and its lists.
 #[test]
 fn no_page_has_two_owners_with_several_threads_on_a_cpu() {
-    let load = load(START, 17 * SIZE / PAGE_SIZE - 5, 16);
-    run(&load, 40, 4 * THREADS, printed_seed(), 1000);
-}
-
-/// Returns a random seed, and prints it for a failure.
-fn printed_seed() -> u64 {
-    let seed = mm::random_seed();
-    println!("seed {seed:#x}");
-    seed
-}
-
-/// Runs the load `rounds` times, each time with another seed, in a space of `bytes` bytes.
-fn run_rounds(rounds: u64, bytes: usize, blocks: usize, most_pages: usize) {
-    let seed = printed_seed();
-    for round in 0..rounds {
-        let load = load(START, bytes / PAGE_SIZE - 5, blocks);
-        let seed = seed.wrapping_add(round * THREADS);
-        run(&load, most_pages, THREADS, seed, 3000);
-    }
+    run(1, || load(17 * SIZE / PAGE_SIZE - 5, 16), 40, 4 * THREADS);
 }
 
 /// A page that is retired during a purge is taken by this purge or by the next one. The check comes before
 /// any later retire in the same blocks, which would make a purge find forgotten pages.
 #[test]
 fn no_lazy_page_is_forgotten() {
-    const ROUNDS: u64 = 400;
-    const AREAS: usize = 24;
-    let pages = 17 * SIZE / PAGE_SIZE - 5;
-    let load = load(START, pages, 16);
+    let load = &load(17 * SIZE / PAGE_SIZE - 5, 16);
     let retire_some = |seed| {
         let mut random = Random::new(seed);
         // Sizes of several classes, so that there are several blocks.
-        let all = [(); AREAS].map(|()| {
+        let all = [(); 24].map(|()| {
             let size = (2 << random.below(5)) * PAGE_SIZE;
             let request = Request::bytes(load.space().home(), size);
             load.alloc(&request).expect("room")
@@ -183,12 +192,10 @@ fn no_lazy_page_is_forgotten() {
             load.free(mine, mine.span.first(), false);
         }
     };
-    for round in 0..ROUNDS {
+    for round in 0..400 {
         std::thread::scope(|scope| {
-            let threads = [1, 2, 3].map(|thread| {
-                let retire_some = &retire_some;
-                scope.spawn(move || retire_some(round * THREADS + thread))
-            });
+            let threads =
+                [1, 2, 3].map(|thread| scope.spawn(move || retire_some(round * THREADS + thread)));
             while threads.iter().any(|thread| !thread.is_finished()) {
                 load.purge(false);
             }
