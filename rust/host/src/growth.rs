@@ -7,7 +7,7 @@ use crate::{
     model::{Allocator, LowestFit},
     prelude::*,
 };
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// Bytes that one table of PTEs maps.
 const TABLE: usize = 2 << 20;
@@ -20,8 +20,8 @@ const MORE: usize = 64;
 struct Side<A> {
     allocator: A,
     tables: HashSet<usize>,
-    /// The pages of a slot of each class that serves such areas.
-    slots: HashSet<usize>,
+    /// Bytes of a current block and an empty one, which a purge keeps, for each slot that serves such areas.
+    blocks: HashMap<usize, usize>,
 }
 
 impl<A: Allocator> Side<A> {
@@ -30,11 +30,9 @@ impl<A: Allocator> Side<A> {
         let span = self.allocator.alloc((pages + 1) * PAGE_SIZE).expect("room");
         let tables = span.first() / TABLE..=(span.last() - PAGE_SIZE) / TABLE;
         self.tables.extend(tables);
-        self.slots.extend(
-            { Class::all() }
-                .map(Class::slot_pages)
-                .find(|&slot| slot > pages),
-        );
+        let class = class_of(pages + 1);
+        self.blocks
+            .insert(class.slot_pages(), 2 * class.block_size());
         span
     }
 
@@ -44,7 +42,7 @@ impl<A: Allocator> Side<A> {
         let mut side = Self {
             allocator,
             tables: HashSet::new(),
-            slots: HashSet::new(),
+            blocks: HashMap::new(),
         };
         let mut random = Random::new(seed);
         let areas = [(); 40].map(|()| side.map(1100 + random.below(3900)));
@@ -65,8 +63,7 @@ impl<A: Allocator> Side<A> {
     }
 }
 
-/// The load on a space for `cpus` CPUs needs few tables more than on the model, and leaves a current block and an empty one,
-/// which a purge keeps, of each class that was used.
+/// The load on a space for `cpus` CPUs needs few tables more than on the model, and leaves few blocks.
 fn compare(rounds: usize, cpus: usize) {
     cpu::be_on(0, cpus);
     // CAST: A small number.
@@ -77,8 +74,7 @@ fn compare(rounds: usize, cpus: usize) {
     let side = Side::grow(space, rounds, seed);
     let (space, tables) = (side.allocator, side.tables.len());
     println!("{rounds} rounds, {cpus} CPUs: {tables} tables of PTEs, {model} with lowest fit");
-    let used = Class::all().filter(|class| side.slots.contains(&class.slot_pages()));
-    let most: usize = used.map(|class| 2 * class.block_size()).sum();
+    let most: usize = side.blocks.values().sum();
     let reserved = space.blocks().bytes;
     println!(
         "{} MiB of blocks are reserved, at most {} MiB",

@@ -25,7 +25,6 @@ use state::{
     flush::*,
     list::*,
     pins::*,
-    seat::*,
     table::*, //
 };
 use sys::{

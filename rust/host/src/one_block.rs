@@ -56,47 +56,37 @@ fn slots_of_each_class_wait_for_the_end_of_a_purge() {
         }
         assert_eq!((block.free_slots(), free), (free, class.slots()));
         let spans = [(); 3].map(|()| {
-            block
-                .alloc(size, Attributes::NONE)
-                .ok()
-                .expect("room")
-                .span()
+            let area = block.alloc(size, Attributes::NONE).ok();
+            area.expect("room").span()
         });
-        let letters = || {
-            block
-                .states()
-                .take(4)
-                .map(|slot| slot.letter())
-                .collect::<String>()
+        // The first slots, and what is listed as lazy from the first two on.
+        let state = || {
+            let letters: String = block.states().take(4).map(|slot| slot.letter()).collect();
+            (
+                letters,
+                [START, START + 1].map(|addr| block.next_lazy(addr)),
+            )
         };
-        let waiting = || [START, START + 1].map(|addr| block.next_lazy(addr));
-        assert_eq!(letters(), "BBB.");
+        let (none, both) = ([None; 2], [Some(spans[0]), Some(spans[1])]);
+        assert_eq!(state(), ("BBB.".into(), none));
         let leaving = [0, 1].map(|index| unlink(&dir, spans[index].last()));
-        assert_eq!((letters().as_str(), waiting()), ("uuB.", [None; 2]));
+        assert_eq!(state(), ("uuB.".into(), none));
         for area in leaving {
             dir.retire(area);
         }
-        assert_eq!(
-            (letters().as_str(), waiting()),
-            ("llB.", [Some(spans[0]), Some(spans[1])])
-        );
+        assert_eq!(state(), ("llB.".into(), both));
         let mut plan = Plan::new(&dir);
         plan.take_slots();
-        assert_eq!(
-            (letters().as_str(), waiting()),
-            ("ffB.", [Some(spans[0]), Some(spans[1])])
-        );
-        assert_eq!(
-            (plan.areas(), plan.slot_pages()),
-            ((2, 0), 2 * class.slot_pages())
-        );
+        assert_eq!(state(), ("ffB.".into(), both));
+        assert_eq!(plan.areas(), (2, 0));
+        assert_eq!(plan.slot_pages(), 2 * class.slot_pages());
         let log = FlushLog::new().expect("memory");
         let mut flushed = plan.flush(&log);
         let cover = spans[0].join(spans[1]);
         assert_eq!(log.take(), Some((cover, 2)));
         flushed.each_run(|run| assert_eq!(run, cover));
         flushed.free_slots(|freed, count| assert_eq!((freed.start(), count), (START, 2)));
-        assert_eq!((letters().as_str(), waiting()), ("..B.", [None; 2]));
+        assert_eq!(state(), ("..B.".into(), none));
         assert!(dir.remove(number).is_none());
         free_at(&dir, spans[2].first());
         // A block that was removed can be inserted again.
@@ -245,7 +235,9 @@ fn a_block_is_inserted_only_at_a_free_entry() {
     let far = START + (2 << 30);
     assert!(!dir.is_prepared(far));
     let block = new_block(Class::SMALLEST, far, false).into();
-    let block = dir.insert(block).err().expect("there is no part");
+    let Err(block) = dir.insert(block) else {
+        panic!("there is no part");
+    };
     dir.prepare(far, GFP_KERNEL).expect("memory");
     assert!(dir.insert(block).is_ok());
     let rcu = Guard::new();

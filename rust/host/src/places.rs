@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Where new blocks go if the directory has no place for a part at the lowest gap, blocks that fill a part, and how many
-//! blocks there are beside large areas.
+//! Where new blocks go if the directory has no place for a part at the lowest gap, and how many there are beside large areas.
 
 use crate::prelude::*;
 
@@ -31,38 +30,6 @@ fn a_block_goes_above_a_part_whose_place_is_taken() {
             Some(second)
         );
         free_everything(&space);
-    }
-}
-
-/// Its addresses are found in the part itself, and those of small blocks that replace it in the entries.
-#[test]
-fn blocks_of_whole_parts_and_small_ones_replace_each_other() {
-    let space = space_of(span_of(2 * GIB - SIZE, 3 * GIB), 5 * (GIB / SIZE));
-    let largest = Class::all().last().expect("a class");
-    assert_eq!(largest.block_size(), GIB);
-    let sizes = [largest.slot_pages(), 1, largest.slot_pages() - 1, 128];
-    for pages in sizes {
-        let starts = alloc_many(&space, pages, 12);
-        assert_eq!(starts[0], 2 * GIB);
-        assert_eq!(space.blocks().live, 1);
-        let size = pages * PAGE_SIZE;
-        let area = |addr: usize| space.find(addr).map(|area| area.span().first());
-        for &start in &starts {
-            assert_eq!([area(start), area(start + size - 1)], [Some(start); 2]);
-            assert_ne!(area(start + size), Some(start));
-        }
-        for start in starts.iter().step_by(2) {
-            retire(&space, *start);
-        }
-        assert_eq!(space.validate().expect("sound").unlinked, 6);
-        assert_eq!(space.purge(None, false), 6);
-        let again = alloc_many(&space, pages, 6);
-        assert!(again.iter().eq(starts.iter().step_by(2)));
-        // No area is left behind.
-        free_everything(&space);
-        assert!((0..GIB)
-            .step_by(SIZE)
-            .all(|offset| area(2 * GIB + offset).is_none()));
     }
 }
 

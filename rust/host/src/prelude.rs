@@ -20,7 +20,7 @@ pub(crate) use crate::{
     },
     sys::mm::{self, Gfp, Tlb},
 };
-use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
+use std::panic::{catch_unwind, AssertUnwindSafe};
 
 /// Returns the `size` bytes from `start` on.
 pub(crate) fn span_of(start: usize, size: usize) -> Span {
@@ -68,6 +68,18 @@ pub(crate) fn reserve(space: &Space<impl Tlb>, span: Span) -> Busy {
     area.expect("all of it is free")
 }
 
+/// Reserves `pages` pages at each of these offsets above a common base in `window`.
+pub(crate) fn alloc_set(
+    space: &Space<FlushLog>,
+    window: Span,
+    offsets: &[usize],
+    pages: usize,
+) -> Result {
+    let size = pages * PAGE_SIZE;
+    let members = offsets.iter().map(|&offset| Member { offset, size });
+    space.alloc_congruent(window, members, PAGE_SIZE, Gfp::KERNEL, publish)
+}
+
 /// Retires the busy area at `start`. Returns about how many pages are lazy.
 pub(crate) fn retire(space: &Space<impl Tlb>, start: usize) -> usize {
     space.retire(space.unlink(start).expect("busy"))
@@ -81,8 +93,10 @@ pub(crate) fn release(space: &Space<impl Tlb>, start: usize) {
 
 /// Ends a test: frees all areas and blocks, and nothing is left.
 pub(crate) fn free_everything(space: &Space<impl Tlb>) {
-    while let Some((area, pin)) = space.get(0) {
+    let mut addr = 0;
+    while let Some((area, pin)) = space.get(addr) {
         drop(pin);
+        addr = area.span().end();
         retire(space, area.span().first());
     }
     space.purge(None, true);
@@ -100,21 +114,4 @@ pub(crate) fn class_of(pages: usize) -> Class {
 /// Returns whether `what` is refused. On the build host a refusal is a panic.
 pub(crate) fn is_refused<T>(what: impl FnOnce() -> T) -> bool {
     catch_unwind(AssertUnwindSafe(|| drop(what()))).is_err()
-}
-
-/// Calls `what`, in which refusals are only reports, as in the kernel: a thread that unwinds does not panic.
-pub(crate) fn despite_refusals<T>(what: impl FnOnce() -> T) -> T {
-    struct Last<F: FnMut()>(F);
-    impl<F: FnMut()> Drop for Last<F> {
-        fn drop(&mut self) {
-            self.0();
-        }
-    }
-    let (mut what, mut result) = (Some(what), None);
-    let unwound = catch_unwind(AssertUnwindSafe(|| {
-        let _last = Last(|| result = what.take().map(|what| what()));
-        resume_unwind(Box::new(()))
-    }));
-    assert!(unwound.is_err());
-    result.expect("it was called")
 }

@@ -32,32 +32,11 @@ refuse! {
         "fn take(plan: Plan<'_>, tlb: &impl Tlb) -> AreaList<Flushed> {
             plan", ".flush(tlb)" => "", ".take_list()
         }";
-    list_of_no_plan: "A list that is not part of a plan stays lazy when the plan is flushed.", E0624,
-        "fn take(list: AreaList<Lazy>, plan: &mut FlushedPlan<'_>) -> AreaList<Flushed> {
-            ", "plan.take_list()" => "list.flushed(plan)", "
-        }";
     list_after_the_flush: "Nothing is added to a plan after its flush.", E0382,
         "fn flush<'a>(mut plan: Plan<'a>, list: LazyList, tlb: &impl Tlb) -> FlushedPlan<'a> {
             ", "plan.add_list(list); let flushed = plan.flush(tlb);"
             => "let flushed = plan.flush(tlb); plan.add_list(list);", "
             flushed
-        }";
-    list_without_a_range: "A list without the range to flush for it is not added.", E0308,
-        "fn add(plan: &mut Plan<'_>, list: ", "LazyList" => "AreaList<Lazy>", ") {
-            plan.add_list(list);
-        }";
-    slots_without_a_flush: "The slots of a plan that was not flushed do not become free.", E0599,
-        "fn free(plan: Plan<'_>, tlb: &impl Tlb) {
-            plan", ".flush(tlb)" => "", ".free_slots(|_, _| ());
-        }";
-    slots_of_no_plan: "Slots of a block that is in no plan do not become free.", E0616,
-        "fn free(block: &Block, plan: &mut FlushedPlan<'_>, slots: &Words) {
-            ", "plan.free_slots(|_, _| ())" => "block.free.set_words(slots)", ";
-        }";
-    blocks_of_another_plan: "A plan has only blocks that it took itself.", E0616,
-        "fn free(mut flushed: FlushedPlan<'_>, plan: Plan<'_>) {
-            ", "drop(plan)" => "flushed.blocks = plan.blocks", ";
-            flushed.free_slots(|_, _| ());
         }";
     blocks_of_another_directory: "A plan does not outlive the directory whose blocks it has.", E0505,
         "fn flush(dir: Directory, tlb: &impl Tlb) {
@@ -69,17 +48,9 @@ refuse! {
         "fn wrap(raw: *mut bindings::vmap_area) -> Option<AreaPtr> {
             ", "unsafe { AreaPtr::new(raw) }" => "AreaPtr::new(raw)", "
         }";
-    area_of_a_made_up_pointer: "An area object is not made of its field.", E0423,
-        "fn wrap(raw: core::ptr::NonNull<bindings::vmap_area>) -> Option<AreaPtr> {
-            ", "unsafe { AreaPtr::new(raw.as_ptr()) }" => "Some(AreaPtr(raw))", "
-        }";
     object_that_may_be_freed: "Only unsafe code reads an area object by its pointer.", E0133,
         "fn read(area: AreaPtr) -> Option<Seen> {
             ", "unsafe { area.look() }" => "area.look()", "
-        }";
-    start_of_an_object: "The index does not read an area object for code that has its pointer.", E0599,
-        "fn read(table: &Table, area: AreaPtr, addr: usize) -> bool {
-            ", "table.find(addr, &Guard::new())" => "table.start_of(area)", ".is_some()
         }";
     area_that_others_read: "An area that is leaving, which readers may have pinned, is in no list: lists write its fields.", E0277,
         "fn push(list: &mut AreaList<", "Lazy" => "Leaving", ">) -> usize {
@@ -98,17 +69,9 @@ refuse! {
         "fn keep(attributes: Attributes) -> Attributes {
             attributes", "" => ".clone()", "
         }";
-    attributes_without_unsafe: "Only unsafe code gives a `vm_struct` to an area.", E0133,
-        "fn attributes(vm: *mut bindings::vm_struct) -> Attributes {
-            ", "unsafe { Attributes::new(0, vm) }" => "Attributes::new(0, vm)", "
-        }";
     block_that_is_opened_twice: "Only the directory opens a block: all slots become free.", E0624,
         "fn open(dir: &Directory, block: GraceBox<Block>) -> bool {
             ", "dir.insert(block).is_ok()" => "block.open(); true", "
-        }";
-    block_that_is_closed_by_others: "Only the directory closes a block: what is removed has no area.", E0624,
-        "fn close(dir: &Directory, number: BlockNumber, block: &Block) -> bool {
-            ", "dir.remove(number).is_some()" => "block.close()", "
         }";
     slot_that_is_retired_alone: "A slot becomes lazy only with its area, and the block dirty with it.", E0624,
         "fn free(dir: &Directory, block: &Block, area: Area<Unlinked>, span: Span) {
@@ -118,17 +81,9 @@ refuse! {
         "fn find(counts: &ByClass<usize>, number: ", "Class" => "usize", ") -> &usize {
             counts.of(number)
         }";
-    class_without_a_check: "A size that may be too large has no class before it was checked.", E0308,
-        "fn find(counts: &ByClass<usize>, size: usize) -> Option<&usize> {
-            Some(counts.of(Class::for_request(size, 1, MOST_PAGES)", "?" => "", "))
-        }";
     pages_for_a_slot: "A number of pages is not a slot.", E0308,
         "fn is_free(free: &Map, slot: ", "Bit" => "usize", ") -> bool {
             free.has(slot)
-        }";
-    slot_for_a_block: "A slot is not the number of a block.", E0308,
-        "fn find<'a>(dir: &'a Directory, number: ", "BlockNumber" => "Bit", ", rcu: &'a Guard) -> Option<&'a Block> {
-            dir.block(number, rcu)
         }";
     address_for_a_block: "An address is the number of a block only if one can start there.", E0308,
         "fn note(hint: &BlockHint, addr: usize) {
@@ -140,16 +95,5 @@ refuse! {
             let block = dir.block(number, &rcu)?;
             ", "let start = block.start(); drop(rcu);" => "drop(rcu); let start = block.start();", "
             Some(start)
-        }";
-    seated_block_without_its_readers: "Nor is one that was in a seat.", E0505,
-        "fn read(seat: &Seat) -> Option<usize> {
-            let rcu = Guard::new();
-            let block = seat.get(&rcu)?;
-            ", "let start = block.start(); drop(rcu);" => "drop(rcu); let start = block.start();", "
-            Some(start)
-        }";
-    place_for_an_owner: "The place of a block is not its owner.", E0308,
-        "fn note(block: &Block, cpu: CpuNumber, place: Place) {
-            block.links().set_owner(", "cpu" => "place", ");
         }";
 }

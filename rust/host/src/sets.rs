@@ -2,30 +2,7 @@
 
 //! Areas at a common base: which sets blocks serve, and what a request for one does without room.
 
-use crate::{
-    prelude::*,
-    state::{
-        area::{Area, Reserved},
-        class,
-    },
-};
-
-/// Reserves `size` bytes at each of these offsets above a common base in `window`, and calls `publish` for each.
-fn alloc_with(
-    space: &Space<FlushLog>,
-    window: Span,
-    offsets: &[usize],
-    size: usize,
-    publish: impl FnMut(usize, Area<Reserved>) -> Option<Busy>,
-) -> Result {
-    let members = offsets.iter().map(|&offset| Member { offset, size });
-    space.alloc_congruent(window, members, PAGE_SIZE, Gfp::KERNEL, publish)
-}
-
-/// Reserves a page at each of these offsets.
-fn alloc_set(space: &Space<FlushLog>, window: Span, offsets: &[usize]) -> Result {
-    alloc_with(space, window, offsets, PAGE_SIZE, publish)
-}
+use crate::{prelude::*, state::class};
 
 /// A block has more than one place for a set, and each member has a slot of its own. No block is made for others.
 #[test]
@@ -43,7 +20,7 @@ fn sets_that_no_block_has_places_for_come_from_the_tree() {
     ];
     for (offsets, blocks) in sets {
         let space = World::new(home).space().expect("memory");
-        assert!(alloc_set(&space, home, offsets).is_ok());
+        assert!(alloc_set(&space, home, offsets, 1).is_ok());
         assert_eq!(space.blocks().live, blocks, "{offsets:x?}");
         assert_eq!(space.validate().expect("sound").busy, offsets.len());
         free_everything(&space);
@@ -57,7 +34,7 @@ fn a_window_that_has_all_blocks_gets_them() {
     for (end, blocks) in [(39, 1), (38, 0)] {
         let space = space_of(home, 4);
         let window = Span::from_bounds(32 * SIZE, end * SIZE).expect("not empty");
-        assert!(alloc_set(&space, window, &[0, 2 * PAGE_SIZE]).is_ok());
+        assert!(alloc_set(&space, window, &[0, 2 * PAGE_SIZE], 1).is_ok());
         assert_eq!(space.blocks().live, blocks, "end {end}");
         free_everything(&space);
     }
@@ -72,7 +49,7 @@ fn a_set_without_room_drains() {
     // Not all of the block, or it would serve the set.
     let window = span_of(32 * SIZE, SIZE - PAGE_SIZE);
     let set = [0, 2 * PAGE_SIZE];
-    assert!(alloc_set(&space, window, &set).is_ok());
+    assert!(alloc_set(&space, window, &set, 1).is_ok());
     assert_eq!(space.blocks().live, 0);
     free_everything(&space);
 }
@@ -82,11 +59,15 @@ fn a_set_without_room_drains() {
 fn a_set_is_not_listed_before_it_is_busy() {
     let home = span_of(64 << 20, 64 * PAGE_SIZE);
     let space = World::new(home).space().expect("memory");
-    let result = alloc_with(
-        &space,
+    let members = [0, 3 * PAGE_SIZE].map(|offset| Member {
+        offset,
+        size: PAGE_SIZE,
+    });
+    let result = space.alloc_congruent(
         home,
-        &[0, 3 * PAGE_SIZE],
+        members.into_iter(),
         PAGE_SIZE,
+        Gfp::KERNEL,
         |index, area| {
             assert_eq!(space.next_lazy(None), None);
             publish(index, area)
@@ -111,8 +92,7 @@ fn a_set_without_a_place_takes_an_empty_block() {
     }
     space.purge(None, false);
     assert_eq!((space.blocks().live, space.blocks().empty), (3, 1));
-    let slot = pages * PAGE_SIZE;
-    assert!(alloc_with(&space, space.home(), &[0, slot], slot, publish).is_ok());
+    assert!(alloc_set(&space, space.home(), &[0, pages * PAGE_SIZE], pages).is_ok());
     assert_eq!((space.blocks().live, space.blocks().empty), (3, 0));
     free_everything(&space);
 }
