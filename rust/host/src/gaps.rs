@@ -97,6 +97,14 @@ fn in_small_spaces(check: impl Fn(Small, Span, usize)) {
     }
 }
 
+/// Returns members with these offsets and sizes, in pages.
+fn members(set: &[(usize, usize)]) -> impl ExactSizeIterator<Item = Member> + Clone + '_ {
+    set.iter().map(|&(offset, size)| Member {
+        offset: offset * PAGE_SIZE,
+        size: size * PAGE_SIZE,
+    })
+}
+
 /// Iterates over all spans of `size` bytes in `window` that start at a multiple of `align`, in ascending
 /// order.
 fn places(window: Span, size: usize, align: usize) -> impl DoubleEndedIterator<Item = Span> {
@@ -139,19 +147,18 @@ fn highest_base_is_right_in_all_small_spaces() {
     ];
     in_small_spaces(|mut small, window, align| {
         for set in sets {
-            let members = set.iter().map(|&(offset, size)| Member {
-                offset: offset * PAGE_SIZE,
-                size: size * PAGE_SIZE,
-            });
             let fits = |base: &Span| {
-                members.clone().all(|member| {
+                members(set).all(|member| {
                     let span = member.at(base.first()).expect("no overflow");
                     window.covers(span) && small.is_free(span)
                 })
             };
             let bases = places(window, PAGE_SIZE, align);
             let best = bases.rev().find(fits).map(Span::first);
-            assert_eq!(highest_congruent(&mut small, window, members, align), best);
+            assert_eq!(
+                highest_congruent(&mut small, window, members(set), align),
+                best
+            );
         }
     });
 }
@@ -165,20 +172,16 @@ fn long_searches_pause_and_see_what_changed() {
         let at_pause = (0..PAGES).map(|page| vec![1 << page]);
         for reserved_at_pause in at_pause.chain([vec![], vec![0b1000_0001, 0b0011_0000]]) {
             let window = pages(FIRST, PAGES);
-            let members = [(0, 2), (3, 1)].map(|(offset, size)| Member {
-                offset: offset * PAGE_SIZE,
-                size: size * PAGE_SIZE,
-            });
+            let pair = [(0, 2), (3, 1)];
             let mut set = Small::new(reserved, &reserved_at_pause);
             if let Some(span) = lowest_fit(&mut set, window, 2 * PAGE_SIZE, 4 * PAGE_SIZE) {
                 assert!(set.is_free(span));
             }
             pauses += set.pauses;
             let mut set = Small::new(reserved, &reserved_at_pause);
-            let base = highest_congruent(&mut set, window, members.into_iter(), PAGE_SIZE);
-            if let Some(base) = base {
-                let spans = members.map(|member| member.at(base).expect("no overflow"));
-                assert!(spans.into_iter().all(|span| set.is_free(span)));
+            if let Some(base) = highest_congruent(&mut set, window, members(&pair), PAGE_SIZE) {
+                let mut spans = members(&pair).map(|member| member.at(base).expect("no overflow"));
+                assert!(spans.all(|span| set.is_free(span)));
             }
             pauses += set.pauses;
         }
@@ -199,9 +202,6 @@ fn members_without_size_or_outside_the_address_space_have_no_base() {
     assert_eq!(base(usize::MAX, PAGE_SIZE), None);
     assert_eq!(base(usize::MAX - PAGE_SIZE, PAGE_SIZE), None);
     assert_eq!(base(0, (PAGES + 1) * PAGE_SIZE), None);
-    let none = core::iter::empty();
-    assert_eq!(
-        highest_congruent(&mut Small::new(0, &[]), window, none, PAGE_SIZE),
-        None
-    );
+    let none = highest_congruent(&mut Small::new(0, &[]), window, members(&[]), PAGE_SIZE);
+    assert_eq!(none, None);
 }

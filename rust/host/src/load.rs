@@ -22,12 +22,9 @@ pub(crate) struct Load {
     checked: CheckedSpace<FlushLog>,
     /// Stands for `vmap_purge_lock`.
     purging: Mutex<()>,
-    /// Number of readers that have the area at an address pinned. No scheduler switches threads at this lock.
-    readers: std::sync::Mutex<HashMap<AreaId, usize>>,
+    /// Number of readers that have the area with this first address pinned. No scheduler switches threads at this lock.
+    readers: std::sync::Mutex<HashMap<usize, usize>>,
 }
-
-/// The first address of an area.
-type AreaId = usize;
 
 /// An area of a thread.
 #[derive(Clone, Copy)]
@@ -119,9 +116,9 @@ impl Load {
         drop(pin);
     }
 
-    fn count_readers(&self, area: AreaId, what: impl FnOnce(&mut usize)) {
+    fn count_readers(&self, start: usize, what: impl FnOnce(&mut usize)) {
         let mut readers = self.readers.lock().unwrap_or_else(|err| err.into_inner());
-        what(readers.entry(area).or_default());
+        what(readers.entry(start).or_default());
     }
 
     /// Purges after all threads, and checks that nothing is left.

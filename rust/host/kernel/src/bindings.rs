@@ -103,7 +103,7 @@ pub unsafe fn vmap_area_cache_alloc(_: gfp_t, _: i32) -> *mut vmap_area {
     if crate::fault::strikes() {
         return ptr::null_mut();
     }
-    LIVE_AREAS.with(|live| live.set(live.get().wrapping_add(1)));
+    LIVE_AREAS.set(LIVE_AREAS.get().wrapping_add(1));
     let freed = LAST_FREED.with(|last| last.0.replace(ptr::null_mut()));
     if !freed.is_null() {
         return freed;
@@ -126,6 +126,6 @@ pub unsafe fn vmap_area_cache_alloc(_: gfp_t, _: i32) -> *mut vmap_area {
 ///
 /// `va` came from [`vmap_area_cache_alloc`], and only earlier readers still use it.
 pub unsafe fn vmap_area_cache_free(va: *mut vmap_area) {
-    LIVE_AREAS.with(|live| live.set(live.get().wrapping_sub(1)));
+    LIVE_AREAS.set(LIVE_AREAS.get().wrapping_sub(1));
     free_after_readers(LAST_FREED.with(|last| last.0.replace(va)));
 }

@@ -45,11 +45,7 @@ impl core::ops::BitOr for Flags {
 
 /// Counts an allocation: `ENOMEM` if it fails.
 pub(crate) fn memory() -> Result {
-    if fault::strikes() {
-        Err(ENOMEM)
-    } else {
-        Ok(())
-    }
+    (!fault::strikes()).then_some(()).ok_or(ENOMEM)
 }
 
 /// A vector.
@@ -117,9 +113,6 @@ impl<T> KBox<T> {
         // SAFETY: The value is never moved out of its box.
         Ok(unsafe { Pin::new_unchecked(KBox(boxed)) })
     }
-}
-
-impl<T> KBox<T> {
     /// Puts `value` into a box.
     pub fn new(value: T, _: Flags) -> Result<Self> {
         memory()?;

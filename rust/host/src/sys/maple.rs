@@ -59,10 +59,7 @@ fn at_or_above(map: &Map, addr: usize) -> impl Iterator<Item = (Span, *mut c_voi
 }
 
 impl<E: Entry> Tree<E> {
-    pub(crate) fn new(
-        _: &'static CStr,
-        _: Pin<&'static LockClassKey>,
-    ) -> core::result::Result<Self, Error> {
+    pub(crate) fn new(_: &'static CStr, _: Pin<&'static LockClassKey>) -> Result<Self> {
         Ok(Self {
             inner: Mutex::new(Inner {
                 map: Map::new(),
@@ -132,17 +129,13 @@ impl<E: Entry> Guard<'_, E> {
         Some((span, unsafe { E::from_foreign(raw) }))
     }
 
-    fn memory_for_store(&mut self) -> core::result::Result<(), StoreError> {
+    fn memory_for_store(&mut self) -> Result<(), StoreError> {
         self.gap = None;
         self.nomem = !core::mem::take(&mut self.memory) && fault::strikes();
-        if self.nomem {
-            Err(StoreError::NoMemory)
-        } else {
-            Ok(())
-        }
+        (!self.nomem).then_some(()).ok_or(StoreError::NoMemory)
     }
 
-    pub(crate) fn insert(&mut self, span: Span, entry: E) -> core::result::Result<(), StoreError> {
+    pub(crate) fn insert(&mut self, span: Span, entry: E) -> Result<(), StoreError> {
         if !self.gap.is_some_and(|gap| gap.covers(span)) {
             return Err(StoreError::Mismatch);
         }
@@ -156,7 +149,7 @@ impl<E: Entry> Guard<'_, E> {
         Ok(())
     }
 
-    pub(crate) fn erase(&mut self, span: Span, old: E) -> core::result::Result<(), StoreError> {
+    pub(crate) fn erase(&mut self, span: Span, old: E) -> Result<(), StoreError> {
         if self.entry_at(span.first()) != Some((span, old)) {
             return Err(StoreError::Mismatch);
         }

@@ -98,7 +98,7 @@ pub(crate) fn refuse(what: &str, values: &[usize]) {
 pub(crate) const LOCKS_EXCLUDE: bool = true;
 
 pub(crate) fn fail_nth(nth: u32) -> u32 {
-    fault::NTH.with(|cell| cell.replace(nth))
+    fault::NTH.replace(nth)
 }
 
 /// Does nothing: each thread stays on its CPU.
@@ -114,7 +114,7 @@ pub(crate) fn fail_from(nth: u32) -> bool {
 }
 
 pub(crate) fn live_objects() -> Option<usize> {
-    Some(bindings::LIVE_AREAS.with(|live| live.get()))
+    Some(bindings::LIVE_AREAS.get())
 }
 
 /// Returns `VMAP_RUST_SEED`, decimal or hexadecimal with 0x, or without it a new number at each call.
