@@ -11,7 +11,7 @@ use std::{
 };
 use vmap_rust_fuzz::Step;
 
-#[derive(Clone)]
+#[derive(Clone, PartialEq)]
 struct Trace {
     steps: Vec<Step>,
     blocks: usize,
@@ -41,27 +41,22 @@ impl Trace {
             })
         });
         let places =
-            (0..count).flat_map(|step| (0..Step::default().len()).map(move |at| (step, at)));
+            { 0..count }.flat_map(|step| (0..Step::default().len()).map(move |at| (step, at)));
         let lower = places.flat_map(move |(step, at)| {
             let number = self.steps[step][at];
-            let fewer_bits = (1..16).rev().map(move |bits| number >> bits << bits);
-            let numbers = [0, number / 2].into_iter().chain(fewer_bits);
-            numbers
-                .filter(move |&lower| lower < number)
-                .map(move |lower| {
-                    let mut smaller = self.clone();
-                    smaller.steps[step][at] = lower;
-                    smaller
-                })
+            [0, number / 2, number & number.saturating_sub(1)].map(|lower| {
+                let mut smaller = self.clone();
+                smaller.steps[step][at] = lower;
+                smaller
+            })
         });
-        let blocks = [0, 1, 2, 9, 32, self.blocks / 2].into_iter();
-        let fewer_blocks = blocks
-            .filter(|&blocks| blocks < self.blocks)
-            .map(|blocks| Trace {
-                steps: self.steps.clone(),
+        let fewer_blocks =
+            [0, self.blocks / 2, self.blocks.saturating_sub(1)].map(|blocks| Trace {
                 blocks,
+                ..self.clone()
             });
-        fewer.chain(fewer_blocks).chain(lower)
+        let all = fewer.chain(fewer_blocks).chain(lower);
+        all.filter(move |smaller| smaller != self)
     }
 }
 
@@ -76,18 +71,12 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let until = Instant::now() + Duration::from_secs(30);
-    // On from the change that was accepted last, until none of all is.
-    let (mut at, mut is_done) = (0, false);
-    while !is_done {
-        let found = { trace.smaller().enumerate().skip(at) }
+    while Instant::now() < until {
+        let found = { trace.smaller() }
             .take_while(|_| Instant::now() < until)
-            .find(|(_, smaller)| smaller.difference().is_some());
-        if let Some((number, smaller)) = found {
-            (at, trace) = (number, smaller);
-        } else {
-            is_done = at == 0;
-            at = 0;
-        }
+            .find(|smaller| smaller.difference().is_some());
+        let Some(smaller) = found else { break };
+        trace = smaller;
     }
     println!("fails: {}", trace.difference().unwrap_or_default());
     println!("steps of the smallest such trace, {} blocks:", trace.blocks);
