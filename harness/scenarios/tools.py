@@ -115,7 +115,8 @@ class Session:
     def gdb(self, *commands, end="disconnect"):
         """Run commands of gdb on the guest, which stands still, and goes on only if the last one is "detach". Returns what
         they print."""
-        all_commands = ("set auto-load safe-path /", "set pagination off", f"file {self.vmlinux}",
+        # A dump of a large guest takes longer than the two seconds for which gdb waits.
+        all_commands = ("set auto-load safe-path /", "set pagination off", "set remotetimeout 600", f"file {self.vmlinux}",
                         f"target remote {self.folder}/gdb", *commands, end)
         return self.output("gdb-multiarch", "-batch", "-nx", *(f"-ex={command}" for command in all_commands)).stdout
 
