@@ -3,7 +3,8 @@
 
 Boots each allocator under a load; QEMU writes a dump in the middle of the load and one after it. tools/vmap must find
 every area of /proc/vmallocinfo in them, and nothing wrong; lx-vmallocinfo of scripts/gdb must list the same areas. Then
-gdb damages the allocator in Rust: that must lead to a panic in it, and be reported in a line about a dump after the panic. On x86_64-user, tools/vmap also reads the kernel on which it runs, and tools/vmap-report must work.
+gdb damages the allocator in Rust: that must lead to a panic in it, and be reported in a line about a dump after the
+panic. On x86_64-user, tools/vmap also reads the kernel on which it runs, and tools/vmap-report must work.
 """
 
 import collections
