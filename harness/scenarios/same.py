@@ -4,8 +4,8 @@
 The tests are those that the kernel has as modules. x86_64-user: lib/test_bpf, lib/test_maple_tree, and in a separate
 boot the cases of lkdtm that misuse stacks and copies from and to user space. arm64-debug and arm64-tags: KASAN's KUnit
 suite. With hardware tags, it boots three times, and a case passes if it passes in one of these boots: tags are random
-numbers of 4 bits, so two tags that must differ are sometimes equal. At the end of each boot with the allocator in Rust, its invariants must
-hold.
+numbers of 4 bits, so two tags that must differ are sometimes equal. At the end of each boot with the allocator in Rust, its
+invariants must hold.
 """
 
 import itertools
