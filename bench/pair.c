@@ -215,7 +215,8 @@ const struct bench_case bench_pair_cases[] = {
 	PAIR("known", "known atomics, barriers and instructions under a lock", 2000, 0, known_pair),
 	/* Enough for several purges in each pass: 4096 pairs are 8192 lazy pages. */
 	PAIR("area_pair", "get_vm_area() and free_vm_area() of a page", 20000, 1, area_pair),
-	{ .name = "area_remote", .what = "get_vm_area() of a page, and free_vm_area() of one that any worker reserved",
+	{ .name = "area_remote",
+	  .what = "get_vm_area() of a page, and free_vm_area() of any worker's",
 	  .ops = 20000, .arg = 1, .setup = remote_setup, .teardown = remote_teardown,
 	  .phase = area_remote_pair_phase },
 	PAIR("area_4", "get_vm_area() and free_vm_area() of 4 pages", 8000, 4, area_pair),
