@@ -10,7 +10,6 @@
  *   begin=ADDR    bench_mark_begin(case, part, ops); end=ADDR: bench_mark_end()
  *   lock=ADDR     a function that takes a spinlock, its first argument
  *   unlock=ADDR   a function that releases one
- *   tree=ADDR     a function that works on a tree with the lock held
  *   irq=ADDR      where an interrupt of the kernel begins; ret=ADDR: where it
  *                 returns. It does not count as part of a hold.
  *
@@ -19,7 +18,7 @@
  *   window N CASE PART OPS PASSES
  *   block N ADDR INSNS RMW BARRIERS ORDERED TLBI TIMES
  *   flush N TIMES                   runs of TLBI instructions up to a DSB
- *   hold N LOCK CALLER TIMES INSNS LONGEST TREE
+ *   hold N LOCK CALLER TIMES INSNS LONGEST
  *   end
  *
  * All virtual CPUs must take turns on one host thread, as with -icount.
@@ -29,7 +28,6 @@
 QEMU_PLUGIN_EXPORT int qemu_plugin_version = QEMU_PLUGIN_VERSION;
 
 #define MAX_CPUS 64
-#define MAX_HOOKS 256
 #define MAX_DEPTH 16
 #define BUCKETS (1 << 16)
 #define HOLD_BUCKETS (1 << 12)
@@ -61,7 +59,6 @@ struct holds {
 	uint64_t times;
 	uint64_t insns;
 	uint64_t longest;
-	uint64_t tree;
 };
 
 struct held {
@@ -70,7 +67,6 @@ struct held {
 	uint64_t start;
 	uint64_t irq_insns;
 	bool is_waiting;
-	bool is_tree;
 };
 
 struct cpu {
@@ -90,12 +86,7 @@ struct cpu {
 };
 
 enum hook_kind {
-	HOOK_BEGIN, HOOK_END, HOOK_LOCK, HOOK_UNLOCK, HOOK_TREE, HOOK_IRQ, HOOK_RET,
-};
-
-struct hook {
-	enum hook_kind kind;
-	uint64_t addr;
+	HOOK_BEGIN, HOOK_END, HOOK_LOCK, HOOK_UNLOCK, HOOK_IRQ, HOOK_RET,
 };
 
 static struct block *blocks[BUCKETS];
@@ -106,19 +97,6 @@ static int open_parts, last_window;
 static struct cpu cpus[MAX_CPUS];
 static int n_cpus, n_known_cpus;
 static struct qemu_plugin_register *link_register, *identity_register;
-static struct hook hooks[MAX_HOOKS];
-static int n_hooks;
-static const char *out_path;
-
-static bool is_dsb(uint32_t insn)
-{
-	return (insn & 0xfffff0ff) == 0xd503309f;
-}
-
-static bool is_tlbi(uint32_t insn)
-{
-	return (insn & 0xfff8f000) == 0xd5088000;
-}
 
 /*
  * An exclusive pair counts once for each store-exclusive: for each attempt to
@@ -252,7 +230,6 @@ static void lock_released(struct cpu *cpu, uint64_t lock)
 	}
 	h->times++;
 	h->insns += insns;
-	h->tree += held.is_tree;
 	if (insns > h->longest)
 		h->longest = insns;
 }
@@ -303,10 +280,6 @@ static void hook_runs(unsigned int number, void *data)
 		break;
 	case HOOK_UNLOCK:
 		lock_released(cpu, read_register(args[0]));
-		break;
-	case HOOK_TREE:
-		if (cpu->depth)
-			cpu->held[cpu->depth - 1].is_tree = true;
 		break;
 	case HOOK_IRQ:
 		/* With a lock held, the same task goes on afterwards. */
@@ -363,11 +336,9 @@ static void translated(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
 	size_t n = qemu_plugin_tb_n_insns(tb), i;
 	struct kinds kinds = {};
 	struct block *block;
-	int h;
 
 	for (i = 0; i < n; i++) {
 		struct qemu_plugin_insn *insn = qemu_plugin_tb_get_insn(tb, i);
-		uint64_t addr = qemu_plugin_insn_vaddr(insn);
 		uint32_t word = 0;
 
 		qemu_plugin_insn_data(insn, &word, sizeof(word));
@@ -375,12 +346,7 @@ static void translated(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
 		if (is_dsb(word) || is_tlbi(word))
 			qemu_plugin_register_vcpu_insn_exec_cb(insn, is_dsb(word) ? dsb_runs : tlbi_runs,
 							       QEMU_PLUGIN_CB_NO_REGS, NULL);
-		for (h = 0; h < n_hooks; h++) {
-			if (hooks[h].addr == addr)
-				qemu_plugin_register_vcpu_insn_exec_cb(insn, hook_runs,
-								       QEMU_PLUGIN_CB_R_REGS,
-								       &hooks[h]);
-		}
+		register_hooks(insn, hook_runs);
 	}
 	block = find_block(qemu_plugin_tb_vaddr(tb), n);
 	/* The kernel changes its code while it boots, not in a measured part. */
@@ -400,13 +366,11 @@ static void cpu_begins(qemu_plugin_id_t id, unsigned int number)
 
 static void write_counts(qemu_plugin_id_t id, void *data)
 {
-	FILE *out = fopen(out_path, "w");
+	FILE *out = begin_file();
 	struct block *block;
 	struct holds *h;
 	int i, w;
 
-	if (!out)
-		fail("cannot write the file of out=");
 	for (w = 0; w < n_windows; w++) {
 		write_window(out, w);
 		fprintf(out, "flush %d %" PRIu64 "\n", w, flushes[w]);
@@ -425,51 +389,29 @@ static void write_counts(qemu_plugin_id_t id, void *data)
 	}
 	for (i = 0; i < HOLD_BUCKETS; i++) {
 		for (h = all_holds[i]; h; h = h->next)
-			fprintf(out, "hold %d %" PRIx64 " %" PRIx64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 "\n",
-				h->window, h->lock, h->caller, h->times, h->insns, h->longest, h->tree);
+			fprintf(out, "hold %d %" PRIx64 " %" PRIx64 " %" PRIu64 " %" PRIu64 " %" PRIu64 "\n",
+				h->window, h->lock, h->caller, h->times, h->insns, h->longest);
 	}
-	fprintf(out, "end\n");
-	if (fclose(out))
-		fail("cannot write the file of out=");
-}
-
-static int add_hook(enum hook_kind kind, const char *text)
-{
-	char *rest;
-
-	if (n_hooks == MAX_HOOKS)
-		return -1;
-	hooks[n_hooks].kind = kind;
-	hooks[n_hooks].addr = strtoull(text, &rest, 16);
-	return *rest || !hooks[n_hooks++].addr ? -1 : 0;
+	end_file(out);
 }
 
 QEMU_PLUGIN_EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info,
 					   int argc, char **argv)
 {
 	static const char *const kinds[] = {
-		"begin=", "end=", "lock=", "unlock=", "tree=", "irq=", "ret=",
+		"begin=", "end=", "lock=", "unlock=", "irq=", "ret=",
 	};
-	enum { N_KINDS = sizeof(kinds) / sizeof(kinds[0]) };
-	int i, k, bad = 0;
+	bool is_good = true;
+	int i;
 
 	if (strcmp(info->target_name, "aarch64")) {
 		fprintf(stderr, "count: error: knows aarch64, not %s\n", info->target_name);
 		return -1;
 	}
 	n_cpus = info->system.max_vcpus;
-	for (i = 0; i < argc; i++) {
-		if (!strncmp(argv[i], "out=", 4)) {
-			out_path = strdup(argv[i] + 4);
-			continue;
-		}
-		for (k = 0; k < N_KINDS; k++) {
-			if (!strncmp(argv[i], kinds[k], strlen(kinds[k])))
-				break;
-		}
-		bad |= k == N_KINDS || add_hook(k, argv[i] + strlen(kinds[k]));
-	}
-	if (bad || !out_path) {
+	for (i = 0; i < argc; i++)
+		is_good &= add_argument(argv[i], kinds, sizeof(kinds) / sizeof(kinds[0]));
+	if (!is_good || !out_path) {
 		fprintf(stderr, "count: error: wrong arguments; see bench/plugin/count.c\n");
 		return -1;
 	}

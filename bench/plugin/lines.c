@@ -27,7 +27,6 @@
 QEMU_PLUGIN_EXPORT int qemu_plugin_version = QEMU_PLUGIN_VERSION;
 
 #define MAX_CPUS 256
-#define MAX_HOOKS 16
 #define BUCKETS (1 << 20)
 #define LINE 64
 /* How long one CPU may have the turn: it may sleep, or wait for one that does not have it. */
@@ -58,11 +57,6 @@ struct cpu {
 
 enum hook_kind { HOOK_BEGIN, HOOK_END, HOOK_TURN, HOOK_IRQ, HOOK_RET, HOOK_SWITCH };
 
-struct hook {
-	enum hook_kind kind;
-	uint64_t addr;
-};
-
 static const char *const kinds[] = { "begin=", "end=", "turn=", "irq=", "ret=", "switch=" };
 
 /* Protects all that follows. */
@@ -74,10 +68,6 @@ static unsigned int waiting[MAX_CPUS], n_waiting, runs, flushes;
 static uint64_t since_ns, random_state = 1;
 /* Also read without the mutex, by accesses outside of all parts. */
 static volatile int open_parts;
-
-static struct hook hooks[MAX_HOOKS];
-static int n_hooks;
-static const char *out_path;
 
 static struct line *find_line(uint64_t number)
 {
@@ -293,7 +283,6 @@ static void hook_runs(unsigned int cpu, void *data)
 static void translated(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
 {
 	size_t i, n = qemu_plugin_tb_n_insns(tb);
-	int h;
 
 	for (i = 0; i < n; i++) {
 		struct qemu_plugin_insn *insn = qemu_plugin_tb_get_insn(tb, i);
@@ -303,14 +292,11 @@ static void translated(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
 		qemu_plugin_insn_data(insn, &word, sizeof(word));
 		qemu_plugin_register_vcpu_mem_cb(insn, memory_accessed, QEMU_PLUGIN_CB_NO_REGS, QEMU_PLUGIN_MEM_RW,
 						 (void *)(addr | ((word & 0x3fc00000) == 0x08400000)));
-		if ((word & 0xfff8f000) == 0xd5088000)
+		if (is_tlbi(word))
 			qemu_plugin_register_vcpu_insn_exec_cb(insn, tlbi_runs, QEMU_PLUGIN_CB_NO_REGS, NULL);
-		else if ((word & 0xfffff0ff) == 0xd503309f)
+		else if (is_dsb(word))
 			qemu_plugin_register_vcpu_insn_exec_cb(insn, dsb_runs, QEMU_PLUGIN_CB_NO_REGS, NULL);
-		for (h = 0; h < n_hooks; h++) {
-			if (hooks[h].addr == addr)
-				qemu_plugin_register_vcpu_insn_exec_cb(insn, hook_runs, QEMU_PLUGIN_CB_R_REGS, &hooks[h]);
-		}
+		register_hooks(insn, hook_runs);
 	}
 }
 
@@ -327,13 +313,11 @@ static void cpu_begins(qemu_plugin_id_t id, unsigned int number)
 
 static void write_counts(qemu_plugin_id_t id, void *data)
 {
-	FILE *out = fopen(out_path, "w");
+	FILE *out = begin_file();
 	struct line *l;
 	struct miss *m;
 	int i;
 
-	if (!out)
-		fail("cannot write the file of out=");
 	for (i = 0; i < n_windows; i++)
 		write_window(out, i);
 	for (i = 0; i < BUCKETS; i++) {
@@ -343,31 +327,7 @@ static void write_counts(qemu_plugin_id_t id, void *data)
 					m->is_write, m->times);
 		}
 	}
-	fprintf(out, "end\n");
-	if (fclose(out))
-		fail("cannot write the file of out=");
-}
-
-static bool add_argument(const char *text)
-{
-	size_t k;
-
-	if (!strncmp(text, "out=", 4)) {
-		out_path = strdup(text + 4);
-		return out_path;
-	}
-	if (!strncmp(text, "seed=", 5)) {
-		random_state = strtoull(text + 5, NULL, 10);
-		return true;
-	}
-	for (k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
-		if (strncmp(text, kinds[k], strlen(kinds[k])) || n_hooks == MAX_HOOKS)
-			continue;
-		hooks[n_hooks].kind = k;
-		hooks[n_hooks].addr = strtoull(text + strlen(kinds[k]), NULL, 16);
-		return hooks[n_hooks++].addr;
-	}
-	return false;
+	end_file(out);
 }
 
 QEMU_PLUGIN_EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info,
@@ -376,8 +336,12 @@ QEMU_PLUGIN_EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_
 	bool is_good = !strcmp(info->target_name, "aarch64");
 	int i;
 
-	for (i = 0; i < argc; i++)
-		is_good &= add_argument(argv[i]);
+	for (i = 0; i < argc; i++) {
+		if (!strncmp(argv[i], "seed=", 5))
+			random_state = strtoull(argv[i] + 5, NULL, 10);
+		else
+			is_good &= add_argument(argv[i], kinds, sizeof(kinds) / sizeof(kinds[0]));
+	}
 	if (!is_good || !out_path) {
 		fprintf(stderr, "lines: error: wrong arguments; see bench/plugin/lines.c\n");
 		return -1;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * What count.c and lines.c share: the measured parts of the benchmark, each between bench_mark_begin(case, part, ops) and
- * bench_mark_end() of bench/run.c on one virtual CPU. A window is a case and a part of it.
+ * bench_mark_end() of bench/run.c on one virtual CPU; and the hooks of these and other functions of the guest. A window is
+ * a case and a part of it.
  */
 #ifndef _VMAP_BENCH_MARKS_H
 #define _VMAP_BENCH_MARKS_H
@@ -14,12 +15,22 @@
 #include "qemu-plugin.h"
 
 #define MAX_WINDOWS 128
+#define MAX_HOOKS 64
 
 struct window {
 	char name[64], part[32];
 	uint64_t ops, passes;
 };
 
+/* A function of the guest. @kind: index in the names of arguments of a plugin. */
+struct hook {
+	int kind;
+	uint64_t addr;
+};
+
+static struct hook hooks[MAX_HOOKS];
+static int n_hooks;
+static const char *out_path;
 static struct window windows[MAX_WINDOWS];
 static int n_windows;
 /* Registers of the first three arguments of a function. All CPUs have the same handles. */
@@ -94,6 +105,64 @@ static inline void write_window(FILE *out, int i)
 {
 	fprintf(out, "window %d %s %s %" PRIu64 " %" PRIu64 "\n", i, windows[i].name,
 		*windows[i].part ? windows[i].part : "cost", windows[i].ops, windows[i].passes);
+}
+
+static inline bool is_dsb(uint32_t insn)
+{
+	return (insn & 0xfffff0ff) == 0xd503309f;
+}
+
+static inline bool is_tlbi(uint32_t insn)
+{
+	return (insn & 0xfff8f000) == 0xd5088000;
+}
+
+/* An argument: out=FILE, or one of @n @kinds, "begin=" and so on, with an address in hexadecimal. */
+static inline bool add_argument(const char *text, const char *const *kinds, int n)
+{
+	char *rest;
+	int k;
+
+	if (!strncmp(text, "out=", 4)) {
+		out_path = strdup(text + 4);
+		return out_path;
+	}
+	for (k = 0; k < n && strncmp(text, kinds[k], strlen(kinds[k])); k++)
+		;
+	if (k == n || n_hooks == MAX_HOOKS)
+		return false;
+	hooks[n_hooks].kind = k;
+	hooks[n_hooks].addr = strtoull(text + strlen(kinds[k]), &rest, 16);
+	return !*rest && hooks[n_hooks++].addr;
+}
+
+/* Have @runs called ahead of an instruction that a hook is for, with the hook. */
+static inline void register_hooks(struct qemu_plugin_insn *insn, void (*runs)(unsigned int cpu, void *hook))
+{
+	uint64_t addr = qemu_plugin_insn_vaddr(insn);
+	int h;
+
+	for (h = 0; h < n_hooks; h++) {
+		if (hooks[h].addr == addr)
+			qemu_plugin_register_vcpu_insn_exec_cb(insn, runs, QEMU_PLUGIN_CB_R_REGS, &hooks[h]);
+	}
+}
+
+/* The file of out=, and its end: without that it is not complete. */
+static inline FILE *begin_file(void)
+{
+	FILE *out = fopen(out_path, "w");
+
+	if (!out)
+		fail("cannot write the file of out=");
+	return out;
+}
+
+static inline void end_file(FILE *out)
+{
+	fprintf(out, "end\n");
+	if (fclose(out))
+		fail("cannot write the file of out=");
 }
 
 /* Find the registers with these names. */

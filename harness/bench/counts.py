@@ -31,8 +31,11 @@ COSTS = ("insns", "rmw", "barriers", "ordered", "tlbi")
 
 
 def build_plugin(name):
-    """Build a plugin of QEMU, "count", "lines" or "total"; returns its path. Refuses what gcc refuses."""
-    out = CACHE / f"build/plugin/{name}.so"
+    """Build a plugin of QEMU, "count", "lines" or "total", unless it is newer than all sources; returns its path. Refuses
+    what gcc refuses."""
+    out, sources = CACHE / f"build/plugin/{name}.so", (REPO / "bench/plugin").glob("*.[ch]")
+    if out.exists() and all(source.stat().st_mtime_ns < out.stat().st_mtime_ns for source in sources):
+        return out
     out.parent.mkdir(parents=True, exist_ok=True)
     # A guest that runs with the former one keeps it.
     with tempfile.TemporaryDirectory(dir=out.parent) as folder:
@@ -132,9 +135,9 @@ def read(log, symbols):
                     {name: amount * times for name, amount in zip(COSTS, amounts, strict=True)})
             elif kind == "hold":
                 # The first instruction after the call, so one before it is in the function for sure.
-                key, added = (int(words[0], 16), symbols.name(int(words[1], 16) - 1)), tuple(map(int, words[2:5]))
-                times, insns, longest = window.holds[key]
-                window.holds[key] = times + added[0], insns + added[1], max(longest, added[2])
+                key = int(words[0], 16), symbols.name(int(words[1], 16) - 1)
+                (times, insns, longest), (more, added, other) = window.holds[key], map(int, words[2:])
+                window.holds[key] = times + more, insns + added, max(longest, other)
             elif kind == "miss":
                 window.misses[int(words[0], 16), int(words[1], 16), words[2] == "1"] += int(words[3])
             elif kind == "flush":

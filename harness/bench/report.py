@@ -46,8 +46,9 @@ def show_result(result):
           "NxM is CPUs x workers; values are medians over boots, lower is better; instr: instructions of all CPUs for one "
           f"operation; a verdict needs p < {stats.ALPHA} and {stats.FLOOR:.0%} difference; intervals of the ratio are "
           f"{stats.LEVEL:.0%}; rows that lose come first", sep="\n")
+    every = stats.rows(result)
     for name in result["instruments"]:
-        rows = [row for row in stats.rows(result) if row.instrument == name]
+        rows = [row for row in every if row.instrument == name]
         show_rows(f"{name}: {INSTRUMENTS[name].what}", rows,
                   [f"{side.upper()} {allocator}" for side, allocator in result["sides"].items()])
         print(f"{name}:", ", ".join(f"{sum(row.verdict == verdict for row in rows)} {verdict}"

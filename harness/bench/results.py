@@ -43,13 +43,13 @@ def commit():
 
 
 def take(sides, plans, repetitions, logs):
-    """Boot everything, plans and sides in turns: first guests that take one host thread each, as many at once as there
-    are CPUs. Returns the records. sides: names of a and b; repetitions: instead of those of the plans, or None; logs: a
+    """Boot everything, plans and sides in turns, the side that goes first too: first guests that take one host thread
+    each, as many at once as there are CPUs. Returns the records. sides: names of a and b; repetitions: instead of those of the plans, or None; logs: a
     folder."""
     jobs, records = {True: [], False: []}, []
     for number in range(max(repetitions or p.repetitions for p in plans)):
         for p in (p for p in plans if number < (repetitions or p.repetitions)):
-            for side in "ab":
+            for side in "ab" if number % 2 == 0 else "ba":
                 allocator, kernel = on_side(sides[side], INSTRUMENTS[p.instrument].kernel)
                 jobs[INSTRUMENTS[p.instrument].options == ICOUNT].append((
                     p, side, allocator, number, 1 + 2 * number + (side == "b"), kernel,
@@ -63,8 +63,7 @@ def take(sides, plans, repetitions, logs):
 
 
 def measure(args, command):
-    """Build what the plans boot, and take a result; returns it. command: what it is called in
-    documents."""
+    """Build what the plans boot, and take a result; returns it. command: what it is called in documents."""
     plans, sides = wanted(args), {"a": args.a, "b": args.b}
     started = datetime.datetime.now(datetime.timezone.utc).strftime("%Y%m%d-%H%M%S")
     names = list({on_side(side, INSTRUMENTS[p.instrument].kernel)[1]: None for p in plans for side in sides.values()})

@@ -2,8 +2,8 @@
 """loads the guest image with stress-ng, modules, BPF, CPU hotplug and memory groups, all at the same time
 
 stress-ng (vm, mmap, fork, vfork, xattr, iomix, seccomp), module and BPF loops, test_vmalloc, a memory group that runs out
-of memory. Meanwhile CPU 1 goes off and on, and readers read /proc/vmallocinfo, /proc/kcore
-and debugfs. From 15 minutes on (a soak), memory must stay flat.
+of memory. Meanwhile CPU 1 goes off and on, and readers read /proc/vmallocinfo, /proc/kcore and debugfs. From 15 minutes
+on (a soak), memory must stay flat.
 """
 
 import re

@@ -49,8 +49,8 @@ class Functions:
 
 
 COUNTS = ("window 0 area_pair cost 100 5\nflush 0 3\nblock 0 10 5 1 0 2 0 200\n"
-          "block 0 20 2 0 1 0 0 100\nblock 0 210 3 0 0 0 1 100\nhold 0 ff00 24 10 900 400 0\n"
-          "hold 0 ff00 148 1 500 500 1\nhold 0 bb00 224 1 9000 9000 0\nmiss 0 10 1000 1 30\nmiss 0 210 1038 0 20\n"
+          "block 0 20 2 0 1 0 0 100\nblock 0 210 3 0 0 0 1 100\nhold 0 ff00 24 10 900 400\n"
+          "hold 0 ff00 148 1 500 500\nhold 0 bb00 224 1 9000 9000\nmiss 0 10 1000 1 30\nmiss 0 210 1038 0 20\n"
           "miss 0 10 1040 0 10\nend\n")
 
 
