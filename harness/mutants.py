@@ -29,12 +29,11 @@ Modules: """
 
 
 def cargo_mutants(*words):
-    """Return the command that runs cargo-mutants on the host tests, with a fixed seed and the stand-in of the maple tree:
-    with that of the kernel, the tests which let it fail are left out. Test modules have attributes that cargo-mutants does
-    not know, and "describe", which tells debuggers offsets, is compiled for the kernel only."""
+    """Return the command that runs cargo-mutants on the host tests, with a fixed seed. Test modules have attributes that
+    cargo-mutants does not know, and "describe", which tells debuggers offsets, is compiled for the kernel only."""
     return in_root(TOOL / "bin/cargo-mutants", "mutants", "--package", "vmap-rust-host", "--colors", "never",
                    "--exclude-re", r" in tests::|::describe\b", *words,
-                   cwd=RUST, CARGO_NET_OFFLINE="true", VMAP_RUST_SEED=1, VMAP_RUST_TREE="")
+                   cwd=RUST, CARGO_NET_OFFLINE="true", VMAP_RUST_SEED=1)
 
 
 def files_of(modules):

@@ -13,7 +13,7 @@ from . import prepare as toolchain, step
 from .enter import in_root
 from .lock import locked
 from .options import Parser, whole
-from .settings import CACHE, LOGS, REPO, TOOLCHAIN, TREE, Refused, say, write
+from .settings import CACHE, LOGS, REPO, TOOLCHAIN, Refused, say, write
 
 RUST = REPO / "rust"
 # Build folders of this clone: in a common one, cargo takes the files of one clone for those of another.
@@ -28,8 +28,7 @@ def output(*words):
 def cargo(what, log, folder, command, *words, **variables):
     """Run a command of cargo in a folder of the workspace without a network; returns the exit code. The caller gives it
     a --target-dir in the cache, so that the repository stays clean."""
-    return step.run(what, log, in_root("cargo", command, "--offline", *words, cwd=folder,
-                                       **{"VMAP_RUST_TREE": "", **variables}), cwd=folder)
+    return step.run(what, log, in_root("cargo", command, "--offline", *words, cwd=folder, **variables), cwd=folder)
 
 
 def prepare():
@@ -58,9 +57,9 @@ def prepare():
     call("crates for rust/", "cargo fetch --locked")
 
 
-def count_tests(result, log, code, few=False):
+def count_tests(result, log, code):
     """Count the tests in the log of a cargo test, and print the failed ones; returns their number. An exit code that no
-    failed test explains is a failure; so is a log without a test, unless few were wanted."""
+    failed test explains is a failure; so is a log without a test."""
     text = Path(log).read_text(encoding="utf-8", errors="replace")
     # The message of a panic is in the lines after its place.
     shown = (r"^(?:test .* FAILED|.*panicked at.*(?:\n(?!note: |test |$).+){0,3}|error.*(?:\n +--> .*)?"
@@ -69,39 +68,34 @@ def count_tests(result, log, code, few=False):
         print(line)
     found = re.findall(r"^test result: \S+ (\d+) passed; (\d+) failed; (\d+) ignored", text, re.M)
     passed, failed, skipped = (sum(map(int, column)) for column in zip(*found)) if found else (0, 0, 0)
-    if not passed + failed and not few:
+    if not passed + failed:
         say(f"no test ran; see {log}")
     result.failures += re.findall(r"^test (.*) \.\.\. FAILED$", text, re.M)
     result.passed += passed
-    result.failed += failed or int(code != 0 or not passed and not few)
+    result.failed += failed or int(code != 0 or not passed)
     result.skipped += skipped
     return passed + failed
 
 
-def run_tests(result, name, crate, *words, folder="", each="", few=False, **variables):
+def run_tests(result, name, crate, *words, folder="", each="", **variables):
     """Run cargo test in a crate, and count; returns its exit code. name: of the log, and of the build folder if that has no
-    other name; each: what each test runs with; few: there may be none of these tests."""
+    other name; each: what each test runs with."""
     log = LOGS / f"{name}-test.log"
     code = cargo(f"{name} tests", log, RUST / crate, "test", "--target-dir", BUILDS / (folder or name), *words, **variables)
-    say(f"{name}: {count_tests(result, log, code, few)} tests{each}; log: {log}")
+    say(f"{name}: {count_tests(result, log, code)} tests{each}; log: {log}")
     return code
 
 
 def host(arguments, result):
     """Runs the tests of the policy modules on the build host: "cargo test" in rust/host, which compiles them without a
-    kernel. If the kernel tree is in the cache, the unit tests run again on its maple tree.
+    kernel.
 
     The first run downloads crates into the cache."""
     parser = Parser(host.__doc__, "test host")
     parser.add_argument("tests", nargs="*", metavar="TEST", help="only tests whose name contains this (default: all)")
     tests = parser.parse_args(arguments).tests
     prepare()
-    # Some tests are only for one of the two trees.
-    run_tests(result, "host", "host", "--", *tests, few=bool(tests))
-    if (TREE / "tools/testing/shared/maple-shim.c").exists():
-        run_tests(result, "host-maple", "host", "--lib", "--", *tests, few=bool(tests), VMAP_RUST_TREE=TREE)
-    if not result.passed + result.failed + result.skipped:
-        result.add(False, "host", f"no test is called {' or '.join(tests)}")
+    run_tests(result, "host", "host", "--", *tests)
 
 
 def explore(arguments, result):

@@ -18,7 +18,6 @@ fn nowait(request: Request) -> Request {
 
 /// The lock of the tree is released to allocate memory for a member. If another request takes the gap of a member meanwhile,
 /// those that are reserved are given back, and the search is made again.
-#[cfg(not(c_maple))]
 #[test]
 fn members_are_searched_for_again_if_a_gap_is_taken() {
     use kernel::hooks::MEANWHILE;
@@ -64,7 +63,6 @@ fn only_the_entry_of_a_block_is_allocated_again() {
 
 /// A purge, memory reclaim and a request for all that must not sleep try once to free a block: without memory it stays for the
 /// next one. A request that may sleep tries again.
-#[cfg(not(c_maple))]
 #[test]
 fn a_block_is_freed_at_once_or_later() {
     for way in 0..4 {
@@ -93,7 +91,6 @@ fn a_block_is_freed_at_once_or_later() {
 
 /// A request that must not sleep frees at most 32, and the others stay in their list. In the stand-in tree, each takes one
 /// allocation.
-#[cfg(not(c_maple))]
 #[test]
 fn stuck_areas_are_freed_as_far_as_there_is_memory() {
     const AREAS: usize = 40;

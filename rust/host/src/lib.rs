@@ -3,9 +3,8 @@
 //! The allocator on the build host: the unchanged modules of the kernel on stand-ins of the bindings. The
 //! KUnit tests of these modules run here in a second.
 //!
-//! The stand-ins are [`sys`] with [`runs`] and [`cpu`] here, and the stand-in kernel crate. If `VMAP_RUST_TREE` names a kernel
-//! tree, `sys::maple` is the binding of the kernel, on lib/maple_tree.c of that tree.
-//! rust/explore takes the stand-ins, and has CPUs, locks and tests of its own.
+//! The stand-ins are [`sys`] with [`runs`] and [`cpu`] here, and the stand-in kernel crate. rust/explore takes the stand-ins, and
+//! has CPUs, locks and tests of its own.
 
 #![allow(dead_code, reason = "functions for C have no caller here")]
 
@@ -61,8 +60,6 @@ mod sets;
 mod stale;
 #[cfg(test)]
 mod threads;
-#[cfg(all(test, c_maple))]
-mod trees;
 
 /// Runs a trace of the given steps on the allocator and its record. Returns the first difference as an error, or panics
 /// if the checker finds it.

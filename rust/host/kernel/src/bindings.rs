@@ -9,8 +9,6 @@
     reason = "the names are C's"
 )]
 
-#[cfg(c_maple)]
-pub use crate::maple::*;
 use core::{cell::Cell, ffi::c_void, ptr};
 
 pub type gfp_t = u32;

@@ -6,7 +6,6 @@ use crate::{
     bindings::{self, gfp_t},
     error::{code::ENOMEM, Result},
     fault,
-    init::PinInit,
 };
 use core::{
     ops::{Deref, DerefMut},
@@ -103,15 +102,10 @@ pub struct KBox<T>(Box<T>);
 
 impl<T> KBox<T> {
     /// Puts the value of a constructor into a pinned box.
-    pub fn pin_init(value: impl PinInit<T>, _: Flags) -> Result<Pin<KBox<T>>> {
-        memory()?;
-        let mut boxed = Box::<T>::new_uninit();
-        // SAFETY: The box is valid for writes, and pinned below.
-        unsafe { value.init(boxed.as_mut_ptr())? };
-        // SAFETY: It was just initialized.
-        let boxed = unsafe { boxed.assume_init() };
+    pub fn pin_init(value: Result<T>, flags: Flags) -> Result<Pin<KBox<T>>> {
+        let boxed = Self::new(value?, flags)?;
         // SAFETY: The value is never moved out of its box.
-        Ok(unsafe { Pin::new_unchecked(KBox(boxed)) })
+        Ok(unsafe { Pin::new_unchecked(boxed) })
     }
     /// Puts `value` into a box.
     pub fn new(value: T, _: Flags) -> Result<Self> {

@@ -1,20 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The stand-in kernel crate, for tests on the build host. It has the maple tree of the kernel if `VMAP_RUST_TREE` names a kernel
-//! tree, see build.rs.
-
-// So that a file of the kernel crate finds it.
-extern crate self as kernel;
+//! The stand-in kernel crate, for tests on the build host.
 
 pub mod bindings;
 pub mod fault;
 pub mod hooks;
-pub mod init;
 pub mod kvec;
-#[cfg(c_maple)]
-mod maple;
-#[cfg(c_maple)]
-include!(concat!(env!("OUT_DIR"), "/kernel_maple.rs"));
 pub mod rbtree;
 pub mod types;
 
@@ -62,14 +53,6 @@ pub mod error {
         }
     }
 
-    /// Converts the result of a function of C.
-    pub fn to_result(err: i32) -> Result {
-        match err {
-            0.. => Ok(()),
-            _ => Err(Error(err)),
-        }
-    }
-
     /// The result of a function that can fail.
     pub type Result<T = (), E = Error> = core::result::Result<T, E>;
 
@@ -80,8 +63,6 @@ pub mod error {
         pub const ENOMEM: Error = Error(-12);
         /// No free range.
         pub const EBUSY: Error = Error(-16);
-        /// Something is there already.
-        pub const EEXIST: Error = Error(-17);
         /// Invalid argument.
         pub const EINVAL: Error = Error(-22);
     }
@@ -91,13 +72,6 @@ pub mod error {
 pub mod sync {
     /// A lock class, which has no effect here.
     pub struct LockClassKey;
-
-    impl LockClassKey {
-        /// Returns a pointer for C.
-        pub fn as_ptr(&self) -> *mut Self {
-            core::ptr::from_ref(self).cast_mut()
-        }
-    }
 
     pub mod atomic;
     pub mod rcu;
@@ -183,25 +157,12 @@ macro_rules! pr_info {
 pub mod prelude {
     pub use crate::{
         error::{code::*, Error, Result},
-        init::{PinInit, PinnedDrop},
         kvec::{KBox, KVec, __GFP_NOWARN, GFP_KERNEL, GFP_NOWAIT},
-        pin_init, pr_err, pr_info,
+        pr_err, pr_info,
     };
     pub use core::{
         ffi::{c_int, c_uint, c_void, CStr},
         pin::Pin,
     };
-    pub use macros::{kunit_tests, pin_data, pinned_drop};
-
-    /// `kernel::str::CStrExt`.
-    pub trait CStrExt {
-        /// Returns a pointer for C.
-        fn as_char_ptr(&self) -> *const core::ffi::c_char;
-    }
-
-    impl CStrExt for CStr {
-        fn as_char_ptr(&self) -> *const core::ffi::c_char {
-            self.as_ptr()
-        }
-    }
+    pub use macros::kunit_tests;
 }

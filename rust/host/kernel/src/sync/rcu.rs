@@ -30,12 +30,6 @@ impl Guard {
         with(|state| state.readers += 1);
         Self(core::marker::PhantomData)
     }
-
-    /// Returns a guard that was forgotten, so that it can be dropped.
-    #[cfg(c_maple)]
-    pub(crate) fn forgotten() -> Self {
-        Self(core::marker::PhantomData)
-    }
 }
 
 impl Drop for Guard {
