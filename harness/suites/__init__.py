@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 """The test suites: "scripts/test". pytest runs them, in processes side by side:
 
-- "root": in the toolchain root, what boots arm64 or arm64-off, or needs debuggers: harness/tests, harness/bench/tests, tools, and
-  scenarios of harness/suites/test_suites.py;
-- "others": there, too, the scenarios on other kernels, so that one is built while guests of another run;
+- "root": in the toolchain root, what boots, or needs debuggers: harness/tests, harness/bench/tests, tools, and scenarios of
+  harness/suites/test_suites.py;
+- "debug": there, too, the scenarios on kernels with all debugging, so that one is built while guests of another run;
 - "host": on the build host, what boots nothing: the other tests of harness/suites/test_suites.py;
 - "set-up": on the build host, with the environment of a user: scripts/tests.
 
@@ -26,7 +26,7 @@ from .rows import ALONE, PLACES, commands
 # Suites that take arguments when they are the only word: "scripts/test fuzz 300".
 TOOLS = {"host": rust.host, "explore": rust.explore, "coverage": rust.coverage, "fuzz": rust.fuzz, "faults": faults.main,
          "mutants": mutants.main, "litmus": litmus.main, "own-tree": own_tree.main}
-WHERE = {"root": "in the toolchain root", "others": "in the toolchain root, other kernels than arm64",
+WHERE = {"root": "in the toolchain root", "debug": "in the toolchain root, kernels with all debugging",
          "host": "on the build host", "set-up": "on the build host, as a user"}
 HELP = """Runs test suites and adds up what they passed.
 
@@ -68,7 +68,7 @@ class Process:
                  "tmp_path_retention_policy=failed", "-o", "junit_family=xunit1", f"--junitxml={self.junit}",
                  f"--suites={','.join(names)}", *folders]
         more = {"VMAP_RUST_LOGS": str(logs)}
-        if where in ("root", "others"):
+        if where in ("root", "debug"):
             command, environment = in_root("python3", "-P", *words, cwd=REPO, PYTHONPATH=f"{REPO}", **more), os.environ
         else:
             command, environment = root_python(*words)
