@@ -86,7 +86,8 @@ def update(what, arch, suite):
     for name in ("lists/partial", "cache"):
         (base / name).mkdir(parents=True, exist_ok=True)
     (base / "status").write_text("", encoding="ascii")
-    names = [suite] + [f"{suite}-backports"] * (suite == SUITE)
+    # Only the toolchain needs backports.
+    names = [suite] + [f"{suite}-backports"] * (suite == SUITE and arch == machine())
     (base / "sources.list").write_text("".join(f"deb [signed-by={KEY}] {address} {name} main\n" for name in names),
                                        encoding="ascii")
     (base / "preferences").write_text(f"Package: {BACKPORTS}\nPin: release n={SUITE}-backports\nPin-Priority: 990\n",
