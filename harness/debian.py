@@ -79,7 +79,7 @@ def apt(arch, *words, suite=SUITE, archives=CACHE):
 
 def update(what, arch, suite):
     """Download the lists of packages of an architecture."""
-    need_tool("apt-get", "apt")
+    need_tool("apt-get", "apt; on other systems use TOOLCHAIN=host")
     if not os.access(KEY, os.R_OK):
         raise Refused(f"{KEY} is missing; install the Debian package debian-archive-keyring")
     base, address = CACHE / f"apt/{suite}-{arch}", mirror()

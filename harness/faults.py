@@ -64,10 +64,10 @@ def judge(name, noticed, text, result):
 
 
 def put(patch, mapping):
-    """Add a fault to the copy. That of the mapping series comes after all patches of the kernel."""
+    """Add a fault to the copy. That of the mapping series comes after its patches."""
     if mapping:
         shutil.copy(patch, LAST_PATCH)
-    elif subprocess.run(["patch", "-s", "-p1", "-r", "-", "-d", COPY, "--no-backup-if-mismatch", "-i", patch],
+    elif subprocess.run(in_root("patch", "-s", "-p1", "-r", "-", "-d", COPY, "--no-backup-if-mismatch", "-i", patch),
                         check=False).returncode:
         raise Refused(f"{patch.relative_to(REPO)} does not apply; update it")
 
@@ -104,8 +104,8 @@ def main(arguments, result):
     """Try the wanted faults."""
     parser = Parser(HELP, "test faults")
     parser.add_argument("--mapping", action="store_true",
-                        help="the faults of kunit/faults/mapping, which come after all patches of the kernel, and "
-                        "KUnit's cases about page tables, on arm64 with the rb-trees (a minute for each)")
+                        help="the faults of kunit/faults/mapping, which come after the series mapping, and KUnit's "
+                        "cases about page tables, on arm64 with the rb-trees (a minute for each)")
     parser.add_argument("names", nargs="*", metavar="FAULT", help="only faults whose name starts with this")
     args = parser.parse_args(arguments)
     folder = REPO / "kunit/faults" / ("mapping" if args.mapping else "")

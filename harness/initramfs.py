@@ -32,7 +32,8 @@ def common_files(kernel):
     """Return the files of all guests, a dictionary of paths in the archive and on the build host."""
     if not (kernel.folder / "lib/test_module.ko").is_file():
         raise Refused(f"configuration {kernel.name} is not built, or has no modules; run scripts/build {kernel.name}")
-    files = {path.stem * (path.stem == "init") or path.name: path for path in sorted((REPO / "qemu").glob("*.sh"))}
+    files = {path.name: path for path in sorted((REPO / "qemu").glob("*.sh"))}
+    files["init"] = files.pop("init.sh")
     return files | {path.name: path for path in (kernel.folder / f"{name}.ko" for name in MODULES) if path.is_file()}
 
 
@@ -50,13 +51,13 @@ def pack(kernel, files):
     return archive.stdout
 
 
-def make_busybox(kernel, commands=None):
-    """Make the archive with busybox and the scripts; returns its path. commands: bytes, what qemu/shell.sh runs."""
+def make_busybox(kernel, commands=None, folder=None):
+    """Make the archive with busybox and the scripts; returns its path. commands: bytes, what qemu/shell.sh runs; folder: of
+    this run, for an archive with commands."""
     files = common_files(kernel) | {"bin/busybox": busybox(kernel.arch)}
     if commands is not None:
-        files["commands"] = write(kernel.folder / "commands", commands)
-    name = "initramfs.cpio" if commands is None else "initramfs-shell.cpio"
-    return write(kernel.folder / name, pack(kernel, files))
+        files["commands"] = write(folder / "commands", commands)
+    return write((kernel.folder if commands is None else folder) / "initramfs.cpio", pack(kernel, files))
 
 
 def tree(folder, prefix):

@@ -11,13 +11,12 @@ from .lock import locked
 from .options import Parser
 from .settings import BUILDS, LLVM, SERIES, TOOLCHAIN, Refused, check_settings, linux
 
-PARTS = ("root", "source", "tree", "all")
+PARTS = ("root", "source", "all")
 HELP = f"""Prepares the cache folder: toolchain root, kernel source, patched tree. What is ready is not made again.
 
   root            the toolchain root, a Debian {debian.SUITE} (with TOOLCHAIN=host: check the tools of the build host)
   source          the kernel source
-  tree            the source with its patches applied and mm/vmap_rust linked to this repository
-  all             the three (default)
+  all             both, and the tree: the source with its patches applied and mm/vmap_rust linked here (default)
   guest-image     the Debian user space of the guests of scripts/run stress, same and tools
   programs-image  the same for the guests of scripts/bench programs, for arm64
 

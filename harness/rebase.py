@@ -35,10 +35,11 @@ hooksPath = /dev/null
 """
 
 
-def source_of(kernel, tarball=""):
-    """Return the folder of the source of a kernel; unpacks it if it is missing. tarball: of the user."""
-    os.environ["KERNEL_TARBALL"] = tarball
-    return prepare.prepare("source", kernel)
+def old_source():
+    """Return the folder of the source of the old series: any that is there, since KERNEL_TARBALL is that of the new one."""
+    os.environ["KERNEL_TARBALL"] = ""
+    found = sorted((CACHE / "src").glob(f"linux-{ROOT_KERNEL}*.stamp"))
+    return found[0].with_suffix("") if found else prepare.prepare("source", linux(ROOT_KERNEL))
 
 
 def patch_hash(patch):
@@ -70,7 +71,7 @@ def change(work, commit):
 @locked("rebase", "rebase.lock")
 def rebase(version):
     """Make or update the patches for a series of Linux. Raises Refused if it shows a conflict."""
-    source = source_of(Linux(version, version, ROOT_KERNEL), os.environ.get("KERNEL_TARBALL", ""))
+    source = prepare.prepare("source", Linux(version, version, ROOT_KERNEL))
     old, folder, work = linux(ROOT_KERNEL), REPO / f"kernel-patches/v{version}", CACHE / f"rebase/v{version}"
     paths = series.patches(old)
     names = [str(path.relative_to(old.patches)) for path in paths]
@@ -83,7 +84,7 @@ def rebase(version):
         git(work, "init", "-q")
         with open(work / ".git/config", "a", encoding="utf-8") as config:
             config.write(SETTINGS)
-        commit_source(work, series.files_of(paths), source_of(old), "series")
+        commit_source(work, series.files_of(paths), old_source(), "series")
         git(work, "tag", "old")
         git(work, "am", "-q", *paths)
         commit_source(work, series.files_of(paths), source, "next")

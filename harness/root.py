@@ -83,7 +83,8 @@ def check_host():
     """Make sure that bubblewrap works. As root this installs it; another user needs an administrator for that."""
     if not shutil.which("bwrap"):
         if os.getuid():
-            raise Refused('bubblewrap is missing; ask an administrator to run "apt-get install bubblewrap"')
+            raise Refused('bubblewrap is missing; ask an administrator to run "apt-get install bubblewrap", or use '
+                          "TOOLCHAIN=host")
         install = "apt-get install -y --no-install-recommends bubblewrap"
         step.must("installing bubblewrap", LOG / "host-tools.log", [
             "sh", "-c", f"{install} || {{ apt-get update && {install}; }}"], "install bubblewrap",

@@ -22,7 +22,10 @@ def common(parser, defaults):
     """Add the options that all scenarios have, with the defaults of this one."""
     def add(name, text, **more):
         option = name.removeprefix("--")
-        if option in defaults:
+        # 0: the scenario computes it.
+        if defaults.get(option) == 0:
+            more["default"] = 0
+        elif option in defaults:
             more, text = {"default": defaults[option], **more}, f"{text} (default: %(default)s)"
         parser.add_argument(name, help=text, **more)
 
@@ -61,7 +64,7 @@ def usage():
     return ("usage: scripts/run SCENARIO NAME [OPTION...]\n\nBuilds kernel NAME (qemu/kernels.toml), boots it and "
             "judges what it prints. Scenarios, each with --help:\n\n" + "\n".join(texts) + "\n\n"
             'Last line: "N passed, N failed" and, if there are any, ", N skipped"; of boot and demo: PASS, or FAIL and '
-            "the reasons.\nExit code: 0 all passed, 1 not or wrong use, 4 this machine cannot run it.")
+            "the reasons; of shell the exit code.\nExit code: 0 all passed, 1 not or wrong use, 4 this machine cannot run it.")
 
 
 def parse(arguments):

@@ -81,8 +81,9 @@ def run_tests(result, name, crate, *words, folder="", each="", **variables):
     """Run cargo test in a crate, and count; returns its exit code. name: of the log, and of the build folder if that has no
     other name; each: what each test runs with."""
     log = LOGS / f"{name}-test.log"
-    code = cargo(f"{name} tests", log, RUST / crate, "test", "--target-dir", BUILDS / (folder or name), *words, **variables)
-    say(f"{name}: {count_tests(result, log, code)} tests{each}; log: {log}")
+    with locked(f"{name} tests", f"{name}-test.lock"):
+        code = cargo(f"{name} tests", log, RUST / crate, "test", "--target-dir", BUILDS / (folder or name), *words, **variables)
+        say(f"{name}: {count_tests(result, log, code)} tests{each}; log: {log}")
     return code
 
 

@@ -58,8 +58,8 @@ def prepare(kernel):
         # In the toolchain root: a minimal build host has no xz.
         step.must(f"kernel source: unpack {file.name}", CACHE / "log/source.log", in_root(
             "tar", "-x", "--strip-components=1", "--no-same-owner", "-C", new, "-f", file, binds=["--ro-bind", file, file]),
-            f"{file} cannot be unpacked: it is damaged, or the disk is full; free some disk, remove the file and call this "
-            f"again, or {give}")
+            f"{file} cannot be unpacked: it is damaged, or the disk is full; free some disk, or remove a damaged file of the "
+            f"cache and call this again, or {give}")
         version = kernel_version(new)
         if not version:
             raise Refused(f"{file} holds no kernel source")

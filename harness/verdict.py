@@ -7,9 +7,9 @@ import re
 from .console import read_text
 
 # Lines that no healthy boot prints. What lockdep and RCU report begins with "WARNING: ", and so does the line behind "cut
-# here".
-RULES = [r"Kernel panic", r"KASAN:", r"KFENCE", r"UBSAN:", r"soft lockup", r"INFO: task .* blocked", r"rcu.*\bstall",
-         r"^BUG at ", r"\bBUG \S+ \(", r"\bBUG:|kernel BUG at", r"\bWARNING:", r"\bOops\b", r"Unable to handle",
+# here"; of a lock without a class lockdep says "INFO: ".
+RULES = [r"Kernel panic", r"KASAN:", r"KFENCE", r"UBSAN:", r"soft lockup", r"INFO: (task .* blocked|trying to register)",
+         r"rcu.*\bstall", r"^BUG at ", r"\bBUG \S+ \(", r"\bBUG:|kernel BUG at", r"\bWARNING:", r"\bOops\b", r"Unable to handle",
          r"refcount_t", r"list_(add|del) corruption", r"kmemleak: .*new suspected|kmemleak: .*disabled",
          r"invalid for parameter", r"vmap_rust: refused", r"guest: FAIL"]
 
@@ -32,15 +32,17 @@ def kunit_test_of(lines):
 
     KTAP names a case only in the result line that follows its output.
     """
-    owner, suite, start = [None] * len(lines), None, 0
+    owner, suites, start = [None] * len(lines), [], 0
     for number, line in enumerate(lines):
         subtest, result = SUBTEST.match(line), RESULT.match(line)
         if subtest:
-            suite, start = subtest[1], number + 1
-        elif result and result[1] == suite:
-            suite = None
-        elif result and suite:
-            owner[start:number] = [f"{suite}.{result[1]}"] * (number - start)
+            # A case with parameters is a suite in its suite.
+            suites.append(subtest[1])
+        elif result and suites and result[1] == suites[-1]:
+            suites.pop()
+        elif result and suites:
+            owner[start:number] = [f"{suites[-1]}.{result[1]}"] * (number - start)
+        if subtest or result:
             start = number + 1
     return owner
 

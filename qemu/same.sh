@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # Runs tests of the kernel, one after the other: those of the function that TESTS on the kernel command line names.
+# CHECKER_LEAST there: answers that the checker must have compared.
 # Prints "result: NAME TEXT" for each, which scripts/run same compares with a boot of the other allocator.
 
 # shellcheck source-path=SCRIPTDIR source=functions.sh

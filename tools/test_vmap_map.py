@@ -52,9 +52,9 @@ def test_figures(page):
         "busy areas": ["4", "4"], "busy, whole slots": ["8.0 MiB", "2.5 MiB"], "blocks": ["0", "3"],
         "lazy, leaving or being flushed": ["8 KiB", "1.0 MiB"], "free in blocks": ["0 B", "62.0 MiB"], "gaps": ["3", "4"],
         "free in gaps": ["1016 MiB", "893 MiB"], "largest gap": ["1005 MiB", "832 MiB"],
-        "2 MiB regions with a busy area": ["7", "4"],
+        "tables of PTEs with a busy area (estimate)": ["7", "4"],
         "spread: span from the first to the last piece / busy": ["2.4", "75.7"],
-        "their tables of PTEs (estimate)": ["28 KiB", "16 KiB"]}
+        "size of these": ["28 KiB", "16 KiB"]}
     text = ("vmap_rust map 1 page 4096 home 0x100000-0x180000\n"
             "0x102000-0x105000 area lazy\n0x108000-0x112000 block cpu 0 pool slot 3 B.B\n")
     small = figures.figures(snapshot.from_texts({"map": text}))

@@ -6,6 +6,7 @@ import fnmatch
 import os
 import re
 
+from .. import kernels
 from ..settings import REPO, Refused
 
 # Cases of bench/*.c: what is measured with each number of CPUs, and what only one worker can do.
@@ -64,9 +65,16 @@ class Plan:
     scale: int = 100  # vmap_bench.scale=, percent
 
 
+def scale_for(cpus):
+    """Return the percent with which each case frees enough in a pass for three purges, if it frees 10,000 pages with 100.
+    Else a figure would be that of a system that has just booted: a purge is asked for with that many lazy pages
+    (lazy_max_pages() in mm/vmalloc.c)."""
+    return 100 * 3 * cpus.bit_length() * 8192 // 10000
+
+
 QUICK = [
-    *(Plan(f"cpus-{n}", "icount", n, 5, f"{BASE},{ONE_WORKER}", scale=50) for n in (1, 2, 8)),
-    Plan("workers-8", "icount", 8, 5, BASE, (8,), 25),
+    *(Plan(f"cpus-{n}", "icount", n, 5, f"{BASE},{ONE_WORKER}", scale=scale_for(n)) for n in (1, 2, 8)),
+    Plan("workers-8", "icount", 8, 5, BASE, (8,), scale_for(8)),
     Plan("memory", "icount", 1, 5, "memory"),
     *(Plan(f"alone-{n}", "icount", n, 5, ALONE) for n in (1, 2, 8)),
     Plan("native", "uml", 2, 15, NATIVE, (1, 2)),
@@ -78,7 +86,7 @@ FIGURES = [
     Plan("flushes", "flushes", 2, 5, FLUSHES),
     *(Plan(f"lines-{n}", "lines", n, 5, LINES, (n,)) for n in (8, 16)),
 ]
-MAPPING_PLANS = [Plan("mapping-2", "icount", 2, 5, MAPPING), Plan("mapping-8", "icount", 8, 5, MAPPING_8, (8,), 25)]
+MAPPING_PLANS = [Plan("mapping-2", "icount", 2, 5, MAPPING), Plan("mapping-8", "icount", 8, 5, MAPPING_8, (8,), scale_for(8))]
 SETS = {"quick": QUICK, "figures": FIGURES, "mapping": MAPPING_PLANS}
 
 
@@ -105,7 +113,11 @@ def case_list(text):
 def wanted(args):
     """Return the plans that fit the options of "scripts/bench run". With --cases, one for each number of CPUs and workers
     of an instrument."""
-    plans, made = [p for p in FIGURES if p.instrument in args.instruments] if args.instruments else SETS[args.set], {}
+    plans, made = SETS[args.set], {}
+    if args.instruments:
+        plans = [p for p in (plans if args.set == "mapping" else FIGURES) if p.instrument in args.instruments]
+    if args.a == PRISTINE:
+        plans = [p for p in plans if on_side(PRISTINE, INSTRUMENTS[p.instrument].kernel)[1] in kernels.load()]
     for p in plans if args.cases else ():
         made.setdefault((p.instrument, p.cpus, p.threads), dataclasses.replace(p, run=args.cases))
     return list(made.values()) or plans

@@ -67,7 +67,10 @@ def profile(args, side, sums, logs):
     status, results, skips = run_guest(plan, side, 1, KERNEL, log)
     if status != "ok" or skips:
         raise Refused(f"{side}: {skips[0]['reason'] if skips else status}; log: {log}")
-    for window in counts.read(log, symbols):
+    windows = counts.read(log, symbols)
+    if not windows:
+        raise Refused(f"{args.case} marks nothing that can be profiled (bench_mark_begin() in bench/*.c)")
+    for window in windows:
         title = f"{window.name}, {side}: for one of {window.ops:,} operations, {args.threads} workers"
         if args.lines:
             show_lines(f"{title}: cache lines that move", window, symbols)

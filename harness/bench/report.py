@@ -124,7 +124,9 @@ def compare(old, new):
         row.low is None or row.low >= 1 + stats.FLOOR or row.high <= 1 - stats.FLOOR)]
     slower = sum(row.verdict == "slower" for row in changed)
     show_rows(f"counts of side B, {new['sides']['b']}", sorted(changed, key=stats.losing_first), ("old", "new"))
-    print(f"{slower} slower, {len(changed) - slower} faster, {len(rows) - len(changed)} as before")
+    few, gone = sum(row.verdict == "too few" for row in rows), len(before.keys() - after.keys())
+    print(f"{slower} slower, {len(changed) - slower} faster, {len(rows) - len(changed) - few} as before, {few} of too few boots, "
+          f"{gone} missing in the new result")
     return int(slower > 0)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Items that need a kernel tree: rustfmt, checkpatch, kernel-doc, sparse, clippy. What they say of the kernel without
+"""Items about the kernel and its patches: rustfmt, checkpatch, kernel-doc, sparse, clippy. What they say of the kernel without
 patches, too, is not ours."""
 
 import re

@@ -65,7 +65,8 @@ def parts_of(path):
     for before, token in zip(tokens, tokens[1:]):
         if before.type == "heading_open":
             yield "heading", "".join(child.content for child in token.children)
-        yield from ((child.type, child.attrs.get("href", child.content)) for child in token.children or [])
+        yield from ((child.type, child.attrs.get("href") or child.attrs.get("src", child.content))
+                    for child in token.children or [])
 
 
 def links():
@@ -80,7 +81,7 @@ def links():
             # A word in capitals, as in docs/litmus/NAME.litmus, stands for any name.
             pattern = re.sub(r"\b[A-Z]+\b", "*", match[1].rstrip("/"))
             found += [f"{path}: there is no {match[1]}"] * (not any(fnmatch(file, pattern) for file in files))
-        elif kind == "link_open" and not re.match(r"\w+:", text):
+        elif kind in ("link_open", "image") and not re.match(r"\w+:", text):
             target, _, anchor = unquote(text).partition("#")
             target = posixpath.normpath(posixpath.join(posixpath.dirname(path), target)) if target else path
             if target not in files:

@@ -26,9 +26,9 @@ def run(args, result):
     """Boot with the terminal as console, or pack what comes from a pipe and print what it printed."""
     commands = None if sys.stdin is None or sys.stdin.isatty() else sys.stdin.buffer.read()
     if commands is not None and not commands.strip():
-        raise Refused("standard input is neither a terminal nor has commands")
+        raise Refused("standard input is neither a terminal nor has commands; pipe commands in, or call this in a terminal")
     words = args, "shell", Expected(args.allocator, "shell: exit code"), f"{NO_TESTS} GUEST_RUN=shell"
-    initramfs = make_busybox(args.kernel, commands=commands)
+    initramfs = make_busybox(args.kernel, commands, args.logs)
     if commands is None:
         # The monitor lets Ctrl-C through to the guest, and Ctrl-A x ends it.
         command = [{"stdio": "mon:stdio"}.get(word, word) for word in boot_of(*words, initramfs=initramfs).command()]

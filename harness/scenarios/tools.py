@@ -19,8 +19,9 @@ from pathlib import Path
 from ..console import count_checks, read_files, read_text
 from ..guest import NO_TESTS, Boot
 from ..initramfs import make_busybox, make_guest_image
+from ..lock import locked
 from ..run import each_allocator
-from ..settings import CACHE, REPO, Refused, Skipped
+from ..settings import CACHE, REPO, Refused, Skipped, remove
 from ..step import Step
 from ..verdict import Expected
 from ..vmallocinfo import STACK, UNPURGED
@@ -191,8 +192,12 @@ def check_allocator(args, result, allocator, initramfs):
         session.check(f"{name}: areas", compare(lines, files, moments), f"{len(lines)} lines")
 
 
+@locked("tools", "tools.lock")
 def run(args, result):
     """Check each allocator; one that cannot be checked to the end is a failure."""
+    # Dumps of a run that was killed.
+    for left in CACHE.glob("tools-*"):
+        remove(left)
     initramfs = make_guest_image(args.kernel, debuggers=True) if args.kernel.guest_image else make_busybox(args.kernel)
     if shutil.disk_usage(CACHE).free >> 20 < args.mem + 100:
         raise Refused(f"a dump needs {args.mem + 100} MiB of disk in {CACHE}")

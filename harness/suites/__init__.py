@@ -19,7 +19,7 @@ from .. import faults, litmus, mutants, own_tree, prepare, rust, step
 from ..enter import in_root, root_python
 from ..options import Parser
 from ..result import Result
-from ..settings import REPO, Refused
+from ..settings import REPO, TOOLCHAIN, Refused, say
 from . import matrix
 from .rows import ALONE, PLACES, commands
 
@@ -60,7 +60,7 @@ class Process:
 
     def __init__(self, where, names, logs, tests):
         """where: a key of WHERE; names: suites; logs: a folder; tests: which of them, an expression, or ""."""
-        self.names, self.log, self.junit = names, logs / f"{where}.log", logs / f"{where}.xml"
+        self.names, self.log, self.junit, self.tests = names, logs / f"{where}.log", logs / f"{where}.xml", tests
         every = dict.fromkeys(PLACES.get(name, "harness/suites/test_suites.py") for name in names)
         # Of a folder and a file in it, pytest would collect only the file.
         folders = [path for path in every if not any(path.startswith(f"{other}/") for other in every)]
@@ -89,10 +89,13 @@ class Process:
             # Of a suite that is one test, the name says it all.
             name = "" if case.get("name").startswith(("test_guest[", "test_program[")) else f"{case.get('name')}: "
             row[4] += [name + one.get("message", "").partition("\n")[0].removeprefix("Failed: ") for one in bad]
-        for row in found.values():
-            if not sum(row[:3]):
+        for name, row in [*found.items()]:
+            if not sum(row[:3]) and self.tests:
+                # None of its tests has such a name, then pytest exits with 5.
+                del found[name]
+            elif not sum(row[:3]):
                 row[1], row[4] = 1, [f"no test ran; see {self.log}"]
-        if code and not any(row[1] for row in found.values()):
+        if code and (found or code != 5) and not any(row[1] for row in found.values()):
             found["pytest"] = [0, 1, 0, 0.0, [f"exit code {code}; see {self.log}"]]
         return found
 
@@ -113,6 +116,8 @@ def run(names, tests):
     finally:
         for process in processes:
             process.step.stop()
+    if not found:
+        raise Refused(f"no test's name matches -k {tests}")
     print(f"\n{'suite':<22} {'passed':>7} {'failed':>7} {'skipped':>8} {'seconds':>8}")
     for name, (passed, failed, skipped, seconds, _) in found.items():
         print(f"{name:<22} {passed:>7} {failed:>7} {skipped:>8} {seconds:>8.0f}")
@@ -145,4 +150,7 @@ def main(arguments):
     if args.list:
         print("\n".join(f"{name:<22}{WHERE[every[name]]}" for name in (names if args.names else every)))
         return 0
+    if TOOLCHAIN == "host" and not args.names:
+        say("note: with TOOLCHAIN=host, the suites check and selftest are left out, which need the toolchain root")
+        names = [name for name in names if name not in ("check", "selftest")]
     return run(names, args.k)

@@ -18,11 +18,11 @@ from ..table import print_table
 RESULTS = CACHE / "matrix"
 # Lines about failures in the output of a suite.
 FAILURES = re.compile(r"^(?:.*: )?(?:FAIL\b.*|not ok\b.*|FAILED .*|\[(?:FAILED|TEST_CRASHED|ERROR)\].*)", re.M)
-# Suites without a column: each prints one line below the table. Their commands, and what they depend on beside KERNEL, or,
+# Suites without a column: each has a row, with its checks in the first column. Their commands, and what they depend on beside KERNEL, or,
 # of those in BOOT_NOTHING, at all.
 BOOT_NOTHING = ("fuzz", "mutants")
 TOOLS = {
-    "make-test": ("scripts/test", (".", ":!docs", ":!**/*.md")),
+    "make-test": ("scripts/test", (".",)),
     "check": ("scripts/check", (".",)),
     "many-cpus": ("scripts/run vmalloc arm64 --allocator rust --cpus 16 --nodes 2 --mask 7 --loops 100", ()),
     "fuzz": ("scripts/test fuzz 300", ("rust", "harness/rust.py", "harness/root.py")),
@@ -38,8 +38,9 @@ TOOLS = {
 # result stale. Patches are not among them: what counts is what they make of the kernel's files, not how that is divided.
 KERNEL = ("Kbuild", "Kconfig", "kunit/*.[ch]", "kunit/.kunitconfig", "bench/*.[ch]", "rust/*.rs", "rust/base", "rust/sys",
           "rust/state", "rust/policy", "rust/debug", "rust/check", "harness/build.py", "harness/guest.py",
-          "harness/verdict.py", "harness/initramfs.py", "harness/console.py", "harness/root.py", "qemu/functions.sh",
-          "qemu/init.sh", "qemu/guest")
+          "harness/verdict.py", "harness/initramfs.py", "harness/console.py", "harness/root.py", "harness/debian.py",
+          "harness/image.py", "harness/kernels.py", "harness/run.py", "harness/series.py", "harness/step.py",
+          "qemu/functions.sh", "qemu/init.sh", "qemu/guest")
 # What does not count for other scenarios than kunit: they boot with kunit.enable=0, or with the suites of others only.
 NO_SUITES = ":!kunit/*_kunit.[ch]"
 
@@ -68,11 +69,11 @@ def patched_files(_patches):
     """Return a digest of the kernel's files that the patches change, as they change them, without documents. _patches: a
     digest of all patches, so that each state of them is read once. Another clone may have patched the tree otherwise, so
     this applies them to the source."""
-    digest, paths = hashlib.sha256(), series.patches(linux(SERIES))
-    names = series.files_of(paths)
+    paths, source = series.patches(linux(SERIES)), prepare.prepare("source")
+    digest, names = hashlib.sha256(source.name.encode()), series.files_of(paths)
     with tempfile.TemporaryDirectory(dir=CACHE) as folder:
         changed = Path(folder) / "changed"
-        series.apply_copy(paths, prepare.prepare("source"), changed, names)
+        series.apply_copy(paths, source, changed, names)
         for name in (name for name in names if not name.startswith(("Documentation/", "MAINTAINERS"))):
             digest.update(name.encode() + ((changed / name).read_bytes() if (changed / name).is_file() else b""))
     return digest.digest()

@@ -56,7 +56,7 @@ def test_counts_of_suites(tmp_path, cases, code, rows):
     """A test counts as many checks as its guest reports; a suite without a test, and an exit code that contradicts the
     counts, are failures."""
     process = object.__new__(suites.Process)
-    process.names, process.log, process.junit = ["x"], "log", tmp_path / "junit.xml"
+    process.names, process.log, process.junit, process.tests = ["x"], "log", tmp_path / "junit.xml", ""
     process.step = type("Step", (), {"finish": lambda self: code})()
     process.junit.write_text(f"<testsuites><testsuite>{''.join(CASE.format(*case) for case in cases)}</testsuite></testsuites>")
     assert {name: row[:3] for name, row in process.finish().items()} == rows

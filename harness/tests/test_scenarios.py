@@ -63,15 +63,19 @@ def test_same(start):
 
 
 @pytest.mark.parametrize("growth, number, totals", [
-    (0, 24, "4 passed, 0 failed"), (5, 24, "2 passed, 2 failed"), (0, 5, "0 passed, 1 failed")])
+    (0, 24, "8 passed, 0 failed"), (5, 24, "6 passed, 2 failed"), (0, 5, "0 passed, 1 failed")])
 def test_soak(tmp_path, growth, number, totals):
-    """What stays flat passes, what grows fails, and so do too few samples."""
+    """What stays flat passes, what grows fails, and so do too few samples, and samples without one of the values."""
+    values = "MemFree=500000 SUnreclaim=1000 PageTables=900 VmallocUsed=9000 lazy_pages=7 blocks=3"
     (tmp_path / "log").write_text("vmap allocator: rust (mm/vmap_rust)\r\n" + "".join(
-        f"sample: areas={100 + 10 * growth * i} stuck={growth * i} MemFree=500000 SUnreclaim=1000\r\n"
+        f"sample: areas={100 + 10 * growth * i} stuck={growth * i} {values}\r\n"
         for i in range(number)))
     result = Result()
     stress.judge(result, "rust", tmp_path / "log")
     assert result.totals() == totals
+    (tmp_path / "log").write_text((tmp_path / "log").read_text().replace(" blocks=3", "", 1))
+    stress.judge(result, "rust", tmp_path / "log")
+    assert number < 24 or result.failures[-1] == "rust blocks"
 
 
 LIST = [f"0x{start:016x}-0x{start + 0x5000:016x}   20480 copy_process+0x1e8/0xd20 pages=4 vmalloc"

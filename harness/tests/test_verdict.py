@@ -21,6 +21,7 @@ BAD = [
     "BUG: KFENCE: use-after-free read in area_free+0x10/0x20",
     "UBSAN: array-index-out-of-bounds in mm/vmalloc.c:1:2",
     "watchdog: BUG: soft lockup - CPU#1 stuck for 22s! [vmalloc_test/0:44]",
+    "INFO: trying to register non-static key.",
     "INFO: task kworker/0:1:12 blocked for more than 120 seconds.",
     "WARNING: possible circular locking dependency detected",
     "WARNING: suspicious RCU usage",
@@ -57,6 +58,9 @@ LOGS = {
     "allowed in its case": ([RUST, *KTAP], Expected("rust", allow_in=[("vmap_area.vfree_twice", "at vfree")]), None),
     "allowed in another case": ([RUST, *KTAP], Expected("rust", allow_in=[("vmap_area.first", "at vfree")]),
                                 "^line .*WARNING"),
+    "allowed after a case with parameters": (
+        [RUST, "    # Subtest: vmap_area", "        # Subtest: vmap_each", "        ok 1 first", "    ok 1 vmap_each", *KTAP[-4:]],
+        Expected("rust", allow_in=[("vmap_area.vfree_twice", "at vfree")]), None),
     "after its suite": ([RUST, "    # Subtest: vmap_area", "    ok 1 vfree_twice", "ok 1 vmap_area", WARN],
                         Expected("rust", allow_in=[("vmap_area.vfree_twice", "at vfree")]), "^line .*WARNING"),
 }

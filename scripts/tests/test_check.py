@@ -38,6 +38,7 @@ FAULTS = {
     "a banned word that a patch adds": ("words", "a.patch", f" The {WORD}.\n+The {WORD}.", "a.patch:2: "),
     "a link to no file": ("docs", "README.md", "[gone](docs/gone.md)",
                           "README.md: link docs/gone.md: there is no docs/gone.md"),
+    "a picture that is gone": ("docs", "README.md", "![gone](docs/gone.png)", "there is no docs/gone.png"),
     "a link to no heading": ("docs", "docs/more.md", "[gone](../README.md#gone)",
                              "link ../README.md#gone: README.md has no such heading"),
     "the name of no file": ("docs", "docs/more.md", "Run `scripts/gone 3`.", "there is no scripts/gone"),

@@ -30,7 +30,7 @@ REFUSED = {
         "clang-22 .*qemu-system-aarch64 .*; install them, or leave TOOLCHAIN unset"),
     "plain user without bubblewrap": (
         "bwrap --dev-bind / / --unshare-user --uid 54321 env PATH=$here/bare VMAP_RUST_CACHE=none $scripts/prepare root",
-        r'\A.*ask an administrator to run "apt-get install bubblewrap"'),
+        r'\A.*ask an administrator to run "apt-get install bubblewrap", or use TOOLCHAIN=host'),
 }
 
 

@@ -28,8 +28,8 @@ def figures(shot):
         "largest gap": size_text(max(gaps, default=0)),
         "spread: span from the first to the last piece / busy":
             f"{(inside[-1]['end'] - inside[0]['start']) / busy if busy else 0.0:,.1f}",
-        f"{size_text(span)} regions with a busy area": f"{len(touched):,}",
-        "their tables of PTEs (estimate)": size_text(len(touched) * shot["page_size"]),
+        "tables of PTEs with a busy area (estimate)": f"{len(touched):,}",
+        "size of these": size_text(len(touched) * shot["page_size"]),
     }
 
 

@@ -132,11 +132,12 @@ def read(name):
 
 
 def share_range(shots):
-    """Give snapshots of the rb-trees, which do not say where vmalloc space is, the range of another snapshot if their
-    areas meet it, or else that of their areas."""
+    """Give snapshots of the rb-trees, which say neither where vmalloc space is nor how large a page is, the page size of
+    another snapshot, and its range if their areas meet it, or else that of their areas."""
     known = [shot for shot in shots if shot["start"] is not None]
     for shot in shots:
         if shot["start"] is None:
             first, last = shot["pieces"][0]["start"], shot["pieces"][-1]["end"]
+            shot["page_size"] = known[0]["page_size"] if known else shot["page_size"]
             like = next((other for other in known if other["start"] < last and first < other["end"]), None)
             shot["start"], shot["end"] = (like["start"], like["end"]) if like else (first, last)

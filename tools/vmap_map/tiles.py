@@ -2,8 +2,8 @@
 """The layout of a picture: a snapshot as tiles in the order of addresses.
 
 A tile has 512 cells. A block is one tile: its slots have the same number of cells each. The rest of the space is cut into
-regions of 512 pages, what one table of PTEs maps, with a cell for each page: so both allocators have the same picture,
-and tiles count page tables. Regions without anything in them are gaps, and whole regions of one area are folded.
+regions of 512 pages, which one table of PTEs maps if pages have 4 KiB, with a cell for each page: so both allocators have the
+same picture. Regions without anything in them are gaps, and whole regions of one area are folded.
 """
 
 import collections

@@ -105,7 +105,7 @@ def test_boots_that_do_not_count(tmp_path):
 
 @pytest.mark.parametrize("new, code, words", [
     ((1000, 1050), 1, "1 slower, 0 faster, 0 as before"), ((1000, 950), 0, "0 slower, 1 faster, 0 as before"),
-    ((2000, 1000), 0, "0 slower, 0 faster, 1 as before")])
+    ((2000, 1000), 0, "0 slower, 0 faster, 1 as before, 0 of too few boots, 0 missing")])
 def test_compare(capsys, new, code, words):
     """Exit code 1: side B became slower. Side A does not matter. Nothing in common is refused."""
     old = result_of({"up": (1000, 1000)})
