@@ -103,7 +103,8 @@ class Window:
     # (address of a lock, function that took it) -> times, instructions of all, of the longest; without interrupts
     holds: dict = field(default_factory=lambda: defaultdict(lambda: (0, 0, 0)))
     flushes: int = 0  # of the TLBs by TLBI instructions, each up to a DSB
-    misses: Counter = field(default_factory=Counter)  # (address of the instruction, of the memory, is it a write?) ->
+    # (address of the instruction, of the memory, is it a write?) -> times
+    misses: Counter = field(default_factory=Counter)
 
     @property
     def total(self):
