@@ -4,6 +4,8 @@
 The model of Linux 7.3 needs herd7 7.58, which is too new for the Debian release of the toolchain root. It is unpacked
 into herd of the cache, with the C library for which it was built, and runs from there."""
 
+import concurrent.futures
+import os
 import re
 import shutil
 import subprocess
@@ -44,11 +46,9 @@ def find():
     raise Refused(f"{HERD} is damaged; remove it and call this again")
 
 
-def judge(herd, model, file, result):
-    """Run one test and count it."""
+def judge(file, done, result):
+    """Count one test, of which subprocess.run has returned what is done."""
     wanted = re.search(r"^\(\* Result: (.*) \*\)$", file.read_text(encoding="utf-8"), re.M)
-    done = subprocess.run(["timeout", str(SECONDS), *herd, "-conf", "linux-kernel.cfg", file], cwd=model, text=True,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     text, code = done.stdout, done.returncode
     found = re.search(rf"^Observation {re.escape(file.stem)} (\S+)", text, re.M)
     # Any other flag becomes part of the result, which then equals no expected one.
@@ -69,6 +69,11 @@ def main(arguments, result):
         files.append(TESTS / f"{name.removesuffix('.litmus')}.litmus")
         if not files[-1].is_file():
             raise Refused(f"there is no docs/litmus/{files[-1].name}")
-    model, herd = prepare.prepare("source") / "tools/memory-model", find()
-    for file in files or sorted(TESTS.glob("*.litmus")):
-        judge(herd, model, file, result)
+    model, herd, files = prepare.prepare("source") / "tools/memory-model", find(), files or sorted(TESTS.glob("*.litmus"))
+
+    def run(file):
+        return subprocess.run(["timeout", str(SECONDS), *herd, "-conf", "linux-kernel.cfg", file], cwd=model, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        for file, done in zip(files, pool.map(run, files)):
+            judge(file, done, result)
