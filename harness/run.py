@@ -22,11 +22,9 @@ def common(parser, defaults):
     """Add the options that all scenarios have, with the defaults of this one."""
     def add(name, text, **more):
         option = name.removeprefix("--")
-        # 0: the scenario computes it.
-        if defaults.get(option) == 0:
-            more["default"] = 0
-        elif option in defaults:
-            more, text = {"default": defaults[option], **more}, f"{text} (default: %(default)s)"
+        if option in defaults:
+            # 0: the scenario computes it.
+            more, text = {"default": defaults[option], **more}, text + " (default: %(default)s)" * (defaults[option] != 0)
         parser.add_argument(name, help=text, **more)
 
     kernel = defaults.get("kernel")

@@ -59,6 +59,8 @@ def parse(arguments):
         add("results", nargs=READERS[name], type=results.load, metavar="RESULT", help="last, last~1 or a name")
     args = parser.parse_args(words)
     args.words = words
+    if name == "run":
+        args.plans = plans.wanted(args)
     return name, args
 
 

@@ -118,6 +118,8 @@ def wanted(args):
         plans = [p for p in (plans if args.set == "mapping" else FIGURES) if p.instrument in args.instruments]
     if args.a == PRISTINE:
         plans = [p for p in plans if on_side(PRISTINE, INSTRUMENTS[p.instrument].kernel)[1] in kernels.load()]
+    if not plans:
+        raise Refused("--set, --a and --instruments leave nothing to measure")
     for p in plans if args.cases else ():
         made.setdefault((p.instrument, p.cpus, p.threads), dataclasses.replace(p, run=args.cases))
     return list(made.values()) or plans

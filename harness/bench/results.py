@@ -12,7 +12,7 @@ from .. import build as builds, kernels, step
 from ..settings import BUILDS, CACHE, REPO, Refused, say
 
 from .boots import boot_all
-from .plan import ICOUNT, INSTRUMENTS, on_side, wanted
+from .plan import ICOUNT, INSTRUMENTS, on_side
 
 # Tests have a folder of their own.
 FOLDER = Path(os.environ.get("VMAP_RUST_RESULTS") or CACHE / "bench")
@@ -44,8 +44,8 @@ def commit():
 
 def take(sides, plans, repetitions, logs):
     """Boot everything, plans and sides in turns, the side that goes first too: first guests that take one host thread
-    each, as many at once as there are CPUs. Returns the records. sides: names of a and b; repetitions: instead of those of the plans, or None; logs: a
-    folder."""
+    each, as many at once as there are CPUs. Returns the records. sides: names of a and b; repetitions: instead of those of
+    the plans, or None; logs: a folder."""
     jobs, records = {True: [], False: []}, []
     for number in range(max(repetitions or p.repetitions for p in plans)):
         for p in (p for p in plans if number < (repetitions or p.repetitions)):
@@ -64,7 +64,7 @@ def take(sides, plans, repetitions, logs):
 
 def measure(args, command):
     """Build what the plans boot, and take a result; returns it. command: what it is called in documents."""
-    plans, sides = wanted(args), {"a": args.a, "b": args.b}
+    plans, sides = args.plans, {"a": args.a, "b": args.b}
     started = datetime.datetime.now(datetime.timezone.utc).strftime("%Y%m%d-%H%M%S")
     names = list({on_side(side, INSTRUMENTS[p.instrument].kernel)[1]: None for p in plans for side in sides.values()})
     for name in names:

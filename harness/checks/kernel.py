@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Items about the kernel and its patches: rustfmt, checkpatch, kernel-doc, sparse, clippy. What they say of the kernel without
-patches, too, is not ours."""
+"""Items about the kernel and its patches: rustfmt, checkpatch, kernel-doc, sparse, clippy. What they say of the kernel
+without patches, too, is not ours."""
 
 import re
 import subprocess

@@ -18,8 +18,8 @@ from ..table import print_table
 RESULTS = CACHE / "matrix"
 # Lines about failures in the output of a suite.
 FAILURES = re.compile(r"^(?:.*: )?(?:FAIL\b.*|not ok\b.*|FAILED .*|\[(?:FAILED|TEST_CRASHED|ERROR)\].*)", re.M)
-# Suites without a column: each has a row, with its checks in the first column. Their commands, and what they depend on beside KERNEL, or,
-# of those in BOOT_NOTHING, at all.
+# Suites without a column: each has a row, with its checks in the first column. Their commands, and what they depend on
+# beside KERNEL, or, of those in BOOT_NOTHING, at all.
 BOOT_NOTHING = ("fuzz", "mutants")
 TOOLS = {
     "make-test": ("scripts/test", (".",)),

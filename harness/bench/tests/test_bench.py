@@ -92,6 +92,7 @@ def test_measure(tmp_path):
     ("show last~9999", "there is no result last~9999"),
     ("--set foo", "--set: invalid choice: 'foo'"),
     ("--instruments foo", '--instruments: invalid choice: .foo.'),
+    ("--set mapping --instruments uml", "--set, --a and --instruments leave nothing to measure"),
     ("--repetitions 0", "--repetitions: must be a whole number from 1 to 1000"),
     ("--cases area_pair,nosuch", '^bench: error: unknown case "nosuch"; scripts/bench list prints them$')])
 def test_refused(words, pattern):
@@ -101,9 +102,9 @@ def test_refused(words, pattern):
 
 
 def test_dying_emulator(tmp_path):
-    """An emulator that ends in the middle, here after two seconds of CPU time, takes only its own boot with it."""
+    """An emulator that ends in the middle, here after a second of CPU time, takes only its own boot with it."""
     results, emulator = tmp_path / "results", tmp_path / "qemu-system-aarch64"
-    emulator.write_text('#!/bin/sh\ncase "$*" in *vmap_bench.threads=8*vmap_bench.seed=3*) ulimit -t 2;; esac\n'
+    emulator.write_text('#!/bin/sh\ncase "$*" in *vmap_bench.threads=8*vmap_bench.seed=3*) ulimit -t 1;; esac\n'
                         f'exec {shutil.which(emulator.name)} "$@"\n')
     emulator.chmod(0o755)
     code, text = bench("--instruments", "icount", "--cases", "area_pair", "--repetitions", "3",
