@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Enables the tests of the allocator's modules and its tracepoints.
+//! Enables the tests of the allocator's modules and its tracepoints, here and in rust/explore.
 
 fn main() {
     println!("cargo:rustc-cfg=CONFIG_VMAP_RUST_KUNIT_TEST");

@@ -46,10 +46,12 @@ refuse! {
         }";
     area_of_any_pointer: "Only unsafe code makes an area object of a pointer.", E0133,
         "fn wrap(raw: *mut bindings::vmap_area) -> Option<AreaPtr> {
+            // SAFETY: Nobody calls this.
             ", "unsafe { AreaPtr::new(raw) }" => "AreaPtr::new(raw)", "
         }";
     object_that_may_be_freed: "Only unsafe code reads an area object by its pointer.", E0133,
         "fn read(area: AreaPtr) -> Option<Seen> {
+            // SAFETY: Nobody calls this.
             ", "unsafe { area.look() }" => "area.look()", "
         }";
     area_that_others_read: "An area that is leaving, which readers may have pinned, is in no list: lists write its fields.", E0277,

@@ -12,15 +12,6 @@ pub mod types;
 /// `kernel::alloc`.
 pub mod alloc {
     pub use crate::kvec::Flags;
-
-    /// There is no memory.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub struct AllocError;
-}
-
-/// `kernel::str`.
-pub mod str {
-    pub use core::ffi::CStr;
 }
 
 /// `kernel::fmt`.
@@ -39,12 +30,6 @@ pub mod error {
     /// An error number.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Error(pub i32);
-
-    impl From<core::num::TryFromIntError> for Error {
-        fn from(_: core::num::TryFromIntError) -> Self {
-            code::EINVAL
-        }
-    }
 
     impl Error {
         /// Returns the number for C.

@@ -62,10 +62,6 @@ impl Gfp {
         kernel::prelude::GFP_NOWAIT
     }
 
-    pub(crate) fn node_flags(self) -> kernel::alloc::Flags {
-        kernel::alloc::Flags::from_raw(self.0)
-    }
-
     pub(crate) fn may_block(self) -> bool {
         self.0 == bindings::GFP_KERNEL
     }

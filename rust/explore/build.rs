@@ -1,9 +1,0 @@
-// SPDX-License-Identifier: GPL-2.0
-
-//! Enables what only tests use of the allocator's modules, and its tracepoints.
-
-fn main() {
-    println!("cargo:rustc-cfg=CONFIG_VMAP_RUST_KUNIT_TEST");
-    println!("cargo:rustc-cfg=CONFIG_VMAP_RUST_TRACE");
-    println!("cargo:rerun-if-changed=build.rs");
-}
