@@ -53,7 +53,7 @@ def judge(file, done, result):
     found = re.search(rf"^Observation {re.escape(file.stem)} (\S+)", text, re.M)
     # Any other flag becomes part of the result, which then equals no expected one.
     flags = [" DATARACE" if flag == "data-race" else f" flag {flag}" for flag in re.findall("^Flag (.*)$", text, re.M)]
-    got = f"{found[1] if found else ''}{''.join(flags)}"
+    got = f"nothing in {SECONDS} s" if code == 124 else f"{found[1] if found else ''}{''.join(flags)}"
     good = code == 0 and bool(wanted) and got == wanted[1]
     lines = "".join(f"\n     {line}" for line in text.strip().split("\n")[-20:])
     result.add(good, file.stem, f"ok - {file.stem}: {got}" if good else
