@@ -177,7 +177,7 @@ struct operation {
 	unsigned long flags;
 	/* Percpu areas that no block can have. */
 	bool far;
-	/* Also allocations that may reclaim, and those of one page, such as page tables. */
+	/* Also allocations of one page, such as page tables. */
 	bool tables;
 	/* At least that many allocations must fail, and requests be refused. */
 	unsigned int min_hits, min_refused;
@@ -192,8 +192,9 @@ struct fault {
 	bool hit;
 	/* Base of the percpu areas of the last attempt. */
 	unsigned long base;
-	/* With @tables: what arm() changed, areas with tables, pages to map. */
+	/* What arm() changed. */
 	gfp_t allowed;
+	/* With @tables: the same, areas with tables, pages to map. */
 	u32 *order, least;
 	struct vm_struct **reserved;
 	unsigned int nr_reserved;
@@ -201,13 +202,16 @@ struct fault {
 	struct page **pages;
 };
 
-/* Lets the n-th allocation of this task fail. Those with __GFP_NOFAIL do not count. */
+/*
+ * Lets the n-th allocation of this task fail, also one that may reclaim. Those
+ * with __GFP_NOFAIL do not count.
+ */
 static void arm(struct fault *f)
 {
+	f->allowed = READ_ONCE(gfp_allowed_mask);
+	WRITE_ONCE(gfp_allowed_mask, f->allowed & ~__GFP_DIRECT_RECLAIM);
 	if (f->op->tables) {
-		f->allowed = READ_ONCE(gfp_allowed_mask);
 		f->least = READ_ONCE(*f->order);
-		WRITE_ONCE(gfp_allowed_mask, f->allowed & ~__GFP_DIRECT_RECLAIM);
 		WRITE_ONCE(*f->order, 0);
 	}
 	vmap_fault_arm(f->nth);
@@ -216,10 +220,9 @@ static void arm(struct fault *f)
 static void disarm(struct fault *f)
 {
 	f->hit = vmap_fault_disarm();
-	if (f->op->tables) {
+	if (f->op->tables)
 		WRITE_ONCE(*f->order, f->least);
-		WRITE_ONCE(gfp_allowed_mask, f->allowed);
-	}
+	WRITE_ONCE(gfp_allowed_mask, f->allowed);
 }
 
 static bool try_area(struct fault *f)
