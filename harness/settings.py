@@ -23,6 +23,11 @@ class Skipped(Exception):
     """This machine cannot run it; the message says why. Exit code 4."""
 
 
+def cpus():
+    """Return how many CPUs this process may use, of which taskset leaves some."""
+    return len(os.sched_getaffinity(0))
+
+
 def say(text):
     """Print one line for the user to stderr, behind what was printed to stdout."""
     sys.stdout.flush()

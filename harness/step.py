@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 
-from .settings import CACHE, Refused, say
+from .settings import CACHE, Refused, cpus, say
 
 # Seconds between two lines of progress when stderr is no terminal.
 QUIET = 30
@@ -29,19 +29,34 @@ def last_line(log):
     return re.sub(r"[^ -~]", "", " ".join(lines[-1].split())) if lines else ""
 
 
+class Limit:
+    """A time limit that other work on the build host does not shorten. Of each second counts the part of a CPU that a
+    runnable task gets on average. What hangs without a need for CPUs ends, too."""
+
+    def __init__(self, seconds):
+        self.left, self.last = seconds, time.monotonic()
+
+    def is_over(self):
+        """Tell whether the time is over. Call this more often than once a minute, for which the load is an average."""
+        now = time.monotonic()
+        self.left -= (now - self.last) * min(1, cpus() / max(os.getloadavg()[0], 1))
+        self.last = now
+        return self.left < 0
+
+
 class Step:
     """A command in a process group of its own, whose output is in a log."""
 
     def __init__(self, what, log, command, **more):
-        """Start it. more: what subprocess.Popen takes, for example cwd and env."""
+        """Start it. more: what subprocess.Popen takes, for example cwd, env and stdin."""
         self.what, self.log, self.start = what, log, time.monotonic()
         self.shown = self.start
         os.makedirs(os.path.dirname(log), exist_ok=True)
         with open(log, "wb") as out:
             # The kernel ends it if this program is killed. Until it has ended, it holds the locks (harness/lock.py).
-            self.child = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", "--", *map(str, command)], stdout=out,
-                                          stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT,
-                                          start_new_session=True, close_fds=False, **more)
+            self.child = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", "--", *map(str, command)],
+                                          **{"stdin": subprocess.DEVNULL, **more}, stdout=out,
+                                          stderr=subprocess.STDOUT, start_new_session=True, close_fds=False)
 
     @property
     def seconds(self):
@@ -81,11 +96,12 @@ class Step:
 
 
 def run(what, log, command, timeout=None, **more):
-    """Run a command to its end; returns the exit code, or None after timeout seconds."""
-    step, pause = Step(what, log, command, **more), 0.05
+    """Run a command to its end; returns the exit code, or None after timeout seconds (see Limit)."""
+    step, limit, pause = Step(what, log, command, **more), Limit(timeout or float("inf")), 0.05
     try:
         while step.running():
-            if timeout and time.monotonic() - step.start > timeout:
+            if limit.is_over():
+                say(f"{what}: not done in {timeout} s; log: {log}")
                 return None
             time.sleep(pause)
             pause = min(pause * 1.2, 0.5)

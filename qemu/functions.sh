@@ -127,10 +127,10 @@ modules_check() {
 live_areas() { grep -vc 'unpurged vm_area$' /proc/vmallocinfo; }
 
 # areas_check BEFORE: as many areas are in use as before, and two cached stacks of each CPU and some tasks; a leak would
-# show as hundreds. kvfree_rcu() frees areas after up to five seconds.
+# show as hundreds. kvfree_rcu() frees areas after up to five seconds, on a busy build host after minutes.
 areas_check() {
 	local after most=$(($1 + 16 + 4 * $(nproc)))
-	for _ in $(seq 16); do
+	for _ in $(seq 240); do
 		after=$(live_areas)
 		[ "$after" -gt $most ] || break
 		sleep 1

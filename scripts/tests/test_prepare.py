@@ -52,10 +52,10 @@ EVENTS = {
     "two runs": """
         exec 7>>lock
         flock 7
-        timeout 5 $prepare # It has nothing to do, so it does not wait.
+        timeout 120 $prepare # It has nothing to do, so it does not wait.
         rm $tree.stamp
         $prepare >out 2>&1 7>&- &
-        for _ in $(seq 100); do [ -s out ] || sleep 0.1; done
+        for _ in $(seq 1200); do [ -s out ] || sleep 0.1; done
         grep -xE 'waiting for another run \\(prepare, since [0-9]{2}:[0-9]{2}\\)' out
         kill -0 $!
         exec 7>&-
