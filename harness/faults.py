@@ -6,30 +6,30 @@ import re
 import shutil
 import subprocess
 
-from . import prepare as tree
+from . import prepare as tree, step
 from .enter import in_root
 from .lock import locked
 from .options import Parser
 from .rust import prepare
 from .series import files_of
-from .settings import CACHE, REPO, ROOT_KERNEL, SERIES, TREE, Refused
+from .settings import CACHE, LOGS, REPO, ROOT_KERNEL, SERIES, TREE, Refused
 
 HELP = """Adds known faults to the allocator, or to the mapping series, one at a time, and checks that a test fails.
 
 Applies each of kunit/faults/*.patch, or those whose name starts with FAULT, to a copy of the repository and runs the
 host tests there. A patch with the line "Noticed-by: explore" runs under the schedules of "scripts/test explore"
-instead. Prints the tests that noticed each fault; a fault that no test noticed is a failure."""
+instead. Prints the tests that noticed each fault; a fault that no test noticed is a failure. A test has noticed it if it
+failed, or if it did not come to its end and printed what a line "Noticed-as: EXPRESSION" of the patch says."""
 # Always the same folder, so that cargo compiles again only what a fault changes.
 COPY = CACHE / "build/fault"
 # The folder of the patches is named like the tree that has them.
 LAST_PATCH = COPY / "kernel-patches" / TREE.name / "mapping/9999-fault.patch"
 # The cases about page tables and TLBs.
 KUNIT = [COPY / "scripts/run", "kunit", "arm64", "vmap_[pt][tl][eb]*", "--allocator", "rbtree", "--timeout", "120"]
-# Tests of cargo and cases of KUnit that failed; or, if a fault ended a whole process of cargo, the signal. What a fault
-# does to memory need not stay within what the tests compare, and then none of them has a result.
-FAILED = r"^test (.*) \.\.\. FAILED$|\[FAILED\] ([a-z_0-9]+)|^(FAIL .*)"
-# A shell that runs tests reports a signal as an exit status.
-ENDED = r"^error: test failed, to rerun .*\n\nCaused by:\n.*\((?:signal: \d+, )?(SIG[A-Z]+|exit status: 1(?:29|[3-5]\d))\b.*\)$"
+# Seconds for the tests of one fault, and for the compiler.
+SECONDS = 900
+# Tests of cargo and cases of KUnit that failed.
+FAILED = r"^test (.*) \.\.\. FAILED$|\[FAILED\] ([a-z_0-9]+)"
 
 
 def tests_for(patch):
@@ -39,26 +39,30 @@ def tests_for(patch):
         crate, words = "explore", ["--", "explore::", "-Zunstable-options", "--fail-fast"]
     else:
         crate, words = "host", ["--profile", "mutants", "--config", "target.'cfg(unix)'.runner = 'bash mutant-tests.sh'"]
-    return in_root("timeout", "600", "cargo", "test", "--offline", "--lib", "--manifest-path",
+    return in_root("cargo", "test", "--offline", "--lib", "--manifest-path",
                    COPY / "rust" / crate / "Cargo.toml", "--target-dir", CACHE / "build/faults", *words,
                    RUSTC_BOOTSTRAP=1, VMAP_RUST_SEED=1)
 
 
-def run(command):
-    """Run tests; returns the first 20 that failed, or what ended all of them, and the output."""
-    text = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          encoding="utf-8", errors="replace", check=False, close_fds=False).stdout
-    failed = {"".join(names) for names in re.findall(FAILED, text, re.M)} or set(re.findall(ENDED, text, re.M))
-    return sorted(failed)[:20], text
+def run(name, command, seconds=SECONDS):
+    """Run tests; returns the first 20 that failed, and the output. The last line of it says so if they took too long."""
+    log = LOGS / "faults.log"
+    code = step.run(f"tests with {name}", log, command, seconds)
+    text = log.read_text(encoding="utf-8", errors="replace") + f"not done in {seconds} s\n" * (code is None)
+    return sorted({"".join(names) for names in re.findall(FAILED, text, re.M)})[:20], text
 
 
-def judge(name, noticed, text, result):
-    """Count one fault, and say who noticed it. text: the output of the tests."""
+def judge(name, noticed, text, wanted, result):
+    """Count one fault, and say who noticed it. text: the output of the tests; wanted: expressions, one of which it has if
+    the fault ended all tests before one of them had failed."""
+    # A compiler that a signal ended has tested nothing.
+    if "error: could not compile" not in text:
+        noticed = noticed or [found[0] for one in wanted if (found := re.search(one, text, re.M))]
     errors = re.search(r"^error(?:\[|:)(?:.*\n){0,20}", text, re.M)
     if noticed:
         result.add(True, name, f"ok - {name}: noticed by {' '.join(noticed)}")
     elif errors:
-        result.add(False, name, f"not ok - {name}: does not compile\n{errors[0]}")
+        result.add(False, name, f"not ok - {name}: does not compile, or tests ended early\n{errors[0]}")
     else:
         result.add(False, name, "\n".join([f"not ok - {name}: no test noticed", *text.splitlines()[-5:]]))
 
@@ -87,13 +91,14 @@ def try_faults(faults, mapping, result):
     commands = {patch: KUNIT if mapping else tests_for(patch) for patch in faults}
     # Tests that fail without a fault would seem to notice each of them.
     for command in dict.fromkeys(map(tuple, commands.values())):
-        noticed, text = run(command)
+        noticed, text = run("no fault", command)
         if noticed or not re.search(r"^(test result: ok\. )?[1-9]\d* passed[;,] 0 failed", text, re.M):
             raise Refused(f"without a fault: {' '.join(noticed) or (text.splitlines() or ['no output'])[-1]}")
     for patch, command in commands.items():
         try:
             put(patch, mapping)
-            judge(patch.stem, *run(command), result)
+            wanted = re.findall("^(?:# )?Noticed-as: (.*)$", patch.read_text(encoding="utf-8"), re.M)
+            judge(patch.stem, *run(patch.stem, command), wanted, result)
         except Refused as why:
             result.add(False, patch.stem, f"not ok - {patch.stem}: {why}")
         finally:

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What reads the output of cargo and cargo-mutants."""
+"""What reads the output of cargo, cargo-mutants and herd7."""
+
+import signal
+from types import SimpleNamespace
 
 import pytest
 
-from harness import faults, mutants, rust
+from harness import faults, litmus, mutants, rust
 from harness.result import Result
 
 OK = "test a ... ok\ntest result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 2 filtered out; finished in 0.1s\n"
@@ -49,6 +52,16 @@ def test_forgets_changed_modules(tmp_path, monkeypatch):
     assert not mutants.outcomes("caught")
 
 
+@pytest.mark.parametrize("text, code, good", [
+    ("Observation a Never 0 3", 0, True), ("Observation a Sometimes 1 2", 0, False), ("", -signal.SIGXCPU, False)])
+def test_litmus(tmp_path, text, code, good):
+    """The result must be the expected one. A test that was not done in its time has none."""
+    (tmp_path / "a.litmus").write_text("(* Result: Never *)")
+    result = Result()
+    litmus.judge(tmp_path / "a.litmus", SimpleNamespace(stdout=text, returncode=code), result)
+    assert result.good == good
+
+
 def test_exclusions():
     """Each entry excludes as many mutants as it is listed times."""
     found = ["/a.rs:1:2: delete ! in f", "/a.rs:1:9: delete ! in f", "/b.rs:1:2: delete ! in f"]
@@ -60,16 +73,26 @@ def test_exclusions():
 
 @pytest.mark.parametrize("text, line", [
     ("test a ... FAILED\nerror: x", "ok - f: noticed by a"), ("[FAILED] vmap_a\n", "ok - f: noticed by vmap_a"),
-    ("FAIL the log", "ok - f: noticed by FAIL the log"), ("error[E1]: x\n", "not ok - f: does not compile"),
-    ("fine", "not ok - f: no test noticed"),
-    # A fault can end all tests by a signal. A compiler that a signal ends has tested nothing.
+    ("error[E1]: x\n", "not ok - f: does not compile"), ("fine", "not ok - f: no test noticed"),
+    # A boot that failed otherwise, or was not done in time, has found nothing.
+    ("FAIL kunit.log: line 7: WARNING: x\n", "not ok - f: no test noticed"),
+    ("FAIL kunit.log: timeout: the guest was ended\n", "not ok - f: no test noticed"),
+    # A fault can end all tests by a signal, which must be the one that its file names.
     (ENDED.format("test failed, to rerun pass `--lib`", ABORT), "ok - f: noticed by SIGABRT"),
-    (ENDED.format("test failed, to rerun pass `--lib`", "exit status: 134"), "ok - f: noticed by exit status: 134"),
-    (ENDED.format("test failed, to rerun pass `--lib`", "exit status: 101"), "not ok - f: does not compile"),
+    (ENDED.format("test failed, to rerun pass `--lib`", "signal: 9, SIGKILL: kill"), "not ok - f: does not compile, or tests ended"),
     (ENDED.format("could not compile `x` (lib test)", ABORT), "not ok - f: does not compile")])
-def test_faults(text, line):
+def test_faults(tmp_path, monkeypatch, text, line):
     """A fault that no test noticed, or that does not compile, is a failure."""
     result, lines = Result(), []
     result.show = lines.append
-    faults.judge("f", *faults.run(["printf", "%s", text]), result)
+    monkeypatch.setattr(faults, "LOGS", tmp_path)
+    faults.judge("f", *faults.run("f", ["printf", "%s", text]), ["SIGABRT"], result)
     assert lines[0].startswith(line) and result.good == line.startswith("ok")
+
+
+def test_faults_in_time(tmp_path, monkeypatch):
+    """Tests that did not end in time have noticed nothing, unless one had failed before."""
+    monkeypatch.setattr(faults, "LOGS", tmp_path)
+    for text, found in ("test a ... ok", []), ("test a ... FAILED", ["a"]):
+        names, said = faults.run("f", ["sh", "-c", f"echo '{text}'; sleep 600"], 0.2)
+        assert names == found and said.endswith("not done in 0.2 s\n")
