@@ -4,7 +4,7 @@
 # A load for the guest of scripts/run tools, and snapshots of /proc/vmallocinfo: "early" before the load, "before" and
 # "after" around what is read in the middle of it, and "quiet" after it. After the lines "tools: busy" and "tools:
 # quiet" the build host reads the guest, which it then damages, so that what follows ends in a panic. In the guest
-# image, tools/vmap also reads the kernel it runs on.
+# image, tools/vmap also reads the kernel it runs on. The guest goes on when the build host sends a line.
 
 # shellcheck source-path=SCRIPTDIR source=functions.sh
 . /functions.sh
@@ -34,8 +34,7 @@ sleep 3
 snapshot before
 inside busy
 echo "tools: busy"
-# The build host takes a dump, and then reads the memory of the running guest.
-sleep 15
+read -r _
 snapshot after
 touch /tmp/stop
 wait $FORK $MODULES
@@ -48,8 +47,7 @@ inside quiet
 # Last: each process that ends meanwhile changes which stacks there are.
 snapshot quiet
 echo "tools: quiet"
-# The build host stops the guest meanwhile.
-sleep 10
+read -r _
 rm /tmp/stop
 # Not in this shell: "wait" would wait for the sleepers, too.
 fork_loop & wait $!

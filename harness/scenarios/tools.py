@@ -22,7 +22,7 @@ from ..initramfs import make_busybox, make_guest_image
 from ..lock import locked
 from ..run import each_allocator
 from ..settings import CACHE, REPO, Refused, Skipped, remove
-from ..step import Step
+from ..step import Limit, Step
 from ..verdict import Expected
 from ..vmallocinfo import STACK, UNPURGED
 
@@ -93,16 +93,22 @@ class Session:
                     initramfs=str(initramfs), accel=args.accel,
                     log=args.logs / f"tools-{args.kernel.name}-{allocator}.log",
                     append=f"nokaslr panic=0 {NO_TESTS} GUEST_RUN=tools ALLOCATOR={allocator} {args.append}")
-        self.log, self.until = boot.log, time.monotonic() + args.timeout
+        self.log, self.limit = boot.log, Limit(args.timeout)
         self.step = Step(f"tools {args.kernel.name}, {allocator}", boot.log, [
-            *boot.command(), "-chardev", f"socket,id=gdb,path={folder}/gdb,server=on,wait=off", "-gdb", "chardev:gdb"])
+            *boot.command(), "-chardev", f"socket,id=gdb,path={folder}/gdb,server=on,wait=off", "-gdb", "chardev:gdb"],
+            stdin=subprocess.PIPE)
 
     def wait(self, text):
         """Wait until the console has a line with ``text``."""
         while text not in (printed := read_text(self.log)):
-            if not self.step.running() or "end Kernel panic" in printed or time.monotonic() > self.until:
+            if not self.step.running() or "end Kernel panic" in printed or self.limit.is_over():
                 raise RuntimeError(f"the guest ended before \"{text}\", or took too long; see {self.log}")
             time.sleep(0.2)
+
+    def go_on(self):
+        """Let the guest go on, which waits for a line."""
+        self.step.child.stdin.write(b"\n")
+        self.step.child.stdin.flush()
 
     def dump(self, end="disconnect"):
         """Write a dump in place of the last one. end: "detach" if the guest shall go on."""
@@ -160,6 +166,7 @@ class Session:
         """A pointer to nowhere leads to a panic in the allocator, and has a line."""
         address, line = nowhere(self.vmlinux, self.folder / "core")
         self.gdb(f"set {{unsigned long}}{address:#x} = 0x1234567800", end="detach")
+        self.go_on()
         self.wait("end Kernel panic")
         where = WHERE.search(read_text(self.log).partition("tools: quiet")[2])
         self.check("panic in the allocator", "" if where and "vmap_rust" in where[1]
@@ -175,6 +182,7 @@ def check_allocator(args, result, allocator, initramfs):
         try:
             session.wait("tools: busy")
             lists = {"busy": session.listing("in the load", "detach")}
+            session.go_on()
             session.wait("tools: quiet")
             lists["quiet"] = session.listing("after the load", "disconnect")
             session.commands(lists["quiet"])
