@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Builds one kernel configuration of qemu/kernels.toml."""
 
+import contextlib
 import hashlib
 import os
 import shutil
@@ -11,7 +12,7 @@ from .enter import in_root
 from .lock import locked
 from .options import Parser
 from .series import read
-from .settings import BUILDS, CACHE, LLVM, REPO, SERIES, TREE, Refused, linux, need_space, remove, write
+from .settings import BUILDS, CACHE, LLVM, REPO, SERIES, TREE, Refused, cpus, linux, need_space, remove, write
 
 HELP = """Prepares what is missing (scripts/prepare) and builds a kernel configuration of qemu/kernels.toml. The last line
 on stdout is the path of the image.
@@ -24,7 +25,7 @@ SAME = ("KBUILD_BUILD_TIMESTAMP=2026-01-01", "KBUILD_BUILD_USER=vmap", "KBUILD_B
 
 def jobs():
     """Return how many jobs make runs at a time."""
-    return os.environ.get("JOBS") or os.cpu_count()
+    return os.environ.get("JOBS") or cpus()
 
 
 def make(kernel, *words, cwd, binds=(), folder=None, **env):
@@ -67,7 +68,7 @@ def start_from(kernel):
     """Make the new build folder a copy of that of kernel.start, when that one is built from this repository. Make then
     builds again what depends on options that differ."""
     folder, first = kernel.folder, BUILDS / kernel.start
-    if not kernel.start or not read(first / ".vmap-rust-config") or not (first / "vmlinux").exists() or \
+    if folder.exists() or not read(first / ".vmap-rust-config") or not (first / "vmlinux").exists() or \
             read(first / ".vmap-rust-repo").strip() != str(REPO):
         return
     new = folder.with_name(f"{folder.name}.new")
@@ -103,14 +104,47 @@ def build_piggy(kernel, tree):
             made.write_text(str(int(piggy.stat().st_mtime)), encoding="ascii")
 
 
+def lock_of(kernel):
+    """Hold the lock of the build folder of a kernel."""
+    return locked(f"build {kernel.name}", (BUILDS / f"{kernel.name}.lock").relative_to(CACHE))
+
+
+@contextlib.contextmanager
+def alone(names, what):
+    """Hold what kernels are built from, and the folders of those with these names, so that nobody else builds them.
+
+    what: of this run, for those that wait."""
+    with contextlib.ExitStack() as stack:
+        wanted = {*names, *(kernels.get(name).start for name in names)}
+        for kernel in (kernel for name, kernel in kernels.load().items() if name in wanted):
+            stack.enter_context(lock_of(kernel))
+        stack.enter_context(locked(what))
+        yield
+
+
+@contextlib.contextmanager
+def held(kernel):
+    """Hold the build folder of a kernel, and the tree, which is that of this repository; returns the folder of the source.
+    Others can build other kernels meanwhile, but not those without the patches, which share a tree."""
+    with lock_of(kernel):
+        while True:
+            source = prepare.prepare()
+            with locked(f"build {kernel.name}", shared=not kernel.pristine):
+                # Another clone may have changed it before the lock was taken.
+                if prepare.tree_ready(linux(SERIES)):
+                    yield source
+                    return
+
+
 def build(kernel, count=0, some=("fixes", "mapping")):
     """Build a kernel; returns the path of the image. Raises Refused if it does not build.
 
     count, some: of a kernel without the patches (kernel.pristine), how many of which series it has nevertheless."""
-    with locked(f"build {kernel.name}"):
-        source, tree, folder = prepare.prepare(), TREE, kernel.folder
-        if not (folder / ".config").exists() and not folder.exists():
+    tree, folder = TREE, kernel.folder
+    if kernel.start and not folder.exists():
+        with lock_of(kernels.get(kernel.start)), lock_of(kernel):
             start_from(kernel)
+    with held(kernel) as source:
         if not kernel.image.exists():
             need_space(1500, f"the kernel {kernel.name}")
         if kernel.pristine:

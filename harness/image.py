@@ -65,12 +65,20 @@ IMAGES = {
         libc-bin libc6-dev linux-libc-dev tcc iproute2 iptables stress-ng rt-tests""", ("-true",), [*UNREAD, *PROGRAMS_UNREAD])}
 
 
+def ready(name):
+    """Tell whether an image is that of its recipe. Needs no lock: the stamp is written last."""
+    stamp = CACHE / name / ".stamp"
+    return stamp.is_file() and stamp.read_text(encoding="ascii") == IMAGES[name].recipe() and \
+        (CACHE / f"{name}.cpio.zst").is_file()
+
+
 def prepare(name):
     """Make an image unless it is ready."""
     image, tree, archive, new = IMAGES[name], CACHE / name, CACHE / f"{name}.cpio.zst", CACHE / f"{name}.new"
+    if ready(name):
+        return
     with locked(name, f"{name}.lock"):
-        stamp = tree / ".stamp"
-        if stamp.is_file() and stamp.read_text(encoding="ascii") == image.recipe() and archive.is_file():
+        if ready(name):
             return
         if image.sources and os.uname().machine != "x86_64":
             raise Refused("the guest image has programs for x86_64; use an x86_64 build host")

@@ -47,9 +47,13 @@ def ready(part, kernel):
     """Tell whether a part and those that it needs are ready. Needs no lock: a stamp is written after its part."""
     if TOOLCHAIN != "root" or not root.ready():
         return False
-    folder = part == "root" or source.find(kernel)
-    return bool(folder) and (part in ("root", "source") or series.ready(kernel.tree, folder, series.patches(kernel))
-                             and series.linked(kernel.tree))
+    return part == "root" or (tree_ready(kernel) if part == "all" else bool(source.find(kernel)))
+
+
+def tree_ready(kernel):
+    """Tell whether the tree of a kernel is that of this repository."""
+    folder = source.find(kernel)
+    return bool(folder) and series.ready(kernel.tree, folder, series.patches(kernel)) and series.linked(kernel.tree)
 
 
 def prepare(part="all", kernel=None):

@@ -11,7 +11,7 @@ from .enter import enter
 from .lock import locked
 from .options import Parser, whole
 from .result import Result
-from .settings import INSIDE, LOGS, Refused
+from .settings import INSIDE, LOGS, Refused, check_settings
 
 # What --help says of them.
 ALLOCATORS = {"rbtree": "", "rust": "", "none": "; none: a kernel without the option",
@@ -92,12 +92,14 @@ def main(arguments):
     """Build the kernel and run a scenario; returns the exit code."""
     scenario, args = parse(arguments)
     if not INSIDE:
-        # What only the build host can make, since it needs its apt.
-        prepare.prepare()
+        # What only the build host can make, since it needs its apt. A boot of the last build waits for nobody.
+        check_settings()
+        if not args.no_build:
+            prepare.prepare()
         if args.kernel.guest_image and "guest_image" in scenario.DEFAULTS:
             image.prepare("guest-image")
         if args.kernel.arch == "arm":
-            with locked("busybox for arm"):
+            with locked("busybox for arm", "busybox-arm.lock"):
                 root.prepare_busybox_arm()
         enter("run", *arguments)
     if not args.no_build:

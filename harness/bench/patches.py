@@ -7,7 +7,6 @@ import statistics
 import subprocess
 
 from .. import build as builds, kernels, series, step
-from ..lock import locked
 from ..settings import SERIES, Refused, linux, say
 
 from .boots import boot_all
@@ -108,7 +107,7 @@ COMMANDS = {"patches": (measure_patches, ["arch", "case", "NxM", ">fixes", ">map
 def main(name, _args):
     """Measure patches or the hook, and print the table; returns the exit code."""
     # Another run would build the kernel that it boots with other patches.
-    with locked(f"bench {name}"):
+    with builds.alone([base + more for base in BASES for more in ("", "-off", "-pristine")], f"bench {name}"):
         measured, columns = COMMANDS[name]
         logs, names = step.new_logs("bench", 5), patches()
         print_markdown(columns, [row for base in BASES for row in measured(base, names, logs)])

@@ -7,7 +7,6 @@ import subprocess
 
 from .. import build, kernels, prepare
 from ..enter import in_root
-from ..lock import locked
 from ..rebase import patch_hash
 from ..settings import CACHE, REPO, SERIES, TREE, linux
 from . import Fault, fault_if, output, read, sources, spread
@@ -55,7 +54,7 @@ def sparse():
     names = [name for name in files(".c") if (kernel.folder / f"{name[:-2]}.o").exists()]
     # That of Debian 13 does not know __typeof_unqual__(): without qualifiers, which is all that it leaves out, the types are
     # the same here. Another make in this build folder must have ended.
-    with locked("sparse arm64"):
+    with build.held(kernel):
         text = output(*build.make(kernel, "C=2", "CHECK=sparse -D__typeof_unqual__=__typeof__",
                                   *(f"{name[:-2]}.o" for name in names), cwd=TREE), cwd=TREE, stderr=subprocess.STDOUT)
     fault_if(f"sparse did not run on {name}" for name in set(names) - set(re.findall(r"CHECK +(\S+)$", text, re.M)))
