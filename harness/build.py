@@ -14,7 +14,7 @@ from .options import Parser
 from .series import read
 from .settings import BUILDS, CACHE, LLVM, REPO, SERIES, TREE, Refused, cpus, linux, need_space, remove, write
 
-HELP = """Prepares what is missing (scripts/prepare) and builds a kernel configuration of qemu/kernels.toml. The last line
+HELP = """Prepares what is missing (scripts/prepare) and builds kernel configurations of qemu/kernels.toml. The last line
 on stdout is the path of the image.
 
 JOBS=N limits the number of parallel jobs (default: all processors)."""
@@ -53,7 +53,7 @@ def configure(kernel, tree):
         file.unlink(missing_ok=True)
     if read(config):
         shutil.copy2(config, before)
-    step.must(f"{kernel.name}: configure", LOG / f"config-{kernel.name}.log", in_root(
+    step.must(f"configuring {kernel.name}", LOG / f"config-{kernel.name}.log", in_root(
         "tools/testing/kunit/kunit.py", "config", "--arch", kernel.arch, "--build_dir", folder, *words,
         "--make_options", LLVM, cwd=tree), f"configuration {kernel.name} cannot be made from {' '.join(kernel.files)}; "
         "look for a wrong name, or for what the options depend on", cwd=tree)
@@ -73,7 +73,7 @@ def start_from(kernel):
         return
     new = folder.with_name(f"{folder.name}.new")
     shutil.rmtree(new, ignore_errors=True)
-    step.must(f"{kernel.name}: copy of {kernel.start}", LOG / f"start-{kernel.name}.log",
+    step.must(f"copying {kernel.start} for {kernel.name}", LOG / f"start-{kernel.name}.log",
               ["cp", "-a", "--reflink=auto", first, new], f"cannot copy {first}")
     for pattern in (".config*", ".kunitconfig", "last_used_kunitconfig", ".vmap-rust-config", "vmlinux*"):
         for file in new.glob(pattern):
@@ -98,7 +98,7 @@ def build_piggy(kernel, tree):
     for piggy in (kernel.folder / "arch").rglob("piggy.o"):
         if read(made) != str(int(piggy.stat().st_mtime)):
             piggy.unlink()
-            step.must(f"{kernel.name}: image", LOG / f"image-{kernel.name}.log", make(
+            step.must(f"packing {kernel.name}", LOG / f"image-{kernel.name}.log", make(
                 kernel, f"-j{jobs()}", "all", cwd=tree, CCACHE_DISABLE=1), f"the image of {kernel.name} does not build",
                 cwd=tree)
             made.write_text(str(int(piggy.stat().st_mtime)), encoding="ascii")
@@ -136,10 +136,10 @@ def held(kernel):
                     return
 
 
-def build(kernel, count=0, some=("fixes", "mapping")):
+def build(kernel, count=0, some=("fixes", "mapping"), which=""):
     """Build a kernel; returns the path of the image. Raises Refused if it does not build.
 
-    count, some: of a kernel without the patches (kernel.pristine), how many of which series it has nevertheless."""
+    which: of how many kernels it is, for the line of progress; count, some: of a kernel without the patches (kernel.pristine), how many of which series it has nevertheless."""
     tree, folder = TREE, kernel.folder
     if kernel.start and not folder.exists():
         with lock_of(kernels.get(kernel.start)), lock_of(kernel):
@@ -159,7 +159,7 @@ def build(kernel, count=0, some=("fixes", "mapping")):
         write(made_of, read(series.beside(source, "stamp")))
         claim(folder)
         configure(kernel, tree)
-        step.must(f"{kernel.name}: build", LOG / f"build-{kernel.name}.log", make(
+        step.must(f"building {kernel.name}{which}", LOG / f"build-{kernel.name}.log", make(
             kernel, f"-j{jobs()}", "all", cwd=tree), f"kernel {kernel.name} does not build", cwd=tree)
         build_piggy(kernel, tree)
         if not kernel.image.is_file():
@@ -169,8 +169,10 @@ def build(kernel, count=0, some=("fixes", "mapping")):
 
 
 def main(arguments):
-    """Build one of them; returns the exit code."""
+    """Build some of them; returns the exit code."""
     parser = Parser(f"{HELP}\n\nKnown: {' '.join(kernels.load())}", "build")
-    parser.add_argument("name", metavar="NAME", help="a configuration")
-    print(build(kernels.get(parser.parse_args(arguments).name)))
+    parser.add_argument("names", metavar="NAME", nargs="+", help="a configuration")
+    wanted = [kernels.get(name) for name in parser.parse_args(arguments).names]
+    for number, kernel in enumerate(wanted, 1):
+        print(build(kernel, which=f", {number} of {len(wanted)} kernels" * (len(wanted) > 1)))
     return 0

@@ -3,10 +3,11 @@
 
 import dataclasses
 import os
+import re
 import time
 
 from . import step
-from .console import count_checks
+from .console import count_checks, read_text
 from .kernels import Kernel
 from .series import read
 from .settings import REPO, Refused, cpus, say
@@ -16,6 +17,8 @@ ACCELERATORS = {"icount": ["-accel", "tcg", "-icount", "shift=0,sleep=off"], "th
                 "turns": ["-accel", "tcg,thread=single"]}
 # A guest whose time is that of a busy build host does everything later. A hang is left to the limit of the run.
 PATIENCE = "kunit.timeout=7200 rcupdate.rcu_cpu_stall_timeout=300 watchdog_thresh=60"
+# What a load is called, if it is not its own name.
+WORDS = {"kunit": "KUnit"}
 # Tests that are built in would run before the first process.
 NO_TESTS = "kunit.enable=0 test_vmalloc.run_test_mask=0"
 
@@ -95,8 +98,8 @@ class Boot:
         command = self.command()
         expected = dataclasses.replace(self.expected, allow=[*self.expected.allow, *self.kernel.allow])
         start = time.monotonic()
-        code = step.run(f"{self.what} {self.kernel.name}, {self.expected.allocator}, {self.cpus} CPU{'s' * (self.cpus > 1)}",
-                        self.log, command, self.timeout)
+        code = step.run(f"{WORDS.get(self.what, self.what)} on {self.kernel.name}, {self.expected.allocator}", self.log, command,
+                        self.timeout, progress)
         reasons = judge(self.log, expected)
         if code is None:
             reasons.insert(0, f"timeout: the guest was ended after {self.timeout} s ({time.monotonic() - start:.0f} s with "
@@ -105,6 +108,14 @@ class Boot:
             reasons.insert(0, f"the emulator ended with exit code {code}")
         say(f"log: {self.log}")
         return reasons
+
+
+def progress(log):
+    """Return how many suites of KUnit a guest has done, of how many, or else the last line of its log."""
+    text = read_text(log)
+    stamp = r"^(?:\[ *\d+\.\d+\] )?"
+    plan, done = re.search(rf"{stamp}1\.\.(\d+)$", text, re.M), re.findall(rf"{stamp}(?:not )?ok (\d+) ", text, re.M)
+    return f"{done[-1] if done else 0} of {plan[1]}" if plan else step.last_line(log)
 
 
 def boot_of(args, what, expected, append="", **more):

@@ -63,6 +63,9 @@ def load():
     try:
         for name, values in tomllib.loads((REPO / "qemu/kernels.toml").read_text(encoding="utf-8")).items():
             found[name] = Kernel(name, **values)
+            # Runs take the locks of kernels in this order.
+            if found[name].start not in ("", *[*found][:-1]):
+                raise ValueError(f'{name}: start "{found[name].start}" is not above it')
             for file in found[name].files:
                 if not (REPO / file).is_file():
                     raise ValueError(f"there is no fragment {file}")

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 from .settings import CACHE, make_cache, say
+from .step import tell
 
 # Names the locks that this process has: the scripts that it starts need not take them again.
 VARIABLE = "VMAP_RUST_LOCKED"
@@ -37,7 +38,9 @@ def locked(what, name="lock", shared=False):
             fcntl.flock(file, kind | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)
-            say(f"waiting for another run ({file.read().strip() or 'unknown'})")
+            text = f"waiting for another run ({file.read().strip() or 'unknown'})"
+            say(text)
+            tell(text)
             fcntl.flock(file, kind)
         os.set_inheritable(file.fileno(), True)
         file.truncate(0)

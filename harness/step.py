@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Long commands: each with a log, a line of progress, and an end whatever happens to this program."""
+"""Long commands: each with a log, a line of progress, and an end whatever happens to this program.
+
+With VMAP_RUST_PROGRESS in the environment, the newest line of progress is in the file of that name, too: "make test" shows
+it for each of its processes."""
 
 import os
 import re
@@ -9,9 +12,11 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
-from .settings import CACHE, Refused, cpus, say
+from .settings import CACHE, Refused, cpus, say, write
 
+PROGRESS = os.environ.get("VMAP_RUST_PROGRESS", "")
 # Seconds between two lines of progress when stderr is no terminal.
 QUIET = 30
 # Lines of a log that name an error, and six more.
@@ -27,6 +32,39 @@ def last_line(log):
         text = file.read().decode(errors="replace")
     lines = [line for line in re.split(r"[\r\n]+", text) if line.strip() and not line.startswith("make[")]
     return re.sub(r"[^ -~]", "", " ".join(lines[-1].split())) if lines else ""
+
+
+def tell(text):
+    """Put a line into the file of progress, if there is one."""
+    if PROGRESS:
+        write(Path(PROGRESS), text)
+
+
+class Display:
+    """Shows on stderr what is being done: in a terminal in one line that changes, else in new lines from time to time."""
+
+    def __init__(self):
+        self.start = self.shown = self.told = time.monotonic()
+
+    @property
+    def seconds(self):
+        """Seconds since the start."""
+        return int(time.monotonic() - self.start)
+
+    def show(self, *texts):
+        """Show what each function of texts returns: one for each thing that is being done."""
+        now, is_terminal = time.monotonic(), sys.stderr.isatty()
+        if now - self.told < 1:
+            return
+        self.told = now
+        lines = [text() for text in texts]
+        tell(" | ".join(lines))
+        if is_terminal:
+            width = shutil.get_terminal_size().columns - 1
+            print("\r\033[K" + f"{self.seconds} s, {' | '.join(lines)}"[:width], end="", file=sys.stderr, flush=True)
+        elif now - self.shown >= QUIET:
+            self.shown = now
+            say("\n".join(f"{self.seconds} s, {line[:110]}" for line in lines))
 
 
 class Limit:
@@ -47,10 +85,15 @@ class Limit:
 class Step:
     """A command in a process group of its own, whose output is in a log."""
 
-    def __init__(self, what, log, command, **more):
-        """Start it. more: what subprocess.Popen takes, for example cwd, env and stdin."""
-        self.what, self.log, self.start = what, log, time.monotonic()
-        self.shown = self.start
+    def __init__(self, what, log, command, progress=last_line, told=None, **more):
+        """Start it.
+
+        what: is being done; progress: a function of the log that says how far it is; told: a file in which the command
+        itself tells what it is doing; more: what subprocess.Popen takes, for example cwd, env and stdin."""
+        self.what, self.log, self.progress, self.told, self.display = what, log, progress, told, Display()
+        tell(what)
+        if told:
+            more["env"] = {**more.get("env", os.environ), "VMAP_RUST_PROGRESS": str(told)}
         os.makedirs(os.path.dirname(log), exist_ok=True)
         with open(log, "wb") as out:
             # The kernel ends it if this program is killed. Until it has ended, it holds the locks (harness/lock.py).
@@ -58,23 +101,17 @@ class Step:
                                           **{"stdin": subprocess.DEVNULL, **more}, stdout=out,
                                           stderr=subprocess.STDOUT, start_new_session=True, close_fds=False)
 
-    @property
-    def seconds(self):
-        """Seconds since it started."""
-        return int(time.monotonic() - self.start)
+    def text(self):
+        """Return what is being done, and how far it is."""
+        if self.told:
+            return self.told.read_text(encoding="utf-8") if self.told.exists() else self.what
+        return f"{self.what}: {self.progress(self.log)}"
 
     def running(self):
         """Tell whether it still runs, and show its progress."""
         if self.child.poll() is not None:
             return False
-        now = time.monotonic()
-        if sys.stderr.isatty() and now - self.start >= 1:
-            width = shutil.get_terminal_size().columns - 1
-            print("\r\033[K" + f"{self.what}: {self.seconds} s  {last_line(self.log)}"[:width], end="", file=sys.stderr,
-                  flush=True)
-        elif not sys.stderr.isatty() and now - self.shown >= QUIET:
-            self.shown = now
-            say(f"{self.what}: {self.seconds} s  {last_line(self.log)[:90]}")
+        self.display.show(self.text)
         return True
 
     def stop(self):
@@ -90,14 +127,15 @@ class Step:
         """Say how it ended; returns the exit code."""
         code = self.child.wait()
         clear = "\r\033[K" if sys.stderr.isatty() else ""
-        say(f"{clear}{self.what}: done, {self.seconds} s" if code == 0 else
-            f"{clear}{self.what}: failed after {self.seconds} s (exit code {code}); log: {self.log}")
+        seconds = self.display.seconds
+        say(f"{clear}{self.what}: done, {seconds} s" if code == 0 else
+            f"{clear}{self.what}: failed after {seconds} s (exit code {code}); log: {self.log}")
         return code
 
 
-def run(what, log, command, timeout=None, **more):
+def run(what, log, command, timeout=None, progress=last_line, **more):
     """Run a command to its end; returns the exit code, or None after timeout seconds (see Limit)."""
-    step, limit, pause = Step(what, log, command, **more), Limit(timeout or float("inf")), 0.05
+    step, limit, pause = Step(what, log, command, progress, **more), Limit(timeout or float("inf")), 0.05
     try:
         while step.running():
             if limit.is_over():

@@ -94,7 +94,7 @@ class Session:
                     log=args.logs / f"tools-{args.kernel.name}-{allocator}.log",
                     append=f"nokaslr panic=0 {NO_TESTS} GUEST_RUN=tools ALLOCATOR={allocator} {args.append}")
         self.log, self.limit = boot.log, Limit(args.timeout)
-        self.step = Step(f"tools {args.kernel.name}, {allocator}", boot.log, [
+        self.step = Step(f"tools on {args.kernel.name}, {allocator}", boot.log, [
             *boot.command(), "-chardev", f"socket,id=gdb,path={folder}/gdb,server=on,wait=off", "-gdb", "chardev:gdb"],
             stdin=subprocess.PIPE)
 

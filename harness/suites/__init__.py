@@ -7,6 +7,7 @@
 - "host": on the build host, what boots nothing: the other tests of harness/suites/test_suites.py;
 - "set-up": on the build host, with the environment of a user: scripts/tests.
 
+Beside them, another process builds the kernels that suites need: in each process, the suites that need none come first.
 A test that boots counts as many checks as its guest reports. Each process writes a JUnit file, from which the table and
 the last line come."""
 
@@ -15,13 +16,13 @@ import os
 import time
 import xml.etree.ElementTree
 
-from .. import faults, litmus, mutants, own_tree, prepare, rust, step
+from .. import faults, kernels, litmus, mutants, own_tree, prepare, rust, step
 from ..enter import in_root, root_python
 from ..options import Parser
 from ..result import Result
 from ..settings import REPO, TOOLCHAIN, Refused, say
 from . import matrix
-from .rows import ALONE, PLACES, commands
+from .rows import ALONE, PLACES, commands, kernels_of
 
 # Suites that take arguments when they are the only word: "scripts/test fuzz 300".
 TOOLS = {"host": rust.host, "explore": rust.explore, "coverage": rust.coverage, "fuzz": rust.fuzz, "faults": faults.main,
@@ -58,8 +59,9 @@ def options():
 class Process:
     """One of the processes."""
 
-    def __init__(self, where, names, logs, tests):
-        """where: a key of WHERE; names: suites; logs: a folder; tests: which of them, an expression, or ""."""
+    def __init__(self, where, names, logs, tests, building):
+        """where: a key of WHERE; names: suites; logs: a folder; tests: which of them, an expression, or ""; building: names
+        of kernels, in the order in which they are built meanwhile."""
         self.names, self.log, self.junit, self.tests = names, logs / f"{where}.log", logs / f"{where}.xml", tests
         every = dict.fromkeys(PLACES.get(name, "harness/suites/test_suites.py") for name in names)
         # Of a folder and a file in it, pytest would collect only the file.
@@ -67,12 +69,13 @@ class Process:
         words = ["-m", "pytest", "-v", "-k", tests, "-p", "no:cacheprovider", "-p", "harness.suites.plugin", "-o",
                  "tmp_path_retention_policy=failed", "-o", "junit_family=xunit1", f"--junitxml={self.junit}",
                  f"--suites={','.join(names)}", *folders]
-        more = {"VMAP_RUST_LOGS": str(logs)}
+        told = logs / f"{where}.progress"
+        more = {"VMAP_RUST_LOGS": str(logs), "VMAP_RUST_PROGRESS": str(told), "VMAP_RUST_BUILDING": " ".join(building)}
         if where in ("root", "debug"):
             command, environment = in_root("python3", "-P", *words, cwd=REPO, PYTHONPATH=f"{REPO}", **more), os.environ
         else:
             command, environment = root_python(*words)
-        self.step = step.Step(f"suites {WHERE[where]}", self.log, command, cwd=REPO, env={**environment, **more})
+        self.step = step.Step(f"suites {WHERE[where]}", self.log, command, told=told, cwd=REPO, env={**environment, **more})
 
     def finish(self):
         """Return {suite: [passed, failed, skipped, seconds, lines about failures]}."""
@@ -105,17 +108,24 @@ def run(names, tests):
     prepare.prepare()
     start, logs = time.monotonic(), step.new_logs("test", 8)
     places = {**commands(), **ALONE}
-    processes = [Process(where, some, logs, tests) for where in WHERE
+    # Some tests of a suite need none.
+    needed = {kernel for name in names for kernel in kernels_of(name) if not tests}
+    building = [name for name in kernels.load() if name in needed]
+    # A kernel that does not build fails again where a suite needs it, and is counted there.
+    builder = [step.Step("building kernels", logs / "kernels.log", [REPO / "scripts/build", *building],
+                         told=logs / "kernels.progress")] * bool(building)
+    processes = [Process(where, some, logs, tests, building) for where in WHERE
                  if (some := [name for name in names if places[name] == where])]
-    found = {}
+    found, display, steps = {}, step.Display(), [*builder, *(process.step for process in processes)]
     try:
-        while any([process.step.running() for process in processes]):
+        while any(process.step.child.poll() is None for process in processes):
+            display.show(*(one.text for one in steps if one.child.poll() is None))
             time.sleep(0.3)
         for process in processes:
             found |= process.finish()
     finally:
-        for process in processes:
-            process.step.stop()
+        for one in steps:
+            one.stop()
     if not found:
         raise Refused(f"no test's name matches -k {tests}")
     print(f"\n{'suite':<22} {'passed':>7} {'failed':>7} {'skipped':>8} {'seconds':>8}")

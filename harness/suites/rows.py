@@ -4,13 +4,19 @@
 import functools
 import shlex
 
-from .. import run
+from .. import kernels, run
 from ..settings import Refused
 
 # Suites that are folders or files of tests.
 PLACES = {"selftest": "scripts/tests", "harness": "harness/tests", "boots": "harness/tests/test_boot.py",
           "bench": "harness/bench/tests", "picture": "tools/test_vmap_map.py", "drgn": "tools/drgn",
           "report": "tools/test_vmap_report.py"}
+# What the line of progress calls suites of many tests.
+WORDS = {"selftest": "tests of the set-up", "harness": "tests of the harness", "boots": "tests of boots",
+         "bench": "tests of the bench", "picture": "tests of vmap-map", "drgn": "tests of tools/vmap",
+         "report": "tests of vmap-report", "check": "checks of the sources"}
+# The kernels that they boot or build.
+BUILD = {"boots": ["arm64"], "bench": ["arm64", "arm64-off"], "check": ["arm64", "arm64-off"]}
 # Where pytest runs them: see __init__.py.
 FIXED = {"check": "host", "host": "host", "explore": "host", "faults": "host", "litmus": "host", "selftest": "set-up",
          "harness": "root", "picture": "root", "drgn": "root", "report": "root", "boots": "root", "bench": "root"}
@@ -33,8 +39,15 @@ def guests():
 def commands():
     """Return the suites of "make test", and where pytest runs them."""
     # Guests with all debugging take as long as all other guests together.
-    return {**FIXED, **{name: "debug" if "debug" in run.parse(shlex.split(words))[1].kernel.fragments else "root"
-                        for name, words in guests().items()}}
+    return {**FIXED, **{name: "debug" if "debug" in kernels.get(*kernels_of(name)).fragments else "root"
+                        for name in guests()}}
+
+
+@functools.cache
+def kernels_of(suite):
+    """Return the names of the kernels that a suite needs."""
+    words = guests().get(suite)
+    return [run.parse(shlex.split(words))[1].kernel.name] if words else BUILD.get(suite, [])
 
 
 def suite_of(path):

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0
 """What scripts/test counts, and when a row of the matrix is stale. No kernel is needed."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from harness import prepare, series, suites
-from harness.suites import matrix
+from harness.settings import REPO
+from harness.suites import matrix, plugin
 
 PATCH = """Subject: x
 
@@ -40,6 +43,19 @@ def test_cell(tmp_path, monkeypatch, now, failed, cell):
     if now:
         (tmp_path / "x-kunit.json").write_text(f'{{"state": "{now}", "passed": 7, "failed": {failed}}}')
     assert matrix.Entry("x", "kunit", "scripts/run kunit x").cell() == cell
+
+
+def test_order(monkeypatch):
+    """Tests that need no kernel come first, then those of kernels in the order in which they are built."""
+    monkeypatch.setenv("VMAP_RUST_BUILDING", "arm64 arm64-debug uml")
+    wanted = ["harness", "boots", "kunit-arm64-rust", "kunit-debug-rust", "kunit-uml-rust"]
+    files = {"harness": "harness/tests/test_step.py", "boots": "harness/tests/test_boot.py"}
+    items = [SimpleNamespace(path=REPO / files.get(name, "harness/suites/test_suites.py"), user_properties=[],
+                             callspec=SimpleNamespace(params={"suite": name})) for name in reversed(wanted)]
+    items.sort(key=lambda item: item.callspec.params["suite"] != "boots")
+    config = SimpleNamespace(getoption=lambda name: "", hook=SimpleNamespace(pytest_deselected=lambda items: None))
+    plugin.pytest_collection_modifyitems(config, items)
+    assert [plugin.suite_name(item) for item in items] == wanted
 
 
 CASE = '<testcase name="{}" time="2.5"><properties><property name="suite" value="{}"/>{}</properties>{}</testcase>'
