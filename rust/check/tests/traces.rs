@@ -41,6 +41,10 @@ mod tests {
         for seed in 1..=40 {
             assert!(passes(seed, 200, 0, false));
         }
+    }
+
+    #[test]
+    fn long_traces_without_blocks_agree_with_the_model() {
         for seed in 1..=4 {
             assert!(passes(seed << 32, 4000, 0, false));
         }
@@ -52,6 +56,10 @@ mod tests {
         for seed in 1..=40 {
             assert!(passes(seed, 400, 1 + seed as usize % 9, false));
         }
+    }
+
+    #[test]
+    fn long_traces_with_blocks_agree_with_the_model() {
         for seed in 1..=4 {
             assert!(passes(seed << 32, 4000, 9, false));
         }
@@ -63,6 +71,10 @@ mod tests {
         for seed in 1..=40 {
             assert!(passes(seed, 400, MANY + 7 * (seed as usize % 17), false));
         }
+    }
+
+    #[test]
+    fn long_traces_with_coarse_blocks_agree_with_the_model() {
         for seed in 1..=4 {
             assert!(passes(seed << 32, 2000, 200, false));
         }
