@@ -56,6 +56,7 @@ class Expected:
     allow: list = ()  # lines that a test is meant to provoke
     allow_in: list = ()  # (SUITE.TEST, expression): lines that one KUnit case is meant to provoke
     require: list = ()  # lines that must be there, and are allowed
+    until: str = ""  # the first line that is not judged, nor those behind it, or "": an expression
 
 
 def judge(log, expected):
@@ -69,6 +70,8 @@ def judge(log, expected):
     wanted, exact, reasons = ALLOCATOR_LINE.get(expected.allocator), 0, []
     rules = re.compile("|".join(RULES))
     for number, (line, owner) in enumerate(zip(lines, kunit_test_of(lines)), 1):
+        if expected.until and re.search(expected.until, line):
+            break
         hit, text = rules.search(line), f"line {number}: {line}"
         if line.startswith("vmap allocator:"):
             exact += line == wanted

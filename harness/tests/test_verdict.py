@@ -61,6 +61,9 @@ LOGS = {
     "allowed after a case with parameters": (
         [RUST, "    # Subtest: vmap_area", "        # Subtest: vmap_each", "        ok 1 first", "    ok 1 vmap_each", *KTAP[-4:]],
         Expected("rust", allow_in=[("vmap_area.vfree_twice", "at vfree")]), None),
+    "after what is judged": ([RUST, "shell: begin", "vmap allocator: rbtree", WARN], Expected("rust", until="^shell: begin"), None),
+    "before what is not judged": ([WARN, RUST, "shell: begin"], Expected("rust", until="^shell: begin"), "^line .*WARNING"),
+    "end marker missing after it": ([RUST, "shell: begin"], Expected("rust", "shell: exit", until="^shell: begin"), "end marker"),
     "after its suite": ([RUST, "    # Subtest: vmap_area", "    ok 1 vfree_twice", "ok 1 vmap_area", WARN],
                         Expected("rust", allow_in=[("vmap_area.vfree_twice", "at vfree")]), "^line .*WARNING"),
 }
