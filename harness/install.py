@@ -166,6 +166,8 @@ def check(record, plain, linked):
     if linked and os.path.lexists(LINK):
         raise Refused(f"{here}/{LINK} is there, but not from this script; move it away")
     if not plain:
+        if not git("rev-parse", "-q", "--verify", "HEAD", ok=False):
+            raise Refused(f"{here} is a git tree without a commit; commit all files of the kernel first (git add -f .)")
         check_clean()
         if has_branch():
             raise Refused(f"{here} has a branch {BRANCH} already; rename or delete it first")
@@ -179,25 +181,31 @@ def install(args, record, plain):
     linked = "area" in some
     paths = series.patches(check(record, plain, linked), some)
     names = series.files_of(paths)
+    tracked = None if plain else git("ls-files", "--", *names).split("\n")
+    if left := [name for name in names if not plain and os.path.lexists(name) and name not in tracked]:
+        raise Refused(f"git does not track {left[0]} in {here}; commit all files of the kernel first (git add -f .)")
     try:
         series.apply_copy(paths, here, new / "new", names)
-    except Refused:
+        if plain:
+            for name in filter(os.path.exists, names):
+                (new / "orig" / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(name, new / "orig" / name)
+            if linked:
+                (new / "new" / LINK).symlink_to(REPO)
+        else:
+            write(new / "former", git("symbolic-ref", "-q", "--short", "HEAD", ok=False) or git("rev-parse", "HEAD"))
+        names += [LINK] * (linked and plain)
+        write(new / "files", "".join(f"{name}\n" for name in names))
+    except (Refused, OSError):
         remove(new)
         raise
-    if plain:
-        for name in filter(os.path.exists, names):
-            (new / "orig" / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(name, new / "orig" / name)
-        if linked:
-            (new / "new" / LINK).symlink_to(REPO)
-    else:
-        write(new / "former", git("symbolic-ref", "-q", "--short", "HEAD", ok=False) or git("rev-parse", "HEAD"))
-    names += [LINK] * (linked and plain)
-    write(new / "files", "".join(f"{name}\n" for name in names))
     # From here on the record counts.
     new.rename(record)
     if plain:
-        replace(record, "new")
+        try:
+            replace(record, "new")
+        except OSError as error:
+            raise Refused(f"{error.filename}: {error.strerror}; call this with --remove, which restores {here}") from None
     else:
         put_git(record, paths, linked)
     say(f"installed in {here} ({'plain' if plain else 'git'} tree{f', only {args.only}' * bool(args.only)}); "

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """scripts/install-into on a plain tree and on a git tree."""
 
+import re
 import shutil
 import time
 
@@ -26,6 +27,10 @@ REFUSED = {
                                "changes that are not committed"),
     "a change in git": ("git", "echo >>mm/vmalloc.c", "$install .", "changes that are not committed; commit or stash"),
     "a rebase of the user": ("git", "mkdir .git/rebase-apply", "$install .", "in the middle of a merge, rebase"),
+    "a git tree without a commit": ("git", "rm -rf .git; $git init -q", "$install .", "git tree without a commit; commit all"),
+    "a file that git does not track": (
+        "git", "$git rm -q --cached mm/vmalloc.c; $git commit -q -m x; echo '/*' >.git/info/exclude", "$install .",
+        "git does not track mm/vmalloc.c in .*; commit all files"),
     "a git folder that git refuses": ("git", "echo >.git/HEAD", "$install .", "git does not take .* for its tree"),
     "a branch of that name": ("git", "git branch vmap-rust", "$install .", "has a branch vmap-rust already"),
     "series that does not apply": ("git", f"cp $bad/{NAMES[-1]} $bad/{PATCHES}/later/9000-bad.patch",
@@ -97,6 +102,30 @@ def test_installs(tree, first, words, then):
     assert state(tree) == before
     file = "rust/kernel/maple_tree.rs" if "maple" in words else "mm/vmalloc.c"
     assert (tree.folder / file).stat().st_mtime > start
+
+
+FULL = """
+cp -a . /mnt/tree
+cd /mnt/tree
+head -c ${free}K /dev/zero >../room
+cat /dev/zero >../full 2>/dev/null || rm ../room
+! $install . 2>$said || exit 7
+rm ../full
+[ ! -d .vmap-rust-installed ] || $install . --remove
+diff -r --no-dereference . $tree
+cat $said
+"""
+
+
+@pytest.mark.parametrize("tree", ["plain"], indirect=True)
+@pytest.mark.parametrize("free", [100, 1000, 1500, 2000])
+def test_full_disk(tree, tmp_path, free):
+    """One line says what is wrong; then the tree is as it was, or --remove makes it so. free: KiB."""
+    (tmp_path / "full").write_text(FULL)
+    text = tree.run(f"export free={free} said={tmp_path}/said tree=$PWD install\n"
+                    f"bwrap --dev-bind / / --size 32000000 --tmpfs /mnt bash -eu {tmp_path}/full")
+    assert re.fullmatch(".*: No space left on device; (free some disk|call this with --remove).*\n", text.splitlines(True)[-1])
+    assert len((tmp_path / "said").read_text().splitlines()) == 1
 
 
 @pytest.mark.parametrize("delay", [0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4])
