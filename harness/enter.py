@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from .options import fill
 from .settings import CACHE, INSIDE, REPO, TOOLCHAIN, Refused, check_settings, need_tool
 
 ROOT = CACHE / "root"
@@ -115,6 +116,8 @@ def become_root_python(*arguments):
     command, environment = root_python("-m", "harness", *arguments)
     if command[0] != sys.executable and sys.prefix != str(ROOT / "usr"):
         sys.stdout.flush()
+        # As in scripts/start.
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         os.execve(command[0], command, environment)
 
 
@@ -128,7 +131,7 @@ With TOOLCHAIN=host, CMD runs directly on the build host. The exit code is that 
 def main(arguments):
     """Become a command in the root."""
     if not arguments or arguments[0] in ("-h", "--help"):
-        print(HELP)
+        print(fill(HELP))
         return 0 if arguments else 1
     check_settings()
     become(in_root(*arguments))

@@ -2,34 +2,61 @@
 """Command lines: wrong use prints one line and exits with 1."""
 
 import argparse
+import errno
 import os
+import re
+import shutil
 import signal
 import sys
+import textwrap
 
 from .settings import Refused, Skipped
 
 
+def fill(text):
+    """Return a text whose lines fit the terminal. A line that begins with spaces stays a line of its own; what does not fit
+    continues below its second column."""
+    width, lines = min(shutil.get_terminal_size().columns, 120) - 1, []
+    for line in text.strip("\n").split("\n"):
+        if lines and line and lines[-1] and " " not in (line[0], lines[-1][0]):
+            lines[-1] += f" {line}"
+        else:
+            lines.append(line)
+    indents = [len(re.match(r" *(?:\S+(?: \S+)*  +)?" if line.startswith(" ") else "", line)[0]) for line in lines]
+    return "\n".join(textwrap.fill(line, width, subsequent_indent=" " * min(indent, width // 2), drop_whitespace=True,
+                                   break_long_words=False, break_on_hyphens=False)
+                     for line, indent in zip(lines, indents))
+
+
 class Parser(argparse.ArgumentParser):
-    """An argument parser whose help keeps the lines of its description."""
+    """An argument parser whose help keeps the paragraphs and lists of its description."""
 
     def __init__(self, text, prog=None):
-        super().__init__(prog=prog, description=text.strip(), allow_abbrev=False,
+        super().__init__(prog=prog, description=fill(text), allow_abbrev=False,
                          formatter_class=argparse.RawDescriptionHelpFormatter)
+
+    def add_argument(self, *names, **more):
+        """Add an argument. A list of values is part of its help: argparse would print it twice, in a line of its own."""
+        if more.get("choices") and more.get("nargs") and "metavar" not in more:
+            more |= {"metavar": "NAME", "help": f"{more['help']}: {' '.join(more['choices'])}"}
+        return super().add_argument(*names, **more)
 
     def error(self, message):
         """Refuse it with one line."""
         raise Refused(f"{message}; see scripts/{self.prog} --help")
 
 
-def whole(least, most):
-    """Return a type of options: a whole number, also one that begins with 0x, from least to most."""
+def whole(least, most, form="d"):
+    """Return a type of options: a whole number, also one that begins with 0x, from least to most. form: how these two are
+    printed."""
     def convert(text):
         try:
             number = int(text, 16 if text.lower().startswith("0x") else 10)
         except ValueError:
             number = least - 1
         if not least <= number <= most:
-            raise argparse.ArgumentTypeError(f'must be a whole number from {least} to {most}, not "{text}"')
+            raise argparse.ArgumentTypeError(
+                f'must be a whole number from {least:{form}} to {most:{form}}, not "{text}"')
         return number
     return convert
 
@@ -40,6 +67,8 @@ def program(name, main, arguments):
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
     try:
+        # What came while Python was starting; see scripts/start.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
         code = main(arguments)
         sys.stdout.flush()
     except Refused as error:
@@ -52,7 +81,13 @@ def program(name, main, arguments):
         # The reader of the output has ended; nor can the rest be written at the exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 1
+    except OSError as error:
+        full = "; free some disk and call this again" * (error.errno == errno.ENOSPC)
+        print(f"{name}: error: {error.filename or 'a file'}: {error.strerror}{full}", file=sys.stderr)
+        code = 1
     except KeyboardInterrupt:
+        # Another one must not interrupt this.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         print(f"{name}: interrupted", file=sys.stderr)
         code = 130
     sys.exit(code)

@@ -9,7 +9,7 @@ import sys
 from . import build, image, kernels, prepare, root, scenarios, step
 from .enter import enter
 from .lock import locked
-from .options import Parser, whole
+from .options import Parser, fill, whole
 from .result import Result
 from .settings import INSIDE, LOGS, Refused, check_settings
 
@@ -31,8 +31,9 @@ def common(parser, defaults):
     parser.add_argument("name", metavar="NAME", nargs="?" if kernel else None, default=kernel,
                         help="a kernel of qemu/kernels.toml" + f" (default: {kernel})" * bool(kernel))
     if allocators := [x for x in ALLOCATORS if x in defaults.get("allocators", ALLOCATORS)]:
-        add("--allocator", "the allocator that is active" + "".join(ALLOCATORS[x] for x in allocators), choices=allocators,
-            required="allocator" not in defaults)
+        parser.add_argument("--allocator", choices=allocators, help=(
+            "the allocator that is active" + "".join(ALLOCATORS[x] for x in allocators)
+            + f" (default: {defaults['allocator']}, or what the kernel has)"))
     defaults = {"cpus": 1, "nodes": 1, "mem": 2048, **defaults}
     add("--cpus", "guest CPUs", type=whole(1, 64), metavar="N")
     add("--nodes", "NUMA nodes that share CPUs and memory evenly", type=whole(1, 8), metavar="N")
@@ -65,10 +66,27 @@ def usage():
             "the reasons; of shell the exit code.\nExit code: 0 all passed, 1 not or wrong use, 4 this machine cannot run it.")
 
 
+def check_allocator(args, scenario):
+    """Complete --allocator, or raise Refused if the kernel has not what is asked for, or what the scenario needs."""
+    there, given = args.kernel.allocators, getattr(args, "allocator", None)
+    wanted = given or scenario.DEFAULTS.get("allocator", "both")
+    if not given and not {*each(wanted)} <= {*there} and there[0] in scenario.DEFAULTS.get("allocators", ALLOCATORS):
+        wanted = there[0]
+    if not {*each(wanted)} <= {*there}:
+        raise Refused(f"configuration {args.kernel.name} has {' and '.join(there)} as allocator, not "
+                      f"{' and '.join(each(wanted))}; choose another one, or another configuration")
+    args.allocator = wanted
+
+
+def each(allocator):
+    """Return what a value of --allocator means."""
+    return ("rbtree", "rust") if allocator == "both" else (allocator,)
+
+
 def parse(arguments):
     """Return the scenario and its options."""
     if not arguments or arguments[0] in ("-h", "--help"):
-        print(usage())
+        print(fill(usage()))
         sys.exit(0 if arguments else 1)
     scenario = get(arguments[0])
     parser = Parser(scenario.__doc__, f"run {arguments[0]}")
@@ -79,13 +97,14 @@ def parse(arguments):
     args.append, args.logs = " ".join(args.append), LOGS
     if args.nodes > args.cpus:
         raise Refused(f"--nodes {args.nodes} needs at least as many CPUs, not --cpus {args.cpus}")
+    check_allocator(args, scenario)
     getattr(scenario, "check", lambda args: None)(args)
     return scenario, args
 
 
 def each_allocator(args):
     """Return the allocators that are booted one after the other."""
-    return ("rbtree", "rust") if getattr(args, "allocator", "both") == "both" else (args.allocator,)
+    return each(args.allocator)
 
 
 def main(arguments):

@@ -88,12 +88,14 @@ def linux(series):
 
 
 def check_settings():
-    """Raise Refused if kbuild cannot work with a path, or if TOOLCHAIN or KERNEL is unknown."""
+    """Raise Refused if kbuild cannot work with a path, or if TOOLCHAIN, KERNEL or JOBS is wrong."""
     if re.search(r"[\s:]", f"{CACHE}{REPO}"):
         raise Refused(f"kbuild cannot work in a path with spaces or colons: cache {CACHE}, repository {REPO}; move the "
                       "repository or set VMAP_RUST_CACHE")
     if TOOLCHAIN not in ("root", "host"):
         raise Refused(f"TOOLCHAIN={TOOLCHAIN} is unknown; use TOOLCHAIN=root (the default) or TOOLCHAIN=host")
+    if not re.fullmatch(r"0*[1-9]\d{0,5}", os.environ.get("JOBS") or "1"):
+        raise Refused(f"JOBS={os.environ['JOBS']} must be a whole number from 1, how many jobs a build runs at a time")
     linux(SERIES)
 
 

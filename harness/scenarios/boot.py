@@ -8,7 +8,7 @@ Ends with PASS, or with FAIL and the reasons, a line each. Tests that are built 
 from ..guest import NO_TESTS, boot
 from ..verdict import Expected
 
-DEFAULTS = {"allocators": ("rbtree", "rust", "none"), "timeout": 300, "totals": False}
+DEFAULTS = {"allocators": ("rbtree", "rust", "none"), "allocator": "rust", "timeout": 300, "totals": False}
 
 
 def run(args, result):

@@ -15,6 +15,7 @@ from ..guest import boot_script, invariants
 from ..initramfs import make_guest_image
 from ..options import whole
 from ..run import each_allocator
+from ..settings import Refused
 
 DEFAULTS = {"kernel": "x86_64-user", "allocators": ("rbtree", "rust", "both"), "allocator": "both", "cpus": 2,
             "mem": 2048, "guest_image": True}
@@ -39,7 +40,9 @@ def options(parser):
 
 
 def check(args):
-    """Complete what follows from other options."""
+    """Complete what follows from other options. Raise Refused without the guest image."""
+    if not args.kernel.guest_image:
+        raise Refused(f"configuration {args.kernel.name} has no guest image, with the programs of this load; use x86_64-user")
     args.timeout = args.timeout or args.minutes * 180 + 600
 
 

@@ -38,7 +38,9 @@ WHERE = re.compile(r"(?:pc : |RIP: 0010:)(\S+)")
 
 
 def check(args):
-    """Complete what follows from the kernel: what unpacks the guest image needs memory."""
+    """Complete what follows from the kernel: what unpacks the guest image needs memory. Raise Refused without QEMU."""
+    if args.kernel.arch == "um":
+        raise Refused(f"configuration {args.kernel.name} is user-mode Linux, of which QEMU writes no dump; use arm64")
     args.mem = args.mem or (3072 if args.kernel.guest_image else 512)
 
 

@@ -13,7 +13,7 @@ from ..run import each_allocator
 from ..table import print_table
 from ..verdict import Expected, read_lines
 
-DEFAULTS = {"allocators": ("rbtree", "rust", "none"), "mem": 0}
+DEFAULTS = {"allocators": ("rbtree", "rust", "none"), "allocator": "rust", "mem": 0}
 MAKE_TEST = {
     "sweep-arm64-rbtree-1": "arm64 --allocator rbtree", "sweep-arm64-rust-1": "arm64 --allocator rust",
     "sweep-arm64-rbtree-4": "arm64 --allocator rbtree --cpus 4",
@@ -44,8 +44,8 @@ def options(parser, threads=None):
                         help=f"workers (default: {threads or 'as many as CPUs'})")
     parser.add_argument("--loops", type=whole(1, 100000000), default=1000, metavar="N",
                         help="loops per case (default: %(default)s)")
-    parser.add_argument("--mask", type=whole(0x1, 0x1fff), default=0x1fff, metavar="M",
-                        help="cases, 0x1 to 0x1fff (default: all)")
+    parser.add_argument("--mask", type=whole(0x1, 0x1fff, "#x"), default=0x1fff, metavar="M",
+                        help="a bit for each case, 0x1 to 0x1fff or a decimal number (default: all)")
     parser.add_argument("--boot-value", default="", metavar="V", help="pass vmap_allocator=V instead of the allocator")
     parser.add_argument("--require", action="append", default=[], metavar="RE", help="lines that the log must have")
 

@@ -35,9 +35,11 @@ Without names: those of "make test". Last line: "N passed, N failed" (", N skipp
 suite that crashes or runs no test counts as a failure.
 
 With one name of {}: only that, with its output and the arguments that it takes (scripts/test NAME --help).
+
 Exit code: 0 nothing failed, 1 something did.
 
 Suites: {}
+
 Only if they are named: {}"""
 
 

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 """Wrong use is refused in one line, and a guest that hangs is ended. Needs the kernel arm64."""
 
+import contextlib
 import os
+import pty
 import re
 import subprocess
 import time
@@ -15,7 +17,13 @@ from harness.suites.plugin import built
 # What "scripts/run boot arm64" gets, or another scenario in front, and a part of the only line.
 REFUSED = {
     "unknown scenario": ("nope arm64", 'unknown scenario "nope"; there are: boot .* kunit '),
-    "mask of test_vmalloc": ("vmalloc arm64 --allocator rust --mask 0x2000", "--mask: must be a .* from 1 to 8191"),
+    "mask of test_vmalloc": ("vmalloc arm64 --allocator rust --mask 0x2000", "--mask: must be a .* from 0x1 to 0x1fff"),
+    "stress without a guest image": ("stress arm64", "arm64 has no guest image.*; use x86_64-user"),
+    "dumps of user-mode Linux": ("tools uml", "uml is user-mode Linux, of which QEMU writes no dump; use arm64"),
+    "an allocator that is not there": ("boot arm64-off --allocator rbtree", "arm64-off has none as allocator, not rbtree;"),
+    "the default by name": ("shell arm64-off --allocator rust", "arm64-off has none as allocator, not rust;"),
+    "rb-trees that are not there": ("vmalloc arm64-alone --allocator rbtree", "arm64-alone has rust as allocator, not rbtree;"),
+    "both allocators, and there is one": ("demo arm64-alone", "arm64-alone has rust as allocator, not rbtree and rust;"),
     "shell without commands": ("shell arm64 --no-build", "neither a terminal nor has commands"),
 }
 # What keeps a guest busy for longer than any test.
@@ -87,7 +95,25 @@ def test_a_missing_line_fails():
 
 @pytest.mark.parametrize("allocator", ["rust", "rbtree"])
 def test_shell(allocator):
-    """Commands from a pipe run in the guest, and their exit code is that of the script."""
-    done = run("shell", "arm64", "--no-build", "--allocator", allocator,
-               input="cat /sys/kernel/debug/vmap_rust/allocator; nproc; exit 3")
-    assert done.returncode == 1 and done.stdout.split("\n") == [allocator, "2", "exit code 3", ""], done
+    """Commands from a pipe run in the guest, and what they print is not judged. A script that fails is a failure."""
+    script = "cat /sys/kernel/debug/vmap_rust/allocator; nproc; dmesg | grep -c 'vmap alloc'; echo 'WARNING: x'; "
+    done = run("shell", "arm64", "--no-build", "--allocator", allocator, input=script)
+    assert done.returncode == 0 and done.stdout.split("\n") == [allocator, "2", "1", "WARNING: x", "exit code 0", ""], done
+    done = run("shell", "arm64", "--no-build", "--allocator", allocator, input="exit 3")
+    assert done.returncode == 1 and done.stdout == "exit code 3\n", done
+
+
+@pytest.mark.parametrize("words, code", [(b"exit 3", 1), (b"exit", 0)])
+def test_shell_in_a_terminal(words, code):
+    """The exit code is that of the shell, as from a pipe."""
+    child, terminal = pty.fork()
+    if not child:
+        os.execv(REPO / "scripts/run", ["run", "shell", "arm64", "--no-build"])
+    text, typed = b"", False
+    with contextlib.suppress(OSError):
+        while data := os.read(terminal, 65536):
+            text += data
+            if b"exit or Ctrl-D" in text and not typed:
+                typed = True
+                os.write(terminal, words + b"\r")
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == code, text.decode()

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: GPL-2.0
+"""How commands are called: what --help prints, settings that are refused, errors that become one line, interrupts."""
+
+import errno
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from harness import build, enter, faults, install, litmus, mutants, options, prepare, rebase, run, rust, settings, suites
+from harness.bench import main as bench
+from harness.checks import main as checks
+from harness.settings import REPO, Refused
+
+# Functions and the words before --help.
+HELPS = {"scripts/run": (run.parse, []), "scripts/bench": (bench.parse, []), "scripts/test": (suites.main, []),
+         **{f"scripts/{function.__module__}": (function, []) for function in (
+             build.main, checks.main, enter.main, install.main, prepare.main, rebase.main)},
+         **{f"scripts/run {name}": (run.parse, [name]) for name in run.names()},
+         **{f"scripts/bench {name}": (bench.parse, [name]) for name in bench.COMMANDS if name != "run"},
+         **{f"scripts/test {function.__name__}": (lambda words, function=function: function(words, None), []) for function in (
+             rust.host, rust.explore, rust.coverage, rust.fuzz, faults.main, mutants.main, litmus.main)}}
+
+
+@pytest.mark.parametrize("columns", [80, 100])
+@pytest.mark.parametrize("function, words", HELPS.values(), ids=HELPS)
+def test_help_fits(monkeypatch, capsys, function, words, columns):
+    """No line of --help is longer than the terminal is wide."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    try:
+        assert function([*words, "--help"]) == 0
+    except SystemExit as end:
+        assert end.code == 0
+    text = capsys.readouterr().out
+    assert text and not [line for line in text.split("\n") if len(line) > columns]
+
+
+def test_fill(monkeypatch):
+    """Lines of a paragraph are joined, those of a list stay, and continue below their text."""
+    monkeypatch.setenv("COLUMNS", "30")
+    text = "Some words here.\nMore of them, and more.\n\n  name   what this is and does\n  other  x\n\n    a command"
+    assert options.fill(text).split("\n") == [
+        "Some words here. More of", "them, and more.", "", "  name   what this is and", "         does", "  other  x", "",
+        "    a command"]
+
+
+@pytest.mark.parametrize("value, is_good", [("1", True), ("16", True), ("", True), ("0", False), ("x", False), ("-2", False)])
+def test_jobs(monkeypatch, value, is_good):
+    """JOBS is a number of jobs."""
+    monkeypatch.setenv("JOBS", value)
+    if is_good:
+        settings.check_settings()
+    else:
+        with pytest.raises(Refused, match=f"^JOBS={value} must be a whole number from 1"):
+            settings.check_settings()
+
+
+def test_errors_of_the_system(capsys):
+    """A full disk, and whatever else the system refuses, is one line."""
+    def fail(_words):
+        raise OSError(errno.ENOSPC, "No space left on device", "/a/b")
+    with pytest.raises(SystemExit, match="1"):
+        options.program("x", fail, [])
+    assert capsys.readouterr().err == "x: error: /a/b: No space left on device; free some disk and call this again\n"
+
+
+def test_vmap_without_drgn():
+    """tools/vmap says what to install. Without its site packages, Python has no drgn."""
+    done = subprocess.run([sys.executable, "-S", REPO / "tools/vmap", "--help"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and re.fullmatch("vmap: error: drgn is missing; install it .*\n", done.stderr)
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3])
+def test_interrupt_at_the_start(tmp_path, delay):
+    """An interrupt ends a script without a traceback, and is not taken for a Python that is missing."""
+    # What the script would call as root.
+    (tmp_path / "apt-get").write_text(f"#!/bin/sh\ntouch {tmp_path}/called\n")
+    (tmp_path / "apt-get").chmod(0o755)
+    with subprocess.Popen([REPO / "scripts/in-root", "sleep", "1000"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True, start_new_session=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+                          env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}) as child:
+        time.sleep(delay)
+        os.killpg(child.pid, signal.SIGINT)
+        text, _ = child.communicate(timeout=600)
+    assert not (tmp_path / "called").exists() and "Traceback" not in text
+    assert text in ("", "in-root: interrupted\n") and child.returncode in (130, -signal.SIGINT)
