@@ -2,29 +2,51 @@
 #
 # Forwards to scripts/, nothing else. In a kernel tree Kbuild is used instead of this file.
 
+# A variable that nothing reads is a typing mistake.
+DEMO := ARCH CPUS THREADS LOOPS MASK
+TEST := SUITES FULL CONFIGS
+KNOWN := JOBS TOOLCHAIN KERNEL KERNEL_TARBALL LLVM VMAP_RUST_% CCACHE_% %_proxy %_PROXY \
+	$(if $(filter demo,$(MAKECMDGOALS)),$(DEMO)) $(if $(filter test,$(MAKECMDGOALS)),$(TEST))
+GIVEN := $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(name)))
+ifneq ($(filter-out $(KNOWN) MAKEFLAGS,$(GIVEN)),)
+$(error make $(or $(MAKECMDGOALS),help) takes no $(filter-out $(KNOWN) MAKEFLAGS,$(GIVEN)); make help lists the variables)
+endif
+ifneq ($(filter-out 0 1,$(FULL)),)
+$(error FULL=$(FULL) must be 0 or 1)
+endif
+ifneq ($(if $(filter 1,$(FULL)),$(SUITES),$(CONFIGS)),)
+$(error FULL=1 goes with CONFIGS, and SUITES without it)
+endif
+
 help:
-	@echo 'make demo    boot arm64 with each allocator and compare test_vmalloc; last line PASS or FAIL'
-	@echo '             CPUS=4 THREADS=4 LOOPS=1000 MASK=0x1fff ARCH=arm64|x86_64; default: 2 CPUs, 1 worker, 1000 loops'
+	@echo 'make demo    show that it works, and what it is good for; last line PASS or FAIL'
+	@echo '             ARCH=arm64|uml|x86_64  CPUS=2  THREADS=1  LOOPS=100  MASK=0x1fff'
+	@echo '             uml is user-mode Linux, the quickest way; THREADS, LOOPS and MASK'
+	@echo '             are for test_vmalloc: its workers, loops and cases'
 	@echo 'make test    the main suites; last line "N passed, N failed"'
 	@echo '             SUITES="kunit-* host" runs some; scripts/test --list prints them'
-	@echo '             FULL=1 runs the suites on every kernel configuration, which takes hours, or on CONFIGS="arm64-rt arm";'
-	@echo '             what has passed is not run again (scripts/test --help)'
+	@echo '             FULL=1 runs the suites on every kernel configuration, which takes'
+	@echo '             hours, or on CONFIGS="arm64-rt arm"; what has passed is not run'
+	@echo '             again (scripts/test --help)'
 	@echo 'make bench   measure both allocators, print the table, draw a plot'
-	@echo 'make check   format, lints, style, words, links, and each patch of all series builds'
+	@echo 'make check   format, lints, style, words, links; builds each patch'
 	@echo ''
-	@echo 'In the environment: JOBS=N limits a build; TOOLCHAIN=host uses tools of this machine; KERNEL_TARBALL=FILE is another'
-	@echo 'archive of that series of Linux; KERNEL=7.2 uses Linux 7.2 instead of 7.3.'
-	@echo 'Everything else is a script with --help: scripts/build, scripts/run (shell, kunit, vmalloc, load and other scenarios),'
-	@echo 'scripts/install-into. "scripts/run shell uml --allocator rbtree" gives a shell in a guest with that allocator.'
+	@echo 'In the environment or behind make: JOBS=N limits a build; TOOLCHAIN=host uses'
+	@echo 'tools of this machine; KERNEL_TARBALL=FILE is another archive of that series of'
+	@echo 'Linux; KERNEL=7.2 uses Linux 7.2 instead of 7.3.'
+	@echo 'Everything else is a script with --help: scripts/build, scripts/run (shell,'
+	@echo 'kunit, vmalloc, load and other scenarios), scripts/install-into.'
+	@echo '"scripts/run shell uml --allocator rbtree" gives a shell in a guest.'
 	@echo 'Toolchain root, kernel source, builds and logs are in'
-	@echo '$${VMAP_RUST_CACHE:-$${XDG_CACHE_HOME:-~/.cache}/vmap-rust}: remove that folder to start from nothing.'
+	@echo '$${VMAP_RUST_CACHE:-$${XDG_CACHE_HOME:-~/.cache}/vmap-rust}:'
+	@echo 'remove that folder to start from nothing.'
 
 demo:
 	@scripts/run demo '$(or $(ARCH),arm64)' $(if $(CPUS),--cpus '$(CPUS)') $(if $(THREADS),--threads '$(THREADS)') \
 		$(if $(LOOPS),--loops '$(LOOPS)') $(if $(MASK),--mask '$(MASK)')
 
 test:
-	@set -f; scripts/test $(if $(FULL),--full $(CONFIGS),$(SUITES))
+	@set -f; scripts/test $(if $(filter 1,$(FULL)),--full $(CONFIGS),$(SUITES))
 
 bench:
 	@scripts/bench

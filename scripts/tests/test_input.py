@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from conftest import User
+from conftest import HERE, User
 
 # PATH of a machine that cannot build a kernel.
 BARE = r"""
@@ -56,3 +56,21 @@ def test_in_root(user):
         [ "$(in-root printf %s. 'a  b' '$c')" = 'a  b.$c.' ]
         code=0; in-root sh -c 'exit 7' || code=$?; [ $code = 7 ]
         ! in-root touch /etc/selftest""")
+
+
+@pytest.mark.parametrize("words, text", [
+    ("CPU=4 demo", "make demo takes no CPU; make help lists"), ("demo SUITE=x", "make demo takes no SUITE;"),
+    ("test MASK=3", "make test takes no MASK;"), ("test FULL=2", "FULL=2 must be 0 or 1"),
+    ("test CONFIGS=arm", "FULL=1 goes with CONFIGS"), ("test FULL=1 SUITES=host", "and SUITES without it")])
+def test_make_refuses(words, text):
+    """A variable that nothing reads is refused in one line."""
+    assert text in HERE.run(f"make -n {words}", 2)
+
+
+@pytest.mark.parametrize("words, commands", [
+    ("test FULL=0 SUITES='kunit-* host'", "set -f; scripts/test kunit-* host"), ("test", "set -f; scripts/test"),
+    ("test FULL=1 CONFIGS='arm uml'", "set -f; scripts/test --full arm uml"), ("demo", "scripts/run demo 'arm64'"),
+    ("demo ARCH=uml MASK=0xf CPUS=4 JOBS=1", "scripts/run demo 'uml' --cpus '4' --mask '0xf'")])
+def test_make(words, commands):
+    """make hands on what it is given. FULL=0 is no whole run."""
+    assert HERE.run(f"make -n --no-print-directory {words}").replace("\\\n", "").split() == commands.split()
