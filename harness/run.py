@@ -122,7 +122,7 @@ def main(arguments):
                 root.prepare_busybox_arm()
         enter("run", *arguments)
     if not args.no_build:
-        build.build(args.kernel)
+        getattr(scenario, "build_all", lambda args: build.build(args.kernel))(args)
     # A folder for each run: two at the same time do not write to one log.
     if "VMAP_RUST_LOGS" not in os.environ:
         args.logs = step.new_logs("run", 20)

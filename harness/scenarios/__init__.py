@@ -12,7 +12,8 @@ name one; "allocators" to choose from, and "allocator" if a user need not choose
 harness/run.py has one after the other. "guest_image": True boots the guest image on kernels that can; "totals": False means
 that the last line is not a count.
 
-Optional: options(parser) declares more options, check(args) may refuse or complete them. MAKE_TEST has the suites of
+Optional: options(parser) declares more options, check(args) may refuse or complete them; build_all(args) builds, if that is
+more than one kernel. MAKE_TEST has the suites of
 "make test": {name: words}; the words are what "scripts/run SCENARIO" gets, the kernel and options. FULL has the column of
 "make test FULL=1" and the options there, for kernels that name the scenario in qemu/kernels.toml. USES has further files
 and folders that a result depends on.

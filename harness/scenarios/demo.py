@@ -1,27 +1,87 @@
 # SPDX-License-Identifier: GPL-2.0
-"""runs the kernel's own vmalloc tests with each allocator, and compares them in one table: make demo
+"""shows that it works, and what it is good for, with each allocator: make demo
 
-A guest usec is 1000 instructions (QEMU -icount), so other work on the build host does not matter. Last line: PASS or
-FAIL.
+With QEMU, boots the benchmark of the kernel twice for each allocator and prints the medians, in instructions for one
+operation (-icount), on which other work of the build host has no influence. With user-mode Linux (uml), which is quicker,
+runs KUnit instead. Then runs the kernel's own vmalloc tests, which pass or fail. Last line: PASS or FAIL.
 """
 
-from . import vmalloc
+import statistics
+
+from . import kunit, vmalloc
+from .. import build, kernels
+from ..bench.boots import boot_all
+from ..bench.plan import Plan, guest_cases, scale_for
+from ..run import each
+from ..settings import cpus
+from ..table import print_table
 
 # With one CPU, the rb-trees of the kernel have no pools of free ranges: few machines are like that.
 DEFAULTS = {"kernel": "arm64", "allocators": (), "cpus": 2, "mem": 0, "totals": False}
-check = vmalloc.check
+CASES = "area_pair area_4 area_4096 percpu mixed vmalloc_pair stack lookup_inner_1k aliases_1".split()
+SEEDS = 1, 2
 
 
 def options(parser):
-    """Add the parameters of the tests. More workers than one disturb each other, and a run is hard to repeat."""
+    """Add the parameters of the tests. More workers than one disturb each other."""
     vmalloc.options(parser, threads=1)
-    # QEMU counts instructions instead of time: no guest CPU waits for one that the build host has preempted.
-    parser.set_defaults(accel="icount")
+    parser.set_defaults(loops=100)
+
+
+def check(args):
+    """Complete what follows from other options. QEMU counts instructions instead of time: no guest CPU waits for one that
+    the build host has preempted."""
+    args.accel = "" if args.kernel.arch == "um" else "icount"
+    vmalloc.check(args)
+
+
+def bench_of(args):
+    """Return the kernel with the benchmark, or None: user-mode Linux does not count instructions."""
+    return kernels.load().get(f"{args.kernel.name}-bench") if args.accel else None
+
+
+def build_all(args):
+    """Build what run() boots."""
+    wanted = [kernel for kernel in (args.kernel, bench_of(args)) if kernel]
+    for number, kernel in enumerate(wanted, 1):
+        build.build(kernel, which=f", {number} of {len(wanted)} kernels")
+
+
+def show_bench(args, result):
+    """Boot the benchmark with each allocator and seed, and print the medians."""
+    plan = Plan("demo", "icount", args.cpus, len(SEEDS), ",".join(CASES), scale=scale_for(args.cpus))
+    jobs = [(plan, side, allocator, seed, seed, bench_of(args).name, str(args.logs / f"bench-{allocator}-{seed}.log"))
+            for seed in SEEDS for side, allocator in zip("ab", each("both"))]
+    values = {}
+    for job, record in zip(jobs, boot_all(jobs, cpus())):
+        good = record["status"] == "ok" and not record["skips"]
+        result.logs.append(job[-1])
+        result.add(good, f"bench {job[2]}", None if good else f"FAIL bench, {job[2]}: {record['status']} {record['skips']}")
+        for one in record["results"]:
+            values.setdefault((one["case"], one["metric"]), {}).setdefault(job[2], []).append(one["value"])
+    rows = []
+    for case in CASES:
+        medians = [statistics.median(values.get((case, "cost"), {}).get(allocator, [0])) for allocator in each("both")]
+        result.add(all(medians), f"bench {case}", None if all(medians) else f"FAIL bench: no result of {case}")
+        ratio = f"{medians[1] / medians[0]:.2f}" if all(medians) else "-"
+        rows.append([case, *(f"{median:,.0f}" for median in medians), ratio, guest_cases()[case]])
+    print_table(f"instructions for one operation, {args.kernel.name}, {args.cpus} CPUs; medians of {len(SEEDS)} boots",
+                ["case", *(f">{allocator}" for allocator in each("both")), ">ratio", "one operation"], rows)
+
+
+def show_kunit(args, result):
+    """Run KUnit with each allocator, and print how many cases passed."""
+    args.filter = ""
+    for allocator in each("both"):
+        passed = result.passed
+        kunit.run_one(args, allocator, result)
+        print(f"KUnit, {allocator}: {result.passed - passed - 1} cases passed")
 
 
 def run(args, result):
-    """Boot both and compare."""
-    vmalloc.run(args, result)
-    print("A guest usec is 1000 instructions (QEMU -icount), not time on silicon. One run each: a purge at another moment "
-          "can change a case by half.")
+    """Measure or run KUnit, then run test_vmalloc on both."""
+    (show_bench if bench_of(args) else show_kunit)(args, result)
+    found = vmalloc.sweep(args, result)
+    print_table(f"test_vmalloc, {args.kernel.name}: {args.loops} loops for each case", ["case", *found],
+                [[name, *(cases[name][1] for cases in found.values())] for name in found["rust"]])
     print("PASS" if result.good else f"FAIL see {' and '.join(result.logs)}")

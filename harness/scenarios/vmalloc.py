@@ -105,8 +105,8 @@ def show(title, found):
     print_table(title, columns, rows, styles)
 
 
-def run(args, result):
-    """Boot each allocator with the parameters of test_vmalloc."""
+def sweep(args, result):
+    """Boot each allocator with the parameters of test_vmalloc; returns what judge() does for each."""
     found, other = {}, "-required" * bool(args.require)
     for allocator in each_allocator(args):
         log = boot(result, args, "test_vmalloc", Expected(allocator, require=args.require),
@@ -115,5 +115,11 @@ def run(args, result):
                    f"test_vmalloc.test_loop_count={args.loops}", boot_value=args.boot_value,
                    log=args.logs / f"sweep-{args.kernel.name}-{allocator}-{args.cpus}{other}.log")
         found[allocator] = judge(read_lines(log), args.threads, args.mask, result, allocator)
+    return found
+
+
+def run(args, result):
+    """Boot each allocator, and compare the times."""
+    found = sweep(args, result)
     show(f"test_vmalloc, {args.kernel.name}: CPUs {args.cpus}, workers {args.threads}, loops per case {args.loops}, mask "
          f"{args.mask:#x}", found)

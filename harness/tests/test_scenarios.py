@@ -10,9 +10,12 @@ import pytest
 
 from harness import guest, kernels, run
 from harness.result import Result
-from harness.scenarios import load, stress, tools
+from harness.scenarios import demo, load, stress, tools
 from harness.settings import Refused
 from harness.suites import matrix, rows
+
+from test_readers import SWEEP
+
 
 @pytest.fixture(name="start")
 def start_with_stub(tmp_path, monkeypatch):
@@ -60,6 +63,34 @@ def test_same(start):
     result = start("same x86_64-user --append vmap_rust.check=1", "VMAP_RUST_DEBUG", "TEST_BPF LKDTM", text)
     # Four logs, test_maple_tree, EXEC_STACK, two validate and one checker pass.
     assert result.totals() == "9 passed, 2 failed, 1 skipped" and result.failures == ["rust lkdtm checker", "test_bpf"]
+
+
+@pytest.mark.parametrize("skipped, failed, last", [("", 0, "PASS"), ("area_4", 0, "FAIL see "), ("", 1, "FAIL see ")])
+def test_demo(start, monkeypatch, capsys, skipped, failed, last):
+    """It prints medians of two boots of each allocator, and which tests passed; a case without a figure is a failure."""
+    def boot_all(jobs, _most):
+        for _, side, allocator, repetition, *_ in jobs:
+            yield {"allocator": allocator, "status": "ok", "skips": [], "results": [
+                {"case": case, "metric": "cost", "value": {"a": 100, "b": 50}[side] + 10 * repetition}
+                for case in demo.CASES if case != skipped]}
+    monkeypatch.setattr(demo, "boot_all", boot_all)
+    start("demo arm64", "", "", lambda one: SWEEP.replace("kvfree_rcu_1_arg_vmalloc_test passed: 1 failed: 0", (
+        f"kvfree_rcu_1_arg_vmalloc_test passed: {1 - failed} failed: {failed}")))
+    text = capsys.readouterr().out
+    assert re.search(r"area_pair\W+115\W+65\W+0.57\W", text) and re.search(r"align_shift_alloc\W+expected failure", text)
+    assert text.strip().split("\n")[-1].startswith(last) and ("1 of 1 runs failed" in text) == bool(failed)
+
+
+@pytest.mark.parametrize("failed, last", [(0, "PASS"), (1, "FAIL see ")])
+def test_demo_of_user_mode_linux(start, monkeypatch, capsys, failed, last):
+    """Without instructions to count, it runs KUnit."""
+    def kunit(_args, allocator, result):
+        result.passed += 1000
+        result.add(not failed or allocator == "rbtree", "x")
+    monkeypatch.setattr(demo.kunit, "run_one", kunit)
+    start("demo uml", "", "", lambda one: SWEEP)
+    text = capsys.readouterr().out
+    assert text.count("1000 cases passed") == 2 - failed and text.strip().split("\n")[-1].startswith(last)
 
 
 @pytest.mark.parametrize("growth, number, totals", [
