@@ -33,6 +33,14 @@ def variables():
             "TOOLCHAIN": "root", "VMAP_RUST_CACHE": str(CACHE), "VMAP_RUST_IN_ROOT": "1"}
 
 
+def is_own(root, folder):
+    """Tell whether a toolchain root, or what is mounted there, has this folder, which one of the build host must not hide.
+    One without files is a mount point, which bubblewrap has made for a former call."""
+    if any(folder.is_relative_to(other) for other in (REPO, CACHE, "/dev", "/proc", "/sys")) or str(folder) in ("/tmp", "/run"):
+        return True
+    return any(files for _, _, files in os.walk(f"{root}{folder}"))
+
+
 def folders(root, cwd):
     """Return the arguments of bubblewrap for the folders that keep their paths."""
     seen = [REPO, CACHE]
@@ -40,11 +48,7 @@ def folders(root, cwd):
     if (REPO / ".git").is_file():
         seen.append(subprocess.run(["git", "-C", REPO, "rev-parse", "--path-format=absolute", "--git-common-dir"],
                                    capture_output=True, text=True, check=False).stdout.strip())
-    # A folder of the build host must not hide files of the root. One without files is a mount point, which bubblewrap has
-    # made for a former call.
-    own = any(cwd.is_relative_to(folder) for folder in (REPO, CACHE, "/dev", "/proc", "/sys")) or str(cwd) in (
-        "/tmp", "/run")
-    if not own and not any(files for _, _, files in os.walk(f"{root}{cwd}")):
+    if not is_own(root, cwd):
         seen.insert(0, cwd)
     return [word for folder in seen if folder and os.path.isdir(folder) for word in ("--bind", folder, folder)]
 
@@ -124,7 +128,8 @@ def become_root_python(*arguments):
 HELP = f"""usage: scripts/in-root CMD [ARG...]
 
 Runs CMD in the toolchain root, a Debian in {ROOT} whose tools build and boot the kernel.
-The current folder, the repository and the cache keep their paths and are writable; everything else is read-only.
+The current folder, folders that an ARG names, the repository and the cache keep their paths and are writable; everything
+else is read-only.
 With TOOLCHAIN=host, CMD runs directly on the build host. The exit code is that of CMD."""
 
 
@@ -134,4 +139,6 @@ def main(arguments):
         print(fill(HELP))
         return 0 if arguments else 1
     check_settings()
-    become(in_root(*arguments))
+    named = [Path(os.path.abspath(word)) for word in arguments[1:] if os.path.isdir(word)]
+    become(in_root(*arguments, binds=[word for folder in named if not is_own(ROOT, folder)
+                                      for word in ("--bind", folder, folder)]))

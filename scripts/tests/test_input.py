@@ -50,11 +50,13 @@ def test_refused(user, command, pattern):
 
 
 def test_in_root(user):
-    """It hands on the current folder, the arguments and the exit code, and protects the toolchain root."""
+    """It hands on the current folder, folders that are named, the arguments and the exit code, and protects the toolchain
+    root."""
     user.run(r"""
         [ "$(in-root pwd)" = "$here" ]
         [ "$(in-root printf %s. 'a  b' '$c')" = 'a  b.$c.' ]
         code=0; in-root sh -c 'exit 7' || code=$?; [ $code = 7 ]
+        mkdir other; echo x >other/file; [ "$(cd /; in-root find $here/other -type f)" = $here/other/file ]
         ! in-root touch /etc/selftest""")
 
 
