@@ -2,11 +2,13 @@
 """Archives that guests boot from: busybox or the Debian guest image, each with the scripts of qemu/ and the kernel's
 modules."""
 
+import atexit
 import os
 import re
 import shutil
 import subprocess
-from pathlib import PurePath
+import tempfile
+from pathlib import Path, PurePath
 
 from .settings import CACHE, REPO, Refused, Skipped, write
 
@@ -68,10 +70,11 @@ def tree(folder, prefix):
 def module_files(kernel, paths):
     """Return the files of modules of a kernel, with what depmod lists of them, by their paths in the archive. paths: of
     the modules on the build host."""
-    base = kernel.folder / "guest-modules"
+    # Of this call only: another run may read the one that it has made.
+    base = Path(tempfile.mkdtemp(prefix="guest-modules-", dir=kernel.folder))
+    atexit.register(shutil.rmtree, base, ignore_errors=True)
     release = (kernel.folder / "include/config/kernel.release").read_text(encoding="ascii").strip()
     modules = base / "lib/modules" / release
-    shutil.rmtree(base, ignore_errors=True)
     (modules / "kernel").mkdir(parents=True)
     for path in paths:
         shutil.copy(path, modules / "kernel")
