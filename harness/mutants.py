@@ -101,7 +101,7 @@ def main(arguments, result):
         every = subprocess.run(cargo_mutants("--no-config", "--list", *files_of(modules)), cwd=RUST, check=True,
                                capture_output=True, text=True).stdout.splitlines()
         code = step.run("mutants", log, cargo_mutants(
-            "--iterate", "--output", OUT, "--timeout", "300", "--build-timeout", "300", "--jobs", args.jobs,
+            "--iterate", "--output", OUT, "--timeout", "4000", "--build-timeout", "4000", "--jobs", args.jobs,
             *files_of(wanted)), cwd=RUST)
         # 2: some mutants were missed; 3: some tests did not end.
         if code not in (0, 2, 3):

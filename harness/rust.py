@@ -192,7 +192,7 @@ def search(seconds):
     for crash in CRASHES.iterdir():
         crash.replace(CORPUS / crash.name)
     code = step.run(f"fuzzing for {seconds} s", log, in_root(
-        program, f"-max_total_time={seconds}", f"-max_len={MAX_LEN}", "-timeout=60", f"-artifact_prefix={CRASHES}/",
+        program, f"-max_total_time={seconds}", f"-max_len={MAX_LEN}", "-timeout=600", f"-artifact_prefix={CRASHES}/",
         CORPUS))
     # With 70 to 77, a trace did not end in time, needed too much memory, or failed: it is a file in CRASHES.
     if code not in (0, 70, 71, 77):
