@@ -44,7 +44,7 @@ class Display:
     """Shows on stderr what is being done: in a terminal in one line that changes, else in new lines from time to time."""
 
     def __init__(self):
-        self.start = self.shown = self.told = time.monotonic()
+        self.start = self.shown = self.reported = time.monotonic()
 
     @property
     def seconds(self):
@@ -54,9 +54,9 @@ class Display:
     def show(self, *texts):
         """Show what each function of texts returns: one for each thing that is being done."""
         now, is_terminal = time.monotonic(), sys.stderr.isatty()
-        if now - self.told < 1:
+        if now - self.reported < 1:
             return
-        self.told = now
+        self.reported = now
         lines = [text() for text in texts]
         tell(" | ".join(lines))
         if is_terminal:
@@ -85,15 +85,15 @@ class Limit:
 class Step:
     """A command in a process group of its own, whose output is in a log."""
 
-    def __init__(self, what, log, command, progress=last_line, told=None, **more):
+    def __init__(self, what, log, command, progress=last_line, reported=None, **more):
         """Start it.
 
-        what: is being done; progress: a function of the log that says how far it is; told: a file in which the command
+        what: is being done; progress: a function of the log that says how far it is; reported: a file in which the command
         itself tells what it is doing; more: what subprocess.Popen takes, for example cwd, env and stdin."""
-        self.what, self.log, self.progress, self.told, self.display = what, log, progress, told, Display()
+        self.what, self.log, self.progress, self.reported, self.display = what, log, progress, reported, Display()
         tell(what)
-        if told:
-            more["env"] = {**more.get("env", os.environ), "VMAP_RUST_PROGRESS": str(told)}
+        if reported:
+            more["env"] = {**more.get("env", os.environ), "VMAP_RUST_PROGRESS": str(reported)}
         os.makedirs(os.path.dirname(log), exist_ok=True)
         with open(log, "wb") as out:
             # The kernel ends it if this program is killed. Until it has ended, it holds the locks (harness/lock.py).
@@ -103,8 +103,8 @@ class Step:
 
     def text(self):
         """Return what is being done, and how far it is."""
-        if self.told:
-            return self.told.read_text(encoding="utf-8") if self.told.exists() else self.what
+        if self.reported:
+            return self.reported.read_text(encoding="utf-8") if self.reported.exists() else self.what
         return f"{self.what}: {self.progress(self.log)}"
 
     def running(self):

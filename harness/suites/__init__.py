@@ -71,13 +71,13 @@ class Process:
         words = ["-m", "pytest", "-v", "-k", tests, "-p", "no:cacheprovider", "-p", "harness.suites.plugin", "-o",
                  "tmp_path_retention_policy=failed", "-o", "junit_family=xunit1", f"--junitxml={self.junit}",
                  f"--suites={','.join(names)}", *folders]
-        told = logs / f"{where}.progress"
-        more = {"VMAP_RUST_LOGS": str(logs), "VMAP_RUST_PROGRESS": str(told), "VMAP_RUST_BUILDING": " ".join(building)}
+        reported = logs / f"{where}.progress"
+        more = {"VMAP_RUST_LOGS": str(logs), "VMAP_RUST_PROGRESS": str(reported), "VMAP_RUST_BUILDING": " ".join(building)}
         if where in ("root", "debug"):
             command, environment = in_root("python3", "-P", *words, cwd=REPO, PYTHONPATH=f"{REPO}", **more), os.environ
         else:
             command, environment = root_python(*words)
-        self.step = step.Step(f"suites {WHERE[where]}", self.log, command, told=told, cwd=REPO, env={**environment, **more})
+        self.step = step.Step(f"suites {WHERE[where]}", self.log, command, reported=reported, cwd=REPO, env={**environment, **more})
 
     def finish(self):
         """Return {suite: [passed, failed, skipped, seconds, lines about failures]}."""
@@ -115,7 +115,7 @@ def run(names, tests):
     building = [name for name in kernels.load() if name in needed]
     # A kernel that does not build fails again where a suite needs it, and is counted there.
     builder = [step.Step("building kernels", logs / "kernels.log", [REPO / "scripts/build", *building],
-                         told=logs / "kernels.progress")] * bool(building)
+                         reported=logs / "kernels.progress")] * bool(building)
     processes = [Process(where, some, logs, tests, building) for where in WHERE
                  if (some := [name for name in names if places[name] == where])]
     found, display, steps = {}, step.Display(), [*builder, *(process.step for process in processes)]
