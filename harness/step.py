@@ -85,12 +85,14 @@ class Limit:
 class Step:
     """A command in a process group of its own, whose output is in a log."""
 
-    def __init__(self, what, log, command, progress=last_line, reported=None, **more):
+    def __init__(self, what, log, command, progress=last_line, reported=None, good=(0,), **more):
         """Start it.
 
         what: is being done; progress: a function of the log that says how far it is; reported: a file in which the command
-        itself tells what it is doing; more: what subprocess.Popen takes, for example cwd, env and stdin."""
+        itself tells what it is doing; good: exit codes that say no failure; more: what subprocess.Popen takes, for example
+        cwd, env and stdin."""
         self.what, self.log, self.progress, self.reported, self.display = what, log, progress, reported, Display()
+        self.good = good
         tell(what)
         if reported:
             more["env"] = {**more.get("env", os.environ), "VMAP_RUST_PROGRESS": str(reported)}
@@ -128,7 +130,7 @@ class Step:
         code = self.child.wait()
         clear = "\r\033[K" if sys.stderr.isatty() else ""
         seconds = self.display.seconds
-        say(f"{clear}{self.what}: done, {seconds} s" if code == 0 else
+        say(f"{clear}{self.what}: done, {seconds} s" if code in self.good else
             f"{clear}{self.what}: failed after {seconds} s (exit code {code}); log: {self.log}")
         return code
 
