@@ -37,7 +37,10 @@ use crate::{
         table::TableGuard, //
     },
     sys::{
-        grace::Unpublished,
+        grace::{
+            GraceList,
+            Unpublished, //
+        },
         maple::StoreError,
         mm::{
             self,
@@ -270,6 +273,7 @@ impl<T: Tlb> Space<T> {
         cause: Cause,
     ) -> usize {
         let mut freed = 0_usize;
+        let mut blocks = GraceList::<Block>::new();
         while freed < most {
             let Some(removed) = self.blocks.remove_empty(&self.cpus, all) else {
                 break;
@@ -310,7 +314,7 @@ impl<T: Tlb> Space<T> {
                 // The range stays reserved: it may be in use.
                 mm::refuse("a block is not in the index", &[span.first()]);
             }
-            drop(removed);
+            blocks.push(removed);
             counters.block_freed.one();
             freed = freed.wrapping_add(1);
             if may_sleep {

@@ -181,7 +181,7 @@ impl Block {
         let block = Unpublished::new(block, flags)?;
         // kmemleak looks for references only where a block has some: its padding may have addresses of areas.
         #[cfg(CONFIG_DEBUG_KMEMLEAK)]
-        block.scan_only_head(flags);
+        block.scan_only_links(flags);
         #[cfg(CONFIG_DEBUG_KMEMLEAK)]
         block.objects.scan_pointers(flags);
         Ok(block)

@@ -6,11 +6,19 @@
 //! [`GraceBox`] it can be published, so readers may have a reference, and only a grace period after its drop
 //! shows that they have none. There is no way back.
 //!
-//! C header: [`include/linux/rcupdate.h`](srctree/include/linux/rcupdate.h)
+//! Many boxes wait together in a [`GraceList`], which costs RCU one callback. The callback drops no value: it queues a
+//! work that does, so a drop may take long.
+//!
+//! C headers: [`include/linux/rcupdate.h`](srctree/include/linux/rcupdate.h),
+//! [`include/linux/workqueue.h`](srctree/include/linux/workqueue.h)
 
 use crate::sys::mm;
 use core::{
-    mem::ManuallyDrop,
+    cell::UnsafeCell,
+    mem::{
+        offset_of,
+        ManuallyDrop, //
+    },
     ops::{
         Deref,
         DerefMut, //
@@ -22,13 +30,22 @@ use kernel::{
     alloc::Flags,
     bindings,
     prelude::*,
+    static_lock_class,
     types::Opaque, //
 };
 
-/// A value with the head that `call_rcu()` needs.
-#[repr(C)]
-struct Node<T> {
+/// What a node needs to wait for its readers. Its owner alone uses it.
+struct Waiting<T> {
+    /// For `call_rcu()`, and then for the workqueue. Used only in the first node of a list.
     head: Opaque<bindings::callback_head>,
+    work: Opaque<bindings::work_struct>,
+    /// The next node of the list.
+    next: UnsafeCell<Option<NonNull<Node<T>>>>,
+}
+
+/// A value with what it needs to wait for its readers.
+struct Node<T> {
+    waiting: Waiting<T>,
     value: T,
 }
 
@@ -38,18 +55,20 @@ pub(crate) struct Unpublished<T>(KBox<Node<T>>);
 impl<T: Send + Sync + 'static> Unpublished<T> {
     /// Puts `value` into a box on the node of the CPU on which this runs. Sleeps if `flags` allow it.
     pub(crate) fn new(value: T, flags: Flags) -> Result<Self> {
-        let node = Node {
+        let waiting = Waiting {
             head: Opaque::zeroed(),
-            value,
+            work: Opaque::zeroed(),
+            next: UnsafeCell::new(None),
         };
+        let node = Node { waiting, value };
         Ok(Self(mm::Node::here().new_box(node, flags)?))
     }
 
-    /// Makes kmemleak look for references only in the head, and where else [`mm::scan_only`] says so. The list of
-    /// callbacks goes through the head. Padding has what was on the stack.
+    /// Makes kmemleak look for references only in the links, and where else [`mm::scan_only`] says so. The lists of
+    /// callbacks, works and nodes go through the links. Padding has what was on the stack.
     #[cfg(CONFIG_DEBUG_KMEMLEAK)]
-    pub(crate) fn scan_only_head(&self, flags: Flags) {
-        mm::scan_only(&raw const self.0.head, flags);
+    pub(crate) fn scan_only_links(&self, flags: Flags) {
+        mm::scan_only(&raw const self.0.waiting, flags);
     }
 }
 
@@ -72,13 +91,13 @@ impl<T> DerefMut for Unpublished<T> {
 ///
 /// # Invariants
 ///
-/// - It owns the node, which came from the [`KBox`] of an [`Unpublished`].
+/// - It owns the node, which came from the [`KBox`] of an [`Unpublished`] and has no next one.
 /// - Others only read the value, and only through [`GraceBox::peek`].
 pub(crate) struct GraceBox<T: Send + Sync + 'static>(NonNull<Node<T>>);
 
 impl<T: Send + Sync + 'static> From<Unpublished<T>> for GraceBox<T> {
     fn from(unpublished: Unpublished<T>) -> Self {
-        // INVARIANT: The pointer came from the box, which gave up the node.
+        // INVARIANT: The pointer came from the box, which gave up the node. Only a list sets the next one.
         Self(NonNull::from(KBox::leak(unpublished.0)))
     }
 }
@@ -109,10 +128,10 @@ impl<T: Send + Sync + 'static> GraceBox<T> {
     ///
     /// # Safety
     ///
-    /// `raw` came from [`GraceBox::into_raw`] of a box of a `T`. While the reference is used, the box is not
-    /// dropped, or the caller holds an RCU read lock that was taken before the drop.
+    /// `raw` came from [`GraceBox::into_raw`] of a box of a `T`. While the reference is used, neither the box nor the list
+    /// that it was pushed to is dropped, or the caller holds an RCU read lock that was taken before the drop.
     pub(crate) unsafe fn peek<'a>(raw: *mut c_void) -> &'a T {
-        // SAFETY: By the safety requirements, `raw` points to a node, and `free_node()` runs after the last use of
+        // SAFETY: By the safety requirements, `raw` points to a node, and `free_list()` runs after the last use of
         // the reference. By the type invariants, others only read the value.
         unsafe { &(*raw.cast::<Node<T>>()).value }
     }
@@ -129,19 +148,87 @@ impl<T: Send + Sync + 'static> Deref for GraceBox<T> {
 
 impl<T: Send + Sync + 'static> Drop for GraceBox<T> {
     fn drop(&mut self) {
-        let node = self.0.as_ptr();
-        // SAFETY: By the type invariants, the box owns the node, which came from a `KBox`. It stays valid until
-        // `free_node()`, which may run on any CPU: `T` is `Send` and `'static`.
-        unsafe { bindings::call_rcu((*node).head.get(), Some(free_node::<T>)) };
+        // INVARIANT: The box gives up its node, which has no next one.
+        drop(GraceList(Some(self.0)));
     }
 }
 
-/// Drops a node after an RCU grace period.
+/// Boxes that wait for one grace period together after the drop of the list, and are then dropped one after the other in
+/// a worker, which lets other tasks run in between. Any context may drop the list.
+///
+/// # Invariants
+///
+/// It owns the nodes from the first one on, each as its [`GraceBox`] did.
+pub(crate) struct GraceList<T: Send + Sync + 'static>(Option<NonNull<Node<T>>>);
+
+impl<T: Send + Sync + 'static> GraceList<T> {
+    /// Creates an empty list.
+    pub(crate) const fn new() -> Self {
+        // INVARIANT: There is no node.
+        Self(None)
+    }
+
+    /// Adds a box, which readers may still use but no longer find.
+    pub(crate) fn push(&mut self, node: GraceBox<T>) {
+        let node = ManuallyDrop::new(node).0;
+        // SAFETY: By the type invariants of the box, which gave it up, the node is valid and nobody else uses the link.
+        unsafe { (*node.as_ptr()).waiting.next.get().write(self.0) };
+        // INVARIANT: The box gave up the node, and the others follow it.
+        self.0 = Some(node);
+    }
+}
+
+impl<T: Send + Sync + 'static> Drop for GraceList<T> {
+    fn drop(&mut self) {
+        let Some(first) = self.0 else {
+            return;
+        };
+        // SAFETY: By the type invariants, the list owns the nodes. They stay valid until `free_list()`, which may run on any
+        // CPU: `T` is `Send` and `'static`. Only the first node is handed to RCU.
+        unsafe {
+            let head = (*first.as_ptr()).waiting.head.get();
+            bindings::call_rcu(head, Some(queue_free::<T>));
+        }
+    }
+}
+
+/// Lets a worker free the nodes of a list. A grace period of RCU is over. Runs in a softirq, or where RCU calls it.
 ///
 /// # Safety
 ///
-/// `head` is that of a node of a `T` that was handed to `call_rcu()`.
-unsafe extern "C" fn free_node<T>(head: *mut bindings::callback_head) {
-    // SAFETY: The head is at the start of the node (`repr(C)`), which came from a box.
-    drop(unsafe { KBox::from_raw(head.cast::<Node<T>>()) });
+/// `head` is that of the first node of a list that was handed to `call_rcu()`.
+unsafe extern "C" fn queue_free<T>(head: *mut bindings::callback_head) {
+    let offset = offset_of!(Node<T>, waiting) + offset_of!(Waiting<T>, head);
+    // SAFETY: By the safety requirements, the head is in a node.
+    let node: *mut Node<T> = unsafe { head.byte_sub(offset) }.cast();
+    let key = static_lock_class!();
+    // SAFETY: By the safety requirements, nobody else uses the node. RCU calls nothing before `workqueue_init_early()` has made
+    // the workqueue: `rcu_init()` comes later in `start_kernel()`.
+    unsafe {
+        let work = (*node).waiting.work.get();
+        let name = c"vmap_rust free".as_char_ptr();
+        bindings::init_work_with_key(work, Some(free_list::<T>), false, name, key.as_ptr());
+        // CAST: It is a small number.
+        let any_cpu = bindings::wq_misc_consts_WORK_CPU_UNBOUND as c_int;
+        bindings::queue_work_on(any_cpu, bindings::system_dfl_wq, work);
+    }
+}
+
+/// Drops the nodes of a list. Runs in a worker, where it may sleep.
+///
+/// # Safety
+///
+/// `work` is that of the first node of a list, for which no reader is left.
+unsafe extern "C" fn free_list<T>(work: *mut bindings::work_struct) {
+    let offset = offset_of!(Node<T>, waiting) + offset_of!(Waiting<T>, work);
+    // SAFETY: By the safety requirements, the work is in a node. A worker does not use a work after it has called its function.
+    let first: *mut Node<T> = unsafe { work.byte_sub(offset) }.cast();
+    let mut next = NonNull::new(first);
+    while let Some(node) = next {
+        // SAFETY: By the invariants of `GraceList`, which gave them up, the nodes came from a box and nobody else owns them.
+        let mut node = unsafe { KBox::from_raw(node.as_ptr()) };
+        next = *node.waiting.next.get_mut();
+        drop(node);
+        mm::cond_resched();
+    }
 }

@@ -4,7 +4,10 @@
 //! takes a gap, and what they say to tracepoints.
 
 use crate::prelude::*;
-use kernel::hooks::last_event;
+use kernel::{
+    hooks::last_event,
+    sync::rcu::{at_once, STEPS},
+};
 
 /// Pages of the largest areas of the smallest blocks, of which these have 16.
 const PAGES: usize = 32;
@@ -157,6 +160,22 @@ fn empty_blocks_are_freed_for_whoever_needs_them() {
     assert_eq!(space.purge(None, true), 0);
     assert_eq!(space.blocks(), Default::default());
     assert_eq!(space.counters().block_freed, BLOCKS);
+    free_everything(&space);
+}
+
+/// However many blocks a purge removes, they wait for one callback of RCU, a softirq. It looks at none of their objects: a
+/// worker does, which lets other tasks run after each block.
+#[test]
+fn removed_blocks_are_taken_apart_in_a_worker() {
+    const BLOCKS: usize = 24;
+    let space = empty_blocks(BLOCKS);
+    STEPS.take();
+    at_once(|| space.purge(None, true));
+    let [callbacks, works] = STEPS.take();
+    assert_eq!(space.counters().block_freed, BLOCKS);
+    assert_eq!(callbacks, (1, 0));
+    let objects = SIZE / PAGE_SIZE / PAGES;
+    assert!(works.0 == 1 && works.1 >= BLOCKS * objects, "{works:?}");
     free_everything(&space);
 }
 

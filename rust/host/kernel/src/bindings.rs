@@ -9,7 +9,12 @@
     reason = "the names are C's"
 )]
 
-use core::{cell::Cell, ffi::c_void, ptr};
+use crate::sync::LockClassKey;
+use core::{
+    cell::Cell,
+    ffi::{c_char, c_int, c_void},
+    ptr,
+};
 
 pub type gfp_t = u32;
 pub const GFP_NOWAIT: gfp_t = 0x2800;
@@ -33,6 +38,48 @@ pub unsafe fn call_rcu(
     crate::sync::rcu::call(move || {
         // SAFETY: By the safety requirements of `call_rcu()`. There are no readers any more.
         crate::hooks::in_c(|| unsafe { func(ptr::with_exposed_provenance_mut(head)) });
+    });
+}
+
+/// What a workqueue needs in an object.
+pub struct work_struct {
+    func: Option<unsafe extern "C" fn(*mut work_struct)>,
+}
+
+/// A workqueue.
+pub struct workqueue_struct(());
+
+pub const system_dfl_wq: *mut workqueue_struct = ptr::null_mut();
+pub const wq_misc_consts_WORK_CPU_UNBOUND: u32 = 64;
+
+/// Prepares a work.
+///
+/// # Safety
+///
+/// `work` is valid, and nobody else uses it.
+pub unsafe fn init_work_with_key(
+    work: *mut work_struct,
+    func: Option<unsafe extern "C" fn(*mut work_struct)>,
+    _: bool,
+    _: *const c_char,
+    _: *mut LockClassKey,
+) {
+    // SAFETY: By the safety requirements.
+    unsafe { (*work).func = func };
+}
+
+/// Calls the function of a work when the callback of RCU that this runs in has ended.
+///
+/// # Safety
+///
+/// Those of the function of C.
+pub unsafe fn queue_work_on(_: c_int, _: *mut workqueue_struct, work: *mut work_struct) {
+    // SAFETY: By the safety requirements, it was prepared.
+    let func = unsafe { (*work).func }.expect("it was prepared");
+    let work = work.expose_provenance();
+    crate::sync::rcu::queue(move || {
+        // SAFETY: By the safety requirements of `queue_work_on()`.
+        crate::hooks::in_c(|| unsafe { func(ptr::with_exposed_provenance_mut(work)) });
     });
 }
 

@@ -58,6 +58,13 @@ pub mod sync {
     /// A lock class, which has no effect here.
     pub struct LockClassKey;
 
+    impl LockClassKey {
+        /// Returns a pointer for C.
+        pub fn as_ptr(&self) -> *mut LockClassKey {
+            core::ptr::null_mut()
+        }
+    }
+
     pub mod atomic;
     pub mod rcu;
 
@@ -71,6 +78,8 @@ pub mod sync {
 
     std::thread_local! {
         static HOLDS_SCHEDULE: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+        /// Number of accesses to atomics that this thread has made.
+        pub static ACCESSES: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
     }
 
     /// Calls `what` without calling the scheduler.
@@ -81,6 +90,7 @@ pub mod sync {
     }
 
     fn schedule() {
+        ACCESSES.set(ACCESSES.get() + 1);
         if HOLDS_SCHEDULE.get() {
             return;
         }
@@ -138,12 +148,30 @@ macro_rules! pr_info {
     ($($arg:tt)*) => { print!($($arg)*) };
 }
 
+/// `kernel::str`.
+pub mod str {
+    use core::ffi::{c_char, CStr};
+
+    /// What the kernel adds to strings of C.
+    pub trait CStrExt {
+        /// Returns a pointer for C.
+        fn as_char_ptr(&self) -> *const c_char;
+    }
+
+    impl CStrExt for CStr {
+        fn as_char_ptr(&self) -> *const c_char {
+            self.as_ptr()
+        }
+    }
+}
+
 /// `kernel::prelude`.
 pub mod prelude {
     pub use crate::{
         error::{code::*, Error, Result},
         kvec::{KBox, KVec, __GFP_NOWARN, GFP_KERNEL, GFP_NOWAIT},
         pr_err, pr_info,
+        str::CStrExt as _,
     };
     pub use core::{
         ffi::{c_int, c_uint, c_void, CStr},

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `kernel::sync::rcu`: callbacks run when there are no readers at all.
+//! `kernel::sync::rcu`: callbacks run when there are no readers at all. What they queue for a worker runs after each of them.
 
-use std::{cell::Cell, panic::AssertUnwindSafe, sync::Mutex};
+use std::{
+    cell::{Cell, RefCell},
+    mem::ManuallyDrop,
+    panic::AssertUnwindSafe,
+    sync::Mutex,
+};
 
 type Callback = Box<dyn FnOnce() + Send>;
 
@@ -43,7 +48,7 @@ impl Drop for Guard {
         });
         for callback in ready {
             // It may be another test's, and must not change which schedules this one sees.
-            super::without_schedule(callback);
+            super::without_schedule(|| run(callback));
         }
     }
 }
@@ -51,6 +56,33 @@ impl Drop for Guard {
 std::thread_local! {
     /// Whether this thread does not wait for readers.
     static AT_ONCE: Cell<bool> = const { Cell::new(false) };
+    /// What the callback that this thread runs has queued for a worker. Without a drop: a thread that ends runs callbacks.
+    static WORK: ManuallyDrop<RefCell<Vec<Callback>>> = const { ManuallyDrop::new(RefCell::new(Vec::new())) };
+    /// Number of callbacks that this thread has run, and of works; and the most accesses to atomics of one of them.
+    pub static STEPS: Cell<[(usize, usize); 2]> = const { Cell::new([(0, 0); 2]) };
+}
+
+/// Calls `what`, and notes its accesses as those of kind `kind`.
+fn count(kind: usize, what: impl FnOnce()) {
+    let before = super::ACCESSES.get();
+    what();
+    let steps = super::ACCESSES.get() - before;
+    let mut all = STEPS.get();
+    all[kind] = (all[kind].0 + 1, all[kind].1.max(steps));
+    STEPS.set(all);
+}
+
+/// Runs a callback, and then what it has queued for a worker.
+fn run(callback: impl FnOnce()) {
+    count(0, callback);
+    for work in WORK.with(|all| all.take()) {
+        count(1, work);
+    }
+}
+
+/// Runs `work` when the callback that calls this has ended.
+pub fn queue(work: impl FnOnce() + Send + 'static) {
+    WORK.with(|all| all.borrow_mut().push(Box::new(work)));
 }
 
 /// Calls `what`, in which callbacks run at once, as nobody reads: otherwise another test may delay them, and run them.
@@ -64,7 +96,7 @@ pub fn at_once<T>(what: impl FnOnce() -> T) -> T {
 /// Calls `callback` when there are no readers.
 pub fn call(callback: impl FnOnce() + Send + 'static) {
     if AT_ONCE.get() {
-        return callback();
+        return run(callback);
     }
     let guard = Guard::new();
     with(|state| state.waiting.push(Box::new(callback)));
