@@ -94,8 +94,10 @@ pub(crate) fn has(words: &Words, bit: Bit) -> bool {
 
 /// Returns the number of set bits.
 pub(crate) fn weight(words: &Words) -> usize {
+    // Most words are 0, and to count bits takes a dozen instructions.
+    let used = words.iter().filter(|&&word| word != 0);
     // CAST: A number of bits fits in a `usize`.
-    words.iter().map(|word| word.count_ones() as usize).sum()
+    used.map(|word| word.count_ones() as usize).sum()
 }
 
 /// Returns the lowest bit at or above `from` that is set in the words that `word` returns.
@@ -126,12 +128,13 @@ pub(crate) fn last_set(words: &Words) -> Option<Bit> {
 }
 
 /// Iterates over the set bits in ascending order.
-pub(crate) fn set_bits(words: &Words) -> impl Iterator<Item = Bit> + '_ {
-    let mut from = 0;
-    core::iter::from_fn(move || {
-        let bit = next_set(words, from)?;
-        from = bit.0.wrapping_add(1);
-        Some(bit)
+pub(crate) fn set_bits(words: Words) -> impl Iterator<Item = Bit> {
+    words.into_iter().enumerate().flat_map(|(index, mut left)| {
+        core::iter::from_fn(move || {
+            let bit = Bit::lowest(index, left)?;
+            left &= left.wrapping_sub(1);
+            Some(bit)
+        })
     })
 }
 
@@ -182,8 +185,15 @@ impl Map {
 
     /// Returns whether no bit is set.
     pub(crate) fn is_clear(&self) -> bool {
+        // Relaxed: as in `words()`. Mostly all words are 0, so there is no branch for each.
+        self.0.iter().fold(0, |all, word| all | word.load(Relaxed)) == 0
+    }
+
+    /// Returns whether the bits of `words` are set, and no others.
+    pub(crate) fn is_equal(&self, words: &Words) -> bool {
+        let mut pairs = self.0.iter().zip(words);
         // Relaxed: as in `words()`.
-        self.0.iter().all(|word| word.load(Relaxed) == 0)
+        pairs.all(|(word, &wanted)| word.load(Relaxed) == wanted)
     }
 
     /// Claims (clears) the lowest set bit.
@@ -287,6 +297,16 @@ impl Map {
                 _ => word.xchg(0, Full),
             }
         })
+    }
+
+    /// Clears one bit, while other CPUs may set it and others; a full barrier.
+    pub(crate) fn remove_and_fence(&self, bit: Bit) {
+        let word = self.word(bit);
+        // Relaxed: the exchange reads it again.
+        let mut old = word.load(Relaxed);
+        while let Err(now) = word.cmpxchg(old, old & !bit.mask(), Full) {
+            old = now;
+        }
     }
 
     /// Sets one bit, which other CPUs may set concurrently, unless it is set.

@@ -365,6 +365,11 @@ impl Block {
         map::weight(&self.free.words())
     }
 
+    /// Returns whether all slots are free. Others may change it.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.free.is_equal(&map::first(self.class.slots()))
+    }
+
     /// Returns whether no slot is free. Others may change it.
     pub(crate) fn is_full(&self) -> bool {
         self.free.is_clear()

@@ -11,7 +11,7 @@
 //! are, but not in two parts with the same place.
 //!
 //! A part has a bitmap of *dirty* blocks: those with areas that were retired since the last purge. It leads a purge to
-//! them, and parts are never freed: so who retires an area need not keep its block.
+//! them, and parts are never freed: so who retires an area need not keep its block. A purge looks only at parts with blocks.
 //!
 //! A block that was removed from the directory is freed after an RCU grace period.
 
@@ -55,6 +55,8 @@ struct Part {
     /// A block that fills the part.
     whole: Pointer,
     entries: KBox<[Pointer; MAP_BITS]>,
+    /// Number of its blocks. One that is about to be inserted counts.
+    blocks: Atomic<usize>,
     /// Blocks that may have lazy slots which no purge has taken. The bit of a block is that of its first entry.
     dirty: Map,
 }
@@ -71,7 +73,7 @@ pub(crate) struct Directory {
     /// Where blocks can be.
     window: Option<Span>,
     parts: KBox<[Atomic<*mut Part>; MAP_BITS]>,
-    /// The places with a part.
+    /// The places of parts with blocks. A purge clears the bit of a part that has none any more.
     used: Map,
 }
 
@@ -125,18 +127,25 @@ impl Directory {
         unsafe { part.as_ref() }
     }
 
-    /// Returns all parts.
+    /// Returns all parts with blocks.
     fn all_parts(&self) -> impl Iterator<Item = &Part> {
-        let used = self.used.words();
-        let mut from = 0;
-        core::iter::from_fn(move || loop {
-            let place = map::next_set(&used, from)?.number();
-            from = place.wrapping_add(1);
-            // It may be about to be made.
-            if let Some(part) = self.part_in(place) {
-                return Some(part);
-            }
-        })
+        map::set_bits(self.used.words()).filter_map(|place| self.part_in(place.number()))
+    }
+
+    /// Lets purges pass over `part` if it has no block, until one is inserted. Returns whether it has none. Only for a purge.
+    fn pass_over(&self, part: &Part) -> bool {
+        // Relaxed: it is read again behind the barrier.
+        if part.blocks.load(Relaxed) != 0 {
+            return false;
+        }
+        let place = Bit::in_row(part.number);
+        // A full barrier: either this sees the block that `insert()` has counted, or that sees the bit clear.
+        self.used.remove_and_fence(place);
+        if part.blocks.load(Relaxed) != 0 {
+            self.used.insert(place);
+            return false;
+        }
+        true
     }
 
     /// Returns whether there is a part for a block at `addr`.
@@ -154,11 +163,10 @@ impl Directory {
                 number,
                 whole: Atomic::new(ptr::null_mut()),
                 entries: Node::ANY.new_array(|| Atomic::new(ptr::null_mut()), flags)?,
+                blocks: Atomic::new(0),
                 dirty: Map::new(),
             };
             let new = KBox::into_raw(KBox::new(part, flags)?);
-            // Before the part: a purge that begins after an area of the part was retired looks at the part.
-            self.used.insert(Bit::in_row(number));
             // INVARIANT: All entries of the part are null, and it is never freed before the directory.
             // Full: a release is needed, so that a CPU that finds the part finds it initialized.
             if self
@@ -236,15 +244,19 @@ impl Directory {
         span.size() / PAGE_SIZE
     }
 
-    /// Calls `what` for each dirty block. If `clear`, the blocks are clean before `what` is called. Sleepable context.
+    /// Calls `what` for each dirty block. If `clear`, the blocks are clean before `what` is called: only for a purge, of which
+    /// there is one at a time. Sleepable context.
     pub(crate) fn each_dirty(&self, clear: bool, mut what: impl FnMut(&Block)) {
         for part in self.all_parts() {
+            if clear && self.pass_over(part) || part.dirty.is_clear() {
+                continue;
+            }
             // A full barrier if a bit was set: see `retire()`.
             let dirty = match clear {
                 true => part.dirty.take(),
                 false => part.dirty.words(),
             };
-            for bit in map::set_bits(&dirty) {
+            for bit in map::set_bits(dirty) {
                 let rcu = Guard::new();
                 if let Some(block) = part.block(bit, &rcu) {
                     what(block);
@@ -274,16 +286,21 @@ impl Directory {
         let place = block.span().and_then(|span| {
             let part = self.part_at(span.first())?;
             let (first, others) = part.pointers(span)?;
-            (!part.is_shared(span)).then_some((block.number()?, first, others))
+            (!part.is_shared(span)).then_some((block.number()?, part, first, others))
         });
-        let Some((number, first, others)) = place else {
+        let Some((number, part, first, others)) = place else {
             return Err(block);
         };
+        // Full: either a purge sees the count, or this sees that it has cleared the bit. All before the block can be found: a
+        // purge that begins after an area of the block was retired looks at the part.
+        part.blocks.fetch_add(1, Full);
+        self.used.insert(Bit::in_row(part.number));
         let rcu = Guard::new();
         let raw = block.into_raw();
         // INVARIANT: The pointer came from `into_raw()`, and this entry owns the box.
         // Full: a release is needed, here and below, so that a CPU that finds the block finds it initialized.
         if first.cmpxchg(ptr::null_mut(), raw, Full).is_err() {
+            part.uncount();
             // SAFETY: `raw` came from `into_raw()` above, and the exchange failed, so nobody else has it.
             return Err(unsafe { GraceBox::from_raw(raw) });
         }
@@ -293,6 +310,7 @@ impl Directory {
                 // Another block is there. This one is closed, so nobody has used it.
                 let set = Iterator::chain(core::iter::once(first), others.iter().take(index));
                 set.for_each(|entry| entry.store(ptr::null_mut(), Release));
+                part.uncount();
                 // SAFETY: `raw` came from `into_raw()` above, and no entry has it any more.
                 return Err(unsafe { GraceBox::from_raw(raw) });
             }
@@ -324,6 +342,7 @@ impl Directory {
         for other in others {
             other.store(ptr::null_mut(), Release);
         }
+        part.uncount();
         // SAFETY: By the type invariants, the pointer came from `into_raw()`, and the first entry owned the box: only one
         // caller marks a block as removed. No entry holds it any more, so nobody finds it.
         Some(unsafe { GraceBox::from_raw(raw) })
@@ -425,6 +444,12 @@ impl Part {
             (0, MAP_BITS) => Some((&self.whole, &[])),
             _ => self.entries.get(first..end)?.split_first(),
         }
+    }
+
+    /// Counts a block less.
+    fn uncount(&self) {
+        // Relaxed: a block without lazy slots does not matter to a purge.
+        self.blocks.fetch_sub(1, Relaxed);
     }
 
     /// Returns whether a block at `span` would have the part together with one that fills it.

@@ -125,7 +125,7 @@ impl Pair {
     /// Compares what the map says.
     fn compare(&mut self) {
         let (words, set) = (self.map.words(), self.set);
-        assert!(map::set_bits(&words).map(Bit::number).eq(numbers(&set)));
+        assert!(map::set_bits(words).map(Bit::number).eq(numbers(&set)));
         assert_eq!(map::weight(&words), numbers(&set).count());
         assert_eq!(self.map.is_clear(), numbers(&set).count() == 0);
         assert_eq!(

@@ -2,7 +2,7 @@
 
 //! Where new blocks go if the directory has no place for a part at the lowest gap, and how many there are beside large areas.
 
-use crate::prelude::*;
+use crate::{prelude::*, state::class::MOST_PAGES};
 
 const GIB: usize = 1 << 30;
 
@@ -31,6 +31,28 @@ fn a_block_goes_above_a_part_whose_place_is_taken() {
         );
         free_everything(&space);
     }
+}
+
+/// A purge looks at no part of the directory that once had blocks, and costs as much as in a new space.
+#[test]
+fn a_purge_looks_only_at_parts_with_blocks() {
+    const PARTS: usize = 20;
+    cpu::be_on(0, 4);
+    let space = space_of(span_of(GIB - SIZE, 100 * GIB), 4 * PARTS * GIB / SIZE);
+    let purge = || steps(|| space.purge(None, false));
+    let new = purge();
+    for start in alloc_many(&space, MOST_PAGES, 12 * PARTS) {
+        retire(&space, start);
+    }
+    assert_eq!(space.blocks().live, PARTS);
+    free_everything(&space);
+    assert!(purge() >= new + PARTS);
+    assert_eq!(purge(), new);
+    // A part is looked at again when it has a block.
+    let start = alloc(&space, &request(&space, MOST_PAGES * PAGE_SIZE));
+    assert!(purge() > new);
+    release(&space, start);
+    free_everything(&space);
 }
 
 /// Blocks take at most a quarter of what large areas leave, but as many as in a small space in any case.

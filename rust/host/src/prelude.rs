@@ -111,6 +111,13 @@ pub(crate) fn class_of(pages: usize) -> Class {
         .expect("not too large")
 }
 
+/// Calls `what`. Returns how often it has accessed an atomic, a measure of its work.
+pub(crate) fn steps<T>(what: impl FnOnce() -> T) -> usize {
+    let before = kernel::sync::ACCESSES.get();
+    what();
+    kernel::sync::ACCESSES.get() - before
+}
+
 /// Returns whether `what` is refused. On the build host a refusal is a panic.
 pub(crate) fn is_refused<T>(what: impl FnOnce() -> T) -> bool {
     catch_unwind(AssertUnwindSafe(|| drop(what()))).is_err()

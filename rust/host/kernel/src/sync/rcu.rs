@@ -62,11 +62,11 @@ std::thread_local! {
     pub static STEPS: Cell<[(usize, usize); 2]> = const { Cell::new([(0, 0); 2]) };
 }
 
-/// Calls `what`, and notes its accesses as those of kind `kind`.
+/// Calls `what`, and notes its accesses as those of kind `kind`. They are not those of the code that it interrupts.
 fn count(kind: usize, what: impl FnOnce()) {
     let before = super::ACCESSES.get();
     what();
-    let steps = super::ACCESSES.get() - before;
+    let steps = super::ACCESSES.replace(before) - before;
     let mut all = STEPS.get();
     all[kind] = (all[kind].0 + 1, all[kind].1.max(steps));
     STEPS.set(all);
