@@ -298,7 +298,7 @@ impl Directory {
         let rcu = Guard::new();
         let raw = block.into_raw();
         // INVARIANT: The pointer came from `into_raw()`, and this entry owns the box.
-        // Full: a release is needed, here and below, so that a CPU that finds the block finds it initialized.
+        // Full: a CPU that finds the block here, or in an entry that is stored below, finds it initialized.
         if first.cmpxchg(ptr::null_mut(), raw, Full).is_err() {
             part.uncount();
             // SAFETY: `raw` came from `into_raw()` above, and the exchange failed, so nobody else has it.
@@ -306,7 +306,8 @@ impl Directory {
         }
         for (index, other) in others.iter().enumerate() {
             // INVARIANT: The pointer came from `into_raw()`, and the first entry owns the box.
-            if other.cmpxchg(ptr::null_mut(), raw, Full).is_err() {
+            // Relaxed: ordered by the full barrier above. The release of the slots that `open()` frees comes later.
+            if other.cmpxchg(ptr::null_mut(), raw, Relaxed).is_err() {
                 // Another block is there. This one is closed, so nobody has used it.
                 let set = Iterator::chain(core::iter::once(first), others.iter().take(index));
                 set.for_each(|entry| entry.store(ptr::null_mut(), Release));

@@ -14,7 +14,7 @@ use crate::{
     },
     sys::grace::{Guard, Unpublished},
 };
-use kernel::sync::rcu::at_once;
+use kernel::sync::{rcu::at_once, BARRIERS};
 
 /// Where a block of any class can be.
 pub(super) const START: usize = 1 << 32;
@@ -223,6 +223,18 @@ fn a_block_with_a_slot_in_two_states_is_refused() {
     dir.retire(unlink(&other, alloc(&other)));
     assert!(!is_sound(&dir, true));
     free_at(&dir, start);
+}
+
+/// A large block has many entries, but not many full barriers.
+#[test]
+fn the_entries_of_a_block_share_a_barrier() {
+    let barriers = |class: Class| {
+        let (dir, before) = (directory(), BARRIERS.get());
+        insert(&dir, class);
+        BARRIERS.get() - before
+    };
+    let large = Class::all().find(|class| class.block_size() == 256 * SIZE);
+    assert_eq!(large.map(barriers), Some(barriers(Class::SMALLEST)));
 }
 
 /// An entry that is taken is not given to another block, and a directory without a part for a block has none.

@@ -80,6 +80,8 @@ pub mod sync {
         static HOLDS_SCHEDULE: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
         /// Number of accesses to atomics that this thread has made.
         pub static ACCESSES: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+        /// Number of exchanges and additions of this thread that are full barriers.
+        pub static BARRIERS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
     }
 
     /// Calls `what` without calling the scheduler.

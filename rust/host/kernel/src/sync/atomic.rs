@@ -74,6 +74,12 @@ impl<T: AtomicType> Atomic<T> {
         // SAFETY: By the safety requirements of `AtomicType`, the value has the layout of a `usize`.
         unsafe { AtomicUsize::from_ptr(self.0.get().cast()) }
     }
+    /// Notes an access with `order`.
+    fn note(order: Ordering) {
+        if order == Full {
+            super::BARRIERS.set(super::BARRIERS.get() + 1);
+        }
+    }
     /// Stores the value.
     pub fn store(&self, value: T, order: Ordering) {
         self.bits().store(value.into_bits(), order)
@@ -84,10 +90,12 @@ impl<T: AtomicType> Atomic<T> {
     }
     /// Stores `value`, and returns the old value.
     pub fn xchg(&self, value: T, order: Ordering) -> T {
+        Self::note(order);
         T::from_bits(self.bits().swap(value.into_bits(), order))
     }
     /// Stores `new` if the value is `old`. Returns the old value, as an error if nothing was stored.
     pub fn cmpxchg(&self, old: T, new: T, order: Ordering) -> Result<T, T> {
+        Self::note(order);
         self.bits()
             .compare_exchange(old.into_bits(), new.into_bits(), order, failed(order))
             .map(T::from_bits)
@@ -102,6 +110,7 @@ impl Atomic<usize> {
     }
     /// Adds `value`, and returns the old value.
     pub fn fetch_add(&self, value: usize, order: Ordering) -> usize {
+        Self::note(order);
         self.bits().fetch_add(value, order)
     }
     /// Subtracts `value`, and returns the old value.
