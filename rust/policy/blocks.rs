@@ -74,9 +74,9 @@ const LAZY_SHARE: usize = 4;
 /// CPUs in a group that shares the current blocks of large classes, as a power of two.
 const GROUP_SHIFT: u32 = 3;
 
-/// Minimum and maximum number of lazy pages in a per-CPU count. With the maximum, CPUs add to the common count so
-/// rarely that its cache line hardly ever moves.
-const LAZY_BATCH: core::ops::RangeInclusive<usize> = 4..=128;
+/// Maximum of the number of lazy pages at which a CPU adds its count to the common one. With that, CPUs do so rarely that its
+/// cache line hardly ever moves.
+const MOST_BATCH: usize = 128;
 
 /// A number of lazy pages that exceeds `lazy_max_pages()` in mm/vmalloc.c, 114,688 with 8,192 CPUs, so that C begins a
 /// purge.
@@ -86,14 +86,14 @@ const PURGE_NOW: usize = 1 << 20;
 /// `lazy_max_pages()` in mm/vmalloc.c.
 const UNCOUNTED: usize = 8 << 20;
 
-/// Returns how many pages a CPU counts for itself before it adds them to the total.
+/// Returns with how many lazy pages of `page_size` bytes a CPU adds its count to the common one. With 0 or 1 it has none.
 ///
 /// `lazy_max_pages()` is proportional to `fls(online)`, which `ilog2(possible) / possible * online` does not
 /// exceed.
-fn lazy_batch(cpus: usize) -> usize {
+fn lazy_batch(cpus: usize, page_size: usize) -> usize {
     // CAST: A logarithm fits in a `usize`.
     let log = cpus.checked_ilog2().unwrap_or(0).max(1) as usize;
-    UNCOUNTED / PAGE_SIZE * log / cpus.max(1)
+    (UNCOUNTED / page_size * log / cpus.max(1)).min(MOST_BATCH)
 }
 
 /// Returns how many CPUs, as a power of two, share current blocks, so that these, one for each of `classes` classes of
@@ -168,7 +168,7 @@ impl Blocks {
             share_of,
             group_shifts: [shift, shift.max(GROUP_SHIFT)],
             lazy_most: limit / PAGE_SIZE / LAZY_SHARE,
-            lazy_batch: lazy_batch(cpus).clamp(*LAZY_BATCH.start(), *LAZY_BATCH.end()),
+            lazy_batch: lazy_batch(cpus, PAGE_SIZE),
             lazy: CacheAligned::new(Atomic::new(0)),
         })
     }
@@ -445,20 +445,23 @@ mod tests {
         policy::space::Request, //
     };
 
-    /// With any number of possible CPUs, of which any number is online.
+    /// With pages of any size, and any number of possible CPUs, of which any number is online.
     #[test]
     fn uncounted_pages_stay_below_a_quarter_of_the_limit() {
-        for possible in 1_usize..=300 {
-            for online in 1..=possible {
-                // CAST: A logarithm fits in a `usize`.
-                let fls = online.ilog2() as usize + 1;
-                let limit = fls * ((32 << 20) / PAGE_SIZE);
-                assert!(online * lazy_batch(possible) <= limit / 4);
+        for page_size in [4 << 10, 16 << 10, 64 << 10] {
+            for possible in 1_usize..=8192 {
+                // `fls()` grows after these numbers, so between them the last one is the worst.
+                for online in (1..=14).map(|log| possible.min((1 << log) - 1)) {
+                    // CAST: A logarithm fits in a `usize`.
+                    let fls = online.ilog2() as usize + 1;
+                    let limit = fls * ((32 << 20) / page_size);
+                    assert!(online * lazy_batch(possible, page_size) <= limit / 4);
+                }
             }
         }
-        assert_eq!(lazy_batch(1), UNCOUNTED / PAGE_SIZE);
-        assert_eq!(lazy_batch(4), UNCOUNTED / PAGE_SIZE / 2);
-        assert_eq!(lazy_batch(0), lazy_batch(1));
+        assert_eq!(lazy_batch(1, PAGE_SIZE), MOST_BATCH);
+        assert_eq!(lazy_batch(256, 4 << 10), UNCOUNTED / (4 << 10) / 32);
+        assert_eq!(lazy_batch(0, PAGE_SIZE), lazy_batch(1, PAGE_SIZE));
     }
 
     /// Another task may have refilled it since the caller found no room there.
