@@ -97,6 +97,11 @@ impl Freed {
     /// so that both values are of one search.
     pub(super) fn note_no_gap(&self, _: &TableGuard<'_>, size: usize, times: usize) {
         let [noted, least] = &self.no_gap;
+        // There is no gap for a larger block, either.
+        let size = match noted.load(Relaxed) == times {
+            true => size.min(least.load(Relaxed)),
+            false => size,
+        };
         least.store(size, Relaxed);
         noted.store(times, Relaxed);
     }

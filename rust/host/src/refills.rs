@@ -3,7 +3,7 @@
 //! Which block a CPU takes when its current one is full, and whose if there is no room for a new one.
 
 use crate::prelude::*;
-use kernel::hooks::last_event;
+use kernel::hooks::{last_event, MEANWHILE};
 
 /// Pages of a class whose blocks have 64 slots.
 const PAGES: usize = 8;
@@ -204,6 +204,25 @@ fn a_search_in_vain_is_not_made_again() {
     alloc(&space, &request(&space, large * PAGE_SIZE));
     assert_eq!(space.blocks().live, 2);
     free_everything(&space);
+}
+
+/// One for large blocks that ends after one for small blocks changes nothing for these.
+#[test]
+fn a_search_for_a_large_block_does_not_hide_one_for_a_small_block() {
+    let space = without_shadow(home_of(128)).space().expect("memory");
+    let space = &*Box::leak(Box::new(space));
+    // One page in each place leaves none.
+    let first = space.home().first().next_multiple_of(SIZE);
+    for start in (first..space.home().last()).step_by(SIZE) {
+        reserve(space, span_of(start, PAGE_SIZE));
+    }
+    MEANWHILE.set(vec![Box::new(|| {
+        alloc(space, &request(space, PAGE_SIZE));
+    })]);
+    alloc(space, &request(space, 40 * PAGE_SIZE));
+    assert!(MEANWHILE.take().is_empty());
+    assert!(!looks_for_a_block(space, 1) && !looks_for_a_block(space, 40));
+    free_everything(space);
 }
 
 /// A CPU has up to 16 partial blocks of a class for itself. Others may take the rest.
