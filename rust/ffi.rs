@@ -191,6 +191,8 @@ unsafe extern "C" fn alloc(req: *const bindings::vmap_area_request) -> *mut bind
             align: req.align,
             // SAFETY: By the safety requirements, `vm` is null, or valid and not yet shared.
             attributes: unsafe { Attributes::new(req.va_flags, req.vm) },
+            // See `alloc_vmap_area_ops()` in mm/vmalloc.c.
+            is_miss: !cfg!(CONFIG_KASAN_VMALLOC) && req.va_flags == 0 && !req.vm.is_null(),
             gfp: Gfp::from_raw(req.gfp),
             node: req.node,
         })

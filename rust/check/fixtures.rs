@@ -252,6 +252,7 @@ impl Request {
             size,
             align: 1,
             attributes: Attributes::NONE,
+            is_miss: false,
             gfp: Gfp::KERNEL,
             node: -1,
         }

@@ -66,6 +66,8 @@ pub(crate) struct Request {
     pub(crate) align: usize,
     /// The fields of the area that C sets.
     pub(crate) attributes: Attributes,
+    /// Whether [`Space::alloc_hit`] has just found no slot for the request.
+    pub(crate) is_miss: bool,
     /// The gfp flags for metadata.
     pub(crate) gfp: Gfp,
     /// NUMA node of the metadata, or -1 for any node.
@@ -126,28 +128,7 @@ impl<T: Tlb> Space<T> {
         let Some(class) = class else {
             return self.alloc_in_tree(req, None);
         };
-        let Request {
-            window,
-            size,
-            align,
-            attributes,
-            gfp,
-            node,
-        } = req;
-        match self.alloc_in_block(class, size, attributes) {
-            Ok(area) => Ok(area),
-            Err(attributes) => {
-                let req = Request {
-                    window,
-                    size,
-                    align,
-                    attributes,
-                    gfp,
-                    node,
-                };
-                self.alloc_miss(req, class)
-            }
-        }
+        self.alloc_by_class(req, class)
     }
 
     /// Serves a request for `size` bytes at a multiple of `align`, a power of two, anywhere in the space, if the current
@@ -182,18 +163,16 @@ impl<T: Tlb> Space<T> {
         Ok(area)
     }
 
-    /// Serves a request of `class` from a block of the pool, or from a new one, or from the tree.
+    /// Serves a request of `class` from the current block of this CPU, or from one of the pool, or from a new one, or from the
+    /// tree.
     #[inline(never)]
-    fn alloc_miss(&self, mut req: Request, class: Class) -> Result<Busy> {
-        for _ in 0..MAX_REFILLS {
-            if !self.refill(class, Source::Pool, req.gfp) {
+    fn alloc_by_class(&self, mut req: Request, class: Class) -> Result<Busy> {
+        for refills in u32::from(req.is_miss)..=MAX_REFILLS {
+            if refills > 0 && !self.refill(class, Source::Pool, req.gfp) {
                 break;
             }
-            let (size, attributes) = (
-                req.size,
-                core::mem::replace(&mut req.attributes, Attributes::NONE),
-            );
-            match self.alloc_in_block(class, size, attributes) {
+            let attributes = core::mem::replace(&mut req.attributes, Attributes::NONE);
+            match self.alloc_in_block(class, req.size, attributes) {
                 Ok(area) => return Ok(area),
                 Err(attributes) => req.attributes = attributes,
             }

@@ -124,22 +124,9 @@ impl<T: Tlb> Space<T> {
         let Some(mut area) = Area::alloc(req.gfp, req.node) else {
             return Err((req, Miss::NoMemory));
         };
-        let Request {
-            window,
-            size,
-            align,
-            mut attributes,
-            gfp,
-            node,
-        } = req;
-        let again = |attributes| Request {
-            window,
-            size,
-            align,
-            attributes,
-            gfp,
-            node,
-        };
+        let (window, size, align, gfp) = (req.window, req.size, req.align, req.gfp);
+        let mut attributes = req.attributes;
+        let again = |attributes| Request { attributes, ..req };
         // Areas of the kernel image and of modules have windows of their own. They are many in a region, and are looked
         // up often.
         let all_pages = window != self.home;

@@ -225,6 +225,24 @@ fn a_search_for_a_large_block_does_not_hide_one_for_a_small_block() {
     free_everything(space);
 }
 
+/// A CPU that has just found its current block full does not look for a slot there again.
+#[test]
+fn a_full_block_is_asked_once() {
+    let [tried, untried] = [true, false].map(|is_miss| {
+        let space = space_of(home_of(8), LIMIT);
+        alloc_many(&space, PAGES, SLOTS);
+        let request = Request {
+            is_miss,
+            ..slot(&space)
+        };
+        let count = steps(|| alloc(&space, &request));
+        free_everything(&space);
+        count
+    });
+    // The seat, and whether areas are placed at random, are not all: each word is looked at.
+    assert!(untried - tried > WORDS, "{untried} {tried}");
+}
+
 /// A CPU has up to 16 partial blocks of a class for itself. Others may take the rest.
 #[test]
 fn a_cpu_leaves_partial_blocks_to_others() {
