@@ -38,7 +38,9 @@ pub(crate) struct Freed {
     /// Pages of these, and of those that a purge has taken and not freed.
     pages: CacheAligned<Atomic<usize>>,
     /// Those that could not be erased for lack of memory.
-    pub(super) stuck: Locked<AreaList<Flushed>>,
+    stuck: Locked<AreaList<Flushed>>,
+    /// Their number, written under their lock.
+    stuck_count: Atomic<usize>,
     /// How often a range of the tree became free; and how often when a block last found no gap, and its size.
     pub(super) times: Atomic<usize>,
     no_gap: [Atomic<usize>; 2],
@@ -50,6 +52,7 @@ impl Freed {
             lazy: Locked::new(LazyList::EMPTY, c"vmap_rust lazy", static_lock_class!())?,
             pages: CacheAligned::new(Atomic::new(0)),
             stuck: Locked::new(AreaList::new(), c"vmap_rust stuck", static_lock_class!())?,
+            stuck_count: Atomic::new(0),
             times: Atomic::new(1),
             no_gap: [const { Atomic::new(0) }; 2],
         })
@@ -76,6 +79,29 @@ impl Freed {
     /// Takes all lazy areas. Spins.
     pub(super) fn take(&self) -> LazyList {
         self.lazy.lock().take()
+    }
+
+    /// Adds stuck areas. Spins.
+    pub(super) fn add_stuck(&self, areas: AreaList<Flushed>) {
+        let mut stuck = self.stuck.lock();
+        stuck.append(areas);
+        self.stuck_count.store(stuck.len(), Relaxed);
+    }
+
+    /// Takes all stuck areas. Takes no lock if there is none.
+    pub(super) fn take_stuck(&self) -> AreaList<Flushed> {
+        if self.stuck() == 0 {
+            return AreaList::new();
+        }
+        let mut stuck = self.stuck.lock();
+        self.stuck_count.store(0, Relaxed);
+        core::mem::replace(&mut *stuck, AreaList::new())
+    }
+
+    /// Returns the number of stuck areas.
+    pub(super) fn stuck(&self) -> usize {
+        // Relaxed: one that was added a moment ago can wait.
+        self.stuck_count.load(Relaxed)
     }
 
     /// Stops counting pages of an area that a purge has freed.

@@ -167,7 +167,9 @@ impl<T: Tlb> Space<T> {
     pub(super) fn give_back(&self, area: Area<Flushed>) {
         let result = self.try_give_back(&mut self.table.lock(), area);
         if let Err(area) = result {
-            self.freed.stuck.lock().push(area);
+            let mut areas = AreaList::new();
+            areas.push(area);
+            self.freed.add_stuck(areas);
         }
     }
 
@@ -204,7 +206,7 @@ impl<T: Tlb> Space<T> {
     /// Frees the ranges of stuck areas until there is no memory for one. Returns how many. Spins; sleeps for memory if
     /// `gfp` allows it.
     pub(super) fn give_back_stuck(&self, gfp: Gfp, cause: Cause) -> usize {
-        let mut areas = core::mem::replace(&mut *self.freed.stuck.lock(), AreaList::new());
+        let mut areas = self.freed.take_stuck();
         let may_sleep = cause != Cause::Request || gfp.may_block();
         let most = if may_sleep { usize::MAX } else { MAX_ATOMIC };
         let mut given_back = 0_usize;
@@ -230,14 +232,14 @@ impl<T: Tlb> Space<T> {
             }
         }
         if !areas.is_empty() {
-            self.freed.stuck.lock().append(areas);
+            self.freed.add_stuck(areas);
         }
         given_back
     }
 
     /// Returns the number of stuck areas.
     pub(crate) fn stuck(&self) -> usize {
-        self.freed.stuck.lock().len()
+        self.freed.stuck()
     }
 
     /// Locks the index for giving ranges back.
