@@ -22,11 +22,11 @@ use crate::{
             Cpu,
             Cpus, //
         },
-        list::List,
         pool::{
             Pool,
             PoolCensus, //
-        }, //
+        },
+        space::MAX_ATOMIC, //
     },
     state::{
         area::{
@@ -109,9 +109,9 @@ fn group_shift(cpus: usize, limit: usize, classes: usize) -> u32 {
 /// Where a refill takes a block from.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// Partial blocks of this CPU or of none, and empty ones.
+    /// Blocks of this CPU, orphans, and empty ones.
     Pool,
-    /// Partial blocks of other CPUs, too, for lack of room.
+    /// Partial blocks of other CPUs, too, as there can be no new block.
     Anyone,
     /// Empty blocks: the current one has room, but not for a set.
     Empty,
@@ -135,6 +135,8 @@ pub(crate) struct Blocks {
     lazy_batch: usize,
     /// Estimate of the pages that became lazy since the last purge began, without those in per-CPU counts.
     lazy: CacheAligned<Atomic<usize>>,
+    /// The CPU whose current blocks [`Blocks::return_current`] looks at next, modulo the number of CPUs.
+    next_cpu: Atomic<usize>,
 }
 
 impl Blocks {
@@ -170,6 +172,7 @@ impl Blocks {
             lazy_most: limit / PAGE_SIZE / LAZY_SHARE,
             lazy_batch: lazy_batch(cpus, PAGE_SIZE),
             lazy: CacheAligned::new(Atomic::new(0)),
+            next_cpu: Atomic::new(0),
         })
     }
 
@@ -265,7 +268,10 @@ impl Blocks {
             return false;
         };
         let event = match from {
-            Source::Anyone => Event::Steal,
+            Source::Anyone => {
+                cpus.here().counters.steal.one();
+                Event::Steal
+            }
             Source::Pool | Source::Empty => Event::Refill,
         };
         self.seat(&mut pool, cpus, group, block, event);
@@ -326,19 +332,35 @@ impl Blocks {
         true
     }
 
-    /// Puts the current blocks of all CPUs into the pool, including CPUs that are offline. Spins.
-    pub(crate) fn return_current(&self, cpus: &Cpus) {
-        for cpu in cpus.iter() {
+    /// Puts current blocks for which `is_wanted` returns true into the pool, also those of CPUs that are offline. Of all CPUs
+    /// if `may_sleep`; else of a few, from the CPU on at which the last call ended. Spins; sleeps between two CPUs if
+    /// `may_sleep`.
+    pub(crate) fn return_current(
+        &self,
+        cpus: &Cpus,
+        may_sleep: bool,
+        is_wanted: impl Fn(&Block) -> bool,
+    ) {
+        let most = if may_sleep { usize::MAX } else { MAX_ATOMIC };
+        let mut returned = 0_usize;
+        for _ in 0..most.min(cpus.count()) {
+            // Relaxed: any CPU will do.
+            let cpu = self.next_cpu.fetch_add(1, Relaxed) % cpus.count().max(1);
             let rcu = Guard::new();
-            for seat in cpu.current.iter() {
-                // Most have none: do not take the lock for them.
-                if seat.get(&rcu).is_none() {
+            for seat in cpus.of(CpuNumber::new(cpu)).current.iter() {
+                // Most have none, or one that is full: do not take the lock for them.
+                if returned >= most || !seat.get(&rcu).is_some_and(&is_wanted) {
                     continue;
                 }
                 let mut pool = self.pool.lock();
                 if let Some(block) = seat.replace(None, &rcu) {
                     pool.put(&self.dir, cpus, block);
                 }
+                returned = returned.wrapping_add(1);
+            }
+            drop(rcu);
+            if may_sleep {
+                mm::cond_resched();
             }
         }
     }
@@ -423,16 +445,8 @@ impl Blocks {
     }
 
     /// Returns numbers of blocks.
-    pub(crate) fn census(&self, cpus: &Cpus) -> PoolCensus {
-        let census = self.pool.lock().census();
-        // Without the lock: it may be long with many CPUs.
-        let owned = cpus
-            .iter()
-            .flat_map(|cpu| cpu.partial.iter().map(List::len));
-        PoolCensus {
-            partial: owned.fold(census.partial, usize::wrapping_add),
-            ..census
-        }
+    pub(crate) fn census(&self) -> PoolCensus {
+        self.pool.lock().census()
     }
 }
 

@@ -39,7 +39,7 @@ impl<T: Tlb> Space<T> {
 
     /// Returns how many blocks exist, are partial, and are empty.
     pub(crate) fn blocks(&self) -> PoolCensus {
-        self.blocks.census(&self.cpus)
+        self.blocks.census()
     }
 
     /// Returns the sums of the counters of all CPUs.

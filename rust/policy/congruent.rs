@@ -26,6 +26,7 @@ use crate::{
             New,
             Reserved, //
         },
+        block::Block,
         class::{
             self,
             Class, //
@@ -109,7 +110,12 @@ impl<T: Tlb> Space<T> {
             let mut table = self.table.lock();
             let Some(base) = highest_congruent(&mut table, window, members.clone(), align) else {
                 drop(table);
-                if drained || !self.drain(gfp) {
+                if drained {
+                    return Err(EBUSY);
+                }
+                self.blocks
+                    .return_current(&self.cpus, gfp.may_block(), Block::is_empty);
+                if !self.drain(gfp) {
                     return Err(EBUSY);
                 }
                 drained = true;

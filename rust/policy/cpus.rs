@@ -12,7 +12,10 @@ use crate::{
             Totals, //
         }, //
     },
-    policy::list::List,
+    policy::list::{
+        Kind,
+        List, //
+    },
     state::{
         class::ByClass,
         seat::Seat, //
@@ -36,9 +39,9 @@ pub(crate) struct Cpu {
     /// For each class, the current block. Changes under the lock of the pool. Other CPUs may use them, too: see
     /// [`crate::policy::blocks`].
     pub(crate) current: CacheAligned<ByClass<Seat>>,
-    /// For each class, blocks in the pool with room that were current blocks. Used under the lock of the pool. Apart from
-    /// the rest, which would not fit well on a stack with them.
-    pub(super) partial: KBox<ByClass<List>>,
+    /// For each class, blocks in the pool with room that were current blocks: partial ones, then empty ones. Used under the
+    /// lock of the pool. Apart from the rest, which would not fit well on a stack with them.
+    pub(super) own: KBox<ByClass<List>>,
     /// Estimate of the lazy pages that this CPU has not yet added to the total of all CPUs.
     pub(crate) lazy: Atomic<usize>,
     pub(crate) counters: Counters,
@@ -48,7 +51,7 @@ impl Cpu {
     fn new(node: Node) -> Result<Self> {
         Ok(Self {
             current: CacheAligned::new(ByClass::new(Seat::new)),
-            partial: node.new_box(ByClass::new(List::new), GFP_NOWAIT)?,
+            own: node.new_box(ByClass::new(|| List::new(Kind::Owner)), GFP_NOWAIT)?,
             lazy: Atomic::new(0),
             counters: Counters::new(),
         })
@@ -57,10 +60,7 @@ impl Cpu {
     /// Returns the memory that was allocated for this CPU.
     #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
     pub(super) fn memory(&self) -> [*const c_void; 2] {
-        [
-            ptr::from_ref(self).cast(),
-            ptr::from_ref(&*self.partial).cast(),
-        ]
+        [ptr::from_ref(self).cast(), ptr::from_ref(&*self.own).cast()]
     }
 }
 
@@ -103,6 +103,11 @@ impl Cpus {
     #[inline(always)]
     pub(crate) fn of(&self, cpu: CpuNumber) -> &Cpu {
         self.0.get(cpu)
+    }
+
+    /// Returns the number of CPUs.
+    pub(super) fn count(&self) -> usize {
+        self.0.count()
     }
 
     /// Returns the states of all CPUs.

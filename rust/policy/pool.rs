@@ -2,8 +2,9 @@
 
 //! The pool: the blocks that no CPU allocates from, in lists under one lock.
 //!
-//! Each class has a list of partial blocks for each CPU, which prefers them because it has their objects in its
-//! caches; one of *orphans*, partial blocks of no CPU; and one of empty blocks. A block without a free slot is in no
+//! Each class has a list of partial blocks and one of empty blocks. Most of them are also in the list of their owner, the CPU
+//! that allocated from them last, which prefers them because it has their objects in its caches. Partial blocks beyond
+//! [`MOST_OWNED`] are *orphans*: they are first in the list of the class, for any CPU. A block without a free slot is in no
 //! list until a purge frees one. Any block of a class that has a free slot serves any request of the class, so taking and
 //! giving a block are a few steps, and no search is in vain.
 
@@ -11,7 +12,11 @@ use crate::{
     base::prelude::*,
     policy::{
         cpus::Cpus,
-        list::List, //
+        list::{
+            End,
+            Kind,
+            List, //
+        }, //
     },
     state::{
         block::{
@@ -20,7 +25,8 @@ use crate::{
         },
         class::{
             ByClass,
-            Class, //
+            Class,
+            ClassSet, //
         },
         dir::Directory, //
     },
@@ -30,7 +36,7 @@ use crate::{
     }, //
 };
 
-/// Maximum number of partial blocks of a class that belong to a CPU. Others are orphans, which any CPU may take.
+/// A CPU with this many blocks of a class in its list gets no further partial ones. They are orphans, which any CPU may take.
 const MOST_OWNED: usize = 16;
 
 /// Minimum number of empty blocks of a class that a purge keeps.
@@ -42,11 +48,15 @@ pub(crate) struct Pool {
     /// Number of blocks that exist or are being made, and their bytes.
     live: usize,
     bytes: usize,
+    /// Classes for which the next purge has something to do: those that may keep another number of empty blocks then, or
+    /// have more than they keep.
+    active: ClassSet,
 }
 
-/// The blocks of a class that belong to no CPU.
+/// The blocks of a class in the pool that have room.
 struct ClassPool {
-    orphans: List,
+    /// Those with used slots, orphans first.
+    partial: List,
     empty: List,
     /// Number of blocks that became current since the last purge.
     taken: usize,
@@ -70,8 +80,8 @@ impl Pool {
     /// Creates the pool of a space without blocks.
     pub(crate) fn new() -> Result<Self> {
         let class = || ClassPool {
-            orphans: List::new(),
-            empty: List::new(),
+            partial: List::new(Kind::Class),
+            empty: List::new(Kind::Class),
             taken: 0,
             purged: 0,
             keep: LEAST_KEPT,
@@ -80,6 +90,7 @@ impl Pool {
             classes: KBox::new(ByClass::new(class), GFP_NOWAIT)?,
             live: 0,
             bytes: 0,
+            active: ClassSet::EMPTY,
         })
     }
 
@@ -111,26 +122,28 @@ impl Pool {
         self.bytes = self.bytes.wrapping_sub(class.block_size());
     }
 
-    /// Returns the list in which a block is.
-    fn list<'a>(&'a self, cpus: &'a Cpus, block: &Block) -> Option<&'a List> {
+    /// Returns the lists in which a block is, and where it is put into each.
+    fn lists<'a>(&'a self, cpus: &'a Cpus, block: &Block) -> [Option<(&'a List, End)>; 2] {
         let class = self.classes.of(block.class());
+        let own = || cpus.of(block.links().owner()).own.of(block.class());
         match block.links().place() {
-            Place::Held | Place::Full => None,
-            Place::Owned => Some(cpus.of(block.links().owner()).partial.of(block.class())),
-            Place::Orphan => Some(&class.orphans),
-            Place::Empty => Some(&class.empty),
+            Place::Held | Place::Full => [None, None],
+            Place::Owned => [Some((&class.partial, End::Last)), Some((own(), End::First))],
+            Place::Orphan => [Some((&class.partial, End::First)), None],
+            Place::Empty => [Some((&class.empty, End::First)), Some((own(), End::Last))],
         }
     }
 
     /// Moves a block to `place`.
     fn move_to(&mut self, dir: &Directory, cpus: &Cpus, block: &Block, place: Place) {
-        if let Some(list) = self.list(cpus, block) {
+        for (list, _) in self.lists(cpus, block).into_iter().flatten() {
             list.remove(dir, block);
         }
         block.links().set_place(place);
-        if let Some(list) = self.list(cpus, block) {
-            list.push(dir, block);
+        for (list, end) in self.lists(cpus, block).into_iter().flatten() {
+            list.push(dir, block, end);
         }
+        self.active.insert(block.class());
     }
 
     /// Puts a block that is held into the pool.
@@ -145,11 +158,10 @@ impl Pool {
         if now == Place::Held {
             return;
         }
-        let free = block.free_slots();
         let place = match now {
-            _ if free == block.class().slots() => Place::Empty,
-            Place::Full if free > 0 => {
-                let own = cpus.of(block.links().owner()).partial.of(block.class());
+            _ if block.is_empty() => Place::Empty,
+            Place::Full if !block.is_full() => {
+                let own = cpus.of(block.links().owner()).own.of(block.class());
                 match own.len() < MOST_OWNED {
                     true => Place::Owned,
                     false => Place::Orphan,
@@ -171,10 +183,11 @@ impl Pool {
         cpu: CpuNumber,
         rcu: &'a Guard,
     ) -> Option<&'a Block> {
-        let own = cpus.of(cpu).partial.of(class);
+        let own = cpus.of(cpu).own.of(class);
         let of_class = self.classes.of(class);
+        let is_orphan = |block: &&Block| block.links().place() == Place::Orphan;
         let block = { own.first(dir, rcu) }
-            .or_else(|| of_class.orphans.first(dir, rcu))
+            .or_else(|| of_class.partial.first(dir, rcu).filter(is_orphan))
             .or_else(|| of_class.empty.first(dir, rcu))?;
         self.hold(dir, cpus, block);
         Some(block)
@@ -201,9 +214,7 @@ impl Pool {
         class: Class,
         rcu: &'a Guard,
     ) -> Option<&'a Block> {
-        let block = cpus
-            .iter()
-            .find_map(|other| other.partial.of(class).first(dir, rcu))?;
+        let block = self.classes.of(class).partial.first(dir, rcu)?;
         self.hold(dir, cpus, block);
         Some(block)
     }
@@ -223,7 +234,8 @@ impl Pool {
         all: bool,
     ) -> Option<GraceBox<Block>> {
         let rcu = Guard::new();
-        for class in Class::all() {
+        let classes = if all { ClassSet::all() } else { self.active };
+        for class in classes {
             let of_class = self.classes.of(class);
             let keep = if all { 0 } else { of_class.keep };
             while self.classes.of(class).empty.len() > keep {
@@ -249,33 +261,38 @@ impl Pool {
 
     /// Counts slots of `class` that a purge has freed.
     pub(super) fn purged(&mut self, class: Class, count: usize) {
+        self.active.insert(class);
         let class = self.classes.of_mut(class);
         class.purged = class.purged.wrapping_add(count);
     }
 
     /// Ends a purge: each class keeps as many empty blocks as it took since the last one, but not more than the slots fill
-    /// that were freed; or an eighth less than before.
-    pub(super) fn end_purge(&mut self) {
-        for class in Class::all() {
+    /// that were freed; or an eighth less than before. Returns whether a class has more than it keeps.
+    pub(super) fn end_purge(&mut self) -> bool {
+        let mut has_surplus = false;
+        for class in self.active {
             let of_class = self.classes.of_mut(class);
-            if of_class.taken | of_class.purged == 0 && of_class.keep == LEAST_KEPT {
-                continue;
-            }
             let taken = core::mem::take(&mut of_class.taken);
             let freed = core::mem::take(&mut of_class.purged).div_ceil(class.slots());
             let less = of_class.keep.wrapping_sub(of_class.keep.div_ceil(8));
             of_class.keep = taken.min(freed).max(less).max(LEAST_KEPT);
+            if of_class.empty.len() > of_class.keep {
+                has_surplus = true;
+            } else if of_class.keep == LEAST_KEPT {
+                self.active.remove(class);
+            }
         }
+        has_surplus
     }
 
-    /// Returns numbers of blocks, except those that belong to a CPU.
+    /// Returns numbers of blocks.
     pub(super) fn census(&self) -> PoolCensus {
         let empty = self.empty();
-        let orphans = self.classes.iter().map(|class| class.orphans.len());
+        let partial = self.classes.iter().map(|class| class.partial.len());
         PoolCensus {
             live: self.live,
             bytes: self.bytes,
-            partial: orphans.fold(empty, usize::wrapping_add),
+            partial: partial.fold(empty, usize::wrapping_add),
             empty,
         }
     }
@@ -306,7 +323,7 @@ mod tests {
         let (blocks, cpus) = (&space.blocks, &space.cpus);
         let class = Class::SMALLEST;
         assert!(space.refill(class, Source::Pool, Gfp::KERNEL));
-        blocks.return_current(cpus);
+        blocks.return_current(cpus, true, Block::is_empty);
         let removed = blocks.remove_empty(cpus, true).ok_or(EINVAL)?;
         let number = blocks.dir.insert(removed).map_err(|_| EINVAL)?;
         let rcu = Guard::new();

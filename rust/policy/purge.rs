@@ -13,6 +13,7 @@ use crate::{
             Area,
             Unlinked, //
         },
+        block::Block,
         flush::{
             FlushedPlan,
             Plan, //
@@ -65,6 +66,7 @@ impl<T: Tlb> Space<T> {
             plan.add_list(self.freed.take());
         }
         let (areas, in_tree) = plan.areas();
+        let mut has_surplus = false;
         // Flush nothing if there is nothing: vm_unmap_aliases() comes with every change of page attributes, and mostly
         // finds nothing to flush.
         if !plan.is_empty() {
@@ -79,12 +81,13 @@ impl<T: Tlb> Space<T> {
             counters.purge_areas.add(areas);
             let pages = self.free_flushed(flushed);
             trace.end(slot_pages.wrapping_add(pages));
-            self.blocks.pool.lock().end_purge();
+            has_surplus = self.blocks.pool.lock().end_purge();
         }
         if drain {
-            self.blocks.return_current(&self.cpus);
+            self.blocks
+                .return_current(&self.cpus, true, Block::is_empty);
         }
-        if drain || areas > 0 {
+        if drain || has_surplus {
             self.free_blocks(
                 drain,
                 usize::MAX,

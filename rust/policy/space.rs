@@ -26,6 +26,7 @@ use crate::{
             Attributes,
             Busy, //
         },
+        block::Block,
         class::Class,
         pins::Pins,
         table::Table, //
@@ -53,7 +54,8 @@ use kernel::static_lock_class;
 /// How often a request takes another block when tasks that moved to another CPU have used up the one before.
 const MAX_REFILLS: u32 = 4;
 
-/// Maximum number of empty blocks, and of stuck areas, that a request without sleeping frees to make room.
+/// Maximum number of empty blocks, and of stuck areas, that a request without sleeping frees to make room. It looks at the
+/// current blocks of as many CPUs, and takes at most as many of them.
 pub(super) const MAX_ATOMIC: usize = 32;
 
 /// A request for an area.
@@ -183,7 +185,10 @@ impl<T: Tlb> Space<T> {
     /// Makes a block of the pool, or a new one, the current one of `class`, if that is full, or if an empty one is asked
     /// for. Returns whether it may have room now. Sleeps if `gfp` allows it.
     pub(super) fn refill(&self, class: Class, from: Source, gfp: Gfp) -> bool {
-        self.blocks.refill(&self.cpus, class, from) || self.add_block(class, gfp)
+        self.blocks.refill(&self.cpus, class, from)
+            || self.add_block(class, gfp)
+            // Its owner may sleep: no slot stays unused when there can be no new block.
+            || from == Source::Pool && self.blocks.refill(&self.cpus, class, Source::Anyone)
     }
 
     /// Makes a new block of `class` the current one. Returns whether that worked.
@@ -226,29 +231,34 @@ impl<T: Tlb> Space<T> {
     #[cold]
     #[inline(never)]
     fn alloc_without_room(&self, mut req: Request, class: Option<Class>) -> Result<Busy> {
-        if let Some(class) = class {
-            self.blocks.return_current(&self.cpus);
-            let pages = req.align / PAGE_SIZE;
-            let fits =
-                |class: &Class| class.slot_pages() & pages.wrapping_sub(1) == 0 || pages <= 1;
-            for class in self.blocks.classes_from(class).filter(fits) {
-                for _ in 0..MAX_REFILLS {
-                    if !self.blocks.refill(&self.cpus, class, Source::Anyone) {
-                        break;
-                    }
-                    let attributes = core::mem::replace(&mut req.attributes, Attributes::NONE);
-                    match self.alloc_in_block(class, req.size, attributes) {
-                        Ok(area) => {
-                            self.cpus.here().counters.steal.one();
-                            return Ok(area);
-                        }
-                        Err(attributes) => req.attributes = attributes,
-                    }
+        // Larger classes serve the request, too, if their slots have its alignment.
+        let pages = (req.align / PAGE_SIZE).max(1);
+        let fits = |class: &Class| is_aligned(class.slot_pages(), pages);
+        let serves = |block: &Block, class: Class| {
+            let of = block.class();
+            of.slot_pages() >= class.slot_pages() && fits(&of) && !block.is_full()
+        };
+        let window = req.window.clip(self.home);
+        let may_help = window.is_some_and(|window| can_fit(window, req.size, req.align));
+        if may_help {
+            let may_sleep = req.gfp.may_block();
+            self.blocks.return_current(&self.cpus, may_sleep, |block| {
+                block.is_empty() || class.is_some_and(|class| serves(block, class))
+            });
+        }
+        let larger = class.map(|class| self.blocks.classes_from(class));
+        for class in larger.into_iter().flatten().filter(fits) {
+            for _ in 0..MAX_REFILLS {
+                if !self.blocks.refill(&self.cpus, class, Source::Anyone) {
+                    break;
+                }
+                let attributes = core::mem::replace(&mut req.attributes, Attributes::NONE);
+                match self.alloc_in_block(class, req.size, attributes) {
+                    Ok(area) => return Ok(area),
+                    Err(attributes) => req.attributes = attributes,
                 }
             }
         }
-        let window = req.window.clip(self.home);
-        let may_help = window.is_some_and(|window| can_fit(window, req.size, req.align));
         // A stuck area may be anywhere.
         if !may_help && self.stuck() == 0 || !self.drain(req.gfp) {
             return Err(EBUSY);
@@ -262,19 +272,23 @@ impl<T: Tlb> Space<T> {
 
     /// Frees empty blocks and stuck areas for a request with `gfp` that found no room. Returns whether there were some.
     pub(super) fn drain(&self, gfp: Gfp) -> bool {
-        self.blocks.return_current(&self.cpus);
         let stuck = self.give_back_stuck(gfp, Cause::Request);
         let may_sleep = gfp.may_block();
         let most = if may_sleep { usize::MAX } else { MAX_ATOMIC };
         self.free_blocks(true, most, gfp, may_sleep, Cause::Request) > 0 || stuck > 0
     }
 
-    /// Drains about `most` empty blocks during memory reclaim. Neither waits for memory nor
-    /// takes it from the reserves. Sleepable context. Returns how many were freed.
+    /// Drains about `most` empty blocks during memory reclaim, current ones last. Neither waits for memory nor takes it from
+    /// the reserves. Sleepable context. Returns how many were freed. Purges nothing: reclaim may run inside a purge.
     pub(crate) fn drain_for_reclaim(&self, most: usize) -> usize {
         let stuck = self.give_back_stuck(Gfp::RECLAIM, Cause::Reclaim);
-        self.blocks.return_current(&self.cpus);
-        let freed = self.free_blocks(true, most, Gfp::RECLAIM, true, Cause::Reclaim);
+        let free = |most| self.free_blocks(true, most, Gfp::RECLAIM, true, Cause::Reclaim);
+        let mut freed = free(most);
+        if freed < most {
+            self.blocks
+                .return_current(&self.cpus, true, Block::is_empty);
+            freed = freed.wrapping_add(free(most.wrapping_sub(freed)));
+        }
         freed.wrapping_add(stuck)
     }
 
@@ -290,6 +304,12 @@ impl<T: Tlb> Space<T> {
     #[inline(always)]
     pub(crate) fn tlb(&self) -> &T {
         &self.tlb
+    }
+
+    /// Puts all current blocks into the pool.
+    #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+    pub(crate) fn return_all(&self) {
+        self.blocks.return_current(&self.cpus, true, |_| true);
     }
 
     /// Returns the window that blocks serve.

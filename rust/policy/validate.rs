@@ -7,6 +7,7 @@ use crate::{
     policy::{
         blocks::Blocks,
         cpus::Cpus,
+        list::List,
         pool::PoolCensus,
         space::Space, //
     },
@@ -83,8 +84,11 @@ impl Blocks {
     /// Checks the pool against the blocks. Holds its lock during the whole walk: for tests and debugging. `quiet` means
     /// that nobody else uses the blocks. `EINVAL` if they do not fit.
     fn validate(&self, cpus: &Cpus, quiet: bool) -> Result {
-        let counted = self.census(cpus);
-        let _pool = self.pool.lock();
+        let pool = self.pool.lock();
+        let counted = pool.census();
+        let owned = cpus.iter().flat_map(|cpu| cpu.own.iter().map(List::len));
+        let owned = owned.fold(0, usize::wrapping_add);
+        let mut found_owned = 0_usize;
         let mut found = PoolCensus::default();
         self.dir.try_each(|block| {
             let place = block.links().place();
@@ -104,6 +108,7 @@ impl Blocks {
             }
             let [partial, empty] =
                 [Place::Owned, Place::Empty].map(|kind| usize::from(place == kind));
+            found_owned = found_owned.wrapping_add(partial | empty);
             found.live = found.live.wrapping_add(1);
             found.bytes = found.bytes.wrapping_add(block.class().block_size());
             found.empty = found.empty.wrapping_add(empty);
@@ -111,10 +116,11 @@ impl Blocks {
             found.partial = found.partial.wrapping_add(partial | empty | orphan);
             Ok(())
         })?;
-        if quiet && found != counted {
+        if quiet && (found != counted || found_owned != owned) {
             let of = |it: PoolCensus| [it.live, it.bytes, it.partial, it.empty];
             mm::refuse("numbers of blocks found", &of(found));
             mm::refuse("numbers of blocks counted", &of(counted));
+            mm::refuse("owned blocks found and counted", &[found_owned, owned]);
             return Err(EINVAL);
         }
         Ok(())

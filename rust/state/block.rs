@@ -67,18 +67,18 @@ pub(crate) enum Place {
     Held = 0,
     /// In the pool, without a free slot: in no list.
     Full = 1,
-    /// In the list of the CPU that allocated from it last.
+    /// In the list of partial blocks, and in that of the CPU that allocated from it last.
     Owned = 2,
-    /// In the list of blocks with free slots that belong to no CPU.
+    /// In the list of partial blocks.
     Orphan = 3,
-    /// In the list of blocks with free slots only.
+    /// In the list of empty blocks, and in that of the CPU that allocated from it last.
     Empty = 4,
 }
 
 /// What the pool knows of a block, written under its lock.
 pub(crate) struct Links {
-    pub(crate) next: BlockHint,
-    pub(crate) before: BlockHint,
+    /// The next block and the one before, of lists of each kind.
+    pub(crate) chains: [[BlockHint; 2]; 2],
     place: Atomic<usize>,
     owner: Atomic<usize>,
 }
@@ -166,8 +166,7 @@ impl Block {
             is_randomized,
             objects: Objects::new(class.slots(), flags)?,
             links: CacheAligned::new(Links {
-                next: BlockHint::new(),
-                before: BlockHint::new(),
+                chains: [const { [const { BlockHint::new() }; 2] }; 2],
                 place: Atomic::new(0),
                 owner: Atomic::new(0),
             }),

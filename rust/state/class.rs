@@ -184,6 +184,47 @@ impl Class {
     }
 }
 
+/// A set of classes.
+#[derive(Clone, Copy)]
+pub(crate) struct ClassSet(u64);
+
+const _: () = assert!(CLASSES <= 64);
+
+impl ClassSet {
+    /// No class.
+    pub(crate) const EMPTY: Self = Self(0);
+
+    /// Returns the set of all classes.
+    pub(crate) fn all() -> Self {
+        let mut set = Self::EMPTY;
+        Class::all().for_each(|class| set.insert(class));
+        set
+    }
+
+    /// Adds a class.
+    pub(crate) fn insert(&mut self, class: Class) {
+        self.0 |= 1 << class.number();
+    }
+
+    /// Removes a class.
+    pub(crate) fn remove(&mut self, class: Class) {
+        self.0 &= !(1 << class.number());
+    }
+}
+
+impl Iterator for ClassSet {
+    type Item = Class;
+
+    /// Takes the smallest class out of the set.
+    fn next(&mut self) -> Option<Class> {
+        // INVARIANT: Only classes were inserted.
+        // CAST: A class is a small number.
+        let class = (self.0 != 0).then(|| Class(self.0.trailing_zeros() as u8))?;
+        self.remove(class);
+        Some(class)
+    }
+}
+
 /// One `T` for each class.
 #[repr(transparent)]
 pub(crate) struct ByClass<T>([T; PLACES]);

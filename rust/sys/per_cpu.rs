@@ -108,6 +108,11 @@ impl<T> PerCpu<T> {
         self.others.get(other).unwrap_or(&self.first)
     }
 
+    /// Returns the number of values.
+    pub(crate) fn count(&self) -> usize {
+        self.others.len().wrapping_add(1)
+    }
+
     /// Returns all values, in the order of the CPUs.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         // By its full name: `pin_init::Init` has a method of this name for every type.

@@ -103,8 +103,7 @@ mod tests {
         shown(Some("lazy"), "current", "BlB")?;
         space.purge(None, false);
         shown(None, "current", "B.B")?;
-        // A drain puts the current blocks into the pool.
-        space.purge(None, true);
+        space.return_all();
         shown(None, "pool", "B.B")?;
         free_all(&space, [starts[0], starts[2], other].into_iter());
         Ok(())

@@ -243,6 +243,86 @@ fn a_full_block_is_asked_once() {
     assert!(untried - tried > WORDS, "{untried} {tried}");
 }
 
+/// A CPU takes empty blocks that were its own before those of others.
+#[test]
+fn a_cpu_takes_its_own_empty_blocks() {
+    const BLOCKS: usize = 4;
+    cpu::be_on(0, 2);
+    let space = space_of(home_of(64), LIMIT);
+    let fill = |cpu| {
+        cpu::be_on(cpu, 2);
+        let mut all = alloc_many(&space, PAGES, BLOCKS * SLOTS);
+        all.sort();
+        all
+    };
+    let first = [fill(0), fill(1)];
+    for start in first.iter().flatten() {
+        retire(&space, *start);
+    }
+    space.purge(None, false);
+    // The last ones are current blocks.
+    assert_eq!(space.blocks().empty, 2 * (BLOCKS - 1));
+    let [one, zero] = [fill(1), fill(0)];
+    assert_eq!([zero, one], first);
+    free_everything(&space);
+}
+
+/// If there can be no new block, the blocks of a CPU that sleeps serve others before the tree does.
+#[test]
+fn blocks_of_a_cpu_that_sleeps_serve_others() {
+    const EACH: usize = LIMIT / 4;
+    cpu::be_on(0, 2);
+    let space = space_of(home_of(400), LIMIT);
+    for pages in 1..=4 {
+        let slots = class_of(pages).slots();
+        let all = alloc_many(&space, pages, EACH * slots);
+        // One area of each block is left.
+        for (_, &start) in all.iter().enumerate().filter(|(nth, _)| nth % slots != 0) {
+            retire(&space, start);
+        }
+    }
+    space.purge(None, false);
+    cpu::be_on(1, 2);
+    for pages in 1..=4 {
+        alloc_many(&space, pages, 250);
+    }
+    assert_eq!(space.counters().alloc_tree, 0);
+    free_everything(&space);
+}
+
+/// A request without room that must not sleep looks at a few CPUs, however many there are. Others have their turn later.
+#[test]
+fn a_request_without_room_looks_at_a_few_cpus() {
+    let full = |cpus: usize| {
+        cpu::be_on(0, cpus);
+        // CPU 0 has the last free slot.
+        let space = space_of(home_of(2), 8192);
+        let starts = alloc_many(&space, PAGES, 2 * SLOTS);
+        let (home, end) = (space.home(), starts[0] + 2 * SIZE);
+        reserve(&space, span_of(home.first(), starts[0] - home.first()));
+        reserve(&space, span_of(end, home.end() - end));
+        (space, starts)
+    };
+    let nowait = |space: &Space<FlushLog>| Request {
+        gfp: Gfp::NOWAIT,
+        ..slot(space)
+    };
+    let [few, many] = [64, 8192].map(|cpus| {
+        let (space, _) = full(cpus);
+        let count = steps(|| assert!(space.alloc(nowait(&space)).is_err()));
+        free_everything(&space);
+        count
+    });
+    assert_eq!(few, many);
+    let (space, starts) = full(512);
+    // The current block of a CPU gets a free slot.
+    release(&space, starts[2 * SLOTS - 1]);
+    cpu::be_on(500, 512);
+    let tries = (1..).find(|_| space.alloc(nowait(&space)).is_ok());
+    assert!(tries.is_some_and(|tries| tries <= 512 / 32), "{tries:?}");
+    free_everything(&space);
+}
+
 /// A CPU has up to 16 partial blocks of a class for itself. Others may take the rest.
 #[test]
 fn a_cpu_leaves_partial_blocks_to_others() {
@@ -277,8 +357,7 @@ fn a_purge_keeps_what_was_taken_since_the_last_one() {
             retire(&space, start);
         }
         if slots > 1 {
-            // Current blocks go to the pool.
-            space.drain_for_reclaim(0);
+            space.return_all();
         }
         space.purge(None, false);
         assert_eq!(space.blocks().live, blocks);
