@@ -15,11 +15,14 @@ use crate::{
         range::Span, //
     },
     policy::space::Request,
-    state::area::{
-        Area,
-        AreaPtr,
-        Attributes,
-        Busy, //
+    state::{
+        area::{
+            AreaPtr,
+            Attributes,
+            Busy, //
+        },
+        found::UnlinkedArea,
+        pins::Pinned, //
     },
     sys::{
         compat::is_on,
@@ -303,12 +306,8 @@ unsafe extern "C" fn get(addr: usize, try_: bool) -> *mut bindings::vmap_area {
             space.get(addr)
         }
     });
-    let Some((area, pin)) = got else {
-        return ptr::null_mut();
-    };
-    // `put()` unlocks it.
-    core::mem::forget(pin);
-    area.area().as_raw()
+    // `put()` unpins it.
+    null_or(got.map(Pinned::into_ptr))
 }
 
 /// Unpins an area.
@@ -322,9 +321,9 @@ unsafe extern "C" fn put(va: *mut bindings::vmap_area) {
         return;
     };
     // SAFETY: By the safety requirements, the area is pinned, so it is valid and does not change.
-    let (start, _) = unsafe { area.start_and_end() };
-    // SAFETY: `get()` has pinned the area that starts there in this task, and forgotten the guard.
-    unsafe { space.space().pins().unpin(start) };
+    let ((start, _), in_block) = unsafe { (area.start_and_end(), area.is_in_block()) };
+    // SAFETY: `get()` has pinned the area that starts there in this task, with these pins of the kernel's own space.
+    unsafe { space.space().pins(in_block).unpin(start) };
 }
 
 /// Takes an unlinked area back from C. Reports any other area and returns [`None`].
@@ -335,14 +334,14 @@ unsafe extern "C" fn put(va: *mut bindings::vmap_area) {
 #[inline(always)]
 unsafe fn take_back(
     va: *mut bindings::vmap_area,
-) -> Option<(&'static KernelSpace, Area<crate::state::area::Unlinked>)> {
+) -> Option<(&'static KernelSpace, UnlinkedArea<'static>)> {
     let space = space()?;
     // SAFETY: By the safety requirements, it is null or an area.
     let ptr = unsafe { AreaPtr::new(va) }?;
     // An area on the same line may have been used meanwhile.
     ptr.prefetch_for_write();
-    // SAFETY: By the safety requirements, which are those of `Area::from_c()`.
-    let area = unsafe { Area::from_c(ptr) };
+    // SAFETY: By the safety requirements, which are those of `Area::from_c()`. C has areas of this space only.
+    let area = unsafe { UnlinkedArea::from_c(ptr, space.space().directory()) };
     if area.is_none() {
         // SAFETY: By the safety requirements, the object is valid.
         let ((start, end), flags) = unsafe { (ptr.start_and_end(), ptr.flags()) };

@@ -30,7 +30,7 @@
 //! - *dirty*: a block in which an area was retired since the last purge.
 //! - *stuck*: a flushed area that could not be erased from the index for lack of memory.
 //! - *drain*: give back empty blocks, to make room or to free memory.
-//! - *pin*: one of 64 spinlocks, chosen by the address of an area. A reader that *pins* an area of another owner holds
+//! - *pin*: one of 32 spinlocks, chosen by the address of an area. A reader that *pins* an area of another owner holds
 //!   its pin: the area stays unchanged, and its unlink waits.
 //!
 //! # How it works
@@ -76,6 +76,7 @@
 //! | | `objects`, `seat`: area objects of a block; the place of a current block | yes |
 //! | | `block_number`: the number of a block | no |
 //! | | `table`, `page_map`, `dir`, `pins`: the index, a map of its areas, the block at an address, pins | yes |
+//! | | `found`: areas of a block that was found: pinned, unlinked, and returned to their directory | yes |
 //! | | `flush`: what a purge takes, and the proof that it was flushed | no |
 //! | `sys` | bindings: `maple` (maple tree), `grace` (RCU), `lock` (spinlock), `mm` (the rest of mm, memory on a NUMA node) | yes |
 //! | | `trace` (tracepoints), `layout` (for the description that debuggers read) | yes |

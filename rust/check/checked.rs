@@ -26,10 +26,10 @@ use crate::{
             AreaPtr,
             Attributes,
             Busy,
-            Reserved,
-            Unlinked, //
+            Reserved, //
         },
-        pins::PinGuard, //
+        found::UnlinkedArea,
+        pins::Pinned, //
     },
     sys::mm::{
         Gfp,
@@ -227,7 +227,7 @@ impl<T: Tlb> CheckedSpace<T> {
 
     /// See [`Space::unlink`].
     #[inline(always)]
-    pub(crate) fn unlink(&self, addr: usize) -> Option<Area<Unlinked>> {
+    pub(crate) fn unlink(&self, addr: usize) -> Option<UnlinkedArea<'_>> {
         let Some(checker) = self.checker() else {
             return self.0.unlink(addr);
         };
@@ -244,7 +244,7 @@ impl<T: Tlb> CheckedSpace<T> {
     }
 
     /// See [`Space::get`].
-    pub(crate) fn get(&self, addr: usize) -> Option<(Busy, PinGuard<'_>)> {
+    pub(crate) fn get(&self, addr: usize) -> Option<Pinned<'_>> {
         let Some(checker) = self.checker() else {
             return self.0.get(addr);
         };
@@ -253,25 +253,25 @@ impl<T: Tlb> CheckedSpace<T> {
         checker.found_next(
             &moment,
             addr,
-            got.as_ref().map(|got| identity(got.0.area())),
+            got.as_ref().map(|got| identity(got.area().area())),
         );
         got
     }
 
     /// See [`Space::try_get`].
-    pub(crate) fn try_get(&self, addr: usize) -> Option<(Busy, PinGuard<'_>)> {
+    pub(crate) fn try_get(&self, addr: usize) -> Option<Pinned<'_>> {
         let Some(checker) = self.checker() else {
             return self.0.try_get(addr);
         };
         let moment = checker.moment();
         let got = self.0.try_get(addr)?;
-        checker.found(&moment, addr, Some(identity(got.0.area())));
+        checker.found(&moment, addr, Some(identity(got.area().area())));
         Some(got)
     }
 
     /// See [`Space::retire`].
     #[inline(always)]
-    pub(crate) fn retire(&self, area: Area<Unlinked>) -> usize {
+    pub(crate) fn retire(&self, area: UnlinkedArea<'_>) -> usize {
         let Some((checker, span)) = self.checker().zip(area.span()) else {
             return self.0.retire(area);
         };

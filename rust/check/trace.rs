@@ -416,8 +416,7 @@ pub(crate) fn run(
     if outcome.is_err() {
         // Free the remaining areas, so that the first difference is the only report.
         let space = checked.space();
-        while let Some((area, pin)) = space.get(0) {
-            drop(pin);
+        while let Some(area) = space.get(0).map(|pinned| pinned.area()) {
             match space.unlink(area.span().first()) {
                 Some(area) => drop(space.retire(area)),
                 None => break,

@@ -30,11 +30,9 @@ use crate::{
     },
     state::{
         area::{
-            Area,
             Attributes,
             Busy,
-            Reserved,
-            Unlinked, //
+            Reserved, //
         },
         block::Block,
         class::{
@@ -387,11 +385,10 @@ impl Blocks {
         }
     }
 
-    /// Makes an unmapped area of a block lazy. Returns about how many pages are lazy, 0 if that is not to be
+    /// Counts `pages` that became lazy in a block. Returns about how many pages are lazy, 0 if that is not to be
     /// asked now, or [`PURGE_NOW`] if blocks may have no room because of them. Any context.
     #[inline(always)]
-    pub(crate) fn retire(&self, cpu: &Cpu, area: Area<Unlinked>) -> usize {
-        let pages = self.dir.retire(area);
+    pub(crate) fn retired(&self, cpu: &Cpu, pages: usize) -> usize {
         cpu.counters.retire_block.one();
         // Relaxed: the count says when to purge, and orders nothing. A load and a store are enough: the
         // next purge corrects what a preempted task gets wrong.
@@ -406,7 +403,7 @@ impl Blocks {
         }
     }
 
-    /// Adds `pages` to the common count. Returns what [`Blocks::retire`] does.
+    /// Adds `pages` to the common count. Returns what [`Blocks::retired`] does.
     #[inline(never)]
     fn count_lazy(&self, more: usize) -> usize {
         let pages = self.lazy.fetch_add(more, Relaxed).saturating_add(more);

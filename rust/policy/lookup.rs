@@ -10,15 +10,15 @@ use crate::{
     policy::space::Space,
     state::{
         area::{
-            Area,
             AreaPtr,
             Busy,
             Seen,
-            Unlinked,
             Use, //
         },
+        dir::Directory,
+        found::UnlinkedArea,
         pins::{
-            PinGuard,
+            Pinned,
             Pins, //
         },
         table::{
@@ -40,7 +40,7 @@ impl<T: Tlb> Space<T> {
     /// Returns the busy area that contains `addr`, with its bounds and flags.
     #[inline(always)]
     fn look(&self, addr: usize, rcu: &Guard) -> Option<(AreaPtr, Seen)> {
-        match self.blocks.dir.block_at(addr, rcu) {
+        match self.blocks.dir.find(addr, rcu) {
             Some(block) => block.find(addr),
             None => self.table.find(addr, rcu),
         }
@@ -56,83 +56,78 @@ impl<T: Tlb> Space<T> {
     /// Unlinks the busy area that contains `addr`. Never allocates, sleeps or fails. Takes a lock only if
     /// somebody reads an area that is pinned.
     #[inline(always)]
-    pub(crate) fn unlink(&self, addr: usize) -> Option<Area<Unlinked>> {
+    pub(crate) fn unlink(&self, addr: usize) -> Option<UnlinkedArea<'_>> {
         let rcu = Guard::new();
-        let area = match self.blocks.dir.block_at(addr, &rcu) {
+        match self.blocks.dir.find(addr, &rcu) {
             Some(block) => block.unlink(addr),
             None => self.table.unlink(addr, &rcu),
-        };
-        drop(rcu);
-        Some(self.pins.wait_for_readers(area?))
+        }
     }
 
     /// Pins the lowest busy area that ends above `addr`. Spins; task context.
-    pub(crate) fn get(&self, addr: usize) -> Option<(Busy, PinGuard<'_>)> {
-        if let Some(found) = self.get_in_block(addr) {
-            return Some(found);
-        }
+    pub(crate) fn get(&self, addr: usize) -> Option<Pinned<'_>> {
+        let mut addr = addr;
         loop {
-            let found = self.next_busy(addr)?;
-            let start = found.1.span().first();
-            let pin = self.pins.pin(start)?;
-            // The area may have been unlinked before the lock of the pin was taken, and a new area may be
-            // at its address. So compare everything that was seen.
-            if self.look(start, &Guard::new()) == Some(found) {
-                return Some((found.1.of(found.0), pin));
+            let rcu = Guard::new();
+            // In a block, or if the page map knows `addr`, without a walk down the tree.
+            let pinned = match self.blocks.dir.find(addr, &rcu) {
+                Some(block) => match block.pin_next(addr) {
+                    None => {
+                        addr = block.end()?;
+                        continue;
+                    }
+                    pinned => pinned,
+                },
+                None => self.table.pin_mapped(addr, &rcu),
+            };
+            drop(rcu);
+            if pinned.is_some() {
+                return pinned;
+            }
+            match self.next_in_tree(addr)? {
+                Next::Busy(area, seen) => {
+                    if let Some(pinned) = self.table.pin((area, seen)) {
+                        return Some(pinned);
+                    }
+                }
+                Next::Block(span) if span.first() > addr => addr = span.first(),
+                // One that is being inserted or removed has no areas.
+                Next::Block(span) => addr = span.last().checked_add(1)?,
             }
         }
     }
 
-    /// Pins the lowest busy area that ends above `addr`, if it is in the block that contains `addr`: there, a reader
-    /// of all areas needs no walk down the tree for each of them. Spins; task context.
-    fn get_in_block(&self, addr: usize) -> Option<(Busy, PinGuard<'_>)> {
-        let rcu = Guard::new();
-        let block = self.blocks.dir.block_at(addr, &rcu)?;
-        let found = block.next_busy(addr)?;
-        let start = found.1.span().first();
-        let pin = self.pins.pin(start)?;
-        // As in `get()`. An area that is busy keeps its block.
-        (block.find(start) == Some(found)).then_some((found.1.of(found.0), pin))
+    /// Returns the lowest busy area of the tree that ends above `addr`, or the block before it. Task context.
+    fn next_in_tree(&self, addr: usize) -> Option<Next> {
+        // With PREEMPT_RT, a lockless walk would spin behind a writer that it has preempted. Taking
+        // the lock gives priority inheritance.
+        match cfg!(CONFIG_PREEMPT_RT) {
+            true => self.table.lock().next(addr),
+            false => self.table.next(addr),
+        }
     }
 
     /// Pins the busy area that contains `addr` unless that means waiting. Any context, with PREEMPT_RT except interrupts.
-    pub(crate) fn try_get(&self, addr: usize) -> Option<(Busy, PinGuard<'_>)> {
+    pub(crate) fn try_get(&self, addr: usize) -> Option<Pinned<'_>> {
         let rcu = Guard::new();
-        let found = self.look(addr, &rcu)?;
-        let pin = self.pins.try_pin(found.1.span().first())?;
-        // The area may have been unlinked before the lock of the pin was taken.
-        (self.look(addr, &rcu) == Some(found)).then_some((found.1.of(found.0), pin))
-    }
-
-    /// Returns the lowest busy area that ends above `addr`. Task context.
-    fn next_busy(&self, addr: usize) -> Option<(AreaPtr, Seen)> {
-        let mut addr = addr;
-        loop {
-            // With PREEMPT_RT, a lockless walk would spin behind a writer that it has preempted. Taking
-            // the lock gives priority inheritance.
-            let next = if cfg!(CONFIG_PREEMPT_RT) {
-                self.table.lock().next(addr)
-            } else {
-                self.table.next(addr)
-            };
-            match next? {
-                Next::Busy(area, seen) => return Some((area, seen)),
-                Next::Block(span) => {
-                    let rcu = Guard::new();
-                    let block = self.blocks.dir.block_at(span.first(), &rcu);
-                    let found = block.and_then(|block| block.next_busy(addr));
-                    if found.is_some() {
-                        return found;
-                    }
-                    addr = span.last().checked_add(1)?;
-                }
-            }
+        match self.blocks.dir.find(addr, &rcu) {
+            Some(block) => block.try_pin(addr),
+            None => self.table.try_pin(addr, &rcu),
         }
     }
 
-    /// Returns the pins, for unpinning what [`Space::get`] has pinned.
-    pub(crate) fn pins(&self) -> &Pins {
-        &self.pins
+    /// Returns the pins of areas in blocks, or of those in none, for unpinning what [`Space::get`] has pinned.
+    pub(crate) fn pins(&self, in_block: bool) -> &Pins {
+        match in_block {
+            true => self.blocks.dir.pins(),
+            false => self.table.pins(),
+        }
+    }
+
+    /// Returns the directory of all blocks.
+    #[inline(always)]
+    pub(crate) fn directory(&self) -> &Directory {
+        &self.blocks.dir
     }
 
     /// Returns the lowest range that waits for a purge, or is being flushed, and that lies behind `last`, which this has
@@ -184,11 +179,11 @@ impl<T: Tlb> Space<T> {
     pub(crate) fn start_of(&self, area: AreaPtr) -> Option<usize> {
         let mut addr = 0;
         loop {
-            let (found, seen) = self.next_busy(addr)?;
-            if found == area {
-                return Some(seen.span().first());
+            let found = self.get(addr)?.area();
+            if found.area() == area {
+                return Some(found.span().first());
             }
-            addr = seen.span().last().checked_add(1)?;
+            addr = found.span().last().checked_add(1)?;
         }
     }
 

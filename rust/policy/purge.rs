@@ -17,7 +17,8 @@ use crate::{
         flush::{
             FlushedPlan,
             Plan, //
-        }, //
+        },
+        found::UnlinkedArea, //
         list::AreaList,
     },
     sys::{
@@ -37,13 +38,13 @@ impl<T: Tlb> Space<T> {
     /// Makes an unmapped area lazy. Returns about how many pages are lazy; 0, so that no purge begins, if
     /// this CPU has counted only few since it was asked last. Takes no lock for an area of a block.
     #[inline(always)]
-    pub(crate) fn retire(&self, area: Area<Unlinked>) -> usize {
-        if !area.is_in_block() {
-            return self.retire_in_tree(area);
-        }
-        match self.blocks.retire(self.cpus.here(), area) {
-            0 => 0,
-            pages => pages.wrapping_add(self.freed.pages()),
+    pub(crate) fn retire(&self, area: UnlinkedArea<'_>) -> usize {
+        match area.retire() {
+            Ok(pages) => match self.blocks.retired(self.cpus.here(), pages) {
+                0 => 0,
+                lazy => lazy.wrapping_add(self.freed.pages()),
+            },
+            Err(area) => self.retire_in_tree(area),
         }
     }
 

@@ -28,7 +28,6 @@ use crate::{
         },
         block::Block,
         class::Class,
-        pins::Pins,
         table::Table, //
     },
     sys::{
@@ -83,7 +82,6 @@ pub(crate) struct Space<T: Tlb> {
     pub(super) cpus: Cpus,
     pub(super) blocks: Blocks,
     pub(super) freed: Freed,
-    pub(super) pins: Pins,
     pub(super) tlb: T,
     /// Blocks serve only requests for exactly this window.
     pub(super) home: Span,
@@ -111,7 +109,6 @@ impl<T: Tlb> Space<T> {
             cpus: Cpus::new()?,
             blocks: Blocks::new(home, limit)?,
             freed: Freed::new()?,
-            pins: Pins::new()?,
             tlb,
             home,
         })

@@ -190,8 +190,8 @@ impl<S: State> Area<S> {
 
     /// Returns whether the object is part of a block.
     pub(crate) fn is_in_block(&self) -> bool {
-        // Relaxed: this flag never changes.
-        self.fields().flags.load(Relaxed) & IN_BLOCK != 0
+        // SAFETY: By the type invariants, `ptr` points to an area object.
+        unsafe { self.ptr.is_in_block() }
     }
 
     /// Returns the addresses of the area.

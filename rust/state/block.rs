@@ -32,8 +32,7 @@ use crate::{
             Claim,
             Leaving,
             Reserved,
-            Seen,
-            Unlinked, //
+            Seen, //
         },
         block_number::{
             BlockHint,
@@ -345,18 +344,8 @@ impl Block {
 
     /// Unlinks the busy area that contains `addr`.
     #[inline(always)]
-    pub(crate) fn unlink(&self, addr: usize) -> Option<Area<Leaving>> {
+    pub(super) fn unlink(&self, addr: usize) -> Option<Area<Leaving>> {
         self.objects.leave(self.slot_at(addr), addr)
-    }
-
-    /// Makes an area at `span` of this block lazy: unmapped, not TLB-flushed. Ends with a full barrier, after which nothing
-    /// of the block is used: a purge may make the slot free, and then the block may go.
-    #[inline(always)]
-    pub(super) fn retire(&self, area: Area<Unlinked>, span: Span) {
-        let slot = self.slot_at(span.first());
-        // Before the bit: from then on a purge may make the slot free for the next user.
-        area.vacate();
-        self.lazy.set_and_fence(slot);
     }
 
     /// Returns how many slots are free. Others may change it.

@@ -26,7 +26,8 @@ use crate::{
         },
         block::Block,
         block_number::BlockNumber,
-        class::SIZE, //
+        class::SIZE,
+        pins::Pins, //
     },
     sys::{
         grace::{
@@ -75,6 +76,8 @@ pub(crate) struct Directory {
     parts: KBox<[Atomic<*mut Part>; MAP_BITS]>,
     /// The places of parts with blocks. A purge clears the bit of a part that has none any more.
     used: Map,
+    /// The pins of all areas in blocks of this directory.
+    pub(super) pins: Pins,
 }
 
 impl Directory {
@@ -90,7 +93,13 @@ impl Directory {
             window,
             parts: Node::ANY.new_array(|| Atomic::new(ptr::null_mut()), GFP_NOWAIT)?,
             used: Map::new(),
+            pins: Pins::new()?,
         })
+    }
+
+    /// Returns the pins of all areas in blocks of this directory.
+    pub(crate) fn pins(&self) -> &Pins {
+        &self.pins
     }
 
     /// Returns all addresses at which blocks can be.
@@ -218,28 +227,37 @@ impl Directory {
         (block.number() == Some(number)).then_some(block)
     }
 
-    /// Returns the part and the block of an area that is unlinked.
-    #[inline(always)]
-    fn block_of(&self, area: &Area<Unlinked>) -> Option<(&Part, &Block, Span)> {
-        let span = area.span()?;
-        let part = self.part_at(span.first())?;
-        let raw = part.raw_at(span.first())?;
-        // SAFETY: By the invariants of `Area`, the slot of the area is not free, so the block cannot be closed and stays in
-        // the directory. The callers do not use it after they have given the slot away.
-        Some((part, unsafe { GraceBox::<Block>::peek(raw.as_ptr()) }, span))
-    }
-
     /// Makes an unmapped area of a block lazy. Returns its size in pages. Any context.
+    ///
+    /// # Safety
+    ///
+    /// The area is in a block of this directory.
     #[inline(always)]
-    pub(crate) fn retire(&self, area: Area<Unlinked>) -> usize {
-        let Some((part, block, span)) = self.block_of(&area) else {
+    pub(super) unsafe fn retire(&self, area: Area<Unlinked>) -> usize {
+        let place = area.span().and_then(|span| {
+            let part = self.part_at(span.first())?;
+            Some((span, part, part.raw_at(span.first())?))
+        });
+        let Some((span, part, raw)) = place else {
             // Cannot happen: a block with an area in it stays. The drop of the area reports the leak.
             return 0;
         };
-        let bit = block.bit_in_part();
-        block.retire(area, span);
-        // `Block::retire()` ends with a full barrier. A purge that clears the dirty bit takes the lazy slots afterwards,
-        // so either this sees the bit clear, or the purge takes the slot.
+        // SAFETY: The pointer is one of a block, by the type invariants.
+        let block = unsafe { GraceBox::<Block>::value_at(raw.as_ptr()) };
+        let (slot, bit) = {
+            // SAFETY: By the safety requirements, the area is in this block, and its slot is not free before the bit below is
+            // set. So the block cannot be closed, and stays in the directory. The reference is gone by then.
+            let block = unsafe { block.as_ref() };
+            (block.slot_at(span.first()), block.bit_in_part())
+        };
+        // Before the bit: from then on a purge may make the slot free for the next user.
+        area.vacate();
+        // SAFETY: The block stays until the bit is set. Then others may free it before the call returns. All bytes of a map
+        // are in `UnsafeCell`s: a reference to such bytes need not be valid any longer than it is used.
+        let lazy = unsafe { &(*block.as_ptr()).lazy };
+        // A full barrier. A purge that clears the dirty bit takes the lazy slots afterwards, so either this sees the bit
+        // clear, or the purge takes the slot.
+        lazy.set_and_fence(slot);
         part.dirty.insert(bit);
         span.size() / PAGE_SIZE
     }

@@ -18,6 +18,7 @@ pub(crate) mod class;
 pub(crate) mod dir;
 #[forbid(unsafe_code)]
 pub(crate) mod flush;
+pub(crate) mod found;
 pub(crate) mod list;
 mod objects;
 mod page_map;

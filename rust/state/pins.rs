@@ -3,7 +3,8 @@
 //! Pins: a reader pins an area of another owner, so that it stays unchanged meanwhile.
 //!
 //! /proc/vmallocinfo, /proc/kcore and others read areas that their owners may free at any time. A pin is
-//! one of [`PINS`] spinlocks, chosen by the address of the area, and there is one count of all readers. The protocol is:
+//! one of [`PINS`] spinlocks, chosen by the address of the area, and there is one count of all readers. The directory has
+//! pins for the areas in its blocks, and the index for those with an entry of their own. The protocol is:
 //!
 //! - A reader finds the area without a lock, increments the count of readers, takes the lock of the
 //!   pin, and looks at the area again. If it is still busy, it does not change until the reader unpins it,
@@ -22,7 +23,10 @@ use crate::{
     base::prelude::*,
     state::area::{
         Area,
+        AreaPtr,
+        Busy,
         Leaving,
+        Seen,
         Unlinked, //
     },
     sys::{
@@ -35,25 +39,64 @@ use crate::{
 };
 use kernel::static_lock_class;
 
-/// Number of pins; a power of two.
-const PINS: usize = 64;
+/// Number of pins of a directory or of an index; a power of two.
+const PINS: usize = 32;
 
 /// Multiplier of the hash: the golden ratio, as in include/linux/hash.h.
 // CAST: The low half is enough for a 32-bit word.
 const SPREAD: usize = 0x61c8_8646_80b5_83eb_u64 as usize;
 
-/// All pins.
+/// All pins of a directory or of an index. Only these pin its areas, and only these are waited for.
 pub(crate) struct Pins {
     locks: KVec<Locked<()>>,
     /// The number of readers that hold a lock or wait for one.
     readers: CacheAligned<Atomic<usize>>,
 }
 
-/// Keeps an area pinned while it lives.
-pub(crate) struct PinGuard<'a> {
+/// A busy area that does not change while this lives.
+///
+/// # Invariants
+///
+/// It was busy after its pin was taken, for which its unlink waits.
+pub(crate) struct Pinned<'a> {
+    area: Busy,
+    _pin: PinGuard<'a>,
+}
+
+impl<'a> Pinned<'a> {
+    /// Returns the area.
+    pub(crate) fn area(&self) -> Busy {
+        self.area
+    }
+
+    /// Keeps the area pinned until [`Pins::unpin`].
+    pub(crate) fn into_ptr(self) -> AreaPtr {
+        let area = self.area.area();
+        core::mem::forget(self);
+        area
+    }
+}
+
+/// Holds a pin while it lives.
+pub(super) struct PinGuard<'a> {
     // Fields drop in this order: the lock must be free before the reader is no longer counted.
     _lock: LockGuard<'a, ()>,
     _reader: Reader<'a>,
+}
+
+impl<'a> PinGuard<'a> {
+    /// Notes that `area`, as it was seen, is pinned.
+    ///
+    /// # Safety
+    ///
+    /// The area was seen busy after this pin was taken, which is the one that its unlink waits for.
+    pub(super) unsafe fn of(self, area: AreaPtr, seen: Seen) -> Pinned<'a> {
+        // INVARIANT: By the safety requirements.
+        Pinned {
+            area: seen.of(area),
+            _pin: self,
+        }
+    }
 }
 
 /// Counts one reader while it lives.
@@ -76,7 +119,7 @@ impl Drop for Reader<'_> {
 
 impl Pins {
     /// Creates the pins.
-    pub(crate) fn new() -> Result<Self> {
+    pub(super) fn new() -> Result<Self> {
         let mut locks = KVec::with_capacity(PINS, GFP_NOWAIT)?;
         for _ in 0..PINS {
             locks.push(
@@ -98,7 +141,7 @@ impl Pins {
     }
 
     /// Takes the pin of the area that starts at `start`. Spins.
-    pub(crate) fn pin(&self, start: usize) -> Option<PinGuard<'_>> {
+    pub(super) fn pin(&self, start: usize) -> Option<PinGuard<'_>> {
         let lock = self.lock_of(start)?;
         let reader = Reader::new(self);
         Some(PinGuard {
@@ -109,7 +152,7 @@ impl Pins {
 
     /// Takes the pin of the area that starts at `start` unless that means waiting; any context in
     /// which a lock may be tried.
-    pub(crate) fn try_pin(&self, start: usize) -> Option<PinGuard<'_>> {
+    pub(super) fn try_pin(&self, start: usize) -> Option<PinGuard<'_>> {
         let lock = self.lock_of(start)?;
         let reader = Reader::new(self);
         Some(PinGuard {
@@ -118,12 +161,12 @@ impl Pins {
         })
     }
 
-    /// Unpins the area that starts at `start`, whose guard was forgotten.
+    /// Unpins the area that starts at `start`.
     ///
     /// # Safety
     ///
-    /// For each call, this task has called [`core::mem::forget`] once on a guard that [`Pins::pin`] or
-    /// [`Pins::try_pin`] returned for `start`.
+    /// For each call, this task has called [`Pinned::into_ptr`] once for an area that starts at `start` and that these
+    /// pins have pinned.
     pub(crate) unsafe fn unpin(&self, start: usize) {
         if let Some(lock) = self.lock_of(start) {
             // SAFETY: By the safety requirements, this task owns the lock.
@@ -133,15 +176,19 @@ impl Pins {
     }
 
     /// Waits until no reader has `area` pinned. Spins.
+    ///
+    /// # Safety
+    ///
+    /// These are the pins of the directory or index that has the area.
     #[inline(always)]
-    pub(crate) fn wait_for_readers(&self, area: Area<Leaving>) -> Area<Unlinked> {
+    pub(super) unsafe fn wait_for_readers(&self, area: Area<Leaving>) -> Area<Unlinked> {
         // Acquire: pairs with the release of a reader that unpins. `AreaPtr::leave()` was a full barrier.
         if self.readers.load(Acquire) != 0 {
             self.wait_for_reader(&area);
         }
-        // SAFETY: A reader that saw the area busy with the pin held was counted before that. Either it has
-        // unpinned the area, or the load above saw its count and the lock was taken after it. Later readers
-        // see the area not busy.
+        // SAFETY: By the safety requirements, a reader has taken a pin from here. One that saw the area busy with the pin
+        // held was counted before that. Either it has unpinned the area, or the load above saw its count and the lock was
+        // taken after it. Later readers see the area not busy.
         unsafe { area.left() }
     }
 

@@ -2,7 +2,7 @@
 
 //! The states of an area, as types: [`crate::state::area`] says which one follows which.
 
-/// The state of an area. A token stays in the space that made the area: the kernel has one, only tests have more.
+/// The state of an area.
 pub(crate) trait State {
     /// Value in `vmap_area::flags`.
     const CODE: usize;

@@ -16,7 +16,6 @@ use super::{
         Attributes,
         Busy,
         Flushed,
-        Leaving,
         New,
         Ready,
         Reserved,
@@ -24,7 +23,13 @@ use super::{
         Stage,
         Use, //
     },
-    page_map::PageMap, //
+    found::UnlinkedArea,
+    page_map::PageMap,
+    pins::{
+        PinGuard,
+        Pinned,
+        Pins, //
+    }, //
 };
 #[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
 use crate::sys::layout::small;
@@ -157,6 +162,8 @@ pub(crate) struct Table {
     /// Bytes of all areas in `home` with an entry of their own.
     bytes: CacheAligned<Atomic<usize>>,
     home: Span,
+    /// The pins of all areas with an entry of their own.
+    pins: Pins,
 }
 
 /// The locked index: entries change only together with the tokens of their areas, and with the page map.
@@ -354,6 +361,7 @@ impl Table {
             map: PageMap::new()?,
             bytes: CacheAligned::new(Atomic::new(0)),
             home,
+            pins: Pins::new()?,
         })
     }
 
@@ -408,22 +416,74 @@ impl Table {
     /// context in which RCU is watching.
     #[inline(always)]
     pub(crate) fn find(&self, addr: usize, rcu: &rcu::Guard) -> Option<(AreaPtr, Seen)> {
-        let area = self.area_at(addr, rcu)?;
+        Self::look(self.area_at(addr, rcu)?, addr, rcu)
+    }
+
+    /// Returns `area`, which was found under the RCU read lock, if it is busy and contains `addr`.
+    #[inline(always)]
+    fn look(area: AreaPtr, addr: usize, _rcu: &rcu::Guard) -> Option<(AreaPtr, Seen)> {
         // SAFETY: The object was not freed before the RCU read lock was taken, and it is still held.
         let seen = unsafe { area.look() }?;
         seen.contains(addr).then_some((area, seen))
     }
 
-    /// Unlinks the busy area that contains `addr` and has an entry of its own, without the lock.
+    /// Unlinks the busy area that contains `addr` and has an entry of its own, without the lock of the tree. Spins if a
+    /// reader has pinned it.
     #[inline(never)]
-    pub(crate) fn unlink(&self, addr: usize, rcu: &rcu::Guard) -> Option<Area<Leaving>> {
+    pub(crate) fn unlink(&self, addr: usize, rcu: &rcu::Guard) -> Option<UnlinkedArea<'_>> {
         let area = self.area_at(addr, rcu)?;
         // Another CPU may have allocated it.
         area.prefetch_for_write();
         // SAFETY: The object was not freed before the RCU read lock was taken, and it is still held.
         let seen = unsafe { area.look_to_leave() }.filter(|seen| seen.contains(addr))?;
         // SAFETY: The object was not freed before the RCU read lock was taken, and it is still held.
-        unsafe { area.leave(seen) }
+        let area = unsafe { area.leave(seen) }?;
+        // SAFETY: An area that is found here has an entry of this index until it is erased.
+        let area = unsafe { self.pins.wait_for_readers(area) };
+        Some(UnlinkedArea::in_tree(area))
+    }
+
+    /// Pins the area that was found without the RCU read lock, if it is still the same. Spins; task context.
+    pub(crate) fn pin(&self, found: (AreaPtr, Seen)) -> Option<Pinned<'_>> {
+        let start = found.1.span().first();
+        let pin = self.pins.pin(start)?;
+        let rcu = rcu::Guard::new();
+        // Its object may have been freed, and be one of another area.
+        let now = self.find(start, &rcu).filter(|now| *now == found)?;
+        Self::pinned(pin, now, &rcu)
+    }
+
+    /// Pins the busy area that contains `addr` if the page map knows it. Spins; task context.
+    pub(crate) fn pin_mapped(&self, addr: usize, rcu: &rcu::Guard) -> Option<Pinned<'_>> {
+        let found = Self::look(self.map.get(addr, rcu)?, addr, rcu)?;
+        let pin = self.pins.pin(found.1.span().first())?;
+        Self::pinned(pin, found, rcu)
+    }
+
+    /// Pins the busy area that contains `addr` and has an entry of its own unless that means waiting. Any context in which
+    /// RCU is watching and a lock may be tried.
+    pub(crate) fn try_pin(&self, addr: usize, rcu: &rcu::Guard) -> Option<Pinned<'_>> {
+        let found = self.find(addr, rcu)?;
+        let pin = self.pins.try_pin(found.1.span().first())?;
+        Self::pinned(pin, found, rcu)
+    }
+
+    /// Returns the area `found`, which was found under the RCU read lock, if it is still busy, now that `pin` was taken.
+    fn pinned<'a>(
+        pin: PinGuard<'a>,
+        found: (AreaPtr, Seen),
+        _rcu: &rcu::Guard,
+    ) -> Option<Pinned<'a>> {
+        let (area, seen) = found;
+        // SAFETY: The object was not freed before the RCU read lock was taken, and it is still held.
+        let is_busy = unsafe { area.is_still(seen) };
+        // SAFETY: A busy area without a block has an entry of this index, so its unlink waits for this pin.
+        is_busy.then(|| unsafe { pin.of(area, seen) })
+    }
+
+    /// Returns the pins of the areas with an entry of their own.
+    pub(crate) fn pins(&self) -> &Pins {
+        &self.pins
     }
 
     /// Returns the lowest busy area that ends above `addr`, or the block before it. Takes the lock only if others

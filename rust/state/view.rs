@@ -151,6 +151,17 @@ impl AreaPtr {
         (flags == seen.flags).then_some(seen)
     }
 
+    /// Returns whether the area is busy, and its user is the one in `seen`.
+    ///
+    /// # Safety
+    ///
+    /// As [`AreaPtr::look`].
+    pub(super) unsafe fn is_still(self, seen: Seen) -> bool {
+        // SAFETY: By the safety requirements.
+        // Acquire: as in `look_to_leave()`, if the generation has wrapped around.
+        unsafe { self.fields() }.flags.load(Acquire) == seen.flags
+    }
+
     /// [`AreaPtr::look`] for [`AreaPtr::leave`], which compares the flags again: until then, the bounds may be those of
     /// a newer user.
     ///
@@ -215,6 +226,16 @@ impl AreaPtr {
         // SAFETY: By the safety requirements.
         // Relaxed: orders nothing; the caller has its own ordering.
         unsafe { self.fields() }.flags.load(Relaxed)
+    }
+
+    /// Returns whether the object is part of a block.
+    ///
+    /// # Safety
+    ///
+    /// As [`AreaPtr::look`].
+    pub(crate) unsafe fn is_in_block(self) -> bool {
+        // SAFETY: By the safety requirements.
+        unsafe { self.flags() & IN_BLOCK != 0 }
     }
 
     /// Returns whether nobody uses this object of a block.

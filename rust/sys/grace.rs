@@ -124,6 +124,18 @@ impl<T: Send + Sync + 'static> GraceBox<T> {
         Self(unsafe { NonNull::new_unchecked(raw.cast()) })
     }
 
+    /// Returns a pointer to the value in the box that became `raw`. It is valid until the box is freed.
+    ///
+    /// # Safety
+    ///
+    /// `raw` came from [`GraceBox::into_raw`] of a box of a `T`, which is not freed yet.
+    pub(crate) unsafe fn value_at(raw: *mut c_void) -> NonNull<T> {
+        // SAFETY: By the safety requirements, `raw` points to a node.
+        let value = unsafe { &raw mut (*raw.cast::<Node<T>>()).value };
+        // SAFETY: A field of a node is not at null.
+        unsafe { NonNull::new_unchecked(value) }
+    }
+
     /// Returns a reference to the value in the box that became `raw`.
     ///
     /// # Safety

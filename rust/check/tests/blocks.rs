@@ -75,7 +75,7 @@ mod tests {
         // `get()` returns all of them in ascending order.
         let mut addr = 0;
         for _ in 0..all.len() {
-            let (area, _pin) = space.get(addr).ok_or(EINVAL)?;
+            let area = space.get(addr).ok_or(EINVAL)?.area();
             assert!(area.span().first() >= addr && all.contains(&area));
             addr = area.span().end();
         }
@@ -212,7 +212,7 @@ mod tests {
             for page in [0, SLOTS, TABLE_PAGES - 1] {
                 assert_eq!(space.find(FIRST + page * PAGE_SIZE), Some(area));
             }
-            assert!(space.get(0).is_some_and(|(found, _pin)| found == area));
+            assert!(space.get(0).is_some_and(|found| found.area() == area));
             assert_eq!(free_all(&space, [FIRST].into_iter()), 1);
             // Then a block replaces the area.
         }

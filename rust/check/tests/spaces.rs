@@ -82,16 +82,16 @@ mod tests {
             (START + 4 * PAGE_SIZE, Some(high)),
             (START + 8 * PAGE_SIZE, None),
         ] {
-            let got = space.get(addr).map(|(area, _pin)| area);
+            let got = space.get(addr).map(|pinned| pinned.area());
             assert_eq!(got, expected);
         }
         // `try_get()` does not wait for a pin that is held.
-        let (area, pin) = space.get(START).ok_or(EINVAL)?;
-        assert_eq!(area.span().first(), START);
+        let pinned = space.get(START).ok_or(EINVAL)?;
+        assert_eq!(pinned.area().span().first(), START);
         if mm::LOCKS_EXCLUDE {
             assert!(space.try_get(START).is_none());
         }
-        drop(pin);
+        drop(pinned);
         assert!(space.try_get(START).is_some());
         // `try_get()` does not return an area above the address.
         assert!(space.try_get(START - 1).is_none());

@@ -23,6 +23,7 @@ use state::{
     class::*,
     dir::*,
     flush::*,
+    found::*,
     list::*,
     pins::*,
     table::*, //

@@ -60,6 +60,8 @@ mod sets;
 mod stale;
 #[cfg(test)]
 mod threads;
+#[cfg(test)]
+mod two_spaces;
 
 /// Runs a trace of the given steps on the allocator and its record. Returns the first difference as an error, or panics
 /// if the checker finds it.

@@ -102,9 +102,10 @@ impl Load {
             true => self.checked.try_get(addr),
             false => self.checked.get(addr),
         };
-        let Some((area, pin)) = got else {
+        let Some(pinned) = got else {
             return;
         };
+        let area = pinned.area();
         let start = area.span().first();
         assert!(!try_only || start <= addr);
         self.count_readers(start, |readers| *readers += 1);
@@ -113,7 +114,7 @@ impl Load {
         // SAFETY: The area is pinned, so it is valid and does not change.
         assert_eq!(unsafe { area.area().start_and_end() }.0, start);
         self.count_readers(start, |readers| *readers -= 1);
-        drop(pin);
+        drop(pinned);
     }
 
     fn count_readers(&self, start: usize, what: impl FnOnce(&mut usize)) {

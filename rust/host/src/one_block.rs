@@ -5,12 +5,7 @@
 use crate::{
     prelude::*,
     state::{
-        area::{Area, Unlinked},
-        block::Block,
-        block_number::BlockNumber,
-        dir::Directory,
-        flush::Plan,
-        pins::Pins,
+        block::Block, block_number::BlockNumber, dir::Directory, flush::Plan, found::UnlinkedArea,
     },
     sys::grace::{Guard, Unpublished},
 };
@@ -72,7 +67,7 @@ fn slots_of_each_class_wait_for_the_end_of_a_purge() {
         let leaving = [0, 1].map(|index| unlink(&dir, spans[index].last()));
         assert_eq!(state(), ("uuB.".into(), none));
         for area in leaving {
-            dir.retire(area);
+            retire(area);
         }
         assert_eq!(state(), ("llB.".into(), both));
         let mut plan = Plan::new(&dir);
@@ -124,16 +119,28 @@ fn randomized_areas_are_rarely_at_the_lowest_address() {
 }
 
 /// Unlinks the busy area at `addr`.
-fn unlink(dir: &Directory, addr: usize) -> Area<Unlinked> {
+fn unlink(dir: &Directory, addr: usize) -> UnlinkedArea<'_> {
     let rcu = Guard::new();
-    let block = dir.block_at(addr, &rcu).expect("a block");
-    let pins = Pins::new().expect("memory");
-    pins.wait_for_readers(block.unlink(addr).expect("busy"))
+    let block = dir.find(addr, &rcu).expect("a block");
+    block.unlink(addr).expect("busy")
+}
+
+/// Makes an unlinked area of a block lazy.
+fn retire(area: UnlinkedArea<'_>) {
+    assert!(area.retire().is_ok());
+}
+
+/// Makes an area of `dir` lazy in `other`, which is wrong: that breaks a rule of both.
+fn retire_elsewhere(area: UnlinkedArea<'_>, other: &Directory) {
+    // SAFETY: Nobody uses the area, and its object lives. Its slot has the same number in `other`, of which only this test
+    // has the block.
+    let area = unsafe { UnlinkedArea::from_c(area.into_ptr(), other) };
+    retire(area.expect("unlinked"));
 }
 
 /// Frees the busy area at `addr`, and makes its slot free.
 pub(super) fn free_at(dir: &Directory, addr: usize) {
-    dir.retire(unlink(dir, addr));
+    retire(unlink(dir, addr));
     let mut plan = Plan::new(dir);
     plan.take_slots();
     let log = FlushLog::new().expect("memory");
@@ -153,10 +160,12 @@ fn alloc(dir: &Directory) -> usize {
 fn a_block_with_an_area_in_it_is_not_freed() {
     let dir = directory();
     insert(&dir, class_of(2));
-    let area = unlink(&dir, alloc(&dir));
+    // As C has it.
+    let area = unlink(&dir, alloc(&dir)).into_ptr();
     assert!(is_refused(|| at_once(|| drop(dir))));
-    assert_eq!(area.span(), Span::with_size(START, PAGE_SIZE));
-    core::mem::forget(area);
+    // SAFETY: Objects of which one is in use are never freed.
+    let bounds = unsafe { area.bounds() };
+    assert_eq!(bounds, Span::with_size(START, PAGE_SIZE));
 }
 
 /// Creates two directories with a block at one address, so that areas of one can be passed to the other.
@@ -175,7 +184,7 @@ fn slots_that_a_purge_drops_are_refused() {
     insert(&dir, Class::SMALLEST);
     let log = FlushLog::new().expect("memory");
     let taken = || {
-        dir.retire(unlink(&dir, alloc(&dir)));
+        retire(unlink(&dir, alloc(&dir)));
         let mut plan = Plan::new(&dir);
         plan.take_slots();
         assert!(!plan.is_empty());
@@ -191,7 +200,7 @@ fn slots_that_a_purge_drops_are_refused() {
     assert!(is_refused(|| drop(taken().flush(&log))));
     let dir = directory();
     insert(&dir, Class::SMALLEST);
-    dir.retire(unlink(&dir, alloc(&dir)));
+    retire(unlink(&dir, alloc(&dir)));
     let mut plan = Plan::new(&dir);
     plan.take_slots();
     assert!(is_refused(|| drop(plan)));
@@ -208,7 +217,7 @@ fn a_block_with_a_slot_in_two_states_is_refused() {
     // Slots that are free and lazy, and then free and taken by a purge. The other block has one that is in no state.
     let [dir, other] = two_directories();
     assert!(is_sound(&dir, true) && is_sound(&other, true));
-    dir.retire(unlink(&other, alloc(&other)));
+    retire_elsewhere(unlink(&other, alloc(&other)), &dir);
     assert!(!is_sound(&dir, true) && !is_sound(&other, true));
     assert!(is_sound(&dir, false) && is_sound(&other, false));
     let mut plan = Plan::new(&dir);
@@ -220,7 +229,7 @@ fn a_block_with_a_slot_in_two_states_is_refused() {
     let [dir, other] = two_directories();
     let start = alloc(&dir);
     assert!(is_sound(&dir, true));
-    dir.retire(unlink(&other, alloc(&other)));
+    retire_elsewhere(unlink(&other, alloc(&other)), &dir);
     assert!(!is_sound(&dir, true));
     free_at(&dir, start);
 }

@@ -62,7 +62,8 @@ fn lazy_pages_of_blocks_begin_a_purge_before_all_blocks_are_lazy() {
         for lazy in (PAGES..=most).step_by(PAGES) {
             let area = space.unlink(alloc(&space, &request(&space, PAGES * PAGE_SIZE)));
             let area = area.expect("busy");
-            assert!(area.is_in_block());
+            // SAFETY: The area is unlinked, so its object is valid.
+            assert!(unsafe { area.ptr().is_in_block() });
             let estimate = space.retire(area);
             match lazy {
                 _ if lazy == most => assert!(estimate > 1 << 19, "{estimate} pages"),

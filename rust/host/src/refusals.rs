@@ -58,9 +58,24 @@ refuse! {
         "fn push(list: &mut AreaList<", "Lazy" => "Leaving", ">) -> usize {
             list.len()
         }";
-    area_that_readers_have_pinned: "An area is not retired before its readers have left it.", E0599,
-        "fn retire(area: Area<Leaving>, pins: &Pins) -> Area<Lazy> {
-            ", "pins.wait_for_readers(area)" => "area", ".retire()
+    area_that_readers_have_pinned: "An area is not unlinked without a wait for its readers.", E0624,
+        "fn unlink(dir: &Directory, addr: usize, rcu: &Guard) -> bool {
+            ", "dir.find(addr, rcu)" => "dir.block_at(addr, rcu)", ".is_some_and(|block| block.unlink(addr).is_some())
+        }";
+    pins_of_no_area: "There are no pins but those of a directory and of an index, which pin and unlink its areas.", E0624,
+        "fn make(home: Span) -> bool {
+            ", "Directory::new(home)" => "Pins::new()", ".is_ok()
+        }";
+    pinned_area_of_any_pin: "An area is pinned only with the pins of its directory or index.", E0624,
+        "fn pin<'a>(block: &Found<'a, '_>, pins: &'a Pins, addr: usize) -> bool {
+            ", "block.pin_next(addr)" => "pins.pin(addr)", ".is_some()
+        }";
+    area_of_another_directory: "An area returns to the directory that it came from, which lives as long.", E0505,
+        "fn retire(dir: Directory, addr: usize) -> bool {
+            let rcu = Guard::new();
+            let area = dir.find(addr, &rcu).and_then(|block| block.unlink(addr));
+            drop(rcu);
+            ", "area.is_some_and(|area| area.retire().is_ok())" => "drop(dir); area.is_some_and(|area| area.retire().is_ok())", "
         }";
     attributes_of_two_areas: "The attributes of a request are given to one area.", E0382,
         "fn alloc(block: &Block, attributes: [Attributes; 2]) -> bool {
@@ -75,9 +90,14 @@ refuse! {
         "fn open(dir: &Directory, block: GraceBox<Block>) -> bool {
             ", "dir.insert(block).is_ok()" => "block.open(); true", "
         }";
-    slot_that_is_retired_alone: "A slot becomes lazy only with its area, and the block dirty with it.", E0624,
-        "fn free(dir: &Directory, block: &Block, area: Area<Unlinked>, span: Span) {
-            ", "dir.retire(area);" => "block.retire(area, span);", "
+    slot_that_is_retired_alone: "A slot becomes lazy only with its area, and the block dirty with it.", E0616,
+        "fn free(block: &Block, area: UnlinkedArea<'_>, slot: Bit) -> bool {
+            ", "area.retire().is_ok()" => "block.lazy.set_and_fence(slot); true", "
+        }";
+    block_for_any_area: "An area is not made lazy in a directory that a caller chooses.", E0624,
+        "fn free(dir: &Directory, area: UnlinkedArea<'_>, other: Area<Unlinked>) -> bool {
+            // SAFETY: Nobody calls this.
+            ", "area.retire().is_ok()" => "unsafe { dir.retire(other) != 0 }", "
         }";
     number_for_a_class: "What there is for each class is not found with a number.", E0308,
         "fn find(counts: &ByClass<usize>, number: ", "Class" => "usize", ") -> &usize {

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A block that was found in its directory, and its areas: they are pinned with the pins of that directory, their unlink
+//! waits for these, and they return to that directory. So safe code cannot confuse two spaces.
+
+use crate::{
+    base::prelude::*,
+    state::{
+        area::{
+            Area,
+            AreaPtr,
+            Seen,
+            Unlinked, //
+        },
+        block::Block,
+        dir::Directory,
+        pins::{
+            PinGuard,
+            Pinned, //
+        }, //
+    },
+    sys::grace::Guard, //
+};
+
+/// A block, and its directory.
+///
+/// # Invariants
+///
+/// `block` was found in `dir` while the RCU read lock was held that it borrows.
+pub(crate) struct Found<'dir, 'rcu> {
+    dir: &'dir Directory,
+    block: &'rcu Block,
+}
+
+impl Directory {
+    /// Returns the block at `addr`, to look for its areas. Any context in which RCU is watching.
+    #[inline(always)]
+    pub(crate) fn find<'dir: 'rcu, 'rcu>(
+        &'dir self,
+        addr: usize,
+        rcu: &'rcu Guard,
+    ) -> Option<Found<'dir, 'rcu>> {
+        let block = self.block_at(addr, rcu)?;
+        // INVARIANT: It was just found.
+        Some(Found { dir: self, block })
+    }
+}
+
+impl<'dir> Found<'dir, '_> {
+    /// Returns the first address behind the block; [`None`] if there is none.
+    pub(crate) fn end(&self) -> Option<usize> {
+        self.block.span()?.last().checked_add(1)
+    }
+
+    /// Returns the busy area that contains `addr`.
+    #[inline(always)]
+    pub(crate) fn find(&self, addr: usize) -> Option<(AreaPtr, Seen)> {
+        self.block.find(addr)
+    }
+
+    /// Unlinks the busy area that contains `addr`. Spins if a reader has pinned it.
+    #[inline(always)]
+    pub(crate) fn unlink(&self, addr: usize) -> Option<UnlinkedArea<'dir>> {
+        let area = self.block.unlink(addr)?;
+        // INVARIANT: An area that is not free keeps its block in the directory.
+        // SAFETY: By the type invariants, the directory has the block of the area.
+        let area = unsafe { self.dir.pins.wait_for_readers(area) };
+        Some(UnlinkedArea {
+            area,
+            dir: Some(self.dir),
+        })
+    }
+
+    /// Pins the lowest busy area that ends above `addr`, if there is one in the block. Spins; task context.
+    pub(crate) fn pin_next(&self, addr: usize) -> Option<Pinned<'dir>> {
+        loop {
+            let found = self.block.next_busy(addr)?;
+            let pin = self.dir.pins.pin(found.1.span().first())?;
+            // It may have been unlinked before the pin was taken.
+            if let Some(pinned) = self.pinned(pin, found) {
+                return Some(pinned);
+            }
+        }
+    }
+
+    /// Pins the busy area that contains `addr` unless that means waiting. Any context in which a lock may be tried.
+    pub(crate) fn try_pin(&self, addr: usize) -> Option<Pinned<'dir>> {
+        let found = self.find(addr)?;
+        self.pinned(self.dir.pins.try_pin(found.1.span().first())?, found)
+    }
+
+    /// Returns the area `found` of this block if it is still busy, now that `pin` was taken for it.
+    fn pinned(&self, pin: PinGuard<'dir>, found: (AreaPtr, Seen)) -> Option<Pinned<'dir>> {
+        let (area, seen) = found;
+        // SAFETY: It is an object of the block, which the RCU read lock keeps.
+        let is_busy = unsafe { area.is_still(seen) };
+        // SAFETY: By the type invariants, the directory has the block of the area, so its unlink waits for this pin.
+        is_busy.then(|| unsafe { pin.of(area, seen) })
+    }
+}
+
+/// An area that was unlinked, and the directory to which it returns.
+///
+/// # Invariants
+///
+/// `dir` has the block of the area, or it is [`None`] and the area is in no block.
+#[must_use = "dropping an area leaks its range"]
+pub(crate) struct UnlinkedArea<'dir> {
+    area: Area<Unlinked>,
+    dir: Option<&'dir Directory>,
+}
+
+impl<'dir> UnlinkedArea<'dir> {
+    /// Wraps an area with an entry of its own.
+    pub(super) fn in_tree(area: Area<Unlinked>) -> Self {
+        // INVARIANT: Without a directory, it is used as an area that is in no block.
+        Self { area, dir: None }
+    }
+
+    /// Takes back an area from C code; [`None`] if it is not unlinked.
+    ///
+    /// # Safety
+    ///
+    /// Those of [`Area::from_c`], and `dir` is the directory of the space that has unlinked the area.
+    #[inline(always)]
+    pub(crate) unsafe fn from_c(ptr: AreaPtr, dir: &'dir Directory) -> Option<Self> {
+        // SAFETY: By the safety requirements.
+        let area = unsafe { Area::from_c(ptr) }?;
+        // INVARIANT: A space has one directory for all its blocks.
+        let dir = area.is_in_block().then_some(dir);
+        Some(Self { area, dir })
+    }
+
+    /// Gives the area up: C code owns it from now on.
+    pub(crate) fn into_ptr(self) -> AreaPtr {
+        self.area.into_ptr()
+    }
+
+    /// Returns the address of the area object.
+    pub(crate) fn ptr(&self) -> AreaPtr {
+        self.area.ptr()
+    }
+
+    /// Returns the addresses of the area.
+    pub(crate) fn span(&self) -> Option<Span> {
+        self.area.span()
+    }
+
+    /// Makes an unmapped area of a block lazy, and returns its size in pages. Returns an area that is in no block. Any
+    /// context.
+    #[inline(always)]
+    pub(crate) fn retire(self) -> Result<usize, Area<Unlinked>> {
+        match self.dir {
+            // SAFETY: By the type invariants, the area is in a block of this directory.
+            Some(dir) => Ok(unsafe { dir.retire(self.area) }),
+            None => Err(self.area),
+        }
+    }
+}
