@@ -97,27 +97,6 @@ impl Attributes {
     }
 }
 
-/// Proof that a slot of a block was claimed for an area.
-///
-/// # Invariants
-///
-/// Nobody else claims the slot before its owner, or the purge that has flushed it, makes it free.
-pub(super) struct Claim(Bit);
-
-impl Claim {
-    /// Notes that the caller has claimed `slot` for an area of its block.
-    #[inline(always)]
-    pub(super) fn of(slot: Bit) -> Self {
-        Self(slot)
-    }
-
-    /// Returns the slot.
-    #[inline(always)]
-    pub(super) fn slot(&self) -> Bit {
-        self.0
-    }
-}
-
 /// An area in state `S`.
 ///
 /// # Invariants

@@ -29,7 +29,6 @@ use crate::{
             AreaPtr,
             Attributes,
             Busy,
-            Claim,
             Leaving,
             Reserved,
             Seen, //
@@ -109,6 +108,22 @@ impl Links {
     /// Notes who allocates from the block.
     pub(crate) fn set_owner(&self, cpu: CpuNumber) {
         self.owner.store(cpu.number(), Relaxed);
+    }
+}
+
+/// Proof that a slot of a block was claimed for an area.
+///
+/// # Invariants
+///
+/// The bit of the slot was cleared in `free` of the block whose object it is shown to. Nobody sets that bit before the owner
+/// of the slot, or the purge that has flushed it, makes it free.
+pub(super) struct Claim(Bit);
+
+impl Claim {
+    /// Returns the slot.
+    #[inline(always)]
+    pub(super) fn slot(&self) -> Bit {
+        self.0
     }
 }
 
@@ -267,7 +282,8 @@ impl Block {
             self.free.set(slot);
             return Err(attributes);
         };
-        let area = self.objects.occupy(Claim::of(slot), span, attributes);
+        // INVARIANT: The bit was just cleared here.
+        let area = self.objects.occupy(Claim(slot), span, attributes);
         if area.is_err() {
             // The slot stays claimed: a leak is safe, reuse would not be.
             mm::refuse("a slot is not free", &[slot.number(), self.start()]);
@@ -312,7 +328,8 @@ impl Block {
             }
             let mut areas = AreaList::new();
             for member in members {
-                let claim = Claim::of(slot(member));
+                // INVARIANT: All these bits were just cleared here.
+                let claim = Claim(slot(member));
                 let area = span(member).and_then(|span| self.objects.reserve(claim, span));
                 let Some(area) = area else {
                     // All slots stay claimed, as in `alloc()`.

@@ -15,15 +15,17 @@
 use crate::sys::layout::small;
 use crate::{
     base::prelude::*,
-    state::area::{
-        Area,
-        AreaPtr,
-        Attributes,
-        Busy,
-        Claim,
-        Leaving,
-        Reserved,
-        Seen, //
+    state::{
+        area::{
+            Area,
+            AreaPtr,
+            Attributes,
+            Busy,
+            Leaving,
+            Reserved,
+            Seen, //
+        },
+        block::Claim, //
     },
     sys::mm::{
         self,
@@ -66,9 +68,11 @@ pub(super) struct Objects {
     owned: usize,
 }
 
-// SAFETY: The memory only holds integers; `area` controls all accesses.
+// SAFETY: By the type invariants, the memory is only accessed as area objects. Atomics are all that several CPUs access of
+// these. `vm` is a pointer that one task at a time accesses: the owner of the token, or C for the owner of the busy area and
+// for readers that have it pinned. It refers to nothing that belongs to a thread.
 unsafe impl Sync for Objects {}
-// SAFETY: The memory only holds integers; `area` controls all accesses.
+// SAFETY: As for `Sync`: neither the chunks nor what `vm` refers to belong to a thread.
 unsafe impl Send for Objects {}
 
 impl Objects {
