@@ -77,8 +77,9 @@
 //! | | `block_number`: the number of a block | no |
 //! | | `table`, `page_map`, `dir`, `pins`: the index, a map of its areas, the block at an address, pins | yes |
 //! | | `found`: areas of a block that was found: pinned, unlinked, and returned to their directory | yes |
-//! | | `flush`: what a purge takes, and the proof that it was flushed | no |
+//! | | `flush`: what a purge takes, and the proof that it was flushed | yes |
 //! | `sys` | bindings: `maple` (maple tree), `grace` (RCU), `lock` (spinlock), `mm` (the rest of mm, memory on a NUMA node) | yes |
+//! | | `tlb`: TLBs and KASAN shadow, what tests have instead, and what watches them | yes |
 //! | | `trace` (tracepoints), `layout` (for the description that debuggers read) | yes |
 //! | | `per_cpu`: a value for each CPU, on cache lines of its own and on the node of the CPU | no |
 //! | `base` | `map`, `fit`, `range`, `cpu`, `stats`, `line`: bitmaps, searches for gaps, addresses, CPUs, counters, text | no |

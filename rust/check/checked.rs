@@ -31,55 +31,29 @@ use crate::{
         found::UnlinkedArea,
         pins::Pinned, //
     },
-    sys::mm::{
-        Gfp,
-        Tlb, //
+    sys::{
+        mm::{
+            Gfp,
+            Tlb, //
+        },
+        tlb::{
+            Done,
+            Watch,
+            Watched, //
+        }, //
     }, //
 };
 use kernel::prelude::*;
 
-/// A TLB, with the checker that records its flushes.
-pub(crate) struct CheckedTlb<T> {
-    pub(crate) tlb: T,
-    pub(crate) checker: Option<Checker>,
-}
+/// A TLB, with the checker that records its flushes, if it is on.
+pub(crate) type CheckedTlb<T> = Watched<T, Option<Checker>>;
 
-impl<T: Tlb> CheckedTlb<T> {
-    /// Returns the checker, if it is on.
-    #[inline(always)]
-    fn checker(&self) -> Option<&Checker> {
-        self.checker.as_ref()
-    }
-}
-
-impl<T: Tlb> Tlb for CheckedTlb<T> {
-    #[inline(always)]
-    fn has_shadow(&self) -> bool {
-        self.tlb.has_shadow()
-    }
-
-    #[inline(always)]
-    fn is_test(&self) -> bool {
-        self.tlb.is_test()
-    }
-
-    fn flush(&self, span: Span, areas: usize) {
-        match self.checker() {
-            Some(checker) => checker.flush(span, || self.tlb.flush(span, areas)),
-            None => self.tlb.flush(span, areas),
+impl Watch for Option<Checker> {
+    fn flush(&self, span: Span, _areas: usize, flush: impl FnOnce() -> Done) -> Done {
+        match self {
+            Some(checker) => checker.flush(span, flush),
+            None => flush(),
         }
-    }
-
-    fn is_randomized(&self) -> bool {
-        self.tlb.is_randomized()
-    }
-
-    fn release_shadow(&self, span: Span) {
-        self.tlb.release_shadow(span);
-    }
-
-    fn flush_shadow(&self, span: Span) {
-        self.tlb.flush_shadow(span);
     }
 }
 
@@ -112,7 +86,7 @@ impl<T: Tlb> CheckedSpace<T> {
     /// Returns the checker, if it is on.
     #[inline(always)]
     pub(crate) fn checker(&self) -> Option<&Checker> {
-        self.0.tlb().checker()
+        self.0.tlb().watch.as_ref()
     }
 
     /// Records a new area; `fits_request` checks its size and place.

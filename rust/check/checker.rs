@@ -270,14 +270,15 @@ impl Checker {
     }
 
     /// Runs `flush`, which flushes the TLB for `span`, and removes the flushed areas. Sleepable context.
-    pub(crate) fn flush(&self, span: Span, flush: impl FnOnce()) {
+    pub(crate) fn flush<R>(&self, span: Span, flush: impl FnOnce() -> R) -> R {
         let now = self.record.lock().advance();
-        flush();
+        let result = flush();
         // Areas that were freed during the flush may have been in use after it began: they are not flushed.
         self.remove(
             span,
             |state| matches!(state, State::Lazy { began, .. } if began < now),
         );
+        result
     }
 
     /// Runs `purge`, which flushes and frees all areas that were retired before it began, and reports those

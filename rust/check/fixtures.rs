@@ -29,8 +29,13 @@ use crate::{
         lock::Quiet,
         mm::{
             self,
-            Gfp,
-            Tlb, //
+            Gfp, //
+        },
+        tlb::{
+            Done,
+            Unmapped,
+            Watch,
+            Watched, //
         }, //
     }, //
 };
@@ -74,18 +79,17 @@ impl World {
     }
 
     fn log(self) -> Result<FlushLog> {
-        Ok(FlushLog {
-            has_shadow: self.has_shadow,
-            is_randomized: self.is_randomized,
-            ..FlushLog::new()?
-        })
+        let mut log = FlushLog::new()?;
+        log.tlb.has_shadow = self.has_shadow;
+        log.tlb.is_randomized = self.is_randomized;
+        Ok(log)
     }
 
     /// Makes the space, all answers of which are compared. `ENOMEM` without memory.
     pub(crate) fn checked(self) -> Result<CheckedSpace<FlushLog>> {
         let tlb = CheckedTlb {
             tlb: self.log()?,
-            checker: Some(Checker::new(true, GFP_KERNEL)?),
+            watch: Some(Checker::new(true, GFP_KERNEL)?),
         };
         CheckedSpace::new(self.home, tlb, self.limit)
     }
@@ -126,7 +130,7 @@ const MAX_DONE: usize = 32;
 
 /// An operation on the TLB or on the KASAN shadow.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Done {
+pub(crate) enum Step {
     Flush(Span),
     Release(Span),
     FlushShadow(Span),
@@ -139,7 +143,7 @@ pub(crate) struct Flushes {
     pub(super) len: usize,
     pub(super) areas: usize,
     /// The first operations.
-    pub(crate) done: [Option<Done>; MAX_DONE],
+    pub(crate) done: [Option<Step>; MAX_DONE],
     done_len: usize,
 }
 
@@ -150,7 +154,7 @@ impl Flushes {
         ranges.any(|range| range.covers(span))
     }
 
-    fn record(&mut self, done: Done) {
+    fn record(&mut self, done: Step) {
         if let Some(slot) = self.done.get_mut(self.done_len) {
             *slot = Some(done);
             self.done_len = self.done_len.saturating_add(1);
@@ -158,12 +162,11 @@ impl Flushes {
     }
 }
 
-/// A TLB that only records what is done.
-pub(crate) struct FlushLog {
-    flushes: Quiet<Flushes>,
-    has_shadow: bool,
-    is_randomized: bool,
-}
+/// Records what is done to a TLB.
+pub(crate) struct Log(Quiet<Flushes>);
+
+/// The TLB of a test, which maps nothing: what is done is only recorded.
+pub(crate) type FlushLog = Watched<Unmapped, Log>;
 
 impl FlushLog {
     /// Creates an empty log of a machine with KASAN shadow.
@@ -174,9 +177,11 @@ impl FlushLog {
             static_lock_class!(),
         )?;
         Ok(Self {
-            flushes,
-            has_shadow: true,
-            is_randomized: false,
+            tlb: Unmapped {
+                has_shadow: true,
+                is_randomized: false,
+            },
+            watch: Log(flushes),
         })
     }
 
@@ -194,40 +199,30 @@ impl FlushLog {
 
     /// Returns all that was done since the last call.
     pub(crate) fn take_all(&self) -> Flushes {
-        core::mem::take(&mut *self.flushes.lock())
+        core::mem::take(&mut *self.watch.0.lock())
     }
 }
 
-impl Tlb for FlushLog {
-    fn has_shadow(&self) -> bool {
-        self.has_shadow
-    }
-
-    fn is_test(&self) -> bool {
-        true
-    }
-
-    fn is_randomized(&self) -> bool {
-        self.is_randomized
-    }
-
-    fn flush(&self, span: Span, areas: usize) {
-        let mut flushes = self.flushes.lock();
+impl Watch for Log {
+    fn flush(&self, span: Span, areas: usize, flush: impl FnOnce() -> Done) -> Done {
+        let mut flushes = self.0.lock();
         let len = flushes.len;
         if let Some(range) = flushes.ranges.get_mut(len) {
             *range = Some(span);
         }
         flushes.len = len.saturating_add(1);
         flushes.areas = flushes.areas.saturating_add(areas);
-        flushes.record(Done::Flush(span));
+        flushes.record(Step::Flush(span));
+        drop(flushes);
+        flush()
     }
 
     fn release_shadow(&self, span: Span) {
-        self.flushes.lock().record(Done::Release(span));
+        self.0.lock().record(Step::Release(span));
     }
 
     fn flush_shadow(&self, span: Span) {
-        self.flushes.lock().record(Done::FlushShadow(span));
+        self.0.lock().record(Step::FlushShadow(span));
     }
 }
 

@@ -29,5 +29,6 @@ pub(crate) fn start(home: Span, tlb: KernelTlb) -> Result<KernelSpace> {
         true => Some(Checker::new(true, GFP_NOWAIT)?),
         false => None,
     };
-    KernelSpace::new(home, CheckedTlb { tlb, checker }, None)
+    let watch = checker;
+    KernelSpace::new(home, CheckedTlb { tlb, watch }, None)
 }

@@ -19,7 +19,6 @@ use crate::{
             Plan, //
         },
         found::UnlinkedArea, //
-        list::AreaList,
     },
     sys::{
         mm::{
@@ -105,20 +104,8 @@ impl<T: Tlb> Space<T> {
 
     /// Frees what a purge has taken and flushed. Returns the number of pages of areas that are in no block.
     fn free_flushed(&self, mut flushed: FlushedPlan<'_>) -> usize {
+        flushed.release_shadow(&self.tlb);
         let mut areas = flushed.take_list();
-        if let (true, Some(cover)) = (self.tlb.has_shadow(), flushed.cover()) {
-            flushed.each_run(|span| self.tlb.release_shadow(span));
-            let mut clean = AreaList::new();
-            while let Some(area) = areas.pop() {
-                if let Some(span) = area.span() {
-                    self.tlb.release_shadow(span);
-                }
-                clean.push(area);
-                mm::cond_resched();
-            }
-            areas = clean;
-            self.tlb.flush_shadow(cover);
-        }
         flushed.free_slots(|block, count| {
             let mut pool = self.blocks.pool.lock();
             pool.purged(block.class(), count);

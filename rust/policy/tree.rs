@@ -33,6 +33,7 @@ use crate::{
         },
         block::Block,
         class::Class,
+        flush::release_shadow,
         list::AreaList,
         table::TableGuard, //
     },
@@ -270,10 +271,8 @@ impl<T: Tlb> Space<T> {
             let Some(span) = removed.span() else {
                 break;
             };
-            if may_sleep && self.tlb.has_shadow() {
-                // KASAN shadow that several areas shared could not be released with one of them.
-                self.tlb.release_shadow(span);
-                self.tlb.flush_shadow(span);
+            if may_sleep {
+                release_shadow(&removed, &self.tlb);
             }
             let (class, owner) = (removed.class(), removed.links().owner());
             let mut table = self.lock_table(cause);

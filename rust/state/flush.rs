@@ -27,21 +27,29 @@ use crate::{
         },
         block::Block,
         block_number::BlockNumber,
-        dir::Directory, //
+        class::SIZE,
+        dir::Directory,
         list::{
             AreaList,
             LazyList, //
-        },
-        states::TlbFlushed,
+        }, //
     },
     sys::{
-        grace::Guard,
+        grace::{
+            GraceBox,
+            Guard, //
+        },
         mm::{
             self,
             Tlb, //
         }, //
     }, //
 };
+
+/// Bytes of which the KASAN shadow is released at once, a power of two. It has 512 pages with pages of 4 KiB.
+const PIECE: usize = 8 * SIZE;
+
+const _: () = assert!(PIECE.is_power_of_two());
 
 /// What a purge has taken and not flushed, and the range to flush for it.
 ///
@@ -159,10 +167,13 @@ impl<'dir> Plan<'dir> {
             cover: self.cover,
             list: self.list,
             blocks: self.blocks,
-            proof: TlbFlushed::now(),
+            proof: TlbFlushed(()),
         }
     }
 }
+
+/// Proof that the TLB was flushed after what it is shown for had been taken from others: only [`Plan::flush`] makes one.
+pub(super) struct TlbFlushed(());
 
 /// What was in a [`Plan`] when it was flushed.
 ///
@@ -188,22 +199,45 @@ impl FlushedPlan<'_> {
         core::mem::replace(&mut self.list, AreaList::new()).flushed(&self.proof)
     }
 
-    /// Calls `what` for each run of slots that the plan has. Sleepable context, though `what` must not sleep.
-    pub(crate) fn each_run(&self, what: impl Fn(Span)) {
+    /// Releases the KASAN shadow of all that the plan has. Sleepable context.
+    pub(crate) fn release_shadow(&mut self, tlb: &impl Tlb) {
+        let (true, Some(cover)) = (tlb.has_shadow(), self.cover) else {
+            return;
+        };
+        self.each_run(|span| {
+            // SAFETY: By the type invariants, the slots were flushed, and nobody gets them before `free_slots()`.
+            unsafe { release_in_pieces(span, tlb) };
+        });
+        let mut released = AreaList::new();
+        while let Some(area) = self.list.pop() {
+            if let Some(span) = area.span() {
+                // SAFETY: By the type invariants, the area was flushed. Its range is reserved as long as it is in the list.
+                unsafe { release_in_pieces(span, tlb) };
+            }
+            released.push(area);
+        }
+        self.list = released;
+        tlb.flush_shadow(cover);
+    }
+
+    /// Calls `what`, which may sleep, for each run of slots that the plan has.
+    fn each_run(&self, what: impl Fn(Span)) {
         let mut next = self.blocks.first;
         while let Some(number) = next {
             let rcu = Guard::new();
             let Some(block) = self.blocks.dir.block(number, &rcu) else {
                 break;
             };
-            for (first, count) in map::runs(&block.flushing.words()) {
-                if let Some(span) = block.slots(first, count) {
+            let (size, slots) = (block.class().slot_pages(), block.flushing.words());
+            next = block.next_in_plan.get();
+            drop(rcu);
+            let bytes = |slots: usize| slots.wrapping_mul(size).wrapping_mul(PAGE_SIZE);
+            for (first, count) in map::runs(&slots) {
+                let start = number.start().wrapping_add(bytes(first.number()));
+                if let Some(span) = Span::with_size(start, bytes(count)) {
                     what(span);
                 }
             }
-            next = block.next_in_plan.get();
-            drop(rcu);
-            mm::cond_resched();
         }
     }
 
@@ -225,6 +259,39 @@ impl FlushedPlan<'_> {
             drop(rcu);
             mm::cond_resched();
         }
+    }
+}
+
+/// Releases the KASAN shadow of a block that was removed from its directory: what several areas shared could not be released
+/// with one of them. Sleepable context.
+pub(crate) fn release_shadow(removed: &GraceBox<Block>, tlb: &impl Tlb) {
+    if let (true, Some(span)) = (tlb.has_shadow(), removed.span()) {
+        // SAFETY: The block was removed when all slots were free, so they were flushed, and nobody gets one. Its range is
+        // reserved as long as the block lives.
+        unsafe { release_in_pieces(span, tlb) };
+        tlb.flush_shadow(span);
+    }
+}
+
+/// Releases the KASAN shadow of `span`, and lets other tasks run between two pieces. Sleepable context.
+///
+/// # Safety
+///
+/// Those of [`Tlb::release_shadow`].
+unsafe fn release_in_pieces(span: Span, tlb: &impl Tlb) {
+    let mut start = span.first();
+    loop {
+        // The last address of this piece: the next one begins at a multiple of it, so they share no page of KASAN shadow.
+        let last = span.last().min(start | (PIECE - 1));
+        if let Some(piece) = Span::new(start, last) {
+            // SAFETY: By the safety requirements, of which this is a part.
+            unsafe { tlb.release_shadow(piece) };
+        }
+        mm::cond_resched();
+        if last == span.last() {
+            return;
+        }
+        start = last.wrapping_add(1);
     }
 }
 

@@ -12,7 +12,7 @@ use super::{
         Reserved,
         State, //
     },
-    states::TlbFlushed,
+    flush::TlbFlushed,
     view::AreaPtr, //
 };
 use crate::base::prelude::*;

@@ -16,7 +16,6 @@ pub(crate) mod block_view;
 #[forbid(unsafe_code)]
 pub(crate) mod class;
 pub(crate) mod dir;
-#[forbid(unsafe_code)]
 pub(crate) mod flush;
 pub(crate) mod found;
 pub(crate) mod list;

@@ -37,13 +37,3 @@ states! {
     /// In no TLB.
     Flushed = 5, reserved: true;
 }
-
-/// Proof that the TLB was flushed after what it is shown for had been taken from others.
-pub(super) struct TlbFlushed(());
-
-impl TlbFlushed {
-    /// The caller has flushed it ([`crate::state::flush`]).
-    pub(super) fn now() -> Self {
-        Self(())
-    }
-}

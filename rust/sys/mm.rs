@@ -4,6 +4,7 @@
 //!
 //! C header: [`include/linux/vmap_area_ops.h`](srctree/include/linux/vmap_area_ops.h)
 
+pub(crate) use super::tlb::Tlb;
 use crate::base::{
     cpu::CpuNumber,
     range::Span, //
@@ -69,40 +70,14 @@ impl Gfp {
     }
 }
 
-/// Makes freed ranges safe to reuse. All functions run in sleepable context, except [`Tlb::release_shadow`].
-pub(crate) trait Tlb {
-    /// Flushes `span`, which contains `areas` lazily freed areas, from the TLBs of all CPUs.
-    fn flush(&self, span: Span, areas: usize);
-
-    /// Returns whether areas have KASAN shadow.
-    fn has_shadow(&self) -> bool;
-
-    /// Returns whether only the test that created the space uses it. False for the space of the kernel.
-    #[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
-    fn is_test(&self) -> bool {
-        false
-    }
-
-    /// Returns whether the placement of areas is randomised.
-    fn is_randomized(&self) -> bool {
-        false
-    }
-
-    /// Releases the KASAN shadow of a flushed range that is about to become free. Must not sleep: the RCU read
-    /// lock may be held. The kernel's does not (kasan_release_vmalloc()).
-    fn release_shadow(&self, span: Span);
-
-    /// Flushes the TLBs for the released KASAN shadow of all ranges in `span`.
-    fn flush_shadow(&self, span: Span);
-}
-
 /// The TLB and the KASAN shadow of the kernel. Flushing the TLB needs `vmap_purge_lock`.
 pub(crate) struct KernelTlb {
     /// Whether the placement of areas is randomised.
     pub(crate) is_randomized: bool,
 }
 
-impl Tlb for KernelTlb {
+// SAFETY: The function of C returns when all CPUs have flushed the range.
+unsafe impl Tlb for KernelTlb {
     fn is_randomized(&self) -> bool {
         self.is_randomized
     }
@@ -116,9 +91,9 @@ impl Tlb for KernelTlb {
         unsafe { bindings::vmap_area_flush_tlb(span.first(), span.end(), areas) };
     }
 
-    fn release_shadow(&self, span: Span) {
+    unsafe fn release_shadow(&self, span: Span) {
         if cfg!(CONFIG_KASAN_VMALLOC) {
-            // SAFETY: `span` is page aligned, and nobody uses it. It may have no KASAN shadow.
+            // SAFETY: By the safety requirements, nobody uses the range. It may have no KASAN shadow.
             unsafe { bindings::vmap_area_release_shadow(span.first(), span.end()) };
         }
     }
@@ -131,9 +106,13 @@ impl Tlb for KernelTlb {
     }
 }
 
-/// Lets other tasks run between two steps of long work. Sleepable context.
+/// Lets other tasks run between two steps of long work.
+///
+/// As [`might_sleep()`](kernel::task::might_sleep), this function can only be used in a nonatomic context, in which no RCU
+/// read lock is held either. No type says so, as with all functions of the kernel crate that may sleep: a kernel with
+/// `CONFIG_DEBUG_ATOMIC_SLEEP` reports another context, and a test on the build host fails there.
 pub(crate) fn cond_resched() {
-    // SAFETY: The caller is in sleepable context and holds no spinlock.
+    // SAFETY: It has no requirements but the context.
     unsafe { bindings::vmap_area_cond_resched() };
 }
 

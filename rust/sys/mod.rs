@@ -17,4 +17,5 @@ pub(crate) mod maple;
 pub(crate) mod mm;
 #[forbid(unsafe_code)]
 pub(crate) mod per_cpu;
+pub(crate) mod tlb;
 pub(crate) mod trace;

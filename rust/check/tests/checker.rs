@@ -80,7 +80,7 @@ mod tests {
         let home = pages(64, 64)?;
         let tlb = CheckedTlb {
             tlb: FlushLog::new()?,
-            checker: Some(Checker::new(false, GFP_KERNEL)?),
+            watch: Some(Checker::new(false, GFP_KERNEL)?),
         };
         let space = CheckedSpace::new(home, tlb, None)?;
         let checker = space.checker().ok_or(EINVAL)?;

@@ -9,8 +9,9 @@ pub(crate) use std::sync::{Mutex, MutexGuard};
 /// Number of CPUs, unless a test sets another one.
 const CPUS: usize = 4;
 
-/// Yields, so that threads interleave in more places.
+/// Yields, so that threads interleave in more places. Panics under the RCU read lock.
 pub(crate) fn cond_resched() {
+    assert!(!kernel::sync::rcu::is_held(), "the RCU read lock is held");
     std::thread::yield_now();
 }
 

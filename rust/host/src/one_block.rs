@@ -3,13 +3,17 @@
 //! A block of each class by itself: what becomes of its slots, and which misuses of it are refused.
 
 use crate::{
+    check::fixtures::Step,
     prelude::*,
     state::{
         block::Block, block_number::BlockNumber, dir::Directory, flush::Plan, found::UnlinkedArea,
     },
     sys::grace::{Guard, Unpublished},
 };
-use kernel::sync::{rcu::at_once, BARRIERS};
+use kernel::sync::{
+    rcu::{at_once, elsewhere},
+    BARRIERS,
+};
 
 /// Where a block of any class can be.
 pub(super) const START: usize = 1 << 32;
@@ -71,7 +75,7 @@ fn slots_of_each_class_wait_for_the_end_of_a_purge() {
         }
         assert_eq!(state(), ("llB.".into(), both));
         let mut plan = Plan::new(&dir);
-        plan.take_slots();
+        elsewhere(|| plan.take_slots());
         assert_eq!(state(), ("ffB.".into(), both));
         assert_eq!(plan.areas(), (2, 0));
         assert_eq!(plan.slot_pages(), 2 * class.slot_pages());
@@ -79,8 +83,16 @@ fn slots_of_each_class_wait_for_the_end_of_a_purge() {
         let mut flushed = plan.flush(&log);
         let cover = spans[0].join(spans[1]);
         assert_eq!(log.take(), Some((cover, 2)));
-        flushed.each_run(|run| assert_eq!(run, cover));
-        flushed.free_slots(|freed, count| assert_eq!((freed.start(), count), (START, 2)));
+        elsewhere(|| flushed.release_shadow(&log));
+        let done = log.take_all().done.into_iter().flatten();
+        let released = done.filter_map(|step| match step {
+            Step::Release(span) => Some(span),
+            _ => None,
+        });
+        assert_eq!(released.reduce(Span::join), Some(cover));
+        elsewhere(|| {
+            flushed.free_slots(|freed, count| assert_eq!((freed.start(), count), (START, 2)));
+        });
         assert_eq!(state(), ("..B.".into(), none));
         assert!(dir.remove(number).is_none());
         free_at(&dir, spans[2].first());
@@ -141,10 +153,12 @@ fn retire_elsewhere(area: UnlinkedArea<'_>, other: &Directory) {
 /// Frees the busy area at `addr`, and makes its slot free.
 pub(super) fn free_at(dir: &Directory, addr: usize) {
     retire(unlink(dir, addr));
-    let mut plan = Plan::new(dir);
-    plan.take_slots();
     let log = FlushLog::new().expect("memory");
-    plan.flush(&log).free_slots(|_, _| ());
+    elsewhere(|| {
+        let mut plan = Plan::new(dir);
+        plan.take_slots();
+        plan.flush(&log).free_slots(|_, _| ());
+    });
 }
 
 /// Allocates the lowest free slot of the block at [`START`].

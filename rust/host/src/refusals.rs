@@ -32,6 +32,20 @@ refuse! {
         "fn take(plan: Plan<'_>, tlb: &impl Tlb) -> AreaList<Flushed> {
             plan", ".flush(tlb)" => "", ".take_list()
         }";
+    tlb_that_does_nothing: "Only unsafe code says that a TLB is flushed.", E0200,
+        "struct Nothing;
+        // SAFETY: Nobody uses it.
+        ", "unsafe impl" => "impl", " Tlb for Nothing {
+            fn flush(&self, _: Span, _: usize) {}
+            fn has_shadow(&self) -> bool { false }
+            unsafe fn release_shadow(&self, _: Span) {}
+            fn flush_shadow(&self, _: Span) {}
+        }";
+    shadow_of_a_range_in_use: "Only unsafe code says that nobody uses a range whose KASAN shadow is released.", E0133,
+        "fn release(tlb: &impl Tlb, span: Span) {
+            // SAFETY: Nobody calls this.
+            ", "unsafe { tlb.release_shadow(span) }" => "tlb.release_shadow(span)", "
+        }";
     list_after_the_flush: "Nothing is added to a plan after its flush.", E0382,
         "fn flush<'a>(mut plan: Plan<'a>, list: LazyList, tlb: &impl Tlb) -> FlushedPlan<'a> {
             ", "plan.add_list(list); let flushed = plan.flush(tlb);"

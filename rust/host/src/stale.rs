@@ -3,7 +3,7 @@
 //! Readers see a state that others change at once.
 
 use crate::prelude::*;
-use kernel::hooks::FOUND;
+use kernel::{hooks::FOUND, sync::rcu::elsewhere};
 
 /// Reserves the pages `busy`, each for an area of its own, and pins the lowest area that ends above page `from`, which
 /// is one of them. When the search has found this area, others free it and reserve the pages `new`: the object of the
@@ -20,7 +20,7 @@ fn pin_while_others_reserve(busy: &[usize], from: usize, new: &'static [usize]) 
         let area = space.unlink(addr_of(from)).expect("busy");
         let object = area.ptr();
         space.retire(area);
-        space.purge(None, true);
+        elsewhere(|| space.purge(None, true));
         let areas: Vec<_> = new.iter().map(|&page| reserve(page)).collect();
         assert_eq!(areas.first(), Some(&object));
     })));

@@ -2,7 +2,8 @@
 
 //! Stand-in of `mm`: allocations fail on demand, and a report is a panic.
 
-use crate::base::{cpu::CpuNumber, range::Span};
+pub(crate) use super::tlb::Tlb;
+use crate::base::cpu::CpuNumber;
 pub(crate) use crate::cpu::{cond_resched, cpu_count, cpu_hint};
 use kernel::{alloc::Flags, bindings, error::Result, fault, prelude::KBox};
 
@@ -65,19 +66,6 @@ impl Gfp {
     pub(crate) fn may_block(self) -> bool {
         self.0 == bindings::GFP_KERNEL
     }
-}
-
-pub(crate) trait Tlb {
-    fn flush(&self, span: Span, areas: usize);
-    fn has_shadow(&self) -> bool;
-    fn is_test(&self) -> bool {
-        true
-    }
-    fn is_randomized(&self) -> bool {
-        false
-    }
-    fn release_shadow(&self, span: Span);
-    fn flush_shadow(&self, span: Span);
 }
 
 /// Returns another number at each call.

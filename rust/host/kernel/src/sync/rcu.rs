@@ -33,12 +33,14 @@ impl Guard {
     #[allow(clippy::new_without_default, reason = "as in the kernel")]
     pub fn new() -> Self {
         with(|state| state.readers += 1);
+        HELD.set(HELD.get() + 1);
         Self(core::marker::PhantomData)
     }
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
+        HELD.set(HELD.get() - 1);
         let ready = with(|state| {
             state.readers -= 1;
             match state.readers {
@@ -53,7 +55,14 @@ impl Drop for Guard {
     }
 }
 
+/// Returns whether this thread is in a read-side critical section.
+pub fn is_held() -> bool {
+    HELD.get() != 0
+}
+
 std::thread_local! {
+    /// How many guards this thread has. With a scheduler, all its threads count together.
+    static HELD: Cell<usize> = const { Cell::new(0) };
     /// Whether this thread does not wait for readers.
     static AT_ONCE: Cell<bool> = const { Cell::new(false) };
     /// What the callback that this thread runs has queued for a worker. Without a drop: a thread that ends runs callbacks.
@@ -83,6 +92,14 @@ fn run(callback: impl FnOnce()) {
 /// Runs `work` when the callback that calls this has ended.
 pub fn queue(work: impl FnOnce() + Send + 'static) {
     WORK.with(|all| all.borrow_mut().push(Box::new(work)));
+}
+
+/// Calls `what` as another thread would, which holds no guard.
+pub fn elsewhere<T>(what: impl FnOnce() -> T) -> T {
+    let held = HELD.replace(0);
+    let result = std::panic::catch_unwind(AssertUnwindSafe(what));
+    HELD.set(held);
+    result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// Calls `what`, in which callbacks run at once, as nobody reads: otherwise another test may delay them, and run them.
