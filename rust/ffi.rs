@@ -12,7 +12,11 @@ use crate::sys::layout::small;
 use crate::{
     base::{
         fit::Member,
-        range::Span, //
+        range::{
+            is_aligned,
+            Span,
+            PAGE_SIZE, //
+        }, //
     },
     policy::space::Request,
     state::{
@@ -185,7 +189,8 @@ unsafe extern "C" fn alloc(req: *const bindings::vmap_area_request) -> *mut bind
     // SAFETY: By the safety requirements, the request is valid.
     let req = unsafe { &*req };
     let serve = || -> Result<Busy> {
-        if req.size == 0 || !req.align.is_power_of_two() {
+        let is_whole = req.size != 0 && is_aligned(req.size, PAGE_SIZE);
+        if !is_whole || !req.align.is_power_of_two() {
             return Err(EINVAL);
         }
         space().ok_or(EBUSY)?.alloc(Request {

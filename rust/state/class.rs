@@ -89,12 +89,13 @@ const RECIPROCALS: [u64; PLACES] = {
     reciprocals
 };
 
-/// Returns a size in bytes of which each smaller class has blocks of less than `block` bytes, as far as blocks are that large.
+/// Returns a size in bytes, whole pages, of which each smaller class has blocks of less than `block` bytes, as far as blocks are
+/// that large.
 pub(crate) fn least_slot(block: usize) -> usize {
     match block.checked_next_power_of_two() {
-        Some(..=SIZE) => 1,
+        Some(..=SIZE) => PAGE_SIZE,
         // Smaller classes have room for `LEAST_SLOTS` slots in half of such a block.
-        Some(block) => block / 2 / LEAST_SLOTS + 1,
+        Some(block) => block / 2 / LEAST_SLOTS + PAGE_SIZE,
         None => usize::MAX,
     }
 }
@@ -114,12 +115,14 @@ impl Class {
     pub(crate) const SMALLEST: Self = Self(0);
 
     /// Returns the smallest class with slots for `size` bytes at multiples of `align`, a power of two; [`None`] if a slot
-    /// needs more than `most` pages, at most [`MOST_PAGES`].
+    /// needs more than `most` pages, at most [`MOST_PAGES`], or if `size` is not a number of whole pages.
     #[inline(always)]
     pub(crate) fn for_request(size: usize, align: usize, most: usize) -> Option<Self> {
-        // The last byte of a slot that is a multiple of the alignment. Each such number of pages up to the size of its
+        // The low bits of a size that is no multiple of a page become high ones: it is too large.
+        let pages = size.rotate_right(PAGE_SIZE.trailing_zeros());
+        // The last page of a slot that is a multiple of the alignment. Each such number of pages up to the size of its
         // class has a class of which that is a multiple, too.
-        let last = (size.wrapping_sub(1) | align.wrapping_sub(1)) / PAGE_SIZE;
+        let last = pages.wrapping_sub(1) | (align.wrapping_sub(1) / PAGE_SIZE);
         // INVARIANT: `MOST_PAGES` has the largest number, and no request is larger.
         // CAST: A class is a small number.
         (last < most).then(|| Self(number_for(last) as u8))
@@ -277,6 +280,9 @@ mod tests {
             None
         );
         assert_eq!(Class::for_request(0, 1, MOST_PAGES), None);
+        for size in [1, PAGE_SIZE - 1, PAGE_SIZE + 1, 9 * PAGE_SIZE - 8, usize::MAX] {
+            assert_eq!(Class::for_request(size, 1, MOST_PAGES), None);
+        }
     }
 
     #[test]
