@@ -55,9 +55,25 @@ lost_check() {
 	check kmemleak-others "$all -eq $sum" "$((all - sum)) reports of something else"
 }
 
+# hidden_check: the allocator's list of ranges shows addresses to those to whom /proc/vmallocinfo does.
+hidden_check() {
+	local restrict shown
+	[ "$ALLOCATOR" = rust ] || return 0
+	for restrict in 2 0 1; do
+		echo $restrict >/proc/sys/kernel/kptr_restrict
+		cp $DEBUGFS/map /tmp/map
+		# The start of vmalloc space, which is in the first line.
+		shown="$shown x$(sed -n '1s/.* 0x0*\([0-9a-f]*\)-.*/\1/p' /tmp/map)"
+	done
+	# shellcheck disable=SC2086 # three words
+	set -- $shown
+	check hidden "$1 = x -a $2 != $3 -a $3 != x" "vmalloc space starts at $1, $2 and $3 with kptr_restrict 2, 0 and 1"
+}
+
 report "start, allocator $ALLOCATOR, $(nproc) CPUs, $LOAD_LOOPS module loads"
 before=$(live_areas)
 snapshot before
+hidden_check
 start_readers
 fork_loop & loops=$!
 [ ! -e $PTDUMP ] || { touch /tmp/busy.ptdump; ptdump_loop & loops="$loops $!"; }

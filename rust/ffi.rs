@@ -350,7 +350,7 @@ unsafe fn take_back(
     if area.is_none() {
         // SAFETY: By the safety requirements, the object is valid.
         let ((start, end), flags) = unsafe { (ptr.start_and_end(), ptr.flags()) };
-        mm::refuse("a freed area is not unlinked", &[start, end, flags]);
+        mm::refuse("a freed area is not unlinked", &[start, end], &[flags]);
     }
     Some((space, area?))
 }

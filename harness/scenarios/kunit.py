@@ -31,7 +31,7 @@ ALLOWED = {
                for row in ("percpu_near", "percpu_far")],
     # The case frees areas in states in which the allocator must refuse it.
     "rust": [("vmap_attack.vmap_attack_ops",
-              r"^vmap_rust: refused: a freed area is not unlinked \[[0-9a-f]+, [0-9a-f]+, [0-9a-f]+\]$")],
+              r"^vmap_rust: refused: a freed area is not unlinked \[0x[^,\]]+, 0x[^,\]]+\] \[[0-9a-f]+\]$")],
 }
 
 

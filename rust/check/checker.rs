@@ -50,7 +50,7 @@ use kernel::{
 macro_rules! refuse {
     ($($arg:tt)*) => {{
         kernel::pr_err!("{}\n", core::format_args!($($arg)*));
-        mm::refuse("the checker disagrees", &[]);
+        mm::refuse("the checker disagrees", &[], &[]);
     }};
 }
 

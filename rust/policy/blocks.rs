@@ -315,7 +315,7 @@ impl Blocks {
         let rcu = Guard::new();
         let Ok(number) = { self.dir.insert(block.into()) }.inspect_err(|block| {
             // Leak the range: it stays reserved, and reuse would not be safe.
-            mm::refuse("there are two blocks", &[block.start()]);
+            mm::refuse("there are two blocks", &[block.start()], &[]);
         }) else {
             self.unreserve(class);
             return false;
@@ -381,7 +381,7 @@ impl Blocks {
                     pool.put(&self.dir, cpus, block);
                 }
             }
-            Err(block) => mm::refuse("there are two blocks", &[block.start()]),
+            Err(block) => mm::refuse("there are two blocks", &[block.start()], &[]),
         }
     }
 

@@ -5,12 +5,12 @@
 //! tree lock for one walk down the tree per line.
 //!
 //! ```text
-//! vmap_rust map 1 page 4096 home 0x60800000-0x7fbffffff000
-//! 0x60a00000-0x60c00000 block cpu 0 current slot 2 BB...l
-//! 0x64000000-0x64801000 area busy
+//! vmap_rust map 1 page 4096 home 0x0000000060800000-0x00007fbffffff000
+//! 0x0000000060a00000-0x0000000060c00000 block cpu 0 current slot 2 BB...l
+//! 0x0000000064000000-0x0000000064801000 area busy
 //! ```
 //!
-//! Ends are exclusive. Each line was true at some time, but not all at the same time.
+//! Addresses are as in /proc/vmallocinfo: `kernel.kptr_restrict` says who sees them. Ends are exclusive. Each line was true at some time, but not all at the same time.
 
 use crate::{
     base::{
@@ -101,12 +101,7 @@ impl<T: Tlb> Space<T> {
     /// first page, and the page from which to look for the next one; [`None`] if there is no range.
     fn write_line(&self, page: usize, line: &mut Line) -> Result<Option<(usize, usize)>> {
         if page == 0 {
-            let (start, end) = (self.home.first(), self.home.end());
-            writeln!(
-                line,
-                "vmap_rust map 1 page {PAGE_SIZE} home {start:#x}-{end:#x}"
-            )
-            .map_err(|_| EINVAL)?;
+            self.write_head(line).map_err(|_| EINVAL)?;
             return Ok(Some((0, 1)));
         }
         let Some((span, range)) = page
@@ -137,8 +132,21 @@ impl<T: Tlb> Space<T> {
         }
     }
 
+    fn write_head(&self, line: &mut Line) -> fmt::Result {
+        write!(line, "vmap_rust map 1 page {PAGE_SIZE} home ")?;
+        self.write_span(self.home, line)?;
+        line.write_char('\n')
+    }
+
+    fn write_span(&self, span: Span, line: &mut Line) -> fmt::Result {
+        self.tlb.write_address(span.first(), line)?;
+        line.write_char('-')?;
+        self.tlb.write_address(span.end(), line)
+    }
+
     fn write_range(&self, span: Span, range: Range, line: &mut Line) -> fmt::Result {
-        write!(line, "{:#x}-{:#x} ", span.first(), span.end())?;
+        self.write_span(span, line)?;
+        line.write_char(' ')?;
         match range {
             Range::Area(stage) => writeln!(line, "area {}", stage.name()),
             Range::Block => self.write_block(span, line),

@@ -153,7 +153,7 @@ impl<T: Tlb> Space<T> {
                 Err(back) => back,
             };
             if error == StoreError::Mismatch {
-                mm::refuse("a gap is not free", &[span.first(), span.end()]);
+                mm::refuse("a gap is not free", &[span.first(), span.end()], &[]);
                 return Err((again(attributes), Miss::NoRoom));
             }
             // The lock may have been dropped: search again.
@@ -196,6 +196,7 @@ impl<T: Tlb> Space<T> {
                 mm::refuse(
                     "an area is not in the index",
                     &[area.span().map_or(0, Span::first)],
+                    &[],
                 );
                 // Leak it: a range without an entry must not be reused. The drop reports the leak.
                 drop(area);
@@ -300,7 +301,7 @@ impl<T: Tlb> Space<T> {
             }
             if result.is_err() {
                 // The range stays reserved: it may be in use.
-                mm::refuse("a block is not in the index", &[span.first()]);
+                mm::refuse("a block is not in the index", &[span.first()], &[]);
             }
             blocks.push(removed);
             counters.block_freed.one();

@@ -53,6 +53,7 @@ impl<T: Tlb> Space<T> {
                 mm::refuse(
                     "the index has a bad range",
                     &[span.first(), span.end(), addr],
+                    &[],
                 );
                 return Err(EINVAL);
             }
@@ -102,8 +103,8 @@ impl Blocks {
             };
             if quiet && !fits {
                 // CAST: A place is a small number.
-                let values = [block.start(), free, place as usize];
-                mm::refuse("a block is at the wrong place", &values);
+                let numbers = [free, place as usize];
+                mm::refuse("a block is at the wrong place", &[block.start()], &numbers);
                 return Err(EINVAL);
             }
             let [partial, empty] =
@@ -118,9 +119,9 @@ impl Blocks {
         })?;
         if quiet && (found != counted || found_owned != owned) {
             let of = |it: PoolCensus| [it.live, it.bytes, it.partial, it.empty];
-            mm::refuse("numbers of blocks found", &of(found));
-            mm::refuse("numbers of blocks counted", &of(counted));
-            mm::refuse("owned blocks found and counted", &[found_owned, owned]);
+            mm::refuse("numbers of blocks found", &[], &of(found));
+            mm::refuse("numbers of blocks counted", &[], &of(counted));
+            mm::refuse("owned blocks found and counted", &[], &[found_owned, owned]);
             return Err(EINVAL);
         }
         Ok(())

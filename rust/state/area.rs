@@ -200,7 +200,8 @@ impl<S: State> Drop for Area<S> {
             self.set_code(LEAKED_CODE);
             mm::refuse(
                 "an area was leaked",
-                &[self.span().map_or(0, Span::first), S::CODE],
+                &[self.span().map_or(0, Span::first)],
+                &[S::CODE],
             );
         } else {
             // SAFETY: By the type invariants, nobody else changes the object, and it is in no entry of the

@@ -286,7 +286,7 @@ impl Block {
         let area = self.objects.occupy(Claim(slot), span, attributes);
         if area.is_err() {
             // The slot stays claimed: a leak is safe, reuse would not be.
-            mm::refuse("a slot is not free", &[slot.number(), self.start()]);
+            mm::refuse("a slot is not free", &[self.start()], &[slot.number()]);
         }
         area
     }
@@ -333,7 +333,7 @@ impl Block {
                 let area = span(member).and_then(|span| self.objects.reserve(claim, span));
                 let Some(area) = area else {
                     // All slots stay claimed, as in `alloc()`.
-                    mm::refuse("a slot is not free", &[self.start()]);
+                    mm::refuse("a slot is not free", &[self.start()], &[]);
                     return None;
                 };
                 areas.push(area);

@@ -42,8 +42,8 @@ impl Block {
             let inside = span.is_none_or(|span| self.slot_at(span.last()) == slot);
             if quiet && (count != wanted || !inside) {
                 // CAST: A state is a small number.
-                let values = [slot.number(), self.start(), state as usize, count];
-                mm::refuse("a slot is not in one state", &values);
+                let numbers = [slot.number(), state as usize, count];
+                mm::refuse("a slot is not in one state", &[self.start()], &numbers);
                 return Err(EINVAL);
             }
             match state {

@@ -280,7 +280,13 @@ mod tests {
             None
         );
         assert_eq!(Class::for_request(0, 1, MOST_PAGES), None);
-        for size in [1, PAGE_SIZE - 1, PAGE_SIZE + 1, 9 * PAGE_SIZE - 8, usize::MAX] {
+        for size in [
+            1,
+            PAGE_SIZE - 1,
+            PAGE_SIZE + 1,
+            9 * PAGE_SIZE - 8,
+            usize::MAX,
+        ] {
             assert_eq!(Class::for_request(size, 1, MOST_PAGES), None);
         }
     }

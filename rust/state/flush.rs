@@ -102,7 +102,7 @@ impl<'dir> Plan<'dir> {
     fn take_from(&mut self, block: &Block) {
         // Acquire: pairs with the release in `free_slots()`.
         if block.is_in_plan.cmpxchg(0, 1, Acquire).is_err() {
-            mm::refuse("a block is in another plan", &[block.start()]);
+            mm::refuse("a block is in another plan", &[block.start()], &[]);
             return;
         }
         let words = block.lazy.take();
@@ -189,11 +189,6 @@ pub(crate) struct FlushedPlan<'dir> {
 }
 
 impl FlushedPlan<'_> {
-    /// Returns the range that was flushed.
-    pub(crate) fn cover(&self) -> Option<Span> {
-        self.cover
-    }
-
     /// Takes the areas that are in no block.
     pub(crate) fn take_list(&mut self) -> AreaList<Flushed> {
         core::mem::replace(&mut self.list, AreaList::new()).flushed(&self.proof)
@@ -299,7 +294,7 @@ impl Drop for Blocks<'_> {
     fn drop(&mut self) {
         if let Some(number) = self.first {
             // The slots stay reserved: a leak is safe.
-            mm::refuse("lazy slots of blocks were dropped", &[number.start()]);
+            mm::refuse("lazy slots of blocks were dropped", &[number.start()], &[]);
         }
     }
 }

@@ -205,7 +205,7 @@ impl Drop for Objects {
             .count();
         if used != 0 {
             // INVARIANT: The memory is not freed.
-            mm::refuse("a block is freed with areas in it", &[used]);
+            mm::refuse("a block is freed with areas in it", &[], &[used]);
             return;
         }
         for chunk in self.chunks.iter().take(self.owned) {

@@ -52,7 +52,7 @@ impl Seat {
             // Acquire: pairs with the release below.
             let seated = block.seat.cmpxchg(NOWHERE, SEATED, Acquire).is_ok();
             if !seated {
-                mm::refuse("a block cannot be current", &[block.start()]);
+                mm::refuse("a block cannot be current", &[block.start()], &[]);
             }
             seated
         });

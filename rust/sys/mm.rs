@@ -11,6 +11,7 @@ use crate::base::{
 };
 use core::{
     alloc::Layout,
+    fmt,
     mem::MaybeUninit, //
 };
 use kernel::{
@@ -22,7 +23,11 @@ use kernel::{
         NumaNode, //
     },
     bindings,
-    prelude::*, //
+    prelude::*,
+    sync::atomic::{
+        Atomic,
+        Relaxed, //
+    }, //
 };
 
 /// Allocation flags from C.
@@ -208,6 +213,28 @@ pub(crate) fn scan_only<T>(part: *const T, flags: Flags) {
     unsafe { bindings::kmemleak_scan_area(part.cast(), size_of::<T>(), flags.as_raw()) };
 }
 
+/// Writes `addr` as `format` says, which takes a pointer and does not read what it points to. What is longer than `MOST`
+/// bytes is cut.
+fn write_pointer<const MOST: usize>(
+    format: &'static CStr,
+    addr: usize,
+    out: &mut fmt::Formatter<'_>,
+) -> fmt::Result {
+    let mut text = [0_u8; MOST];
+    let addr = core::ptr::without_provenance::<c_void>(addr);
+    // SAFETY: It writes at most `text.len()` bytes, the last of which is 0, and reads nothing else.
+    unsafe {
+        bindings::snprintf(
+            text.as_mut_ptr().cast(),
+            text.len(),
+            format.as_char_ptr(),
+            addr,
+        )
+    };
+    let text = text.split(|&byte| byte == 0).next().unwrap_or_default();
+    out.write_str(core::str::from_utf8(text).unwrap_or("?"))
+}
+
 /// An address in the code of the kernel or of a module, which prints as `%pS` does: symbol, offset, size and module.
 /// Any number is allowed; without a symbol it prints as a number.
 #[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
@@ -215,39 +242,82 @@ pub(crate) fn scan_only<T>(part: *const T, flags: Flags) {
 pub(crate) struct Symbol(pub(crate) usize);
 
 #[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
-impl core::fmt::Display for Symbol {
-    fn fmt(&self, out: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+impl fmt::Display for Symbol {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         // A longer name, which only C++ or Rust make, is cut.
-        let mut text = [0_u8; 512];
-        let addr = core::ptr::without_provenance::<c_void>(self.0);
-        // SAFETY: It writes at most `text.len()` bytes, the last of which is 0. `%pS` takes a pointer and does not
-        // read what it points to.
-        unsafe {
-            bindings::snprintf(
-                text.as_mut_ptr().cast(),
-                text.len(),
-                c"%pS".as_char_ptr(),
-                addr,
-            )
-        };
-        let name = text.split(|&byte| byte == 0).next().unwrap_or_default();
-        out.write_str(core::str::from_utf8(name).unwrap_or("?"))
+        write_pointer::<512>(c"%pS", self.0, out)
     }
 }
 
-/// Reports an invalid request or state: each time with some values, once with a backtrace. The caller refuses it and
-/// continues.
+/// An address that is shown to users, as in /proc/vmallocinfo: `kernel.kptr_restrict` says who sees it (`%pK`). Task context.
+pub(crate) struct Restricted(pub(crate) usize);
+
+impl fmt::Display for Restricted {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_pointer::<32>(c"0x%pK", self.0, out)
+    }
+}
+
+/// Addresses for the kernel log, hashed as `%p` does: equal ones print equal.
+struct Hashed<'a>(&'a [usize]);
+
+impl fmt::Debug for Hashed<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, &addr) in self.0.iter().enumerate() {
+            out.write_str(if index == 0 { "[" } else { ", " })?;
+            write_pointer::<32>(c"0x%p", addr, out)?;
+        }
+        out.write_str(if self.0.is_empty() { "[]" } else { "]" })
+    }
+}
+
+/// Limits how many reports are printed: the first ones, and then one in each second.
+struct Limit {
+    count: Atomic<u32>,
+    /// When the last one was printed. Only C uses it.
+    #[cfg(CONFIG_PRINTK)]
+    last: Atomic<usize>,
+}
+
+impl Limit {
+    /// Number of reports that are printed without a limit.
+    const FIRST: u32 = 16;
+
+    const fn new() -> Self {
+        Self {
+            count: Atomic::new(0),
+            #[cfg(CONFIG_PRINTK)]
+            last: Atomic::new(0),
+        }
+    }
+
+    /// Counts a report. Returns whether it is to be printed.
+    fn allows(&self) -> bool {
+        // Relaxed: the count orders nothing.
+        if self.count.fetch_add(1, Relaxed) < Self::FIRST {
+            return true;
+        }
+        #[cfg(CONFIG_PRINTK)]
+        // SAFETY: The pointer is valid. Several CPUs may use it, as in C: one more report would be printed.
+        let is_due = unsafe { bindings::printk_timed_ratelimit(self.last.as_ptr(), 1000) };
+        #[cfg(not(CONFIG_PRINTK))]
+        let is_due = false;
+        is_due
+    }
+}
+
+/// Reports an invalid request or state: with some addresses and numbers, once with a backtrace, and seldom if there are many.
+/// The caller refuses it and continues.
 #[cold]
 #[inline(never)]
-pub(crate) fn refuse(what: &str, values: &[usize]) {
-    use kernel::sync::atomic::{
-        Atomic,
-        Relaxed, //
-    };
-
+pub(crate) fn refuse(what: &str, addresses: &[usize], numbers: &[usize]) {
     static WARNED: Atomic<u32> = Atomic::new(0);
+    static LIMIT: Limit = Limit::new();
 
-    kernel::pr_err!("refused: {what} {values:x?}\n");
+    if LIMIT.allows() {
+        let addresses = Hashed(addresses);
+        kernel::pr_err!("refused: {what} {addresses:?} {numbers:x?}\n");
+    }
     // Relaxed: the flag orders nothing.
     if WARNED.xchg(1, Relaxed) == 0 {
         kernel::warn_on!(true);
@@ -338,6 +408,8 @@ pub(crate) const CAN_FAIL: bool = cfg!(all(CONFIG_FAULT_INJECTION, CONFIG_FAILSL
 #[kernel::prelude::kunit_tests(vmap_rust_mm)]
 mod tests {
     use super::*;
+    use crate::base::line::Line;
+    use core::fmt::Write;
 
     const fn bit(bit: u32) -> bindings::gfp_t {
         1 << bit
@@ -366,5 +438,30 @@ mod tests {
         // It may fail: the request can be served without it.
         let made = Gfp::from_raw(kernel | NOFAIL).flags();
         assert_eq!(made.as_raw(), kernel | NOWARN);
+    }
+
+    /// Without `no_hash_pointers`, and for [`Restricted`] with the `kernel.kptr_restrict` of a kernel that starts.
+    #[test]
+    fn addresses_are_not_printed() -> Result {
+        // SAFETY: It is written early in the boot.
+        let no_hash = unsafe { bindings::no_hash_pointers };
+        let addr = 0x1234_5000_usize;
+        let (mut hashed, mut restricted) = (Line::new(), Line::new());
+        write!(hashed, "{:?}", Hashed(&[addr, addr])).map_err(|_| EINVAL)?;
+        write!(restricted, "{}", Restricted(addr)).map_err(|_| EINVAL)?;
+        for line in [&hashed, &restricted] {
+            let text = core::str::from_utf8(line.bytes()).map_err(|_| EINVAL)?;
+            assert!(text.contains("0x"));
+            assert_eq!(text.contains("12345000"), no_hash);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn reports_are_limited() {
+        let limit = Limit::new();
+        let printed = (0..100_000).filter(|_| limit.allows()).count();
+        // CAST: It is a small number.
+        assert!((Limit::FIRST as usize..100).contains(&printed));
     }
 }

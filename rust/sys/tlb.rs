@@ -3,7 +3,11 @@
 //! What makes freed ranges safe to reuse: the TLBs and the KASAN shadow. Those of the kernel are in `mm`; tests have some
 //! without mappings, and record what is done to them.
 
-use crate::base::range::Span;
+use crate::{
+    base::range::Span,
+    sys::mm::Restricted, //
+};
+use core::fmt;
 
 /// Makes freed ranges safe to reuse. All functions run in sleepable context.
 ///
@@ -27,6 +31,11 @@ pub(crate) unsafe trait Tlb {
     /// Returns whether the placement of areas is randomised.
     fn is_randomized(&self) -> bool {
         false
+    }
+
+    /// Writes an address of the space for users. Task context.
+    fn write_address(&self, addr: usize, out: &mut impl fmt::Write) -> fmt::Result {
+        write!(out, "{}", Restricted(addr))
     }
 
     /// Releases the KASAN shadow of a range that is about to become free.
@@ -81,6 +90,10 @@ unsafe impl<T: Tlb, W: Watch> Tlb for Watched<T, W> {
         self.tlb.is_randomized()
     }
 
+    fn write_address(&self, addr: usize, out: &mut impl fmt::Write) -> fmt::Result {
+        self.tlb.write_address(addr, out)
+    }
+
     fn flush(&self, span: Span, areas: usize) {
         self.watch.flush(span, areas, || {
             self.tlb.flush(span, areas);
@@ -122,6 +135,11 @@ unsafe impl Tlb for Unmapped {
 
     fn is_randomized(&self) -> bool {
         self.is_randomized
+    }
+
+    /// These are no addresses of the kernel.
+    fn write_address(&self, addr: usize, out: &mut impl fmt::Write) -> fmt::Result {
+        write!(out, "{addr:#x}")
     }
 
     fn flush(&self, _span: Span, _areas: usize) {}

@@ -75,8 +75,17 @@ pub(crate) fn random() -> usize {
     crate::check::random::Random::new(STEPS.fetch_add(1, Ordering::Relaxed)).below(usize::MAX)
 }
 
-pub(crate) fn refuse(what: &str, values: &[usize]) {
-    kernel::hooks::refuse(format!("refused: {what} {values:x?}"));
+pub(crate) fn refuse(what: &str, addresses: &[usize], numbers: &[usize]) {
+    kernel::hooks::refuse(format!("refused: {what} {addresses:x?} {numbers:x?}"));
+}
+
+/// An address that is shown to users, here to anybody.
+pub(crate) struct Restricted(pub(crate) usize);
+
+impl std::fmt::Display for Restricted {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "{:#018x}", self.0)
+    }
 }
 
 pub(crate) const LOCKS_EXCLUDE: bool = true;
