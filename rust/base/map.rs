@@ -119,6 +119,14 @@ pub(crate) fn next_set(words: &Words, from: usize) -> Option<Bit> {
     next_in(|index| words[index], from)
 }
 
+/// Returns the lowest bit at or above `from` that is set in one of the maps.
+pub(crate) fn next_set_in(maps: [&Map; 2], from: usize) -> Option<Bit> {
+    // Relaxed: as in `Map::words()`.
+    let word = |map: &Map, index: usize| map.0[index].load(Relaxed);
+    let [one, other] = maps;
+    next_in(|index| word(one, index) | word(other, index), from)
+}
+
 /// Returns the highest set bit.
 pub(crate) fn last_set(words: &Words) -> Option<Bit> {
     let index = words.iter().rposition(|&word| word != 0)?;

@@ -135,6 +135,8 @@ pub(crate) struct Block {
     /// See [`Class::reciprocal`].
     reciprocal: u64,
     class: Class,
+    /// See [`Class::slots`]: readers of all areas need it for each.
+    pub(super) slot_count: usize,
     /// Whether areas are placed at random instead of at the lowest address.
     is_randomized: bool,
     pub(super) objects: Objects,
@@ -177,6 +179,7 @@ impl Block {
             slot_pages: class.slot_pages(),
             reciprocal: class.reciprocal(),
             class,
+            slot_count: class.slots(),
             is_randomized,
             objects: Objects::new(class.slots(), flags)?,
             links: CacheAligned::new(Links {

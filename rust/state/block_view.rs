@@ -83,7 +83,7 @@ impl Block {
             // Bits behind the last slot are clear, too.
             let slot = self.free.next_clear(from)?;
             from = slot.number().wrapping_add(1);
-            if from > self.class().slots() {
+            if from > self.slot_count {
                 return None;
             }
             let found = self.objects.look(slot);
@@ -93,20 +93,15 @@ impl Block {
         }
     }
 
-    /// Returns the lowest lazy area at or above `addr`, one that a purge is flushing included. It looks at no other
-    /// object.
+    /// Returns the lowest area at or above `addr` that was lazy during the call, one that a purge was flushing included. It
+    /// looks at no other object.
     pub(crate) fn next_lazy(&self, addr: usize) -> Option<Span> {
-        let mut waiting = self.lazy.words();
-        for (word, flushing) in waiting.iter_mut().zip(self.flushing.words()) {
-            *word |= flushing;
-        }
         let mut from = self.slot_from(addr);
         loop {
-            let slot = map::next_set(&waiting, from)?;
-            match self.slot(slot) {
-                (Slot::Lazy | Slot::Flushing, Some(span)) if span.first() >= addr => {
-                    return Some(span)
-                }
+            let slot = map::next_set_in([&self.lazy, &self.flushing], from)?;
+            match self.objects.not_busy(slot) {
+                // The object keeps the bounds of the area.
+                Some((span, false)) if span.first() >= addr => return Some(span),
                 _ => from = slot.number().wrapping_add(1),
             }
         }
