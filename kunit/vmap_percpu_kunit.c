@@ -54,8 +54,8 @@ static void vmap_percpu_objects(struct kunit *test)
 	for (i = 0; i < NR_OBJECTS; i++)
 		free_percpu(obj[i]);
 
-	if (!in_areas)
-		kunit_skip(test, "all %u objects fit into the first chunk", NR_OBJECTS);
+	KUNIT_EXPECT_GT_MSG(test, in_areas, 0, "all %u objects fit into the first chunk",
+			    NR_OBJECTS);
 }
 
 /* A group of congruent areas of different sizes at fixed offsets. */
