@@ -91,6 +91,46 @@ static void vmap_window_refused(struct kunit *test)
 	vmap_win_expect_free(test, &win);
 }
 
+/*
+ * A size that is no multiple of a page is rounded up: all of the last page belongs
+ * to the area, and the guard page follows it. Areas anywhere in vmalloc space are
+ * in blocks, those in the window are in the tree.
+ */
+static void vmap_window_rounded(struct kunit *test)
+{
+	static const unsigned long sizes[] = {
+		1, PAGE_SIZE - 1, PAGE_SIZE + 1, 3 * PAGE_SIZE + 17, 101 * PAGE_SIZE - 8,
+	};
+	const struct vmap_win wins[] = { vmap_std_win(), vmap_win_get(test, 512 * PAGE_SIZE) };
+	unsigned int i, j;
+
+	for (i = 0; i < ARRAY_SIZE(wins) * ARRAY_SIZE(sizes); i++) {
+		const struct vmap_win *win = &wins[i % ARRAY_SIZE(wins)];
+		const unsigned long size = sizes[i / ARRAY_SIZE(wins)];
+		const unsigned long nr = DIV_ROUND_UP(size, PAGE_SIZE);
+		struct vm_struct *vm[3];
+		void *mem;
+
+		for (j = 0; j < ARRAY_SIZE(vm); j++) {
+			unsigned long flags = j ? 0 : VM_NO_GUARD;
+
+			vm[j] = vmap_area_need(test, win, size, 1, flags);
+			KUNIT_EXPECT_EQ_MSG(test, get_vm_area_size(vm[j]), nr * PAGE_SIZE,
+					    "area of %lu bytes, flags %#lx", size, flags);
+			KUNIT_EXPECT_EQ_MSG(test, vm[j]->size, (nr + !!j) * PAGE_SIZE,
+					    "area of %lu bytes, flags %#lx", size, flags);
+		}
+		mem = vmap_mem_get(win, size, VMAP_GFP);
+		KUNIT_ASSERT_NOT_NULL_MSG(test, mem, "%lu bytes", size);
+		KUNIT_EXPECT_EQ_MSG(test, find_vm_area(mem)->nr_pages, nr, "%lu bytes", size);
+		vmap_area_is_sound(test, find_vm_area(mem), win, 1);
+		vfree(mem);
+		for (j = 0; j < ARRAY_SIZE(vm); j++)
+			vmap_area_put(test, vm[j]);
+	}
+	vmap_win_expect_free(test, &wins[1]);
+}
+
 /* Areas are inside random windows. */
 static void vmap_window_inside(struct kunit *test)
 {
@@ -267,6 +307,7 @@ static void vmap_window_exhaust(struct kunit *test)
 static struct kunit_case vmap_window_cases[] = {
 	KUNIT_CASE(vmap_window_exact),
 	KUNIT_CASE(vmap_window_refused),
+	KUNIT_CASE(vmap_window_rounded),
 	KUNIT_CASE(vmap_window_inside),
 	KUNIT_CASE(vmap_window_ends),
 	KUNIT_CASE(vmap_window_foreign),
