@@ -15,12 +15,20 @@ from ..settings import TREE, say
 from ..verdict import Expected
 
 DEFAULTS = {"allocators": ("rbtree", "rust", "both"), "allocator": "rust", "cpus": 2, "timeout": 900}
+# The first percpu chunk is an area that is registered before the allocator starts.
+PERCPU = r"arm64 vmap_[fpv]* --append percpu_alloc=page --require '^percpu: \d+ 4K pages/cpu '"
+# The slab allocator checks all objects. The kernel prints this line if it checks any.
+SLUB = "uml vmap_[cf]* --append 'slub_debug=FZPU slab_nomerge' --require 'shows unhashed kernel memory addresses'"
 MAKE_TEST = {
     "kunit-uml-rbtree": "uml --allocator rbtree", "kunit-uml-rust": "uml",
     "kunit-arm64-rbtree": "arm64 --allocator rbtree", "kunit-arm64-rust": "arm64",
     "kunit-debug-rust": f"arm64-debug {CHECKER} --timeout 1800",
+    "kunit-percpu-rbtree": f"{PERCPU} --allocator rbtree", "kunit-percpu-rust": PERCPU,
+    "kunit-slub-rbtree": f"{SLUB} --allocator rbtree", "kunit-slub-rust": SLUB,
 }
 FULL = ("kunit", CHECKER)
+# The only cases of vmap_* that arm64 skips, with the allocator in Rust and two CPUs. arm64-debug runs them.
+ONLY_DEBUG = {"vmap_fail_each.vmap_tables", "vmap_fail_each.vmalloc_nofail"}
 # A suite that is not in the kernel must not look like one that passed.
 SUITES = ("vmap_find", "vmap_rust_", "rust_maple_tree")
 END = r"reboot: (Restarting system|System halted|Power down)"
@@ -39,6 +47,7 @@ def options(parser):
     """Add the filter."""
     parser.add_argument("filter", metavar="FILTER", nargs="?", default="",
                         help="suites to run, a glob: SUITE or SUITE.CASE")
+    parser.add_argument("--require", action="append", default=[], metavar="RE", help="lines that the log must have")
 
 
 def read(log, allocator):
@@ -63,6 +72,20 @@ def failures(test, suite=""):
     return [] if test.ok_status() else [(test.status.name, test.name or f"a case of {suite}", test.log)]
 
 
+def skipped(test, *path):
+    """Return the skipped cases of suites vmap_*, as SUITE.CASE, or CASE.NAME with parameters. path: the names of what the
+    test is part of, and its own."""
+    if test.subtests:
+        return [case for some in test.subtests for case in skipped(some, *path, some.name)]
+    return [".".join(path[-2:])] if test.status.name == "SKIPPED" and path[0].startswith("vmap_") else []
+
+
+def wrongly_skipped(test, kernel, cpus):
+    """Return the skipped cases that no other kernel of "make test" runs in the place of this one."""
+    may_skip = {"arm64": lambda case: case in ONLY_DEBUG, "arm64-debug": lambda case: case not in ONLY_DEBUG}
+    return [case for case in skipped(test) if cpus > 1 and kernel in may_skip and not may_skip[kernel](case)]
+
+
 def run(args, result):
     """Boot each allocator with KUnit."""
     for allocator in each_allocator(args):
@@ -74,7 +97,7 @@ def run_one(args, allocator, result):
     kernel = args.kernel
     # test_vmalloc is built in: without this mask it would run a million loops before KUnit. Each CPU of the guest is a
     # thread: a race needs CPUs that run at the same time.
-    log = boot(result, args, "kunit", Expected(allocator, END, allow_in=ALLOWED[allocator]),
+    log = boot(result, args, "kunit", Expected(allocator, END, allow_in=ALLOWED[allocator], require=args.require),
                "test_vmalloc.run_test_mask=0 kunit.enable=1 kunit_shutdown="
                + ("halt" if kernel.arch == "um" else "reboot") + f" kunit.filter_glob={args.filter}" * bool(args.filter),
                nodes=max(kernel.kunit_nodes if args.cpus >= kernel.kunit_nodes else 1, args.nodes),
@@ -95,6 +118,8 @@ def run_one(args, allocator, result):
                    else "FAIL no test ran")
     elif not test.ok_status() and not counts.failed + counts.crashed + counts.errors:
         result.add(False, "KUnit", f"FAIL the results end early: {test.status.name}")
+    for case in wrongly_skipped(test, args.name, args.cpus) if allocator == "rust" else ():
+        result.add(False, case, f"FAIL {case} was skipped: {args.name} must run it")
     for suite in SUITES:
         if fnmatch.fnmatchcase(suite, args.filter.partition(".")[0] or "*") and not any(one.name.startswith(suite) and one.subtests for one in test.subtests):
             result.add(False, suite, f"FAIL no suite {suite}* ran")

@@ -10,7 +10,7 @@ import pytest
 
 from harness import guest, initramfs, kernels, run
 from harness.result import Result
-from harness.scenarios import demo, load, stress, tools
+from harness.scenarios import demo, kunit, load, stress, tools
 from harness.settings import Refused
 from harness.suites import matrix, rows
 
@@ -146,6 +146,18 @@ def test_interface(name):
     assert scenario.DEFAULTS and scenario.run and scenario.__doc__
     with pytest.raises(SystemExit, match="0"):
         run.parse([name, "--help"])
+
+
+@pytest.mark.parametrize("kernel, cpus, wrong", [
+    ("arm64", 2, ["vmap_node.cpus"]), ("arm64", 1, []), ("uml", 2, []), ("arm64-debug", 2, ["vmap_fail_each.vmap_tables"])])
+def test_skipped_cases(kernel, cpus, wrong):
+    """What arm64 skips, arm64-debug runs, and the reverse; suites of others may skip what they want."""
+    def node(name, status, *subtests):
+        return argparse.Namespace(name=name, status=argparse.Namespace(name=status), subtests=subtests)
+    tests = node("", "SUCCESS", node("list", "SUCCESS", node("sort", "SKIPPED")),
+                 node("vmap_fault", "SUCCESS", node("vmap_fail_each", "SUCCESS", node("vmap_tables", "SKIPPED"))),
+                 node("vmap_node", "SUCCESS", node("cpus", "SKIPPED"), node("areas", "SUCCESS")))
+    assert kunit.wrongly_skipped(tests, kernel, cpus) == wrong
 
 
 def test_suite_of_another_name(monkeypatch):
