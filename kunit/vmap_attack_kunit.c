@@ -193,9 +193,9 @@ static unsigned int check_and_free(struct kunit *test, struct vmap_area *va,
 	unsigned long start = va->va_start, end = va->va_end;
 
 	KUNIT_EXPECT_TRUE_MSG(test,
-			      req->size && end - start == req->size && is_power_of_2(req->align) &&
-			      IS_ALIGNED(start, req->align) && start >= req->vstart &&
-			      end - 1 <= req->vend - 1,
+			      req->size && PAGE_ALIGNED(req->size) && end - start == req->size &&
+			      is_power_of_2(req->align) && IS_ALIGNED(start, req->align) &&
+			      start >= req->vstart && end - 1 <= req->vend - 1,
 			      "%#lx-%#lx for %#lx aligned to %#lx in %#lx-%#lx", start, end,
 			      req->size, req->align, req->vstart, req->vend);
 	KUNIT_EXPECT_PTR_EQ(test, va, vmap_area_ops->unlink(start));
@@ -229,8 +229,8 @@ static unsigned int try_direct(struct kunit *test, const struct vmap_area_reques
 static void attack_requests(struct kunit *test)
 {
 	static const unsigned long sizes[] = {
-		0, PAGE_SIZE, SZ_1M, 1UL << (BITS_PER_LONG - 1), -2 * PAGE_SIZE,
-		-PAGE_SIZE,
+		0, PAGE_SIZE, PAGE_SIZE + 1, SZ_1M, 1UL << (BITS_PER_LONG - 1),
+		-2 * PAGE_SIZE, -PAGE_SIZE,
 	};
 	static const unsigned long aligns[] = {
 		0, 1, 3, PAGE_SIZE - 1, SZ_1M, 1UL << (BITS_PER_LONG - 1),
