@@ -18,7 +18,7 @@ PACKAGES = """
     ca-certificates
     qemu-system-arm qemu-system-x86 qemu-system-data
     shellcheck codespell ripgrep python3-ply python3-git python3-rich python3-scipy python3-matplotlib
-    python3-pytest python3-drgn gdb-multiarch""".split()
+    python3-pytest python3-drgn gdb-multiarch libncurses-dev""".split()
 # SUITE has 0.71.1, which libclang 22 makes mistakes with. The suite that has this one now.
 BINDGEN, BINDGEN_SUITE = "0.72.1", "forky"
 # Make what the scripts of these packages would have made: in the folder of the root, then in the root.
