@@ -2,6 +2,7 @@
 /*
  * KUnit suite "vmap_pte_more": page tables of vmalloc() and ioremap().
  */
+#include <linux/cacheflush.h>
 #include <linux/io.h>
 #include <linux/set_memory.h>
 #include <linux/uaccess.h>
@@ -211,6 +212,38 @@ static void vmap_pte_ioremap_pmd(struct kunit *test)
 	vm_unmap_aliases();
 }
 
+static int save_pte(pte_t *pte, unsigned long addr, void *data)
+{
+	*(pte_t **)data = pte;
+	return 0;
+}
+
+/* set_ptes() maps consecutive pages. */
+static void vmap_pte_set_ptes(struct kunit *test)
+{
+	const unsigned int max = 8;
+	struct vmap_block block = vmap_block_get(test, max);
+	const struct vmap_win win = vmap_win_get(test, max * PAGE_SIZE);
+	struct vm_struct *vm = vmap_area_need(test, &win, max * PAGE_SIZE, 1, VM_NO_GUARD);
+	unsigned long pfn = page_to_pfn(block.page);
+	unsigned int nr, i;
+	pte_t *pte = NULL;
+
+	vmap_pages_fill(page_address(block.page), max, 0);
+	KUNIT_ASSERT_EQ(test, 0, apply_to_page_range(&init_mm, win.start, PAGE_SIZE, save_pte,
+						     &pte));
+	for (nr = 1; nr <= max; nr++) {
+		set_ptes(&init_mm, win.start, pte, pfn_pte(pfn, PAGE_KERNEL), nr);
+		flush_cache_vmap(win.start, win.start + nr * PAGE_SIZE);
+		for (i = 0; i < nr; i++)
+			KUNIT_EXPECT_EQ_MSG(test, vmap_walk(win.start + i * PAGE_SIZE, NULL).pfn,
+					    pfn + i, "page %u of %u", i, nr);
+		vmap_pages_expect(test, (void *)win.start, nr, 0);
+		vunmap_range(win.start, win.start + nr * PAGE_SIZE);
+	}
+	vmap_area_put(test, vm);
+}
+
 /* VM_FLUSH_RESET_PERMS: the area is unmapped, and its pages are usable. */
 static void vmap_pte_reset_perms(struct kunit *test)
 {
@@ -266,6 +299,7 @@ static struct kunit_case vmap_pte_more_cases[] = {
 	KUNIT_CASE(vmap_pte_huge),
 	KUNIT_CASE(vmap_pte_ioremap),
 	KUNIT_CASE(vmap_pte_ioremap_pmd),
+	KUNIT_CASE(vmap_pte_set_ptes),
 	KUNIT_CASE(vmap_pte_reset_perms),
 	KUNIT_CASE(vmap_pte_set_memory),
 	{}

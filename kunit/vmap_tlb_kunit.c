@@ -171,31 +171,42 @@ static void vmap_tlb_vmap(struct kunit *test)
 }
 
 /*
- * vm_unmap_aliases() also flushes freed parts of vmap blocks, while the area
- * of the block stays busy.
+ * vm_unmap_aliases() also flushes freed parts of vmap blocks, while the areas of the
+ * blocks stay busy. Each CPU has blocks of its own.
  */
 static void vmap_tlb_map_ram(struct kunit *test)
 {
 	struct page **pages = old_and_new(test);
-	unsigned int round;
+	void *keep[4], *mem[ARRAY_SIZE(keep)];
+	unsigned int round, i, nr;
 	bool good = true;
+	int cpu;
 
 	if (IS_ENABLED(CONFIG_UML))
 		kunit_skip(test, "UML retries a fault in vmalloc space for ever");
 
 	for (round = 0; good && round < ROUNDS; round++) {
-		void *keep, *mem;
-
-		keep = vm_map_ram(&pages[1], 1, NUMA_NO_NODE);
-		mem = vm_map_ram(&pages[0], 1, NUMA_NO_NODE);
-		KUNIT_ASSERT_NOT_NULL_MSG(test, keep, "round %u", round);
-		KUNIT_ASSERT_NOT_NULL_MSG(test, mem, "round %u", round);
-		good &= all_cpus_read(test, (unsigned long)mem, OLD_STAMP, round);
-		vm_unmap_ram(mem, 1);
+		nr = 0;
+		for_each_online_cpu(cpu) {
+			if (nr == ARRAY_SIZE(keep))
+				break;
+			run_on(test, cpu);
+			keep[nr] = vm_map_ram(&pages[1], 1, NUMA_NO_NODE);
+			mem[nr] = vm_map_ram(&pages[0], 1, NUMA_NO_NODE);
+			KUNIT_ASSERT_NOT_NULL_MSG(test, keep[nr], "round %u", round);
+			KUNIT_ASSERT_NOT_NULL_MSG(test, mem[nr], "round %u", round);
+			nr++;
+		}
+		for (i = 0; i < nr; i++)
+			good &= all_cpus_read(test, (unsigned long)mem[i], OLD_STAMP, round);
+		for (i = 0; i < nr; i++)
+			vm_unmap_ram(mem[i], 1);
 		vm_unmap_aliases();
-		good &= all_cpus_read(test, (unsigned long)mem, 0, round);
-		good &= all_cpus_read(test, (unsigned long)keep, NEW_STAMP, round);
-		vm_unmap_ram(keep, 1);
+		for (i = 0; i < nr; i++) {
+			good &= all_cpus_read(test, (unsigned long)mem[i], 0, round);
+			good &= all_cpus_read(test, (unsigned long)keep[i], NEW_STAMP, round);
+			vm_unmap_ram(keep[i], 1);
+		}
 	}
 	vm_unmap_aliases();
 }

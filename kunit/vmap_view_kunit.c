@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * KUnit suite "vmap_view": areas in /proc/vmallocinfo, /proc/kcore,
- * mem_dump_obj(), and in the file "callers" of the allocator in Rust.
+ * KUnit suite "vmap_view": areas in /proc/vmallocinfo, mem_dump_obj(), and in the
+ * file "callers" of the allocator in Rust.
  */
 #include <linux/fs.h>
 #include <linux/fs_context.h>
 #include <linux/mman.h>
 #include <linux/mount.h>
 #include <linux/uaccess.h>
-#include <linux/uio.h>
 
 #include "vmap_area_kunit.h"
 
@@ -133,56 +132,6 @@ static void vmap_view_vmallocinfo(struct kunit *test)
 	}
 }
 
-static long vread(void *to, unsigned long from, size_t len)
-{
-	struct kvec vec = { .iov_base = to, .iov_len = len };
-	struct iov_iter iter;
-
-	iov_iter_kvec(&iter, ITER_DEST, &vec, 1, len);
-
-	return vread_iter(&iter, (const char *)from, len);
-}
-
-/*
- * /proc/kcore reads, from any address, the contents of areas in ascending
- * order, and zeroes for guard pages, free ranges, and freed or unmapped areas.
- */
-static void vmap_view_vread(struct kunit *test)
-{
-	const struct vmap_win win = vmap_win_get(test, 64 * PAGE_SIZE);
-	const size_t len = win.end - win.start;
-	u8 *want = vmap_array(test, len, 1), *got = vmap_array(test, len, 1);
-	struct vm_struct *reserved;
-	unsigned long offset;
-	void *mem[6];
-	int i;
-
-	for (i = 0; i < ARRAY_SIZE(mem); i++) {
-		mem[i] = vmap_mem_need(test, &win, 1 + i % 3, i);
-		memset(mem[i], 0x11 * (i + 1), (1 + i % 3) * PAGE_SIZE);
-	}
-	reserved = vmap_area_need(test, &win, 5 * PAGE_SIZE, 1, 0);
-	vfree(mem[2]);
-	mem[2] = NULL;
-
-	for (i = 0; i < ARRAY_SIZE(mem); i++)
-		if (mem[i])
-			memcpy(want + ((unsigned long)kasan_reset_tag(mem[i]) - win.start),
-			       mem[i], (1 + i % 3) * PAGE_SIZE);
-
-	for (offset = 0; offset < len; offset += 3 * PAGE_SIZE / 2) {
-		memset(got, 0xee, len);
-		KUNIT_EXPECT_EQ(test, vread(got, win.start + offset, len - offset), len - offset);
-		KUNIT_EXPECT_EQ_MSG(test, 0, memcmp(got, want + offset, len - offset),
-				    "contents from %#lx", win.start + offset);
-	}
-
-	for (i = 0; i < ARRAY_SIZE(mem); i++)
-		vfree(mem[i]);
-	vmap_area_put(test, reserved);
-	vmap_win_expect_free(test, &win);
-}
-
 /* mem_dump_obj() reports a busy area by its start, and no freed area. */
 static void vmap_view_dump_obj(struct kunit *test)
 {
@@ -254,7 +203,6 @@ static void vmap_view_callers(struct kunit *test)
 
 static struct kunit_case vmap_view_cases[] = {
 	KUNIT_CASE(vmap_view_vmallocinfo),
-	KUNIT_CASE(vmap_view_vread),
 	KUNIT_CASE(vmap_view_dump_obj),
 	KUNIT_CASE(vmap_view_callers),
 	{}
