@@ -212,6 +212,46 @@ static void vmap_pte_ioremap_pmd(struct kunit *test)
 	vm_unmap_aliases();
 }
 
+/*
+ * A mapping of physical memory is refused at a PTE that is in use. This PTE stays, also
+ * when the area is freed: its range is not used again. What was mapped before it is not.
+ */
+static void vmap_pte_ioremap_in_use(struct kunit *test)
+{
+	const unsigned long nr = 2 * max(PFN_DOWN(1UL << vmap_group_shift()), 16UL);
+	const unsigned long offsets[] = { 0, 1, nr / 2 + 1, nr - 1 };
+	/* For kmemleak, which is right that nothing else refers to them. */
+	static const struct vmap_area *lost[ARRAY_SIZE(offsets)];
+	struct vmap_block block = vmap_block_get(test, 2 * nr);
+	const unsigned long other = page_to_pfn(block.page) + nr;
+	unsigned int i;
+
+	if (!IS_ENABLED(CONFIG_BUG))
+		kunit_skip(test, "needs CONFIG_BUG to count warnings");
+	for (i = 0; i < ARRAY_SIZE(offsets); i++) {
+		const struct vmap_win win = vmap_win_get(test, nr * PAGE_SIZE);
+		struct vm_struct *vm = vmap_area_need(test, &win, nr * PAGE_SIZE, 1,
+						      VM_IOREMAP | VM_NO_GUARD);
+		unsigned long used = win.start + offsets[i] * PAGE_SIZE;
+
+		WRITE_ONCE(lost[i], find_vmap_area(win.start));
+		KUNIT_EXPECT_EQ(test, 0, vmap_page_range(used, used + PAGE_SIZE, PFN_PHYS(other),
+							 PAGE_KERNEL));
+		kunit_warning_suppress(test) {
+			KUNIT_EXPECT_EQ(test, -EBUSY,
+					ioremap_page_range(win.start, win.end,
+							   page_to_phys(block.page), PAGE_KERNEL));
+			KUNIT_EXPECT_SUPPRESSED_WARNING_COUNT(test, 1);
+		}
+		vmap_area_put(test, vm);
+		vm_unmap_aliases();
+		vmap_area_refused(test, &win, PAGE_SIZE, 1, VM_NO_GUARD, VMAP_GFP);
+		KUNIT_EXPECT_EQ_MSG(test, vmap_walk(used, NULL).pfn, other, "PTE %lu", offsets[i]);
+		vunmap_range(used, used + PAGE_SIZE);
+		vmap_walk_is_empty(test, win.start, nr, "but the PTE in use");
+	}
+}
+
 static int save_pte(pte_t *pte, unsigned long addr, void *data)
 {
 	*(pte_t **)data = pte;
@@ -299,6 +339,7 @@ static struct kunit_case vmap_pte_more_cases[] = {
 	KUNIT_CASE(vmap_pte_huge),
 	KUNIT_CASE(vmap_pte_ioremap),
 	KUNIT_CASE(vmap_pte_ioremap_pmd),
+	KUNIT_CASE(vmap_pte_ioremap_in_use),
 	KUNIT_CASE(vmap_pte_set_ptes),
 	KUNIT_CASE(vmap_pte_reset_perms),
 	KUNIT_CASE(vmap_pte_set_memory),
