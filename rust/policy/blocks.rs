@@ -133,7 +133,7 @@ pub(crate) struct Blocks {
     lazy_batch: usize,
     /// Estimate of the pages that became lazy since the last purge began, without those in per-CPU counts.
     lazy: CacheAligned<Atomic<usize>>,
-    /// The CPU whose current blocks [`Blocks::return_current`] looks at next, modulo the number of CPUs.
+    /// The CPU at which the next [`Blocks::return_current`] without sleeping begins, modulo the number of CPUs.
     next_cpu: Atomic<usize>,
 }
 
@@ -331,19 +331,23 @@ impl Blocks {
     }
 
     /// Puts current blocks for which `is_wanted` returns true into the pool, also those of CPUs that are offline. Of all CPUs
-    /// if `may_sleep`; else of a few, from the CPU on at which the last call ended. Spins; sleeps between two CPUs if
-    /// `may_sleep`.
+    /// if `may_sleep`; else of [`MAX_ATOMIC`], from the CPU on at which the last such call ended. Spins; sleeps between two
+    /// CPUs if `may_sleep`.
     pub(crate) fn return_current(
         &self,
         cpus: &Cpus,
         may_sleep: bool,
         is_wanted: impl Fn(&Block) -> bool,
     ) {
-        let most = if may_sleep { usize::MAX } else { MAX_ATOMIC };
+        let count = cpus.count().max(1);
+        let (first, most) = match may_sleep {
+            true => (0, usize::MAX),
+            // Relaxed: any CPUs will do.
+            false => (self.next_cpu.fetch_add(MAX_ATOMIC, Relaxed), MAX_ATOMIC),
+        };
         let mut returned = 0_usize;
-        for _ in 0..most.min(cpus.count()) {
-            // Relaxed: any CPU will do.
-            let cpu = self.next_cpu.fetch_add(1, Relaxed) % cpus.count().max(1);
+        for nth in 0..most.min(count) {
+            let cpu = first.wrapping_add(nth) % count;
             let rcu = Guard::new();
             for seat in cpus.of(CpuNumber::new(cpu)).current.iter() {
                 // Most have none, or one that is full: do not take the lock for them.
