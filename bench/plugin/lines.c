@@ -7,12 +7,13 @@
  *   turn=ADDR    a function at which CPUs take turns, in random order; may be given often
  *   irq=ADDR     where an interrupt of the kernel begins; ret=ADDR: where it returns; switch=ADDR: another task goes on.
  *                Interrupts do not count.
- *   seed=N       of the order
+ *   seed=N       of the order; workers=N: CPUs that take turns when all are there
  *
  * Lines of the file:
  *
  *   window N CASE PART OPS PASSES
- *   miss N PC ADDR IS_WRITE TIMES
+ *   turns N FAIR                    turns that were chosen from all workers, as were those before
+ *   miss N PC ADDR IS_WRITE TIMES FAIR
  *   end
  *
  * Each virtual CPU must have a host thread of its own, as with -accel tcg,thread=multi: one that waits for its turn sleeps
@@ -35,7 +36,7 @@ QEMU_PLUGIN_EXPORT int qemu_plugin_version = QEMU_PLUGIN_VERSION;
 /* What misses of one instruction at one address are. */
 struct miss {
 	struct miss *next;
-	uint64_t pc, addr, times;
+	uint64_t pc, addr, times, fair;
 	int window;
 	bool is_write;
 };
@@ -52,7 +53,7 @@ struct line {
 struct cpu {
 	pthread_cond_t turn_comes;
 	int window; /* 0 if no part is open here, else the window's number and 1 */
-	bool in_irq;
+	bool in_irq, is_fair;
 };
 
 enum hook_kind { HOOK_BEGIN, HOOK_END, HOOK_TURN, HOOK_IRQ, HOOK_RET, HOOK_SWITCH };
@@ -66,6 +67,9 @@ static struct cpu cpus[MAX_CPUS];
 /* The CPUs that wait for their turn; the one that has it, plus one; since when; and the one that flushes TLBs, plus one. */
 static unsigned int waiting[MAX_CPUS], n_waiting, runs, flushes;
 static uint64_t since_ns, random_state = 1;
+/* Choices in a row from all workers. When one comes late, the others have more turns. */
+static unsigned int n_complete, n_workers;
+static uint64_t fair_turns[MAX_WINDOWS];
 /* Also read without the mutex, by accesses outside of all parts. */
 static volatile int open_parts;
 
@@ -97,10 +101,11 @@ static void note_miss(struct line *l, unsigned int cpu, uint64_t pc, uint64_t ad
 	}
 	if (!m) {
 		m = zalloc(sizeof(*m));
-		*m = (struct miss) { l->misses, pc, addr, 0, window, is_write };
+		*m = (struct miss) { l->misses, pc, addr, 0, 0, window, is_write };
 		l->misses = m;
 	}
 	m->times++;
+	m->fair += cpus[cpu].is_fair;
 }
 
 /* One CPU reads or writes a line. MESI, with caches that evict nothing. */
@@ -167,6 +172,7 @@ static void choose_turn(unsigned int cpu, unsigned int n)
 
 	random_state = random_state * 6364136223846793005ull + 1442695040888963407ull;
 	at = (random_state >> 33) % n;
+	n_complete = n == n_workers ? n_complete + 1 : 0;
 	if (at == n_waiting) {
 		give_turn(cpu);
 		return;
@@ -193,23 +199,29 @@ static void wait_for_turn(unsigned int cpu)
 		;
 	if (i < n_waiting)
 		waiting[i] = waiting[--n_waiting];
+	if (runs != cpu + 1)
+		n_complete = 0;
 	if (!flushes)
 		give_turn(cpu);
 }
 
 static void turn_ends(unsigned int cpu)
 {
+	int window = cpus[cpu].window - 1;
+
+	cpus[cpu].is_fair = false;
 	if (flushes == cpu + 1)
 		flushes = 0;
 	if (flushes)
 		return;
-	if (runs && runs != cpu + 1) {
-		wait_for_turn(cpu);
-		return;
-	}
-	choose_turn(cpu, n_waiting + 1);
+	if (!runs || runs == cpu + 1)
+		choose_turn(cpu, n_waiting + 1);
 	if (runs != cpu + 1)
 		wait_for_turn(cpu);
+	if (window < 0)
+		return;
+	cpus[cpu].is_fair = n_complete > n_workers;
+	fair_turns[window] += cpus[cpu].is_fair;
 }
 
 /* Called ahead of an instruction that flushes the TLBs of all CPUs: QEMU waits until none of them runs. */
@@ -219,6 +231,7 @@ static void tlbi_runs(unsigned int cpu, void *data)
 
 	pthread_mutex_lock(&mutex);
 	flushes = n_waiting ? cpu + 1 : 0;
+	n_complete = 0;
 	for (i = 0; i < n_waiting; i++)
 		pthread_cond_signal(&cpus[waiting[i]].turn_comes);
 	pthread_mutex_unlock(&mutex);
@@ -318,13 +331,15 @@ static void write_counts(qemu_plugin_id_t id, void *data)
 	struct miss *m;
 	int i;
 
-	for (i = 0; i < n_windows; i++)
+	for (i = 0; i < n_windows; i++) {
 		write_window(out, i);
+		fprintf(out, "turns %d %" PRIu64 "\n", i, fair_turns[i]);
+	}
 	for (i = 0; i < BUCKETS; i++) {
 		for (l = lines[i]; l; l = l->next) {
 			for (m = l->misses; m; m = m->next)
-				fprintf(out, "miss %d %" PRIx64 " %" PRIx64 " %d %" PRIu64 "\n", m->window, m->pc, m->addr,
-					m->is_write, m->times);
+				fprintf(out, "miss %d %" PRIx64 " %" PRIx64 " %d %" PRIu64 " %" PRIu64 "\n", m->window,
+					m->pc, m->addr, m->is_write, m->times, m->fair);
 		}
 	}
 	end_file(out);
@@ -339,10 +354,12 @@ QEMU_PLUGIN_EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_
 	for (i = 0; i < argc; i++) {
 		if (!strncmp(argv[i], "seed=", 5))
 			random_state = strtoull(argv[i] + 5, NULL, 10);
+		else if (!strncmp(argv[i], "workers=", 8))
+			n_workers = strtoul(argv[i] + 8, NULL, 10);
 		else
 			is_good &= add_argument(argv[i], kinds, sizeof(kinds) / sizeof(kinds[0]));
 	}
-	if (!is_good || !out_path) {
+	if (!is_good || !out_path || !n_workers) {
 		fprintf(stderr, "lines: error: wrong arguments; see bench/plugin/lines.c\n");
 		return -1;
 	}

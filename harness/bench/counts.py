@@ -80,10 +80,10 @@ def counts_of(log):
     return Path(f"{log}.counts")
 
 
-def specification(symbols, log, name, seed):
+def specification(symbols, log, name, seed, workers):
     """Return what QEMU's -plugin takes, for counts beside a console log. name: "count" or "lines"; seed: of the order of
-    turns."""
-    words = [f"{build_plugin(name)}", f"out={counts_of(log)}", *[f"seed={seed}"] * (name == "lines")]
+    turns; workers: how many take turns."""
+    words = [f"{build_plugin(name)}", f"out={counts_of(log)}", *[f"seed={seed}", f"workers={workers}"] * (name == "lines")]
     for kind, names in (HOOKS | MORE_HOOKS[name]).items():
         # Functions of locks may be inlined, depending on the configuration.
         words += [f"{kind}={symbols.addresses[function]:x}" for function in names
@@ -106,6 +106,9 @@ class Window:
     # (address of the instruction, of the memory, is it a write?) -> times
     misses: Counter = field(default_factory=Counter)
 
+    # As misses, and turns of workers: with a fair choice of the CPU that goes on.
+    fair_misses: Counter = field(default_factory=Counter)
+    fair_turns: int = 0
     @property
     def total(self):
         """The sum of all functions."""
@@ -140,7 +143,11 @@ def read(log, symbols):
                 (times, insns, longest), (more, added, other) = window.holds[key], map(int, words[2:])
                 window.holds[key] = times + more, insns + added, max(longest, other)
             elif kind == "miss":
-                window.misses[int(words[0], 16), int(words[1], 16), words[2] == "1"] += int(words[3])
+                key = int(words[0], 16), int(words[1], 16), words[2] == "1"
+                window.misses[key] += int(words[3])
+                window.fair_misses[key] += int(words[4])
+            elif kind == "turns":
+                window.fair_turns = int(words[0])
             elif kind == "flush":
                 window.flushes = int(words[0])
             else:

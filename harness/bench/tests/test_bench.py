@@ -150,8 +150,10 @@ def test_lines():
         misses[allocator] = {one["case"]: one["value"] for one in record["results"] if one["metric"] == "misses"}
         symbols = counts.symbols_of("arm64")
         window, = [one for one in counts.read(log, symbols) if one.name == "area_remote"]
-        exchanges = sum(times for (pc, _, is_write), times in window.misses.items()
-                        if is_write and symbols.part(symbols.name(pc)) == "benchmark")
-        assert 0.85 < exchanges / window.ops < 0.985, (allocator, exchanges, window.ops)
+        moved = sum(times for (pc, _, is_write), times in window.fair_misses.items()
+                    if is_write and symbols.part(symbols.name(pc)) == "benchmark")
+        # There are two turns for each exchange. On a busy host CPUs come late, and fewer choices are fair.
+        exchanges = window.fair_turns / 2
+        assert exchanges > 1000 and 0.94 < moved / exchanges < 0.975, (allocator, moved, exchanges, window.ops)
     rbtree, rust = misses["rbtree"], misses["rust"]
     assert rust["area_pair"] < min(2, rbtree["area_pair"] / 2) and rust["area_remote"] < rbtree["area_remote"] / 3, misses

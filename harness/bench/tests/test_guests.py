@@ -50,8 +50,8 @@ class Functions:
 
 COUNTS = ("window 0 area_pair cost 100 5\nflush 0 3\nblock 0 10 5 1 0 2 0 200\n"
           "block 0 20 2 0 1 0 0 100\nblock 0 210 3 0 0 0 1 100\nhold 0 ff00 24 10 900 400\n"
-          "hold 0 ff00 148 1 500 500\nhold 0 bb00 224 1 9000 9000\nmiss 0 10 1000 1 30\nmiss 0 210 1038 0 20\n"
-          "miss 0 10 1040 0 10\nend\n")
+          "hold 0 ff00 148 1 500 500\nhold 0 bb00 224 1 9000 9000\nturns 0 16\nmiss 0 10 1000 1 30 22\n"
+          "miss 0 210 1038 0 20 0\nmiss 0 10 1040 0 10 5\nend\n")
 
 
 @pytest.mark.parametrize("instrument, figures", [
@@ -62,6 +62,7 @@ def test_counts(tmp_path, instrument, figures):
     (tmp_path / "log.counts").write_text(COUNTS)
     window, = counts.read(tmp_path / "log", Functions())
     assert (window.case, window.part, window.ops, window.passes) == ("area_pair", "cost", 100, 5)
+    assert (window.fair_turns, window.fair_misses.total()) == (16, 27)
     assert [window.functions["space"][name] for name in counts.COSTS] == [1200, 200, 100, 400, 0]
     found = counts.results(tmp_path / "log", instrument, Functions(), 1)
     assert {result["metric"]: result["value"] for result in found} == pytest.approx(figures)
