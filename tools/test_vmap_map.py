@@ -33,15 +33,21 @@ INFO = f"""{HOME:#018x}-{HOME + 0x5000:#018x}   20480 kernel_clone+0x1c/0x3f0 pa
 """
 
 
-@pytest.fixture(name="page")
-def page_of_both(tmp_path):
-    """What vmap-map prints about a system with either allocator, and the data and the text of the page."""
+@pytest.fixture(name="folder")
+def folder_of_both(tmp_path):
+    """Snapshots of a system with either allocator."""
     for name, text in (("rust/map", MAP), ("rust/vmallocinfo", INFO), ("rbtree/vmallocinfo", INFO)):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text, encoding="utf-8")
-    done = subprocess.run([HERE / "vmap-map", "rbtree", "rust", "--html", "page"], cwd=tmp_path, check=True,
+    return tmp_path
+
+
+@pytest.fixture(name="page")
+def page_of_both(folder):
+    """What vmap-map prints about them, and the data and the text of the page."""
+    done = subprocess.run([HERE / "vmap-map", "rbtree", "rust", "--html", "page"], cwd=folder, check=True,
                           capture_output=True, text=True)
-    text = (tmp_path / "page").read_text(encoding="utf-8")
+    text = (folder / "page").read_text(encoding="utf-8")
     return done.stdout, json.loads(zlib.decompress(base64.b64decode(re.search(r'atob\("([^"]+)"', text)[1]))), text
 
 
@@ -82,6 +88,15 @@ def test_tiles(page):
         ("fold", 128 * MIB, 64 * MIB, [["?", 512, ""]])]
     blocks = [(tile["title"], tile["current"]) for tile in page[1]["panels"][1]["tiles"] if tile["kind"] == "block"]
     assert blocks == [("CPU 3* 8 KiB", True), ("CPU 1 2.5 MiB", False)]
+
+
+def test_a_picture_has_the_tiles(folder):
+    """Each state that the snapshots have is drawn in its colour, and nothing is busy where nothing is."""
+    subprocess.run([HERE / "vmap-map", "rust", "--png", "picture.png"], cwd=folder, check=True)
+    from matplotlib import colors, image
+    seen = {colors.to_hex(color[:3]) for row in image.imread(folder / "picture.png")[40:-90] for color in row}
+    wanted = {letter for letter, (color, _) in snapshot.STATES.items() if color.lower() in seen}
+    assert wanted == set("Bblf.-?")
 
 
 def test_a_page_is_complete(page):

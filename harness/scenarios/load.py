@@ -5,6 +5,7 @@ The text format of /proc/vmallocinfo must be equal for both allocators. tools/vm
 the load, a page to zoom beside the logs.
 """
 
+import importlib.util
 import subprocess
 import tempfile
 from pathlib import Path
@@ -44,14 +45,16 @@ def checks_for(args, allocator):
 
 
 def draw(result, logs, page):
-    """Draw the snapshots of the load in logs, by allocator, on a page."""
+    """Draw the snapshots of the load in logs, by allocator, on a page, and as the picture of a document."""
     with tempfile.TemporaryDirectory() as folder:
         for allocator, log in logs.items():
             Path(folder, allocator).mkdir()
             for name, lines in read_files(log).get("loaded", {}).items():
                 Path(folder, allocator, name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-        code = subprocess.run([REPO / "tools/vmap-map", *logs, "--html", page], cwd=folder, stdout=subprocess.DEVNULL,
-                              check=False).returncode
+        # Tools of the host may have no matplotlib.
+        picture = ["--png", page.with_suffix(".png")] * bool(importlib.util.find_spec("matplotlib"))
+        code = subprocess.run([REPO / "tools/vmap-map", *logs, "--html", page, *picture], cwd=folder,
+                              stdout=subprocess.DEVNULL, check=False).returncode
     result.add(not code, "picture", f"{'FAIL' if code else 'ok'} picture {page}")
 
 
