@@ -200,7 +200,7 @@ static int __init vmap_bench_init(void)
 		goto out;
 	}
 
-	pr_info("start format=2 allocator=%s release=%s cpus=%u page_size=%lu scale=%u seed=%llu\n",
+	pr_info("start allocator=%s release=%s cpus=%u page_size=%lu scale=%u seed=%llu\n",
 		bench_allocator(), init_utsname()->release, num_online_cpus(),
 		PAGE_SIZE, scale, seed);
 	for (t = 0; t < n; t++) {

@@ -7,10 +7,9 @@
 
 #include "bench.h"
 
-/* Pages of a pass that are freed, and of an area. */
-#define LAZY_PAGES 8000
+/* Areas of a pass that are freed, and pages of each. */
+#define AREAS 15
 #define AREA_PAGES 512
-#define AREAS (LAZY_PAGES / (AREA_PAGES + 1))
 /* Guard pages included. */
 #define OPS (AREAS * (AREA_PAGES + 1))
 
@@ -67,7 +66,7 @@ static int purge_measure(struct bench_run *run)
 
 const struct bench_case bench_purge_cases[] = {
 	{ .name = "purge_512",
-	  .what = "vm_unmap_aliases() with 8,000 lazily freed pages in areas of 512, per page",
+	  .what = "vm_unmap_aliases() after 15 areas of 512 pages were freed, per page",
 	  .max_threads = 1, .measure = purge_measure },
 	{ }
 };

@@ -2,7 +2,7 @@
 /*
  * Lines for the log. After "vmap_bench: " they are
  *
- *   start format=2 allocator=rust release=7.3.4 cpus=1 page_size=4096 ...
+ *   start allocator=rust release=7.3.4 cpus=1 page_size=4096 ...
  *   result case=area_pair threads=1 metric=cost unit=ns value=2003 min=2001
  *          max=2010 passes=5 ops=20000 (one line)
  *   skip case=memory threads=2 reason=works with 1 workers at most
