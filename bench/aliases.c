@@ -11,14 +11,13 @@
 
 #include "bench.h"
 
-/*
- * Live areas, all of one page, and how far apart those are that are freed. Each
- * is freed once only: those that take their place may be neighbours.
- */
+/* Live areas, all of one page. */
 #define LIVE 4096
-#define APART 700
 /* Calls of vm_unmap_aliases() in one pass. */
 #define CALLS 50
+/* Before aliases_0_worn: pairs, and pages of each. */
+#define WORN_PAIRS 20000
+#define WORN_PAGES 4096
 
 static void aliases_teardown(struct bench_run *run)
 {
@@ -33,46 +32,38 @@ static int aliases_setup(struct bench_run *run)
 	return run->data && bench_get_areas(run->data, LIVE, 1) ? 0 : -ENOMEM;
 }
 
-/* Free @arg areas, each in another block of areas than the others. */
-static void free_apart(struct bench_run *run, unsigned int call)
+/* In a system that has reserved and freed many large areas. */
+static int worn_setup(struct bench_run *run)
 {
-	struct vm_struct **vms = run->data;
-	unsigned int i;
+	struct vm_struct *vm;
+	int i;
 
-	for (i = 0; i < run->c->arg; i++) {
-		unsigned int nr = (i * APART + call) % LIVE;
-
-		free_vm_area(vms[nr]);
-		vms[nr] = NULL;
-	}
-}
-
-static int get_again(struct bench_run *run)
-{
-	struct vm_struct **vms = run->data;
-	unsigned int i;
-
-	for (i = 0; i < LIVE; i++) {
-		if (!vms[i] && !bench_get_areas(&vms[i], 1, 1))
+	for (i = 0; i < WORN_PAIRS; i++) {
+		if (!bench_get_areas(&vm, 1, WORN_PAGES))
 			return -ENOMEM;
+		free_vm_area(vm);
+		cond_resched();
 	}
-	return 0;
+	return aliases_setup(run);
 }
 
 static int aliases_measure(struct bench_run *run)
 {
+	struct vm_struct **vms = run->data;
 	u64 values[BENCH_PASSES];
 	unsigned int pass, call;
-	int err;
 
 	for (pass = 0; pass <= BENCH_PASSES; pass++) {
 		u64 ns = 0;
 
 		vm_unmap_aliases();
 		for (call = 0; call < CALLS; call++) {
+			/* Each area is freed once only: what takes its place may be a neighbour. */
+			struct vm_struct **vm = &vms[pass * CALLS + call];
 			u64 start;
 
-			free_apart(run, pass * CALLS + call);
+			if (run->c->arg)
+				free_vm_area(*vm);
 			/* Nobody else's turn comes in between. */
 			cond_resched();
 			if (pass)
@@ -82,9 +73,8 @@ static int aliases_measure(struct bench_run *run)
 			ns += ktime_get_ns() - start;
 			if (pass)
 				bench_mark_end();
-			err = get_again(run);
-			if (err)
-				return err;
+			if (run->c->arg && !bench_get_areas(vm, 1, 1))
+				return -ENOMEM;
 		}
 		if (pass)
 			values[pass - 1] = div_u64(ns * 1000, CALLS);
@@ -93,12 +83,16 @@ static int aliases_measure(struct bench_run *run)
 	return 0;
 }
 
-#define ALIASES(label, text, areas) \
-	{ .name = label, .what = text, .arg = areas, .max_threads = 1, .setup = aliases_setup, \
+/* @arg: free an area before each call? */
+#define ALIASES(label, text, frees, before) \
+	{ .name = label, .what = text, .arg = frees, .max_threads = 1, .setup = before, \
 	  .teardown = aliases_teardown, .measure = aliases_measure }
 
 const struct bench_case bench_aliases_cases[] = {
-	ALIASES("aliases_0", "vm_unmap_aliases() after nothing was freed", 0),
-	ALIASES("aliases_1", "vm_unmap_aliases() after one of 4,096 areas was freed", 1),
+	ALIASES("aliases_0", "vm_unmap_aliases() after nothing was freed", false, aliases_setup),
+	ALIASES("aliases_0_worn", "vm_unmap_aliases() after 20,000 pairs of 16 MiB", false,
+		worn_setup),
+	ALIASES("aliases_1", "vm_unmap_aliases() after one of 4,096 areas was freed", true,
+		aliases_setup),
 	{ }
 };

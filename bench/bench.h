@@ -10,6 +10,7 @@
 #ifndef _VMAP_BENCH_H
 #define _VMAP_BENCH_H
 
+#include <linux/pgtable.h>
 #include <linux/prandom.h>
 #include <linux/types.h>
 #include <linux/vmalloc.h>
@@ -112,6 +113,7 @@ extern const struct bench_case bench_growth_cases[];
 extern const struct bench_case bench_aliases_cases[];
 extern const struct bench_case bench_memory_cases[];
 extern const struct bench_case bench_mapping_cases[];
+extern const struct bench_case bench_vread_cases[];
 
 /* run.c */
 void bench_mark_begin(const char *name, const char *part, u32 ops);
@@ -128,5 +130,12 @@ void bench_report(const struct bench_run *run, const char *metric,
 void bench_report_one(const struct bench_run *run, const char *metric,
 		      const char *unit, u64 value, u32 ops);
 void bench_skip(const struct bench_run *run, const char *why, u64 number);
+
+/* Reserve an area of @pages where modules are loaded. Returns NULL if there is no room. */
+static inline struct vm_struct *bench_get_in_window(unsigned long pages)
+{
+	return __get_vm_area_caller(pages * PAGE_SIZE, VM_ALLOC, MODULES_VADDR, MODULES_END,
+				    __builtin_return_address(0));
+}
 
 #endif /* _VMAP_BENCH_H */

@@ -3,9 +3,12 @@
  * Page tables of a load of large areas of sizes that seldom come again, beside
  * small pairs and vm_unmap_aliases(), as set_memory_ro() and BPF make it. Page
  * tables of vmalloc space are never freed, so they show whether an allocator
- * goes to ever new addresses. It begins with one purge of many large areas.
+ * goes to ever new addresses. It begins with one purge of many large areas. And
+ * a count of the tables of PTEs, for loads that ran before.
  */
 #include <linux/mm.h>
+#include <linux/pagewalk.h>
+#include <linux/pgtable.h>
 #include <linux/slab.h>
 #include <linux/vmstat.h>
 
@@ -101,9 +104,52 @@ static int growth_measure(struct bench_run *run)
 	return err;
 }
 
+struct tables {
+	u64 all;
+	u64 used;
+};
+
+static int count_table(pmd_t *pmd, unsigned long addr, unsigned long next, struct mm_walk *walk)
+{
+	struct tables *tables = walk->private;
+	pte_t *pte;
+	int i;
+
+	if (pmd_leaf(pmdp_get(pmd)))
+		return 0;
+	tables->all++;
+	pte = pte_offset_kernel(pmd, addr & PMD_MASK);
+	for (i = 0; i < PTRS_PER_PTE; i++) {
+		if (!pte_none(ptep_get(pte + i)))
+			break;
+	}
+	tables->used += i < PTRS_PER_PTE;
+	return 0;
+}
+
+static int tables_measure(struct bench_run *run)
+{
+	static const struct mm_walk_ops ops = { .pmd_entry = count_table };
+	struct tables tables = {};
+	int err;
+
+	vm_unmap_aliases();
+	mmap_write_lock(&init_mm);
+	err = walk_kernel_page_table_range(VMALLOC_START, VMALLOC_END, &ops, NULL, &tables);
+	mmap_write_unlock(&init_mm);
+	if (err)
+		return err;
+	bench_report_one(run, "all", "tables", tables.all, 1);
+	bench_report_one(run, "used", "tables", tables.used, 1);
+	return 0;
+}
+
 const struct bench_case bench_growth_cases[] = {
 	{ .name = "growth",
 	  .what = "page tables after 4,000 large areas beside small ones and purges",
 	  .max_threads = 1, .need = growth_need, .measure = growth_measure },
+	{ .name = "page_tables",
+	  .what = "tables of PTEs in vmalloc space, and those with an entry",
+	  .max_threads = 1, .measure = tables_measure },
 	{ }
 };

@@ -11,18 +11,18 @@
 
 /* Addresses that one worker goes round. */
 #define ADDRESSES 1024
-/* Pages of an area that is looked up by an inner address. */
-#define INNER_PAGES 16
+/* @arg of a case: pages of an area, and how many areas there are. */
+#define AREAS_BITS 10
+#define ARG(areas, pages) ((unsigned long)(pages) << AREAS_BITS | (areas))
 
 struct lookup {
 	unsigned long areas;
 	struct vm_struct **vms;
 };
 
-/* @arg: areas; a single one is large. */
 static unsigned long pages_of(const struct bench_case *c)
 {
-	return c->arg == 1 ? SZ_64M / PAGE_SIZE : INNER_PAGES;
+	return c->arg >> AREAS_BITS;
 }
 
 static void lookup_teardown(struct bench_run *run)
@@ -44,7 +44,7 @@ static int lookup_setup(struct bench_run *run)
 	run->data = lookup;
 	if (!lookup)
 		return -ENOMEM;
-	lookup->areas = run->c->arg;
+	lookup->areas = run->c->arg & ((1 << AREAS_BITS) - 1);
 	lookup->vms = kvcalloc(lookup->areas, sizeof(*lookup->vms), GFP_KERNEL);
 	if (!lookup->vms)
 		return -ENOMEM;
@@ -93,14 +93,19 @@ static int lookup_phase(struct bench_worker *w, unsigned int phase)
 	return missing ? -ENOENT : 0;
 }
 
-#define LOOKUP(label, text, n) \
-	{ .name = label, .what = text, .ops = 20000, .arg = n, \
+#define LOOKUP(label, text, areas, pages) \
+	{ .name = label, .what = text, .ops = 20000, .arg = ARG(areas, pages), \
 	  .setup = lookup_setup, .teardown = lookup_teardown, \
 	  .worker_setup = addresses_setup, .worker_teardown = addresses_teardown, \
 	  .phase = lookup_phase }
 
 const struct bench_case bench_lookup_cases[] = {
-	LOOKUP("lookup_inner_1k", "find_vm_area() inside of 1,000 areas of 16 pages", 1000),
-	LOOKUP("lookup_inner_64m", "find_vm_area() inside of an area of 64 MiB", 1),
+	LOOKUP("lookup_inner_1k", "find_vm_area() inside of 1,000 areas of 16 pages", 1000, 16),
+	LOOKUP("lookup_inner_64m", "find_vm_area() inside of an area of 64 MiB", 1,
+	       SZ_64M / PAGE_SIZE),
+#ifdef CONFIG_64BIT
+	LOOKUP("lookup_inner_4g", "find_vm_area() inside of an area of 4 GiB", 1,
+	       SZ_4G / PAGE_SIZE),
+#endif
 	{ }
 };

@@ -108,6 +108,77 @@ static __always_inline bool area_remote_pair(const struct bench_case *c, struct 
 	return true;
 }
 
+/* @arg of a case with other areas: how many these are, and the pages of each area. */
+#define OTHERS_SHIFT 16
+#define ARG(others, pages) ((unsigned long)(others) << OTHERS_SHIFT | (pages))
+
+static unsigned long arg_others(const struct bench_case *c)
+{
+	return c->arg >> OTHERS_SHIFT;
+}
+
+static unsigned long arg_pages(const struct bench_case *c)
+{
+	return c->arg & ((1 << OTHERS_SHIFT) - 1);
+}
+
+static void others_teardown(struct bench_run *run)
+{
+	bench_free_areas(run->data, arg_others(run->c));
+	kvfree(run->data);
+	run->data = NULL;
+}
+
+/* Areas as of modules that are loaded. */
+static int window_setup(struct bench_run *run)
+{
+	unsigned long i, others = arg_others(run->c);
+	struct vm_struct **vms = kvcalloc(others, sizeof(*vms), GFP_KERNEL);
+
+	run->data = vms;
+	for (i = 0; vms && i < others; i++) {
+		vms[i] = bench_get_in_window(arg_pages(run->c));
+		if (!vms[i])
+			return -ENOSPC;
+	}
+	return vms ? 0 : -ENOMEM;
+}
+
+/* What a module takes and gives back. */
+static __always_inline bool window_pair(const struct bench_case *c, struct bench_worker *w)
+{
+	struct vm_struct *vm = bench_get_in_window(arg_pages(c));
+
+	if (!vm)
+		return false;
+	free_vm_area(vm);
+	return true;
+}
+
+static u64 others_need(const struct bench_case *c, unsigned int threads)
+{
+	return arg_others(c) * 256ULL;
+}
+
+static int live_setup(struct bench_run *run)
+{
+	unsigned long others = arg_others(run->c);
+
+	run->data = kvcalloc(others, sizeof(struct vm_struct *), GFP_KERNEL);
+	return run->data && bench_get_areas(run->data, others, arg_pages(run->c)) ? 0 : -ENOMEM;
+}
+
+/* Free one of the areas at random, and reserve another one. */
+static __always_inline bool live_pair(const struct bench_case *c, struct bench_worker *w)
+{
+	struct vm_struct **vms = w->run->data;
+	unsigned long nr = prandom_u32_state(&w->rnd) % arg_others(c);
+
+	free_vm_area(vms[nr]);
+	vms[nr] = get_vm_area(arg_pages(c) * PAGE_SIZE, VM_ALLOC);
+	return vms[nr];
+}
+
 static DEFINE_SPINLOCK(known_lock);
 static atomic_t known_atomic;
 static int known_word;
@@ -203,6 +274,8 @@ PAIR_PHASE(ioremap_pair)
 PAIR_PHASE(percpu_pair)
 PAIR_PHASE(vmap_pair)
 PAIR_PHASE(map_ram_pair)
+PAIR_PHASE(window_pair)
+PAIR_PHASE(live_pair)
 
 #define PAIR(label, text, n, number, pair) \
 	{ .name = label, .what = text, .ops = n, .arg = number, \
@@ -210,6 +283,12 @@ PAIR_PHASE(map_ram_pair)
 #define PAGES_PAIR(label, text, n, number, pair) \
 	{ .name = label, .what = text, .ops = n, .arg = number, .phase = pair##_phase, \
 	  .worker_setup = pages_setup, .worker_teardown = pages_teardown }
+
+/* One worker: nothing protects the other areas. */
+#define OTHERS(label, text, n, others, pages, kind) \
+	{ .name = label, .what = text, .ops = n, .arg = ARG(others, pages), .max_threads = 1, \
+	  .need = others_need, .setup = kind##_setup, .teardown = others_teardown, \
+	  .phase = kind##_pair_phase }
 
 const struct bench_case bench_pair_cases[] = {
 	PAIR("known", "known atomics, barriers and instructions under a lock", 2000, 0, known_pair),
@@ -223,6 +302,16 @@ const struct bench_case bench_pair_cases[] = {
 	PAIR("area_64", "get_vm_area() and free_vm_area() of 64 pages", 2000, 64, area_pair),
 	PAIR("area_512", "get_vm_area() and free_vm_area() of 512 pages", 1000, 512, area_pair),
 	PAIR("area_4096", "get_vm_area() and free_vm_area() of 4096 pages", 1000, 4096, area_pair),
+	PAIR("area_25600", "get_vm_area() and free_vm_area() of 100 MiB", 100, 25600, area_pair),
+	OTHERS("window_4", "an area of 16 KiB in the module window, with 20 others", 2000, 20,
+	       4, window),
+	OTHERS("window_256", "an area of 1 MiB in the module window, with 300 others", 100,
+	       300, 256, window),
+#ifdef CONFIG_64BIT
+	PAIR("area_1m", "get_vm_area() and free_vm_area() of 4 GiB", 100, SZ_4G / PAGE_SIZE,
+	     area_pair),
+	OTHERS("live_1m", "replace one of a million areas of a page", 5000, 1000000, 1, live),
+#endif
 	PAIR("vmalloc_pair", "vmalloc() and vfree() of a page", 12500, 1, vmalloc_pair),
 	PAIR("vmalloc_4", "vmalloc() and vfree() of 4 pages", 4000, 4, vmalloc_pair),
 	PAIR("vmalloc_16", "vmalloc() and vfree() of 16 pages", 1500, 16, vmalloc_pair),

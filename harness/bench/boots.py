@@ -8,7 +8,7 @@ import re
 
 from .. import kernels
 from ..console import read_text
-from ..guest import NO_TESTS, Boot
+from ..guest import Boot
 from ..settings import Refused
 from ..verdict import Expected
 
@@ -46,7 +46,7 @@ def run_guest(plan, allocator, seed, kernel, log):
 
     kernel: a configuration; log: where the console log is kept."""
     instrument = INSTRUMENTS[plan.instrument]
-    words = [NO_TESTS, f"vmap_bench.run={plan.run}", f"vmap_bench.threads={','.join(map(str, plan.threads))}",
+    words = [plan.append, f"vmap_bench.run={plan.run}", f"vmap_bench.threads={','.join(map(str, plan.threads))}",
              f"vmap_bench.scale={plan.scale}", f"vmap_bench.seed={seed}"]
     plugin = ""
     if instrument.plugin:

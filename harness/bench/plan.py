@@ -7,21 +7,25 @@ import os
 import re
 
 from .. import kernels
+from ..guest import NO_TESTS
 from ..settings import REPO, Refused
 
 # Cases of bench/*.c: what is measured with each number of CPUs, and what only one worker can do.
 BASE = ("area_*,vmalloc_*,stack,align_64k,ioremap_64k,vmap_16,vm_map_ram_16,mixed,percpu,lookup_*,vmap_1m_order0,"
         "vmap_1m_order8,ioremap_mapped_1m")
-ONE_WORKER = "purge_512,aliases_*"
+ONE_WORKER = "purge_512,aliases_0,aliases_1,window_*,vread_*"
 # What depends on what other cases have left: in boots of their own.
 ALONE = "growth,info_*"
 HOLDS = "area_pair,area_4096,mixed,percpu"
-FLUSHES = "area_pair,vmalloc_pair,vm_map_ram_16,aliases_*"
+FLUSHES = "area_pair,vmalloc_pair,vm_map_ram_16,aliases_0,aliases_1"
 NATIVE = "area_pair,area_4"
 LINES = "area_pair,area_remote,area_4096"
 # What the mapping series is about, and what it must not make slower.
 MAPPING_8 = "area_pair,vmalloc_*,stack,vmap_16,vm_map_ram_16,vmap_1m_*,ioremap_mapped_1m"
 MAPPING = f"{MAPPING_8},vmap_100m_*,huge_1m,map_*"
+# The kernel's own tests of vmalloc(), before page_tables is measured: each with two threads.
+TEST_VMALLOC = ("kunit.enable=0 test_vmalloc.run_test_mask=0x1fff test_vmalloc.nr_threads=2 "
+                "test_vmalloc.test_loop_count=300")
 # Tests of the bench measure in a kernel that other tests boot, too.
 ARM64 = os.environ.get("VMAP_RUST_BENCH_KERNEL") or "arm64-bench"
 # The side that is the kernel without the patches.
@@ -63,6 +67,7 @@ class Plan:
     run: str  # vmap_bench.run=
     threads: tuple = (1,)  # vmap_bench.threads=
     scale: int = 100  # vmap_bench.scale=, percent
+    append: str = NO_TESTS  # further kernel arguments
 
 
 def scale_for(cpus):
@@ -77,6 +82,9 @@ QUICK = [
     Plan("workers-8", "icount", 8, 5, BASE, (8,), scale_for(8)),
     Plan("memory", "icount", 1, 5, "memory"),
     *(Plan(f"alone-{n}", "icount", n, 5, ALONE) for n in (1, 2, 8)),
+    Plan("worn", "icount", 2, 5, "aliases_0_worn"),
+    Plan("live", "icount", 2, 5, "live_1m", scale=scale_for(2)),
+    Plan("tables", "icount", 2, 5, "page_tables", append=TEST_VMALLOC),
     Plan("native", "uml", 2, 15, NATIVE, (1, 2)),
 ]
 # What the documents quote.
@@ -110,19 +118,33 @@ def case_list(text):
     return text
 
 
+def cases_of(text):
+    """Return the cases that a list of words names."""
+    return {name for name in guest_cases() for word in text.split(",") if fnmatch.fnmatch(name, word)}
+
+
+def only_cases(plans, text):
+    """Return the plans for --cases: one for each number of CPUs and workers of an instrument, that which has such a case,
+    or the first one."""
+    made = {}
+    for p in plans:
+        made.setdefault((p.instrument, p.cpus, p.threads), []).append(p)
+    wished = [next((p for p in some if cases_of(p.run) & cases_of(text)), some[0]) for some in made.values()]
+    return [dataclasses.replace(p, run=text) for p in wished]
+
+
 def wanted(args):
-    """Return the plans that fit the options of "scripts/bench run". With --cases, one for each number of CPUs and workers
-    of an instrument."""
-    plans, made = SETS[args.set], {}
+    """Return the plans that fit the options of "scripts/bench run"."""
+    plans = SETS[args.set]
     if args.instruments:
         plans = [p for p in (plans if args.set == "mapping" else FIGURES) if p.instrument in args.instruments]
     if args.a == PRISTINE:
         plans = [p for p in plans if on_side(PRISTINE, INSTRUMENTS[p.instrument].kernel)[1] in kernels.load()]
+    if args.cases:
+        plans = only_cases(plans, args.cases)
     if not plans:
-        raise Refused("--set, --a and --instruments leave nothing to measure")
-    for p in plans if args.cases else ():
-        made.setdefault((p.instrument, p.cpus, p.threads), dataclasses.replace(p, run=args.cases))
-    return list(made.values()) or plans
+        raise Refused("--set, --a, --instruments and --cases leave nothing to measure")
+    return plans
 
 
 def program_texts():

@@ -86,6 +86,16 @@ def test_sets():
             assert plans.case_list(one.run) and max(one.threads) <= one.cpus, one
 
 
+def test_chosen_cases():
+    """With --cases, the boots are those that such a case needs: its scale, and what runs before it."""
+    def chosen(cases):
+        return [(one.name, one.run) for one in plans.only_cases(plans.FIGURES, cases) if one.instrument == "icount"]
+
+    assert chosen("page_tables") == [
+        (name, "page_tables") for name in ("cpus-1", "tables", "cpus-8", "workers-8")]
+    assert chosen("area_pair") == [(name, "area_pair") for name in ("cpus-1", "cpus-2", "cpus-8", "workers-8")]
+
+
 def test_patches():
     """All patches of both series are in order; a row has what the series and single patches change."""
     names = patches.patches()
