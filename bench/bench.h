@@ -114,6 +114,7 @@ extern const struct bench_case bench_aliases_cases[];
 extern const struct bench_case bench_memory_cases[];
 extern const struct bench_case bench_mapping_cases[];
 extern const struct bench_case bench_vread_cases[];
+extern const struct bench_case bench_latency_cases[];
 
 /* run.c */
 void bench_mark_begin(const char *name, const char *part, u32 ops);

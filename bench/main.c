@@ -46,7 +46,7 @@ MODULE_PARM_DESC(seed, "Seed of random orders, sizes and addresses (default 1)")
 static const struct bench_case *const tables[] = {
 	bench_pair_cases, bench_mixed_cases, bench_lookup_cases, bench_info_cases,
 	bench_purge_cases, bench_growth_cases, bench_aliases_cases, bench_memory_cases,
-	bench_mapping_cases, bench_vread_cases,
+	bench_mapping_cases, bench_vread_cases, bench_latency_cases,
 };
 
 static bool leaves_out(const char *word)

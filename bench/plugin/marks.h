@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What count.c and lines.c share: the measured parts of the benchmark, each between bench_mark_begin(case, part, ops) and
+ * What count.c, lines.c and softirq.c share: the measured parts of the benchmark, each between bench_mark_begin(case, part, ops) and
  * bench_mark_end() of bench/run.c on one virtual CPU; and the hooks of these and other functions of the guest. A window is
  * a case and a part of it.
  */

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What plugins of QEMU, bench/plugin/count.c and lines.c, count in the measured parts of a case."""
+"""What plugins of QEMU, count.c, lines.c and softirq.c of bench/plugin, count in the measured parts of a case."""
 
 import bisect
 import functools
@@ -17,9 +17,10 @@ LOCKS = ("_raw_spin_lock", "_raw_spin_lock_irqsave", "_raw_spin_lock_irq", "_raw
 UNLOCKS = ("_raw_spin_unlock", "_raw_spin_unlock_irqrestore", "_raw_spin_unlock_irq", "_raw_spin_unlock_bh")
 # Functions of which QEMU's plugins must know the addresses. An interrupt of an arm64 kernel begins and returns at "irq" and
 # "ret". Workers of a case take turns at "turn", so that lines move as often as on CPUs that run at once.
-HOOKS = {"begin": ("bench_mark_begin",), "end": ("bench_mark_end",), "irq": ("el1h_64_irq",), "ret": ("ret_to_kernel",)}
-MORE_HOOKS = {"count": {"lock": LOCKS, "unlock": UNLOCKS},
-              "lines": {"turn": ("get_vm_area", "free_vm_area"), "switch": ("cpu_switch_to",)}}
+HOOKS = {"begin": ("bench_mark_begin",), "end": ("bench_mark_end",)}
+IRQ_HOOKS = {"irq": ("el1h_64_irq",), "ret": ("ret_to_kernel",)}
+MORE_HOOKS = {"count": {**IRQ_HOOKS, "lock": LOCKS, "unlock": UNLOCKS}, "softirq": {"softirq": ("handle_softirqs",)},
+              "lines": {**IRQ_HOOKS, "turn": ("get_vm_area", "free_vm_area"), "switch": ("cpu_switch_to",)}}
 # Parts of a kernel, and the objects that their functions are in. The rb-trees are a part of mm/vmalloc.c.
 PARTS = {"allocator in Rust": ("mm/vmap_rust/rust/vmap_rust.o", "mm/vmap_rust/vmap_rust.o"),
          "mm/vmalloc.c": ("mm/vmalloc.o", "mm/vmap_area_ops.o"), "maple tree": ("lib/maple_tree.o",),
@@ -31,7 +32,7 @@ COSTS = ("insns", "rmw", "barriers", "ordered", "tlbi")
 
 
 def build_plugin(name):
-    """Build a plugin of QEMU, "count", "lines" or "total", unless it is newer than all sources; returns its path. Refuses
+    """Build a plugin of QEMU, "count", "lines", "softirq" or "total", unless it is newer than all sources; returns its path. Refuses
     what gcc refuses."""
     out, sources = CACHE / f"build/plugin/{name}.so", (REPO / "bench/plugin").glob("*.[ch]")
     if out.exists() and all(source.stat().st_mtime_ns < out.stat().st_mtime_ns for source in sources):
@@ -81,8 +82,8 @@ def counts_of(log):
 
 
 def specification(symbols, log, name, seed, workers):
-    """Return what QEMU's -plugin takes, for counts beside a console log. name: "count" or "lines"; seed: of the order of
-    turns; workers: how many take turns."""
+    """Return what QEMU's -plugin takes, for counts beside a console log. name: "count", "lines" or "softirq"; seed: of
+    the order of turns; workers: how many take turns."""
     words = [f"{build_plugin(name)}", f"out={counts_of(log)}", *[f"seed={seed}", f"workers={workers}"] * (name == "lines")]
     for kind, names in (HOOKS | MORE_HOOKS[name]).items():
         # Functions of locks may be inlined, depending on the configuration.
@@ -103,12 +104,13 @@ class Window:
     # (address of a lock, function that took it) -> times, instructions of all, of the longest; without interrupts
     holds: dict = field(default_factory=lambda: defaultdict(lambda: (0, 0, 0)))
     flushes: int = 0  # of the TLBs by TLBI instructions, each up to a DSB
+    softirq: int = 0  # instructions of all CPUs during the longest run of softirqs
     # (address of the instruction, of the memory, is it a write?) -> times
     misses: Counter = field(default_factory=Counter)
-
     # As misses, and turns of workers: with a fair choice of the CPU that goes on.
     fair_misses: Counter = field(default_factory=Counter)
     fair_turns: int = 0
+
     @property
     def total(self):
         """The sum of all functions."""
@@ -150,6 +152,8 @@ def read(log, symbols):
                 window.fair_turns = int(words[0])
             elif kind == "flush":
                 window.flushes = int(words[0])
+            elif kind == "softirq":
+                window.softirq = int(words[0])
             else:
                 raise ValueError(f"cannot read the line: {line}")
     except (OSError, ValueError, IndexError) as error:
@@ -177,6 +181,8 @@ def figures(window, instrument, symbols):
     if instrument == "flushes":
         found = {"flushes": window.flushes, "tlbi": window.total["tlbi"]}
         return "per 1,000", {metric: number * 1000 / window.ops for metric, number in found.items()}
+    if instrument == "latency":
+        return "instr", {"softirq": window.softirq}
     lines, kinds = Counter(), Counter()
     for (_, addr, is_write), times in misses_of(window, symbols).items():
         lines[addr // LINE] += times / window.ops

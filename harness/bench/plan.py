@@ -16,6 +16,7 @@ BASE = ("area_*,vmalloc_*,stack,align_64k,ioremap_64k,vmap_16,vm_map_ram_16,mixe
 ONE_WORKER = "purge_512,aliases_0,aliases_1,window_*,vread_*"
 # What depends on what other cases have left: in boots of their own.
 ALONE = "growth,info_*"
+LATENCY = "latency_*"
 HOLDS = "area_pair,area_4096,mixed,percpu"
 FLUSHES = "area_pair,vmalloc_pair,vm_map_ram_16,aliases_0,aliases_1"
 NATIVE = "area_pair,area_4"
@@ -50,6 +51,8 @@ INSTRUMENTS = {
                         "interrupts, counted by a plugin of QEMU", ICOUNT, "count"),
     "flushes": Instrument(ARM64, "as icount: TLB flushes and TLBI instructions for 1,000 operations, counted "
                           "by the plugin", ICOUNT, "count"),
+    "latency": Instrument(ARM64, "as icount: the longest time from the wake-up of a FIFO task to its run, and the longest run of "
+                          "softirqs, counted by a plugin", ICOUNT, "softirq"),
     "lines": Instrument(ARM64, "QEMU cortex-a72, workers take turns before each call in random order: cache lines that "
                         "move between CPUs, counted by a plugin", {"accel": "threads"}, "lines"),
     "uml": Instrument("uml-bench", "user-mode Linux: wall clock at native speed, sides in turns", {"mem": 1024}),
@@ -85,6 +88,7 @@ QUICK = [
     Plan("worn", "icount", 2, 5, "aliases_0_worn"),
     Plan("live", "icount", 2, 5, "live_1m", scale=scale_for(2)),
     Plan("tables", "icount", 2, 5, "page_tables", append=TEST_VMALLOC),
+    *(Plan(f"latency-{n}", "latency", n, 5, LATENCY) for n in (2, 8)),
     Plan("native", "uml", 2, 15, NATIVE, (1, 2)),
 ]
 # What the documents quote.
@@ -125,12 +129,12 @@ def cases_of(text):
 
 def only_cases(plans, text):
     """Return the plans for --cases: one for each number of CPUs and workers of an instrument, that which has such a case,
-    or the first one."""
+    or the first one. "latency" has cases of its own."""
     made = {}
     for p in plans:
         made.setdefault((p.instrument, p.cpus, p.threads), []).append(p)
     wished = [next((p for p in some if cases_of(p.run) & cases_of(text)), some[0]) for some in made.values()]
-    return [dataclasses.replace(p, run=text) for p in wished]
+    return [dataclasses.replace(p, run=text) for p in wished if p.instrument != "latency" or cases_of(p.run) & cases_of(text)]
 
 
 def wanted(args):

@@ -93,6 +93,7 @@ def test_measure(tmp_path):
     ("--set foo", "--set: invalid choice: 'foo'"),
     ("--instruments foo", '--instruments: invalid choice: .foo.'),
     ("--set mapping --instruments uml", "--set, --a, --instruments and --cases leave nothing to measure"),
+    ("--instruments latency --cases area_pair", "--cases leave nothing to measure"),
     ("--repetitions 0", "--repetitions: must be a whole number from 1 to 1000"),
     ("--cases area_pair,nosuch", '^bench: error: unknown case "nosuch"; scripts/bench list prints them$')])
 def test_refused(words, pattern):

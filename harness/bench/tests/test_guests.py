@@ -48,14 +48,14 @@ class Functions:
         return dict.fromkeys(("space", "pool"), "allocator in Rust").get(name, counts.REST)
 
 
-COUNTS = ("window 0 area_pair cost 100 5\nflush 0 3\nblock 0 10 5 1 0 2 0 200\n"
+COUNTS = ("window 0 area_pair cost 100 5\nflush 0 3\nsoftirq 0 700\nblock 0 10 5 1 0 2 0 200\n"
           "block 0 20 2 0 1 0 0 100\nblock 0 210 3 0 0 0 1 100\nhold 0 ff00 24 10 900 400\n"
           "hold 0 ff00 148 1 500 500\nhold 0 bb00 224 1 9000 9000\nturns 0 16\nmiss 0 10 1000 1 30 22\n"
           "miss 0 210 1038 0 20 0\nmiss 0 10 1040 0 10 5\nend\n")
 
 
 @pytest.mark.parametrize("instrument, figures", [
-    ("holds", {"longest_hold": 500}), ("flushes", {"flushes": 30, "tlbi": 1000}),
+    ("holds", {"longest_hold": 500}), ("latency", {"softirq": 700}), ("flushes", {"flushes": 30, "tlbi": 1000}),
     ("lines", {"misses": 0.6, "read_misses": 0.3, "write_misses": 0.3, "worst_line": 0.5})])
 def test_counts(tmp_path, instrument, figures):
     """Blocks are summed up by function; what an instrument reports of them. Locks of others do not count."""
@@ -89,10 +89,10 @@ def test_sets():
 def test_chosen_cases():
     """With --cases, the boots are those that such a case needs: its scale, and what runs before it."""
     def chosen(cases):
-        return [(one.name, one.run) for one in plans.only_cases(plans.FIGURES, cases) if one.instrument == "icount"]
+        return [(one.name, one.run) for one in plans.only_cases(plans.FIGURES, cases) if one.instrument in ("icount", "latency")]
 
-    assert chosen("page_tables") == [
-        (name, "page_tables") for name in ("cpus-1", "tables", "cpus-8", "workers-8")]
+    assert chosen("page_tables,latency_1") == [
+        (name, "page_tables,latency_1") for name in ("cpus-1", "tables", "cpus-8", "workers-8", "latency-2", "latency-8")]
     assert chosen("area_pair") == [(name, "area_pair") for name in ("cpus-1", "cpus-2", "cpus-8", "workers-8")]
 
 
