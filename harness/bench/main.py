@@ -17,7 +17,7 @@ COMMANDS = {
     "compare": ("compare OLD NEW", "prints which counts of side B became larger or smaller; exit 1: larger", "report"),
     "list": ("list", "prints the cases of the guest, and the instruments", "plan"),
     "profile": ("profile CASE", "prints what an operation executes, by function, and how long locks are held", "profile"),
-    "figures": ("figures RESULT...", "prints CPUs side by side, for documents; of more results side B, too", "report"),
+    "figures": ("figures RESULT...", "prints the tables of the documents; of more results side B, too", "figures"),
     "hook": ("hook", "measures what the series area costs the rb-trees, for docs/bench.md", "patches"),
     "programs": ("programs", "measures what real programs gain, by instructions, for docs/bench.md", "programs"),
     "patches": ("patches", "measures which cases each patch of fixes and mapping changes, for docs/mapping.md", "patches")}
@@ -56,6 +56,8 @@ def parse(arguments):
     elif name == "programs":
         add("--programs", nargs="+", choices=plans.program_texts(), default=plans.program_texts(), help="only these")
     elif name in READERS:
+        if name == "figures":
+            add("--write", action="store_true", help="put the tables into README.md and docs/bench.md, too")
         add("results", nargs=READERS[name], type=results.load, metavar="RESULT", help="last, last~1 or a name")
     args = parser.parse_args(words)
     args.words = words

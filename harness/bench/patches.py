@@ -11,8 +11,9 @@ from ..settings import SERIES, Refused, linux, say
 
 from .boots import boot_all
 from .plan import PRISTINE, Plan, on_side
+from .results import commit
 from .stats import amount
-from .table import print_markdown
+from .table import markdown
 
 BASES = ("arm64-bench", "x86_64-bench")
 PATCHES_PLANS = (
@@ -110,5 +111,6 @@ def main(name, _args):
     with builds.alone([base + more for base in BASES for more in ("", "-off", "-pristine")], f"bench {name}"):
         measured, columns = COMMANDS[name]
         logs, names = step.new_logs("bench", 5), patches()
-        print_markdown(columns, [row for base in BASES for row in measured(base, names, logs)])
+        table = markdown(columns, [row for base in BASES for row in measured(base, names, logs)])
+    print(f"`scripts/bench {name}`, commit {commit()}.\n\n{table}")
     return 0

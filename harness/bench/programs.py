@@ -11,7 +11,7 @@ from ..verdict import Expected, read_lines
 
 from . import counts, results, stats
 from .plan import program_texts
-from .table import print_markdown
+from .table import markdown
 
 KERNEL = "arm64-programs"
 # Side -> the allocator, and the kernel.
@@ -89,5 +89,6 @@ def main(_name, args):
             boots[side].append(boot(side, archives[kernel], args.programs, number))
     print(f"`scripts/bench programs`, commit {results.commit()}, medians of {BOOTS} boots, instructions for one "
           "operation.\n")
-    print_markdown(COLUMNS, [row(name, text, boots) for name, text in program_texts().items() if name in args.programs])
+    rows = [row(name, text, boots) for name, text in program_texts().items() if name in args.programs]
+    print(f"`scripts/bench programs`, commit {results.commit()}.\n\n{markdown(COLUMNS, rows)}")
     return 0

@@ -8,21 +8,25 @@ from ..settings import Refused, say, write
 from . import results, stats
 from .plan import INSTRUMENTS
 from .stats import amount, ratio_text
-from .table import print_markdown, show
+from .table import show
 
-# In the plot: colours of Okabe and Ito, and markers.
-MARKS = {"slower": ("#d55e00", "^"), "too few": ("#cc79a7", "x"), "no difference": ("#777777", "o"),
-         "faster": ("#009e73", "v")}
-# CPUs x workers of the documents. With one CPU, the rb-trees of Linux 7.3 run without their pools of ranges.
-SIZES = ("1x1", "2x1", "8x1", "8x8")
+# In the plot: colours of Okabe and Ito; markers by CPUs and workers, of which others have the last one; and its axis, at whose
+# ends larger and smaller ratios are.
+COLORS = {"slower": "#d55e00", "too few": "#cc79a7", "no difference": "#777777", "faster": "#009e73"}
+MARKERS = {"1x1": ".", "2x1": "o", "8x1": "s", "8x8": "D", "others": "P"}
+TICKS = (0.25, 0.5, 0.75, 1, 1.25, 1.5, 2)
 
 
 def show_rows(title, rows, sides):
     """Print some rows. sides: names of both."""
     def cells(row):
         interval = "-" if row.low is None else f"{ratio_text(row.low)} to {ratio_text(row.high)}"
+        verdict = row.verdict
+        # Many boots that vary widely.
+        if verdict == "no difference" and row.low is not None and max(row.low, 1 / row.high) > 1 + stats.FLOOR:
+            verdict = f"{'faster' if row.ratio < 1 else 'slower'}, but p >= {stats.ALPHA}"
         return [row.name, row.size, amount(row.median_a, row.unit), amount(row.median_b, row.unit),
-                ratio_text(row.ratio), interval, row.verdict]
+                ratio_text(row.ratio), interval, verdict]
     columns = ["case", "NxM", *(f">{side}" for side in sides), ">ratio", ">interval", "verdict"]
     show(title, columns, [cells(row) for row in rows])
 
@@ -57,58 +61,43 @@ def show_result(result):
 
 
 def plot(result, path):
-    """Draw the ratios of all rows with their intervals, the first on top. path: of a new file in SVG."""
-    from matplotlib import pyplot  # pylint: disable=import-outside-toplevel # it takes a second to import
+    """Draw the ratios with their intervals, a line for each case, in the order of the table. path: of a new file in
+    SVG."""
+    from matplotlib import lines, pyplot  # pylint: disable=import-outside-toplevel # it takes a second to import
     rows = [row for row in stats.rows(result) if row.ratio is not None]
+    names = list(dict.fromkeys(f"{row.instrument}: {row.name}" for row in rows))
     pyplot.switch_backend("Agg")
-    figure, axes = pyplot.subplots(figsize=(12, 1.4 + 0.19 * len(rows)), layout="constrained")
-    for y, row in enumerate(rows):
-        color, marker = MARKS[row.verdict]
-        axes.plot(row.ratio, y, marker, color=color)
-        if row.low is not None:
+    figure, axes = pyplot.subplots(figsize=(12, 2.4 + 0.24 * len(names)), layout="constrained")
+    beyond = {}
+    for row in reversed(rows):
+        y, color = names.index(f"{row.instrument}: {row.name}"), COLORS[row.verdict]
+        shown = min(max(row.ratio, TICKS[0]), TICKS[-1])
+        axes.plot(shown, y, MARKERS.get(row.size, MARKERS["others"]), color=color, clip_on=False)
+        if shown != row.ratio:
+            beyond.setdefault((shown, y), []).append(ratio_text(row.ratio))
+        elif row.low is not None:
             axes.hlines(y, row.low, row.high, color=color, linewidth=2, alpha=0.6)
+    for (shown, y), texts in beyond.items():
+        axes.annotate(", ".join(texts), (shown, y), (8 if shown < 1 else -8, 0), textcoords="offset points", fontsize=7,
+                      va="center", ha="left" if shown < 1 else "right")
     axes.axvline(1, color="black", linewidth=1)
-    axes.set(xscale="log", xlabel=f"ratio {result['sides']['b']} / {result['sides']['a']}, {stats.LEVEL:.0%} interval")
-    labels = [f"{row.instrument}: {row.name}  {row.size}: {row.verdict}" for row in rows]
-    axes.set_yticks(range(len(rows)), labels, fontsize=8)
-    axes.invert_yaxis()
-    axes.margins(y=0.5 / max(len(rows), 1))
+    sides = result["sides"]
+    axes.set(xscale="log", xlim=(TICKS[0], TICKS[-1]), xlabel=f"ratio {sides['b']} / {sides['a']}, {stats.LEVEL:.0%} interval; "
+             f"left of 1: {sides['b']} takes less")
+    axes.set_title(f"{sides['b']} against {sides['a']}: {result['command']}, commit {result['commit']}", loc="left")
+    axes.set_xticks(TICKS, [f"{tick:g}" for tick in TICKS])
+    axes.set_xticks([], minor=True)
+    losing = {f"{row.instrument}: {row.name}" for row in rows if row.verdict == "slower"}
+    for name, label in zip(names, axes.set_yticks(range(len(names)), names, fontsize=8)):
+        label.label1.set_color(COLORS["slower"] if name in losing else "black")
+    axes.set_ylim(max(len(names), 1) - 0.5, -0.5)
     axes.grid(alpha=0.3)
+    keys = [lines.Line2D([], [], color=color, marker="o", linestyle="", label=name) for name, color in COLORS.items()]
+    keys += [lines.Line2D([], [], color="black", marker=marker, linestyle="", label=size) for size, marker in MARKERS.items()]
+    figure.legend(handles=keys, loc="outside lower center", ncols=len(keys), fontsize=8,
+                  title="colour: verdict; marker: CPUs x workers", title_fontsize=8)
     figure.savefig(path)
     pyplot.close(figure)
-
-
-def figures_cell(row, twins):
-    """Return the medians of a row and of side B in other results, for a document; of a single result also the ratio with
-    its interval, and bold if side B lost. twins: rows of the other results by key."""
-    medians = [row.median_a, row.median_b, *(getattr(twin.get(row.key), "median_b", None) for twin in twins)]
-    text = " -> ".join(map(amount, medians))
-    if twins:
-        return text
-    if row.ratio:
-        text += f", {row.ratio:.2f}"
-    if row.low is not None and row.high - row.low >= 0.02:
-        text += f" ({row.low:.2f} to {row.high:.2f})"
-    return f"**{text}**" if row.verdict == "slower" else text
-
-
-def print_figures(result, *others):
-    """Print tables for documents: numbers of CPUs and workers side by side; and what is not measured by the guest's clock.
-    others: results with the same side A, whose side B is shown, too. How many tables a mapping has depends on where it is:
-    they are left out."""
-    twins = [{row.key: row for row in stats.rows(other)} for other in others]
-    cases, rest = {}, []
-    for row in stats.rows(result):
-        if row.instrument != "icount" or row.case == "memory":
-            rest.append([row.name, row.size, row.instrument, figures_cell(row, twins)])
-        elif row.metric != "tables":
-            cases.setdefault(row.name, {})[row.size] = figures_cell(row, twins)
-    sizes = [size for size in SIZES if any(size in cells for cells in cases.values())]
-    print(f"`{result['command']}`, commit {result['commit']}. Rows with a loss first, losses bold.\n")
-    print_markdown(["case", *(f">{size}" for size in sizes)],
-                   [[f"`{name}`", *(cells.get(size, "") for size in sizes)] for name, cells in cases.items()])
-    if rest:
-        print_markdown(["case", "CPUs x workers", "instrument", ">" + " -> ".join(result["sides"].values())], rest)
 
 
 def compare(old, new):
@@ -148,4 +137,4 @@ def main(name, args):
     """Run one of these commands; returns the exit code."""
     if name == "run":
         return run(args)
-    return {"show": show_result, "figures": print_figures, "compare": compare}[name](*args.results) or 0
+    return {"show": show_result, "compare": compare}[name](*args.results) or 0

@@ -12,9 +12,8 @@ def show(title, columns, rows):
     print_table(title, columns, rows, [STYLES.get(row[-1], "") for row in rows])
 
 
-def print_markdown(columns, rows):
-    """Print a table for a document. ** around a cell is a loss."""
+def markdown(columns, rows):
+    """Return a table for a document, without an end of line. ** around a cell is a loss."""
     rule = ["---:" if name.startswith(">") else "---" for name in columns]
-    for line in [[name.lstrip(">") for name in columns], rule, *rows]:
-        print("|", " | ".join(text.replace("|", "\\|") for text in line), "|")
-    print()
+    lines = [[name.lstrip(">") for name in columns], rule, *rows]
+    return "\n".join(" ".join(["|", " | ".join(text.replace("|", "\\|") for text in line), "|"]) for line in lines)

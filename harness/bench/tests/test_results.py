@@ -9,7 +9,7 @@ import subprocess
 import numpy as np
 import pytest
 
-from harness.bench import report, results, stats, table
+from harness.bench import figures, report, results, stats, table
 from harness.settings import REPO, Refused
 
 
@@ -114,19 +114,35 @@ def test_compare(capsys, new, code, words):
         report.compare(old, result_of({"other": (1, 1)}))
 
 
-def test_figures(capsys):
-    """The bases are side by side with losses first and bold."""
-    result = result_of({"area_pair": (1000, 1200), "memory": (10, 5)}, 5, cpus=(1, 2))
-    report.print_figures(result)
-    text = capsys.readouterr().out
-    assert re.search(r"^\| `area_pair` \| \*\*[\d,]+ -> [\d,]+, 1\.[^|]+\*\* \| \*\*", text, re.M), text
-    assert len(re.findall(r"^\| memory \| [12]x1 \| icount \| [\d.]+ -> [\d.]+, 0.50[^|]* \|$", text, re.M)) == 2, text
+def test_figures():
+    """The bases are side by side with losses first and bold. README.md has its own cases first, then others that lose. Each
+    table has its command and commit."""
+    made = figures.tables(result_of({"area_pair": (1000, 500), "aliases_1": (1000, 1200), "area_4": (1000, 1000),
+                                     "area_512": (1000, 700), "memory": (10, 5)}, 5, noise=0, cpus=(1, 2)))
+    assert re.findall(r"^\| `(\w+)` \| (\**)[\d,]+ -> [\d,]+, [^|]+ \| (\**)\d", made["icount"], re.M) == [
+        ("aliases_1", "**", "**"), ("area_4", "", ""), ("area_512", "", ""), ("area_pair", "", "")]
+    assert len(re.findall(r"^\| memory \| [12]x1 \| icount \| [\d.]+ -> [\d.]+, 0.50[^|]* \|$", made["rest"], re.M)) == 2
+    assert re.findall(r"^\| ([^|]*) \| (\**)[^|]* -> [^|]* \(([+-]\d+%)\)", made["readme"], re.M) == [
+        ("reserve and free a page", "", "-50%"), ("reserve and free four pages", "", "+0%"),
+        ("slower: vm_unmap_aliases() after one of 4,096 areas was freed", "**", "+20%")]
+    assert all(text.startswith("`scripts/bench`, commit 0123abcd.") for text in made.values())
 
 
-def test_document(capsys):
+def test_written(monkeypatch, tmp_path):
+    """A table replaces the one between its two lines; a document without them is refused."""
+    monkeypatch.setattr(figures, "REPO", tmp_path)
+    document = tmp_path / "README.md"
+    document.write_text(f"a\n<!-- figures readme -->\nold\n{figures.END}\nb\n")
+    figures.put("readme", "new\n")
+    assert document.read_text() == f"a\n<!-- figures readme -->\nnew\n{figures.END}\nb\n"
+    document.write_text("a\n")
+    with pytest.raises(Refused, match="<!-- figures readme -->"):
+        figures.put("readme", "new\n")
+
+
+def test_document():
     """A table for a document."""
-    table.print_markdown(["case", ">A"], [["a|b", "**2**"]])
-    assert capsys.readouterr().out == "| case | A |\n| --- | ---: |\n| a\\|b | **2** |\n\n"
+    assert table.markdown(["case", ">A"], [["a|b", "**2**"]]) == "| case | A |\n| --- | ---: |\n| a\\|b | **2** |"
 
 
 def test_commands(tmp_path):

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The tables that documents quote, made from a stored result: "scripts/bench figures"."""
+
+import re
+
+from ..settings import REPO, Refused
+
+from . import stats
+from .plan import guest_cases
+from .stats import amount
+from .table import markdown
+
+# CPUs x workers of the documents. With one CPU, the rb-trees of Linux 7.3 run without their pools of ranges.
+SIZES = ("1x1", "2x1", "8x1", "8x8")
+# Columns of README.md, and its rows: what one operation is. Cases that lose follow, whichever they are.
+README_SIZES = {"2x1": "2 CPUs, 1 busy", "8x8": "8 CPUs, all busy"}
+QUOTED = {"area_pair": "reserve and free a page", "area_4": "reserve and free four pages",
+          "area_4096": "reserve and free 16 MiB", "mixed": "reserve and free the sizes that a booted system has",
+          "lookup_inner_1k": "find_vm_area() in one of 1,000 areas", "vmalloc_pair": "vmalloc() and vfree() of a page",
+          "stack": "vmalloc() and vfree() of a kernel stack", "percpu": "the two ranges of a percpu chunk"}
+# The document of each table. A line "<!-- figures NAME -->" is in front of it, and END behind it.
+DOCUMENTS = {"readme": "README.md", "icount": "docs/bench.md", "rest": "docs/bench.md"}
+END = "<!-- end of figures -->"
+
+
+def cell(row, twins=()):
+    """Return the medians of a row and of side B in other results, for a document; of a single result also the ratio with
+    its interval, and bold if side B lost. twins: rows of the other results by key."""
+    medians = [row.median_a, row.median_b, *(getattr(twin.get(row.key), "median_b", None) for twin in twins)]
+    text = " -> ".join(map(amount, medians))
+    if twins:
+        return text
+    if row.ratio:
+        text += f", {row.ratio:.2f}"
+    if row.low is not None and row.high - row.low >= 0.02:
+        text += f" ({row.low:.2f} to {row.high:.2f})"
+    return f"**{text}**" if row.verdict == "slower" else text
+
+
+def readme_cell(row):
+    """Return the medians of a row and how much side B differs, for README.md; bold if it lost."""
+    change = f" ({row.ratio - 1:+.0%})" if row.ratio else ""
+    text = f"{amount(row.median_a)} -> {amount(row.median_b)}{change}"
+    return f"**{text}**" if row.verdict == "slower" else text
+
+
+def by_size(rows, one_cell):
+    """Return {name of a row: {CPUs x workers: cell}}, in the order of the rows."""
+    found = {}
+    for row in rows:
+        found.setdefault(row.name, {})[row.size] = one_cell(row)
+    return found
+
+
+def readme_table(rows):
+    """Return the table of README.md: QUOTED, and then all that loses with its CPUs and workers."""
+    rows = [row for row in rows if row.size in README_SIZES]
+    texts = QUOTED | {row.name: f"slower: {guest_cases().get(row.case, row.case)}" for row in rows if row.verdict == "slower"}
+    cells = by_size(rows, readme_cell)
+    return markdown(["operation", *(f">{title}" for title in README_SIZES.values())],
+                    [[text, *(cells[name].get(size, "") for size in README_SIZES)]
+                     for name, text in texts.items() if name in cells])
+
+
+def tables(result, *others):
+    """Return the text of each table by name, each with the command and the commit above it. Of a single result: that of
+    README.md, "icount" with CPUs and workers side by side, and the "rest", which the guest's clock does not measure.
+    others: results with the same side A, whose side B is shown, too. How many tables a mapping has depends on where it is:
+    they are left out."""
+    twins = [{row.key: row for row in stats.rows(other)} for other in others]
+    every = [row for row in stats.rows(result) if row.metric != "tables"]
+    clock = [row for row in every if row.instrument == "icount" and row.case != "memory"]
+    cells = by_size(clock, lambda row: cell(row, twins))
+    sizes = [size for size in SIZES if any(size in found for found in cells.values())]
+    made = {
+        "readme": readme_table(clock),
+        "icount": markdown(["case", *(f">{size}" for size in sizes)],
+                           [[f"`{name}`", *(found.get(size, "") for size in sizes)] for name, found in cells.items()]),
+        "rest": markdown(["case", "CPUs x workers", "instrument", ">" + " -> ".join(result["sides"].values())],
+                         [[row.name, row.size, row.instrument, cell(row, twins)] for row in every if row not in clock])}
+    head = f"`{result['command']}`, commit {result['commit']}."
+    return {name: f"{head}{' Rows with a loss first, losses bold.' if name != 'readme' else ''}\n\n{text}\n"
+            for name, text in made.items() if not (others and name == "readme")}
+
+
+def put(name, text):
+    """Replace a table in its document. Refuses a document that does not have the two lines around it."""
+    path = REPO / DOCUMENTS[name]
+    old = path.read_text(encoding="utf-8")
+    new, count = re.subn(rf"(<!-- figures {name} -->\n).*?({END})", lambda lines: f"{lines[1]}{text}{lines[2]}", old,
+                         flags=re.DOTALL)
+    if count != 1:
+        raise Refused(f'{path}: needs a line "<!-- figures {name} -->" where the table belongs, and "{END}" behind it')
+    path.write_text(new, encoding="utf-8")
+
+
+def main(_name, args):
+    """Print the tables, and with --write put them into the documents; returns the exit code."""
+    made = tables(*args.results)
+    print("\n".join(made.values()))
+    for name, text in made.items() if args.write else ():
+        put(name, text)
+    return 0
