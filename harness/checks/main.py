@@ -14,12 +14,12 @@ from . import Fault, kernel, series, texts
 # The checks of each item.
 CHECKS = {
     "shell": [texts.shell], "spelling": [texts.spelling], "words": [texts.banned_words], "docs": [texts.links],
-    "licence": [texts.licence], "paths": [texts.machine_paths], "layers": [texts.layers], "rustfmt": [kernel.rustfmt],
-    "checkpatch": [kernel.checkpatch], "rebase": [kernel.made_from], "kernel-doc": [kernel.kernel_doc],
-    "sparse": [kernel.sparse], "clippy": [kernel.clippy], "series": [series.series],
+    "figures": [texts.figures], "licence": [texts.licence], "paths": [texts.machine_paths], "layers": [texts.layers],
+    "rustfmt": [kernel.rustfmt], "checkpatch": [kernel.checkpatch], "rebase": [kernel.made_from],
+    "kernel-doc": [kernel.kernel_doc], "sparse": [kernel.sparse], "clippy": [kernel.clippy], "series": [series.series],
 }
 # What needs no kernel source.
-WITHOUT_SOURCE = {"shell", "spelling", "words", "docs", "licence", "paths", "layers", "rebase"}
+WITHOUT_SOURCE = {"shell", "spelling", "words", "docs", "figures", "licence", "paths", "layers", "rebase"}
 
 
 def name_of(check):

@@ -92,6 +92,21 @@ def links():
     return f"{len(parts)} documents"
 
 
+def figures():
+    """Tables of figures in docs/ are of one commit, named above each, and have the figures that README.md quotes."""
+    commits, text = {}, "".join(map(read, sources("docs/*.md")))
+    # Columns of figures are aligned to the right.
+    for above, table in re.findall(r"((?:(?!\|).*\n)*)((?:\|.*\n)+)", text):
+        if "---:" in table:
+            name = re.findall(r"\bcommit ([0-9a-f]{12}(?:-dirty)?)\b", above)[-1:] or ["no commit"]
+            commits.setdefault(name[0], []).append(table.partition("\n")[0])
+    fault_if(f"{name}: the table {title}" for name, titles in commits.items() for title in titles
+             if len(commits) > 1 or "no" in name or "dirty" in name)
+    pairs = re.findall(r"^\|.*", read("README.md"), re.M)
+    fault_if(f"README.md: {pair}: no table of docs/ has that" for line in pairs
+             for pair in re.findall(r"[\d.,]+ -> [\d.,]*\d", line) if pair not in text)
+
+
 def licence():
     """Each file has an SPDX line, as its first or second."""
     spdx = re.compile(r"(.*\n)?.*SPDX-License-Identifier: GPL-2\.0")

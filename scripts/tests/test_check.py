@@ -41,6 +41,12 @@ FAULTS = {
     "a picture that is gone": ("docs", "README.md", "![gone](docs/gone.png)", "there is no docs/gone.png"),
     "a link to no heading": ("docs", "docs/more.md", "[gone](../README.md#gone)",
                              "link ../README.md#gone: README.md has no such heading"),
+    "figures of no commit": ("figures", "docs/more.md", "| a |\n| ---: |\n| 1 -> 2 |", "no commit: the table | a |"),
+    "figures of two commits": (
+        "figures", "docs/more.md", "commit 0123456789ab\n| a |\n| ---: |\ncommit 0123456789ac\n| b |\n| ---: |",
+        "0123456789ac: the table | b |"),
+    "a figure that only README.md has": ("figures", "README.md", "| 1,200 -> 600 (-50%) |",
+                                         "README.md: 1,200 -> 600: no table of docs/ has that"),
     "the name of no file": ("docs", "docs/more.md", "Run `scripts/gone 3`.", "there is no scripts/gone"),
 }
 
