@@ -132,6 +132,12 @@ void bench_report_one(const struct bench_run *run, const char *metric,
 		      const char *unit, u64 value, u32 ops);
 void bench_skip(const struct bench_run *run, const char *why, u64 number);
 
+#ifndef MODULES_VADDR
+/* Modules are in vmalloc space. */
+#define MODULES_VADDR VMALLOC_START
+#define MODULES_END VMALLOC_END
+#endif
+
 /* Reserve an area of @pages where modules are loaded. Returns NULL if there is no room. */
 static inline struct vm_struct *bench_get_in_window(unsigned long pages)
 {

@@ -306,7 +306,7 @@ const struct bench_case bench_pair_cases[] = {
 	OTHERS("window_4", "an area of 16 KiB in the module window, with 20 others", 2000, 20,
 	       4, window),
 	OTHERS("window_256", "an area of 1 MiB in the module window, with 300 others", 100,
-	       300, 256, window),
+	       300, SZ_1M / PAGE_SIZE, window),
 #ifdef CONFIG_64BIT
 	PAIR("area_1m", "get_vm_area() and free_vm_area() of 4 GiB", 100, SZ_4G / PAGE_SIZE,
 	     area_pair),
