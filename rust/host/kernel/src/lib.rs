@@ -2,6 +2,10 @@
 
 //! The stand-in kernel crate, for tests on the build host.
 
+#[cfg(not(feature = "native"))]
+pub mod bindings;
+#[cfg(feature = "native")]
+#[path = "../../../native/kernel/bindings.rs"]
 pub mod bindings;
 pub mod fault;
 pub mod hooks;
@@ -36,6 +40,18 @@ pub mod error {
         pub fn to_errno(self) -> i32 {
             self.0
         }
+
+        /// Returns the number as a pointer for C.
+        pub fn to_ptr<T>(self) -> *mut T {
+            // CAST: As `ERR_PTR()`.
+            core::ptr::without_provenance_mut(self.0 as isize as usize)
+        }
+    }
+
+    impl From<core::num::TryFromIntError> for Error {
+        fn from(_: core::num::TryFromIntError) -> Self {
+            code::EINVAL
+        }
     }
 
     /// The result of a function that can fail.
@@ -66,6 +82,10 @@ pub mod sync {
     }
 
     pub mod atomic;
+    #[cfg(not(feature = "native"))]
+    pub mod rcu;
+    #[cfg(feature = "native")]
+    #[path = "../../../../native/kernel/rcu.rs"]
     pub mod rcu;
 
     /// Called before each access to an atomic, where a scheduler may switch to another thread.
@@ -85,13 +105,18 @@ pub mod sync {
     }
 
     /// Calls `what` without calling the scheduler.
+    #[cfg(not(feature = "native"))]
     fn without_schedule(what: impl FnOnce()) {
         HOLDS_SCHEDULE.set(true);
         what();
         HOLDS_SCHEDULE.set(false);
     }
 
+    #[inline(always)]
     fn schedule() {
+        if cfg!(feature = "native") {
+            return;
+        }
         ACCESSES.set(ACCESSES.get() + 1);
         if HOLDS_SCHEDULE.get() {
             return;
@@ -106,8 +131,13 @@ pub mod sync {
         /// Orders loads.
         pub struct Read;
 
-        /// A barrier. All barriers are full here.
+        /// A barrier. All barriers are full on the build host; a compiler orders what x86 does not reorder.
+        #[cfg_attr(feature = "calls", inline(never))]
+        #[cfg_attr(not(feature = "calls"), inline)]
         pub fn smp_mb(_: Read) {
+            #[cfg(feature = "native")]
+            return std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);
+            #[cfg(not(feature = "native"))]
             std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst)
         }
     }
@@ -158,6 +188,11 @@ pub mod str {
     pub trait CStrExt {
         /// Returns a pointer for C.
         fn as_char_ptr(&self) -> *const c_char;
+    }
+
+    /// Returns the string for C.
+    pub const fn as_char_ptr_in_const_context(text: &'static CStr) -> *const c_char {
+        text.as_ptr()
     }
 
     impl CStrExt for CStr {

@@ -55,6 +55,17 @@ fn failed(order: Ordering) -> Ordering {
     }
 }
 
+/// Returns the order of an operation. In a helper that is a function it is the strongest, which on x86 is the same
+/// instruction: the kernel has a helper for each order, and this has one that must not look at it.
+#[inline]
+fn in_helper(order: Ordering, strongest: Ordering) -> Ordering {
+    if cfg!(feature = "calls") {
+        strongest
+    } else {
+        order
+    }
+}
+
 impl<T: AtomicType> Atomic<T> {
     /// Creates an atomic with `value`.
     pub const fn new(value: T) -> Self {
@@ -69,33 +80,51 @@ impl<T: AtomicType> Atomic<T> {
         // SAFETY: `Self` is a transparent `T`; the safety requirements are those of this cast.
         unsafe { &*ptr.cast::<Self>() }
     }
+    #[inline]
     fn bits(&self) -> &AtomicUsize {
         super::schedule();
         // SAFETY: By the safety requirements of `AtomicType`, the value has the layout of a `usize`.
         unsafe { AtomicUsize::from_ptr(self.0.get().cast()) }
     }
     /// Notes an access with `order`.
+    #[inline]
     fn note(order: Ordering) {
-        if order == Full {
+        if order == Full && !cfg!(feature = "native") {
             super::BARRIERS.set(super::BARRIERS.get() + 1);
         }
     }
     /// Stores the value.
+    #[cfg_attr(feature = "calls", inline(never))]
+    #[cfg_attr(not(feature = "calls"), inline)]
     pub fn store(&self, value: T, order: Ordering) {
-        self.bits().store(value.into_bits(), order)
+        self.bits()
+            .store(value.into_bits(), in_helper(order, Release))
     }
     /// Loads the value.
+    #[cfg_attr(feature = "calls", inline(never))]
+    #[cfg_attr(not(feature = "calls"), inline)]
     pub fn load(&self, order: Ordering) -> T {
-        T::from_bits(self.bits().load(order))
+        // ThreadSanitizer does not know that loads are ordered whose address depends on this one.
+        let order = if cfg!(feature = "tsan") {
+            Acquire
+        } else {
+            order
+        };
+        T::from_bits(self.bits().load(in_helper(order, Acquire)))
     }
     /// Stores `value`, and returns the old value.
+    #[cfg_attr(feature = "calls", inline(never))]
+    #[cfg_attr(not(feature = "calls"), inline)]
     pub fn xchg(&self, value: T, order: Ordering) -> T {
         Self::note(order);
-        T::from_bits(self.bits().swap(value.into_bits(), order))
+        T::from_bits(self.bits().swap(value.into_bits(), in_helper(order, Full)))
     }
     /// Stores `new` if the value is `old`. Returns the old value, as an error if nothing was stored.
+    #[cfg_attr(feature = "calls", inline(never))]
+    #[cfg_attr(not(feature = "calls"), inline)]
     pub fn cmpxchg(&self, old: T, new: T, order: Ordering) -> Result<T, T> {
         Self::note(order);
+        let order = in_helper(order, Full);
         self.bits()
             .compare_exchange(old.into_bits(), new.into_bits(), order, failed(order))
             .map(T::from_bits)
@@ -105,16 +134,22 @@ impl<T: AtomicType> Atomic<T> {
 
 impl Atomic<usize> {
     /// Adds `value`.
+    #[cfg_attr(feature = "calls", inline(never))]
+    #[cfg_attr(not(feature = "calls"), inline)]
     pub fn add(&self, value: usize, order: Ordering) {
-        self.bits().fetch_add(value, order);
+        self.bits().fetch_add(value, in_helper(order, Full));
     }
     /// Adds `value`, and returns the old value.
+    #[cfg_attr(feature = "calls", inline(never))]
+    #[cfg_attr(not(feature = "calls"), inline)]
     pub fn fetch_add(&self, value: usize, order: Ordering) -> usize {
         Self::note(order);
-        self.bits().fetch_add(value, order)
+        self.bits().fetch_add(value, in_helper(order, Full))
     }
     /// Subtracts `value`, and returns the old value.
+    #[cfg_attr(feature = "calls", inline(never))]
+    #[cfg_attr(not(feature = "calls"), inline)]
     pub fn fetch_sub(&self, value: usize, order: Ordering) -> usize {
-        self.bits().fetch_sub(value, order)
+        self.bits().fetch_sub(value, in_helper(order, Full))
     }
 }

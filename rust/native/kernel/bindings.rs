@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! C types and functions: include/linux/vmap_area_ops.h, and functions of bench/native.
+
+#![allow(
+    non_camel_case_types,
+    non_upper_case_globals,
+    missing_docs,
+    reason = "the names are C's"
+)]
+
+use crate::sync::LockClassKey;
+use core::ffi::{c_char, c_int, c_void};
+
+pub type gfp_t = u32;
+pub const GFP_NOWAIT: gfp_t = 0x2800;
+pub const GFP_KERNEL: gfp_t = 0xcc0;
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct callback_head {
+    next: *mut callback_head,
+    func: Option<unsafe extern "C" fn(*mut callback_head)>,
+}
+
+/// A work; the link is that of bench/native/shim.c.
+#[repr(C)]
+pub struct work_struct {
+    next: *mut work_struct,
+    func: Option<unsafe extern "C" fn(*mut work_struct)>,
+}
+
+/// A workqueue: there is one.
+pub struct workqueue_struct(());
+
+pub const system_dfl_wq: *mut workqueue_struct = core::ptr::null_mut();
+pub const wq_misc_consts_WORK_CPU_UNBOUND: u32 = 64;
+
+/// Prepares a work.
+///
+/// # Safety
+///
+/// `work` is valid, and nobody else uses it.
+pub unsafe fn init_work_with_key(
+    work: *mut work_struct,
+    func: Option<unsafe extern "C" fn(*mut work_struct)>,
+    _: bool,
+    _: *const c_char,
+    _: *mut LockClassKey,
+) {
+    // SAFETY: By the safety requirements.
+    unsafe { (*work).func = func };
+}
+
+/// Calls the function of a work in a worker.
+///
+/// # Safety
+///
+/// Those of the function, and the work was prepared.
+pub unsafe fn queue_work_on(_: c_int, _: *mut workqueue_struct, work: *mut work_struct) {
+    // SAFETY: By the safety requirements.
+    unsafe { queue_work(work) };
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct list_head {
+    pub next: *mut list_head,
+    pub prev: *mut list_head,
+}
+
+/// The first fields of what C allocates.
+#[repr(C)]
+pub struct vm_struct {
+    next: *mut vm_struct,
+    pub addr: *mut c_void,
+    pub size: usize,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub union vm_or_size {
+    pub vm: *mut vm_struct,
+    pub subtree_max_size: usize,
+}
+
+#[repr(C)]
+pub struct vmap_area {
+    pub va_start: usize,
+    pub va_end: usize,
+    pub __bindgen_anon_1: vm_or_size,
+    pub flags: usize,
+}
+
+#[repr(C)]
+pub struct vmap_area_request {
+    pub size: usize,
+    pub align: usize,
+    pub vstart: usize,
+    pub vend: usize,
+    pub va_flags: usize,
+    pub vm: *mut vm_struct,
+    pub gfp: gfp_t,
+    pub node: c_int,
+}
+
+#[repr(C)]
+pub struct vmap_congruent_request {
+    pub offsets: *const usize,
+    pub sizes: *const usize,
+    pub vms: *mut *mut vm_struct,
+    pub nr: c_int,
+    pub align: usize,
+    pub vstart: usize,
+    pub vend: usize,
+    pub gfp: gfp_t,
+}
+
+#[repr(C)]
+pub struct vmap_area_ops {
+    pub name: *const c_char,
+    pub origin: *const c_char,
+    pub init: Option<unsafe extern "C" fn(usize, usize) -> c_int>,
+    pub alloc: Option<unsafe extern "C" fn(*const vmap_area_request) -> *mut vmap_area>,
+    pub alloc_congruent: Option<unsafe extern "C" fn(*const vmap_congruent_request) -> c_int>,
+    pub find: Option<unsafe extern "C" fn(usize) -> *mut vmap_area>,
+    pub unlink: Option<unsafe extern "C" fn(usize) -> *mut vmap_area>,
+    pub get: Option<unsafe extern "C" fn(usize, bool) -> *mut vmap_area>,
+    pub put: Option<unsafe extern "C" fn(*mut vmap_area)>,
+    pub retire: Option<unsafe extern "C" fn(*mut vmap_area) -> usize>,
+    pub purge: Option<unsafe extern "C" fn(usize, usize, bool) -> usize>,
+    pub next_lazy: Option<unsafe extern "C" fn(*mut usize, *mut usize) -> bool>,
+    pub count: Option<unsafe extern "C" fn() -> usize>,
+    pub drain: Option<unsafe extern "C" fn(usize) -> usize>,
+}
+
+extern "C" {
+    pub fn call_rcu(
+        head: *mut callback_head,
+        func: Option<unsafe extern "C" fn(*mut callback_head)>,
+    );
+    fn queue_work(work: *mut work_struct);
+    pub fn vmap_area_cache_alloc(gfp: gfp_t, node: c_int) -> *mut vmap_area;
+    pub fn vmap_area_cache_free(va: *mut vmap_area);
+    pub fn vmap_area_flush_tlb(start: usize, end: usize, areas: usize);
+}

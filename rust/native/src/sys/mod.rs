@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Stand-ins of the bindings.
+
+#[forbid(unsafe_code)]
+#[path = "../../../sys/compat.rs"]
+pub(crate) mod compat;
+#[path = "../../../sys/grace.rs"]
+pub(crate) mod grace;
+pub(crate) mod lock;
+pub(crate) mod maple;
+pub(crate) mod mm;
+#[forbid(unsafe_code)]
+#[path = "../../../sys/per_cpu.rs"]
+pub(crate) mod per_cpu;
+#[path = "../../../sys/tlb.rs"]
+pub(crate) mod tlb;
+#[path = "../../../sys/trace.rs"]
+pub(crate) mod trace;
