@@ -4,15 +4,16 @@
 import importlib
 
 from .. import image, prepare
-from ..enter import enter
+from ..enter import become_root_python, enter
 from ..options import Parser, whole
 from ..settings import INSIDE, Refused, need_space
 
-from . import plan as plans, results
+from . import native, plan as plans, results
 
 # The words of each command, what it does, and the module whose main(command, options) runs it.
 COMMANDS = {
     "run": ("[run] [OPTION...]", "measures two allocators against each other; draws a plot, too", "report"),
+    "native": ("native", "measures both allocators in user space, in nanoseconds", "native_report"),
     "show": ("show RESULT", "prints the table of a stored result", "report"),
     "compare": ("compare OLD NEW", "prints which counts of side B became larger or smaller; exit 1: larger", "report"),
     "list": ("list", "prints the cases of the guest, and the instruments", "plan"),
@@ -46,13 +47,20 @@ def parse(arguments):
             help="what is compared with (default: rbtree); pristine: the kernel without the patches")
         add("--b", choices=("rbtree", "rust"), default="rust", help="what is judged against it (default: rust); the same "
             "twice is a check of the bench: nothing may differ")
-        add("--instruments", nargs="+", choices=plans.INSTRUMENTS, help="only these")
+        add("--instruments", nargs="+", choices=[*filter(plans.boots, plans.INSTRUMENTS)], help="only these")
         add("--cases", type=plans.case_list, metavar="LIST", help="only these: area_pair,lookup_* ...")
         add("--repetitions", type=whole(1, 1000), metavar="N", help="boots of each side, instead of 5 or 15")
     elif name == "profile":
-        add("case", type=plans.case_list, metavar="CASE", help="a case of scripts/bench list, or some as for --cases")
+        add("case", metavar="CASE", help="a case of scripts/bench list, or some as for --cases")
         add("--threads", type=whole(1, 64), default=1, metavar="N", help="workers, each on a CPU of its own (default: 1)")
         add("--lines", action="store_true", help="print instead which cache lines move between the CPUs of the workers")
+        add("--native", action="store_true", help="profile a case of scripts/bench native instead, with perf")
+    elif name == "native":
+        add("--cases", type=native.case_list, metavar="LIST", help="only these: area_pair,find_1k ...")
+        add("--threads", type=native.thread_list, metavar="LIST", help="numbers of threads (default: 1,2,4 ... all CPUs)")
+        add("--passes", type=whole(1, 1000), metavar="N", help="passes of each side (default: 9)")
+        add("--build", action="store_true", help="only build the program, and print its path: it is static, for other machines")
+        add("--from", dest="file", type=native.read, metavar="FILE", help="show what the program has printed on another machine")
     elif name == "programs":
         add("--programs", nargs="+", choices=plans.program_texts(), default=plans.program_texts(), help="only these")
     elif name in READERS:
@@ -61,6 +69,8 @@ def parse(arguments):
         add("results", nargs=READERS[name], type=results.load, metavar="RESULT", help="last, last~1 or a name")
     args = parser.parse_args(words)
     args.words = words
+    if name == "profile":
+        args.case = native.profiled(args) if args.native else plans.case_list(args.case)
     if name == "run":
         args.plans = plans.wanted(args)
     return name, args
@@ -69,7 +79,13 @@ def parse(arguments):
 def main(arguments):
     """Run one command; returns the exit code."""
     name, args = parse(arguments)
-    if not INSIDE and name != "list":
+    if name == "native" or getattr(args, "native", False):
+        # The program and perf run on the build host, with the Python of the toolchain root.
+        if not INSIDE:
+            prepare.prepare("root" if name == "native" and args.file else "source")
+            need_space(300, "the program and results")
+        become_root_python("bench", *arguments)
+    elif not INSIDE and name != "list":
         prepare.prepare("root" if name in READERS else "all")
         if name == "programs":
             image.prepare("programs-image")

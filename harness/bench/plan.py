@@ -37,7 +37,7 @@ PRISTINE = "pristine"
 class Instrument:
     """A way to measure: a kernel, and how it is booted."""
 
-    kernel: str
+    kernel: str  # or ""
     what: str
     options: dict  # of harness.guest.Boot
     plugin: str = ""  # of QEMU, a file of bench/plugin; see counts.py
@@ -56,7 +56,11 @@ INSTRUMENTS = {
     "lines": Instrument(ARM64, "QEMU cortex-a72, workers take turns before each call in random order: cache lines that "
                         "move between CPUs, counted by a plugin", {"accel": "threads"}, "lines"),
     "uml": Instrument("uml-bench", "user-mode Linux: wall clock at native speed, sides in turns", {"mem": 1024}),
+    "native": Instrument("", "scripts/bench native: both allocators in user space on the build host", {}),
+    "native-calls": Instrument("", "as native, without CONFIG_RUST_INLINE_HELPERS", {}),
 }
+# Those whose nanoseconds are no instructions.
+CLOCKS = ("uml", "native", "native-calls")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,6 +75,11 @@ class Plan:
     threads: tuple = (1,)  # vmap_bench.threads=
     scale: int = 100  # vmap_bench.scale=, percent
     append: str = NO_TESTS  # further kernel arguments
+
+
+def boots(instrument):
+    """Tell whether an instrument boots a kernel."""
+    return bool(INSTRUMENTS[instrument].kernel)
 
 
 def scale_for(cpus):

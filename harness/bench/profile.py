@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from .. import build as builds, kernels, step
 from ..settings import Refused, say
 
-from . import counts
+from . import counts, native
 from .boots import run_guest
 from .plan import INSTRUMENTS, Plan
 from .stats import amount
@@ -86,6 +86,8 @@ def profile(args, side, sums, logs):
 
 def main(_name, args):
     """Build what is needed and show a profile; returns the exit code."""
+    if args.native:
+        return native.profile(args)
     builds.build(kernels.get(KERNEL))
     sums, sides, logs = defaultdict(Counter), ("rbtree", "rust"), step.new_logs("bench", 5)
     codes = [profile(args, side, sums, logs) for side in sides]

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import PermutationMethod, mannwhitneyu
 
+from .plan import CLOCKS
+
 ALPHA = 0.01  # p below this is a difference...
 FLOOR = 0.02  # ...when the ratio is also this far from 1.
 FEW = 5  # Fewer values than this on a side are no base for a verdict.
@@ -121,7 +123,7 @@ def samples(result):
         for one in boot["results"] if boot["status"] == "ok" else ():
             key = (boot["instrument"], boot["cpus"], one["threads"], one["case"], one["metric"])
             # Where the clock counts instructions, a nanosecond is one.
-            unit = "instr" if one["unit"] == "ns" and boot["instrument"] != "uml" else one["unit"]
+            unit = "instr" if one["unit"] == "ns" and boot["instrument"] not in CLOCKS else one["unit"]
             found.setdefault(key, (unit, {"a": [], "b": []}))[1][boot["side"]].append(one["value"])
     return found
 

@@ -25,7 +25,7 @@ def rustfmt():
 def checkpatch():
     """checkpatch.pl finds nothing in the patches, also those for other series of Linux, and in C files for a kernel."""
     patches = [f"{REPO}/{file}" for file in sources("kernel-patches/*.patch") if "/0000-" not in file]
-    files = [f"mm/vmap_rust/{file}" for file in sources("*.c", "*.h", ":!bench/plugin", ":!tools")]
+    files = [f"mm/vmap_rust/{file}" for file in sources("*.c", "*.h", ":!bench/plugin", ":!bench/native", ":!tools")]
     # The commit of a "Fixes:" is not to be found: the source has no history.
     for some, words in (patches, ["--ignore", "UNKNOWN_COMMIT_ID"]), (files, ["-f"]):
         # By itself it does not fail on a file that it cannot read.

@@ -9,7 +9,7 @@ from ..settings import Refused
 
 # Suites that are folders or files of tests.
 PLACES = {"selftest": "scripts/tests", "harness": "harness/tests", "boots": "harness/tests/test_boot.py",
-          "bench": "harness/bench/tests", "picture": "tools/test_vmap_map.py", "drgn": "tools/drgn",
+          "bench": "harness/bench/tests", "native": "harness/bench/tests/test_native.py", "picture": "tools/test_vmap_map.py", "drgn": "tools/drgn",
           "report": "tools/test_vmap_report.py"}
 # What the line of progress calls suites of many tests.
 WORDS = {"selftest": "tests of the set-up", "harness": "tests of the harness", "boots": "tests of boots",
@@ -19,7 +19,8 @@ WORDS = {"selftest": "tests of the set-up", "harness": "tests of the harness", "
 BUILD = {"boots": ["arm64"], "bench": ["arm64", "arm64-off"], "check": ["arm64", "arm64-off"]}
 # Where pytest runs them: see __init__.py.
 FIXED = {"check": "host", "host": "host", "explore": "host", "faults": "host", "litmus": "host", "selftest": "set-up",
-         "harness": "root", "picture": "root", "drgn": "root", "report": "root", "boots": "root", "bench": "root"}
+         "harness": "root", "picture": "root", "drgn": "root", "report": "root", "boots": "root", "bench": "root",
+         "native": "root"}
 # Only if they are named.
 ALONE = dict.fromkeys(("fuzz", "mutants", "own-tree"), "host")
 
