@@ -1,25 +1,29 @@
 # SPDX-License-Identifier: GPL-2.0
 """shows that it works, and what it is good for, with each allocator: make demo
 
-With QEMU, boots the benchmark of the kernel twice for each allocator and prints the medians, in instructions for one
+First measures both allocators in user space, in nanoseconds (scripts/bench native). With QEMU, boots the benchmark of the kernel twice for each allocator and prints the medians, in instructions for one
 operation (-icount), on which other work of the build host has no influence. With user-mode Linux (uml), which is quicker,
 runs KUnit instead. Then runs the kernel's own vmalloc tests, which pass or fail. Last line: PASS or FAIL.
 """
 
 import statistics
+import subprocess
+import sys
 
 from . import kunit, vmalloc
 from .. import build, kernels
 from ..bench.boots import boot_all
 from ..bench.plan import Plan, guest_cases, scale_for
 from ..run import each
-from ..settings import cpus
+from ..settings import REPO, Refused, cpus
 from ..table import print_table
 
 # With one CPU, the rb-trees of the kernel have no pools of free ranges: few machines are like that.
 DEFAULTS = {"kernel": "arm64", "allocators": (), "cpus": 2, "mem": 0, "totals": False}
 CASES = "area_pair area_4 area_4096 percpu mixed vmalloc_pair stack lookup_inner_1k aliases_1".split()
 SEEDS = 1, 2
+# What is measured while nothing is built yet; all of it takes minutes.
+NATIVE = "native --cases area_pair,find_1k --threads 1 --passes 5"
 
 
 def options(parser):
@@ -40,8 +44,16 @@ def bench_of(args):
     return kernels.load().get(f"{args.kernel.name}-bench") if args.accel else None
 
 
+def show_native():
+    """Measure the allocators in user space, in nanoseconds. Raises Refused if that fails."""
+    sys.stdout.flush()
+    if subprocess.run([REPO / "scripts/bench", *NATIVE.split()], check=False).returncode:
+        raise Refused(f"scripts/bench {NATIVE} failed; call it alone")
+
+
 def build_all(args):
-    """Build what run() boots."""
+    """Measure natively, which a build beside it would disturb, then build what run() boots."""
+    show_native()
     wanted = [kernel for kernel in (args.kernel, bench_of(args)) if kernel]
     for number, kernel in enumerate(wanted, 1):
         build.build(kernel, which=f", {number} of {len(wanted)} kernels")
