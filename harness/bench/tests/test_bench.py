@@ -134,10 +134,10 @@ def test_flushes(tmp_path):
     assert code == 0, text
     rows = [row for row in stats.rows(stored(tmp_path)) if row.metric == "flushes"]
     assert len({row.case for row in rows}) == 5
-    # With 2 CPUs a purge is asked for with 16,384 lazy pages. Asking later is not better: when the worker gets a CPU is
-    # the scheduler's choice. Twice as many purges would be a fault.
-    most = {row.case: 1000 * (16 if row.case == "vm_map_ram_16" else 2) / 8192 for row in rows}
-    assert not [row for row in rows if row.verdict == "slower" and row.median_b > most[row.case]]
+    # Both ask for a purge at the same number of lazy pages. When its worker gets a CPU is the scheduler's choice: some
+    # areas more or less than that. An eighth more is what vm_map_ram_16 has.
+    more = [(row.case, row.median_a, row.median_b) for row in rows if row.median_b > 1.25 * row.median_a]
+    assert not more
 
 
 def test_lines():
