@@ -28,7 +28,7 @@ MAKE_TEST = {
 }
 FULL = ("kunit", CHECKER)
 # The only cases of vmap_* that arm64 skips, with the allocator in Rust and two CPUs. arm64-debug runs them.
-ONLY_DEBUG = {"vmap_fail_each.vmap_tables", "vmap_fail_each.vmalloc_nofail"}
+ONLY_DEBUG = {"vmap_fail_each.vmap_tables", "vmap_fail_each.vmalloc_nofail", "vmap_reclaim.vmap_reclaim_locks"}
 # A suite that is not in the kernel must not look like one that passed.
 SUITES = ("vmap_find", "vmap_rust_", "rust_maple_tree")
 END = r"reboot: (Restarting system|System halted|Power down)"
