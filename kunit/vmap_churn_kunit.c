@@ -19,8 +19,8 @@
 #define MAX_STEPS	60000
 #define MIN_HITS	5
 
-/* Pages of others in vmalloc space: a CPU keeps two stacks for new tasks. */
-#define MAX_OTHERS	(32L * num_online_cpus())
+/* Pages of others in vmalloc space: stacks that a CPU keeps for new tasks, and of workers. */
+#define MAX_OTHERS	(8L * (THREAD_SIZE / PAGE_SIZE) * num_online_cpus())
 
 enum kind { AREA, AREA_IN_WINDOW, MEMORY, MEMORY_IN_WINDOW, MAPPED, RAM, PERCPU, NR_KINDS };
 

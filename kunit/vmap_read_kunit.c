@@ -66,8 +66,11 @@ static void vmap_read_areas(struct kunit *test)
 	vmap_win_expect_free(test, &win);
 }
 
-/* Reads up to around the end of the pages of an area, and of its guard page. */
-static void read_ends(struct kunit *test, const struct vmap_win *win)
+/*
+ * Reads up to around the end of the pages of an area, and of its guard page. Returns
+ * whether the guard page had a neighbour, which such reads reach.
+ */
+static bool read_ends(struct kunit *test, const struct vmap_win *win)
 {
 	static const int diffs[] = { -(int)PAGE_SIZE, -9, -1, 0, 1, 9, PAGE_SIZE };
 	u8 *got = vmap_array(test, 4 * PAGE_SIZE + 1, 1);
@@ -99,6 +102,7 @@ static void read_ends(struct kunit *test, const struct vmap_win *win)
 
 	vfree(next);
 	vfree(mem);
+	return neighbours;
 }
 
 /* Nothing is read too much or too little where an area ends. */
@@ -106,7 +110,7 @@ static void vmap_read_ends(struct kunit *test)
 {
 	const struct vmap_win win = vmap_win_get(test, 64 * PAGE_SIZE);
 
-	read_ends(test, &win);
+	KUNIT_EXPECT_TRUE(test, read_ends(test, &win));
 	vmap_win_expect_free(test, &win);
 #ifdef MODULES_VADDR
 	read_ends(test, &(struct vmap_win){ MODULES_VADDR, MODULES_END });

@@ -418,8 +418,8 @@ static void vmap_reclaim_nofail(struct kunit *test)
 	expect_waiting(test, &w, "one area is free");
 	vmap_area_put(test, vm[1]);
 	expect_waiting(test, &w, "two areas are free");
-	before = atomic_read(&w.nr_failed);
 	vmap_area_put(test, vm[2]);
+	before = atomic_read(&w.nr_failed);
 	wait_for_completion(&w.done);
 	unregister_vmap_purge_notifier(&w.nb);
 
