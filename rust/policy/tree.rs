@@ -60,6 +60,9 @@ use crate::{
 /// lock, because others may have changed the tree meanwhile.
 pub(super) const MAX_RETRIES: u32 = 16;
 
+/// Maximum number of removed blocks that wait for a grace period with one callback of RCU: about 1 MiB of memory.
+const MOST_WAITING: usize = 64;
+
 impl<T: Tlb> Space<T> {
     /// Creates a block of `class`, and reserves the lowest free range of its size. Sleeps if `gfp` allows it.
     pub(super) fn new_block(&self, class: Class, gfp: Gfp) -> Result<Unpublished<Block>, Miss> {
@@ -306,6 +309,10 @@ impl<T: Tlb> Space<T> {
             blocks.push(removed);
             counters.block_freed.one();
             freed = freed.wrapping_add(1);
+            if freed % MOST_WAITING == 0 {
+                // RCU counts callbacks to see how much memory waits for it.
+                drop(core::mem::replace(&mut blocks, GraceList::new()));
+            }
             if may_sleep {
                 mm::cond_resched();
             }

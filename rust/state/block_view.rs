@@ -94,7 +94,7 @@ impl Block {
     }
 
     /// Returns the lowest area at or above `addr` that was lazy during the call, one that a purge was flushing included. It
-    /// looks at no other object.
+    /// looks at no other object. A slot that is freed and reserved again meanwhile may be taken for a lazy area.
     pub(crate) fn next_lazy(&self, addr: usize) -> Option<Span> {
         let mut from = self.slot_from(addr);
         loop {

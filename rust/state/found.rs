@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! A block that was found in its directory, and its areas: they are pinned with the pins of that directory, their unlink
-//! waits for these, and they return to that directory. So safe code cannot confuse two spaces.
+//! waits for these, and they return to that directory. So safe code cannot confuse the blocks of two spaces.
 
 use crate::{
     base::prelude::*,

@@ -69,8 +69,9 @@ pub(super) struct Objects {
 }
 
 // SAFETY: By the type invariants, the memory is only accessed as area objects. Atomics are all that several CPUs access of
-// these. `vm` is a pointer that one task at a time accesses: the owner of the token, or C for the owner of the busy area and
-// for readers that have it pinned. It refers to nothing that belongs to a thread.
+// these. `vm` is a pointer that is written only by the owner of the token, or by C for the owner of an area that is busy and not
+// published yet. While it is busy, C only reads it, for its owner and for readers that have it pinned: the token that may write
+// it again exists when no such reader is left. It refers to nothing that belongs to a thread.
 unsafe impl Sync for Objects {}
 // SAFETY: As for `Sync`: neither the chunks nor what `vm` refers to belong to a thread.
 unsafe impl Send for Objects {}

@@ -438,7 +438,8 @@ impl Table {
         let seen = unsafe { area.look_to_leave() }.filter(|seen| seen.contains(addr))?;
         // SAFETY: The object was not freed before the RCU read lock was taken, and it is still held.
         let area = unsafe { area.leave(seen) }?;
-        // SAFETY: An area that is found here has an entry of this index until it is erased.
+        // SAFETY: An area that is found here has an entry of this index until it is erased. Only tests have several indexes of
+        // the same addresses, between which an object could move.
         let area = unsafe { self.pins.wait_for_readers(area) };
         Some(UnlinkedArea::in_tree(area))
     }
@@ -477,7 +478,7 @@ impl Table {
         let (area, seen) = found;
         // SAFETY: The object was not freed before the RCU read lock was taken, and it is still held.
         let is_busy = unsafe { area.is_still(seen) };
-        // SAFETY: A busy area without a block has an entry of this index, so its unlink waits for this pin.
+        // SAFETY: A busy area without a block has an entry of this index, as in `unlink()`, so its unlink waits for this pin.
         is_busy.then(|| unsafe { pin.of(area, seen) })
     }
 

@@ -198,7 +198,8 @@ impl<T: Send + Sync + 'static> Drop for GraceList<T> {
         // SAFETY: By the type invariants, the list owns the nodes. They stay valid until `free_list()`, which may run on any
         // CPU: `T` is `Send` and `'static`. Only the first node is handed to RCU.
         unsafe {
-            let head = (*first.as_ptr()).waiting.head.get();
+            // From the pointer to the node, to which the callback goes back.
+            let head = Opaque::cast_into(&raw const (*first.as_ptr()).waiting.head);
             bindings::call_rcu(head, Some(queue_free::<T>));
         }
     }
@@ -217,7 +218,7 @@ unsafe extern "C" fn queue_free<T>(head: *mut bindings::callback_head) {
     // SAFETY: By the safety requirements, nobody else uses the node. RCU calls nothing before `workqueue_init_early()` has made
     // the workqueue: `rcu_init()` comes later in `start_kernel()`.
     unsafe {
-        let work = (*node).waiting.work.get();
+        let work = Opaque::cast_into(&raw const (*node).waiting.work);
         let name = c"vmap_rust free".as_char_ptr();
         bindings::init_work_with_key(work, Some(free_list::<T>), false, name, key.as_ptr());
         // CAST: It is a small number.

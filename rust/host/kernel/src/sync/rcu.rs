@@ -48,10 +48,12 @@ impl Drop for Guard {
                 _ => Vec::new(),
             }
         });
+        let steps = STEPS.get();
         for callback in ready {
-            // It may be another test's, and must not change which schedules this one sees.
+            // It may be another test's, and must not change which schedules this one sees, nor what it counts.
             super::without_schedule(|| run(callback));
         }
+        STEPS.set(steps);
     }
 }
 
@@ -67,7 +69,8 @@ std::thread_local! {
     static AT_ONCE: Cell<bool> = const { Cell::new(false) };
     /// What the callback that this thread runs has queued for a worker. Without a drop: a thread that ends runs callbacks.
     static WORK: ManuallyDrop<RefCell<Vec<Callback>>> = const { ManuallyDrop::new(RefCell::new(Vec::new())) };
-    /// Number of callbacks that this thread has run, and of works; and the most accesses to atomics of one of them.
+    /// Number of callbacks that this thread has run in [`at_once`], and of their works; and the most accesses to atomics of
+    /// one of them.
     pub static STEPS: Cell<[(usize, usize); 2]> = const { Cell::new([(0, 0); 2]) };
 }
 
