@@ -3,8 +3,8 @@
 //! The pool: the blocks that no CPU allocates from, in lists under one lock.
 //!
 //! Each class has a list of partial blocks and one of empty blocks. Most of them are also in the list of their owner, the CPU
-//! that allocated from them last, which prefers them because it has their objects in its caches. Partial blocks beyond
-//! [`MOST_OWNED`] are *orphans*: they are first in the list of the class, for any CPU. A block without a free slot is in no
+//! that allocated from them last, which prefers them because it has their objects in its caches. A block that gets a free slot
+//! when its owner has [`MOST_OWNED`] blocks becomes an *orphan*: it is first in the list of the class, for any CPU. A block without a free slot is in no
 //! list until a purge frees one. Any block of a class that has a free slot serves any request of the class, so taking and
 //! giving a block are a few steps, and no search is in vain.
 
@@ -174,7 +174,7 @@ impl Pool {
         }
     }
 
-    /// Takes a block of `class` for CPU `cpu`: one of its own, an orphan, or an empty one.
+    /// Takes a block of `class` for CPU `cpu`: a partial one of its own, an orphan, or an empty one, its own first.
     pub(super) fn take<'a>(
         &mut self,
         dir: &'a Directory,
@@ -185,9 +185,10 @@ impl Pool {
     ) -> Option<&'a Block> {
         let own = cpus.of(cpu).own.of(class);
         let of_class = self.classes.of(class);
-        let is_orphan = |block: &&Block| block.links().place() == Place::Orphan;
-        let block = { own.first(dir, rcu) }
-            .or_else(|| of_class.partial.first(dir, rcu).filter(is_orphan))
+        let is_in = |place| move |block: &&Block| block.links().place() == place;
+        let block = { own.first(dir, rcu).filter(is_in(Place::Owned)) }
+            .or_else(|| of_class.partial.first(dir, rcu).filter(is_in(Place::Orphan)))
+            .or_else(|| own.first(dir, rcu))
             .or_else(|| of_class.empty.first(dir, rcu))?;
         self.hold(dir, cpus, block);
         Some(block)
