@@ -20,7 +20,7 @@
 #define MIN_HITS	5
 
 /* Pages of others in vmalloc space: stacks that a CPU keeps for new tasks, and of workers. */
-#define MAX_OTHERS	(8L * (THREAD_SIZE / PAGE_SIZE) * num_online_cpus())
+#define MAX_OTHERS	((long)(8 * (THREAD_SIZE / PAGE_SIZE) * num_online_cpus()))
 
 enum kind { AREA, AREA_IN_WINDOW, MEMORY, MEMORY_IN_WINDOW, MAPPED, RAM, PERCPU, NR_KINDS };
 
