@@ -187,7 +187,12 @@ impl Pool {
         let of_class = self.classes.of(class);
         let is_in = |place| move |block: &&Block| block.links().place() == place;
         let block = { own.first(dir, rcu).filter(is_in(Place::Owned)) }
-            .or_else(|| of_class.partial.first(dir, rcu).filter(is_in(Place::Orphan)))
+            .or_else(|| {
+                of_class
+                    .partial
+                    .first(dir, rcu)
+                    .filter(is_in(Place::Orphan))
+            })
             .or_else(|| own.first(dir, rcu))
             .or_else(|| of_class.empty.first(dir, rcu))?;
         self.hold(dir, cpus, block);
