@@ -233,8 +233,9 @@ static long nr_vmalloc_pages(void)
 
 	for_each_online_pgdat(node) {
 		for_each_online_cpu(cpu) {
-			const struct per_cpu_nodestat *stat = per_cpu_ptr(node->per_cpu_nodestats, cpu);
+			const struct per_cpu_nodestat *stat;
 
+			stat = per_cpu_ptr(node->per_cpu_nodestats, cpu);
 			nr += stat->vm_node_stat_diff[NR_VMALLOC];
 		}
 	}
