@@ -139,7 +139,8 @@ def held(kernel):
 def build(kernel, count=0, some=("fixes", "mapping"), which=""):
     """Build a kernel; returns the path of the image. Raises Refused if it does not build.
 
-    which: of how many kernels it is, for the line of progress; count, some: of a kernel without the patches (kernel.pristine), how many of which series it has nevertheless."""
+    which: of how many kernels it is, for the line of progress; count, some: of a kernel without the patches
+    (kernel.pristine), how many of which series it has nevertheless."""
     tree, folder = TREE, kernel.folder
     if kernel.start and not folder.exists():
         with lock_of(kernels.get(kernel.start)), lock_of(kernel):

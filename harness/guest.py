@@ -55,7 +55,8 @@ class Boot:
     def arguments(self):
         """Return the kernel command line."""
         value = self.boot_value or self.expected.allocator
-        words = ("panic=-1 oops=panic", PATIENCE * (self.accel != "icount"), self.kernel.append * self.own_append, f"vmap_allocator={value}" * (value != "none"),
+        words = ("panic=-1 oops=panic", PATIENCE * (self.accel != "icount"), self.kernel.append * self.own_append,
+                 f"vmap_allocator={value}" * (value != "none"),
                  self.append)
         return " ".join(filter(None, words))
 

@@ -73,8 +73,8 @@ def main(arguments, result):
 
     def run(file):
         # CPU time, on which the load of the machine has no influence. Herd7 has one thread, and waits for nothing.
-        return subprocess.run(["prlimit", f"--cpu={SECONDS}:{SECONDS + 5}", *herd, "-conf", "linux-kernel.cfg", file], cwd=model, text=True,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+        return subprocess.run(["prlimit", f"--cpu={SECONDS}:{SECONDS + 5}", *herd, "-conf", "linux-kernel.cfg", file],
+                              cwd=model, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     with concurrent.futures.ThreadPoolExecutor(cpus()) as pool:
         for file, done in zip(files, pool.map(run, files)):
             judge(file, done, result)

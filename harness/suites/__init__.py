@@ -77,7 +77,8 @@ class Process:
             command, environment = in_root("python3", "-P", *words, cwd=REPO, PYTHONPATH=f"{REPO}", **more), os.environ
         else:
             command, environment = root_python(*words)
-        self.step = step.Step(f"suites {WHERE[where]}", self.log, command, reported=reported, cwd=REPO, env={**environment, **more})
+        self.step = step.Step(f"suites {WHERE[where]}", self.log, command, reported=reported, cwd=REPO,
+                              env={**environment, **more})
 
     def finish(self):
         """Return {suite: [passed, failed, skipped, seconds, lines about failures]}."""

@@ -9,7 +9,8 @@ from ..settings import Refused
 
 # Suites that are folders or files of tests.
 PLACES = {"selftest": "scripts/tests", "harness": "harness/tests", "boots": "harness/tests/test_boot.py",
-          "bench": "harness/bench/tests", "native": "harness/bench/tests/test_native.py", "picture": "tools/test_vmap_map.py", "drgn": "tools/drgn",
+          "bench": "harness/bench/tests", "native": "harness/bench/tests/test_native.py",
+          "picture": "tools/test_vmap_map.py", "drgn": "tools/drgn",
           "report": "tools/test_vmap_report.py"}
 # What the line of progress calls suites of many tests.
 WORDS = {"selftest": "tests of the set-up", "harness": "tests of the harness", "boots": "tests of boots",
