@@ -33,6 +33,9 @@ def test_check(check, counted, monkeypatch):
 def test_guest(suite, counted):
     """No check of a scenario fails."""
     scenario, args = run.parse(shlex.split(guests()[suite]))
+    # Two suites may boot one kernel and allocator, and scenarios name their logs after these.
+    args.logs = args.logs / suite
+    args.logs.mkdir(parents=True, exist_ok=True)
 
     def boot(result):
         built(args.kernel.name)

@@ -12,7 +12,7 @@ from harness import guest, initramfs, kernels, run
 from harness.result import Result
 from harness.scenarios import demo, kunit, load, stress, tools
 from harness.settings import Refused
-from harness.suites import matrix, rows
+from harness.suites import matrix, rows, test_suites
 
 from test_readers import SWEEP
 
@@ -39,6 +39,30 @@ def start_with_stub(tmp_path, monkeypatch):
         scenario.run(args, result)
         return result
     return start
+
+
+class Booted(Exception):
+    """A guest would have been booted; the message is the path of its log."""
+
+
+@pytest.fixture(name="no_boot")
+def stop_at_boot(monkeypatch):
+    """Let each boot raise Booted."""
+    def boot(one):
+        raise Booted(one.log)
+    monkeypatch.setattr(guest.Boot, "run", boot)
+
+
+def test_logs(tmp_path, monkeypatch, no_boot):
+    """No suite of KUnit writes to the log of another one."""
+    monkeypatch.setattr(run, "LOGS", tmp_path)
+    monkeypatch.setattr(test_suites, "built", lambda name: None)
+    suites, logs = [name for name, words in rows.guests().items() if words.startswith("kunit ")], set()
+    for suite in suites:
+        with pytest.raises(Booted) as booted:
+            test_suites.test_guest(suite, lambda function: function(Result()))
+        logs.add(str(booted.value))
+    assert len(suites) == len(logs) == 9
 
 
 def test_kasan(start):
