@@ -125,12 +125,13 @@ def alone(names, what):
 @contextlib.contextmanager
 def held(kernel):
     """Hold the build folder of a kernel, and the tree, which is that of this repository; returns the folder of the source.
-    Others can build other kernels meanwhile, but not those without the patches, which share a tree."""
+    Others can build other kernels meanwhile, but not those without the patches, which share a tree. This run has called
+    prepare() before."""
     with lock_of(kernel):
         while True:
             source = prepare.prepare()
             with locked(f"build {kernel.name}", shared=not kernel.pristine):
-                # Another clone may have changed it before the lock was taken.
+                # Another run, with other patches, may have changed it before the lock was taken.
                 if prepare.tree_ready(linux(SERIES)):
                     yield source
                     return
@@ -142,6 +143,8 @@ def build(kernel, count=0, some=("fixes", "mapping"), which=""):
     which: of how many kernels it is, for the line of progress; count, some: of a kernel without the patches
     (kernel.pristine), how many of which series it has nevertheless."""
     tree, folder = TREE, kernel.folder
+    # Before the lock of a kernel, for which a command of another clone may wait that uses the tree.
+    prepare.prepare()
     if kernel.start and not folder.exists():
         with lock_of(kernels.get(kernel.start)), lock_of(kernel):
             start_from(kernel)

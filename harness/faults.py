@@ -2,6 +2,7 @@
 """Adds known faults to the allocator, or to the mapping series, one at a time, and checks that a test fails:
 "scripts/test faults"."""
 
+import contextlib
 import re
 import shutil
 import subprocess
@@ -12,7 +13,7 @@ from .lock import locked
 from .options import Parser
 from .rust import prepare
 from .series import files_of
-from .settings import CACHE, LOGS, REPO, ROOT_KERNEL, SERIES, TREE, Refused
+from .settings import CACHE, LOGS, REPO, ROOT_KERNEL, SERIES, TREE, Refused, linux
 
 HELP = """Adds known faults to the allocator, or to the mapping series, one at a time, and checks that a test fails.
 
@@ -124,8 +125,12 @@ def main(arguments, result):
     prepare()
     if args.mapping and SERIES != ROOT_KERNEL:
         raise Refused(f"the faults of mapping are for Linux {ROOT_KERNEL}; call it without KERNEL={SERIES}")
-    # All runs share one build folder, in which cargo cannot tell the files of one copy from those of another.
-    with locked("faults", "faults.lock"):
+    with contextlib.ExitStack() as stack:
+        if args.mapping:
+            # The copy is one more clone, to which the tree is linked.
+            stack.enter_context(locked(*tree.clone_lock(linux(SERIES))))
+        # All runs share one build folder, in which cargo cannot tell the files of one copy from those of another.
+        stack.enter_context(locked("faults", "faults.lock"))
         try:
             try_faults(faults, args.mapping, result)
         finally:

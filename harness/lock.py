@@ -3,8 +3,9 @@
 commands that it started have ended: those of a killed run write for a moment longer.
 
 Each build folder has a lock. "lock" is that of toolchain root, sources and trees: builds share it, and what changes one of
-these has it alone. A run takes locks of kernels in the order of qemu/kernels.toml, then this one, and then no other of
-these, so no two runs can wait for each other."""
+these has it alone. "tree-*.lock" keeps a tree linked to one clone (prepare.clone_lock()). A run takes that one first, then
+locks of kernels in the order of qemu/kernels.toml, then "lock", and then no other of these, so no two runs can wait for
+each other."""
 
 import contextlib
 import fcntl
@@ -17,6 +18,11 @@ from .step import tell
 
 # Names the locks that this process has: the scripts that it starts need not take them again.
 VARIABLE = "VMAP_RUST_LOCKED"
+
+
+def is_held(name):
+    """Tell whether this run has a lock, alone or shared."""
+    return any(f"{CACHE}/{name}{kind}" in os.environ.get(VARIABLE, "").split(":") for kind in ("", "(shared)"))
 
 
 @contextlib.contextmanager

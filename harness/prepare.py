@@ -2,14 +2,15 @@
 """Prepares the cache folder: toolchain root, kernel source, patched tree, guest images. A second run makes only what is
 missing."""
 
+import contextlib
 import shutil
 import subprocess
 
 from . import debian, image, root, series, source
 from .enter import in_root
-from .lock import locked
+from .lock import is_held, locked
 from .options import Parser
-from .settings import BUILDS, LLVM, SERIES, TOOLCHAIN, Refused, check_settings, linux
+from .settings import BUILDS, LLVM, REPO, SERIES, TOOLCHAIN, Refused, check_settings, linux
 
 PARTS = ("root", "source", "all")
 HELP = f"""Prepares the cache folder: toolchain root, kernel source, patched tree. What is ready is not made again.
@@ -25,6 +26,8 @@ in the cache folder: ~/.cache/vmap-rust, or VMAP_RUST_CACHE."""
 # Tools of the build host; those with a + end with the version of LLVM.
 TOOLS = ("make git file xz python3 flex bison bc rustc bindgen clang+ ld.lld+ llvm-ar+ llvm-nm+ llvm-objcopy+ "
          "qemu-system-aarch64 qemu-system-x86_64").split()
+# What this process holds until it ends.
+KEPT = contextlib.ExitStack()
 
 
 def check_host():
@@ -56,10 +59,33 @@ def tree_ready(kernel):
     return bool(folder) and series.ready(kernel.tree, folder, series.patches(kernel)) and series.linked(kernel.tree)
 
 
+def clone_lock(kernel):
+    """Return the arguments of locked() for the lock of those that use the tree of a kernel with the link of one clone: its
+    commands share it, and what links the tree to another clone has it alone."""
+    return f"a command of {REPO}", f"tree-v{kernel.series}.lock"
+
+
 def prepare(part="all", kernel=None):
-    """Make a part and those that it needs; returns the folder of the source, or None for the root."""
+    """Make a part and those that it needs; returns the folder of the source, or None for the root. The tree then stays
+    linked to this repository until this process, and what it has started, have ended. So this may wait for commands of
+    another clone: a caller of prepare("all") must have no lock that these may want."""
     check_settings()
     kernel = kernel or linux(SERIES)
+    what, name = clone_lock(kernel)
+    while part == "all" and not is_held(name):
+        if not series.linked(kernel.tree):
+            with locked(what, name):
+                make(part, kernel)
+        KEPT.enter_context(locked(what, name, shared=True))
+        # Another clone may have changed that before the lock was taken.
+        if series.linked(kernel.tree):
+            break
+        KEPT.close()
+    return make(part, kernel)
+
+
+def make(part, kernel):
+    """As prepare(), but does not wait for other clones."""
     # A run with nothing to do takes no lock: it must not wait for a run that builds.
     if ready(part, kernel):
         return None if part == "root" else source.find(kernel)

@@ -75,8 +75,8 @@ def test_alone(cache):
             assert free_locks(cache) == [False, True, False, False] and not is_free(cache / "build/arm64-bench.lock")
 
 
-def test_tree_of_another_clone(monkeypatch):
-    """When another clone has changed the tree before the lock was taken, it is made again."""
+def test_tree_of_other_patches(monkeypatch):
+    """When another run has changed the tree before the lock was taken, it is made again."""
     made, states = [], iter([False, True])
     monkeypatch.setattr(prepare, "prepare", lambda: made.append(1))
     monkeypatch.setattr(prepare, "tree_ready", lambda kernel: next(states))

@@ -24,6 +24,23 @@ BAD_PATCH = r"--- a/mm/vmalloc.c\n+++ b/mm/vmalloc.c\n@@ -1,3 +1,3 @@\n no such 
 # What happens in the cache. The next run must make source and tree what they were.
 EVENTS = {
     "another clone": "$other/scripts/prepare; [ $(readlink $tree/mm/vmap_rust) = $other ]",
+    # What still runs keeps the tree.
+    "a command of another clone": r"""
+        trap 'kill $(jobs -p) || :' EXIT
+        mkfifo go
+        PYTHONPATH=$other python3 -c '
+from harness import prepare
+prepare.prepare()
+open("prepared", "w").close()
+open("go").read()' &
+        for _ in $(seq 300); do [ -e prepared ] || sleep 0.1; done
+        $prepare >out 2>&1 &
+        for _ in $(seq 300); do [ -s out ] || sleep 0.1; done
+        grep -xE "waiting for another run \\(a command of $other, since [0-9]{2}:[0-9]{2}\\)" out
+        $other/scripts/prepare # Another one of that clone does not wait.
+        [ $(readlink $tree/mm/vmap_rust) = $other ]
+        echo >go
+        wait $!""",
     "another kernel of the series": """
         KERNEL_TARBALL=$archives/$series.99.tar $prepare >out 2>&1
         grep "^note: the kernel source is $series.99; the patches were tested with $tested" out""",
