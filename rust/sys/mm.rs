@@ -271,11 +271,10 @@ impl fmt::Debug for Hashed<'_> {
     }
 }
 
-/// Limits how many reports are printed: the first ones, and then one in each second.
+/// Limits how many reports are printed: the first ones, and then one in about each second.
 struct Limit {
     count: Atomic<u32>,
-    /// When the last one was printed. Only C uses it.
-    #[cfg(CONFIG_PRINTK)]
+    /// When the last one came behind the first ones, in units of 2^30 nanoseconds.
     last: Atomic<usize>,
 }
 
@@ -286,23 +285,19 @@ impl Limit {
     const fn new() -> Self {
         Self {
             count: Atomic::new(0),
-            #[cfg(CONFIG_PRINTK)]
             last: Atomic::new(0),
         }
     }
 
     /// Counts a report. Returns whether it is to be printed.
     fn allows(&self) -> bool {
-        // Relaxed: the count orders nothing.
+        // Relaxed: the count and the time order nothing.
         if self.count.fetch_add(1, Relaxed) < Self::FIRST {
             return true;
         }
-        #[cfg(CONFIG_PRINTK)]
-        // SAFETY: The pointer is valid. Several CPUs may use it, as in C: one more report would be printed.
-        let is_due = unsafe { bindings::printk_timed_ratelimit(self.last.as_ptr(), 1000) };
-        #[cfg(not(CONFIG_PRINTK))]
-        let is_due = false;
-        is_due
+        // SAFETY: It may be called in any context.
+        let now = (unsafe { bindings::ktime_get_mono_fast_ns() } >> 30) as usize;
+        self.last.xchg(now, Relaxed) != now
     }
 }
 
