@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Runs the kunit.py commands of README.md, as they stand there, in a fresh git tree into which scripts/install-into put the
-patches: "scripts/test own-tree". R is the folder of this repository."""
+"""Runs the kunit.py commands of docs/testing.md, as they stand there, in a fresh git tree into which scripts/install-into put
+the patches: "scripts/test own-tree". R is the folder of this repository."""
 
 import re
 
@@ -28,7 +28,7 @@ def main(arguments, result):
         step.must(f"own tree: {what}", log, command, f"own tree: {what} failed; see {log}")
     # The indented lines around kunit.py: what comes before the first run, of which "cd" counts for all; what they share; and
     # one for each.
-    text = re.search(r"(?:^    .*\n)*^    K=.*\n(?:    .*\n)*", (REPO / "README.md").read_text(encoding="utf-8"), re.M)[0]
+    text = re.search(r"(?:^    .*\n)*^    K=.*\n(?:    .*\n)*", (REPO / "docs/testing.md").read_text(encoding="utf-8"), re.M)[0]
     lines = [line.split(" #")[0].strip() for line in text.splitlines()]
     at = next(number for number, line in enumerate(lines) if line.startswith("K="))
     for number, line in enumerate(lines[at + 1:]):
