@@ -117,6 +117,32 @@ static void vmap_read_ends(struct kunit *test)
 #endif
 }
 
+/* An area of which only the first byte is in the range is read, in a window and in a block. */
+static void vmap_read_first_byte(struct kunit *test)
+{
+	const struct vmap_win win = vmap_win_get(test, 64 * PAGE_SIZE);
+	u8 *mem[] = { vmap_mem_need(test, &win, 1, 1), vmalloc(PAGE_SIZE) };
+	u8 *got = vmap_array(test, 3 * PAGE_SIZE, 1);
+	unsigned long below;
+	unsigned int i;
+
+	KUNIT_ASSERT_NOT_NULL(test, mem[1]);
+	for (i = 0; i < ARRAY_SIZE(mem); i++) {
+		const unsigned long start = (unsigned long)kasan_reset_tag(mem[i]);
+
+		memset(mem[i], 0x5a, PAGE_SIZE);
+		for (below = 0; below <= 2 * PAGE_SIZE; below += PAGE_SIZE / 2) {
+			memset(got, UNREAD, 3 * PAGE_SIZE);
+			KUNIT_EXPECT_EQ(test, vread(got, start - below, below + 1), below + 1);
+			KUNIT_EXPECT_EQ_MSG(test, got[below], 0x5a, "area %u, from %lu below", i,
+					    below);
+			KUNIT_EXPECT_EQ(test, got[below + 1], UNREAD);
+		}
+		vfree(mem[i]);
+	}
+	vmap_win_expect_free(test, &win);
+}
+
 /* Memory of devices, and areas and ranges without pages, are zeroes. */
 static void vmap_read_zeroes(struct kunit *test)
 {
@@ -236,6 +262,7 @@ static void vmap_read_ram_area(struct kunit *test)
 static struct kunit_case vmap_read_cases[] = {
 	KUNIT_CASE(vmap_read_areas),
 	KUNIT_CASE(vmap_read_ends),
+	KUNIT_CASE(vmap_read_first_byte),
 	KUNIT_CASE(vmap_read_zeroes),
 	KUNIT_CASE(vmap_read_ram),
 	KUNIT_CASE(vmap_read_ram_area),

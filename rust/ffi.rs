@@ -295,20 +295,20 @@ pub(crate) unsafe extern "C" fn unlink(addr: usize) -> *mut bindings::vmap_area 
     null_or(space().and_then(|space| Some(space.unlink(untagged(addr))?.into_ptr())))
 }
 
-/// Pins the lowest busy area that ends above `addr`; if `try_`, only the one that contains `addr`, without
-/// waiting.
+/// Pins the lowest busy area that ends above `addr`, if it begins at or below `last`; if `try_`, only the one that contains
+/// `addr`, without waiting.
 ///
 /// # Safety
 ///
 /// - The caller holds no other pin, and calls [`put`] for the area that it gets.
 /// - Task context, unless `try_`; with PREEMPT_RT no interrupt either.
-unsafe extern "C" fn get(addr: usize, try_: bool) -> *mut bindings::vmap_area {
-    let addr = untagged(addr);
+unsafe extern "C" fn get(addr: usize, last: usize, try_: bool) -> *mut bindings::vmap_area {
+    let (addr, last) = (untagged(addr), untagged(last));
     let got = space().and_then(|space| {
         if try_ {
             space.try_get(addr)
         } else {
-            space.get(addr)
+            space.get(addr, last)
         }
     });
     // `put()` unpins it.

@@ -32,7 +32,7 @@ extern const struct {
 	int (*alloc_congruent)(const void *req);
 	struct vmap_area *(*find)(unsigned long addr);
 	struct vmap_area *(*unlink)(unsigned long addr);
-	struct vmap_area *(*get)(unsigned long addr, bool try);
+	struct vmap_area *(*get)(unsigned long addr, unsigned long last, bool try);
 	void (*put)(struct vmap_area *va);
 	unsigned long (*retire)(struct vmap_area *va);
 	unsigned long (*purge)(unsigned long start, unsigned long end, bool drain);

@@ -218,15 +218,16 @@ impl<T: Tlb> CheckedSpace<T> {
     }
 
     /// See [`Space::get`].
-    pub(crate) fn get(&self, addr: usize) -> Option<Pinned<'_>> {
+    pub(crate) fn get(&self, addr: usize, last: usize) -> Option<Pinned<'_>> {
         let Some(checker) = self.checker() else {
-            return self.0.get(addr);
+            return self.0.get(addr, last);
         };
         let moment = checker.moment();
-        let got = self.0.get(addr);
+        let got = self.0.get(addr, last);
         checker.found_next(
             &moment,
             addr,
+            last,
             got.as_ref().map(|got| identity(got.area().area())),
         );
         got

@@ -156,10 +156,19 @@ impl Checker {
         self.compare(moment, addr, found, Record::busy_at);
     }
 
-    /// Compares the result of a lookup of the lowest busy area that ends above `addr`, if nothing has changed
-    /// since `moment`. Any context.
-    pub(crate) fn found_next(&self, moment: &Moment, addr: usize, found: Option<Identity>) {
-        self.compare(moment, addr, found, Record::busy_at_or_above);
+    /// Compares the result of a lookup of the lowest busy area that ends above `addr` and begins at or below `last`, if
+    /// nothing has changed since `moment`. Any context.
+    pub(crate) fn found_next(
+        &self,
+        moment: &Moment,
+        addr: usize,
+        last: usize,
+        found: Option<Identity>,
+    ) {
+        self.compare(moment, addr, found, |record, addr| {
+            let next = record.busy_at_or_above(addr);
+            next.filter(|(span, _)| addr.max(span.first()) <= last)
+        });
     }
 
     fn compare(
@@ -167,7 +176,7 @@ impl Checker {
         moment: &Moment,
         addr: usize,
         found: Option<Identity>,
-        lookup: fn(&Record, usize) -> Option<(Span, Identity)>,
+        lookup: impl FnOnce(&Record, usize) -> Option<(Span, Identity)>,
     ) {
         // This may be an interrupt on the CPU that holds the lock, so do not spin.
         let Some(record) = self.record.try_lock() else {

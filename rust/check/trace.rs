@@ -280,7 +280,8 @@ impl Trace<'_> {
     fn find(&mut self) -> Outcome {
         let addr = self.home.first() + self.random.below(self.home.size());
         self.checked.find(addr);
-        drop(self.checked.get(addr));
+        let bytes = self.random.below(self.home.size()) >> self.random.below(usize::BITS as usize);
+        drop(self.checked.get(addr, addr.saturating_add(bytes)));
         let mut last: Option<Span> = None;
         loop {
             let end = last.map_or(0, Span::end);
@@ -416,7 +417,7 @@ pub(crate) fn run(
     if outcome.is_err() {
         // Free the remaining areas, so that the first difference is the only report.
         let space = checked.space();
-        while let Some(area) = space.get(0).map(|pinned| pinned.area()) {
+        while let Some(area) = space.get(0, usize::MAX).map(|pinned| pinned.area()) {
             match space.unlink(area.span().first()) {
                 Some(area) => drop(space.retire(area)),
                 None => break,

@@ -19,7 +19,7 @@ const VMAP_RAM: usize = 0x1;
 /// Returns the lowest busy area that ends above `addr` as its owner has described it. Spins; task context.
 pub(super) fn next(space: &KernelSpace, addr: usize) -> Option<Owned> {
     // C unlinks an area before it frees what the area points to, and unlinking waits for the pin.
-    let pinned = space.get(addr)?;
+    let pinned = space.get(addr, usize::MAX)?;
     let (area, span) = (pinned.area().area(), pinned.area().span());
     // SAFETY: The area is pinned, so C does not write the field, and the union holds a `vm_struct` in a busy area.
     let vm = unsafe { (*area.as_raw()).__bindgen_anon_1.vm };

@@ -64,14 +64,19 @@ impl<T: Tlb> Space<T> {
         }
     }
 
-    /// Pins the lowest busy area that ends above `addr`. Spins; task context.
-    pub(crate) fn get(&self, addr: usize) -> Option<Pinned<'_>> {
+    /// Pins the lowest busy area that ends above `addr`, if it begins at or below `last`; [`None`] if `last` is below
+    /// `addr`. Spins; task context.
+    pub(crate) fn get(&self, addr: usize, last: usize) -> Option<Pinned<'_>> {
         let mut addr = addr;
-        loop {
+        while addr <= last {
+            // An area has whole pages: no other one begins in this page.
+            if addr / PAGE_SIZE == last / PAGE_SIZE {
+                return self.pin_at(addr, false);
+            }
             let rcu = Guard::new();
             // In a block, or if the page map knows `addr`, without a walk down the tree.
             let pinned = match self.blocks.dir.find(addr, &rcu) {
-                Some(block) => match block.pin_next(addr) {
+                Some(block) => match block.pin_next(addr, last) {
                     None => {
                         addr = block.end()?;
                         continue;
@@ -84,7 +89,7 @@ impl<T: Tlb> Space<T> {
             if pinned.is_some() {
                 return pinned;
             }
-            match self.next_in_tree(addr)? {
+            match self.next_in_tree(addr, last)? {
                 Next::Busy(area, seen) => {
                     if let Some(pinned) = self.table.pin((area, seen)) {
                         return Some(pinned);
@@ -95,24 +100,32 @@ impl<T: Tlb> Space<T> {
                 Next::Block(span) => addr = span.last().checked_add(1)?,
             }
         }
+        None
     }
 
-    /// Returns the lowest busy area of the tree that ends above `addr`, or the block before it. Task context.
-    fn next_in_tree(&self, addr: usize) -> Option<Next> {
+    /// Returns the lowest busy area of the tree that ends above `addr`, or the block before it, if it begins at or below
+    /// `last`. Task context.
+    fn next_in_tree(&self, addr: usize, last: usize) -> Option<Next> {
         // With PREEMPT_RT, a lockless walk would spin behind a writer that it has preempted. Taking
         // the lock gives priority inheritance.
         match cfg!(CONFIG_PREEMPT_RT) {
-            true => self.table.lock().next(addr),
-            false => self.table.next(addr),
+            true => self.table.lock().next(addr, last),
+            false => self.table.next(addr, last),
         }
     }
 
     /// Pins the busy area that contains `addr` unless that means waiting. Any context, with PREEMPT_RT except interrupts.
     pub(crate) fn try_get(&self, addr: usize) -> Option<Pinned<'_>> {
+        self.pin_at(addr, true)
+    }
+
+    /// Pins the busy area that contains `addr`, if `try_` unless that means waiting.
+    #[inline(always)]
+    fn pin_at(&self, addr: usize, try_: bool) -> Option<Pinned<'_>> {
         let rcu = Guard::new();
         match self.blocks.dir.find(addr, &rcu) {
-            Some(block) => block.try_pin(addr),
-            None => self.table.try_pin(addr, &rcu),
+            Some(block) => block.pin_at(addr, try_),
+            None => self.table.pin_at(addr, try_, &rcu),
         }
     }
 
@@ -179,7 +192,7 @@ impl<T: Tlb> Space<T> {
     pub(crate) fn start_of(&self, area: AreaPtr) -> Option<usize> {
         let mut addr = 0;
         loop {
-            let found = self.get(addr)?.area();
+            let found = self.get(addr, usize::MAX)?.area();
             if found.area() == area {
                 return Some(found.span().first());
             }

@@ -249,7 +249,7 @@ impl Block {
 
     /// Returns the first address of slot `number`.
     #[inline(always)]
-    fn address_of(&self, number: usize) -> usize {
+    pub(super) fn address_of(&self, number: usize) -> usize {
         let page = number.wrapping_mul(self.slot_pages);
         self.first_page.wrapping_add(page).wrapping_mul(PAGE_SIZE)
     }

@@ -75,20 +75,21 @@ impl Block {
         }
     }
 
-    /// Returns the lowest busy area that ends above `addr`. A step costs about the same however many areas the block
-    /// has: it looks at no object whose slot is free.
-    pub(crate) fn next_busy(&self, addr: usize) -> Option<(AreaPtr, Seen)> {
+    /// Returns the lowest busy area that ends above `addr` and begins at or below `last`. A step costs about the same
+    /// however many areas the block has: it looks at no object whose slot is free.
+    pub(crate) fn next_busy(&self, addr: usize, last: usize) -> Option<(AreaPtr, Seen)> {
         let mut from = self.slot_from(addr);
         loop {
             // Bits behind the last slot are clear, too.
             let slot = self.free.next_clear(from)?;
             from = slot.number().wrapping_add(1);
-            if from > self.slot_count {
+            // An area begins in its slot.
+            if from > self.slot_count || self.address_of(slot.number()) > last {
                 return None;
             }
             let found = self.objects.look(slot);
             if found.is_some_and(|(_, seen)| seen.span().last() >= addr) {
-                return found;
+                return found.filter(|(_, seen)| seen.span().first() <= last);
             }
         }
     }

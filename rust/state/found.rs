@@ -71,10 +71,11 @@ impl<'dir> Found<'dir, '_> {
         })
     }
 
-    /// Pins the lowest busy area that ends above `addr`, if there is one in the block. Spins; task context.
-    pub(crate) fn pin_next(&self, addr: usize) -> Option<Pinned<'dir>> {
+    /// Pins the lowest busy area that ends above `addr`, if there is one in the block that begins at or below `last`. Spins;
+    /// task context.
+    pub(crate) fn pin_next(&self, addr: usize, last: usize) -> Option<Pinned<'dir>> {
         loop {
-            let found = self.block.next_busy(addr)?;
+            let found = self.block.next_busy(addr, last)?;
             let pin = self.dir.pins.pin(found.1.span().first())?;
             // It may have been unlinked before the pin was taken.
             if let Some(pinned) = self.pinned(pin, found) {
@@ -83,10 +84,13 @@ impl<'dir> Found<'dir, '_> {
         }
     }
 
-    /// Pins the busy area that contains `addr` unless that means waiting. Any context in which a lock may be tried.
-    pub(crate) fn try_pin(&self, addr: usize) -> Option<Pinned<'dir>> {
+    /// Pins the busy area that contains `addr`. Spins, unless `try_`: then [`None`] if that means waiting, and any
+    /// context in which a lock may be tried.
+    #[inline(always)]
+    pub(crate) fn pin_at(&self, addr: usize, try_: bool) -> Option<Pinned<'dir>> {
         let found = self.find(addr)?;
-        self.pinned(self.dir.pins.try_pin(found.1.span().first())?, found)
+        let pin = self.dir.pins.pin_or_try(found.1.span().first(), try_)?;
+        self.pinned(pin, found)
     }
 
     /// Returns the area `found` of this block if it is still busy, now that `pin` was taken for it.

@@ -142,21 +142,21 @@ impl Pins {
 
     /// Takes the pin of the area that starts at `start`. Spins.
     pub(super) fn pin(&self, start: usize) -> Option<PinGuard<'_>> {
-        let lock = self.lock_of(start)?;
-        let reader = Reader::new(self);
-        Some(PinGuard {
-            _lock: lock.lock(),
-            _reader: reader,
-        })
+        self.pin_or_try(start, false)
     }
 
-    /// Takes the pin of the area that starts at `start` unless that means waiting; any context in
-    /// which a lock may be tried.
-    pub(super) fn try_pin(&self, start: usize) -> Option<PinGuard<'_>> {
+    /// Takes the pin of the area that starts at `start`. Spins; if `try_`, returns [`None`] instead, in any context in which
+    /// a lock may be tried.
+    #[inline(always)]
+    pub(super) fn pin_or_try(&self, start: usize, try_: bool) -> Option<PinGuard<'_>> {
         let lock = self.lock_of(start)?;
         let reader = Reader::new(self);
+        let lock = match try_ {
+            true => lock.try_lock()?,
+            false => lock.lock(),
+        };
         Some(PinGuard {
-            _lock: lock.try_lock()?,
+            _lock: lock,
             _reader: reader,
         })
     }

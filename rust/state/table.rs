@@ -224,12 +224,15 @@ impl TableGuard<'_> {
         Some((span, entry))
     }
 
-    /// Returns the lowest busy area that ends above `addr`, or the block before it. For contexts in which
-    /// [`Table::next`] could spin behind a preempted writer.
-    pub(crate) fn next(&mut self, mut addr: usize) -> Option<Next> {
+    /// Returns the lowest busy area that ends above `addr`, or the block before it, if it begins at or below `last`. For
+    /// contexts in which [`Table::next`] could spin behind a preempted writer.
+    pub(crate) fn next(&mut self, mut addr: usize, last: usize) -> Option<Next> {
         loop {
             for _ in 0..LOOKS {
                 let (span, slot) = self.tree.entry_from(addr)?;
+                if span.first() > last {
+                    return None;
+                }
                 match slot {
                     // SAFETY: The area is in the tree, whose lock is held.
                     Slot::Area(area) => match unsafe { area.look() } {
@@ -461,11 +464,12 @@ impl Table {
         Self::pinned(pin, found, rcu)
     }
 
-    /// Pins the busy area that contains `addr` and has an entry of its own unless that means waiting. Any context in which
-    /// RCU is watching and a lock may be tried.
-    pub(crate) fn try_pin(&self, addr: usize, rcu: &rcu::Guard) -> Option<Pinned<'_>> {
+    /// Pins the busy area that contains `addr` and has an entry of its own. Spins, unless `try_`: then [`None`] if that
+    /// means waiting, and any context in which a lock may be tried.
+    #[inline(always)]
+    pub(crate) fn pin_at(&self, addr: usize, try_: bool, rcu: &rcu::Guard) -> Option<Pinned<'_>> {
         let found = self.find(addr, rcu)?;
-        let pin = self.pins.try_pin(found.1.span().first())?;
+        let pin = self.pins.pin_or_try(found.1.span().first(), try_)?;
         Self::pinned(pin, found, rcu)
     }
 
@@ -487,12 +491,13 @@ impl Table {
         &self.pins
     }
 
-    /// Returns the lowest busy area that ends above `addr`, or the block before it. Takes the lock only if others
-    /// have replaced what was found meanwhile. Task context.
-    pub(crate) fn next(&self, addr: usize) -> Option<Next> {
+    /// Returns the lowest busy area that ends above `addr`, or the block before it, if it begins at or below `last`. Takes
+    /// the lock only if others have replaced what was found meanwhile. Task context.
+    pub(crate) fn next(&self, addr: usize, last: usize) -> Option<Next> {
         // One read section must not skip any number of lazy areas.
         let skipped = core::cell::Cell::new(0_usize);
         let found = self.tree.next(addr, |span, slot| match slot {
+            _ if span.first() > last => Some(Err(span.first())),
             Slot::Area(area) => {
                 // SAFETY: The closure runs under the RCU read lock, and the area was in the tree after that was
                 // taken.
@@ -510,8 +515,9 @@ impl Table {
         });
         match found? {
             Ok(next) => Some(next),
+            Err(first) if first > last => None,
             // The entry was stale: at its place, other areas may be by now. Or enough was skipped.
-            Err(first) => self.lock().next(addr.max(first)),
+            Err(first) => self.lock().next(addr.max(first), last),
         }
     }
 

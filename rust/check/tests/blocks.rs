@@ -72,14 +72,17 @@ mod tests {
             assert!(space.find(span.first() - 1) != Some(area));
             assert!(space.find(span.end()) != Some(area));
         }
-        // `get()` returns all of them in ascending order.
+        // `get()` returns all of them in ascending order, and none that begins behind its limit.
         let mut addr = 0;
         for _ in 0..all.len() {
-            let area = space.get(addr).ok_or(EINVAL)?.area();
-            assert!(area.span().first() >= addr && all.contains(&area));
+            let area = space.get(addr, usize::MAX).ok_or(EINVAL)?.area();
+            let first = area.span().first();
+            assert!(first >= addr && all.contains(&area));
+            let got = [first - 1, first].map(|last| Some(space.get(addr, last)?.area()));
+            assert_eq!(got, [None, Some(area)]);
             addr = area.span().end();
         }
-        assert!(space.get(addr).is_none());
+        assert!(space.get(addr, usize::MAX).is_none());
         let starts = all.iter().map(|area| area.span().first());
         assert_eq!(free_all(&space, starts), all.len());
         assert_eq!(space.validate()?, Default::default());
@@ -212,7 +215,8 @@ mod tests {
             for page in [0, SLOTS, TABLE_PAGES - 1] {
                 assert_eq!(space.find(FIRST + page * PAGE_SIZE), Some(area));
             }
-            assert!(space.get(0).is_some_and(|found| found.area() == area));
+            let found = space.get(0, usize::MAX);
+            assert!(found.is_some_and(|found| found.area() == area));
             assert_eq!(free_all(&space, [FIRST].into_iter()), 1);
             // Then a block replaces the area.
         }

@@ -202,12 +202,12 @@ mod tests {
         checker.allocated(pages(4, 3)?, ONE, true);
         for found in [Some(ONE), Some(OTHER), None] {
             checker.found(&checker.moment(), addr, found);
-            checker.found_next(&checker.moment(), 0, found);
+            checker.found_next(&checker.moment(), 0, usize::MAX, found);
         }
         assert_eq!(counts(&checker), (7, 0, 4));
         checker.unlinked(pages(4, 3)?, ONE);
         checker.found(&checker.moment(), addr, None);
-        checker.found_next(&checker.moment(), 0, None);
+        checker.found_next(&checker.moment(), 0, usize::MAX, None);
         assert_eq!(counts(&checker), (10, 0, 4));
         Ok(())
     }

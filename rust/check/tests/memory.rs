@@ -189,7 +189,7 @@ impl Case {
             let again = fill(&space, &Request::bytes(home, size), ORDER.len())?;
             assert!(again.iter().all(|&start| space.find(start).is_some()));
         }
-        while let Some(area) = space.get(0).map(|pinned| pinned.area()) {
+        while let Some(area) = space.get(0, usize::MAX).map(|pinned| pinned.area()) {
             retire(&space, area.span().first())?;
         }
         space.purge(None, true);

@@ -82,11 +82,19 @@ mod tests {
             (START + 4 * PAGE_SIZE, Some(high)),
             (START + 8 * PAGE_SIZE, None),
         ] {
-            let got = space.get(addr).map(|pinned| pinned.area());
+            let got = space.get(addr, usize::MAX).map(|pinned| pinned.area());
             assert_eq!(got, expected);
         }
+        // One that begins behind the limit is not returned.
+        let first = low.span().first();
+        for addr in [first - 4 * PAGE_SIZE, first - 1, first] {
+            for (last, expected) in [(first - 1, None), (first, Some(low))] {
+                let got = space.get(addr, last).map(|pinned| pinned.area());
+                assert_eq!(got, expected);
+            }
+        }
         // `try_get()` does not wait for a pin that is held.
-        let pinned = space.get(START).ok_or(EINVAL)?;
+        let pinned = space.get(START, usize::MAX).ok_or(EINVAL)?;
         assert_eq!(pinned.area().span().first(), START);
         if mm::LOCKS_EXCLUDE {
             assert!(space.try_get(START).is_none());

@@ -100,7 +100,7 @@ impl Load {
     pub(crate) fn read(&self, addr: usize, try_only: bool) {
         let got = match try_only {
             true => self.checked.try_get(addr),
-            false => self.checked.get(addr),
+            false => self.checked.get(addr, usize::MAX),
         };
         let Some(pinned) = got else {
             return;

@@ -94,7 +94,7 @@ pub(crate) fn release(space: &Space<impl Tlb>, start: usize) {
 /// Ends a test: frees all areas and blocks, and nothing is left.
 pub(crate) fn free_everything(space: &Space<impl Tlb>) {
     let mut addr = 0;
-    while let Some(area) = space.get(addr).map(|pinned| pinned.area()) {
+    while let Some(area) = space.get(addr, usize::MAX).map(|pinned| pinned.area()) {
         addr = area.span().end();
         retire(space, area.span().first());
     }

@@ -82,7 +82,7 @@ refuse! {
         }";
     pinned_area_of_any_pin: "An area is pinned only with the pins of its directory or index.", E0624,
         "fn pin<'a>(block: &Found<'a, '_>, pins: &'a Pins, addr: usize) -> bool {
-            ", "block.pin_next(addr)" => "pins.pin(addr)", ".is_some()
+            ", "block.pin_next(addr, addr)" => "pins.pin(addr)", ".is_some()
         }";
     area_of_another_directory: "An area returns to the directory that it came from, which lives as long.", E0505,
         "fn retire(dir: Directory, addr: usize) -> bool {

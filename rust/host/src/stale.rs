@@ -26,7 +26,7 @@ fn pin_while_others_reserve(busy: &[usize], from: usize, new: &'static [usize]) 
     })));
     // Not from `from` on, which the page map knows: that needs no search.
     let pinned = space
-        .get(addr_of(from - 1))
+        .get(addr_of(from - 1), usize::MAX)
         .expect("there are busy areas above");
     let area = pinned.area();
     assert!(FOUND.take().is_none(), "nothing was found without the lock");

@@ -125,7 +125,7 @@ pub struct vmap_area_ops {
     pub alloc_congruent: Option<unsafe extern "C" fn(*const vmap_congruent_request) -> c_int>,
     pub find: Option<unsafe extern "C" fn(usize) -> *mut vmap_area>,
     pub unlink: Option<unsafe extern "C" fn(usize) -> *mut vmap_area>,
-    pub get: Option<unsafe extern "C" fn(usize, bool) -> *mut vmap_area>,
+    pub get: Option<unsafe extern "C" fn(usize, usize, bool) -> *mut vmap_area>,
     pub put: Option<unsafe extern "C" fn(*mut vmap_area)>,
     pub retire: Option<unsafe extern "C" fn(*mut vmap_area) -> usize>,
     pub purge: Option<unsafe extern "C" fn(usize, usize, bool) -> usize>,
