@@ -38,8 +38,8 @@ def cell(row, twins=()):
 
 
 def readme_cell(row):
-    """Return the medians of a row and how much side B differs, for README.md; bold if it lost."""
-    change = f" ({row.ratio - 1:+.0%})" if row.ratio else ""
+    """Return the medians of a row and by how much the second differs from the first, for README.md; bold if side B lost."""
+    change = f" ({row.median_b / row.median_a - 1:+.0%})" if row.median_a else ""
     text = f"{amount(row.median_a)} -> {amount(row.median_b)}{change}"
     return f"**{text}**" if row.verdict == "slower" else text
 
@@ -55,10 +55,10 @@ def by_size(rows, one_cell):
 def readme_table(rows):
     """Return the table of README.md: QUOTED, and then all that loses with its CPUs and workers."""
     rows = [row for row in rows if row.size in README_SIZES]
-    texts = QUOTED | {row.name: f"slower: {guest_cases().get(row.case, row.case)}" for row in rows if row.verdict == "slower"}
+    texts = QUOTED | {row.name: guest_cases().get(row.case, row.case) for row in rows if row.verdict == "slower"}
     cells = by_size(rows, readme_cell)
     return markdown(["operation", *(f">{title}" for title in README_SIZES.values())],
-                    [[text, *(cells[name].get(size, "") for size in README_SIZES)]
+                    [[text, *(cells[name].get(size, "-") for size in README_SIZES)]
                      for name, text in texts.items() if name in cells])
 
 

@@ -124,7 +124,7 @@ def test_figures():
     assert len(re.findall(r"^\| memory \| [12]x1 \| icount \| [\d.]+ -> [\d.]+, 0.50[^|]* \|$", made["rest"], re.M)) == 2
     assert re.findall(r"^\| ([^|]*) \| (\**)[^|]* -> [^|]* \(([+-]\d+%)\)", made["readme"], re.M) == [
         ("reserve and free a page", "", "-50%"), ("reserve and free four pages", "", "+0%"),
-        ("slower: vm_unmap_aliases() after one of 4,096 areas was freed", "**", "+20%")]
+        ("vm_unmap_aliases() after one of 4,096 areas was freed", "**", "+20%")]
     assert all(text.startswith("`scripts/bench`, commit 0123abcd.") for text in made.values())
 
 
