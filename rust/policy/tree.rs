@@ -39,6 +39,7 @@ use crate::{
     },
     sys::{
         grace::{
+            GraceBox,
             GraceList,
             Unpublished, //
         },
@@ -62,6 +63,42 @@ pub(super) const MAX_RETRIES: u32 = 16;
 
 /// Maximum number of removed blocks that wait for a grace period with one callback of RCU: about 1 MiB of memory.
 const MOST_WAITING: usize = 64;
+
+/// Maximum number of blocks that are freed with one store: each is looked up before, under the same hold of the lock.
+/// More would hold it longer, fewer leave RCU more nodes of the tree to free.
+const MOST_AT_ONCE: usize = 16;
+
+/// Removed blocks side by side, to be freed with one store.
+struct Run {
+    /// The range of all of them, [`None`] if there is none.
+    span: Option<Span>,
+    blocks: [Option<GraceBox<Block>>; MOST_AT_ONCE],
+}
+
+impl Run {
+    /// Creates an empty run.
+    const fn new() -> Self {
+        Self {
+            span: None,
+            blocks: [const { None }; MOST_AT_ONCE],
+        }
+    }
+
+    /// Adds a block. Returns it if it is not beside the others, or if there are too many.
+    fn add(&mut self, block: GraceBox<Block>) -> Option<GraceBox<Block>> {
+        let place = self.blocks.iter_mut().find(|place| place.is_none());
+        let (Some(place), Some(span)) = (place, block.span()) else {
+            return Some(block);
+        };
+        let run = self.span.unwrap_or(span);
+        if self.span.is_some() && run.end() != span.first() && span.end() != run.first() {
+            return Some(block);
+        }
+        self.span = Some(run.join(span));
+        *place = Some(block);
+        None
+    }
+}
 
 impl<T: Tlb> Space<T> {
     /// Creates a block of `class`, and reserves the lowest free range of its size. Sleeps if `gfp` allows it.
@@ -268,50 +305,72 @@ impl<T: Tlb> Space<T> {
     ) -> usize {
         let mut freed = 0_usize;
         let mut blocks = GraceList::<Block>::new();
-        while freed < most {
-            let Some(removed) = self.blocks.remove_empty(&self.cpus, all) else {
-                break;
-            };
-            let Some(span) = removed.span() else {
-                break;
-            };
-            if may_sleep {
-                release_shadow(&removed, &self.tlb);
+        let mut removed = 0_usize;
+        // A removed block that is not beside those of the run before.
+        let mut next = None;
+        loop {
+            let mut run = Run::new();
+            loop {
+                if next.is_none() && removed < most {
+                    next = self.blocks.remove_empty(&self.cpus, all);
+                    removed = removed.wrapping_add(1);
+                    if may_sleep {
+                        if let Some(block) = &next {
+                            release_shadow(block, &self.tlb);
+                        }
+                        mm::cond_resched();
+                    }
+                }
+                next = match next.take() {
+                    Some(block) => run.add(block),
+                    None => break,
+                };
+                if next.is_some() {
+                    break;
+                }
             }
-            let (class, owner) = (removed.class(), removed.links().owner());
+            let Some(span) = run.span else {
+                break;
+            };
             let mut table = self.lock_table(cause);
-            let mut result = table.free_block(span);
+            let mut result = table.free_blocks(span);
             if result == Err(StoreError::NoMemory) && gfp.may_block() && table.nomem(gfp) {
-                result = table.free_block(span);
+                result = table.free_blocks(span);
             }
             if result.is_ok() {
                 self.freed.times.add(1, Relaxed);
                 // Under the lock: afterwards another CPU may open a block here, and its event must come later.
-                trace::block(
-                    Event::Close,
-                    span.first(),
-                    span.size(),
-                    class.number(),
-                    owner,
-                );
+                for block in run.blocks.iter().flatten() {
+                    trace::block(
+                        Event::Close,
+                        block.start(),
+                        block.class().block_size(),
+                        block.class().number(),
+                        block.links().owner(),
+                    );
+                }
             }
             drop(table);
             let counters = &self.cpus.here().counters;
             if result == Err(StoreError::NoMemory) {
                 counters.give_back_nomem.one();
-                self.blocks.restore(&self.cpus, removed);
+                for block in Iterator::chain(run.blocks.into_iter(), [next]).flatten() {
+                    self.blocks.restore(&self.cpus, block);
+                }
                 break;
             }
             if result.is_err() {
                 // The range stays reserved: it may be in use.
                 mm::refuse("a block is not in the index", &[span.first()], &[]);
             }
-            blocks.push(removed);
-            counters.block_freed.one();
-            freed = freed.wrapping_add(1);
-            if freed % MOST_WAITING == 0 {
-                // RCU counts callbacks to see how much memory waits for it.
-                drop(core::mem::replace(&mut blocks, GraceList::new()));
+            for block in run.blocks.into_iter().flatten() {
+                blocks.push(block);
+                counters.block_freed.one();
+                freed = freed.wrapping_add(1);
+                if freed % MOST_WAITING == 0 {
+                    // RCU counts callbacks to see how much memory waits for it.
+                    drop(core::mem::replace(&mut blocks, GraceList::new()));
+                }
             }
             if may_sleep {
                 mm::cond_resched();
@@ -319,5 +378,40 @@ impl<T: Tlb> Space<T> {
         }
         trace::drain(cause, freed);
         freed
+    }
+}
+
+#[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+#[kernel::prelude::kunit_tests(vmap_rust_tree)]
+mod tests {
+    use super::*;
+    use crate::check::fixtures::World;
+
+    /// Opens `count` blocks side by side, of which none is current. Returns how often a range became free until then.
+    fn open(space: &Space<impl Tlb>, count: usize) -> Result<usize> {
+        for _ in 0..count {
+            assert!(space.blocks.reserve(Class::SMALLEST, 0));
+            let block = space.new_block(Class::SMALLEST, Gfp::KERNEL);
+            let block = block.map_err(|_| ENOMEM)?;
+            assert!(space.blocks.adopt(&space.cpus, block));
+        }
+        let blocks = &space.blocks;
+        blocks.return_current(&space.cpus, true, Block::is_empty);
+        Ok(space.freed.times.load(Relaxed))
+    }
+
+    /// Each store copies nodes of the tree, and RCU frees the old ones in a softirq.
+    #[test]
+    fn blocks_side_by_side_are_freed_with_one_store() -> Result {
+        let home = Span::with_size(1 << 28, 1 << 28).ok_or(EINVAL)?;
+        let count = 2 * MOST_AT_ONCE + 1;
+        let space = World::new(home).blocks(count).space()?;
+        let before = open(&space, count)?;
+        let free = |most| space.free_blocks(true, most, Gfp::KERNEL, true, Cause::Purge);
+        assert_eq!(free(1), 1);
+        assert_eq!(free(usize::MAX), count - 1);
+        assert_eq!(space.freed.times.load(Relaxed) - before, 3);
+        assert_eq!((space.blocks().live, space.validate()?.blocks), (0, 0));
+        Ok(())
     }
 }

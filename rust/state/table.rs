@@ -333,9 +333,16 @@ impl TableGuard<'_> {
         self.tree.insert(span, Slot::Block(span.first()))
     }
 
-    /// Frees the range of a block if there is memory for that.
-    pub(crate) fn free_block(&mut self, span: Span) -> Result<(), StoreError> {
-        self.tree.erase(span, Slot::Block(span.first()))
+    /// Frees the ranges of blocks side by side, which fill `span`, with one store if there is memory for that.
+    pub(crate) fn free_blocks(&mut self, span: Span) -> Result<(), StoreError> {
+        let mut next = span.first();
+        while next < span.end() {
+            match self.tree.entry_at(next) {
+                Some((found, slot)) if slot == Slot::Block(next) => next = found.end(),
+                _ => return Err(StoreError::Mismatch),
+            }
+        }
+        self.tree.erase_all(span)
     }
 }
 

@@ -50,6 +50,15 @@ pub(crate) enum StoreError {
     Mismatch,
 }
 
+impl From<InsertErrorKind> for StoreError {
+    fn from(kind: InsertErrorKind) -> Self {
+        match kind {
+            InsertErrorKind::AllocError(_) => StoreError::NoMemory,
+            _ => StoreError::Mismatch,
+        }
+    }
+}
+
 fn span_of(range: RangeInclusive<usize>) -> Option<Span> {
     Span::new(*range.start(), *range.end())
 }
@@ -141,10 +150,7 @@ impl<E: Entry> Guard<'_, E> {
             None => self.state.store(range, entry),
             Some(flags) => self.state.store_gfp(range, entry, flags),
         };
-        stored.map_err(|err| match err.cause {
-            InsertErrorKind::AllocError(_) => StoreError::NoMemory,
-            _ => StoreError::Mismatch,
-        })
+        stored.map_err(|err| err.cause.into())
     }
 
     /// Removes the entry `old`, whose range is exactly `span`. If that fails, the tree is unchanged.
@@ -161,6 +167,12 @@ impl<E: Entry> Guard<'_, E> {
             Ok(None) => Err(StoreError::Mismatch),
             Err(_) => Err(StoreError::NoMemory),
         }
+    }
+
+    /// Removes all entries in `span` with one store, if each is wholly in it. If that fails, the tree is unchanged.
+    pub(crate) fn erase_all(&mut self, span: Span) -> Result<(), StoreError> {
+        let range = span.first()..=span.last();
+        Ok(self.state.forget_range(range, self.flags)?)
     }
 
     /// Allocates nodes after [`StoreError::NoMemory`]. Returns false if there is no memory.

@@ -159,6 +159,27 @@ impl<E: Entry> Guard<'_, E> {
         Ok(())
     }
 
+    pub(crate) fn erase_all(&mut self, span: Span) -> Result<(), StoreError> {
+        let mut found = Vec::new();
+        let mut from = span.first();
+        while let Some((entry, _)) = self.entry_from(from) {
+            if entry.first() > span.last() {
+                break;
+            }
+            if !span.covers(entry) {
+                return Err(StoreError::Mismatch);
+            }
+            found.push(entry);
+            from = entry.end();
+        }
+        self.memory_for_store()?;
+        for entry in found {
+            self.inner().map.remove(&entry.first());
+            self.inner().gaps.give(entry);
+        }
+        Ok(())
+    }
+
     pub(crate) fn spare_reserves(&mut self) {}
 
     pub(crate) fn nomem(&mut self, gfp: Gfp) -> bool {

@@ -159,6 +159,11 @@ impl<E: Entry> Guard<'_, E> {
         Ok(())
     }
 
+    pub(crate) fn erase_all(&mut self, span: Span) -> Result<(), StoreError> {
+        self.store(span, ptr::null_mut());
+        Ok(())
+    }
+
     pub(crate) fn spare_reserves(&mut self) {}
 
     pub(crate) fn nomem(&mut self, _: Gfp) -> bool {
