@@ -9,7 +9,7 @@
  * Lines of the file:
  *
  *   window N CASE PART OPS PASSES
- *   softirq N LONGEST               in instructions of all CPUs, as the guest's clock with -icount
+ *   softirq N LONGEST               in instructions of the CPU that runs them, with those of interrupts
  *   end
  *
  * All virtual CPUs must take turns on one host thread, as with -icount.
@@ -29,12 +29,12 @@ struct block {
 	uint64_t addr, insns;
 };
 
-/* @identity: where the kernel's data of a CPU are, which a register has; the rest while softirqs run on it, else 0. */
+/* @identity: where the kernel's data of a CPU are, which a register has; @return_to: while softirqs run on it, else 0. */
 static struct {
-	uint64_t identity, start, return_to;
+	uint64_t identity, insns, return_to;
 } cpus[MAX_CPUS];
 static struct qemu_plugin_register *link_register, *identity_register;
-static uint64_t total, longest[MAX_WINDOWS];
+static uint64_t longest[MAX_WINDOWS];
 static int n_running;
 /* 0 if no part is open, else the window's number and 1. */
 static int window;
@@ -54,10 +54,8 @@ static int this_cpu(void)
 
 static void softirqs_end(int cpu)
 {
-	uint64_t insns = total - cpus[cpu].start;
-
-	if (window && insns > longest[window - 1])
-		longest[window - 1] = insns;
+	if (window && cpus[cpu].insns > longest[window - 1])
+		longest[window - 1] = cpus[cpu].insns;
 	cpus[cpu].return_to = 0;
 	n_running--;
 }
@@ -65,13 +63,15 @@ static void softirqs_end(int cpu)
 static void block_runs(unsigned int number, void *data)
 {
 	struct block *block = data;
-	int i;
+	int cpu;
 
-	for (i = 0; n_running && i < MAX_CPUS; i++) {
-		if (cpus[i].return_to == block->addr && this_cpu() == i)
-			softirqs_end(i);
-	}
-	total += block->insns;
+	if (!n_running)
+		return;
+	/* Not @number: that is of the CPU for which the block was translated. */
+	cpu = this_cpu();
+	if (cpus[cpu].return_to == block->addr)
+		softirqs_end(cpu);
+	cpus[cpu].insns += block->insns;
 }
 
 /* Called when the first instruction of a hooked function runs. */
@@ -89,7 +89,7 @@ static void hook_runs(unsigned int number, void *data)
 		break;
 	case HOOK_SOFTIRQ:
 		cpu = this_cpu();
-		cpus[cpu].start = total;
+		cpus[cpu].insns = 0;
 		cpus[cpu].return_to = read_register(link_register);
 		n_running++;
 		break;
