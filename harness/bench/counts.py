@@ -104,7 +104,7 @@ class Window:
     # (address of a lock, function that took it) -> times, instructions of all, of the longest; without interrupts
     holds: dict = field(default_factory=lambda: defaultdict(lambda: (0, 0, 0)))
     flushes: int = 0  # of the TLBs by TLBI instructions, each up to a DSB
-    softirq: int = 0  # instructions of all CPUs during the longest run of softirqs
+    softirq: int = 0  # instructions of a CPU in its longest run of softirqs
     # (address of the instruction, of the memory, is it a write?) -> times
     misses: Counter = field(default_factory=Counter)
     # As misses, and turns of workers: with a fair choice of the CPU that goes on.
