@@ -3,10 +3,13 @@
 
 import re
 
+import numpy as np
+
 from ..settings import REPO, Refused
 
 from . import stats
-from .plan import guest_cases
+from .native_report import places
+from .plan import CLOCKS, guest_cases
 from .stats import amount
 from .table import markdown
 
@@ -18,9 +21,21 @@ QUOTED = {"area_pair": "reserve and free a page", "area_4": "reserve and free fo
           "area_4096": "reserve and free 16 MiB", "mixed": "reserve and free the sizes that a booted system has",
           "lookup_inner_1k": "find_vm_area() in one of 1,000 areas", "vmalloc_pair": "vmalloc() and vfree() of a page",
           "stack": "vmalloc() and vfree() of a kernel stack", "percpu": "the two ranges of a percpu chunk"}
+# Cases of scripts/bench native that README.md quotes, and its columns: instrument, threads, title.
+QUOTED_NATIVE = {"area_pair": "reserve and free a page", "area_4": "reserve and free four pages",
+                 "area_64": "reserve and free 64 pages", "mixed_1k": "replace one of 1,000 areas, mixed sizes",
+                 "mixed_1m": "replace one of a million areas", "area_remote": "reserve; another CPU frees",
+                 "find_1k": "find the area of an address, of 1,000"}
+NATIVE_COLUMNS = [("native", 1, "1 CPU"), ("native", 2, "2 CPUs"), ("native-calls", 1, "1 CPU, Rust without inlined helpers")]
 # The document of each table. A line "<!-- figures NAME -->" is in front of it, and END behind it.
-DOCUMENTS = {"readme": "README.md", "icount": "docs/bench.md", "rest": "docs/bench.md"}
+DOCUMENTS = {"readme": "README.md", "icount": "docs/bench.md", "rest": "docs/bench.md",
+             "readme-native": "README.md", "native": "docs/bench.md"}
 END = "<!-- end of figures -->"
+
+
+def lost(row):
+    """Tell whether side B lost: by the verdict, or with few passes of a clock by the interval alone."""
+    return row.verdict == "slower" or (row.instrument in CLOCKS and (row.low or 0) > 1)
 
 
 def cell(row, twins=()):
@@ -34,14 +49,14 @@ def cell(row, twins=()):
         text += f", {row.ratio:.2f}"
     if row.low is not None and row.high - row.low >= 0.02:
         text += f" ({row.low:.2f} to {row.high:.2f})"
-    return f"**{text}**" if row.verdict == "slower" else text
+    return f"**{text}**" if lost(row) else text
 
 
 def readme_cell(row):
     """Return the medians of a row and by how much the second differs from the first, for README.md; bold if side B lost."""
     change = f" ({row.median_b / row.median_a - 1:+.0%})" if row.median_a else ""
     text = f"{amount(row.median_a)} -> {amount(row.median_b)}{change}"
-    return f"**{text}**" if row.verdict == "slower" else text
+    return f"**{text}**" if lost(row) else text
 
 
 def by_size(rows, one_cell):
@@ -62,11 +77,30 @@ def readme_table(rows):
                      for name, text in texts.items() if name in cells])
 
 
+def native_tables(result):
+    """Return the tables of a result of scripts/bench native: that of README.md, and all of its cases."""
+    rows = {(row.instrument, row.threads, row.case): row for row in stats.rows(result) if row.metric == "cost"}
+    quoted = [[text, *(readme_cell(rows[instrument, threads, case]) if (instrument, threads, case) in rows else "-"
+                       for instrument, threads, _ in NATIVE_COLUMNS)] for case, text in QUOTED_NATIVE.items()]
+    lines = []
+    for (case, threads, place), sides in places(result["native"])[0].items():
+        if place != "far":
+            pings = [ping for passes in sides.values() for one in passes for ping in one.get("ping", [])]
+            lines.append([f"`{case}`", str(threads), f"{np.median(pings):.0f} ns" if pings else "",
+                          *(cell(rows[instrument, threads, case]) for instrument in ("native", "native-calls"))])
+    return {"readme-native": markdown(["operation", *(f">{title}" for _, _, title in NATIVE_COLUMNS)], quoted),
+            "native": markdown(["case", ">threads", ">line there and back", ">rb-trees -> Rust",
+                                ">rb-trees -> Rust, helpers as calls"], lines)}
+
+
 def tables(result, *others):
     """Return the text of each table by name, each with the command and the commit above it. Of a single result: that of
     README.md, "icount" with CPUs and workers side by side, and the "rest", which the guest's clock does not measure.
     others: results with the same side A, whose side B is shown, too. How many tables a mapping has depends on where it is:
-    they are left out."""
+    they are left out. A result of scripts/bench native has tables of its own."""
+    head = f"`{result['command']}`, commit {result['commit']}."
+    if "native" in result:
+        return {name: f"{head}\n\n{text}\n" for name, text in native_tables(result).items()}
     twins = [{row.key: row for row in stats.rows(other)} for other in others]
     every = [row for row in stats.rows(result) if row.metric != "tables"]
     clock = [row for row in every if row.instrument == "icount" and row.case != "memory"]
@@ -78,7 +112,6 @@ def tables(result, *others):
                            [[f"`{name}`", *(found.get(size, "") for size in sizes)] for name, found in cells.items()]),
         "rest": markdown(["case", "CPUs x workers", "instrument", ">" + " -> ".join(result["sides"].values())],
                          [[row.name, row.size, row.instrument, cell(row, twins)] for row in every if row not in clock])}
-    head = f"`{result['command']}`, commit {result['commit']}."
     return {name: f"{head}{' Rows with a loss first, losses bold.' if name != 'readme' else ''}\n\n{text}\n"
             for name, text in made.items() if not (others and name == "readme")}
 

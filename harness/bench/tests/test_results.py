@@ -9,7 +9,7 @@ import subprocess
 import numpy as np
 import pytest
 
-from harness.bench import figures, report, results, stats, table
+from harness.bench import figures, native, native_report, report, results, stats, table
 from harness.settings import REPO, Refused
 
 
@@ -126,6 +126,23 @@ def test_figures():
         ("reserve and free a page", "", "-50%"), ("reserve and free four pages", "", "+0%"),
         ("vm_unmap_aliases() after one of 4,096 areas was freed", "**", "+20%")]
     assert all(text.startswith("`scripts/bench`, commit 0123abcd.") for text in made.values())
+
+
+def test_native_figures():
+    """scripts/bench native has tables of its own, in which a loss is bold. Passes of CPUs that are far apart are left out."""
+    def test(case, threads, costs, pings):
+        return {"case": case, "threads": threads, "passes": [
+            {"side": side, "had_cpu": 1.0, "cost": cost + number / 100, "ping": [ping] * 2 if ping else []}
+            for side, cost in zip(native.SIDES, costs, strict=True) for ping in pings for number in range(9)]}
+    raw = {"tests": [test("area_pair", 1, (100, 50, 110), [0]), test("area_pair", 2, (700, 60, 90), [50, 300])], "had_cpu": 0.97,
+           "commit": "0123abcd", "linux": "7.3.4", "machine": {"cores": 2, "cpu": "a CPU"}}
+    result = native_report.as_result(raw, native_report.places(raw)[0], "scripts/bench native")
+    made = figures.tables(result)
+    assert list(made) == ["readme-native", "native"]
+    assert re.search(r"^\| reserve and free a page \| 100 -> 50.0 \(-50%\) \| 700 -> 60.0 \(-91%\) \| "
+                     r"\*\*100 -> 110 \(\+10%\)\*\* \|$", made["readme-native"], re.M)
+    assert re.findall(r"^\| `area_pair` \| ([12]) \| ([^|]*) \| [^|]+ \| (\**)", made["native"], re.M) == [
+        ("1", "", "**"), ("2", "50 ns", "")]
 
 
 def test_written(monkeypatch, tmp_path):
