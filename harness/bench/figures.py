@@ -8,7 +8,7 @@ import numpy as np
 from ..settings import REPO, Refused
 
 from . import stats
-from .native_report import places
+from .native_report import pings, places
 from .plan import CLOCKS, guest_cases
 from .stats import amount
 from .table import markdown
@@ -70,7 +70,7 @@ def by_size(rows, one_cell):
 def readme_table(rows):
     """Return the table of README.md: QUOTED, and then all that loses with its CPUs and workers."""
     rows = [row for row in rows if row.size in README_SIZES]
-    texts = QUOTED | {row.name: guest_cases().get(row.case, row.case) for row in rows if row.verdict == "slower"}
+    texts = QUOTED | {row.name: guest_cases().get(row.case, row.case) for row in rows if lost(row)}
     cells = by_size(rows, readme_cell)
     return markdown(["operation", *(f">{title}" for title in README_SIZES.values())],
                     [[text, *(cells[name].get(size, "-") for size in README_SIZES)]
@@ -85,8 +85,8 @@ def native_tables(result):
     lines = []
     for (case, threads, place), sides in places(result["native"])[0].items():
         if place != "far":
-            pings = [ping for passes in sides.values() for one in passes for ping in one.get("ping", [])]
-            lines.append([f"`{case}`", str(threads), f"{np.median(pings):.0f} ns" if pings else "",
+            times = pings(sides)
+            lines.append([f"`{case}`", str(threads), f"{np.median(times):.0f} ns" if times else "",
                           *(cell(rows[instrument, threads, case]) for instrument in ("native", "native-calls"))])
     return {"readme-native": markdown(["operation", *(f">{title}" for _, _, title in NATIVE_COLUMNS)], quoted),
             "native": markdown(["case", ">threads", ">line there and back", ">rb-trees -> Rust",

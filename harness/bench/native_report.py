@@ -54,6 +54,11 @@ def places(raw):
     return {key: sides for key, sides in found.items() if len(sides) == len(SIDES)}, disturbed
 
 
+def pings(sides):
+    """Return how long a cache line took to another CPU and back, in ns, before and after each pass. sides: of places()."""
+    return [ping for passes in sides.values() for one in passes for ping in one.get("ping", [])]
+
+
 def as_result(raw, sides_by_row, command):
     """Return a result that the other commands of scripts/bench read. raw: what the program printed; sides_by_row: of
     places(). Each pass of a side is a boot there."""
@@ -84,8 +89,8 @@ def show_native(raw, sides_by_row, disturbed):
         return f"{value:.2f}" + (f" ({low:.2f} to {high:.2f})" if low is not None else "")
 
     def where(key, sides):
-        pings = [ping for passes in sides.values() for one in passes for ping in one.get("ping", [])]
-        return f"{key[2]}, {np.median(pings):.0f} ns" if pings else ""
+        times = pings(sides)
+        return f"{key[2]}, {np.median(times):.0f} ns" if times else ""
 
     machine, rows, tails = raw["machine"], [], []
     for key, sides in sides_by_row.items():
