@@ -293,6 +293,17 @@ impl<T: Tlb> Space<T> {
         table
     }
 
+    /// Removes an empty block from the pool, unless `all` only one above the number to keep. Spins; if `may_sleep`, also
+    /// releases its KASAN shadow, and may sleep.
+    fn remove_empty(&self, all: bool, may_sleep: bool) -> Option<GraceBox<Block>> {
+        let block = self.blocks.remove_empty(&self.cpus, all)?;
+        if may_sleep {
+            release_shadow(&block, &self.tlb);
+            mm::cond_resched();
+        }
+        Some(block)
+    }
+
     /// Frees empty blocks: all of them if `all`, else those above the number to keep, but at most `most`. Returns how many
     /// were freed. Spins; sleeps for memory if `gfp` allows it, and between two blocks if `may_sleep`.
     pub(super) fn free_blocks(
@@ -305,30 +316,13 @@ impl<T: Tlb> Space<T> {
     ) -> usize {
         let mut freed = 0_usize;
         let mut blocks = GraceList::<Block>::new();
-        let mut removed = 0_usize;
+        let mut removed = core::iter::from_fn(|| self.remove_empty(all, may_sleep)).take(most);
         // A removed block that is not beside those of the run before.
         let mut next = None;
         loop {
             let mut run = Run::new();
-            loop {
-                if next.is_none() && removed < most {
-                    next = self.blocks.remove_empty(&self.cpus, all);
-                    removed = removed.wrapping_add(1);
-                    if may_sleep {
-                        if let Some(block) = &next {
-                            release_shadow(block, &self.tlb);
-                        }
-                        mm::cond_resched();
-                    }
-                }
-                next = match next.take() {
-                    Some(block) => run.add(block),
-                    None => break,
-                };
-                if next.is_some() {
-                    break;
-                }
-            }
+            next = Iterator::chain(next.take().into_iter(), &mut removed)
+                .find_map(|block| run.add(block));
             let Some(span) = run.span else {
                 break;
             };

@@ -151,10 +151,7 @@ impl Pins {
     pub(super) fn pin_or_try(&self, start: usize, try_: bool) -> Option<PinGuard<'_>> {
         let lock = self.lock_of(start)?;
         let reader = Reader::new(self);
-        let lock = match try_ {
-            true => lock.try_lock()?,
-            false => lock.lock(),
-        };
+        let lock = if try_ { lock.try_lock()? } else { lock.lock() };
         Some(PinGuard {
             _lock: lock,
             _reader: reader,
