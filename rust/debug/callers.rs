@@ -178,9 +178,10 @@ mod tests {
         // A node for each of five owners, in each of two trees.
         for nth in 1..=11 {
             let (sums, failed) = Failing::Only(nth).run(|| Callers::new(next));
-            assert_eq!(failed, sums.is_err());
-            // In the kernel, allocations that may reclaim do not fail on demand.
-            assert!(!mm::CAN_FAIL_ALL || failed == (nth <= 10));
+            assert!(failed || sums.is_ok());
+            // In the kernel, allocations that may reclaim do not fail on demand, and what failed may be a sheaf, which
+            // slab can do without when a node is freed.
+            assert!(!mm::CAN_FAIL_ALL || (failed, sums.is_err()) == (nth <= 10, nth <= 10));
         }
         Ok(())
     }
