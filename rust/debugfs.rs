@@ -14,7 +14,8 @@ use crate::{
     ffi::{
         self,
         KernelSpace, //
-    }, //
+    },
+    policy::prelude::*, //
 };
 use kernel::{
     debugfs::{
@@ -24,7 +25,6 @@ use kernel::{
     },
     fmt,
     fs::file,
-    prelude::*,
     uaccess::UserSliceWriter, //
 };
 

@@ -7,47 +7,14 @@
 //!
 //! C header: [`include/linux/vmap_area_ops.h`](srctree/include/linux/vmap_area_ops.h)
 
-#[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
-use crate::sys::layout::small;
 use crate::{
-    base::{
-        fit::Member,
-        range::{
-            is_aligned,
-            Span,
-            PAGE_SIZE, //
-        }, //
-    },
-    policy::space::Request,
-    state::{
-        area::{
-            AreaPtr,
-            Attributes,
-            Busy, //
-        },
-        found::UnlinkedArea,
-        pins::Pinned, //
-    },
+    policy::prelude::*,
     sys::{
         compat::is_on,
-        mm::{
-            self,
-            Gfp,
-            KernelTlb, //
-        }, //
+        mm::KernelTlb, //
     }, //
 };
-use core::ptr;
-use kernel::{
-    bindings,
-    prelude::*,
-    str::as_char_ptr_in_const_context,
-    sync::atomic::{
-        Atomic,
-        Full,
-        Relaxed, //
-    }, //
-};
+use kernel::str::as_char_ptr_in_const_context;
 
 /// The kernel's own space.
 #[cfg(not(CONFIG_VMAP_RUST_DEBUG))]

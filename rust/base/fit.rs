@@ -5,12 +5,7 @@
 //!
 //! The searches use only [`Gaps`], so they work on the locked maple tree and on any model of it.
 
-use crate::base::range::{
-    align_down,
-    align_up,
-    Span,
-    PAGE_SIZE, //
-};
+use super::prelude::*;
 
 /// A set of reserved spans with queries for the gaps between them.
 pub(crate) trait Gaps {

@@ -5,13 +5,7 @@
 //! A CPU that claims a bit is its only writer then, and knows its value. So it can set a clear bit by an addition:
 //! there is no carry into other bits.
 
-use kernel::sync::atomic::{
-    Acquire,
-    Atomic,
-    Full,
-    Relaxed,
-    Release, //
-};
+use super::prelude::*;
 
 /// Bits in a word.
 // CAST: A number of bits fits in a `usize`.

@@ -6,6 +6,44 @@ pub(crate) mod cpu;
 pub(crate) mod fit;
 pub(crate) mod line;
 pub(crate) mod map;
-pub(crate) mod prelude;
 pub(crate) mod range;
 pub(crate) mod stats;
+
+/// What the modules of this layer offer, and what all layers use of the kernel.
+pub(crate) mod prelude {
+    pub(crate) use super::{
+        cpu::*,
+        fit::*,
+        map::{
+            self,
+            Bit,
+            Map,
+            Words,
+            BITS,
+            MAP_BITS,
+            WORDS, //
+        },
+        range::*,
+        stats::*, //
+    };
+    pub(crate) use core::{
+        mem::offset_of,
+        ptr, //
+    };
+    pub(crate) use kernel::{
+        alloc::Flags,
+        bindings,
+        prelude::*,
+        static_lock_class,
+        sync::{
+            atomic::{
+                Acquire,
+                Atomic,
+                Full,
+                Relaxed,
+                Release, //
+            },
+            LockClassKey, //
+        }, //
+    };
+}

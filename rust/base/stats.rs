@@ -2,13 +2,10 @@
 
 //! Counters, one set for each CPU, and their table in debugfs.
 
+use super::prelude::*;
 use core::fmt::{
     self,
     Write, //
-};
-use kernel::sync::atomic::{
-    Atomic,
-    Relaxed, //
 };
 
 macro_rules! counters {

@@ -5,45 +5,17 @@
 //! Without `CONFIG_VMAP_RUST_DEBUG` the kernel's space is a plain [`Space`].
 
 use crate::{
-    base::{
-        fit::Member,
-        range::{
-            is_aligned,
-            Span, //
-        }, //
-    },
     check::{
         checker::Checker,
         record::Identity, //
     },
-    policy::space::{
-        Request,
-        Space, //
-    },
-    state::{
-        area::{
-            Area,
-            AreaPtr,
-            Attributes,
-            Busy,
-            Reserved, //
-        },
-        found::UnlinkedArea,
-        pins::Pinned, //
-    },
-    sys::{
-        mm::{
-            Gfp,
-            Tlb, //
-        },
-        tlb::{
-            Done,
-            Watch,
-            Watched, //
-        }, //
+    policy::prelude::*,
+    sys::tlb::{
+        Done,
+        Watch,
+        Watched, //
     }, //
 };
-use kernel::prelude::*;
 
 /// A TLB, with the checker that records its flushes, if it is on.
 pub(crate) type CheckedTlb<T> = Watched<T, Option<Checker>>;

@@ -4,10 +4,6 @@
 //! its requests.
 
 use crate::{
-    base::range::{
-        Span,
-        PAGE_SIZE, //
-    },
     check::{
         checked::{
             CheckedSpace,
@@ -15,22 +11,9 @@ use crate::{
         },
         checker::Checker, //
     },
-    policy::space::{
-        Request,
-        Space, //
-    },
-    state::area::{
-        Area,
-        Attributes,
-        Busy,
-        Reserved, //
-    },
+    policy::prelude::*,
     sys::{
         lock::Quiet,
-        mm::{
-            self,
-            Gfp, //
-        },
         tlb::{
             Done,
             Unmapped,
@@ -38,10 +21,6 @@ use crate::{
             Watched, //
         }, //
     }, //
-};
-use kernel::{
-    prelude::*,
-    static_lock_class, //
 };
 
 /// What a test makes its space of.

@@ -7,13 +7,6 @@
 //! that nobody else uses: whether there is room, what a purge flushes, and all numbers.
 
 use crate::{
-    base::{
-        fit::Member,
-        range::{
-            Span,
-            PAGE_SIZE, //
-        }, //
-    },
     check::{
         checked::CheckedSpace,
         checker::Checker,
@@ -24,14 +17,8 @@ use crate::{
         },
         random::Random, //
     },
-    policy::{
-        space::Request, //
-        validate::Census,
-    },
-    state::class::SIZE,
-    sys::mm::Gfp, //
+    policy::prelude::*, //
 };
-use kernel::prelude::*;
 
 /// The first disagreement of a trace, at which it stopped.
 pub(crate) struct Difference {

@@ -9,8 +9,8 @@ mod owned;
 pub(crate) mod start;
 
 use crate::{
-    base::prelude::*,
-    ffi, //
+    ffi,
+    policy::prelude::*, //
 };
 use callers::Callers;
 use kernel::{

@@ -3,7 +3,6 @@
 //! The kernel's own space, if its answers can be compared.
 
 use crate::{
-    base::prelude::*,
     check::{
         checked::{
             CheckedSpace,
@@ -11,6 +10,7 @@ use crate::{
         },
         checker::Checker, //
     },
+    policy::prelude::*,
     sys::{
         compat::is_on,
         mm::KernelTlb, //

@@ -12,52 +12,7 @@
 //! CPUs share the current blocks of large classes, in groups: those of the first CPU of the group. If there are too many
 //! CPUs for the size of the space, they share those of small classes, too.
 
-use crate::{
-    base::{
-        fit::Member,
-        prelude::*, //
-    },
-    policy::{
-        cpus::{
-            Cpu,
-            Cpus, //
-        },
-        pool::{
-            Pool,
-            PoolCensus, //
-        },
-        space::MAX_ATOMIC, //
-    },
-    state::{
-        area::{
-            Attributes,
-            Busy,
-            Reserved, //
-        },
-        block::Block,
-        class::{
-            Class,
-            SIZE, //
-        },
-        dir::Directory, //
-        list::AreaList,
-    },
-    sys::{
-        grace::{
-            GraceBox,
-            Guard,
-            Unpublished, //
-        },
-        lock::Locked,
-        mm,
-        per_cpu::CacheAligned,
-        trace::{
-            self,
-            Event, //
-        }, //
-    }, //
-};
-use kernel::static_lock_class;
+use super::prelude::*;
 
 /// A space has room for at least this many blocks of each class that it has: a few would leave no room for others. 128 MiB
 /// have room for 63 of the smallest.

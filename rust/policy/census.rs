@@ -2,14 +2,7 @@
 
 //! Looks at a whole space: numbers for users and for memory reclaim.
 
-use crate::{
-    base::stats::Totals,
-    policy::{
-        pool::PoolCensus,
-        space::Space, //
-    },
-    sys::mm::Tlb, //
-};
+use super::prelude::*;
 
 impl<T: Tlb> Space<T> {
     /// Returns the memory that was allocated for CPU `cpu` and no other.

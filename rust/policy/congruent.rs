@@ -3,44 +3,9 @@
 //! Areas at fixed offsets from a common base, for the percpu allocator: from slots of one block, or else from the tree. Nobody
 //! finds an area of a request that fails.
 
-use crate::{
-    base::{
-        fit::{
-            can_fit,
-            highest_congruent,
-            Gaps,
-            Member, //
-        },
-        prelude::*, //
-    },
-    policy::{
-        blocks::Source,
-        freed::Miss,
-        space::Space,
-        tree::MAX_RETRIES, //
-    },
-    state::{
-        area::{
-            Area,
-            Busy,
-            New,
-            Reserved, //
-        },
-        block::Block,
-        class::{
-            self,
-            Class, //
-        },
-        list::AreaList,
-        table::TableGuard, //
-    },
-    sys::{
-        mm::{
-            Gfp,
-            Tlb, //
-        },
-        trace, //
-    }, //
+use super::{
+    prelude::*,
+    tree::MAX_RETRIES, //
 };
 
 impl<T: Tlb> Space<T> {
@@ -151,7 +116,7 @@ impl<T: Tlb> Space<T> {
     ) -> Option<AreaList<Reserved>> {
         let sizes = { members.clone() }.map(|member| member.size);
         // Blocks of smaller classes are too small.
-        let least = class::least_slot(reach.saturating_mul(2));
+        let least = least_slot(reach.saturating_mul(2));
         let smallest = self.blocks.class_of(sizes.fold(least, usize::max), align);
         let fits = |class: &Class| {
             let slot = class.slot_pages().wrapping_mul(PAGE_SIZE);

@@ -2,37 +2,7 @@
 
 //! State of each CPU.
 
-#[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
-use crate::sys::layout::small;
-use crate::{
-    base::{
-        prelude::*,
-        stats::{
-            Counters,
-            Totals, //
-        }, //
-    },
-    policy::list::{
-        Kind,
-        List, //
-    },
-    state::{
-        class::ByClass,
-        seat::Seat, //
-    },
-    sys::{
-        mm::{
-            self,
-            Node, //
-        },
-        per_cpu::{
-            CacheAligned,
-            PerCpu, //
-        }, //
-    }, //
-};
-#[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
-use core::mem::offset_of;
+use super::prelude::*;
 
 /// The state of one CPU.
 pub(crate) struct Cpu {

@@ -2,27 +2,7 @@
 
 //! Areas of the tree that are out of use, and how often a range became free: who finds no gap searches again when one did.
 
-use crate::{
-    base::prelude::*,
-    state::{
-        area::{
-            Area,
-            Flushed,
-            Lazy, //
-        },
-        list::{
-            AreaList,
-            LazyArea,
-            LazyList, //
-        },
-        table::TableGuard, //
-    },
-    sys::{
-        lock::Locked,
-        per_cpu::CacheAligned, //
-    }, //
-};
-use kernel::static_lock_class;
+use super::prelude::*;
 
 /// Why a search and store under the lock failed.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -2,18 +2,7 @@
 
 //! A list of blocks in the pool, linked through the blocks. Used under the lock of the pool.
 
-use crate::{
-    base::prelude::*,
-    state::{
-        block::Block,
-        block_number::{
-            BlockHint,
-            BlockNumber, //
-        },
-        dir::Directory, //
-    },
-    sys::grace::Guard, //
-};
+use super::prelude::*;
 
 /// The links of its blocks that a list uses. A block is in at most one list of each kind.
 #[derive(Clone, Copy)]

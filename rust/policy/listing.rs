@@ -12,35 +12,15 @@
 //!
 //! Addresses are as in /proc/vmallocinfo: `kernel.kptr_restrict` says who sees them. Ends are exclusive. Each line was true at some time, but not all at the same time.
 
-use crate::{
-    base::{
-        line::{
-            Line,
-            LINE_SHIFT, //
-        },
-        range::{
-            Span,
-            PAGE_SIZE, //
-        }, //
-    },
-    policy::space::Space,
-    state::{
-        block::Place,
-        table::Range, //
-    },
-    sys::{
-        grace::Guard,
-        mm::{
-            self,
-            Tlb, //
-        }, //
-    }, //
+use super::prelude::*;
+use crate::base::line::{
+    Line,
+    LINE_SHIFT, //
 };
 use core::fmt::{
     self,
     Write, //
 };
-use kernel::prelude::*;
 
 /// Bytes after which a read ends even if the reader has room for more, so that signals are noticed.
 const MAX_READ: usize = 1 << 16;

@@ -5,36 +5,7 @@
 //! An address leads to its block, or else to an entry of the tree. [`Space::find`] and [`Space::unlink`] come with
 //! every use of an area, and the search takes no lock. What a reader has pinned stays as it was seen.
 
-use crate::{
-    base::prelude::*,
-    policy::space::Space,
-    state::{
-        area::{
-            AreaPtr,
-            Busy,
-            Seen,
-            Use, //
-        },
-        dir::Directory,
-        found::UnlinkedArea,
-        pins::{
-            Pinned,
-            Pins, //
-        },
-        table::{
-            Entry,
-            Next,
-            LOOKS, //
-        }, //
-    },
-    sys::{
-        grace::Guard,
-        mm::{
-            self,
-            Tlb, //
-        }, //
-    }, //
-};
+use super::prelude::*;
 
 impl<T: Tlb> Space<T> {
     /// Returns the busy area that contains `addr`, with its bounds and flags.

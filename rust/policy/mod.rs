@@ -17,3 +17,18 @@ pub(crate) mod space;
 mod tree;
 #[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
 pub(crate) mod validate;
+
+/// What the modules of this layer and of those below offer.
+pub(crate) mod prelude {
+    #[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
+    pub(crate) use super::validate::*;
+    pub(crate) use super::{
+        blocks::*,
+        cpus::*,
+        freed::*,
+        list::*,
+        pool::*,
+        space::*, //
+    };
+    pub(crate) use crate::state::prelude::*;
+}

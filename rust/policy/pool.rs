@@ -8,33 +8,7 @@
 //! list until a purge frees one. Any block of a class that has a free slot serves any request of the class, so taking and
 //! giving a block are a few steps, and no search is in vain.
 
-use crate::{
-    base::prelude::*,
-    policy::{
-        cpus::Cpus,
-        list::{
-            End,
-            Kind,
-            List, //
-        }, //
-    },
-    state::{
-        block::{
-            Block,
-            Place, //
-        },
-        class::{
-            ByClass,
-            Class,
-            ClassSet, //
-        },
-        dir::Directory, //
-    },
-    sys::grace::{
-        GraceBox,
-        Guard, //
-    }, //
-};
+use super::prelude::*;
 
 /// A CPU with this many blocks of a class in its list gets no further partial ones. They are orphans, which any CPU may take.
 const MOST_OWNED: usize = 16;

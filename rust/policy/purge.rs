@@ -5,33 +5,7 @@
 //!
 //! A purge also frees empty blocks that are no longer needed.
 
-use crate::{
-    base::prelude::*,
-    policy::space::Space,
-    state::{
-        area::{
-            Area,
-            Unlinked, //
-        },
-        block::Block,
-        flush::{
-            FlushedPlan,
-            Plan, //
-        },
-        found::UnlinkedArea, //
-    },
-    sys::{
-        mm::{
-            self,
-            Gfp,
-            Tlb, //
-        },
-        trace::{
-            self,
-            Cause, //
-        }, //
-    }, //
-};
+use super::prelude::*;
 
 impl<T: Tlb> Space<T> {
     /// Makes an unmapped area lazy. Returns about how many pages are lazy; 0, so that no purge begins, if

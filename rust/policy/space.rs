@@ -5,50 +5,7 @@
 //!
 //! The other operations of [`Space`] are in files of their own: `lookup`, `tree`, `purge`, `census` and `listing`.
 
-use crate::{
-    base::{
-        fit::can_fit,
-        prelude::*, //
-    },
-    policy::{
-        blocks::{
-            Blocks,
-            Source, //
-        },
-        cpus::Cpus,
-        freed::{
-            Freed,
-            Miss, //
-        }, //
-    },
-    state::{
-        area::{
-            Attributes,
-            Busy, //
-        },
-        block::Block,
-        class::Class,
-        table::Table, //
-    },
-    sys::{
-        mm::{
-            Gfp,
-            Tlb, //
-        },
-        trace::{
-            self,
-            Cause, //
-        }, //
-    }, //
-};
-#[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
-use crate::{
-    state::dir::Directory,
-    sys::layout::small, //
-};
-#[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
-use core::mem::offset_of;
-use kernel::static_lock_class;
+use super::prelude::*;
 
 /// How often a request takes another block when tasks that moved to another CPU have used up the one before.
 const MAX_REFILLS: u32 = 4;

@@ -8,54 +8,7 @@
 //! Freeing a range in the tree may need memory. Without memory, the area is *stuck* in a list until the next purge or
 //! drain, so freeing an area never fails.
 
-use crate::{
-    base::{
-        fit::{
-            can_fit,
-            lowest_fit,
-            lowest_gap_fit, //
-        },
-        prelude::*, //
-    },
-    policy::{
-        freed::Miss,
-        space::{
-            Request,
-            Space,
-            MAX_ATOMIC, //
-        }, //
-    },
-    state::{
-        area::{
-            Area,
-            Busy,
-            Flushed, //
-        },
-        block::Block,
-        class::Class,
-        flush::release_shadow,
-        list::AreaList,
-        table::TableGuard, //
-    },
-    sys::{
-        grace::{
-            GraceBox,
-            GraceList,
-            Unpublished, //
-        },
-        maple::StoreError,
-        mm::{
-            self,
-            Gfp,
-            Tlb, //
-        },
-        trace::{
-            self,
-            Cause,
-            Event, //
-        }, //
-    }, //
-};
+use super::prelude::*;
 
 /// Maximum number of searches for one request. A search is repeated after memory was allocated without the
 /// lock, because others may have changed the tree meanwhile.

@@ -2,28 +2,7 @@
 
 //! Checks a whole space, for tests and debugging.
 
-use crate::{
-    base::prelude::*,
-    policy::{
-        blocks::Blocks,
-        cpus::Cpus,
-        list::List,
-        pool::PoolCensus,
-        space::Space, //
-    },
-    state::{
-        area::Use,
-        block::Place,
-        table::Entry, //
-    },
-    sys::{
-        grace::Guard,
-        mm::{
-            self,
-            Tlb, //
-        }, //
-    }, //
-};
+use super::prelude::*;
 
 /// Numbers of areas by state, and of blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

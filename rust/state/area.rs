@@ -26,41 +26,7 @@
 //!
 //! C header: [`include/linux/vmalloc.h`](srctree/include/linux/vmalloc.h)
 
-use super::view::{
-    code_of,
-    Fields,
-    BUSY_CODE,
-    C_MASK,
-    GENERATION,
-    IN_BLOCK,
-    LEAKED_CODE,
-    STATE_MASK,
-    STATE_SHIFT,
-    VACANT_CODE, //
-};
-pub(crate) use super::{
-    states::{
-        Flushed,
-        Lazy,
-        Leaving,
-        New,
-        Ready,
-        Reserved,
-        State,
-        Unlinked, //
-    },
-    view::{
-        AreaPtr,
-        Busy,
-        Seen,
-        Stage,
-        Use, //
-    },
-};
-use crate::{
-    base::prelude::*,
-    sys::mm, //
-};
+use super::prelude::*;
 use core::{
     marker::PhantomData,
     mem::ManuallyDrop, //

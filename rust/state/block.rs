@@ -16,42 +16,10 @@
 //! What a CPU writes when it allocates, what another writes when it frees, and what lookups read, are on
 //! different cache lines.
 
-#[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
-use crate::sys::layout::small;
-use crate::{
-    base::{
-        fit::Member,
-        prelude::*, //
-    },
-    state::{
-        area::{
-            Area,
-            AreaPtr,
-            Attributes,
-            Busy,
-            Leaving,
-            Reserved,
-            Seen, //
-        },
-        block_number::{
-            BlockHint,
-            BlockNumber, //
-        },
-        class::{
-            Class,
-            TABLE_PAGES, //
-        },
-        list::AreaList,
-        objects::Objects, //
-    },
-    sys::{
-        grace::Unpublished,
-        mm,
-        per_cpu::CacheAligned, //
-    }, //
+use super::{
+    objects::Objects,
+    prelude::*, //
 };
-#[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
-use core::mem::offset_of;
 
 /// Values of [`Block::seat`].
 pub(super) const NOWHERE: usize = 0;

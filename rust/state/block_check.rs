@@ -2,14 +2,7 @@
 
 //! Checks the slots of a block, for tests and debugging.
 
-use crate::{
-    base::prelude::*,
-    state::{
-        block::Block,
-        block_view::Slot, //
-    },
-    sys::mm, //
-};
+use super::prelude::*;
 
 /// The counts of one block.
 #[derive(Default)]

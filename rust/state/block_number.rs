@@ -5,10 +5,7 @@
 //!
 //! A number may be stale: the block may have been freed since, and another one may be at its place.
 
-use crate::{
-    base::prelude::*,
-    state::class::SIZE, //
-};
+use super::prelude::*;
 use core::num::NonZero;
 
 /// The number of a block.

@@ -3,16 +3,7 @@
 //! The slots of a block in the order of addresses: for readers of all areas, for the list of all ranges, and for checks.
 //! Reads only, takes no lock, and changes nothing.
 
-use crate::{
-    base::prelude::*,
-    state::{
-        area::{
-            AreaPtr,
-            Seen, //
-        },
-        block::Block, //
-    }, //
-};
+use super::prelude::*;
 
 /// The state of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

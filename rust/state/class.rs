@@ -7,7 +7,7 @@
 //!
 //! A block has at least 512 pages and mostly at least 16 slots, and is a power of two of pages.
 
-use crate::base::prelude::*;
+use super::prelude::*;
 
 /// Pages that a table of PTEs maps with pages of 4 KiB and words of 64 bits: the least that a block has.
 pub(crate) const TABLE_PAGES: usize = 512;

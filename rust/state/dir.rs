@@ -15,33 +15,7 @@
 //!
 //! A block that was removed from the directory is freed after an RCU grace period.
 
-#[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
-use crate::sys::layout::small;
-use crate::{
-    base::prelude::*,
-    state::{
-        area::{
-            Area,
-            Unlinked, //
-        },
-        block::Block,
-        block_number::BlockNumber,
-        class::SIZE,
-        pins::Pins, //
-    },
-    sys::{
-        grace::{
-            GraceBox,
-            Guard, //
-        },
-        mm::{
-            self,
-            Node, //
-        }, //
-    }, //
-};
-#[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
-use core::mem::offset_of;
+use super::prelude::*;
 
 /// Bytes at the start of the space without blocks, for requests with a window there.
 const HEADROOM: usize = 64 * PAGE_SIZE;

@@ -18,33 +18,7 @@
 //! is a round of interrupts (`flush_tlb_kernel_range()` in arch/x86/mm/tlb.c), which isolated CPUs pay for
 //! as well.
 
-use crate::{
-    base::prelude::*,
-    state::{
-        area::{
-            Flushed,
-            Lazy, //
-        },
-        block::Block,
-        block_number::BlockNumber,
-        class::SIZE,
-        dir::Directory,
-        list::{
-            AreaList,
-            LazyList, //
-        }, //
-    },
-    sys::{
-        grace::{
-            GraceBox,
-            Guard, //
-        },
-        mm::{
-            self,
-            Tlb, //
-        }, //
-    }, //
-};
+use super::prelude::*;
 
 /// Bytes of which the KASAN shadow is released at once, a power of two. It has 512 pages with pages of 4 KiB.
 const PIECE: usize = 8 * SIZE;

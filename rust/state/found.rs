@@ -3,24 +3,7 @@
 //! A block that was found in its directory, and its areas: they are pinned with the pins of that directory, their unlink
 //! waits for these, and they return to that directory. So safe code cannot confuse the blocks of two spaces.
 
-use crate::{
-    base::prelude::*,
-    state::{
-        area::{
-            Area,
-            AreaPtr,
-            Seen,
-            Unlinked, //
-        },
-        block::Block,
-        dir::Directory,
-        pins::{
-            PinGuard,
-            Pinned, //
-        }, //
-    },
-    sys::grace::Guard, //
-};
+use super::prelude::*;
 
 /// A block, and its directory.
 ///

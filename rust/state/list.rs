@@ -3,19 +3,7 @@
 //! Lists of areas in one state, which need no memory: they are linked through `vmap_area::vm` of the area
 //! objects.
 
-use super::{
-    area::{
-        Area,
-        Flushed,
-        Lazy,
-        New,
-        Reserved,
-        State, //
-    },
-    flush::TlbFlushed,
-    view::AreaPtr, //
-};
-use crate::base::prelude::*;
+use super::prelude::*;
 use core::marker::PhantomData;
 
 /// States of areas that can be in a list: nobody else reads `vmap_area::vm` of such an area. Readers that have pinned an

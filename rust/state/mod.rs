@@ -24,6 +24,27 @@ mod page_map;
 pub(crate) mod pins;
 pub(crate) mod seat;
 #[forbid(unsafe_code)]
-mod states;
+pub(crate) mod states;
 pub(crate) mod table;
-mod view;
+pub(crate) mod view;
+
+/// What the modules of this layer and of those below offer.
+pub(crate) mod prelude {
+    pub(crate) use super::{
+        area::*,
+        block::*,
+        block_number::*,
+        block_view::*,
+        class::*,
+        dir::*,
+        flush::*,
+        found::*,
+        list::*,
+        pins::*,
+        seat::*,
+        states::*,
+        table::*,
+        view::*, //
+    };
+    pub(crate) use crate::sys::prelude::*;
+}

@@ -11,30 +11,9 @@
 //! The owner of an area may keep its token longer than the RCU read lock under which it found the block. So
 //! objects of which one is in use are never freed, even if their block is dropped: their memory leaks, with a report.
 
-#[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
-use crate::sys::layout::small;
-use crate::{
-    base::prelude::*,
-    state::{
-        area::{
-            Area,
-            AreaPtr,
-            Attributes,
-            Busy,
-            Leaving,
-            Reserved,
-            Seen, //
-        },
-        block::Claim, //
-    },
-    sys::mm::{
-        self,
-        Node, //
-    }, //
-};
+use super::prelude::*;
 use core::{
     cell::UnsafeCell,
-    mem::offset_of,
     ptr::NonNull, //
 };
 

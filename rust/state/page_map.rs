@@ -11,35 +11,8 @@
 //! of the tree, when an area is inserted and when its entry is erased. Parts and arrays are never freed before the map:
 //! they are at most as large as the page tables of the areas that were ever there.
 
-use crate::{
-    base::{
-        map::MAP_BITS,
-        range::{
-            Span,
-            PAGE_SIZE, //
-        }, //
-    },
-    state::area::AreaPtr,
-    sys::mm::Node, //
-};
-use core::{
-    ops::Range,
-    ptr, //
-};
-use kernel::{
-    alloc::Flags,
-    bindings,
-    prelude::*,
-    sync::{
-        atomic::{
-            Atomic,
-            Full,
-            Relaxed,
-            Release, //
-        },
-        rcu, //
-    }, //
-};
+use super::prelude::*;
+use core::ops::Range;
 
 /// Bytes of a region, which is as large as the smallest block.
 const REGION: usize = MAP_BITS * PAGE_SIZE;
@@ -128,7 +101,7 @@ impl PageMap {
     /// Returns an area that may contain `addr`. Its object was not freed before the RCU read lock was taken, which `_rcu`
     /// shows. Any context in which RCU is watching.
     #[inline(always)]
-    pub(super) fn get(&self, addr: usize, _rcu: &rcu::Guard) -> Option<AreaPtr> {
+    pub(super) fn get(&self, addr: usize, _rcu: &Guard) -> Option<AreaPtr> {
         let pointer = match self.region(addr / REGION)? {
             Region::Covered(pointer) => pointer,
             Region::Paged(pages) => &pages[addr / PAGE_SIZE % MAP_BITS],

@@ -19,25 +19,7 @@
 //! While an area is pinned, which lasts for one printed line or one copied page, the unlink of an area with
 //! the same pin waits. Allocations and lookups do not wait.
 
-use crate::{
-    base::prelude::*,
-    state::area::{
-        Area,
-        AreaPtr,
-        Busy,
-        Leaving,
-        Seen,
-        Unlinked, //
-    },
-    sys::{
-        lock::{
-            LockGuard,
-            Locked, //
-        },
-        per_cpu::CacheAligned, //
-    }, //
-};
-use kernel::static_lock_class;
+use super::prelude::*;
 
 /// Number of pins of a directory or of an index; a power of two.
 const PINS: usize = 32;

@@ -5,19 +5,7 @@
 //! A block knows whether it is in a seat, or was removed from the directory: both begin with an exchange of the same
 //! word, so no block is in two seats, and none in a seat is removed.
 
-use crate::{
-    base::prelude::*,
-    state::block::{
-        Block,
-        NOWHERE,
-        REMOVED,
-        SEATED, //
-    },
-    sys::{
-        grace::Guard,
-        mm, //
-    }, //
-};
+use super::prelude::*;
 
 /// A place for a block.
 ///

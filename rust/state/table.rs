@@ -10,52 +10,12 @@
 //! memory remains an area object until an RCU grace period has passed.
 
 use super::{
-    area::{
-        Area,
-        AreaPtr,
-        Attributes,
-        Busy,
-        Flushed,
-        New,
-        Ready,
-        Reserved,
-        Seen,
-        Stage,
-        Use, //
-    },
-    found::UnlinkedArea,
     page_map::PageMap,
-    pins::{
-        PinGuard,
-        Pinned,
-        Pins, //
-    }, //
+    prelude::*, //
 };
-#[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
-use crate::sys::layout::small;
-use crate::{
-    base::{
-        fit::Gaps,
-        prelude::*, //
-    },
-    sys::{
-        maple::{
-            self,
-            StoreError, //
-        },
-        mm,
-        per_cpu::CacheAligned, //
-    }, //
-};
-use kernel::{
-    sync::{
-        rcu,
-        LockClassKey, //
-    },
-    types::{
-        ForeignOwnable,
-        ForeignOwnableRcu, //
-    }, //
+use kernel::types::{
+    ForeignOwnable,
+    ForeignOwnableRcu, //
 };
 
 /// Entries read while the lock is held once. Each is a walk from the root.
@@ -401,7 +361,7 @@ impl Table {
     /// Returns the only area that may be at `addr` and have an entry of its own, without the lock. Its object was not
     /// freed before the RCU read lock was taken, which `rcu` shows.
     #[inline(always)]
-    fn area_at(&self, addr: usize, rcu: &rcu::Guard) -> Option<AreaPtr> {
+    fn area_at(&self, addr: usize, rcu: &Guard) -> Option<AreaPtr> {
         self.map
             .get(addr, rcu)
             .or_else(|| self.area_in_tree(addr, rcu))
@@ -409,7 +369,7 @@ impl Table {
 
     /// [`Table::area_at`] for what is not in the page map.
     #[inline(never)]
-    fn area_in_tree(&self, addr: usize, rcu: &rcu::Guard) -> Option<AreaPtr> {
+    fn area_in_tree(&self, addr: usize, rcu: &Guard) -> Option<AreaPtr> {
         match self.tree.load(addr, rcu)? {
             Slot::Area(area) => Some(area),
             Slot::Block(_) => None,
@@ -419,19 +379,19 @@ impl Table {
     /// Returns whether the page map has an area for `addr`.
     #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
     pub(crate) fn is_mapped(&self, addr: usize) -> bool {
-        self.map.get(addr, &rcu::Guard::new()).is_some()
+        self.map.get(addr, &Guard::new()).is_some()
     }
 
     /// Returns the busy area that contains `addr` and has an entry of its own, without the lock. Any
     /// context in which RCU is watching.
     #[inline(always)]
-    pub(crate) fn find(&self, addr: usize, rcu: &rcu::Guard) -> Option<(AreaPtr, Seen)> {
+    pub(crate) fn find(&self, addr: usize, rcu: &Guard) -> Option<(AreaPtr, Seen)> {
         Self::look(self.area_at(addr, rcu)?, addr, rcu)
     }
 
     /// Returns `area`, which was found under the RCU read lock, if it is busy and contains `addr`.
     #[inline(always)]
-    fn look(area: AreaPtr, addr: usize, _rcu: &rcu::Guard) -> Option<(AreaPtr, Seen)> {
+    fn look(area: AreaPtr, addr: usize, _rcu: &Guard) -> Option<(AreaPtr, Seen)> {
         // SAFETY: The object was not freed before the RCU read lock was taken, and it is still held.
         let seen = unsafe { area.look() }?;
         seen.contains(addr).then_some((area, seen))
@@ -440,7 +400,7 @@ impl Table {
     /// Unlinks the busy area that contains `addr` and has an entry of its own, without the lock of the tree. Spins if a
     /// reader has pinned it.
     #[inline(never)]
-    pub(crate) fn unlink(&self, addr: usize, rcu: &rcu::Guard) -> Option<UnlinkedArea<'_>> {
+    pub(crate) fn unlink(&self, addr: usize, rcu: &Guard) -> Option<UnlinkedArea<'_>> {
         let area = self.area_at(addr, rcu)?;
         // Another CPU may have allocated it.
         area.prefetch_for_write();
@@ -458,14 +418,14 @@ impl Table {
     pub(crate) fn pin(&self, found: (AreaPtr, Seen)) -> Option<Pinned<'_>> {
         let start = found.1.span().first();
         let pin = self.pins.pin(start)?;
-        let rcu = rcu::Guard::new();
+        let rcu = Guard::new();
         // Its object may have been freed, and be one of another area.
         let now = self.find(start, &rcu).filter(|now| *now == found)?;
         Self::pinned(pin, now, &rcu)
     }
 
     /// Pins the busy area that contains `addr` if the page map knows it. Spins; task context.
-    pub(crate) fn pin_mapped(&self, addr: usize, rcu: &rcu::Guard) -> Option<Pinned<'_>> {
+    pub(crate) fn pin_mapped(&self, addr: usize, rcu: &Guard) -> Option<Pinned<'_>> {
         let found = Self::look(self.map.get(addr, rcu)?, addr, rcu)?;
         let pin = self.pins.pin(found.1.span().first())?;
         Self::pinned(pin, found, rcu)
@@ -474,18 +434,14 @@ impl Table {
     /// Pins the busy area that contains `addr` and has an entry of its own. Spins, unless `try_`: then [`None`] if that
     /// means waiting, and any context in which a lock may be tried.
     #[inline(always)]
-    pub(crate) fn pin_at(&self, addr: usize, try_: bool, rcu: &rcu::Guard) -> Option<Pinned<'_>> {
+    pub(crate) fn pin_at(&self, addr: usize, try_: bool, rcu: &Guard) -> Option<Pinned<'_>> {
         let found = self.find(addr, rcu)?;
         let pin = self.pins.pin_or_try(found.1.span().first(), try_)?;
         Self::pinned(pin, found, rcu)
     }
 
     /// Returns the area `found`, which was found under the RCU read lock, if it is still busy, now that `pin` was taken.
-    fn pinned<'a>(
-        pin: PinGuard<'a>,
-        found: (AreaPtr, Seen),
-        _rcu: &rcu::Guard,
-    ) -> Option<Pinned<'a>> {
+    fn pinned<'a>(pin: PinGuard<'a>, found: (AreaPtr, Seen), _rcu: &Guard) -> Option<Pinned<'a>> {
         let (area, seen) = found;
         // SAFETY: The object was not freed before the RCU read lock was taken, and it is still held.
         let is_busy = unsafe { area.is_still(seen) };

@@ -7,21 +7,7 @@
 //! generation that each new user increments. The owner of the token writes the bounds before it marks the
 //! area busy. It marks the area not busy before it changes the bounds ([`crate::state::area`]).
 
-#[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
-use super::states::New;
-use super::states::{
-    Flushed,
-    Lazy,
-    Reserved,
-    State,
-    Unlinked, //
-};
-#[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
-use crate::sys::layout::small;
-use crate::{
-    base::prelude::*,
-    sys::compat, //
-};
+use super::prelude::*;
 use core::ptr::NonNull;
 
 /// The address of an area object, without the right to access it.

@@ -12,13 +12,10 @@
 //! C headers: [`include/linux/rcupdate.h`](srctree/include/linux/rcupdate.h),
 //! [`include/linux/workqueue.h`](srctree/include/linux/workqueue.h)
 
-use crate::sys::mm;
+use super::prelude::*;
 use core::{
     cell::UnsafeCell,
-    mem::{
-        offset_of,
-        ManuallyDrop, //
-    },
+    mem::ManuallyDrop,
     ops::{
         Deref,
         DerefMut, //
@@ -26,13 +23,7 @@ use core::{
     ptr::NonNull, //
 };
 pub(crate) use kernel::sync::rcu::Guard;
-use kernel::{
-    alloc::Flags,
-    bindings,
-    prelude::*,
-    static_lock_class,
-    types::Opaque, //
-};
+use kernel::types::Opaque;
 
 /// What a node needs to wait for its readers. Its owner alone uses it.
 struct Waiting<T> {

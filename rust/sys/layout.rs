@@ -6,11 +6,11 @@
 //!
 //! C header: [`include/linux/vmap_rust_debug.h`](srctree/include/linux/vmap_rust_debug.h)
 
+use super::prelude::*;
 use core::mem::{
     transmute_copy,
     ManuallyDrop, //
 };
-use kernel::prelude::*;
 
 /// Words of a [`KVec`].
 const VEC_WORDS: usize = 3;

@@ -5,14 +5,10 @@
 //! A kernel lock must not move. The box lets modules without unsafe code keep locks in vectors without
 //! pinning. On the build host a mutex has this interface.
 
-use crate::sys::per_cpu::CacheAligned;
-use kernel::{
-    prelude::*,
-    sync::{
-        lock::spinlock::SpinLockGuard,
-        LockClassKey,
-        SpinLock, //
-    },
+use super::prelude::*;
+use kernel::sync::{
+    lock::spinlock::SpinLockGuard,
+    SpinLock, //
 };
 
 /// Proof that a lock is held.

@@ -5,26 +5,15 @@
 //!
 //! C header: [`include/linux/maple_tree.h`](srctree/include/linux/maple_tree.h)
 
-use crate::{
-    base::{
-        fit::Gaps,
-        range::Span, //
-    },
-    sys::mm::Gfp, //
-};
+use super::prelude::*;
 use core::ops::RangeInclusive;
 use kernel::{
-    alloc::Flags,
     maple_tree::{
         InsertErrorKind,
         MaState,
         MapleTreeRcu, //
     },
-    prelude::*,
-    sync::{
-        rcu,
-        LockClassKey, //
-    },
+    sync::rcu,
     types::{
         ForeignOwnable,
         ForeignOwnableRcu, //

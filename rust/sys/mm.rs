@@ -4,30 +4,17 @@
 //!
 //! C header: [`include/linux/vmap_area_ops.h`](srctree/include/linux/vmap_area_ops.h)
 
-pub(crate) use super::tlb::Tlb;
-use crate::base::{
-    cpu::CpuNumber,
-    range::Span, //
-};
+use super::prelude::*;
 use core::{
     alloc::Layout,
     fmt,
     mem::MaybeUninit, //
 };
-use kernel::{
-    alloc::{
-        self,
-        allocator::Kmalloc,
-        Allocator,
-        Flags,
-        NumaNode, //
-    },
-    bindings,
-    prelude::*,
-    sync::atomic::{
-        Atomic,
-        Relaxed, //
-    }, //
+use kernel::alloc::{
+    self,
+    allocator::Kmalloc,
+    Allocator,
+    NumaNode, //
 };
 
 /// Allocation flags from C.

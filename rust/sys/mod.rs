@@ -17,5 +17,7 @@ pub(crate) mod maple;
 pub(crate) mod mm;
 #[forbid(unsafe_code)]
 pub(crate) mod per_cpu;
+#[forbid(unsafe_code)]
+pub(crate) mod prelude;
 pub(crate) mod tlb;
 pub(crate) mod trace;

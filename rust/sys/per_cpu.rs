@@ -8,17 +8,10 @@
 //!
 //! The kernel's per-CPU allocator cannot serve these values: it takes its memory from this allocator.
 
+use super::prelude::*;
 #[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
 use crate::sys::layout::elements;
-use crate::{
-    base::cpu::CpuNumber,
-    sys::mm::{
-        self,
-        Node, //
-    }, //
-};
 use core::ops::Deref;
-use kernel::prelude::*;
 
 /// A value that shares no cache line with other data.
 ///

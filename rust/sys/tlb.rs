@@ -3,10 +3,7 @@
 //! What makes freed ranges safe to reuse: the TLBs and the KASAN shadow. Those of the kernel are in `mm`; tests have some
 //! without mappings, and record what is done to them.
 
-use crate::{
-    base::range::Span,
-    sys::mm::Restricted, //
-};
+use super::prelude::*;
 use core::fmt;
 
 /// Makes freed ranges safe to reuse. All functions run in sleepable context.
@@ -35,7 +32,7 @@ pub(crate) unsafe trait Tlb {
 
     /// Writes an address of the space for users. Task context.
     fn write_address(&self, addr: usize, out: &mut impl fmt::Write) -> fmt::Result {
-        write!(out, "{}", Restricted(addr))
+        write!(out, "{}", mm::Restricted(addr))
     }
 
     /// Releases the KASAN shadow of a range that is about to become free.

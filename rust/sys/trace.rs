@@ -7,19 +7,9 @@
 //!
 //! C header: [`include/trace/events/vmap_rust.h`](srctree/include/trace/events/vmap_rust.h)
 
-use crate::{
-    base::{
-        cpu::CpuNumber,
-        range::Span, //
-    },
-    sys::mm::Gfp, //
-};
+use super::prelude::*;
 #[cfg(CONFIG_VMAP_RUST_TRACE)]
 use kernel::tracepoint::declare_trace;
-use kernel::{
-    bindings,
-    prelude::*, //
-};
 
 /// In a kernel without the events.
 #[cfg(not(CONFIG_VMAP_RUST_TRACE))]

@@ -13,10 +13,6 @@ mod spaces;
 mod traces;
 
 use crate::{
-    base::{
-        fit::Member,
-        prelude::*, //
-    },
     check::{
         fixtures::{
             publish,
@@ -26,24 +22,7 @@ use crate::{
         },
         random::Random, //
     },
-    policy::space::{
-        Request,
-        Space, //
-    },
-    state::{
-        area::Busy,
-        class::{
-            Class,
-            MOST_BLOCK_PAGES,
-            MOST_PAGES,
-            SIZE,
-            TABLE_PAGES, //
-        }, //
-    },
-    sys::mm::{
-        self,
-        Gfp, //
-    }, //
+    policy::prelude::*, //
 };
 
 /// Start of the space, not aligned to a block.

@@ -15,20 +15,4 @@ mod runs;
 mod state;
 mod sys;
 
-use base::prelude::*;
-use state::{
-    area::*,
-    block::*,
-    block_number::*,
-    class::*,
-    dir::*,
-    flush::*,
-    found::*,
-    list::*,
-    pins::*,
-    table::*, //
-};
-use sys::{
-    grace::*,
-    mm::Tlb, //
-};
+use state::prelude::*;

@@ -13,7 +13,7 @@ use crate::{
         space::{Request, Space},
         validate::Census,
     },
-    state::area::{AreaPtr, Busy},
+    state::view::{AreaPtr, Busy},
 };
 use std::collections::HashMap;
 

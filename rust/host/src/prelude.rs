@@ -15,10 +15,14 @@ pub(crate) use crate::{
         validate::Census,
     },
     state::{
-        area::{Attributes, Busy},
+        area::Attributes,
         class::{Class, SIZE},
+        view::Busy,
     },
-    sys::mm::{self, Gfp, Tlb},
+    sys::{
+        mm::{self, Gfp},
+        tlb::Tlb,
+    },
 };
 use std::panic::{catch_unwind, AssertUnwindSafe};
 

@@ -2,7 +2,7 @@
 
 //! Stand-in of `mm`. Memory has no nodes and never runs out.
 
-pub(crate) use super::tlb::Tlb;
+use super::tlb::Tlb;
 use crate::base::{cpu::CpuNumber, range::Span};
 use kernel::{alloc::Flags, bindings, error::Result, prelude::KBox};
 

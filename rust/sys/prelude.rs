@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What this layer and the one below offer.
+
+#[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
+pub(crate) use super::layout::small;
+pub(crate) use super::{
+    compat,
+    grace::{
+        GraceBox,
+        GraceList,
+        Guard,
+        Unpublished, //
+    },
+    lock::{
+        LockGuard,
+        Locked, //
+    },
+    maple::{
+        self,
+        StoreError, //
+    },
+    mm::{
+        self,
+        Gfp,
+        Node, //
+    },
+    per_cpu::{
+        CacheAligned,
+        PerCpu, //
+    },
+    tlb::Tlb,
+    trace::{
+        self,
+        Cause,
+        Event, //
+    }, //
+};
+pub(crate) use crate::base::prelude::*;
