@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * KUnit suite "vmap_view": areas in /proc/vmallocinfo, mem_dump_obj(), and in the
- * file "callers" of the allocator in Rust.
+ * KUnit suite "vmap_view": areas in /proc/vmallocinfo, and mem_dump_obj().
  */
 #include <linux/fs.h>
 #include <linux/fs_context.h>
@@ -158,53 +157,9 @@ static void vmap_view_dump_obj(struct kunit *test)
 	vmap_win_expect_free(test, &win);
 }
 
-/*
- * The areas of a caller are summed up, in blocks and outside of them; those of
- * vm_map_ram() have no caller. Freed areas do not count.
- */
-static void vmap_view_callers(struct kunit *test)
-{
-	/* The array of the pages of each is a page or less: no further area. */
-	static const unsigned int nr[] = { 1, 3, 40, 500 };
-	const unsigned int reserved = VMAP_TREE_PAGES;
-	unsigned long pages = 0, areas = ARRAY_SIZE(nr) + 1;
-	void *mem[ARRAY_SIZE(nr)];
-	struct vm_struct *vm;
-	char name[160], line[200];
-	char *text;
-	int i;
-
-	if (!IS_ENABLED(CONFIG_DEBUG_FS) || !IS_ENABLED(CONFIG_VMAP_RUST_DEBUG))
-		kunit_skip(test, "needs debugfs and CONFIG_VMAP_RUST_DEBUG");
-	if (!vmap_rust_cpu_memory(0, 0))
-		kunit_skip(test, "the allocator in Rust is not active");
-
-	snprintf(name, sizeof(name), " %pS\n", (void *)vmap_view_callers);
-	for (i = 0; i < ARRAY_SIZE(nr); i++) {
-		mem[i] = __vmalloc_node(nr[i] * PAGE_SIZE, 1, GFP_KERNEL, NUMA_NO_NODE,
-					vmap_view_callers);
-		KUNIT_ASSERT_NOT_NULL_MSG(test, mem[i], "%u pages", nr[i]);
-		pages += nr[i];
-	}
-	vm = get_vm_area_caller(reserved * PAGE_SIZE, VM_MAP, vmap_view_callers);
-	KUNIT_ASSERT_NOT_NULL(test, vm);
-
-	text = read_text(test, "debugfs", "vmap_rust/callers");
-	snprintf(line, sizeof(line), "\n%16lu %8lu %10lu%s",
-		 (pages + reserved + areas) * PAGE_SIZE, areas, pages, name);
-	KUNIT_EXPECT_NOT_NULL_MSG(test, strstr(text, line), "no line %s in:\n%s", line, text);
-
-	for (i = 0; i < ARRAY_SIZE(nr); i++)
-		vfree(mem[i]);
-	free_vm_area(vm);
-	text = read_text(test, "debugfs", "vmap_rust/callers");
-	KUNIT_EXPECT_NULL_MSG(test, strstr(text, name), "still there:\n%s", text);
-}
-
 static struct kunit_case vmap_view_cases[] = {
 	KUNIT_CASE(vmap_view_vmallocinfo),
 	KUNIT_CASE(vmap_view_dump_obj),
-	KUNIT_CASE(vmap_view_callers),
 	{}
 };
 

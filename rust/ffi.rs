@@ -20,7 +20,7 @@ use kernel::str::as_char_ptr_in_const_context;
 #[cfg(not(CONFIG_VMAP_RUST_DEBUG))]
 pub(crate) type KernelSpace = crate::policy::space::Space<KernelTlb>;
 #[cfg(CONFIG_VMAP_RUST_DEBUG)]
-pub(crate) type KernelSpace = crate::debug::start::KernelSpace;
+pub(crate) type KernelSpace = crate::debug::KernelSpace;
 
 /// This space: null until [`init`] sets it, and never freed.
 static SPACE: Atomic<*mut KernelSpace> = Atomic::new(ptr::null_mut());
@@ -133,7 +133,7 @@ unsafe extern "C" fn init(vstart: usize, vend: usize) -> c_int {
         #[cfg(not(CONFIG_VMAP_RUST_DEBUG))]
         let space = KernelSpace::with_blocks(home, tlb, None)?;
         #[cfg(CONFIG_VMAP_RUST_DEBUG)]
-        let space = crate::debug::start::start(home, tlb)?;
+        let space = crate::debug::start(home, tlb)?;
         let space = KBox::into_raw(KBox::new(space, GFP_NOWAIT)?);
         // Full: a release is needed, so that a CPU that finds the space finds it initialized.
         if SPACE.cmpxchg(ptr::null_mut(), space, Full).is_err() {

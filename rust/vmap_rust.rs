@@ -61,7 +61,7 @@
 //! |---|---|---|
 //! | | `ffi`: the operations that C calls | yes |
 //! | | `debugfs`: files for users: name of the active allocator, counters, the list of all ranges | no |
-//! | `debug` | what only `CONFIG_VMAP_RUST_DEBUG` has: the space that is checked, more files, sums by caller | `owned` |
+//! | `debug` | what only `CONFIG_VMAP_RUST_DEBUG` has: the space that is checked, and more files | no |
 //! | `check` | `record`, `checker`, `checked`: in tests and for debugging: compare answers with an independent record of all areas | no |
 //! | | `tests`, `checker_tests`, `fixtures`: KUnit cases; what tests make a space of, and allocations that fail | no |
 //! | | `trace`, `random`: random traces of requests, the numbers of which a seed repeats | no |
@@ -108,6 +108,7 @@ mod base;
 #[forbid(unsafe_code)]
 mod check;
 #[cfg(CONFIG_VMAP_RUST_DEBUG)]
+#[forbid(unsafe_code)]
 mod debug;
 #[forbid(unsafe_code)]
 mod debugfs;

@@ -2,17 +2,21 @@
 
 //! What only `CONFIG_VMAP_RUST_DEBUG` has: a kernel space whose answers can be compared, and files that check it.
 
-#[forbid(unsafe_code)]
-pub(crate) mod callers;
-mod owned;
-#[forbid(unsafe_code)]
-pub(crate) mod start;
-
 use crate::{
+    check::{
+        checked::{
+            CheckedSpace,
+            CheckedTlb, //
+        },
+        checker::Checker, //
+    },
     ffi,
-    policy::prelude::*, //
+    policy::prelude::*,
+    sys::{
+        compat::is_on,
+        mm::KernelTlb, //
+    }, //
 };
-use callers::Callers;
 use kernel::{
     debugfs::{
         Dir,
@@ -20,7 +24,21 @@ use kernel::{
     },
     fmt, //
 };
-use start::KernelSpace;
+
+/// The kernel's own space.
+pub(crate) type KernelSpace = CheckedSpace<KernelTlb>;
+
+/// Makes the space of the kernel for `home`, unless it is to fail. `ENOMEM` without memory.
+pub(crate) fn start(home: Span, tlb: KernelTlb) -> Result<KernelSpace> {
+    if is_on(crate::module_parameters::fail_init.value()) {
+        return Err(ENOMEM);
+    }
+    let watch = match is_on(crate::module_parameters::check.value()) {
+        true => Some(Checker::new(true, GFP_NOWAIT)?),
+        false => None,
+    };
+    KernelSpace::new(home, CheckedTlb { tlb, watch }, None)
+}
 
 fn validate(_: &(), out: &mut fmt::Formatter<'_>) -> fmt::Result {
     let Some(space) = ffi::running().map(KernelSpace::space) else {
@@ -36,16 +54,6 @@ fn validate(_: &(), out: &mut fmt::Formatter<'_>) -> fmt::Result {
     }
 }
 
-fn callers(_: &(), out: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let Some(space) = ffi::running() else {
-        return writeln!(out, "the allocator is not in use");
-    };
-    match Callers::new(|addr| owned::next(space, addr)) {
-        Ok(callers) => callers.write(out),
-        Err(_) => writeln!(out, "no memory"),
-    }
-}
-
 fn checker(_: &(), out: &mut fmt::Formatter<'_>) -> fmt::Result {
     match ffi::running().and_then(KernelSpace::checker) {
         Some(checker) => checker.write(out),
@@ -55,7 +63,7 @@ fn checker(_: &(), out: &mut fmt::Formatter<'_>) -> fmt::Result {
 
 /// The files, which remain until shutdown.
 pub(crate) struct Files {
-    _files: [Pin<KBox<File<()>>>; 3],
+    _files: [Pin<KBox<File<()>>>; 2],
 }
 
 impl Files {
@@ -67,7 +75,6 @@ impl Files {
                     dir.read_callback_file(c"validate", (), &validate),
                     GFP_KERNEL,
                 )?,
-                KBox::pin_init(dir.read_callback_file(c"callers", (), &callers), GFP_KERNEL)?,
                 KBox::pin_init(dir.read_callback_file(c"checker", (), &checker), GFP_KERNEL)?,
             ],
         })

@@ -200,14 +200,9 @@ pub(crate) fn scan_only<T>(part: *const T, flags: Flags) {
     unsafe { bindings::kmemleak_scan_area(part.cast(), size_of::<T>(), flags.as_raw()) };
 }
 
-/// Writes `addr` as `format` says, which takes a pointer and does not read what it points to. What is longer than `MOST`
-/// bytes is cut.
-fn write_pointer<const MOST: usize>(
-    format: &'static CStr,
-    addr: usize,
-    out: &mut fmt::Formatter<'_>,
-) -> fmt::Result {
-    let mut text = [0_u8; MOST];
+/// Writes `addr` as `format` says, which takes a pointer and does not read what it points to.
+fn write_pointer(format: &'static CStr, addr: usize, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let mut text = [0_u8; 32];
     let addr = core::ptr::without_provenance::<c_void>(addr);
     // SAFETY: It writes at most `text.len()` bytes, the last of which is 0, and reads nothing else.
     unsafe {
@@ -222,26 +217,12 @@ fn write_pointer<const MOST: usize>(
     out.write_str(core::str::from_utf8(text).unwrap_or("?"))
 }
 
-/// An address in the code of the kernel or of a module, which prints as `%pS` does: symbol, offset, size and module.
-/// Any number is allowed; without a symbol it prints as a number.
-#[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
-#[derive(Clone, Copy)]
-pub(crate) struct Symbol(pub(crate) usize);
-
-#[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
-impl fmt::Display for Symbol {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A longer name, which only C++ or Rust make, is cut.
-        write_pointer::<512>(c"%pS", self.0, out)
-    }
-}
-
 /// An address that is shown to users, as in /proc/vmallocinfo: `kernel.kptr_restrict` says who sees it (`%pK`). Task context.
 pub(crate) struct Restricted(pub(crate) usize);
 
 impl fmt::Display for Restricted {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_pointer::<32>(c"0x%pK", self.0, out)
+        write_pointer(c"0x%pK", self.0, out)
     }
 }
 
@@ -252,7 +233,7 @@ impl fmt::Debug for Hashed<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, &addr) in self.0.iter().enumerate() {
             out.write_str(if index == 0 { "[" } else { ", " })?;
-            write_pointer::<32>(c"0x%p", addr, out)?;
+            write_pointer(c"0x%p", addr, out)?;
         }
         out.write_str(if self.0.is_empty() { "[]" } else { "]" })
     }

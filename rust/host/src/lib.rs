@@ -22,9 +22,6 @@ mod state;
 mod sys;
 
 #[cfg(test)]
-#[path = "../../debug/callers.rs"]
-mod callers;
-#[cfg(test)]
 mod capacity;
 #[cfg(test)]
 mod drains;

@@ -36,16 +36,6 @@ impl Node {
     }
 }
 
-/// An address in code, without a symbol.
-#[derive(Clone, Copy)]
-pub(crate) struct Symbol(pub(crate) usize);
-
-impl std::fmt::Display for Symbol {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(out, "{:#x}", self.0)
-    }
-}
-
 #[derive(Clone, Copy)]
 pub(crate) struct Gfp(bindings::gfp_t);
 
