@@ -8,6 +8,9 @@ pub(crate) mod line;
 pub(crate) mod map;
 pub(crate) mod range;
 pub(crate) mod stats;
+#[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+#[path = "../check/tests/base.rs"]
+mod tests;
 
 /// What the modules of this layer offer, and what all layers use of the kernel.
 pub(crate) mod prelude {

@@ -43,7 +43,7 @@ const UNCOUNTED: usize = 8 << 20;
 ///
 /// `lazy_max_pages()` is proportional to `fls(online)`, which `ilog2(possible) / possible * online` does not
 /// exceed.
-fn lazy_batch(cpus: usize, page_size: usize) -> usize {
+pub(super) fn lazy_batch(cpus: usize, page_size: usize) -> usize {
     // CAST: A logarithm fits in a `usize`.
     let log = cpus.checked_ilog2().unwrap_or(0).max(1) as usize;
     (UNCOUNTED / page_size * log / cpus.max(1)).min(MOST_BATCH)
@@ -403,49 +403,5 @@ impl Blocks {
     /// Returns numbers of blocks.
     pub(crate) fn census(&self) -> PoolCensus {
         self.pool.lock().census()
-    }
-}
-
-#[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
-#[kernel::prelude::kunit_tests(vmap_rust_blocks_lazy)]
-mod tests {
-    use super::*;
-    use crate::{
-        check::fixtures::World,
-        policy::space::Request, //
-    };
-
-    /// With pages of any size, and any number of possible CPUs, of which any number is online.
-    #[test]
-    fn uncounted_pages_stay_below_a_quarter_of_the_limit() {
-        for page_size in [4 << 10, 16 << 10, 64 << 10] {
-            for possible in 1_usize..=8192 {
-                // `fls()` grows after these numbers, so between them the last one is the worst.
-                for online in (1..=14).map(|log| possible.min((1 << log) - 1)) {
-                    // CAST: A logarithm fits in a `usize`.
-                    let fls = online.ilog2() as usize + 1;
-                    let limit = fls * ((32 << 20) / page_size);
-                    assert!(online * lazy_batch(possible, page_size) <= limit / 4);
-                }
-            }
-        }
-        assert_eq!(lazy_batch(1, PAGE_SIZE), MOST_BATCH);
-        assert_eq!(lazy_batch(256, 4 << 10), UNCOUNTED / (4 << 10) / 32);
-        assert_eq!(lazy_batch(0, PAGE_SIZE), lazy_batch(1, PAGE_SIZE));
-    }
-
-    /// Another task may have refilled it since the caller found no room there.
-    #[test]
-    fn a_refill_keeps_a_current_block_with_room() -> Result {
-        mm::stay_on_this_cpu()?;
-        let home = Span::with_size(32 * SIZE, 8 * SIZE).ok_or(EINVAL)?;
-        let space = World::new(home).blocks(8).space()?;
-        let area = space.alloc(Request::bytes(home, PAGE_SIZE))?.span();
-        let class = Class::SMALLEST;
-        assert!(space.blocks.refill(&space.cpus, class, Source::Pool));
-        assert_eq!((space.blocks().live, space.blocks().partial), (1, 0));
-        space.retire(space.unlink(area.first()).ok_or(EINVAL)?);
-        space.purge(None, true);
-        Ok(())
     }
 }

@@ -14,6 +14,9 @@ mod lookup;
 pub(crate) mod pool;
 mod purge;
 pub(crate) mod space;
+#[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+#[path = "../check/tests/policy.rs"]
+mod tests;
 mod tree;
 #[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
 pub(crate) mod validate;

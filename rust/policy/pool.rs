@@ -284,38 +284,3 @@ impl Pool {
             .fold(0, |sum, class| sum.wrapping_add(class.empty.len()))
     }
 }
-
-#[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
-#[kernel::prelude::kunit_tests(vmap_rust_pool)]
-mod tests {
-    use super::*;
-    use crate::{
-        check::fixtures::World,
-        policy::blocks::Source,
-        sys::mm::Gfp, //
-    };
-
-    /// Who has just freed a slot may come before it is put back.
-    #[test]
-    fn a_block_that_is_put_back_is_in_one_list() -> Result {
-        let home = Span::with_size(1 << 28, 1 << 28).ok_or(EINVAL)?;
-        let space = World::new(home).space()?;
-        let (blocks, cpus) = (&space.blocks, &space.cpus);
-        let class = Class::SMALLEST;
-        assert!(space.refill(class, Source::Pool, Gfp::KERNEL));
-        blocks.return_current(cpus, true, Block::is_empty);
-        let removed = blocks.remove_empty(cpus, true).ok_or(EINVAL)?;
-        let number = blocks.dir.insert(removed).map_err(|_| EINVAL)?;
-        let rcu = Guard::new();
-        let block = blocks.dir.block(number, &rcu).ok_or(EINVAL)?;
-        let mut pool = blocks.pool.lock();
-        pool.count(class);
-        pool.update(&blocks.dir, cpus, block);
-        assert_eq!(block.links().place(), Place::Held);
-        pool.put(&blocks.dir, cpus, block);
-        assert_eq!(block.links().place(), Place::Empty);
-        drop(pool);
-        assert_eq!(space.validate()?.blocks, 1);
-        Ok(())
-    }
-}

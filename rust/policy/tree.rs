@@ -19,7 +19,7 @@ const MOST_WAITING: usize = 64;
 
 /// Maximum number of blocks that are freed with one store: each is looked up before, under the same hold of the lock.
 /// More would hold it longer, fewer leave RCU more nodes of the tree to free.
-const MOST_AT_ONCE: usize = 16;
+pub(super) const MOST_AT_ONCE: usize = 16;
 
 /// Removed blocks side by side, to be freed with one store.
 struct Run {
@@ -325,40 +325,5 @@ impl<T: Tlb> Space<T> {
         }
         trace::drain(cause, freed);
         freed
-    }
-}
-
-#[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
-#[kernel::prelude::kunit_tests(vmap_rust_tree)]
-mod tests {
-    use super::*;
-    use crate::check::fixtures::World;
-
-    /// Opens `count` blocks side by side, of which none is current. Returns how often a range became free until then.
-    fn open(space: &Space<impl Tlb>, count: usize) -> Result<usize> {
-        for _ in 0..count {
-            assert!(space.blocks.reserve(Class::SMALLEST, 0));
-            let block = space.new_block(Class::SMALLEST, Gfp::KERNEL);
-            let block = block.map_err(|_| ENOMEM)?;
-            assert!(space.blocks.adopt(&space.cpus, block));
-        }
-        let blocks = &space.blocks;
-        blocks.return_current(&space.cpus, true, Block::is_empty);
-        Ok(space.freed.times.load(Relaxed))
-    }
-
-    /// Each store copies nodes of the tree, and RCU frees the old ones in a softirq.
-    #[test]
-    fn blocks_side_by_side_are_freed_with_one_store() -> Result {
-        let home = Span::with_size(1 << 28, 1 << 28).ok_or(EINVAL)?;
-        let count = 2 * MOST_AT_ONCE + 1;
-        let space = World::new(home).blocks(count).space()?;
-        let before = open(&space, count)?;
-        let free = |most| space.free_blocks(true, most, Gfp::KERNEL, true, Cause::Purge);
-        assert_eq!(free(1), 1);
-        assert_eq!(free(usize::MAX), count - 1);
-        assert_eq!(space.freed.times.load(Relaxed) - before, 3);
-        assert_eq!((space.blocks().live, space.validate()?.blocks), (0, 0));
-        Ok(())
     }
 }

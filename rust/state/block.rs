@@ -367,31 +367,3 @@ impl Block {
         self.free.set_words(&map::first(self.class.slots()));
     }
 }
-
-#[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
-#[kernel::prelude::kunit_tests(vmap_rust_block)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_page_leads_to_its_slot() -> Result {
-        for class in Class::all() {
-            let mut block = Block::new(class, false, GFP_KERNEL)?;
-            let start = class.block_size();
-            block.place_at(start);
-            for slot in 0..class.slots() {
-                let first = start + slot * class.slot_pages() * PAGE_SIZE;
-                let last = first + class.slot_pages() * PAGE_SIZE - 1;
-                let found =
-                    [first, first.midpoint(last), last].map(|addr| block.slot_at(addr).number());
-                assert_eq!(found, [slot; 3]);
-                assert_eq!(block.slots(Bit::in_row(slot), 1), Span::new(first, last));
-            }
-            let behind = block.slot_at(start + class.block_size() - 1).number();
-            let has_rest = class.block_pages() % class.slot_pages() != 0;
-            let is_behind = behind >= class.slots();
-            assert_eq!(is_behind, has_rest);
-        }
-        Ok(())
-    }
-}

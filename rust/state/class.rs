@@ -27,7 +27,7 @@ pub(crate) const MOST_BLOCK_PAGES: usize = TABLE_PAGES * MAP_BITS;
 const _: () = assert!(MOST_BLOCK_PAGES.checked_mul(PAGE_SIZE).is_some());
 
 /// Sizes up to this many pages have a class each.
-const EXACT: usize = 8;
+pub(super) const EXACT: usize = 8;
 
 /// Classes up to this size belong to a CPU. Of larger ones, groups of CPUs share blocks: what such an area costs is mapping
 /// its pages, and blocks for each CPU would need more page tables.
@@ -253,79 +253,5 @@ impl<T> ByClass<T> {
     /// Returns all values.
     pub(crate) fn iter(&self) -> core::slice::Iter<'_, T> {
         self.0.iter()
-    }
-}
-
-#[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
-#[kernel::prelude::kunit_tests(vmap_rust_class)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_size_gets_the_smallest_slot() {
-        let mut before = 0;
-        for pages in 1..=MOST_PAGES {
-            let class = Class::for_request(pages * PAGE_SIZE, 1, MOST_PAGES);
-            let slot = class.map_or(0, Class::slot_pages);
-            assert!(slot >= pages && slot >= before);
-            // A quarter, or less than a table of PTEs, is lost at most.
-            assert!(
-                pages <= EXACT && slot == pages || slot - pages <= (pages / 4).max(TABLE_PAGES - 1)
-            );
-            assert!(slot <= TABLE_PAGES || slot % TABLE_PAGES == 0);
-            before = slot;
-        }
-        assert_eq!(
-            Class::for_request((MOST_PAGES + 1) * PAGE_SIZE, 1, MOST_PAGES),
-            None
-        );
-        assert_eq!(Class::for_request(0, 1, MOST_PAGES), None);
-        for size in [
-            1,
-            PAGE_SIZE - 1,
-            PAGE_SIZE + 1,
-            9 * PAGE_SIZE - 8,
-            usize::MAX,
-        ] {
-            assert_eq!(Class::for_request(size, 1, MOST_PAGES), None);
-        }
-    }
-
-    #[test]
-    fn an_aligned_request_gets_aligned_slots() {
-        for shift in 0..15 {
-            for pages in [1, 2, 5, 9, 33, 513, 4097, 16384] {
-                let align = PAGE_SIZE << shift;
-                let Some(class) = Class::for_request(pages * PAGE_SIZE, align, MOST_PAGES) else {
-                    assert!(pages.max(1 << shift) > MOST_PAGES / 2);
-                    continue;
-                };
-                assert!(class.slot_pages() >= pages);
-                assert_eq!(class.slot_pages() % (1 << shift), 0);
-                assert!(class.block_pages() >= 1 << shift);
-            }
-        }
-    }
-
-    #[test]
-    fn smaller_classes_have_smaller_blocks() {
-        for class in Class::all() {
-            let least = least_slot(class.block_size());
-            let smallest = Class::for_request(least, 1, MOST_PAGES);
-            assert!(smallest.is_some_and(|found| found.slot_pages() <= class.slot_pages()));
-            for smaller in Class::all().take_while(|class| class.slot_pages() * PAGE_SIZE < least) {
-                assert!(smaller.block_size() < class.block_size());
-            }
-        }
-        assert!(least_slot(usize::MAX) > MOST_PAGES);
-    }
-
-    #[test]
-    fn slots_fill_blocks_that_are_powers_of_two() {
-        for class in Class::all() {
-            assert!(class.block_pages().is_power_of_two());
-            assert!((TABLE_PAGES..=MOST_BLOCK_PAGES).contains(&class.block_pages()));
-            assert!((12..=MAP_BITS).contains(&class.slots()));
-        }
     }
 }

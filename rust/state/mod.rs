@@ -26,6 +26,9 @@ pub(crate) mod seat;
 #[forbid(unsafe_code)]
 pub(crate) mod states;
 pub(crate) mod table;
+#[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+#[path = "../check/tests/state.rs"]
+mod tests;
 pub(crate) mod view;
 
 /// What the modules of this layer and of those below offer.

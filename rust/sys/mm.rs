@@ -227,7 +227,7 @@ impl fmt::Display for Restricted {
 }
 
 /// Addresses for the kernel log, hashed as `%p` does: equal ones print equal.
-struct Hashed<'a>(&'a [usize]);
+pub(super) struct Hashed<'a>(pub(super) &'a [usize]);
 
 impl fmt::Debug for Hashed<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -240,7 +240,7 @@ impl fmt::Debug for Hashed<'_> {
 }
 
 /// Limits how many reports are printed: the first ones, and then one in about each second.
-struct Limit {
+pub(super) struct Limit {
     count: Atomic<u32>,
     /// When the last one came behind the first ones, in units of 2^30 nanoseconds.
     last: Atomic<usize>,
@@ -248,9 +248,9 @@ struct Limit {
 
 impl Limit {
     /// Number of reports that are printed without a limit.
-    const FIRST: u32 = 16;
+    pub(super) const FIRST: u32 = 16;
 
-    const fn new() -> Self {
+    pub(super) const fn new() -> Self {
         Self {
             count: Atomic::new(0),
             last: Atomic::new(0),
@@ -258,7 +258,7 @@ impl Limit {
     }
 
     /// Counts a report. Returns whether it is to be printed.
-    fn allows(&self) -> bool {
+    pub(super) fn allows(&self) -> bool {
         // Relaxed: the count and the time order nothing.
         if self.count.fetch_add(1, Relaxed) < Self::FIRST {
             return true;
@@ -366,65 +366,3 @@ pub(crate) fn stay_on_this_cpu() -> Result {
 /// Whether [`fail_nth`] works.
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
 pub(crate) const CAN_FAIL: bool = cfg!(all(CONFIG_FAULT_INJECTION, CONFIG_FAILSLAB));
-
-#[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
-#[kernel::prelude::kunit_tests(vmap_rust_mm)]
-mod tests {
-    use super::*;
-    use crate::base::line::Line;
-    use core::fmt::Write;
-
-    const fn bit(bit: u32) -> bindings::gfp_t {
-        1 << bit
-    }
-
-    const NOFAIL: bindings::gfp_t = bit(bindings::___GFP_NOFAIL_BIT);
-    const NOWARN: bindings::gfp_t = bit(bindings::___GFP_NOWARN_BIT);
-    const NORETRY: bindings::gfp_t = bit(bindings::___GFP_NORETRY_BIT);
-    const IO: bindings::gfp_t = bit(bindings::___GFP_IO_BIT);
-    const FS: bindings::gfp_t = bit(bindings::___GFP_FS_BIT);
-
-    #[test]
-    fn metadata_has_the_restrictions_of_its_request() {
-        let kernel = bindings::GFP_KERNEL;
-        for raw in [
-            kernel,
-            kernel | NORETRY,
-            kernel & !FS,
-            kernel & !FS & !IO | NORETRY,
-            bindings::GFP_NOWAIT,
-            bindings::GFP_ATOMIC,
-            0,
-        ] {
-            assert_eq!(Gfp::from_raw(raw).flags().as_raw(), raw | NOWARN);
-        }
-        // It may fail: the request can be served without it.
-        let made = Gfp::from_raw(kernel | NOFAIL).flags();
-        assert_eq!(made.as_raw(), kernel | NOWARN);
-    }
-
-    /// Without `no_hash_pointers`, and for [`Restricted`] with the `kernel.kptr_restrict` of a kernel that starts.
-    #[test]
-    fn addresses_are_not_printed() -> Result {
-        // SAFETY: It is written early in the boot.
-        let no_hash = unsafe { bindings::no_hash_pointers };
-        let addr = 0x1234_5000_usize;
-        let (mut hashed, mut restricted) = (Line::new(), Line::new());
-        write!(hashed, "{:?}", Hashed(&[addr, addr])).map_err(|_| EINVAL)?;
-        write!(restricted, "{}", Restricted(addr)).map_err(|_| EINVAL)?;
-        for line in [&hashed, &restricted] {
-            let text = core::str::from_utf8(line.bytes()).map_err(|_| EINVAL)?;
-            assert!(text.contains("0x"));
-            assert_eq!(text.contains("12345000"), no_hash);
-        }
-        Ok(())
-    }
-
-    #[test]
-    fn reports_are_limited() {
-        let limit = Limit::new();
-        let printed = (0..100_000).filter(|_| limit.allows()).count();
-        // CAST: It is a small number.
-        assert!((Limit::FIRST as usize..100).contains(&printed));
-    }
-}

@@ -19,5 +19,8 @@ pub(crate) mod mm;
 pub(crate) mod per_cpu;
 #[forbid(unsafe_code)]
 pub(crate) mod prelude;
+#[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+#[path = "../check/tests/sys.rs"]
+mod tests;
 pub(crate) mod tlb;
 pub(crate) mod trace;

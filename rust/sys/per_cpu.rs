@@ -113,32 +113,3 @@ impl<T> PerCpu<T> {
         slots.map(|slot| &***slot)
     }
 }
-
-#[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
-#[kernel::prelude::kunit_tests(vmap_rust_per_cpu)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_cpu_has_a_value_on_lines_of_its_own() -> Result {
-        let mut next = 0;
-        let values = PerCpu::new(|_| {
-            next += 1;
-            Ok(next - 1)
-        })?;
-        let count = mm::cpu_count();
-        assert!(values.iter().copied().eq(0..count));
-        let align = align_of::<CacheAligned<usize>>();
-        assert!(align >= 64);
-        assert_eq!(size_of::<CacheAligned<usize>>(), align);
-        for cpu in 0..count {
-            let value = values.get(CpuNumber::new(cpu));
-            assert_eq!(*value, cpu);
-            assert_eq!(core::ptr::from_ref(value).addr() % align, 0);
-        }
-        let [behind, last] = [count, usize::MAX].map(|cpu| *values.get(CpuNumber::new(cpu)));
-        assert_eq!([behind, last], [0, 0]);
-        assert!(*values.here() < count);
-        Ok(())
-    }
-}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Current blocks, the pool, and blocks that return to the tree. A module of `policy`, whose private items it uses.
+
+#[kernel::prelude::kunit_tests(vmap_rust_blocks_lazy)]
+mod counts {
+    use crate::{
+        check::fixtures::World,
+        policy::prelude::*, //
+    };
+
+    /// With pages of any size, and any number of possible CPUs, of which any number is online.
+    #[test]
+    fn uncounted_pages_stay_below_a_quarter_of_the_limit() {
+        for page_size in [4 << 10, 16 << 10, 64 << 10] {
+            for possible in 1_usize..=8192 {
+                // `fls()` grows after these numbers, so between them the last one is the worst.
+                for online in (1..=14).map(|log| possible.min((1 << log) - 1)) {
+                    // CAST: A logarithm fits in a `usize`.
+                    let fls = online.ilog2() as usize + 1;
+                    let limit = fls * ((32 << 20) / page_size);
+                    assert!(online * lazy_batch(possible, page_size) <= limit / 4);
+                }
+            }
+        }
+        assert_eq!(lazy_batch(1, PAGE_SIZE), 128);
+        assert_eq!(lazy_batch(256, 4 << 10), 64);
+        assert_eq!(lazy_batch(0, PAGE_SIZE), lazy_batch(1, PAGE_SIZE));
+    }
+
+    /// Another task may have refilled it since the caller found no room there.
+    #[test]
+    fn a_refill_keeps_a_current_block_with_room() -> Result {
+        mm::stay_on_this_cpu()?;
+        let home = Span::with_size(32 * SIZE, 8 * SIZE).ok_or(EINVAL)?;
+        let space = World::new(home).blocks(8).space()?;
+        let area = space.alloc(Request::bytes(home, PAGE_SIZE))?.span();
+        let class = Class::SMALLEST;
+        assert!(space.blocks.refill(&space.cpus, class, Source::Pool));
+        assert_eq!((space.blocks().live, space.blocks().partial), (1, 0));
+        space.retire(space.unlink(area.first()).ok_or(EINVAL)?);
+        space.purge(None, true);
+        Ok(())
+    }
+}
+
+#[kernel::prelude::kunit_tests(vmap_rust_pool)]
+mod places {
+    use crate::{
+        check::fixtures::World,
+        policy::prelude::*, //
+    };
+
+    /// Who has just freed a slot may come before it is put back.
+    #[test]
+    fn a_block_that_is_put_back_is_in_one_list() -> Result {
+        let home = Span::with_size(1 << 28, 1 << 28).ok_or(EINVAL)?;
+        let space = World::new(home).space()?;
+        let (blocks, cpus) = (&space.blocks, &space.cpus);
+        let class = Class::SMALLEST;
+        assert!(space.refill(class, Source::Pool, Gfp::KERNEL));
+        blocks.return_current(cpus, true, Block::is_empty);
+        let removed = blocks.remove_empty(cpus, true).ok_or(EINVAL)?;
+        let number = blocks.dir.insert(removed).map_err(|_| EINVAL)?;
+        let rcu = Guard::new();
+        let block = blocks.dir.block(number, &rcu).ok_or(EINVAL)?;
+        let mut pool = blocks.pool.lock();
+        pool.count(class);
+        pool.update(&blocks.dir, cpus, block);
+        assert_eq!(block.links().place(), Place::Held);
+        pool.put(&blocks.dir, cpus, block);
+        assert_eq!(block.links().place(), Place::Empty);
+        drop(pool);
+        assert_eq!(space.validate()?.blocks, 1);
+        Ok(())
+    }
+}
+
+#[kernel::prelude::kunit_tests(vmap_rust_tree)]
+mod runs {
+    use crate::{
+        check::fixtures::World,
+        policy::{
+            prelude::*,
+            tree::MOST_AT_ONCE, //
+        }, //
+    };
+
+    /// Opens `count` blocks side by side, of which none is current. Returns how often a range became free until then.
+    fn open(space: &Space<impl Tlb>, count: usize) -> Result<usize> {
+        for _ in 0..count {
+            assert!(space.blocks.reserve(Class::SMALLEST, 0));
+            let block = space.new_block(Class::SMALLEST, Gfp::KERNEL);
+            let block = block.map_err(|_| ENOMEM)?;
+            assert!(space.blocks.adopt(&space.cpus, block));
+        }
+        let blocks = &space.blocks;
+        blocks.return_current(&space.cpus, true, Block::is_empty);
+        Ok(space.freed.times.load(Relaxed))
+    }
+
+    /// Each store copies nodes of the tree, and RCU frees the old ones in a softirq.
+    #[test]
+    fn blocks_side_by_side_are_freed_with_one_store() -> Result {
+        let home = Span::with_size(1 << 28, 1 << 28).ok_or(EINVAL)?;
+        let count = 2 * MOST_AT_ONCE + 1;
+        let space = World::new(home).blocks(count).space()?;
+        let before = open(&space, count)?;
+        let free = |most| space.free_blocks(true, most, Gfp::KERNEL, true, Cause::Purge);
+        assert_eq!(free(1), 1);
+        assert_eq!(free(usize::MAX), count - 1);
+        assert_eq!(space.freed.times.load(Relaxed) - before, 3);
+        assert_eq!((space.blocks().live, space.validate()?.blocks), (0, 0));
+        Ok(())
+    }
+}

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Values of CPUs, classes of sizes, and the slots of a block. A module of `state`, whose private items it uses.
+
+#[kernel::prelude::kunit_tests(vmap_rust_per_cpu)]
+mod per_cpu {
+    use crate::state::prelude::*;
+
+    #[test]
+    fn each_cpu_has_a_value_on_lines_of_its_own() -> Result {
+        let mut next = 0;
+        let values = PerCpu::new(|_| {
+            next += 1;
+            Ok(next - 1)
+        })?;
+        let count = mm::cpu_count();
+        assert!(values.iter().copied().eq(0..count));
+        let align = align_of::<CacheAligned<usize>>();
+        assert!(align >= 64);
+        assert_eq!(size_of::<CacheAligned<usize>>(), align);
+        for cpu in 0..count {
+            let value = values.get(CpuNumber::new(cpu));
+            assert_eq!(*value, cpu);
+            assert_eq!(core::ptr::from_ref(value).addr() % align, 0);
+        }
+        let [behind, last] = [count, usize::MAX].map(|cpu| *values.get(CpuNumber::new(cpu)));
+        assert_eq!([behind, last], [0, 0]);
+        assert!(*values.here() < count);
+        Ok(())
+    }
+}
+
+#[kernel::prelude::kunit_tests(vmap_rust_class)]
+mod classes {
+    use crate::state::prelude::*;
+
+    #[test]
+    fn each_size_gets_the_smallest_slot() {
+        let mut before = 0;
+        for pages in 1..=MOST_PAGES {
+            let class = Class::for_request(pages * PAGE_SIZE, 1, MOST_PAGES);
+            let slot = class.map_or(0, Class::slot_pages);
+            assert!(slot >= pages && slot >= before);
+            // A quarter, or less than a table of PTEs, is lost at most.
+            assert!(
+                pages <= EXACT && slot == pages || slot - pages <= (pages / 4).max(TABLE_PAGES - 1)
+            );
+            assert!(slot <= TABLE_PAGES || slot % TABLE_PAGES == 0);
+            before = slot;
+        }
+        assert_eq!(
+            Class::for_request((MOST_PAGES + 1) * PAGE_SIZE, 1, MOST_PAGES),
+            None
+        );
+        assert_eq!(Class::for_request(0, 1, MOST_PAGES), None);
+        for size in [
+            1,
+            PAGE_SIZE - 1,
+            PAGE_SIZE + 1,
+            9 * PAGE_SIZE - 8,
+            usize::MAX,
+        ] {
+            assert_eq!(Class::for_request(size, 1, MOST_PAGES), None);
+        }
+    }
+
+    #[test]
+    fn an_aligned_request_gets_aligned_slots() {
+        for shift in 0..15 {
+            for pages in [1, 2, 5, 9, 33, 513, 4097, 16384] {
+                let align = PAGE_SIZE << shift;
+                let Some(class) = Class::for_request(pages * PAGE_SIZE, align, MOST_PAGES) else {
+                    assert!(pages.max(1 << shift) > MOST_PAGES / 2);
+                    continue;
+                };
+                assert!(class.slot_pages() >= pages);
+                assert_eq!(class.slot_pages() % (1 << shift), 0);
+                assert!(class.block_pages() >= 1 << shift);
+            }
+        }
+    }
+
+    #[test]
+    fn smaller_classes_have_smaller_blocks() {
+        for class in Class::all() {
+            let least = least_slot(class.block_size());
+            let smallest = Class::for_request(least, 1, MOST_PAGES);
+            assert!(smallest.is_some_and(|found| found.slot_pages() <= class.slot_pages()));
+            for smaller in Class::all().take_while(|class| class.slot_pages() * PAGE_SIZE < least) {
+                assert!(smaller.block_size() < class.block_size());
+            }
+        }
+        assert!(least_slot(usize::MAX) > MOST_PAGES);
+    }
+
+    #[test]
+    fn slots_fill_blocks_that_are_powers_of_two() {
+        for class in Class::all() {
+            assert!(class.block_pages().is_power_of_two());
+            assert!((TABLE_PAGES..=MOST_BLOCK_PAGES).contains(&class.block_pages()));
+            assert!((12..=MAP_BITS).contains(&class.slots()));
+        }
+    }
+}
+
+#[kernel::prelude::kunit_tests(vmap_rust_block)]
+mod slots {
+    use crate::state::prelude::*;
+
+    #[test]
+    fn each_page_leads_to_its_slot() -> Result {
+        for class in Class::all() {
+            let mut block = Block::new(class, false, GFP_KERNEL)?;
+            let start = class.block_size();
+            block.place_at(start);
+            for slot in 0..class.slots() {
+                let first = start + slot * class.slot_pages() * PAGE_SIZE;
+                let last = first + class.slot_pages() * PAGE_SIZE - 1;
+                let found =
+                    [first, first.midpoint(last), last].map(|addr| block.slot_at(addr).number());
+                assert_eq!(found, [slot; 3]);
+                assert_eq!(block.slots(Bit::in_row(slot), 1), Span::new(first, last));
+            }
+            let behind = block.slot_at(start + class.block_size() - 1).number();
+            let has_rest = class.block_pages() % class.slot_pages() != 0;
+            let is_behind = behind >= class.slots();
+            assert_eq!(is_behind, has_rest);
+        }
+        Ok(())
+    }
+}
