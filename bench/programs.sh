@@ -24,7 +24,7 @@ MARK=/sys/module/workqueue/parameters/default_affinity_scope
 
 # counted: prints how many areas the allocator in Rust has handed out.
 counted() {
-	local file=/sys/kernel/debug/vmap_rust/counters
+	local file=/sys/kernel/debug/vmap_rust/stats
 	if [ -e $file ]; then awk '/^(hit|alloc_tree|alloc_congruent) / { n += $2 } END { print n + 0 }' $file; else echo 0; fi
 }
 

@@ -24,10 +24,10 @@ send() {
 	sed "s/.*/file $1 $2| & |/" /tmp/send
 }
 
-# snapshot WHEN: sends /proc/vmallocinfo, and the allocator's list of ranges.
+# snapshot WHEN: sends /proc/vmallocinfo, and the allocator's list of ranges if it has one.
 snapshot() {
 	send "$1" vmallocinfo /proc/vmallocinfo
-	[ "$(cat $DEBUGFS/allocator 2>/dev/null)" != rust ] || send "$1" map $DEBUGFS/map
+	[ "$(cat $DEBUGFS/allocator 2>/dev/null)" != rust ] || [ ! -e $DEBUGFS/map ] || send "$1" map $DEBUGFS/map
 }
 
 # going: true until the loops must stop.

@@ -58,7 +58,7 @@ lost_check() {
 # hidden_check: the allocator's list of ranges shows addresses to those to whom /proc/vmallocinfo does.
 hidden_check() {
 	local restrict shown
-	[ "$ALLOCATOR" = rust ] || return 0
+	[ "$ALLOCATOR" = rust ] && [ -e $DEBUGFS/map ] || return 0
 	for restrict in 2 0 1; do
 		echo $restrict >/proc/sys/kernel/kptr_restrict
 		cp $DEBUGFS/map /tmp/map

@@ -41,7 +41,7 @@ def checks_for(args, allocator):
     options = {"kcore": "PROC_KCORE", "ptdump": "PTDUMP_DEBUGFS", "kmemleak": "DEBUG_KMEMLEAK"}
     return ["modules", "info", "forks", "areas", "debugfs", *(name for name in options if kernel.has(options[name])),
             *["kmemleak-lost", "kmemleak-others"] * (kernel.has("VMAP_RUST_LEAK_TEST", "m") and allocator == "rust"),
-            *["hidden"] * (allocator == "rust"), *invariants(args, allocator)]
+            *["hidden"] * (allocator == "rust" and kernel.has("VMAP_RUST_DEBUG")), *invariants(args, allocator)]
 
 
 def draw(result, logs, page):

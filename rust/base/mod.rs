@@ -4,6 +4,7 @@
 
 pub(crate) mod cpu;
 pub(crate) mod fit;
+#[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
 pub(crate) mod line;
 pub(crate) mod map;
 pub(crate) mod range;

@@ -1,50 +1,41 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Counters, one set for each CPU, and their table in debugfs.
+//! Counters, one set for each CPU. docs/administration.md says what each means to a user.
 
 use super::prelude::*;
-use core::fmt::{
-    self,
-    Write, //
-};
 
 macro_rules! counters {
     ($($(#[doc = $doc:literal])* $name:ident,)*) => {
-        /// The counters of one CPU since boot, words in this order. Each wraps around.
+        /// One value for each thing that is counted.
         #[repr(C)]
-        pub(crate) struct Counters {
-            $($(#[doc = $doc])* pub(crate) $name: Counter,)*
+        #[derive(Clone, Copy, Default)]
+        pub(crate) struct Counters<T> {
+            $($(#[doc = $doc])* pub(crate) $name: T,)*
         }
 
         /// Number of counters.
         const NUMBER: usize = [$(stringify!($name)),*].len();
 
-        /// The sums of the counters of all CPUs.
-        #[derive(Clone, Copy, Default)]
-        pub(crate) struct Totals {
-            $($(#[doc = $doc])* pub(crate) $name: usize,)*
-        }
-
-        impl Counters {
+        impl Counters<Counter> {
             /// The names of the counters, each with a space behind it, and a null at the end.
             #[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
             pub(crate) const NAMES: &str = concat!($(stringify!($name), " ",)* "\0");
 
             /// Creates counters that are all zero.
             pub(crate) const fn new() -> Self {
-                Self { $($name: Counter::new(),)* }
+                Self { $($name: Counter(Atomic::new(0)),)* }
             }
         }
 
-        impl Totals {
+        impl Counters<usize> {
             /// Adds the counters of one CPU.
-            pub(crate) fn add(&mut self, cpu: &Counters) {
+            pub(crate) fn add(&mut self, cpu: &Counters<Counter>) {
                 $(self.$name = self.$name.wrapping_add(cpu.$name.get());)*
             }
 
-            /// Returns the name, the value and the meaning of each counter.
-            pub(crate) fn all(&self) -> [(&'static str, usize, &'static str); NUMBER] {
-                [$((stringify!($name), self.$name, concat!($($doc),*)),)*]
+            /// Returns the name and the value of each counter.
+            pub(crate) fn all(&self) -> [(&'static str, usize); NUMBER] {
+                [$((stringify!($name), self.$name),)*]
             }
         }
     };
@@ -83,20 +74,11 @@ counters! {
     give_back_nomem,
 }
 
-/// Writes a line of the table.
-pub(crate) fn line(out: &mut dyn Write, name: &str, value: usize, meaning: &str) -> fmt::Result {
-    writeln!(out, "{name:<16} {value:>12} {}", meaning.trim_ascii_start())
-}
-
-/// A counter of one CPU. A task that is preempted or migrated while it counts may lose the counts of others
-/// in between: an exact counter would cost twice as much.
+/// A counter of one CPU, which wraps around. A task that is preempted or migrated while it counts may lose the counts of
+/// others in between: an exact counter would cost twice as much.
 pub(crate) struct Counter(Atomic<usize>);
 
 impl Counter {
-    const fn new() -> Self {
-        Self(Atomic::new(0))
-    }
-
     /// Counts one.
     pub(crate) fn one(&self) {
         self.add(1);
@@ -108,7 +90,7 @@ impl Counter {
         self.0.store(self.get().wrapping_add(more), Relaxed);
     }
 
-    pub(crate) fn get(&self) -> usize {
+    fn get(&self) -> usize {
         // Relaxed: a statistic orders nothing.
         self.0.load(Relaxed)
     }

@@ -19,32 +19,16 @@
 //! room depends on blocks and caches, of which the record knows nothing.
 
 use crate::{
-    base::{
-        range::Span,
-        stats::line, //
-    },
     check::record::{
         Entry,
         Identity,
         Record,
         State, //
     },
-    sys::{
-        lock::Quiet,
-        mm, //
-    }, //
+    policy::prelude::*,
+    sys::lock::Quiet, //
 };
 use core::fmt;
-use kernel::{
-    alloc::Flags,
-    prelude::*,
-    static_lock_class,
-    sync::atomic::{
-        Atomic,
-        Full,
-        Relaxed, //
-    }, //
-};
 
 /// Reports a wrong answer with its values, and once with a backtrace.
 macro_rules! refuse {
@@ -320,27 +304,18 @@ impl Checker {
         self.wrong.load(Relaxed) == 0 && self.record.lock().untracked == 0
     }
 
-    /// Writes a line for each count.
+    /// Writes a line for each count: of the answers compared, of those given while areas changed and so not compared, of the
+    /// wrong ones, and of the areas not recorded for lack of memory.
     pub(crate) fn write(&self, out: &mut dyn fmt::Write) -> fmt::Result {
         let untracked = self.record.lock().untracked;
-        let lines = [
-            ("compared", &self.compared, "answers compared"),
-            (
-                "unsettled",
-                &self.unsettled,
-                "answers given while areas changed, not compared",
-            ),
-            ("wrong", &self.wrong, "of the compared answers, wrong"),
-        ];
-        for (name, number, meaning) in lines {
+        for (name, count) in [
+            ("compared", &self.compared),
+            ("unsettled", &self.unsettled),
+            ("wrong", &self.wrong),
+        ] {
             // Relaxed: a statistic orders nothing.
-            line(out, name, number.load(Relaxed), meaning)?;
+            writeln!(out, "{name} {}", count.load(Relaxed))?;
         }
-        line(
-            out,
-            "untracked",
-            untracked,
-            "areas not recorded for lack of memory",
-        )
+        writeln!(out, "untracked {untracked}")
     }
 }

@@ -19,10 +19,13 @@ use crate::{
 };
 use kernel::{
     debugfs::{
+        BinaryWriter,
         Dir,
         File, //
     },
-    fmt, //
+    fmt,
+    fs::file,
+    uaccess::UserSliceWriter, //
 };
 
 /// The kernel's own space.
@@ -61,9 +64,31 @@ fn checker(_: &(), out: &mut fmt::Formatter<'_>) -> fmt::Result {
     }
 }
 
+/// The file `map`: a line for each reserved range. It may be long, so each read gets the next lines: a `seq_file` that is
+/// written at once would need memory for all of it, from the very space that it shows.
+struct Map;
+
+impl BinaryWriter for Map {
+    fn write_to_slice(
+        &self,
+        writer: &mut UserSliceWriter,
+        offset: &mut file::Offset,
+    ) -> Result<usize> {
+        let Some(space) = ffi::running().map(KernelSpace::space) else {
+            return Ok(0);
+        };
+        let mut position = u64::try_from(*offset)?;
+        let room = writer.len();
+        let written = space.read_list(&mut position, room, |text| writer.write_slice(text))?;
+        *offset = file::Offset::try_from(position)?;
+        Ok(written)
+    }
+}
+
 /// The files, which remain until shutdown.
 pub(crate) struct Files {
     _files: [Pin<KBox<File<()>>>; 2],
+    _map: Pin<KBox<File<Map>>>,
 }
 
 impl Files {
@@ -77,6 +102,7 @@ impl Files {
                 )?,
                 KBox::pin_init(dir.read_callback_file(c"checker", (), &checker), GFP_KERNEL)?,
             ],
+            _map: KBox::pin_init(dir.read_binary_file(c"map", Map), GFP_KERNEL)?,
         })
     }
 }

@@ -14,7 +14,7 @@ pub(crate) struct Cpu {
     pub(super) own: KBox<ByClass<List>>,
     /// Estimate of the lazy pages that this CPU has not yet added to the total of all CPUs.
     pub(crate) lazy: Atomic<usize>,
-    pub(crate) counters: Counters,
+    pub(crate) counters: Counters<Counter>,
 }
 
 impl Cpu {
@@ -49,7 +49,7 @@ impl Cpus {
         info.cpu_current = small(cpu + offset_of!(Cpu, current) + current);
         info.cpu_lazy = small(cpu + offset_of!(Cpu, lazy));
         info.cpu_counters = small(cpu + offset_of!(Cpu, counters));
-        info.counter_names = Counters::NAMES.as_ptr().cast();
+        info.counter_names = Counters::<Counter>::NAMES.as_ptr().cast();
     }
 
     /// Creates the state of each possible CPU.
@@ -86,8 +86,8 @@ impl Cpus {
     }
 
     /// Returns the sums of the counters of all CPUs.
-    pub(crate) fn totals(&self) -> Totals {
-        let mut totals = Totals::default();
+    pub(crate) fn totals(&self) -> Counters<usize> {
+        let mut totals = Counters::default();
         for cpu in self.iter() {
             totals.add(&cpu.counters);
         }

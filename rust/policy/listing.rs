@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The list of all reserved ranges in the order of addresses, as text for debugfs and for pictures. Nobody waits for
-//! a reader: it takes no lock, and holds the RCU read lock for one line at a time. With PREEMPT_RT it takes the
-//! tree lock for one walk down the tree per line.
+//! The list of all reserved ranges in the order of addresses, as text for debugfs and for pictures. A reader takes the
+//! lock of the tree for one walk down the tree per line, and holds the RCU read lock for one line at a time.
 //!
 //! ```text
 //! vmap_rust map 1 page 4096 home 0x0000000060800000-0x00007fbffffff000
@@ -10,7 +9,8 @@
 //! 0x0000000064000000-0x0000000064801000 area busy
 //! ```
 //!
-//! Addresses are as in /proc/vmallocinfo: `kernel.kptr_restrict` says who sees them. Ends are exclusive. Each line was true at some time, but not all at the same time.
+//! Addresses are as in /proc/vmallocinfo: `kernel.kptr_restrict` says who sees them. Ends are exclusive. Each line was
+//! true at some time, but not all at the same time.
 
 use super::prelude::*;
 use crate::base::line::{
@@ -100,11 +100,7 @@ impl<T: Tlb> Space<T> {
     /// One that begins below it is newer than the line before, and overlaps what that line shows: it is left out.
     fn range_from(&self, mut addr: usize) -> Option<(Span, Range)> {
         loop {
-            let (span, range) = if cfg!(CONFIG_PREEMPT_RT) {
-                self.table.lock().next_range(addr)?
-            } else {
-                self.table.next_range(addr)?
-            };
+            let (span, range) = self.table.lock().next_range(addr)?;
             if span.first() >= addr {
                 return Some((span, range));
             }

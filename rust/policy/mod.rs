@@ -4,11 +4,11 @@
 //! folder.
 
 pub(crate) mod blocks;
-pub(crate) mod census;
 mod congruent;
 pub(crate) mod cpus;
 mod freed;
 mod list;
+#[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
 mod listing;
 mod lookup;
 pub(crate) mod pool;

@@ -207,8 +207,8 @@ impl TableGuard<'_> {
         }
     }
 
-    /// Returns the lowest reserved range that ends above `addr`. For contexts in which [`Table::next_range`]
-    /// could spin behind a preempted writer.
+    /// Returns the lowest reserved range that ends above `addr`, and the state of its area.
+    #[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
     pub(crate) fn next_range(&mut self, addr: usize) -> Option<(Span, Range)> {
         let (span, slot) = self.tree.entry_from(addr)?;
         let range = match slot {
@@ -482,18 +482,5 @@ impl Table {
             // The entry was stale: at its place, other areas may be by now. Or enough was skipped.
             Err(first) => self.lock().next(addr.max(first), last),
         }
-    }
-
-    /// Returns the lowest reserved range that ends above `addr`, without the lock. Task context.
-    pub(crate) fn next_range(&self, addr: usize) -> Option<(Span, Range)> {
-        self.tree.next(addr, |span, slot| {
-            let range = match slot {
-                // SAFETY: The closure runs under the RCU read lock, and the area was in the tree after that
-                // was taken.
-                Slot::Area(area) => Range::Area(unsafe { area.stage(span) }),
-                Slot::Block(_) => Range::Block,
-            };
-            Some((span, range))
-        })
     }
 }

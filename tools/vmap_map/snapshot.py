@@ -96,7 +96,7 @@ def from_texts(texts):
         for piece in shot["pieces"]:
             piece["runs"] = [(*run[:3], owners.get(run[0], "")) for run in piece["runs"]]
     else:
-        shot = {"name": "rbtree", "page_size": 4096, "start": None}
+        shot = {"name": "areas", "page_size": 4096, "start": None}
         shot["pieces"] = [{"start": area["start"], "end": area["end"], "block": False, "runs": [
             (area["start"], area["end"], AREA_STATES[area["state"]], area["owner"])]} for area in without_overlaps(info)]
     if not shot["pieces"]:
