@@ -138,12 +138,14 @@ impl<T: Tlb> Space<T> {
             let tried = addr;
             let mut table = self.table.lock();
             for _ in 0..LOOKS {
-                let (span, entry) = table.entry_from(addr)?;
-                match entry {
+                let (span, range) = table.next_range(addr)?;
+                match range {
                     // One that begins before was not there when `last` was found.
-                    Entry::Area(_, Use::Unlinked) if span.first() >= addr => return Some(span),
-                    Entry::Area(..) => addr = span.last().checked_add(1)?,
-                    Entry::Block => {
+                    Range::Area(stage) if stage.is_out_of_use() && span.first() >= addr => {
+                        return Some(span)
+                    }
+                    Range::Area(_) => addr = span.last().checked_add(1)?,
+                    Range::Block => {
                         // One that is being inserted or removed has no areas.
                         addr = match span.contains(tried) {
                             true => span.last().checked_add(1)?,

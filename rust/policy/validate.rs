@@ -24,7 +24,7 @@ impl<T: Tlb> Space<T> {
         let mut table = self.table.lock();
         let mut census = Census::default();
         let mut addr = 0;
-        while let Some((span, entry)) = table.entry_from(addr) {
+        while let Some((span, range)) = table.next_range(addr) {
             let sane = span.first() >= addr
                 && is_aligned(span.first(), PAGE_SIZE)
                 && is_aligned(span.end(), PAGE_SIZE);
@@ -36,10 +36,10 @@ impl<T: Tlb> Space<T> {
                 );
                 return Err(EINVAL);
             }
-            match entry {
-                Entry::Area(_, Use::Busy) => census.busy += 1,
-                Entry::Area(..) => census.unlinked += 1,
-                Entry::Block => {
+            match range {
+                Range::Area(Stage::Busy) => census.busy += 1,
+                Range::Area(_) => census.unlinked += 1,
+                Range::Block => {
                     census.blocks += 1;
                     let rcu = Guard::new();
                     // A block that is being inserted or removed may be missing.

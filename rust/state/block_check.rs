@@ -29,7 +29,7 @@ impl Block {
             let count = bits.into_iter().map(usize::from).sum::<usize>();
             let wanted = match state {
                 Slot::Free | Slot::Lazy | Slot::Flushing => 1,
-                Slot::Busy | Slot::Leaving => 0,
+                Slot::Busy | Slot::Unlinked => 0,
                 Slot::Changing => usize::MAX,
             };
             let inside = span.is_none_or(|span| self.slot_at(span.last()) == slot);
@@ -41,7 +41,7 @@ impl Block {
             }
             match state {
                 Slot::Busy => contents.busy = contents.busy.wrapping_add(1),
-                Slot::Leaving | Slot::Lazy | Slot::Flushing => {
+                Slot::Unlinked | Slot::Lazy | Slot::Flushing => {
                     contents.unlinked = contents.unlinked.wrapping_add(1)
                 }
                 Slot::Free | Slot::Changing => {}

@@ -11,7 +11,7 @@ pub(crate) enum Slot {
     Free,
     Busy,
     /// Its area is out of use, but not lazy yet: C unmaps it. Or it was leaked, by a bug.
-    Leaving,
+    Unlinked,
     /// Waits for a purge.
     Lazy,
     /// Taken by a purge that has not flushed the TLBs yet.
@@ -26,7 +26,7 @@ impl Slot {
         match self {
             Self::Free => '.',
             Self::Busy => 'B',
-            Self::Leaving => 'u',
+            Self::Unlinked => 'u',
             Self::Lazy => 'l',
             Self::Flushing => 'f',
             Self::Changing => '?',
@@ -46,7 +46,7 @@ impl Block {
             None => (None, false),
         };
         let state = match () {
-            () if is_unlinked => Slot::Leaving,
+            () if is_unlinked => Slot::Unlinked,
             () if self.flushing.has(slot) => Slot::Flushing,
             () if self.lazy.has(slot) => Slot::Lazy,
             () if self.free.has(slot) => return (Slot::Free, None),

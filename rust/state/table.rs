@@ -23,7 +23,7 @@ pub(crate) const LOOKS: usize = 16;
 
 /// An entry of the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Slot {
+enum Entry {
     /// An area.
     Area(AreaPtr),
     /// A block that starts at this address.
@@ -38,7 +38,7 @@ const TAG_MASK: usize = (1 << TAG_BITS) - 1;
 const _: () = assert!(core::mem::align_of::<bindings::vmap_area>() > 0b11);
 
 // SAFETY: Neither a pointer to an area nor a tagged number is null, and any alignment is a multiple of 1.
-unsafe impl ForeignOwnable for Slot {
+unsafe impl ForeignOwnable for Entry {
     const FOREIGN_ALIGN: usize = 1;
     type Borrowed<'a> = Self;
     type BorrowedMut<'a> = Self;
@@ -47,9 +47,9 @@ unsafe impl ForeignOwnable for Slot {
     // in `0b10`, which the tree reserves.
     fn into_foreign(self) -> *mut c_void {
         match self {
-            Slot::Area(area) => area.as_raw().cast(),
+            Entry::Area(area) => area.as_raw().cast(),
             // Shifted: the address itself would be a reference to the first area for kmemleak.
-            Slot::Block(start) => {
+            Entry::Block(start) => {
                 core::ptr::without_provenance_mut((start / PAGE_SIZE) << TAG_BITS | BLOCK_TAG)
             }
         }
@@ -57,10 +57,10 @@ unsafe impl ForeignOwnable for Slot {
 
     unsafe fn from_foreign(raw: *mut c_void) -> Self {
         if raw.addr() & TAG_MASK == BLOCK_TAG {
-            return Slot::Block((raw.addr() >> TAG_BITS).wrapping_mul(PAGE_SIZE));
+            return Entry::Block((raw.addr() >> TAG_BITS).wrapping_mul(PAGE_SIZE));
         }
         // SAFETY: By the safety requirements, `raw` is what `into_foreign()` made of an `AreaPtr`, which is not null.
-        Slot::Area(unsafe { AreaPtr::new(raw.cast()).unwrap_unchecked() })
+        Entry::Area(unsafe { AreaPtr::new(raw.cast()).unwrap_unchecked() })
     }
 
     unsafe fn borrow<'a>(raw: *mut c_void) -> Self::Borrowed<'a> {
@@ -75,7 +75,7 @@ unsafe impl ForeignOwnable for Slot {
 }
 
 // SAFETY: What is borrowed is a copy, which refers to nothing.
-unsafe impl ForeignOwnableRcu for Slot {
+unsafe impl ForeignOwnableRcu for Entry {
     type RcuBorrowed<'a> = Self;
 
     unsafe fn rcu_borrow<'a>(raw: *mut c_void) -> Self::RcuBorrowed<'a> {
@@ -84,16 +84,7 @@ unsafe impl ForeignOwnableRcu for Slot {
     }
 }
 
-impl maple::Entry for Slot {}
-
-/// The use of a reserved range.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Entry {
-    /// An area and its use.
-    Area(AreaPtr, Use),
-    /// A block.
-    Block,
-}
+impl maple::Entry for Entry {}
 
 /// The next busy area of a walk, or the block that may contain it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,7 +95,7 @@ pub(crate) enum Next {
     Block(Span),
 }
 
-/// The use of a reserved range, for the list of all ranges.
+/// What a reserved range is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Range {
     /// An area in this state.
@@ -116,7 +107,7 @@ pub(crate) enum Range {
 /// The index.
 pub(crate) struct Table {
     /// In a box because its lock must not move.
-    tree: Pin<KBox<maple::Tree<Slot>>>,
+    tree: Pin<KBox<maple::Tree<Entry>>>,
     /// Finds areas without a walk down the tree.
     map: PageMap,
     /// Bytes of all areas in `home` with an entry of their own.
@@ -128,7 +119,7 @@ pub(crate) struct Table {
 
 /// The locked index: entries change only together with the tokens of their areas, and with the page map.
 pub(crate) struct TableGuard<'table> {
-    tree: maple::Guard<'table, Slot>,
+    tree: maple::Guard<'table, Entry>,
     map: &'table PageMap,
     bytes: &'table Atomic<usize>,
     home: Span,
@@ -173,17 +164,6 @@ impl TableGuard<'_> {
         self.map.lacks(span, all)
     }
 
-    /// Returns the lowest reserved range that ends above `addr`, and its use.
-    pub(crate) fn entry_from(&mut self, addr: usize) -> Option<(Span, Entry)> {
-        let (span, slot) = self.tree.entry_from(addr)?;
-        let entry = match slot {
-            // SAFETY: The area is in the tree, whose lock is held.
-            Slot::Area(area) => Entry::Area(area, unsafe { area.what() }),
-            Slot::Block(_) => Entry::Block,
-        };
-        Some((span, entry))
-    }
-
     /// Returns the lowest busy area that ends above `addr`, or the block before it, if it begins at or below `last`. For
     /// contexts in which [`Table::next`] could spin behind a preempted writer.
     pub(crate) fn next(&mut self, mut addr: usize, last: usize) -> Option<Next> {
@@ -195,11 +175,11 @@ impl TableGuard<'_> {
                 }
                 match slot {
                     // SAFETY: The area is in the tree, whose lock is held.
-                    Slot::Area(area) => match unsafe { area.look() } {
+                    Entry::Area(area) => match unsafe { area.look() } {
                         Some(seen) => return Some(Next::Busy(area, seen)),
                         None => addr = span.last().checked_add(1)?,
                     },
-                    Slot::Block(_) => return Some(Next::Block(span)),
+                    Entry::Block(_) => return Some(Next::Block(span)),
                 }
             }
             // There can be any number of cached and lazy ranges side by side.
@@ -207,14 +187,13 @@ impl TableGuard<'_> {
         }
     }
 
-    /// Returns the lowest reserved range that ends above `addr`, and the state of its area.
-    #[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
+    /// Returns the lowest reserved range that ends above `addr`, and what it is for.
     pub(crate) fn next_range(&mut self, addr: usize) -> Option<(Span, Range)> {
         let (span, slot) = self.tree.entry_from(addr)?;
         let range = match slot {
             // SAFETY: The area is in the tree, whose lock is held.
-            Slot::Area(area) => Range::Area(unsafe { area.stage(span) }),
-            Slot::Block(_) => Range::Block,
+            Entry::Area(area) => Range::Area(unsafe { area.stage(span) }),
+            Entry::Block(_) => Range::Block,
         };
         Some((span, range))
     }
@@ -247,7 +226,7 @@ impl TableGuard<'_> {
         area: Area<Ready>,
         span: Span,
     ) -> Result<Area<Reserved>, (Area<New>, StoreError)> {
-        match self.tree.insert(span, Slot::Area(area.ptr())) {
+        match self.tree.insert(span, Entry::Area(area.ptr())) {
             Ok(()) => {
                 // SAFETY: The lock is held, and `insert()` has stored the object at exactly `span`.
                 unsafe { self.map.set(span, Some(area.ptr())) };
@@ -276,7 +255,7 @@ impl TableGuard<'_> {
         let Some(span) = area.span() else {
             return Err((area, StoreError::Mismatch));
         };
-        match self.tree.erase(span, Slot::Area(area.ptr())) {
+        match self.tree.erase(span, Entry::Area(area.ptr())) {
             Ok(()) => {
                 // SAFETY: The lock is held, and the object is freed no sooner than the token.
                 unsafe { self.map.set(span, None) };
@@ -290,7 +269,7 @@ impl TableGuard<'_> {
 
     /// Reserves `span`, which is in the gap found last, for a block.
     pub(crate) fn reserve_block(&mut self, span: Span) -> Result<(), StoreError> {
-        self.tree.insert(span, Slot::Block(span.first()))
+        self.tree.insert(span, Entry::Block(span.first()))
     }
 
     /// Frees the ranges of blocks side by side, which fill `span`, with one store if there is memory for that.
@@ -298,7 +277,7 @@ impl TableGuard<'_> {
         let mut next = span.first();
         while next < span.end() {
             match self.tree.entry_at(next) {
-                Some((found, slot)) if slot == Slot::Block(next) => next = found.end(),
+                Some((found, slot)) if slot == Entry::Block(next) => next = found.end(),
                 _ => return Err(StoreError::Mismatch),
             }
         }
@@ -311,7 +290,7 @@ impl Table {
     #[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
     pub(crate) const fn describe(info: &mut bindings::vmap_rust_debug_info, at: usize) {
         // A debugger takes the tree that the box points to for that of C.
-        const { assert!(maple::Tree::<Slot>::TREE == 0) };
+        const { assert!(maple::Tree::<Entry>::TREE == 0) };
         info.space_index = small(at + core::mem::offset_of!(Self, tree));
         info.tag_mask = small(TAG_MASK);
         info.tag_block = small(BLOCK_TAG);
@@ -371,8 +350,8 @@ impl Table {
     #[inline(never)]
     fn area_in_tree(&self, addr: usize, rcu: &Guard) -> Option<AreaPtr> {
         match self.tree.load(addr, rcu)? {
-            Slot::Area(area) => Some(area),
-            Slot::Block(_) => None,
+            Entry::Area(area) => Some(area),
+            Entry::Block(_) => None,
         }
     }
 
@@ -461,7 +440,7 @@ impl Table {
         let skipped = core::cell::Cell::new(0_usize);
         let found = self.tree.next(addr, |span, slot| match slot {
             _ if span.first() > last => Some(Err(span.first())),
-            Slot::Area(area) => {
+            Entry::Area(area) => {
                 // SAFETY: The closure runs under the RCU read lock, and the area was in the tree after that was
                 // taken.
                 let Some(seen) = (unsafe { area.look() }) else {
@@ -474,7 +453,7 @@ impl Table {
                     false => Err(span.first()),
                 })
             }
-            Slot::Block(_) => Some(Ok(Next::Block(span))),
+            Entry::Block(_) => Some(Ok(Next::Block(span))),
         });
         match found? {
             Ok(next) => Some(next),

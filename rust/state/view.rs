@@ -167,22 +167,6 @@ impl AreaPtr {
         Some(Seen { span, flags })
     }
 
-    /// Returns the state of the area at some time during the call.
-    ///
-    /// # Safety
-    ///
-    /// As [`AreaPtr::look`].
-    pub(crate) unsafe fn what(self) -> Use {
-        // SAFETY: By the safety requirements.
-        let flags = unsafe { self.fields() }.flags.load(Relaxed);
-        // Relaxed: the state may change at once.
-        match code_of(flags) {
-            BUSY_CODE => Use::Busy,
-            Reserved::CODE => Use::Reserved,
-            _ => Use::Unlinked,
-        }
-    }
-
     /// Returns the state of the area whose entry is at `span`, at some time during the call.
     ///
     /// # Safety
@@ -195,7 +179,7 @@ impl AreaPtr {
             // The object may have another user by now.
             _ if bounds != Some(span) => Stage::Changing,
             BUSY_CODE => Stage::Busy,
-            Unlinked::CODE => Stage::Leaving,
+            Unlinked::CODE => Stage::Unlinked,
             Lazy::CODE => Stage::Lazy,
             Flushed::CODE => Stage::Flushed,
             LEAKED_CODE => Stage::Leaked,
@@ -275,25 +259,14 @@ impl AreaPtr {
     }
 }
 
-/// The use of an area that is in an index.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Use {
-    /// In use: lookups find it.
-    Busy,
-    /// Reserved for a request that has not made it busy yet.
-    Reserved,
-    /// Out of use and still reserved: from unlink to flush.
-    Unlinked,
-}
-
-/// The state of an area with an entry of its own, for the list of all ranges.
+/// The state of an area with an entry of its own, as a reader sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     /// Reserved for a request that has not made it busy yet, or about to be erased.
     Changing,
     Busy,
     /// Out of use, perhaps still mapped.
-    Leaving,
+    Unlinked,
     /// Waits for a purge.
     Lazy,
     /// In no TLB, and about to be erased.
@@ -303,12 +276,18 @@ pub(crate) enum Stage {
 }
 
 impl Stage {
+    /// Returns whether the area is out of use, and its range is not yet free.
+    pub(crate) fn is_out_of_use(self) -> bool {
+        !matches!(self, Self::Changing | Self::Busy)
+    }
+
     /// Returns the word for the state in the list.
+    #[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Changing => "changing",
             Self::Busy => "busy",
-            Self::Leaving => "leaving",
+            Self::Unlinked => "leaving",
             Self::Lazy => "lazy",
             Self::Flushed => "flushed",
             Self::Leaked => "leaked",
