@@ -160,17 +160,18 @@ unsafe extern "C" fn alloc(req: *const bindings::vmap_area_request) -> *mut bind
         if !is_whole || !req.align.is_power_of_two() {
             return Err(EINVAL);
         }
-        space().ok_or(EBUSY)?.alloc(Request {
+        let request = Request {
             window: Span::from_bounds(req.vstart, req.vend).ok_or(EBUSY)?,
             size: req.size,
             align: req.align,
-            // SAFETY: By the safety requirements, `vm` is null, or valid and not yet shared.
-            attributes: unsafe { Attributes::new(req.va_flags, req.vm) },
             // See `alloc_vmap_area_ops()` in mm/vmalloc.c.
             is_miss: !cfg!(CONFIG_KASAN_VMALLOC) && req.va_flags == 0 && !req.vm.is_null(),
             gfp: Gfp::from_raw(req.gfp),
             node: req.node,
-        })
+        };
+        // SAFETY: By the safety requirements, `vm` is null, or valid and not yet shared.
+        let attributes = unsafe { Attributes::new(req.va_flags, req.vm) };
+        space().ok_or(EBUSY)?.alloc(&request, attributes)
     };
     serve().map_or_else(Error::to_ptr, |area| area.area().as_raw())
 }
@@ -194,8 +195,7 @@ pub(crate) unsafe extern "C" fn alloc_hit(
     };
     // SAFETY: By the safety requirements, `vm` is valid and not yet shared.
     let attributes = unsafe { Attributes::new(0, vm) };
-    let area = space.alloc_hit(size, align, attributes).ok();
-    area.map_or(ptr::null_mut(), |area| area.area().as_raw())
+    null_or(space.alloc_hit(size, align, attributes).map(Busy::area))
 }
 
 /// Serves a request for several areas at a common base.
@@ -235,7 +235,7 @@ unsafe extern "C" fn alloc_congruent(req: *const bindings::vmap_congruent_reques
             |index, area| {
                 let vm = vms.get(index).copied()?;
                 // SAFETY: By the safety requirements, it is valid and nobody uses it. Each index has one area.
-                area.busy_with(unsafe { Attributes::new(0, vm) })
+                area.busy(unsafe { Attributes::new(0, vm) })
             },
         )
     };

@@ -72,15 +72,16 @@ impl<T: Tlb> CheckedSpace<T> {
 
     /// See [`Space::alloc`].
     #[inline(always)]
-    pub(crate) fn alloc(&self, req: Request) -> Result<Busy> {
+    pub(crate) fn alloc(&self, req: &Request, attributes: Attributes) -> Result<Busy> {
         let Some(checker) = self.checker() else {
-            return self.0.alloc(req);
+            return self.0.alloc(req, attributes);
         };
-        let (window, size, align) = (req.window, req.size, req.align);
         checker.change(|| {
-            let area = self.0.alloc(req)?;
+            let area = self.0.alloc(req, attributes)?;
             Self::allocated(checker, area, |span| {
-                span.size() == size && window.covers(span) && is_aligned(span.first(), align)
+                span.size() == req.size
+                    && req.window.covers(span)
+                    && is_aligned(span.first(), req.align)
             });
             Ok(area)
         })
@@ -93,7 +94,7 @@ impl<T: Tlb> CheckedSpace<T> {
         size: usize,
         align: usize,
         attributes: Attributes,
-    ) -> Result<Busy, Attributes> {
+    ) -> Option<Busy> {
         let Some(checker) = self.checker() else {
             return self.0.alloc_hit(size, align, attributes);
         };
@@ -102,7 +103,7 @@ impl<T: Tlb> CheckedSpace<T> {
             Self::allocated(checker, area, |span| {
                 span.size() == size && is_aligned(span.first(), align.max(1))
             });
-            Ok(area)
+            Some(area)
         })
     }
 

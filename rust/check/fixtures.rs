@@ -211,21 +211,12 @@ impl Request {
         Self::bytes(window, PAGE_SIZE)
     }
 
-    /// Returns the same request once more.
-    pub(crate) fn again(&self) -> Self {
-        Self {
-            attributes: Attributes::NONE,
-            ..*self
-        }
-    }
-
     /// Returns a request for `size` bytes anywhere in `window`, which may sleep.
     pub(crate) fn bytes(window: Span, size: usize) -> Self {
         Self {
             window,
             size,
             align: 1,
-            attributes: Attributes::NONE,
             is_miss: false,
             gfp: Gfp::KERNEL,
             node: -1,
@@ -233,7 +224,21 @@ impl Request {
     }
 }
 
+impl<T: Tlb> Space<T> {
+    /// Serves a request without attributes.
+    pub(crate) fn alloc_bare(&self, req: Request) -> Result<Busy> {
+        self.alloc(&req, Attributes::NONE)
+    }
+}
+
+impl<T: Tlb> CheckedSpace<T> {
+    /// Serves a request without attributes.
+    pub(crate) fn alloc_bare(&self, req: Request) -> Result<Busy> {
+        self.alloc(&req, Attributes::NONE)
+    }
+}
+
 /// Makes an area of a set busy, without attributes.
 pub(crate) fn publish(_: usize, area: Area<Reserved>) -> Option<Busy> {
-    area.busy_with(Attributes::NONE)
+    area.busy(Attributes::NONE)
 }

@@ -189,7 +189,7 @@ impl Trace<'_> {
         let expected = self
             .checker
             .with(|record| record.lowest_fit(window, size, align));
-        let result = self.checked.alloc(Request {
+        let result = self.checked.alloc_bare(Request {
             align,
             ..Request::bytes(window, size)
         });

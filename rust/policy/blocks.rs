@@ -151,25 +151,21 @@ impl Blocks {
         Cpus::first_of_group(self.group_shift(class))
     }
 
-    /// Allocates an area of `size` bytes from the current block of CPU `cpu`, on which this runs. Takes no lock.
+    /// Claims a slot for `size` bytes in the current block of CPU `cpu`, on which this runs. Takes no lock.
     #[inline(always)]
-    pub(crate) fn alloc(
+    pub(crate) fn claim<'a>(
         &self,
-        cpus: &Cpus,
-        cpu: &Cpu,
+        cpus: &'a Cpus,
+        cpu: &'a Cpu,
         class: Class,
         size: usize,
-        attributes: Attributes,
-    ) -> Result<Busy, Attributes> {
+        rcu: &'a Guard,
+    ) -> Option<Claimed<'a>> {
         let cpu = match self.group_shift(class) {
             0 => cpu,
             shift => cpus.of(Cpus::first_of_group(shift)),
         };
-        let rcu = Guard::new();
-        match cpu.current.of(class).get(&rcu) {
-            Some(block) => block.alloc(size, attributes),
-            None => Err(attributes),
-        }
+        cpu.current.of(class).get(rcu)?.claim(size)
     }
 
     /// Returns `class` and all larger ones of which the space has blocks.

@@ -157,7 +157,7 @@ impl<T: Tlb> Space<T> {
                 if !{ table.gap_around(span.first()) }.is_some_and(|gap| gap.covers(span)) {
                     return Err(Miss::NoRoom);
                 }
-                area = match table.hold(area, span) {
+                area = match table.reserve(area, span) {
                     Ok(area) => {
                         held.push(area);
                         break;

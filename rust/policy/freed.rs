@@ -11,6 +11,15 @@ pub(super) enum Miss {
     NoMemory,
 }
 
+impl From<Miss> for Error {
+    fn from(miss: Miss) -> Self {
+        match miss {
+            Miss::NoRoom => EBUSY,
+            Miss::NoMemory => ENOMEM,
+        }
+    }
+}
+
 /// Areas of the tree that are out of use.
 pub(crate) struct Freed {
     /// Those that are lazy.

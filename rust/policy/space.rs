@@ -16,6 +16,7 @@ const MAX_REFILLS: u32 = 4;
 pub(super) const MAX_ATOMIC: usize = 32;
 
 /// A request for an area.
+#[derive(Clone, Copy)]
 pub(crate) struct Request {
     /// The addresses where the area may be.
     pub(crate) window: Span,
@@ -23,8 +24,6 @@ pub(crate) struct Request {
     pub(crate) size: usize,
     /// Alignment in bytes, a power of two.
     pub(crate) align: usize,
-    /// The fields of the area that C sets.
-    pub(crate) attributes: Attributes,
     /// Whether [`Space::alloc_hit`] has just found no slot for the request.
     pub(crate) is_miss: bool,
     /// The gfp flags for metadata.
@@ -72,69 +71,70 @@ impl<T: Tlb> Space<T> {
         })
     }
 
-    /// Reserves a range and makes it a busy area. Fails with `ENOMEM` without memory for metadata, with
+    /// Reserves a range and makes it a busy area with these attributes. Fails with `ENOMEM` without memory for metadata, with
     /// `EBUSY` without room. Sleeps only if the request's flags allow it.
     #[inline(always)]
-    pub(crate) fn alloc(&self, req: Request) -> Result<Busy> {
+    pub(crate) fn alloc(&self, req: &Request, attributes: Attributes) -> Result<Busy> {
         // Blocks lie anywhere in `home`: a request with a window of its own must not get a range outside
         // it.
-        let class = match req.window == self.home {
-            true => self.blocks.class_of(req.size, req.align),
-            false => None,
+        let class = if req.window == self.home {
+            self.blocks.class_of(req.size, req.align)
+        } else {
+            None
         };
-        let Some(class) = class else {
-            return self.alloc_in_tree(req, None);
+        let area = match class {
+            Some(class) => self.reserve_by_class(req, class),
+            None => self.reserve_in_tree(req, None),
         };
-        self.alloc_by_class(req, class)
+        area?.busy(attributes).ok_or(EBUSY)
     }
 
     /// Serves a request for `size` bytes at a multiple of `align`, a power of two, anywhere in the space, if the current
-    /// block of this CPU can. Gives the attributes back if not, also for bad arguments. Takes no lock; any context.
+    /// block of this CPU can. [`None`] if not, also for bad arguments. Takes no lock; any context.
     #[inline(always)]
     pub(crate) fn alloc_hit(
         &self,
         size: usize,
         align: usize,
         attributes: Attributes,
-    ) -> Result<Busy, Attributes> {
+    ) -> Option<Busy> {
+        let class = self.blocks.class_of(size, align)?;
         // `Space::alloc()` says what is wrong with another alignment.
-        match { self.blocks.class_of(size, align) }.filter(|_| align & align.wrapping_sub(1) == 0) {
-            Some(class) => self.alloc_in_block(class, size, attributes),
-            None => Err(attributes),
+        if align & align.wrapping_sub(1) != 0 {
+            return None;
         }
+        let rcu = Guard::new();
+        Some(self.claim(class, size, &rcu)?.occupy(attributes))
     }
 
-    /// Serves a request of `class` from the current block of this CPU.
+    /// Claims a slot of `class` for `size` bytes in the current block of this CPU.
     #[inline(always)]
-    fn alloc_in_block(
-        &self,
-        class: Class,
-        size: usize,
-        attributes: Attributes,
-    ) -> Result<Busy, Attributes> {
+    fn claim<'a>(&'a self, class: Class, size: usize, rcu: &'a Guard) -> Option<Claimed<'a>> {
         let cpu = self.cpus.here();
-        let area = self
-            .blocks
-            .alloc(&self.cpus, cpu, class, size, attributes)?;
+        let slot = self.blocks.claim(&self.cpus, cpu, class, size, rcu)?;
         cpu.counters.hit.one();
-        Ok(area)
+        Some(slot)
+    }
+
+    /// Reserves a slot of `class` in the current block of this CPU.
+    fn reserve_in_block(&self, class: Class, size: usize) -> Option<Area<Reserved>> {
+        let rcu = Guard::new();
+        Some(self.claim(class, size, &rcu)?.reserve())
     }
 
     /// Serves a request of `class` from the current block of this CPU, or from one of the pool, or from a new one, or from the
     /// tree.
     #[inline(never)]
-    fn alloc_by_class(&self, mut req: Request, class: Class) -> Result<Busy> {
+    fn reserve_by_class(&self, req: &Request, class: Class) -> Result<Area<Reserved>> {
         for refills in u32::from(req.is_miss)..=MAX_REFILLS {
             if refills > 0 && !self.refill(class, Source::Pool, req.gfp) {
                 break;
             }
-            let attributes = core::mem::replace(&mut req.attributes, Attributes::NONE);
-            match self.alloc_in_block(class, req.size, attributes) {
-                Ok(area) => return Ok(area),
-                Err(attributes) => req.attributes = attributes,
+            if let Some(area) = self.reserve_in_block(class, req.size) {
+                return Ok(area);
             }
         }
-        self.alloc_in_tree(req, Some(class))
+        self.reserve_in_tree(req, Some(class))
     }
 
     /// Makes a block of the pool, or a new one, the current one of `class`, if that is full, or if an empty one is asked
@@ -162,30 +162,32 @@ impl<T: Tlb> Space<T> {
 
     /// Serves a request from a gap of the tree. If there is none, one of `class` from blocks of other CPUs.
     #[inline(never)]
-    fn alloc_in_tree(&self, req: Request, class: Option<Class>) -> Result<Busy> {
-        let (window, size, align, gfp) = (req.window, req.size, req.align, req.gfp);
-        let error = match self.alloc_searched(req) {
-            Ok(area) => return Ok(area),
+    fn reserve_in_tree(&self, req: &Request, class: Option<Class>) -> Result<Area<Reserved>> {
+        let result = match self.reserve_gap(req) {
+            Err(Miss::NoRoom) => self.reserve_without_room(req, class),
             // Blocks of other CPUs are left alone: more memory may come.
-            Err((_, Miss::NoMemory)) => ENOMEM,
-            Err((req, Miss::NoRoom)) => match self.alloc_without_room(req, class) {
-                Ok(area) => return Ok(area),
-                Err(error) => error,
-            },
+            result => result,
         };
-        let counters = &self.cpus.here().counters;
-        match error == ENOMEM {
-            true => counters.no_memory.one(),
-            false => counters.no_room.one(),
-        }
-        trace::refuse(size, align, window, gfp, error);
-        Err(error)
+        result.map_err(|miss| {
+            let counters = &self.cpus.here().counters;
+            match miss {
+                Miss::NoMemory => counters.no_memory.one(),
+                Miss::NoRoom => counters.no_room.one(),
+            }
+            let error = Error::from(miss);
+            trace::refuse(req.size, req.align, req.window, req.gfp, error);
+            error
+        })
     }
 
     /// Serves a request for which there is no gap: from any block with a large enough slot, or from what a drain frees.
     #[cold]
     #[inline(never)]
-    fn alloc_without_room(&self, mut req: Request, class: Option<Class>) -> Result<Busy> {
+    fn reserve_without_room(
+        &self,
+        req: &Request,
+        class: Option<Class>,
+    ) -> Result<Area<Reserved>, Miss> {
         // Larger classes serve the request, too, if their slots have its alignment.
         let pages = (req.align / PAGE_SIZE).max(1);
         let fits = |class: &Class| is_aligned(class.slot_pages(), pages);
@@ -207,22 +209,16 @@ impl<T: Tlb> Space<T> {
                 if !self.blocks.refill(&self.cpus, class, Source::Anyone) {
                     break;
                 }
-                let attributes = core::mem::replace(&mut req.attributes, Attributes::NONE);
-                match self.alloc_in_block(class, req.size, attributes) {
-                    Ok(area) => return Ok(area),
-                    Err(attributes) => req.attributes = attributes,
+                if let Some(area) = self.reserve_in_block(class, req.size) {
+                    return Ok(area);
                 }
             }
         }
         // A stuck area may be anywhere.
         if !may_help && self.stuck() == 0 || !self.drain(req.gfp) {
-            return Err(EBUSY);
+            return Err(Miss::NoRoom);
         }
-        match self.alloc_searched(req) {
-            Ok(area) => Ok(area),
-            Err((_, Miss::NoMemory)) => Err(ENOMEM),
-            Err((_, Miss::NoRoom)) => Err(EBUSY),
-        }
+        self.reserve_gap(req)
     }
 
     /// Frees empty blocks and stuck areas for a request with `gfp` that found no room. Returns whether there were some.

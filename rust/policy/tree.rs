@@ -110,51 +110,44 @@ impl<T: Tlb> Space<T> {
     }
 
     /// Serves a request from the lowest gap of the tree that fits. Sleeps if the request allows it.
-    pub(super) fn alloc_searched(&self, req: Request) -> Result<Busy, (Request, Miss)> {
+    pub(super) fn reserve_gap(&self, req: &Request) -> Result<Area<Reserved>, Miss> {
         // A request that can never fit allocates nothing.
         if !can_fit(req.window, req.size, req.align) {
-            return Err((req, Miss::NoRoom));
+            return Err(Miss::NoRoom);
         }
-        let Some(mut area) = Area::alloc(req.gfp, req.node) else {
-            return Err((req, Miss::NoMemory));
-        };
-        let (window, size, align, gfp) = (req.window, req.size, req.align, req.gfp);
-        let mut attributes = req.attributes;
-        let again = |attributes| Request { attributes, ..req };
+        let mut area = Area::alloc(req.gfp, req.node).ok_or(Miss::NoMemory)?;
         // Areas of the kernel image and of modules have windows of their own. They are many in a region, and are looked
         // up often.
-        let all_pages = window != self.home;
+        let all_pages = req.window != self.home;
         let mut may_prepare = true;
         let mut table = self.table.lock();
         for _ in 0..MAX_RETRIES {
-            let Some(span) = lowest_fit(&mut table, window, size, align) else {
-                return Err((again(attributes), Miss::NoRoom));
-            };
+            let span = lowest_fit(&mut table, req.window, req.size, req.align);
+            let span = span.ok_or(Miss::NoRoom)?;
             if core::mem::take(&mut may_prepare) && table.lacks(span, all_pages) {
                 // Allocate memory without the lock. The gap may be taken meanwhile, so search again.
                 drop(table);
-                self.table.prepare(span, all_pages, gfp.flags());
+                self.table.prepare(span, all_pages, req.gfp.flags());
                 table = self.table.lock();
                 continue;
             }
-            let error;
-            (area, attributes, error) = match table.publish(area, span, attributes) {
+            area = match table.reserve(area, span) {
                 Ok(area) => {
                     self.cpus.here().counters.alloc_tree.one();
                     return Ok(area);
                 }
-                Err(back) => back,
+                Err((_, StoreError::Mismatch)) => {
+                    mm::refuse("a gap is not free", &[span.first(), span.end()], &[]);
+                    return Err(Miss::NoRoom);
+                }
+                Err((area, StoreError::NoMemory)) => area,
             };
-            if error == StoreError::Mismatch {
-                mm::refuse("a gap is not free", &[span.first(), span.end()], &[]);
-                return Err((again(attributes), Miss::NoRoom));
-            }
             // The lock may have been dropped: search again.
-            if !table.nomem(gfp) {
+            if !table.nomem(req.gfp) {
                 break;
             }
         }
-        Err((again(attributes), Miss::NoMemory))
+        Err(Miss::NoMemory)
     }
 
     /// Frees the range of a flushed area. Without memory for that, the next purge tries again. Spins.

@@ -6,8 +6,7 @@
 //! takes the token of the old state and returns the token of the new one:
 //!
 //! ```text
-//! New ------ prepare ----------------> Ready
-//! Ready ---- entry inserted ---------> Reserved -- busy ----> (busy, no token)
+//! New ------ entry inserted ---------> Reserved -- busy ----> (busy, no token)
 //! (busy) --- leave ------------------> Leaving --- wait for readers ---> Unlinked
 //! Unlinked - retire: unmapped -------> Lazy ------ TLB flush ----------> Flushed
 //! Flushed -- erase the entry --------> New ------- freed
@@ -19,7 +18,7 @@
 //! erased: a range cannot be reused before the TLB flush.
 //!
 //! The object of a slot is part of its block ([`crate::state::objects`]), whose bitmaps record which slots are lazy and
-//! which are free. It goes from vacant to busy at once ([`AreaPtr::occupy`]), and [`Area::vacate`] ends its use.
+//! which are free. It goes from vacant to busy at once ([`Claimed::occupy`]), and [`Area::vacate`] ends its use.
 //!
 //! [`crate::state::view`] is what code without a token sees of an area, and [`crate::state::list`] links tokens
 //! to lists.
@@ -197,24 +196,30 @@ impl Area<New> {
 }
 
 impl AreaPtr {
-    /// Writes the bounds and the attributes of the next user of the object. Returns the flags of that user, with `code`.
+    /// Writes the bounds of the next user of the object. Returns the flags of that user, without a state.
     ///
     /// # Safety
     ///
     /// The memory is an area object that only the caller changes, and that is not busy.
     #[inline(always)]
-    unsafe fn set_user(
-        self,
-        span: Span,
-        attributes: &Attributes,
-        old: usize,
-        code: usize,
-    ) -> usize {
+    unsafe fn set_bounds(self, span: Span, old: usize) -> usize {
         // SAFETY: By the safety requirements.
         let fields = unsafe { self.fields() };
         // Relaxed: the store of the busy flags publishes them; for readers of the previous user see `look()`.
         fields.start.store(span.first(), Relaxed);
         fields.end.store(span.end(), Relaxed);
+        (old & !(C_MASK | STATE_MASK)).wrapping_add(GENERATION)
+    }
+
+    /// Makes the object busy, with the attributes of a request: lookups that find it accept it from now on. `flags` are those
+    /// of its user, without a state.
+    ///
+    /// # Safety
+    ///
+    /// - The memory is an area object that only the caller changes, and that is not busy.
+    /// - Its bounds are `span`, which is reserved for it until the area is unlinked and its range is free.
+    #[inline(always)]
+    unsafe fn publish(self, span: Span, attributes: Attributes, flags: usize) -> Busy {
         let vm = attributes.vm;
         // SAFETY: By the safety requirements, only the caller changes the object, and nobody reads this field of an area
         // that is not busy.
@@ -226,120 +231,112 @@ impl AreaPtr {
                 (*vm).size = span.size();
             }
         }
-        let kept = old & !(C_MASK | STATE_MASK);
-        kept.wrapping_add(GENERATION) | attributes.flags | code << STATE_SHIFT
-    }
-
-    /// Makes the object of a claimed slot a busy area at `span`. Gives the attributes back if somebody uses the object:
-    /// two areas have the slot then.
-    ///
-    /// # Safety
-    ///
-    /// The memory is an area object of a block, zeroed initially, as long as the area is used. The caller has claimed its
-    /// slot, to which `span` belongs.
-    #[inline(always)]
-    pub(super) unsafe fn occupy(
-        self,
-        span: Span,
-        attributes: Attributes,
-    ) -> Result<(), Attributes> {
         // SAFETY: By the safety requirements.
-        let flags = unsafe { self.fields() }.flags;
-        // Relaxed: the acquire of the claim orders it after `vacate()` of the last user.
-        let old = flags.load(Relaxed);
-        if code_of(old) != VACANT_CODE {
-            return Err(attributes);
-        }
-        // SAFETY: By the safety requirements. Who has the slot owns its vacant object.
-        let new = unsafe { self.set_user(span, &attributes, old | IN_BLOCK, BUSY_CODE) };
-        // Release: a reader that sees the busy flags sees what `set_user()` wrote.
-        flags.store(new, Release);
-        Ok(())
+        let fields = unsafe { self.fields() };
+        let busy = flags | attributes.flags | BUSY_CODE << STATE_SHIFT;
+        // Release: a reader that sees the busy flags sees the bounds, and what C has stored.
+        fields.flags.store(busy, Release);
+        Busy::new(self, span)
     }
 }
 
-impl AreaPtr {
-    /// Reserves `span` for an area in the object of a claimed slot; [`None`] as in [`AreaPtr::occupy`].
+/// A slot that was claimed for an area: its vacant object, and the addresses of the area.
+///
+/// # Invariants
+///
+/// - `ptr` is an area object of a block, valid for `'block`, and as long as its state is not vacant.
+/// - It is vacant, and only the owner of this changes it. `old` are its flags.
+/// - `span` is in its slot, which was claimed for this.
+#[must_use = "dropping it leaks the slot"]
+pub(crate) struct Claimed<'block> {
+    ptr: AreaPtr,
+    span: Span,
+    old: usize,
+    _block: PhantomData<&'block ()>,
+}
+
+impl Claimed<'_> {
+    /// Wraps the object of a claimed slot, for an area at `span`. [`None`] if somebody uses the object: two areas have the
+    /// slot then.
     ///
     /// # Safety
     ///
-    /// As [`AreaPtr::occupy`].
-    pub(super) unsafe fn reserve(self, span: Span) -> Option<Area<Reserved>> {
+    /// - The memory is an area object of a block, zeroed initially, for the lifetime of what this returns, and as long as its
+    ///   state is not vacant.
+    /// - The caller has claimed its slot for this, and `span` is in it.
+    #[inline(always)]
+    pub(super) unsafe fn new(ptr: AreaPtr, span: Span) -> Option<Self> {
         // SAFETY: By the safety requirements.
-        let flags = unsafe { self.fields() }.flags;
-        // Relaxed: as in `occupy()`.
+        let flags = unsafe { ptr.fields() }.flags;
+        // Relaxed: the acquire of the claim orders it after `vacate()` of the last user.
         let old = flags.load(Relaxed);
-        if code_of(old) != VACANT_CODE {
-            return None;
-        }
-        // SAFETY: As in `occupy()`.
-        let new = unsafe { self.set_user(span, &Attributes::NONE, old | IN_BLOCK, Reserved::CODE) };
-        // Relaxed: `busy()` publishes it.
-        flags.store(new, Relaxed);
-        // INVARIANT: The object was vacant, so it had no token. By the safety requirements, the range is reserved.
-        Some(Area::from_ptr(self))
+        // INVARIANT: By the safety requirements. Whoever has the slot owns its vacant object.
+        (code_of(old) == VACANT_CODE).then_some(Self {
+            ptr,
+            span,
+            old: old | IN_BLOCK,
+            _block: PhantomData,
+        })
+    }
+
+    /// Makes the object a busy area.
+    #[inline(always)]
+    pub(crate) fn occupy(self, attributes: Attributes) -> Busy {
+        // SAFETY: By the type invariants, only the owner of this changes the object.
+        let flags = unsafe { self.ptr.set_bounds(self.span, self.old) };
+        // SAFETY: As above. By the type invariants, the slot was claimed for the area. It is free only after the area was
+        // unlinked and flushed.
+        unsafe { self.ptr.publish(self.span, attributes, flags) }
+    }
+
+    /// Makes the object a reserved area, which nobody finds until it is busy.
+    pub(crate) fn reserve(self) -> Area<Reserved> {
+        // SAFETY: By the type invariants, only the owner of this changes the object.
+        let flags = unsafe { self.ptr.set_bounds(self.span, self.old) };
+        // SAFETY: By the type invariants, it is an area object.
+        let fields = unsafe { self.ptr.fields() };
+        // Relaxed: `publish()` orders it.
+        fields
+            .flags
+            .store(flags | Reserved::CODE << STATE_SHIFT, Relaxed);
+        // INVARIANT: The object was vacant, so it had no token. By the type invariants, the slot is reserved for it.
+        Area::from_ptr(self.ptr)
     }
 }
 
 impl Area<New> {
-    /// Gives the area the bounds and attributes of its next user.
-    pub(super) fn prepare(self, span: Span, attributes: &Attributes) -> Area<Ready> {
-        let flags = self.fields().flags;
-        let old = flags.load(Relaxed);
-        // SAFETY: By the type invariants, only the owner of the token changes the object, which is not busy.
-        let new = unsafe { self.ptr.set_user(span, attributes, old, Ready::CODE) };
-        // Relaxed: `Area::busy()` publishes it.
-        flags.store(new, Relaxed);
-        // INVARIANT: No entry of the index is the object, as before.
-        Area::from_ptr(self.into_ptr())
-    }
-}
-
-impl Area<Ready> {
-    /// Goes on with an area that was inserted in the index.
+    /// Goes on with an area that was inserted in the index at `span`.
     ///
     /// # Safety
     ///
-    /// The object is the entry of exactly the range of the area, until an owner of the token erases it.
-    pub(super) unsafe fn inserted(self) -> Area<Reserved> {
-        // INVARIANT: By the safety requirements, the range is reserved. Both states have one code.
+    /// The object is the entry of exactly `span`, until an owner of the token erases it.
+    pub(super) unsafe fn inserted(self, span: Span) -> Area<Reserved> {
+        let flags = self.fields().flags;
+        let old = flags.load(Relaxed);
+        // SAFETY: By the type invariants, only the owner of the token changes the object, which is not busy.
+        let new = unsafe { self.ptr.set_bounds(span, old) };
+        // Relaxed: `publish()` orders it.
+        flags.store(new | Reserved::CODE << STATE_SHIFT, Relaxed);
+        // INVARIANT: By the safety requirements, the range is reserved.
         Area::from_ptr(self.into_ptr())
-    }
-
-    /// Undoes [`Area::prepare`].
-    pub(super) fn undo(self) -> Area<New> {
-        // INVARIANT: No entry of the index is the object, as before.
-        self.into_state()
     }
 }
 
 impl Area<Reserved> {
-    /// Gives the area these attributes, and makes it busy as [`Area::busy`] does. Returns it with its addresses.
-    pub(crate) fn busy_with(self, attributes: Attributes) -> Option<Busy> {
+    /// Makes the area busy, with these attributes: lookups that find its object accept it from now on. They find it in the
+    /// index or in its block, because its range stays reserved until it is unlinked and given back.
+    pub(crate) fn busy(self, attributes: Attributes) -> Option<Busy> {
         let span = self.span()?;
-        let flags = self.fields().flags;
-        let old = flags.load(Relaxed);
-        // SAFETY: By the type invariants, only the owner of the token changes the object, which is not busy.
-        let new = unsafe { self.ptr.set_user(span, &attributes, old, Reserved::CODE) };
-        // Relaxed: `busy()` publishes it.
-        flags.store(new, Relaxed);
-        Some(Busy::new(self.busy(), span))
+        let flags = self.fields().flags.load(Relaxed) & !STATE_MASK;
+        // SAFETY: By the type invariants, only the owner of the token changes the object, which is not busy, and exactly its
+        // range is reserved for it.
+        Some(unsafe { self.into_ptr().publish(span, attributes, flags) })
     }
 
     /// Goes on with an area that nobody has found: its request fails.
     pub(crate) fn cancel(self) -> Area<Flushed> {
         // INVARIANT: The range stays reserved, and no TLB can hold a page that was never mapped.
         self.into_state()
-    }
-
-    /// Makes the area busy: lookups that find its object accept it from now on. They find it in the index or in its
-    /// block, because its range stays reserved until it is unlinked and given back.
-    pub(crate) fn busy(self) -> AreaPtr {
-        let flags = self.fields().flags;
-        let others = flags.load(Relaxed) & !STATE_MASK;
-        // Release: a reader that sees the busy flags sees what `prepare()` wrote.
-        flags.store(others | (BUSY_CODE << STATE_SHIFT), Release);
-        self.into_ptr()
     }
 }
 

@@ -233,33 +233,37 @@ impl Block {
         map::weight(words).wrapping_mul(self.slot_pages)
     }
 
-    /// Allocates a busy area of `size` bytes in a free slot. Gives the attributes back without one. Takes no lock; any
-    /// context.
+    /// Claims a free slot for an area of `size` bytes. Takes no lock; any context.
     #[inline(always)]
-    pub(crate) fn alloc(&self, size: usize, attributes: Attributes) -> Result<Busy, Attributes> {
-        let slot = match self.is_randomized {
-            true => self.claim_randomized(),
-            false => self.free.claim(),
-        };
-        let Some(slot) = slot else {
-            return Err(attributes);
-        };
-        let span = match size.wrapping_sub(1) / PAGE_SIZE < self.slot_pages {
-            true => Span::with_size(self.address_of(slot.number()), size),
-            false => None,
-        };
-        let Some(span) = span else {
-            // Not a size for this class.
-            self.free.set(slot);
-            return Err(attributes);
-        };
-        // INVARIANT: The bit was just cleared here.
-        let area = self.objects.occupy(Claim(slot), span, attributes);
-        if area.is_err() {
-            // The slot stays claimed: a leak is safe, reuse would not be.
-            mm::refuse("a slot is not free", &[self.start()], &[slot.number()]);
+    pub(crate) fn claim(&self, size: usize) -> Option<Claimed<'_>> {
+        let slot = if self.is_randomized {
+            self.claim_randomized()
+        } else {
+            self.free.claim()
+        }?;
+        let fits = size.wrapping_sub(1) / PAGE_SIZE < self.slot_pages;
+        let start = self.address_of(slot.number());
+        match Span::with_size(start, size).filter(|_| fits) {
+            // INVARIANT: The bit was just cleared here.
+            Some(span) => self.claimed(Claim(slot), span),
+            None => {
+                // Not a size for this class.
+                self.free.set(slot);
+                None
+            }
         }
-        area
+    }
+
+    /// Returns the object of a claimed slot, for an area at `span`.
+    #[inline(always)]
+    fn claimed(&self, claim: Claim, span: Span) -> Option<Claimed<'_>> {
+        let slot = claim.slot().number();
+        let claimed = self.objects.claimed(claim, span);
+        if claimed.is_none() {
+            // The slot stays claimed: a leak is safe, reuse would not be.
+            mm::refuse("a slot is not free", &[self.start()], &[slot]);
+        }
+        claimed
     }
 
     /// Reserves areas at fixed offsets from a common base in free slots: all, in order, or none. Takes no lock.
@@ -301,13 +305,8 @@ impl Block {
             for member in members {
                 // INVARIANT: All these bits were just cleared here.
                 let claim = Claim(slot(member));
-                let area = span(member).and_then(|span| self.objects.reserve(claim, span));
-                let Some(area) = area else {
-                    // All slots stay claimed, as in `alloc()`.
-                    mm::refuse("a slot is not free", &[self.start()], &[]);
-                    return None;
-                };
-                areas.push(area);
+                // Without an object, all these slots stay claimed.
+                areas.push(self.claimed(claim, span(member)?)?.reserve());
             }
             return Some(areas);
         }

@@ -108,28 +108,12 @@ impl Objects {
         mm::scan_only(&raw const self.chunks, flags);
     }
 
-    /// Reserves `span` for an area in the object of a claimed slot; [`None`] as in [`Objects::occupy`]. Nobody finds it until
-    /// it is busy.
-    pub(super) fn reserve(&self, claim: Claim, span: Span) -> Option<Area<Reserved>> {
-        let area = self.of(claim.slot());
-        // SAFETY: As in `occupy()`.
-        unsafe { area.reserve(span) }
-    }
-
-    /// Makes the object of a claimed slot a busy area at `span`. Gives the attributes back if somebody uses the object: two
-    /// areas have the slot then.
+    /// Returns the object of a claimed slot, for an area at `span`. [`None`] if somebody uses it: two areas have the slot then.
     #[inline(always)]
-    pub(super) fn occupy(
-        &self,
-        claim: Claim,
-        span: Span,
-        attributes: Attributes,
-    ) -> Result<Busy, Attributes> {
-        let area = self.of(claim.slot());
-        // SAFETY: By the type invariants, the object lives as long as the area in it. By those of `Claim`, its slot was
-        // claimed for this area.
-        unsafe { area.occupy(span, attributes) }?;
-        Ok(Busy::new(area, span))
+    pub(super) fn claimed(&self, claim: Claim, span: Span) -> Option<Claimed<'_>> {
+        // SAFETY: By the type invariants, the object lives as long as `self`, and as the area in it. By those of `Claim`, its
+        // slot was claimed for this.
+        unsafe { Claimed::new(self.of(claim.slot()), span) }
     }
 
     /// Returns the object of slot `slot`. It stays an area object as long as `self`, or the area.

@@ -24,9 +24,7 @@ macro_rules! states {
 states! {
     /// An object without a range.
     New = 2, reserved: false;
-    /// Prepared with the bounds and attributes of its next user.
-    Ready = 2, reserved: false;
-    /// Prepared, and the range is reserved: the area can be made busy.
+    /// The range is reserved: the area can be made busy.
     Reserved = 2, reserved: true;
     /// New lookups do not find it; earlier readers may still have it pinned.
     Leaving = 3, reserved: true;

@@ -198,19 +198,6 @@ impl TableGuard<'_> {
         Some((span, range))
     }
 
-    /// Reserves `span`, which is in the gap found last, for `area`, and makes it busy. Gives all back if that fails.
-    pub(crate) fn publish(
-        &mut self,
-        area: Area<New>,
-        span: Span,
-        attributes: Attributes,
-    ) -> Result<Busy, (Area<New>, Attributes, StoreError)> {
-        match self.reserve(area.prepare(span, &attributes), span) {
-            Ok(area) => Ok(Busy::new(area.busy(), span)),
-            Err((area, err)) => Err((area, attributes, err)),
-        }
-    }
-
     /// Counts the bytes of an area.
     fn count(&self, span: Span, change: fn(usize, usize) -> usize) {
         if self.home.covers(span) {
@@ -220,10 +207,10 @@ impl TableGuard<'_> {
         }
     }
 
-    /// Reserves `span`, which is in the gap found last, for an area that was prepared for it.
-    fn reserve(
+    /// Reserves `span`, which is in the gap found last, for `area`. Nobody finds the area until it is busy.
+    pub(crate) fn reserve(
         &mut self,
-        area: Area<Ready>,
+        area: Area<New>,
         span: Span,
     ) -> Result<Area<Reserved>, (Area<New>, StoreError)> {
         match self.tree.insert(span, Entry::Area(area.ptr())) {
@@ -232,19 +219,10 @@ impl TableGuard<'_> {
                 unsafe { self.map.set(span, Some(area.ptr())) };
                 self.count(span, usize::wrapping_add);
                 // SAFETY: `insert()` has stored the object at exactly `span`, and only `give_back()` erases it.
-                Ok(unsafe { area.inserted() })
+                Ok(unsafe { area.inserted(span) })
             }
-            Err(err) => Err((area.undo(), err)),
+            Err(err) => Err((area, err)),
         }
-    }
-
-    /// Reserves `span`, which is in the gap found last, for `area`. Nobody finds the area until it is busy.
-    pub(crate) fn hold(
-        &mut self,
-        area: Area<New>,
-        span: Span,
-    ) -> Result<Area<Reserved>, (Area<New>, StoreError)> {
-        self.reserve(area.prepare(span, &Attributes::NONE), span)
     }
 
     /// Frees the range of `area`. Returns the area if there is no memory for that.

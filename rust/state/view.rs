@@ -158,7 +158,7 @@ impl AreaPtr {
     pub(super) unsafe fn look_to_leave(self) -> Option<Seen> {
         // SAFETY: By the safety requirements.
         let fields = unsafe { self.fields() };
-        // Acquire: pairs with the release in `busy()`. The bounds are those of this user or newer.
+        // Acquire: pairs with the release in `publish()`. The bounds are those of this user or newer.
         let flags = fields.flags.load(Acquire);
         if code_of(flags) != BUSY_CODE {
             return None;

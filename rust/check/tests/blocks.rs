@@ -53,7 +53,7 @@ mod tests {
             let align = 1 << slot.trailing_zeros();
             for (pages, align) in [(slot, 1), (slot, align), (1, align)] {
                 (req.size, req.align) = (pages * PAGE_SIZE, align * PAGE_SIZE);
-                let area = space.alloc(req.again())?;
+                let area = space.alloc_bare(req)?;
                 assert!(is_aligned(area.span().first(), req.align));
                 all.push(area, GFP_KERNEL)?;
             }
@@ -152,7 +152,7 @@ mod tests {
         for pages in [512, 3, 513, 448, 1000, 1, 1025, 300, 3000, 5000] {
             req.size = pages * PAGE_SIZE;
             for _ in 0..3 {
-                let area = space.alloc(req.again())?.span();
+                let area = space.alloc_bare(req)?.span();
                 let [first, last] = [area.first(), area.last()].map(|addr| addr / SIZE);
                 for other in areas.iter() {
                     let is_large = pages.max(other.size() / PAGE_SIZE) >= TABLE_PAGES;
@@ -282,7 +282,7 @@ mod tests {
             (req.window, PAGE_SIZE, 1 << (usize::BITS - 2)),
         ] {
             (req.window, req.size, req.align) = (window, size, align);
-            let (result, failed) = Failing::Only(1).run(|| space.alloc(req.again()));
+            let (result, failed) = Failing::Only(1).run(|| space.alloc_bare(req));
             assert_eq!(result.err(), Some(EBUSY));
             assert!(!failed);
             assert_eq!(space.blocks(), before);

@@ -126,11 +126,13 @@ impl Case {
         let (before, stuck) = (space.blocks(), space.stuck());
         let (result, has_failed) = failing.run(|| match operation {
             New => Ok(()),
-            Alloc => space.alloc(self.request(home, size)).map(|area| {
+            Alloc => space.alloc_bare(self.request(home, size)).map(|area| {
                 let ends = [area.span().first(), area.span().last()];
                 assert_eq!(ends.map(|addr| space.find(addr)), [Some(area); 2]);
             }),
-            Room => space.alloc(self.request(home, home.size())).map(|_| ()),
+            Room => space
+                .alloc_bare(self.request(home, home.size()))
+                .map(|_| ()),
             Congruent => self.alloc_set(&space),
             Free => ORDER.into_iter().try_for_each(|index| {
                 retire(&space, starts[index])?;
@@ -266,7 +268,7 @@ mod tests {
         };
         for index in 0..COUNT {
             for nth in 1.. {
-                let (area, has_failed) = Failing::Only(nth).run(|| space.alloc(req.again()));
+                let (area, has_failed) = Failing::Only(nth).run(|| space.alloc_bare(req));
                 let start = area.map(|area| area.span().first());
                 assert_eq!(
                     start.unwrap_or(START + index * PAGE_SIZE),

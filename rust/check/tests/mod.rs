@@ -67,7 +67,7 @@ fn make_large() -> Result<Option<(Space<FlushLog>, Request)>> {
 
 /// Allocates an area. Returns its first address.
 fn alloc(space: &Space<FlushLog>, req: &Request) -> Result<usize> {
-    Ok(space.alloc(req.again())?.span().first())
+    Ok(space.alloc_bare(*req)?.span().first())
 }
 
 /// Allocates `count` areas. Returns their first addresses.
@@ -82,7 +82,7 @@ fn fill(space: &Space<FlushLog>, req: &Request, count: usize) -> Result<KVec<usi
 /// Allocates all of the span from `start` to `end`.
 fn fill_span(space: &Space<FlushLog>, start: usize, end: usize) -> Result<Busy> {
     let window = Span::from_bounds(start, end).ok_or(EINVAL)?;
-    space.alloc(Request::bytes(window, window.size()))
+    space.alloc_bare(Request::bytes(window, window.size()))
 }
 
 /// Frees the area at `start` without a purge. Returns what [`Space::retire`] does.

@@ -27,7 +27,9 @@ mod tests {
         }
 
         fn alloc(&self, pages: usize) -> Result<Span> {
-            let area = self.0.alloc(Request::bytes(self.1, pages * PAGE_SIZE))?;
+            let area = self
+                .0
+                .alloc_bare(Request::bytes(self.1, pages * PAGE_SIZE))?;
             Ok(area.span())
         }
 
@@ -136,7 +138,7 @@ mod tests {
                 gfp: Gfp::NOWAIT,
                 ..Request::bytes(window, (PAGES + 3) * PAGE_SIZE)
             };
-            let (result, has_failed) = Failing::Only(nth).run(|| space.alloc(req));
+            let (result, has_failed) = Failing::Only(nth).run(|| space.alloc_bare(req));
             match result {
                 Ok(area) => {
                     let span = area.span();

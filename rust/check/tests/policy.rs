@@ -34,7 +34,7 @@ mod counts {
         mm::stay_on_this_cpu()?;
         let home = Span::with_size(32 * SIZE, 8 * SIZE).ok_or(EINVAL)?;
         let space = World::new(home).blocks(8).space()?;
-        let area = space.alloc(Request::bytes(home, PAGE_SIZE))?.span();
+        let area = space.alloc_bare(Request::bytes(home, PAGE_SIZE))?.span();
         let class = Class::SMALLEST;
         assert!(space.blocks.refill(&space.cpus, class, Source::Pool));
         assert_eq!((space.blocks().live, space.blocks().partial), (1, 0));

@@ -47,11 +47,11 @@ mod tests {
         req.align = 1 << (usize::BITS - 1);
         let half = alloc(&space, &req)?;
         assert_eq!(half, req.align);
-        assert_eq!(space.alloc(req.again()).err(), Some(EBUSY));
+        assert_eq!(space.alloc_bare(req).err(), Some(EBUSY));
 
         req.align = 1;
         req.size = crate::base::range::align_down(usize::MAX, PAGE_SIZE);
-        assert_eq!(space.alloc(req.again()).err(), Some(EBUSY));
+        assert_eq!(space.alloc_bare(req).err(), Some(EBUSY));
         assert_eq!(free_all(&space, [low, high, half].into_iter()), 3);
         Ok(())
     }
@@ -73,8 +73,8 @@ mod tests {
     fn pinned_area_is_the_lowest_that_ends_above() -> Result {
         let (space, mut req) = make(START, 8)?;
         req.size = 4 * PAGE_SIZE;
-        let low = space.alloc(req.again())?;
-        let high = space.alloc(req.again())?;
+        let low = space.alloc_bare(req)?;
+        let high = space.alloc_bare(req)?;
         for (addr, expected) in [
             (0, Some(low)),
             (START + PAGE_SIZE, Some(low)),

@@ -51,7 +51,8 @@ fn only_the_entry_of_a_block_is_allocated_again() {
     let mut blocks = Vec::new();
     for nth in 1.. {
         let space = space_of(home_of(19), 4);
-        let (area, has_failed) = Failing::Only(nth).run(|| space.alloc(request(&space, PAGE_SIZE)));
+        let (area, has_failed) =
+            Failing::Only(nth).run(|| space.alloc_bare(request(&space, PAGE_SIZE)));
         assert!(area.is_ok());
         blocks.push(space.blocks().live);
         free_everything(&space);
@@ -78,8 +79,8 @@ fn a_block_is_freed_at_once_or_later() {
         let (_, has_failed) = Failing::Only(nth).run(|| match way {
             0 => space.purge(None, true) > 0,
             1 => space.drain_for_reclaim(usize::MAX) > 0,
-            2 => space.alloc(nowait(all())).is_ok(),
-            _ => space.alloc(all()).is_ok(),
+            2 => space.alloc_bare(nowait(all())).is_ok(),
+            _ => space.alloc_bare(all()).is_ok(),
         });
         assert!(has_failed);
         let kept = usize::from(way < 3);
@@ -113,7 +114,7 @@ fn stuck_areas_are_freed_as_far_as_there_is_memory() {
         assert_eq!(space.stuck(), left);
     }
     let all = nowait(request(&space, AREAS * PAGE_SIZE));
-    assert!(space.alloc(all).is_err());
+    assert!(space.alloc_bare(all).is_err());
     assert_eq!(space.stuck(), AREAS - 2 - MOST);
     free_everything(&space);
     assert_eq!(space.stuck(), 0);
@@ -142,14 +143,14 @@ fn empty_blocks_are_freed_for_whoever_needs_them() {
     for (gfp, left) in [(Gfp::NOWAIT, BLOCKS - ATOMIC), (Gfp::KERNEL, 0)] {
         let space = empty_blocks(BLOCKS);
         let large = request(&space, 2 * SIZE);
-        assert!(space.alloc(Request { gfp, ..large }).is_ok());
+        assert!(space.alloc_bare(Request { gfp, ..large }).is_ok());
         assert_eq!(space.blocks().live, left);
         free_everything(&space);
     }
     // One that can never fit frees none.
     let space = empty_blocks(BLOCKS);
     let never = request(&space, space.home().size() + PAGE_SIZE);
-    assert_eq!(space.alloc(never).err(), Some(EBUSY));
+    assert_eq!(space.alloc_bare(never).err(), Some(EBUSY));
     assert_eq!(space.blocks().live, BLOCKS);
     // Memory reclaim frees as many as it says, the current one included if there are no others.
     assert_eq!(space.drain_for_reclaim(5), 5);
@@ -239,7 +240,7 @@ fn a_trace_of_a_purge_says_what_it_flushes() {
     // The first one has a slot of 10 pages, and the second one is in the tree.
     for tracepoint in ["vmap_rust_purge_begin", "vmap_rust_purge_end"] {
         let spans = [9, 40].map(|pages| {
-            let area = space.alloc(request(&space, pages * PAGE_SIZE));
+            let area = space.alloc_bare(request(&space, pages * PAGE_SIZE));
             area.expect("room").span()
         });
         for span in spans {

@@ -21,7 +21,7 @@ fn kasan_shadow_is_released_between_tlb_flush_and_reuse() {
         };
         // The second one is too large for a block here. The busy one is between two that are retired.
         let spans = [2, 200, 2, 2].map(|pages| {
-            let area = space.alloc(request(&space, pages * PAGE_SIZE));
+            let area = space.alloc_bare(request(&space, pages * PAGE_SIZE));
             area.expect("room").span()
         });
         assert_eq!(space.counters().alloc_tree, 1);

@@ -49,7 +49,7 @@ impl Load {
 
     /// Allocates an area, if there is room.
     pub(crate) fn alloc(&self, request: &Request) -> Option<Mine> {
-        let busy = self.checked.alloc(request.again()).ok()?;
+        let busy = self.checked.alloc_bare(*request).ok()?;
         let (span, area) = (busy.span(), busy.area());
         let mine = Mine { span, area };
         self.find(&mine, span.last());

@@ -55,7 +55,7 @@ impl Allocator for LowestFit {
 
 impl Allocator for Space<FlushLog> {
     fn alloc(&mut self, size: usize) -> Option<Span> {
-        let area = Space::alloc(self, request(self, size)).ok()?;
+        let area = Space::alloc_bare(self, request(self, size)).ok()?;
         assert_eq!(area.span().size(), size);
         Some(area.span())
     }

@@ -51,11 +51,11 @@ fn slots_of_each_class_wait_for_the_end_of_a_purge() {
         let size = class.slot_pages() * PAGE_SIZE;
         let free = block.free_slots();
         for wrong in [0, size + 1, 2 * size] {
-            assert!(block.alloc(wrong, Attributes::NONE).is_err());
+            assert!(block.claim(wrong).is_none());
         }
         assert_eq!((block.free_slots(), free), (free, class.slots()));
         let spans = [(); 3].map(|()| {
-            let area = block.alloc(size, Attributes::NONE).ok();
+            let area = block.claim(size).map(|slot| slot.occupy(Attributes::NONE));
             area.expect("room").span()
         });
         // The first slots, and what is listed as lazy from the first two on.
@@ -115,11 +115,13 @@ fn randomized_areas_are_rarely_at_the_lowest_address() {
         let rcu = Guard::new();
         let block = dir.block_at(START, &rcu).expect("it is there");
         let all = (0..class.slots()).map(|_| {
-            let area = block.alloc(PAGE_SIZE, Attributes::NONE).ok();
+            let area = block
+                .claim(PAGE_SIZE)
+                .map(|slot| slot.occupy(Attributes::NONE));
             area.expect("room").span().first()
         });
         let all: Vec<usize> = all.collect();
-        assert!(block.alloc(PAGE_SIZE, Attributes::NONE).is_err());
+        assert!(block.claim(PAGE_SIZE).is_none());
         assert_eq!(all.is_sorted(), !is_randomized);
         for &start in &all {
             free_at(&dir, start);
@@ -165,7 +167,9 @@ pub(super) fn free_at(dir: &Directory, addr: usize) {
 fn alloc(dir: &Directory) -> usize {
     let block = Guard::new();
     let block = dir.block_at(START, &block).expect("a block");
-    let area = block.alloc(PAGE_SIZE, Attributes::NONE).ok();
+    let area = block
+        .claim(PAGE_SIZE)
+        .map(|slot| slot.occupy(Attributes::NONE));
     area.expect("room").span().first()
 }
 

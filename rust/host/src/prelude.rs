@@ -57,7 +57,7 @@ pub(crate) fn request(space: &Space<impl Tlb>, size: usize) -> Request {
 
 /// Serves a request. Returns the first address of the area.
 pub(crate) fn alloc(space: &Space<impl Tlb>, request: &Request) -> usize {
-    space.alloc(request.again()).expect("room").span().first()
+    space.alloc_bare(*request).expect("room").span().first()
 }
 
 /// Serves requests for `pages` pages with `count` areas. Returns their first addresses.
@@ -68,7 +68,7 @@ pub(crate) fn alloc_many(space: &Space<impl Tlb>, pages: usize, count: usize) ->
 
 /// Reserves exactly `span`, which is free.
 pub(crate) fn reserve(space: &Space<impl Tlb>, span: Span) -> Busy {
-    let area = space.alloc(Request::bytes(span, span.size()));
+    let area = space.alloc_bare(Request::bytes(span, span.size()));
     area.expect("all of it is free")
 }
 

@@ -70,7 +70,7 @@ fn blocks_of_other_cpus_are_taken_only_without_other_room() {
     cpu::be_on(0, 2);
     assert_eq!(alloc(&space, &slot(&space)), full);
     assert_eq!(space.counters().steal, 2);
-    assert_eq!(space.alloc(slot(&space)).err(), Some(EBUSY));
+    assert_eq!(space.alloc_bare(slot(&space)).err(), Some(EBUSY));
     assert_eq!(space.counters().no_room, 1);
     free_everything(&space);
 }
@@ -89,7 +89,7 @@ fn slots_of_larger_classes_serve_without_other_room() {
         let (space, [.., last]) = nearly_full::<2>(slot);
         let mut other = request(&space, pages * PAGE_SIZE);
         other.align = align * PAGE_SIZE;
-        let area = space.alloc(other);
+        let area = space.alloc_bare(other);
         assert_eq!(
             area.is_ok(),
             is_served,
@@ -164,7 +164,11 @@ fn groups_of_cpus_share_blocks() {
 #[test]
 fn the_direct_call_serves_from_the_current_block() {
     let space = space_of(home_of(4), 4);
-    let hit = |align| space.alloc_hit(PAGE_SIZE, align, Attributes::NONE).is_ok();
+    let hit = |align| {
+        space
+            .alloc_hit(PAGE_SIZE, align, Attributes::NONE)
+            .is_some()
+    };
     assert!(!hit(1), "there is no block yet");
     alloc(&space, &request(&space, PAGE_SIZE));
     for align in [1, 2, PAGE_SIZE] {
@@ -177,7 +181,7 @@ fn the_direct_call_serves_from_the_current_block() {
 /// Returns whether a request for `pages` pages allocates more than its object and its entry: memory for a block.
 fn looks_for_a_block(space: &Space<FlushLog>, pages: usize) -> bool {
     Failing::Only(3)
-        .run(|| space.alloc(request(space, pages * PAGE_SIZE)).is_ok())
+        .run(|| space.alloc_bare(request(space, pages * PAGE_SIZE)).is_ok())
         .1
 }
 
@@ -309,7 +313,7 @@ fn a_request_without_room_looks_at_a_few_cpus() {
     };
     let [few, many] = [64, 8192].map(|cpus| {
         let (space, _) = full(cpus);
-        let count = steps(|| assert!(space.alloc(nowait(&space)).is_err()));
+        let count = steps(|| assert!(space.alloc_bare(nowait(&space)).is_err()));
         free_everything(&space);
         count
     });
@@ -318,7 +322,7 @@ fn a_request_without_room_looks_at_a_few_cpus() {
     // The current block of a CPU gets a free slot.
     release(&space, starts[2 * SLOTS - 1]);
     cpu::be_on(500, 512);
-    let tries = (1..).find(|_| space.alloc(nowait(&space)).is_ok());
+    let tries = (1..).find(|_| space.alloc_bare(nowait(&space)).is_ok());
     assert!(tries.is_some_and(|tries| tries <= 512 / 32), "{tries:?}");
     free_everything(&space);
 }

@@ -92,9 +92,16 @@ refuse! {
             ", "area.is_some_and(|area| area.retire().is_ok())" => "drop(dir); area.is_some_and(|area| area.retire().is_ok())", "
         }";
     attributes_of_two_areas: "The attributes of a request are given to one area.", E0382,
-        "fn alloc(block: &Block, attributes: [Attributes; 2]) -> bool {
-            let [first, second] = attributes;
-            block.alloc(PAGE_SIZE, first).is_ok() && block.alloc(PAGE_SIZE, ", "second" => "first", ").is_ok()
+        "fn occupy(slots: [Claimed<'_>; 2], attributes: [Attributes; 2]) -> [Busy; 2] {
+            let ([one, other], [first, second]) = (slots, attributes);
+            [one.occupy(first), other.occupy(", "second" => "first", ")]
+        }";
+    slot_without_its_block: "A claimed slot is used while the RCU read lock keeps its block.", E0505,
+        "fn alloc(dir: &Directory, number: BlockNumber) -> Option<Busy> {
+            let rcu = Guard::new();
+            let slot = dir.block(number, &rcu)?.claim(PAGE_SIZE)?;
+            ", "let area = slot.occupy(Attributes::NONE); drop(rcu);" => "drop(rcu); let area = slot.occupy(Attributes::NONE);", "
+            Some(area)
         }";
     copied_attributes: "The attributes of a request are not copied.", E0599,
         "fn keep(attributes: Attributes) -> Attributes {

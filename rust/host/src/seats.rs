@@ -52,7 +52,10 @@ fn a_block_that_cannot_be_removed_stays_as_it_was() {
     let number = insert(&dir, Class::SMALLEST);
     let rcu = Guard::new();
     let block = dir.block(number, &rcu).expect("it is there");
-    let area = block.alloc(1, Attributes::NONE).ok().expect("room");
+    let area = block
+        .claim(1)
+        .map(|slot| slot.occupy(Attributes::NONE))
+        .expect("room");
     assert!(dir.remove(number).is_none());
     assert_eq!(block.free_slots(), Class::SMALLEST.slots() - 1);
     let seat = Seat::new();

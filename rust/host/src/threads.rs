@@ -131,7 +131,7 @@ impl Worker<'_> {
             assert!(at <= start && start < end, "{line}");
             at = end;
             match words[2..] {
-                ["area", "busy" | "leaving" | "lazy"] | ["block", "changing"] => (),
+                ["area", "changing" | "busy" | "leaving" | "lazy"] | ["block", "changing"] => (),
                 ["block", "cpu", _, "current" | "pool", "slot", pages, slots] => {
                     let pages: usize = pages.parse().expect("a number");
                     assert_eq!((end - start) / PAGE_SIZE / pages, slots.len(), "{line}");
