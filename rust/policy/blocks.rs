@@ -59,19 +59,10 @@ fn group_shift(cpus: usize, limit: usize, classes: usize) -> u32 {
         .trailing_zeros()
 }
 
-/// Where a refill takes a block from.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Source {
-    /// Blocks of this CPU, orphans, and empty ones.
-    Pool,
-    /// Partial blocks of other CPUs, too, as there can be no new block.
-    Anyone,
-    /// Empty blocks: the current one has room, but not for a set.
-    Empty,
-}
-
 /// All blocks of a space.
 pub(crate) struct Blocks {
+    // Before the directory: seats are left before it goes.
+    pub(super) cpus: Cpus,
     pub(super) dir: Directory,
     pub(super) pool: Locked<Pool>,
     /// The largest request that blocks serve, in pages; 0 if there are no blocks.
@@ -106,13 +97,14 @@ impl Blocks {
         };
         let share_of = limit.is_none().then_some(size);
         let limit = limit.map_or(size / SHARE, |blocks| blocks.saturating_mul(SIZE));
-        let cpus = mm::cpu_count();
+        let count = mm::cpu_count();
         // Shared classes with the smallest blocks need as many as the small ones.
         let classes = Class::all()
             .filter(|class| class.block_size() == SIZE)
             .count();
-        let shift = group_shift(cpus, limit, classes);
+        let shift = group_shift(count, limit, classes);
         Ok(Self {
+            cpus: Cpus::new()?,
             dir,
             pool: Locked::new(Pool::new()?, c"vmap_rust pool", static_lock_class!())?,
             most_pages: { Class::all() }
@@ -123,7 +115,7 @@ impl Blocks {
             share_of,
             group_shifts: [shift, shift.max(GROUP_SHIFT)],
             lazy_most: limit / PAGE_SIZE / LAZY_SHARE,
-            lazy_batch: lazy_batch(cpus, PAGE_SIZE),
+            lazy_batch: lazy_batch(count, PAGE_SIZE),
             lazy: CacheAligned::new(Atomic::new(0)),
             next_cpu: Atomic::new(0),
         })
@@ -151,21 +143,31 @@ impl Blocks {
         Cpus::first_of_group(self.group_shift(class))
     }
 
-    /// Claims a slot for `size` bytes in the current block of CPU `cpu`, on which this runs. Takes no lock.
+    /// Locks the pool. Spins.
+    pub(super) fn pool(&self) -> PoolGuard<'_> {
+        PoolGuard {
+            pool: self.pool.lock(),
+            dir: &self.dir,
+            cpus: &self.cpus,
+        }
+    }
+
+    /// Claims a slot of `class` for `size` bytes in the current block of this CPU. Takes no lock.
     #[inline(always)]
     pub(crate) fn claim<'a>(
-        &self,
-        cpus: &'a Cpus,
-        cpu: &'a Cpu,
+        &'a self,
         class: Class,
         size: usize,
         rcu: &'a Guard,
     ) -> Option<Claimed<'a>> {
+        let here = self.cpus.here();
         let cpu = match self.group_shift(class) {
-            0 => cpu,
-            shift => cpus.of(Cpus::first_of_group(shift)),
+            0 => here,
+            shift => self.cpus.of(Cpus::first_of_group(shift)),
         };
-        cpu.current.of(class).get(rcu)?.claim(size)
+        let slot = cpu.current.of(class).get(rcu)?.claim(size)?;
+        here.counters.hit.one();
+        Some(slot)
     }
 
     /// Returns `class` and all larger ones of which the space has blocks.
@@ -178,67 +180,66 @@ impl Blocks {
     /// lock if it does.
     pub(crate) fn alloc_set(
         &self,
-        cpus: &Cpus,
         class: Class,
         members: impl Iterator<Item = Member> + Clone,
     ) -> Option<AreaList<Reserved>> {
         let rcu = Guard::new();
-        let seat = cpus.of(self.group(class)).current.of(class);
-        let block = seat.get(&rcu)?;
+        let block = self.seat(class).get(&rcu)?;
         let areas = block.alloc_set(members);
         if areas.is_none() {
             // What it gave back may have been missed by others.
-            self.pool.lock().update(&self.dir, cpus, block);
+            self.pool().update(block);
         }
         areas
     }
 
+    /// Returns the seat of the current block of `class` of this CPU, or of its group.
+    fn seat(&self, class: Class) -> &Seat {
+        self.cpus.of(self.group(class)).current.of(class)
+    }
+
     /// Takes a block of `class` out of the pool, and makes it the current one of this CPU. Returns whether the current block
     /// may have room now. Spins.
-    pub(crate) fn refill(&self, cpus: &Cpus, class: Class, from: Source) -> bool {
+    pub(crate) fn refill(&self, class: Class, from: Source) -> bool {
         let group = self.group(class);
         let rcu = Guard::new();
-        let mut pool = self.pool.lock();
-        let seat = cpus.of(group).current.of(class);
+        let mut pool = self.pool();
+        let seat = self.cpus.of(group).current.of(class);
         // Another task may have refilled it meanwhile.
         let has_room = seat.get(&rcu).is_some_and(|block| !block.is_full());
         if has_room && from != Source::Empty {
             return true;
         }
-        let block = match from {
-            Source::Empty => pool.take_empty(&self.dir, cpus, class, &rcu),
-            Source::Pool | Source::Anyone => pool.take(&self.dir, cpus, class, group, &rcu),
-        };
-        let block = block.or_else(|| match from {
-            Source::Anyone => pool.take_anyones(&self.dir, cpus, class, &rcu),
-            Source::Pool | Source::Empty => None,
-        });
-        let Some(block) = block else {
+        let Some(block) = pool.take(class, group, from, &rcu) else {
             return false;
         };
-        let event = match from {
-            Source::Anyone => {
-                cpus.here().counters.steal.one();
-                Event::Steal
-            }
-            Source::Pool | Source::Empty => Event::Refill,
-        };
-        self.seat(&mut pool, cpus, group, block, event);
+        let mut event = Event::Refill;
+        if from == Source::Anyone {
+            self.cpus.here().counters.steal.one();
+            event = Event::Steal;
+        }
+        self.make_current(&mut pool, group, block, event);
         true
     }
 
     /// Makes a held block the current one of group `group`, and puts the one before into the pool.
-    fn seat(&self, pool: &mut Pool, cpus: &Cpus, group: CpuNumber, block: &Block, event: Event) {
+    fn make_current(
+        &self,
+        pool: &mut PoolGuard<'_>,
+        group: CpuNumber,
+        block: &Block,
+        event: Event,
+    ) {
         let (class, before) = (block.class(), block.links().owner());
         let size = class.block_size();
         trace::block(event, block.start(), size, class.number(), before);
         block.links().set_owner(group);
         let rcu = Guard::new();
-        let seat = cpus.of(group).current.of(block.class());
+        let seat = self.cpus.of(group).current.of(class);
         if let Some(before) = seat.replace(Some(block), &rcu) {
-            pool.put(&self.dir, cpus, before);
+            pool.put(before);
         }
-        cpus.here().counters.refill.one();
+        self.cpus.here().counters.refill.one();
     }
 
     /// Counts a new block of `class`, if the limits allow it. `others` is the number of bytes of areas that are in no block.
@@ -258,7 +259,7 @@ impl Blocks {
 
     /// Inserts a new block, whose range is reserved, and makes it the current block of this CPU. Returns whether that
     /// worked. Spins.
-    pub(crate) fn adopt(&self, cpus: &Cpus, block: Unpublished<Block>) -> bool {
+    pub(crate) fn adopt(&self, block: Unpublished<Block>) -> bool {
         let group = self.group(block.class());
         // It is held, so no other CPU takes it.
         block.links().set_owner(group);
@@ -274,23 +275,18 @@ impl Blocks {
         let Some(block) = self.dir.block(number, &rcu) else {
             return false;
         };
-        let mut pool = self.pool.lock();
-        pool.hold(&self.dir, cpus, block);
-        self.seat(&mut pool, cpus, group, block, Event::Open);
-        cpus.here().counters.block_new.one();
+        let mut pool = self.pool();
+        pool.hold(block);
+        self.make_current(&mut pool, group, block, Event::Open);
+        self.cpus.here().counters.block_new.one();
         true
     }
 
     /// Puts current blocks for which `is_wanted` returns true into the pool, also those of CPUs that are offline. Of all CPUs
     /// if `may_sleep`; else of [`MAX_ATOMIC`], from the CPU on at which the last such call ended. Spins; sleeps between two
     /// CPUs if `may_sleep`.
-    pub(crate) fn return_current(
-        &self,
-        cpus: &Cpus,
-        may_sleep: bool,
-        is_wanted: impl Fn(&Block) -> bool,
-    ) {
-        let count = cpus.count().max(1);
+    pub(crate) fn return_current(&self, may_sleep: bool, is_wanted: impl Fn(&Block) -> bool) {
+        let count = self.cpus.count().max(1);
         let (first, most) = match may_sleep {
             true => (0, usize::MAX),
             // Relaxed: any CPUs will do.
@@ -300,14 +296,14 @@ impl Blocks {
         for nth in 0..most.min(count) {
             let cpu = first.wrapping_add(nth) % count;
             let rcu = Guard::new();
-            for seat in cpus.of(CpuNumber::new(cpu)).current.iter() {
+            for seat in self.cpus.of(CpuNumber::new(cpu)).current.iter() {
                 // Most have none, or one that is full: do not take the lock for them.
                 if returned >= most || !seat.get(&rcu).is_some_and(&is_wanted) {
                     continue;
                 }
-                let mut pool = self.pool.lock();
+                let mut pool = self.pool();
                 if let Some(block) = seat.replace(None, &rcu) {
-                    pool.put(&self.dir, cpus, block);
+                    pool.put(block);
                 }
                 returned = returned.wrapping_add(1);
             }
@@ -320,20 +316,20 @@ impl Blocks {
 
     /// Takes out an empty block: of a class with more than it may keep, or of any class if `all`. The range of the block
     /// stays reserved. Spins.
-    pub(crate) fn remove_empty(&self, cpus: &Cpus, all: bool) -> Option<GraceBox<Block>> {
-        self.pool.lock().remove_empty(&self.dir, cpus, all)
+    pub(crate) fn remove_empty(&self, all: bool) -> Option<GraceBox<Block>> {
+        self.pool().remove_empty(all)
     }
 
     /// Inserts a block again that [`Blocks::remove_empty`] has taken out. Spins.
-    pub(crate) fn restore(&self, cpus: &Cpus, removed: GraceBox<Block>) {
+    pub(crate) fn restore(&self, removed: GraceBox<Block>) {
         let class = removed.class();
         let rcu = Guard::new();
         match self.dir.insert(removed) {
             Ok(number) => {
-                let mut pool = self.pool.lock();
-                pool.count(class);
+                let mut pool = self.pool();
+                pool.pool.count(class);
                 if let Some(block) = self.dir.block(number, &rcu) {
-                    pool.put(&self.dir, cpus, block);
+                    pool.put(block);
                 }
             }
             Err(block) => mm::refuse("there are two blocks", &[block.start()], &[]),
@@ -343,7 +339,8 @@ impl Blocks {
     /// Counts `pages` that became lazy in a block. Returns about how many pages are lazy, 0 if that is not to be
     /// asked now, or [`PURGE_NOW`] if blocks may have no room because of them. Any context.
     #[inline(always)]
-    pub(crate) fn retired(&self, cpu: &Cpu, pages: usize) -> usize {
+    pub(crate) fn retired(&self, pages: usize) -> usize {
+        let cpu = self.cpus.here();
         cpu.counters.retire_block.one();
         // Relaxed: the count says when to purge, and orders nothing. A load and a store are enough: the
         // next purge corrects what a preempted task gets wrong.

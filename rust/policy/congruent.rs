@@ -22,7 +22,7 @@ impl<T: Tlb> Space<T> {
         let ends = { members.clone() }.map(|member| member.offset.saturating_add(member.size));
         let reach = ends.fold(0, usize::max);
         let result = self.reserve_congruent(window, members, reach, align, gfp);
-        let counters = &self.cpus.here().counters;
+        let counters = self.counters_here();
         match result {
             Ok(areas) => {
                 counters.alloc_congruent.add(areas.len());
@@ -78,8 +78,7 @@ impl<T: Tlb> Space<T> {
                 if drained {
                     return Err(EBUSY);
                 }
-                self.blocks
-                    .return_current(&self.cpus, gfp.may_block(), Block::is_empty);
+                self.blocks.return_current(gfp.may_block(), Block::is_empty);
                 if !self.drain(gfp) {
                     return Err(EBUSY);
                 }
@@ -130,7 +129,7 @@ impl<T: Tlb> Space<T> {
             reach <= class.block_size() / 2 && slot % align == 0 && members.clone().all(fits)
         };
         let class = self.blocks.classes_from(smallest?).find(fits)?;
-        let alloc = || self.blocks.alloc_set(&self.cpus, class, members.clone());
+        let alloc = || self.blocks.alloc_set(class, members.clone());
         // A block with room may have none for a set: areas that stay in it may be anywhere. An empty one has.
         let refill_from = |from| self.refill(class, from, gfp).then(alloc).flatten();
         alloc()

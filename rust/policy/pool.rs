@@ -40,6 +40,17 @@ struct ClassPool {
     keep: usize,
 }
 
+/// Where a refill takes a block from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// Blocks of this CPU, orphans, and empty ones.
+    Pool,
+    /// Partial blocks of other CPUs, too, as there can be no new block.
+    Anyone,
+    /// Empty blocks: the current one has room, but not for a set.
+    Empty,
+}
+
 /// Numbers of blocks by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PoolCensus {
@@ -72,16 +83,12 @@ impl Pool {
     pub(super) fn reserve(&mut self, class: Class, limit: usize) -> bool {
         let size = class.block_size();
         let left = limit.saturating_sub(self.bytes);
-        let share = if size == Class::SMALLEST.block_size() {
-            1
-        } else {
-            4
-        };
-        let ok = size.saturating_mul(share) <= left;
-        if ok {
+        let share = if size == SIZE { 1 } else { 4 };
+        let has_room = size.saturating_mul(share) <= left;
+        if has_room {
             self.count(class);
         }
-        ok
+        has_room
     }
 
     /// Counts a block of `class`.
@@ -94,149 +101,6 @@ impl Pool {
     pub(super) fn unreserve(&mut self, class: Class) {
         self.live = self.live.wrapping_sub(1);
         self.bytes = self.bytes.wrapping_sub(class.block_size());
-    }
-
-    /// Returns the lists in which a block is, and where it is put into each.
-    fn lists<'a>(&'a self, cpus: &'a Cpus, block: &Block) -> [Option<(&'a List, End)>; 2] {
-        let class = self.classes.of(block.class());
-        let own = || cpus.of(block.links().owner()).own.of(block.class());
-        match block.links().place() {
-            Place::Held | Place::Full => [None, None],
-            Place::Owned => [Some((&class.partial, End::Last)), Some((own(), End::First))],
-            Place::Orphan => [Some((&class.partial, End::First)), None],
-            Place::Empty => [Some((&class.empty, End::First)), Some((own(), End::Last))],
-        }
-    }
-
-    /// Moves a block to `place`.
-    fn move_to(&mut self, dir: &Directory, cpus: &Cpus, block: &Block, place: Place) {
-        for (list, _) in self.lists(cpus, block).into_iter().flatten() {
-            list.remove(dir, block);
-        }
-        block.links().set_place(place);
-        for (list, end) in self.lists(cpus, block).into_iter().flatten() {
-            list.push(dir, block, end);
-        }
-        self.active.insert(block.class());
-    }
-
-    /// Puts a block that is held into the pool.
-    pub(super) fn put(&mut self, dir: &Directory, cpus: &Cpus, block: &Block) {
-        self.move_to(dir, cpus, block, Place::Full);
-        self.update(dir, cpus, block);
-    }
-
-    /// Moves a block to the list that fits, if it is in the pool and slots of it became free.
-    pub(super) fn update(&mut self, dir: &Directory, cpus: &Cpus, block: &Block) {
-        let now = block.links().place();
-        if now == Place::Held {
-            return;
-        }
-        let place = match now {
-            _ if block.is_empty() => Place::Empty,
-            Place::Full if !block.is_full() => {
-                let own = cpus.of(block.links().owner()).own.of(block.class());
-                match own.len() < MOST_OWNED {
-                    true => Place::Owned,
-                    false => Place::Orphan,
-                }
-            }
-            place => place,
-        };
-        if place != now {
-            self.move_to(dir, cpus, block, place);
-        }
-    }
-
-    /// Takes a block of `class` for CPU `cpu`: a partial one of its own, an orphan, or an empty one, its own first.
-    pub(super) fn take<'a>(
-        &mut self,
-        dir: &'a Directory,
-        cpus: &Cpus,
-        class: Class,
-        cpu: CpuNumber,
-        rcu: &'a Guard,
-    ) -> Option<&'a Block> {
-        let own = cpus.of(cpu).own.of(class);
-        let of_class = self.classes.of(class);
-        let is_in = |place| move |block: &&Block| block.links().place() == place;
-        let block = { own.first(dir, rcu).filter(is_in(Place::Owned)) }
-            .or_else(|| {
-                of_class
-                    .partial
-                    .first(dir, rcu)
-                    .filter(is_in(Place::Orphan))
-            })
-            .or_else(|| own.first(dir, rcu))
-            .or_else(|| of_class.empty.first(dir, rcu))?;
-        self.hold(dir, cpus, block);
-        Some(block)
-    }
-
-    /// Takes an empty block of `class`.
-    pub(super) fn take_empty<'a>(
-        &mut self,
-        dir: &'a Directory,
-        cpus: &Cpus,
-        class: Class,
-        rcu: &'a Guard,
-    ) -> Option<&'a Block> {
-        let block = self.classes.of(class).empty.first(dir, rcu)?;
-        self.hold(dir, cpus, block);
-        Some(block)
-    }
-
-    /// Takes a partial block of `class` that belongs to any CPU, for lack of room.
-    pub(super) fn take_anyones<'a>(
-        &mut self,
-        dir: &'a Directory,
-        cpus: &Cpus,
-        class: Class,
-        rcu: &'a Guard,
-    ) -> Option<&'a Block> {
-        let block = self.classes.of(class).partial.first(dir, rcu)?;
-        self.hold(dir, cpus, block);
-        Some(block)
-    }
-
-    /// Takes a block out of the pool that is about to be current. Its owner stays.
-    pub(super) fn hold(&mut self, dir: &Directory, cpus: &Cpus, block: &Block) {
-        self.move_to(dir, cpus, block, Place::Held);
-        let class = self.classes.of_mut(block.class());
-        class.taken = class.taken.wrapping_add(1);
-    }
-
-    /// Takes an empty block out of the directory: of a class with more than it keeps, or of any class if `all`.
-    pub(super) fn remove_empty(
-        &mut self,
-        dir: &Directory,
-        cpus: &Cpus,
-        all: bool,
-    ) -> Option<GraceBox<Block>> {
-        let rcu = Guard::new();
-        let classes = if all { ClassSet::all() } else { self.active };
-        for class in classes {
-            let of_class = self.classes.of(class);
-            let keep = if all { 0 } else { of_class.keep };
-            while self.classes.of(class).empty.len() > keep {
-                let Some(block) = self.classes.of(class).empty.first(dir, &rcu) else {
-                    break;
-                };
-                // Held: nobody puts it into a list before this is done, or it is put back.
-                self.move_to(dir, cpus, block, Place::Held);
-                let removed = block.number().and_then(|number| dir.remove(number));
-                if removed.is_some() {
-                    self.unreserve(class);
-                    return removed;
-                }
-                // A task that moved to another CPU has allocated from it. Once that area is free again, it is empty.
-                self.put(dir, cpus, block);
-                if block.links().place() == Place::Empty {
-                    break;
-                }
-            }
-        }
-        None
     }
 
     /// Counts slots of `class` that a purge has freed.
@@ -282,5 +146,145 @@ impl Pool {
         self.classes
             .iter()
             .fold(0, |sum, class| sum.wrapping_add(class.empty.len()))
+    }
+}
+
+/// The locked pool, with the blocks in it and their owners.
+pub(crate) struct PoolGuard<'a> {
+    pub(super) pool: LockGuard<'a, Pool>,
+    pub(super) dir: &'a Directory,
+    pub(super) cpus: &'a Cpus,
+}
+
+impl<'a> PoolGuard<'a> {
+    /// Returns the list of blocks of `cpu` that are of the class of `block`.
+    fn own(&self, cpu: CpuNumber, class: Class) -> &'a List {
+        self.cpus.of(cpu).own.of(class)
+    }
+
+    /// Returns the lists in which a block is, and where it is put into each.
+    fn lists(&self, block: &Block) -> [Option<(&List, End)>; 2] {
+        let class = self.pool.classes.of(block.class());
+        let own = || self.own(block.links().owner(), block.class());
+        match block.links().place() {
+            Place::Held | Place::Full => [None, None],
+            Place::Owned => [Some((&class.partial, End::Last)), Some((own(), End::First))],
+            Place::Orphan => [Some((&class.partial, End::First)), None],
+            Place::Empty => [Some((&class.empty, End::First)), Some((own(), End::Last))],
+        }
+    }
+
+    /// Moves a block to `place`.
+    fn move_to(&mut self, block: &Block, place: Place) {
+        for (list, _) in self.lists(block).into_iter().flatten() {
+            list.remove(self.dir, block);
+        }
+        block.links().set_place(place);
+        for (list, end) in self.lists(block).into_iter().flatten() {
+            list.push(self.dir, block, end);
+        }
+        self.pool.active.insert(block.class());
+    }
+
+    /// Puts a block that is held into the pool.
+    pub(super) fn put(&mut self, block: &Block) {
+        self.move_to(block, Place::Full);
+        self.update(block);
+    }
+
+    /// Moves a block to the list that fits, if it is in the pool and slots of it became free.
+    pub(super) fn update(&mut self, block: &Block) {
+        let now = block.links().place();
+        let place = match now {
+            Place::Held => return,
+            _ if block.is_empty() => Place::Empty,
+            Place::Full if !block.is_full() => {
+                if self.own(block.links().owner(), block.class()).len() < MOST_OWNED {
+                    Place::Owned
+                } else {
+                    Place::Orphan
+                }
+            }
+            place => place,
+        };
+        if place != now {
+            self.move_to(block, place);
+        }
+    }
+
+    /// Takes a block of `class` for the CPUs of group `group`.
+    pub(super) fn take<'r>(
+        &mut self,
+        class: Class,
+        group: CpuNumber,
+        from: Source,
+        rcu: &'r Guard,
+    ) -> Option<&'r Block>
+    where
+        'a: 'r,
+    {
+        let dir = self.dir;
+        let own = self.own(group, class);
+        let of_class = self.pool.classes.of(class);
+        let is_in = |place| move |block: &&Block| block.links().place() == place;
+        let mut block = None;
+        if from != Source::Empty {
+            // A partial one of its own, an orphan, or an empty one of its own.
+            block = { own.first(dir, rcu).filter(is_in(Place::Owned)) }
+                .or_else(|| {
+                    let first = of_class.partial.first(dir, rcu);
+                    first.filter(is_in(Place::Orphan))
+                })
+                .or_else(|| own.first(dir, rcu));
+        }
+        block = block.or_else(|| of_class.empty.first(dir, rcu));
+        if from == Source::Anyone {
+            block = block.or_else(|| of_class.partial.first(dir, rcu));
+        }
+        let block = block?;
+        self.hold(block);
+        Some(block)
+    }
+
+    /// Takes a block out of the pool that is about to be current. Its owner stays.
+    pub(super) fn hold(&mut self, block: &Block) {
+        self.move_to(block, Place::Held);
+        let class = self.pool.classes.of_mut(block.class());
+        class.taken = class.taken.wrapping_add(1);
+    }
+
+    /// Takes an empty block out of the directory: of a class with more than it keeps, or of any class if `all`.
+    pub(super) fn remove_empty(&mut self, all: bool) -> Option<GraceBox<Block>> {
+        let rcu = Guard::new();
+        let classes = if all {
+            ClassSet::all()
+        } else {
+            self.pool.active
+        };
+        for class in classes {
+            let keep = if all {
+                0
+            } else {
+                self.pool.classes.of(class).keep
+            };
+            while self.pool.classes.of(class).empty.len() > keep {
+                let Some(block) = self.pool.classes.of(class).empty.first(self.dir, &rcu) else {
+                    break;
+                };
+                // Held: nobody puts it into a list before this is done, or it is put back.
+                self.move_to(block, Place::Held);
+                let removed = block.number().and_then(|number| self.dir.remove(number));
+                if removed.is_some() {
+                    self.pool.unreserve(class);
+                    return removed;
+                }
+                // A task that moved to another CPU has allocated from it. Once that area is free again, it is empty.
+                self.put(block);
+                if block.links().place() == Place::Empty {
+                    break;
+                }
+            }
+        }
+        None
     }
 }

@@ -13,7 +13,7 @@ impl<T: Tlb> Space<T> {
     #[inline(always)]
     pub(crate) fn retire(&self, area: UnlinkedArea<'_>) -> usize {
         match area.retire() {
-            Ok(pages) => match self.blocks.retired(self.cpus.here(), pages) {
+            Ok(pages) => match self.blocks.retired(pages) {
                 0 => 0,
                 lazy => lazy.wrapping_add(self.freed.pages()),
             },
@@ -23,7 +23,7 @@ impl<T: Tlb> Space<T> {
 
     #[inline(never)]
     fn retire_in_tree(&self, area: Area<Unlinked>) -> usize {
-        self.cpus.here().counters.retire_tree.one();
+        self.counters_here().retire_tree.one();
         let pages = self.freed.add(area.retire());
         pages.wrapping_add(self.blocks.lazy_estimate())
     }
@@ -50,7 +50,7 @@ impl<T: Tlb> Space<T> {
             let trace = trace::Purge::begin(plan.cover(), areas, in_tree);
             let slot_pages = plan.slot_pages();
             let flushed = plan.flush(&self.tlb);
-            let counters = &self.cpus.here().counters;
+            let counters = self.counters_here();
             counters.purge.one();
             counters.purge_areas.add(areas);
             let pages = self.free_flushed(flushed);
@@ -58,8 +58,7 @@ impl<T: Tlb> Space<T> {
             has_surplus = self.blocks.pool.lock().end_purge();
         }
         if drain {
-            self.blocks
-                .return_current(&self.cpus, true, Block::is_empty);
+            self.blocks.return_current(true, Block::is_empty);
         }
         if drain || has_surplus {
             self.free_blocks(
@@ -81,9 +80,9 @@ impl<T: Tlb> Space<T> {
         flushed.release_shadow(&self.tlb);
         let mut areas = flushed.take_list();
         flushed.free_slots(|block, count| {
-            let mut pool = self.blocks.pool.lock();
-            pool.purged(block.class(), count);
-            pool.update(&self.blocks.dir, &self.cpus, block);
+            let mut pool = self.blocks.pool();
+            pool.pool.purged(block.class(), count);
+            pool.update(block);
         });
         let mut pages = 0_usize;
         while let Some(area) = areas.pop() {

@@ -35,8 +35,6 @@ pub(crate) struct Request {
 /// An address space and all areas in it.
 pub(crate) struct Space<T: Tlb> {
     pub(super) table: Table,
-    // Before the blocks: seats are left before the directory goes.
-    pub(super) cpus: Cpus,
     pub(super) blocks: Blocks,
     pub(super) freed: Freed,
     pub(super) tlb: T,
@@ -55,7 +53,7 @@ impl<T: Tlb> Space<T> {
         Table::describe(info, at + offset_of!(Self, table));
         let blocks = at + offset_of!(Self, blocks);
         Directory::describe(info, blocks + offset_of!(Blocks, dir));
-        Cpus::describe(info, at + offset_of!(Self, cpus));
+        Cpus::describe(info, blocks + offset_of!(Blocks, cpus));
     }
 
     /// Creates an empty space. Blocks, if `home` is large enough for them, serve requests for `home`. The blocks together
@@ -63,7 +61,6 @@ impl<T: Tlb> Space<T> {
     pub(crate) fn with_blocks(home: Span, tlb: T, limit: Option<usize>) -> Result<Self> {
         Ok(Self {
             table: Table::new(home, c"vmap_rust index", static_lock_class!())?,
-            cpus: Cpus::new()?,
             blocks: Blocks::new(home, limit)?,
             freed: Freed::new()?,
             tlb,
@@ -104,22 +101,19 @@ impl<T: Tlb> Space<T> {
             return None;
         }
         let rcu = Guard::new();
-        Some(self.claim(class, size, &rcu)?.occupy(attributes))
+        Some(self.blocks.claim(class, size, &rcu)?.occupy(attributes))
     }
 
-    /// Claims a slot of `class` for `size` bytes in the current block of this CPU.
+    /// Returns the counters of the CPU on which this runs, or ran a moment ago.
     #[inline(always)]
-    fn claim<'a>(&'a self, class: Class, size: usize, rcu: &'a Guard) -> Option<Claimed<'a>> {
-        let cpu = self.cpus.here();
-        let slot = self.blocks.claim(&self.cpus, cpu, class, size, rcu)?;
-        cpu.counters.hit.one();
-        Some(slot)
+    pub(super) fn counters_here(&self) -> &Counters<Counter> {
+        &self.blocks.cpus.here().counters
     }
 
     /// Reserves a slot of `class` in the current block of this CPU.
     fn reserve_in_block(&self, class: Class, size: usize) -> Option<Area<Reserved>> {
         let rcu = Guard::new();
-        Some(self.claim(class, size, &rcu)?.reserve())
+        Some(self.blocks.claim(class, size, &rcu)?.reserve())
     }
 
     /// Serves a request of `class` from the current block of this CPU, or from one of the pool, or from a new one, or from the
@@ -140,10 +134,10 @@ impl<T: Tlb> Space<T> {
     /// Makes a block of the pool, or a new one, the current one of `class`, if that is full, or if an empty one is asked
     /// for. Returns whether it may have room now. Sleeps if `gfp` allows it.
     pub(super) fn refill(&self, class: Class, from: Source, gfp: Gfp) -> bool {
-        self.blocks.refill(&self.cpus, class, from)
+        self.blocks.refill(class, from)
             || self.add_block(class, gfp)
             // Its owner may sleep: no slot stays unused when there can be no new block.
-            || from == Source::Pool && self.blocks.refill(&self.cpus, class, Source::Anyone)
+            || from == Source::Pool && self.blocks.refill(class, Source::Anyone)
     }
 
     /// Makes a new block of `class` the current one. Returns whether that worked.
@@ -152,7 +146,7 @@ impl<T: Tlb> Space<T> {
             return false;
         }
         match self.new_block(class, gfp) {
-            Ok(block) => self.blocks.adopt(&self.cpus, block),
+            Ok(block) => self.blocks.adopt(block),
             Err(_) => {
                 self.blocks.unreserve(class);
                 false
@@ -169,7 +163,7 @@ impl<T: Tlb> Space<T> {
             result => result,
         };
         result.map_err(|miss| {
-            let counters = &self.cpus.here().counters;
+            let counters = self.counters_here();
             match miss {
                 Miss::NoMemory => counters.no_memory.one(),
                 Miss::NoRoom => counters.no_room.one(),
@@ -199,14 +193,14 @@ impl<T: Tlb> Space<T> {
         let may_help = window.is_some_and(|window| can_fit(window, req.size, req.align));
         if may_help {
             let may_sleep = req.gfp.may_block();
-            self.blocks.return_current(&self.cpus, may_sleep, |block| {
+            self.blocks.return_current(may_sleep, |block| {
                 block.is_empty() || class.is_some_and(|class| serves(block, class))
             });
         }
         let larger = class.map(|class| self.blocks.classes_from(class));
         for class in larger.into_iter().flatten().filter(fits) {
             for _ in 0..MAX_REFILLS {
-                if !self.blocks.refill(&self.cpus, class, Source::Anyone) {
+                if !self.blocks.refill(class, Source::Anyone) {
                     break;
                 }
                 if let Some(area) = self.reserve_in_block(class, req.size) {
@@ -236,8 +230,7 @@ impl<T: Tlb> Space<T> {
         let free = |most| self.free_blocks(true, most, Gfp::RECLAIM, true, Cause::Reclaim);
         let mut freed = free(most);
         if freed < most {
-            self.blocks
-                .return_current(&self.cpus, true, Block::is_empty);
+            self.blocks.return_current(true, Block::is_empty);
             freed = freed.wrapping_add(free(most.wrapping_sub(freed)));
         }
         freed.wrapping_add(stuck)
@@ -260,7 +253,7 @@ impl<T: Tlb> Space<T> {
     /// Puts all current blocks into the pool.
     #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
     pub(crate) fn return_all(&self) {
-        self.blocks.return_current(&self.cpus, true, |_| true);
+        self.blocks.return_current(true, |_| true);
     }
 
     /// Returns the window that blocks serve.
@@ -272,7 +265,7 @@ impl<T: Tlb> Space<T> {
     /// Returns the memory that was allocated for CPU `cpu` and no other.
     #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
     pub(crate) fn memory_of_cpu(&self, cpu: CpuNumber) -> [*const c_void; 2] {
-        self.cpus.of(cpu).memory()
+        self.blocks.cpus.of(cpu).memory()
     }
 
     /// Returns whether blocks serve requests for `size` bytes.
@@ -298,6 +291,6 @@ impl<T: Tlb> Space<T> {
 
     /// Returns the sums of the counters of all CPUs.
     pub(crate) fn counters(&self) -> Counters<usize> {
-        self.cpus.totals()
+        self.blocks.cpus.totals()
     }
 }

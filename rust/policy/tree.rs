@@ -133,7 +133,7 @@ impl<T: Tlb> Space<T> {
             }
             area = match table.reserve(area, span) {
                 Ok(area) => {
-                    self.cpus.here().counters.alloc_tree.one();
+                    self.counters_here().alloc_tree.one();
                     return Ok(area);
                 }
                 Err((_, StoreError::Mismatch)) => {
@@ -166,7 +166,7 @@ impl<T: Tlb> Space<T> {
         table: &mut TableGuard<'_>,
         area: Area<Flushed>,
     ) -> Result<(), Area<Flushed>> {
-        let counters = &self.cpus.here().counters;
+        let counters = self.counters_here();
         match table.give_back(area) {
             Ok(area) => {
                 drop(area);
@@ -242,7 +242,7 @@ impl<T: Tlb> Space<T> {
     /// Removes an empty block from the pool, unless `all` only one above the number to keep. Spins; if `may_sleep`, also
     /// releases its KASAN shadow, and may sleep.
     fn remove_empty(&self, all: bool, may_sleep: bool) -> Option<GraceBox<Block>> {
-        let block = self.blocks.remove_empty(&self.cpus, all)?;
+        let block = self.blocks.remove_empty(all)?;
         if may_sleep {
             release_shadow(&block, &self.tlb);
             mm::cond_resched();
@@ -291,11 +291,11 @@ impl<T: Tlb> Space<T> {
                 }
             }
             drop(table);
-            let counters = &self.cpus.here().counters;
+            let counters = self.counters_here();
             if result == Err(StoreError::NoMemory) {
                 counters.give_back_nomem.one();
                 for block in Iterator::chain(run.blocks.into_iter(), [next]).flatten() {
-                    self.blocks.restore(&self.cpus, block);
+                    self.blocks.restore(block);
                 }
                 break;
             }

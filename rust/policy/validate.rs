@@ -20,7 +20,7 @@ impl<T: Tlb> Space<T> {
     /// Holds the tree lock during the whole walk: for tests and debugging.
     pub(crate) fn validate(&self) -> Result<Census> {
         let is_quiet = self.tlb.is_test();
-        self.blocks.validate(&self.cpus, is_quiet)?;
+        self.blocks.validate(is_quiet)?;
         let mut table = self.table.lock();
         let mut census = Census::default();
         let mut addr = 0;
@@ -63,10 +63,13 @@ impl<T: Tlb> Space<T> {
 impl Blocks {
     /// Checks the pool against the blocks. Holds its lock during the whole walk: for tests and debugging. `quiet` means
     /// that nobody else uses the blocks. `EINVAL` if they do not fit.
-    fn validate(&self, cpus: &Cpus, quiet: bool) -> Result {
+    fn validate(&self, quiet: bool) -> Result {
         let pool = self.pool.lock();
         let counted = pool.census();
-        let owned = cpus.iter().flat_map(|cpu| cpu.own.iter().map(List::len));
+        let owned = self
+            .cpus
+            .iter()
+            .flat_map(|cpu| cpu.own.iter().map(List::len));
         let owned = owned.fold(0, usize::wrapping_add);
         let mut found_owned = 0_usize;
         let mut found = PoolCensus::default();

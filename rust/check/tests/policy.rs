@@ -36,7 +36,7 @@ mod counts {
         let space = World::new(home).blocks(8).space()?;
         let area = space.alloc_bare(Request::bytes(home, PAGE_SIZE))?.span();
         let class = Class::SMALLEST;
-        assert!(space.blocks.refill(&space.cpus, class, Source::Pool));
+        assert!(space.blocks.refill(class, Source::Pool));
         assert_eq!((space.blocks().live, space.blocks().partial), (1, 0));
         space.retire(space.unlink(area.first()).ok_or(EINVAL)?);
         space.purge(None, true);
@@ -56,19 +56,19 @@ mod places {
     fn a_block_that_is_put_back_is_in_one_list() -> Result {
         let home = Span::with_size(1 << 28, 1 << 28).ok_or(EINVAL)?;
         let space = World::new(home).space()?;
-        let (blocks, cpus) = (&space.blocks, &space.cpus);
+        let blocks = &space.blocks;
         let class = Class::SMALLEST;
         assert!(space.refill(class, Source::Pool, Gfp::KERNEL));
-        blocks.return_current(cpus, true, Block::is_empty);
-        let removed = blocks.remove_empty(cpus, true).ok_or(EINVAL)?;
+        blocks.return_current(true, Block::is_empty);
+        let removed = blocks.remove_empty(true).ok_or(EINVAL)?;
         let number = blocks.dir.insert(removed).map_err(|_| EINVAL)?;
         let rcu = Guard::new();
         let block = blocks.dir.block(number, &rcu).ok_or(EINVAL)?;
-        let mut pool = blocks.pool.lock();
-        pool.count(class);
-        pool.update(&blocks.dir, cpus, block);
+        let mut pool = blocks.pool();
+        pool.pool.count(class);
+        pool.update(block);
         assert_eq!(block.links().place(), Place::Held);
-        pool.put(&blocks.dir, cpus, block);
+        pool.put(block);
         assert_eq!(block.links().place(), Place::Empty);
         drop(pool);
         assert_eq!(space.validate()?.blocks, 1);
@@ -92,10 +92,10 @@ mod runs {
             assert!(space.blocks.reserve(Class::SMALLEST, 0));
             let block = space.new_block(Class::SMALLEST, Gfp::KERNEL);
             let block = block.map_err(|_| ENOMEM)?;
-            assert!(space.blocks.adopt(&space.cpus, block));
+            assert!(space.blocks.adopt(block));
         }
         let blocks = &space.blocks;
-        blocks.return_current(&space.cpus, true, Block::is_empty);
+        blocks.return_current(true, Block::is_empty);
         Ok(space.freed.times.load(Relaxed))
     }
 
