@@ -16,10 +16,10 @@ use super::prelude::*;
 
 /// A space has room for at least this many blocks of each class that it has: a few would leave no room for others. 128 MiB
 /// have room for 63 of the smallest.
-const LEAST_BLOCKS: usize = 48;
+pub(super) const LEAST_BLOCKS: usize = 48;
 
 /// Blocks take at most 1/`SHARE` of the space.
-const SHARE: usize = 4;
+pub(super) const SHARE: usize = 4;
 
 /// With 1/`LAZY_SHARE` of what all blocks may have lazy, a purge is to begin.
 const LAZY_SHARE: usize = 4;
@@ -68,9 +68,9 @@ pub(crate) struct Blocks {
     /// The largest request that blocks serve, in pages; 0 if there are no blocks.
     most_pages: usize,
     /// Maximum number of bytes of all blocks.
-    limit: usize,
+    pub(super) limit: usize,
     /// Bytes of the space, if blocks take at most a share of what other areas leave of it.
-    share_of: Option<usize>,
+    pub(super) share_of: Option<usize>,
     /// Each `1 << shift` CPUs share their current blocks: of small classes, and of shared ones.
     group_shifts: [u32; 2],
     /// With this many lazy pages, a purge is to begin.
@@ -139,7 +139,7 @@ impl Blocks {
     }
 
     /// Returns the first CPU of the group of CPUs that share current blocks of `class`, in which this runs.
-    fn group(&self, class: Class) -> CpuNumber {
+    pub(super) fn group(&self, class: Class) -> CpuNumber {
         Cpus::first_of_group(self.group_shift(class))
     }
 
@@ -223,7 +223,7 @@ impl Blocks {
     }
 
     /// Makes a held block the current one of group `group`, and puts the one before into the pool.
-    fn make_current(
+    pub(super) fn make_current(
         &self,
         pool: &mut PoolGuard<'_>,
         group: CpuNumber,
@@ -240,46 +240,6 @@ impl Blocks {
             pool.put(before);
         }
         self.cpus.here().counters.refill.one();
-    }
-
-    /// Counts a new block of `class`, if the limits allow it. `others` is the number of bytes of areas that are in no block.
-    pub(crate) fn reserve(&self, class: Class, others: usize) -> bool {
-        // A space that is nearly full has fewer, but not fewer than a small space.
-        let limit = self.share_of.map_or(self.limit, |size| {
-            let share = size.saturating_sub(others) / SHARE;
-            self.limit.min(share.max(LEAST_BLOCKS * SIZE / SHARE))
-        });
-        self.pool.lock().reserve(class, limit)
-    }
-
-    /// Undoes [`Blocks::reserve`].
-    pub(crate) fn unreserve(&self, class: Class) {
-        self.pool.lock().unreserve(class);
-    }
-
-    /// Inserts a new block, whose range is reserved, and makes it the current block of this CPU. Returns whether that
-    /// worked. Spins.
-    pub(crate) fn adopt(&self, block: Unpublished<Block>) -> bool {
-        let group = self.group(block.class());
-        // It is held, so no other CPU takes it.
-        block.links().set_owner(group);
-        let class = block.class();
-        let rcu = Guard::new();
-        let Ok(number) = { self.dir.insert(block.into()) }.inspect_err(|block| {
-            // Leak the range: it stays reserved, and reuse would not be safe.
-            mm::refuse("there are two blocks", &[block.start()], &[]);
-        }) else {
-            self.unreserve(class);
-            return false;
-        };
-        let Some(block) = self.dir.block(number, &rcu) else {
-            return false;
-        };
-        let mut pool = self.pool();
-        pool.hold(block);
-        self.make_current(&mut pool, group, block, Event::Open);
-        self.cpus.here().counters.block_new.one();
-        true
     }
 
     /// Puts current blocks for which `is_wanted` returns true into the pool, also those of CPUs that are offline. Of all CPUs
@@ -311,28 +271,6 @@ impl Blocks {
             if may_sleep {
                 mm::cond_resched();
             }
-        }
-    }
-
-    /// Takes out an empty block: of a class with more than it may keep, or of any class if `all`. The range of the block
-    /// stays reserved. Spins.
-    pub(crate) fn remove_empty(&self, all: bool) -> Option<GraceBox<Block>> {
-        self.pool().remove_empty(all)
-    }
-
-    /// Inserts a block again that [`Blocks::remove_empty`] has taken out. Spins.
-    pub(crate) fn restore(&self, removed: GraceBox<Block>) {
-        let class = removed.class();
-        let rcu = Guard::new();
-        match self.dir.insert(removed) {
-            Ok(number) => {
-                let mut pool = self.pool();
-                pool.pool.count(class);
-                if let Some(block) = self.dir.block(number, &rcu) {
-                    pool.put(block);
-                }
-            }
-            Err(block) => mm::refuse("there are two blocks", &[block.start()], &[]),
         }
     }
 

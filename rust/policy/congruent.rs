@@ -3,10 +3,7 @@
 //! Areas at fixed offsets from a common base, for the percpu allocator: from slots of one block, or else from the tree. Nobody
 //! finds an area of a request that fails.
 
-use super::{
-    prelude::*,
-    tree::MAX_RETRIES, //
-};
+use super::prelude::*;
 
 impl<T: Tlb> Space<T> {
     /// Reserves a range for each of `members` at the highest common base in `window`: for all or none. Passes the areas
@@ -72,7 +69,7 @@ impl<T: Tlb> Space<T> {
                 areas.push(Area::alloc(gfp, -1).ok_or(ENOMEM)?);
             }
             let mut held = AreaList::new();
-            let mut table = self.table.lock();
+            let mut table = self.tree.index.lock();
             let Some(base) = highest_congruent(&mut table, window, members.clone(), align) else {
                 drop(table);
                 if drained {
@@ -92,7 +89,7 @@ impl<T: Tlb> Space<T> {
                 Err(miss) => {
                     // Nobody has found them, so there is nothing to undo that others could have seen.
                     for area in held {
-                        self.give_back(area.cancel());
+                        self.tree.give_back(area.cancel(), &self.blocks.cpus);
                     }
                     if miss == Miss::NoMemory {
                         return Err(ENOMEM);

@@ -100,7 +100,7 @@ impl<T: Tlb> Space<T> {
     /// One that begins below it is newer than the line before, and overlaps what that line shows: it is left out.
     fn range_from(&self, mut addr: usize) -> Option<(Span, Range)> {
         loop {
-            let (span, range) = self.table.lock().next_range(addr)?;
+            let (span, range) = self.tree.index.lock().next_range(addr)?;
             if span.first() >= addr {
                 return Some((span, range));
             }

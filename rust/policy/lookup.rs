@@ -13,7 +13,7 @@ impl<T: Tlb> Space<T> {
     fn look(&self, addr: usize, rcu: &Guard) -> Option<(AreaPtr, Seen)> {
         match self.blocks.dir.find(addr, rcu) {
             Some(block) => block.find(addr),
-            None => self.table.find(addr, rcu),
+            None => self.tree.index.find(addr, rcu),
         }
     }
 
@@ -31,7 +31,7 @@ impl<T: Tlb> Space<T> {
         let rcu = Guard::new();
         match self.blocks.dir.find(addr, &rcu) {
             Some(block) => block.unlink(addr),
-            None => self.table.unlink(addr, &rcu),
+            None => self.tree.index.unlink(addr, &rcu),
         }
     }
 
@@ -54,7 +54,7 @@ impl<T: Tlb> Space<T> {
                     }
                     pinned => pinned,
                 },
-                None => self.table.pin_mapped(addr, &rcu),
+                None => self.tree.index.pin_mapped(addr, &rcu),
             };
             drop(rcu);
             if pinned.is_some() {
@@ -62,7 +62,7 @@ impl<T: Tlb> Space<T> {
             }
             match self.next_in_tree(addr, last)? {
                 Next::Busy(area, seen) => {
-                    if let Some(pinned) = self.table.pin((area, seen)) {
+                    if let Some(pinned) = self.tree.index.pin((area, seen)) {
                         return Some(pinned);
                     }
                 }
@@ -80,8 +80,8 @@ impl<T: Tlb> Space<T> {
         // With PREEMPT_RT, a lockless walk would spin behind a writer that it has preempted. Taking
         // the lock gives priority inheritance.
         match cfg!(CONFIG_PREEMPT_RT) {
-            true => self.table.lock().next(addr, last),
-            false => self.table.next(addr, last),
+            true => self.tree.index.lock().next(addr, last),
+            false => self.tree.index.next(addr, last),
         }
     }
 
@@ -96,7 +96,7 @@ impl<T: Tlb> Space<T> {
         let rcu = Guard::new();
         match self.blocks.dir.find(addr, &rcu) {
             Some(block) => block.pin_at(addr, try_),
-            None => self.table.pin_at(addr, try_, &rcu),
+            None => self.tree.index.pin_at(addr, try_, &rcu),
         }
     }
 
@@ -104,7 +104,7 @@ impl<T: Tlb> Space<T> {
     pub(crate) fn pins(&self, in_block: bool) -> &Pins {
         match in_block {
             true => self.blocks.dir.pins(),
-            false => self.table.pins(),
+            false => self.tree.index.pins(),
         }
     }
 
@@ -136,7 +136,7 @@ impl<T: Tlb> Space<T> {
             }
             drop(rcu);
             let tried = addr;
-            let mut table = self.table.lock();
+            let mut table = self.tree.index.lock();
             for _ in 0..LOOKS {
                 let (span, range) = table.next_range(addr)?;
                 match range {
@@ -176,6 +176,6 @@ impl<T: Tlb> Space<T> {
     /// Returns whether the page map has an area for `addr`.
     #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
     pub(crate) fn is_mapped(&self, addr: usize) -> bool {
-        self.table.is_mapped(addr)
+        self.tree.index.is_mapped(addr)
     }
 }

@@ -6,7 +6,6 @@
 pub(crate) mod blocks;
 mod congruent;
 pub(crate) mod cpus;
-mod freed;
 mod list;
 #[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
 mod listing;
@@ -14,6 +13,7 @@ mod lookup;
 pub(crate) mod pool;
 mod purge;
 pub(crate) mod space;
+mod supply;
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
 #[path = "../check/tests/policy.rs"]
 mod tests;
@@ -28,10 +28,10 @@ pub(crate) mod prelude {
     pub(crate) use super::{
         blocks::*,
         cpus::*,
-        freed::*,
         list::*,
         pool::*,
-        space::*, //
+        space::*,
+        tree::*, //
     };
     pub(crate) use crate::state::prelude::*;
 }

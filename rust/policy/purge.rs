@@ -15,7 +15,7 @@ impl<T: Tlb> Space<T> {
         match area.retire() {
             Ok(pages) => match self.blocks.retired(pages) {
                 0 => 0,
-                lazy => lazy.wrapping_add(self.freed.pages()),
+                lazy => lazy.wrapping_add(self.tree.lazy_pages()),
             },
             Err(area) => self.retire_in_tree(area),
         }
@@ -24,7 +24,7 @@ impl<T: Tlb> Space<T> {
     #[inline(never)]
     fn retire_in_tree(&self, area: Area<Unlinked>) -> usize {
         self.counters_here().retire_tree.one();
-        let pages = self.freed.add(area.retire());
+        let pages = self.tree.retire(area);
         pages.wrapping_add(self.blocks.lazy_estimate())
     }
 
@@ -32,12 +32,12 @@ impl<T: Tlb> Space<T> {
     /// `drain`. Returns how many areas were flushed; if 0, nothing was flushed.
     /// Sleepable context, with `vmap_purge_lock` held.
     pub(crate) fn purge(&self, also: Option<Span>, drain: bool) -> usize {
-        self.give_back_stuck(Gfp::NOWAIT, Cause::Purge);
+        self.free_stuck(Gfp::NOWAIT, Cause::Purge);
         let mut plan = Plan::new(&self.blocks.dir);
         self.blocks.reset_lazy();
         plan.take_slots();
-        if self.freed.pages() != 0 {
-            plan.add_list(self.freed.take());
+        if self.tree.lazy_pages() != 0 {
+            plan.add_list(self.tree.take_lazy());
         }
         let (areas, in_tree) = plan.areas();
         let mut has_surplus = false;
@@ -60,17 +60,10 @@ impl<T: Tlb> Space<T> {
         if drain {
             self.blocks.return_current(true, Block::is_empty);
         }
-        if drain || has_surplus {
-            self.free_blocks(
-                drain,
-                usize::MAX,
-                Gfp::NOWAIT,
-                true,
-                match drain {
-                    true => Cause::Purge,
-                    false => Cause::Trim,
-                },
-            );
+        if drain {
+            self.free_blocks(usize::MAX, Gfp::NOWAIT, Cause::Purge);
+        } else if has_surplus {
+            self.free_blocks(usize::MAX, Gfp::NOWAIT, Cause::Trim);
         }
         areas
     }
@@ -78,22 +71,12 @@ impl<T: Tlb> Space<T> {
     /// Frees what a purge has taken and flushed. Returns the number of pages of areas that are in no block.
     fn free_flushed(&self, mut flushed: FlushedPlan<'_>) -> usize {
         flushed.release_shadow(&self.tlb);
-        let mut areas = flushed.take_list();
+        let areas = flushed.take_list();
         flushed.free_slots(|block, count| {
             let mut pool = self.blocks.pool();
             pool.pool.purged(block.class(), count);
             pool.update(block);
         });
-        let mut pages = 0_usize;
-        while let Some(area) = areas.pop() {
-            areas.prefetch();
-            let freed = area.pages();
-            // One store for each hold of the lock: it can take thousands of instructions.
-            self.give_back(area);
-            self.freed.freed(freed);
-            pages = pages.wrapping_add(freed);
-            mm::cond_resched();
-        }
-        pages
+        self.tree.free_flushed(areas, &self.blocks.cpus)
     }
 }

@@ -3,8 +3,8 @@
 //! The allocator: an address space with all its areas, and the order in which blocks and the tree are asked to serve a
 //! request.
 //!
-//! The other operations of [`Space`] are in files of their own: `lookup`, `tree`, `purge`, and for debugging `listing` and
-//! `validate`.
+//! The other operations of [`Space`] are in files of their own: `supply`, `congruent`, `lookup`, `purge`, and for debugging
+//! `listing` and `validate`.
 
 use super::prelude::*;
 
@@ -34,9 +34,8 @@ pub(crate) struct Request {
 
 /// An address space and all areas in it.
 pub(crate) struct Space<T: Tlb> {
-    pub(super) table: Table,
+    pub(super) tree: Tree,
     pub(super) blocks: Blocks,
-    pub(super) freed: Freed,
     pub(super) tlb: T,
     /// Blocks serve only requests for exactly this window.
     pub(super) home: Span,
@@ -50,7 +49,7 @@ impl<T: Tlb> Space<T> {
         let home = at + offset_of!(Self, home);
         info.space_home_first = small(home + Span::FIRST);
         info.space_home_last = small(home + Span::LAST);
-        Table::describe(info, at + offset_of!(Self, table));
+        Tree::describe(info, at + offset_of!(Self, tree));
         let blocks = at + offset_of!(Self, blocks);
         Directory::describe(info, blocks + offset_of!(Blocks, dir));
         Cpus::describe(info, blocks + offset_of!(Blocks, cpus));
@@ -60,9 +59,8 @@ impl<T: Tlb> Space<T> {
     /// are at most as large as `limit` of the smallest ones. [`None`] means the default limit for the size of `home`.
     pub(crate) fn with_blocks(home: Span, tlb: T, limit: Option<usize>) -> Result<Self> {
         Ok(Self {
-            table: Table::new(home, c"vmap_rust index", static_lock_class!())?,
+            tree: Tree::new(home)?,
             blocks: Blocks::new(home, limit)?,
-            freed: Freed::new()?,
             tlb,
             home,
         })
@@ -131,27 +129,14 @@ impl<T: Tlb> Space<T> {
         self.reserve_in_tree(req, Some(class))
     }
 
-    /// Makes a block of the pool, or a new one, the current one of `class`, if that is full, or if an empty one is asked
-    /// for. Returns whether it may have room now. Sleeps if `gfp` allows it.
-    pub(super) fn refill(&self, class: Class, from: Source, gfp: Gfp) -> bool {
-        self.blocks.refill(class, from)
-            || self.add_block(class, gfp)
-            // Its owner may sleep: no slot stays unused when there can be no new block.
-            || from == Source::Pool && self.blocks.refill(class, Source::Anyone)
-    }
-
-    /// Makes a new block of `class` the current one. Returns whether that worked.
-    fn add_block(&self, class: Class, gfp: Gfp) -> bool {
-        if !self.blocks.reserve(class, self.table.bytes()) {
-            return false;
-        }
-        match self.new_block(class, gfp) {
-            Ok(block) => self.blocks.adopt(block),
-            Err(_) => {
-                self.blocks.unreserve(class);
-                false
-            }
-        }
+    /// Serves a request from a gap of the tree.
+    fn reserve_gap(&self, req: &Request) -> Result<Area<Reserved>, Miss> {
+        // Areas of the kernel image and of modules have windows of their own. They are many in a region, and are looked
+        // up often.
+        let all_pages = req.window != self.home;
+        let area = self.tree.reserve(req, all_pages)?;
+        self.counters_here().alloc_tree.one();
+        Ok(area)
     }
 
     /// Serves a request from a gap of the tree. If there is none, one of `class` from blocks of other CPUs.
@@ -209,31 +194,10 @@ impl<T: Tlb> Space<T> {
             }
         }
         // A stuck area may be anywhere.
-        if !may_help && self.stuck() == 0 || !self.drain(req.gfp) {
+        if !may_help && self.tree.stuck() == 0 || !self.drain(req.gfp) {
             return Err(Miss::NoRoom);
         }
         self.reserve_gap(req)
-    }
-
-    /// Frees empty blocks and stuck areas for a request with `gfp` that found no room. Returns whether there were some.
-    pub(super) fn drain(&self, gfp: Gfp) -> bool {
-        let stuck = self.give_back_stuck(gfp, Cause::Request);
-        let may_sleep = gfp.may_block();
-        let most = if may_sleep { usize::MAX } else { MAX_ATOMIC };
-        self.free_blocks(true, most, gfp, may_sleep, Cause::Request) > 0 || stuck > 0
-    }
-
-    /// Drains about `most` empty blocks during memory reclaim, current ones last. Neither waits for memory nor takes it from
-    /// the reserves. Sleepable context. Returns how many were freed. Purges nothing: reclaim may run inside a purge.
-    pub(crate) fn drain_for_reclaim(&self, most: usize) -> usize {
-        let stuck = self.give_back_stuck(Gfp::RECLAIM, Cause::Reclaim);
-        let free = |most| self.free_blocks(true, most, Gfp::RECLAIM, true, Cause::Reclaim);
-        let mut freed = free(most);
-        if freed < most {
-            self.blocks.return_current(true, Block::is_empty);
-            freed = freed.wrapping_add(free(most.wrapping_sub(freed)));
-        }
-        freed.wrapping_add(stuck)
     }
 
     /// Returns the space: with a checker, it is inside another one.
@@ -276,12 +240,19 @@ impl<T: Tlb> Space<T> {
 
     /// Returns the number of empty blocks and stuck areas, which reclaim can free.
     pub(crate) fn reclaimable(&self) -> usize {
-        self.blocks.empty().wrapping_add(self.stuck())
+        self.blocks.empty().wrapping_add(self.tree.stuck())
+    }
+
+    /// Returns the number of stuck areas.
+    pub(crate) fn stuck(&self) -> usize {
+        self.tree.stuck()
     }
 
     /// Returns the number of lazy pages. Sleepable context.
     pub(crate) fn lazy_pages(&self) -> usize {
-        self.blocks.lazy_pages().wrapping_add(self.freed.pages())
+        self.blocks
+            .lazy_pages()
+            .wrapping_add(self.tree.lazy_pages())
     }
 
     /// Returns how many blocks exist, are partial, and are empty.

@@ -21,7 +21,7 @@ impl<T: Tlb> Space<T> {
     pub(crate) fn validate(&self) -> Result<Census> {
         let is_quiet = self.tlb.is_test();
         self.blocks.validate(is_quiet)?;
-        let mut table = self.table.lock();
+        let mut table = self.tree.index.lock();
         let mut census = Census::default();
         let mut addr = 0;
         while let Some((span, range)) = table.next_range(addr) {

@@ -82,7 +82,7 @@ mod runs {
         check::fixtures::World,
         policy::{
             prelude::*,
-            tree::MOST_AT_ONCE, //
+            supply::MOST_AT_ONCE, //
         }, //
     };
 
@@ -96,7 +96,7 @@ mod runs {
         }
         let blocks = &space.blocks;
         blocks.return_current(true, Block::is_empty);
-        Ok(space.freed.times.load(Relaxed))
+        Ok(space.tree.times_freed())
     }
 
     /// Each store copies nodes of the tree, and RCU frees the old ones in a softirq.
@@ -106,10 +106,10 @@ mod runs {
         let count = 2 * MOST_AT_ONCE + 1;
         let space = World::new(home).blocks(count).space()?;
         let before = open(&space, count)?;
-        let free = |most| space.free_blocks(true, most, Gfp::KERNEL, true, Cause::Purge);
+        let free = |most| space.free_blocks(most, Gfp::KERNEL, Cause::Purge);
         assert_eq!(free(1), 1);
         assert_eq!(free(usize::MAX), count - 1);
-        assert_eq!(space.freed.times.load(Relaxed) - before, 3);
+        assert_eq!(space.tree.times_freed() - before, 3);
         assert_eq!((space.blocks().live, space.validate()?.blocks), (0, 0));
         Ok(())
     }

@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The supply of blocks: new ones when those of a class are full, and the way of empty ones back to the tree.
+//!
+//! ```text
+//! reserve (count) - new block - range in the tree - adopt: in the directory, and current
+//! empty, in the pool - removed from the directory - erased from the tree - grace period - freed
+//! ```
+//!
+//! A block is removed from the directory before its range is erased. If there is no memory for that, it is inserted again.
+
+use super::{
+    blocks::{
+        LEAST_BLOCKS,
+        SHARE, //
+    },
+    prelude::*, //
+};
+
+/// Maximum number of removed blocks that wait for a grace period with one callback of RCU: about 1 MiB of memory.
+const MOST_WAITING: usize = 64;
+
+/// Maximum number of blocks that are freed with one store: each is looked up before, under the same hold of the lock.
+/// More would hold it longer, fewer leave RCU more nodes of the tree to free.
+pub(super) const MOST_AT_ONCE: usize = 16;
+
+/// Removed blocks side by side, to be freed with one store.
+struct Run {
+    /// The range of all of them, [`None`] if there is none.
+    span: Option<Span>,
+    blocks: [Option<GraceBox<Block>>; MOST_AT_ONCE],
+}
+
+impl Run {
+    /// Creates an empty run.
+    const fn new() -> Self {
+        Self {
+            span: None,
+            blocks: [const { None }; MOST_AT_ONCE],
+        }
+    }
+
+    /// Adds a block. Returns it if it is not beside the others, or if there are too many.
+    fn add(&mut self, block: GraceBox<Block>) -> Option<GraceBox<Block>> {
+        let place = self.blocks.iter_mut().find(|place| place.is_none());
+        let (Some(place), Some(span)) = (place, block.span()) else {
+            return Some(block);
+        };
+        let run = self.span.unwrap_or(span);
+        if self.span.is_some() && run.end() != span.first() && span.end() != run.first() {
+            return Some(block);
+        }
+        self.span = Some(run.join(span));
+        *place = Some(block);
+        None
+    }
+}
+
+impl Blocks {
+    /// Counts a new block of `class`, if the limits allow it. `others` is the number of bytes of areas that are in no block.
+    pub(crate) fn reserve(&self, class: Class, others: usize) -> bool {
+        // A space that is nearly full has fewer, but not fewer than a small space.
+        let limit = self.share_of.map_or(self.limit, |size| {
+            let share = size.saturating_sub(others) / SHARE;
+            self.limit.min(share.max(LEAST_BLOCKS * SIZE / SHARE))
+        });
+        self.pool.lock().reserve(class, limit)
+    }
+
+    /// Undoes [`Blocks::reserve`].
+    pub(crate) fn unreserve(&self, class: Class) {
+        self.pool.lock().unreserve(class);
+    }
+
+    /// Inserts a new block, whose range is reserved, and makes it the current block of this CPU. Returns whether that
+    /// worked. Spins.
+    pub(crate) fn adopt(&self, block: Unpublished<Block>) -> bool {
+        let group = self.group(block.class());
+        // It is held, so no other CPU takes it.
+        block.links().set_owner(group);
+        let class = block.class();
+        let rcu = Guard::new();
+        let Ok(number) = { self.dir.insert(block.into()) }.inspect_err(|block| {
+            // Leak the range: it stays reserved, and reuse would not be safe.
+            mm::refuse("there are two blocks", &[block.start()], &[]);
+        }) else {
+            self.unreserve(class);
+            return false;
+        };
+        let Some(block) = self.dir.block(number, &rcu) else {
+            return false;
+        };
+        let mut pool = self.pool();
+        pool.hold(block);
+        self.make_current(&mut pool, group, block, Event::Open);
+        self.cpus.here().counters.block_new.one();
+        true
+    }
+
+    /// Takes out an empty block: of a class with more than it may keep, or of any class if `all`. The range of the block
+    /// stays reserved. Spins.
+    pub(crate) fn remove_empty(&self, all: bool) -> Option<GraceBox<Block>> {
+        self.pool().remove_empty(all)
+    }
+
+    /// Inserts a block again that [`Blocks::remove_empty`] has taken out. Spins.
+    pub(crate) fn restore(&self, removed: GraceBox<Block>) {
+        let class = removed.class();
+        let rcu = Guard::new();
+        match self.dir.insert(removed) {
+            Ok(number) => {
+                let mut pool = self.pool();
+                pool.pool.count(class);
+                if let Some(block) = self.dir.block(number, &rcu) {
+                    pool.put(block);
+                }
+            }
+            Err(block) => mm::refuse("there are two blocks", &[block.start()], &[]),
+        }
+    }
+}
+
+impl<T: Tlb> Space<T> {
+    /// Makes a block of the pool, or a new one, the current one of `class`, if that is full, or if an empty one is asked
+    /// for. Returns whether it may have room now. Sleeps if `gfp` allows it.
+    pub(super) fn refill(&self, class: Class, from: Source, gfp: Gfp) -> bool {
+        self.blocks.refill(class, from)
+            || self.add_block(class, gfp)
+            // Its owner may sleep: no slot stays unused when there can be no new block.
+            || from == Source::Pool && self.blocks.refill(class, Source::Anyone)
+    }
+
+    /// Makes a new block of `class` the current one. Returns whether that worked.
+    fn add_block(&self, class: Class, gfp: Gfp) -> bool {
+        if !self.blocks.reserve(class, self.tree.index.bytes()) {
+            return false;
+        }
+        match self.new_block(class, gfp) {
+            Ok(block) => self.blocks.adopt(block),
+            Err(_) => {
+                self.blocks.unreserve(class);
+                false
+            }
+        }
+    }
+
+    /// Creates a block of `class`, and reserves the lowest free range of its size. Sleeps if `gfp` allows it.
+    pub(super) fn new_block(&self, class: Class, gfp: Gfp) -> Result<Unpublished<Block>, Miss> {
+        let size = class.block_size();
+        let times = self.tree.may_have_gap(size).ok_or(Miss::NoRoom)?;
+        // Allocate memory before the lock is taken.
+        let flags = gfp.flags();
+        let block = Block::new(class, self.tlb.is_randomized(), flags);
+        let mut block = block.map_err(|_| Miss::NoMemory)?;
+        let mut window = self.blocks.dir.window().ok_or(Miss::NoRoom)?;
+        let mut table = self.tree.index.lock();
+        for _ in 0..MAX_RETRIES {
+            // Try the lowest gap first: the gap that a freed block leaves has exactly this size.
+            let span = lowest_gap_fit(&mut table, window, size, size)
+                .or_else(|| lowest_fit(&mut table, window, size, size));
+            let Some(span) = span else {
+                self.tree.note_no_gap(&table, size, times);
+                return Err(Miss::NoRoom);
+            };
+            if !self.blocks.dir.is_prepared(span.first()) {
+                // Allocate memory without the lock. The gap may be taken meanwhile, so search again.
+                drop(table);
+                match self.blocks.dir.prepare(span.first(), flags) {
+                    Ok(()) => {}
+                    Err(EBUSY) => {
+                        // There can be no block: search in parts where there can be.
+                        let next = self.blocks.dir.next_usable(span.first());
+                        window = next
+                            .and_then(|next| Span::from_bounds(next, window.end()))
+                            .ok_or(Miss::NoRoom)
+                            .inspect_err(|_| {
+                                self.tree.note_no_gap(&self.tree.index.lock(), size, times)
+                            })?;
+                    }
+                    Err(_) => return Err(Miss::NoMemory),
+                }
+                table = self.tree.index.lock();
+                continue;
+            }
+            match table.reserve_block(span) {
+                Ok(()) => {
+                    block.place_at(span.first());
+                    return Ok(block);
+                }
+                Err(StoreError::Mismatch) => return Err(Miss::NoRoom),
+                // The lock may have been dropped: search again.
+                Err(StoreError::NoMemory) => {
+                    if !table.nomem(gfp) {
+                        return Err(Miss::NoMemory);
+                    }
+                }
+            }
+        }
+        Err(Miss::NoMemory)
+    }
+
+    /// Frees the ranges of stuck areas, see [`Tree::free_stuck`].
+    pub(super) fn free_stuck(&self, gfp: Gfp, cause: Cause) -> usize {
+        self.tree.free_stuck(gfp, cause, &self.blocks.cpus)
+    }
+
+    /// Frees empty blocks and stuck areas for a request with `gfp` that found no room. Returns whether there were some.
+    pub(super) fn drain(&self, gfp: Gfp) -> bool {
+        let stuck = self.free_stuck(gfp, Cause::Request);
+        let most = if gfp.may_block() {
+            usize::MAX
+        } else {
+            MAX_ATOMIC
+        };
+        self.free_blocks(most, gfp, Cause::Request) > 0 || stuck > 0
+    }
+
+    /// Drains about `most` empty blocks during memory reclaim, current ones last. Neither waits for memory nor takes it from
+    /// the reserves. Sleepable context. Returns how many were freed. Purges nothing: reclaim may run inside a purge.
+    pub(crate) fn drain_for_reclaim(&self, most: usize) -> usize {
+        let stuck = self.free_stuck(Gfp::RECLAIM, Cause::Reclaim);
+        let free = |most| self.free_blocks(most, Gfp::RECLAIM, Cause::Reclaim);
+        let mut freed = free(most);
+        if freed < most {
+            self.blocks.return_current(true, Block::is_empty);
+            freed = freed.wrapping_add(free(most.wrapping_sub(freed)));
+        }
+        freed.wrapping_add(stuck)
+    }
+
+    /// Frees empty blocks: those above the number to keep for [`Cause::Trim`], else all of them, but at most `most`. Returns
+    /// how many were freed. Spins; sleeps for memory if `gfp` allows it, and between two blocks unless a request that may
+    /// not sleep is the cause.
+    pub(super) fn free_blocks(&self, most: usize, gfp: Gfp, cause: Cause) -> usize {
+        let mut waiting = GraceList::<Block>::new();
+        let mut removed = core::iter::from_fn(|| self.remove_empty(gfp, cause)).take(most);
+        let mut freed = 0_usize;
+        // A removed block that is not beside those of the run before.
+        let mut next = None;
+        loop {
+            let mut run = Run::new();
+            next = Iterator::chain(next.take().into_iter(), &mut removed)
+                .find_map(|block| run.add(block));
+            let Some(span) = run.span else {
+                break;
+            };
+            let counters = self.counters_here();
+            match self.free_run(&run, span, gfp, cause) {
+                Ok(()) => {}
+                Err(StoreError::NoMemory) => {
+                    counters.give_back_nomem.one();
+                    for block in Iterator::chain(run.blocks.into_iter(), [next]).flatten() {
+                        self.blocks.restore(block);
+                    }
+                    break;
+                }
+                Err(StoreError::Mismatch) => {
+                    // The range stays reserved: it may be in use.
+                    mm::refuse("a block is not in the index", &[span.first()], &[]);
+                }
+            }
+            for block in run.blocks.into_iter().flatten() {
+                waiting.push(block);
+                counters.block_freed.one();
+                freed = freed.wrapping_add(1);
+                if freed % MOST_WAITING == 0 {
+                    // RCU counts callbacks to see how much memory waits for it.
+                    drop(core::mem::replace(&mut waiting, GraceList::new()));
+                }
+            }
+            if may_sleep(cause, gfp) {
+                mm::cond_resched();
+            }
+        }
+        trace::drain(cause, freed);
+        freed
+    }
+
+    /// Removes an empty block from the directory: one above the number to keep for [`Cause::Trim`]. Spins. If the caller may
+    /// sleep, also releases its KASAN shadow, and may sleep.
+    fn remove_empty(&self, gfp: Gfp, cause: Cause) -> Option<GraceBox<Block>> {
+        let block = self.blocks.remove_empty(cause != Cause::Trim)?;
+        if may_sleep(cause, gfp) {
+            release_shadow(&block, &self.tlb);
+            mm::cond_resched();
+        }
+        Some(block)
+    }
+
+    /// Frees the ranges of removed blocks, which fill `span`.
+    fn free_run(&self, run: &Run, span: Span, gfp: Gfp, cause: Cause) -> Result<(), StoreError> {
+        let mut table = self.tree.lock_to_free(cause);
+        let mut result = table.free_blocks(span);
+        if result == Err(StoreError::NoMemory) && gfp.may_block() && table.nomem(gfp) {
+            result = table.free_blocks(span);
+        }
+        result?;
+        self.tree.has_more_room();
+        // Under the lock: afterwards another CPU may open a block here, and its event must come later.
+        for block in run.blocks.iter().flatten() {
+            let (start, class) = (block.start(), block.class());
+            let owner = block.links().owner();
+            trace::block(
+                Event::Close,
+                start,
+                class.block_size(),
+                class.number(),
+                owner,
+            );
+        }
+        Ok(())
+    }
+}
