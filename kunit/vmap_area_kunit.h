@@ -94,7 +94,7 @@ struct vmap_block {
 	unsigned long nr;
 };
 
-/* ../rust/ffi.rs */
+/* ../rust/kernel_space.rs */
 bool vmap_rust_validate(void);
 const void *vmap_rust_cpu_memory(unsigned int cpu, unsigned int nth);
 

@@ -8,73 +8,14 @@
 //! C header: [`include/linux/vmap_area_ops.h`](srctree/include/linux/vmap_area_ops.h)
 
 use crate::{
-    policy::prelude::*,
-    sys::{
-        compat::is_on,
-        mm::KernelTlb, //
-    }, //
+    kernel_space::{
+        self,
+        space,
+        KernelSpace, //
+    },
+    policy::prelude::*, //
 };
 use kernel::str::as_char_ptr_in_const_context;
-
-/// The kernel's own space.
-#[cfg(not(CONFIG_VMAP_RUST_DEBUG))]
-pub(crate) type KernelSpace = crate::policy::space::Space<KernelTlb>;
-#[cfg(CONFIG_VMAP_RUST_DEBUG)]
-pub(crate) type KernelSpace = crate::debug::KernelSpace;
-
-/// This space: null until [`init`] sets it, and never freed.
-static SPACE: Atomic<*mut KernelSpace> = Atomic::new(ptr::null_mut());
-
-/// All CPUs share the space, so it must be `Send` and `Sync`.
-const _: () = {
-    const fn is_shared<T: Send + Sync>() {}
-    is_shared::<KernelSpace>();
-};
-
-/// Returns the space if it exists.
-#[inline(always)]
-pub(crate) fn space() -> Option<&'static KernelSpace> {
-    // Relaxed: all reads of the space depend on the address, see `init()`. `SetOnce` would add an acquire
-    // to each operation.
-    // SAFETY: It is null, or a space that is never freed and only used through shared references.
-    unsafe { SPACE.load(Relaxed).as_ref() }
-}
-
-/// Returns the space if C uses it. C does not use a space whose start failed halfway.
-pub(crate) fn running() -> Option<&'static KernelSpace> {
-    space().filter(|_| crate::is_running())
-}
-
-/// The description for debuggers, as a type that a `static` can have.
-#[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
-#[repr(transparent)]
-pub(crate) struct DebugInfo(bindings::vmap_rust_debug_info);
-
-#[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
-// SAFETY: Nobody writes the description, and what it points to is static.
-unsafe impl Sync for DebugInfo {}
-
-/// Where debuggers find the areas: C header [`include/linux/vmap_rust_debug.h`](srctree/include/linux/vmap_rust_debug.h).
-#[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
-#[export_name = "vmap_rust_debug_info"]
-pub(crate) static DEBUG_INFO: DebugInfo = {
-    // SAFETY: It has only numbers and raw pointers, which may be zero.
-    let mut info: bindings::vmap_rust_debug_info = unsafe { core::mem::zeroed() };
-    info.version = bindings::VMAP_RUST_DEBUG_VERSION;
-    info.size = small(size_of::<bindings::vmap_rust_debug_info>());
-    info.space = (&raw const SPACE).cast();
-    describe(&mut info);
-    DebugInfo(info)
-};
-
-/// Describes the space, and all that it points to.
-#[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
-const fn describe(info: &mut bindings::vmap_rust_debug_info) {
-    #[cfg(not(CONFIG_VMAP_RUST_DEBUG))]
-    KernelSpace::describe(info, 0);
-    #[cfg(CONFIG_VMAP_RUST_DEBUG)]
-    KernelSpace::describe(info);
-}
 
 /// The table of operations, as a type that a `static` can have.
 #[repr(transparent)]
@@ -90,7 +31,7 @@ pub(crate) static OPS: Ops = Ops(bindings::vmap_area_ops {
     name: as_char_ptr_in_const_context(c"rust"),
     origin: as_char_ptr_in_const_context(c"mm/vmap_rust"),
     #[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
-    debug: &raw const DEBUG_INFO.0,
+    debug: kernel_space::DEBUG_INFO.as_ptr(),
     init: Some(init),
     alloc: Some(alloc),
     alloc_congruent: Some(alloc_congruent),
@@ -125,25 +66,8 @@ fn null_or(area: Option<AreaPtr>) -> *mut bindings::vmap_area {
 ///
 /// Called once, from `vmalloc_init()`.
 unsafe extern "C" fn init(vstart: usize, vend: usize) -> c_int {
-    let start = || -> Result {
-        let home = Span::from_bounds(vstart, vend).ok_or(EINVAL)?;
-        let tlb = KernelTlb {
-            is_randomized: is_on(crate::module_parameters::randomize.value()),
-        };
-        #[cfg(not(CONFIG_VMAP_RUST_DEBUG))]
-        let space = KernelSpace::with_blocks(home, tlb, None)?;
-        #[cfg(CONFIG_VMAP_RUST_DEBUG)]
-        let space = crate::debug::start(home, tlb)?;
-        let space = KBox::into_raw(KBox::new(space, GFP_NOWAIT)?);
-        // Full: a release is needed, so that a CPU that finds the space finds it initialized.
-        if SPACE.cmpxchg(ptr::null_mut(), space, Full).is_err() {
-            // SAFETY: It came from `KBox::into_raw()`, and the exchange failed, so nobody else has it.
-            drop(unsafe { KBox::from_raw(space) });
-            return Err(EBUSY);
-        }
-        Ok(())
-    };
-    start().map_or_else(Error::to_errno, |()| 0)
+    let home = Span::from_bounds(vstart, vend).ok_or(EINVAL);
+    { home.and_then(kernel_space::start) }.map_or_else(Error::to_errno, |()| 0)
 }
 
 /// Serves a request for one area.
@@ -382,37 +306,4 @@ unsafe extern "C" fn count() -> usize {
 /// Sleepable context.
 unsafe extern "C" fn drain(nr: usize) -> usize {
     space().map_or(0, |space| space.space().drain_for_reclaim(nr))
-}
-
-/// Returns whether all invariants hold, and reports those that do not. True if this allocator is not in
-/// use.
-///
-/// Sleepable context. For KUnit: C header kunit/vmap_area_kunit.h.
-///
-/// # Safety
-///
-/// None: it is unsafe because all functions for C are.
-#[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
-#[export_name = "vmap_rust_validate"]
-pub(crate) unsafe extern "C" fn validate() -> bool {
-    running().is_none_or(|space| space.space().validate().is_ok())
-}
-
-/// Returns the address of allocation `nth` for CPU `cpu`, counted from 0. Null behind the last one, or if this
-/// allocator is not in use.
-///
-/// Takes spinlocks. For KUnit: C header kunit/vmap_area_kunit.h.
-///
-/// # Safety
-///
-/// None: it is unsafe because all functions for C are.
-#[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
-#[export_name = "vmap_rust_cpu_memory"]
-pub(crate) unsafe extern "C" fn cpu_memory(cpu: c_uint, nth: c_uint) -> *const c_void {
-    // CAST: A `u32` fits in a `usize` on all platforms of Linux.
-    let (cpu, nth) = (cpu as usize, nth as usize);
-    let cpu = crate::base::cpu::CpuNumber::new(cpu);
-    let memory = running().map(|space| space.space().memory_of_cpu(cpu));
-    let memory = memory.and_then(|memory| memory.get(nth).copied());
-    memory.unwrap_or(ptr::null())
 }

@@ -60,6 +60,7 @@
 //! | folder | modules | unsafe |
 //! |---|---|---|
 //! | | `ffi`: the operations that C calls | yes |
+//! | | `kernel_space`: the space that they use, and its start | yes |
 //! | | `debugfs`: files for users: name of the active allocator, counters, the list of all ranges | no |
 //! | `debug` | what only `CONFIG_VMAP_RUST_DEBUG` has: the space that is checked, and more files | no |
 //! | `check` | `record`, `checker`, `checked`: in tests and for debugging: compare answers with an independent record of all areas | no |
@@ -113,6 +114,7 @@ mod debug;
 #[forbid(unsafe_code)]
 mod debugfs;
 mod ffi;
+mod kernel_space;
 #[forbid(unsafe_code)]
 mod policy;
 mod state;
@@ -125,7 +127,7 @@ pub(crate) fn is_running() -> bool {
     sys::mm::ops_name() == Some(c"rust")
 }
 
-/// What can wait for the initcalls. Areas are served from `vmalloc_init()` on, see [`ffi`].
+/// What can wait for the initcalls. Areas are served from `vmalloc_init()` on, see [`kernel_space`].
 struct VmapRust {
     _debugfs: debugfs::DebugFs,
 }

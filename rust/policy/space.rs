@@ -42,7 +42,7 @@ pub(crate) struct Space<T: Tlb> {
 }
 
 impl<T: Tlb> Space<T> {
-    /// Describes a space, and all that it points to, to debuggers. It is at offset `at` of what [`crate::ffi`] points
+    /// Describes a space, and all that it points to, to debuggers. It is at offset `at` of what [`crate::kernel_space`] points
     /// to.
     #[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
     pub(crate) const fn describe(info: &mut bindings::vmap_rust_debug_info, at: usize) {

@@ -11,6 +11,8 @@
 mod base;
 #[path = "../../ffi.rs"]
 mod ffi;
+#[path = "../../kernel_space.rs"]
+mod kernel_space;
 #[forbid(unsafe_code)]
 #[path = "../../policy/mod.rs"]
 mod policy;
@@ -43,7 +45,7 @@ mod module_parameters {
 /// Returns the number of live areas, or -1 if an invariant does not hold.
 #[export_name = "vmap_rust_census"]
 extern "C" fn census() -> isize {
-    let checked = ffi::space().map(|space| space.validate());
+    let checked = kernel_space::space().map(|space| space.validate());
     match checked {
         // CAST: There are fewer areas than addresses.
         Some(Ok(census)) => (census.busy + census.unlinked) as isize,
