@@ -2,10 +2,7 @@
 
 //! Values and searches that know nothing of the kernel: addresses, gaps, bitmaps, counters, text.
 
-pub(crate) mod cpu;
 pub(crate) mod fit;
-#[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
-pub(crate) mod line;
 pub(crate) mod map;
 pub(crate) mod range;
 pub(crate) mod stats;
@@ -16,7 +13,6 @@ mod tests;
 /// What the modules of this layer offer, and what all layers use of the kernel.
 pub(crate) mod prelude {
     pub(crate) use super::{
-        cpu::*,
         fit::*,
         map::{
             self,

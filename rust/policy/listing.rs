@@ -13,10 +13,6 @@
 //! true at some time, but not all at the same time.
 
 use super::prelude::*;
-use crate::base::line::{
-    Line,
-    LINE_SHIFT, //
-};
 use core::fmt::{
     self,
     Write, //
@@ -24,6 +20,41 @@ use core::fmt::{
 
 /// Bytes after which a read ends even if the reader has room for more, so that signals are noticed.
 const MAX_READ: usize = 1 << 16;
+
+/// The size of the buffer, as a power of two.
+const LINE_SHIFT: u32 = 10;
+
+/// A line of text in a buffer of fixed size, which needs no memory.
+pub(crate) struct Line {
+    buffer: [u8; 1 << LINE_SHIFT],
+    len: usize,
+}
+
+impl Line {
+    /// Creates an empty line.
+    pub(crate) const fn new() -> Self {
+        Self {
+            buffer: [0; 1 << LINE_SHIFT],
+            len: 0,
+        }
+    }
+
+    /// Returns what was written.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.buffer.get(..self.len).unwrap_or_default()
+    }
+}
+
+impl Write for Line {
+    /// Appends `text`. Fails, and appends nothing, if it has no room.
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let end = self.len.checked_add(text.len()).ok_or(fmt::Error)?;
+        let room = self.buffer.get_mut(self.len..end).ok_or(fmt::Error)?;
+        room.copy_from_slice(text.as_bytes());
+        self.len = end;
+        Ok(())
+    }
+}
 
 impl<T: Tlb> Space<T> {
     /// Gives `sink` the next lines of the list, whole ones if at least one fits in `room` bytes. Returns how many

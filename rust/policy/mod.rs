@@ -8,7 +8,7 @@ mod congruent;
 pub(crate) mod cpus;
 mod list;
 #[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
-mod listing;
+pub(crate) mod listing;
 mod lookup;
 pub(crate) mod pool;
 mod purge;

@@ -6,16 +6,13 @@
 pub(crate) mod area;
 #[forbid(unsafe_code)]
 pub(crate) mod block;
-#[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
-#[forbid(unsafe_code)]
-mod block_check;
-#[forbid(unsafe_code)]
-pub(crate) mod block_number;
 #[forbid(unsafe_code)]
 pub(crate) mod block_view;
 #[forbid(unsafe_code)]
 pub(crate) mod class;
 pub(crate) mod dir;
+#[forbid(unsafe_code)]
+pub(crate) mod flags;
 pub(crate) mod flush;
 pub(crate) mod found;
 pub(crate) mod list;
@@ -23,8 +20,6 @@ mod objects;
 mod page_map;
 pub(crate) mod pins;
 pub(crate) mod seat;
-#[forbid(unsafe_code)]
-pub(crate) mod states;
 pub(crate) mod table;
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
 #[path = "../check/tests/state.rs"]
@@ -36,16 +31,14 @@ pub(crate) mod prelude {
     pub(crate) use super::{
         area::*,
         block::*,
-        block_number::*,
-        block_view::*,
         class::*,
         dir::*,
+        flags::*,
         flush::*,
         found::*,
         list::*,
         pins::*,
         seat::*,
-        states::*,
         table::*,
         view::*, //
     };

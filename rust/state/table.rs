@@ -273,7 +273,7 @@ impl Table {
         info.tag_mask = small(TAG_MASK);
         info.tag_block = small(BLOCK_TAG);
         info.tag_shift = TAG_BITS;
-        super::view::describe(info);
+        super::flags::describe(info);
     }
 
     /// Creates an empty index with a lock of class `key`.

@@ -294,39 +294,3 @@ impl Stage {
         }
     }
 }
-
-/// `vmap_area::flags`: the low bits belong to C.
-pub(super) const C_MASK: usize = (1 << STATE_SHIFT) - 1;
-/// `vmap_area::flags`: the state is above the bits of C.
-pub(super) const STATE_SHIFT: u32 = 16;
-pub(super) const STATE_MASK: usize = 0x7 << STATE_SHIFT;
-/// `vmap_area::flags`: the object is part of a block, not of the slab cache of area objects.
-pub(super) const IN_BLOCK: usize = 1 << 19;
-/// `vmap_area::flags`: the bits from this one on count the users of the object. The count wraps around.
-pub(super) const GENERATION: usize = 1 << 20;
-
-pub(super) const fn code_of(flags: usize) -> usize {
-    (flags & STATE_MASK) >> STATE_SHIFT
-}
-
-/// [`State::CODE`] of an unused object of a block. Zeroed memory has this code.
-pub(super) const VACANT_CODE: usize = 0;
-/// [`State::CODE`] of a busy area.
-pub(super) const BUSY_CODE: usize = 1;
-/// [`State::CODE`] of an area whose token was dropped.
-pub(super) const LEAKED_CODE: usize = 7;
-
-/// Describes `vmap_area::flags` to debuggers.
-#[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
-pub(super) const fn describe(info: &mut bindings::vmap_rust_debug_info) {
-    info.state_shift = STATE_SHIFT;
-    info.state_mask = small(STATE_MASK);
-    info.flag_in_block = small(IN_BLOCK);
-    info.state_vacant = small(VACANT_CODE);
-    info.state_busy = small(BUSY_CODE);
-    info.state_new = small(New::CODE);
-    info.state_unlinked = small(Unlinked::CODE);
-    info.state_lazy = small(Lazy::CODE);
-    info.state_flushed = small(Flushed::CODE);
-    info.state_leaked = small(LEAKED_CODE);
-}

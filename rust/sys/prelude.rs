@@ -27,6 +27,7 @@ pub(crate) use super::{
     },
     per_cpu::{
         CacheAligned,
+        CpuNumber,
         PerCpu, //
     },
     tlb::Tlb,

@@ -6,7 +6,7 @@ use super::{
     mm::*,
     prelude::*, //
 };
-use crate::base::line::Line;
+use crate::policy::listing::Line;
 
 #[kernel::prelude::kunit_tests(vmap_rust_mm)]
 mod mm_tests {

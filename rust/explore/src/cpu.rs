@@ -2,7 +2,7 @@
 
 //! CPUs and locks of the scheduler.
 
-use crate::base::cpu::CpuNumber;
+use crate::sys::per_cpu::CpuNumber;
 use shuttle::rand::Rng;
 pub(crate) use shuttle::sync::{Mutex, MutexGuard};
 

@@ -2,7 +2,7 @@
 
 //! CPUs and locks of the build host.
 
-use crate::base::cpu::CpuNumber;
+use crate::sys::per_cpu::CpuNumber;
 use std::cell::Cell;
 pub(crate) use std::sync::{Mutex, MutexGuard};
 

@@ -6,7 +6,10 @@ use crate::{
     check::fixtures::Step,
     prelude::*,
     state::{
-        block::Block, block_number::BlockNumber, dir::Directory, flush::Plan, found::UnlinkedArea,
+        block::{Block, BlockNumber},
+        dir::Directory,
+        flush::Plan,
+        found::UnlinkedArea,
     },
     sys::grace::{Guard, Unpublished},
 };

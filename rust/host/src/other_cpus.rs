@@ -2,7 +2,7 @@
 
 //! What a CPU counts and has by itself: other CPUs miss nothing of it.
 
-use crate::prelude::*;
+use crate::{prelude::*, sys::per_cpu::CpuNumber};
 use std::collections::HashSet;
 
 /// A CPU counts small numbers of pages of blocks for itself. The exact number includes them, and a purge counts all.

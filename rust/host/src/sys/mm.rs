@@ -2,7 +2,7 @@
 
 //! Stand-in of `mm`: allocations fail on demand, and a report is a panic.
 
-use crate::base::cpu::CpuNumber;
+use super::per_cpu::CpuNumber;
 pub(crate) use crate::cpu::{cond_resched, cpu_count, cpu_hint};
 use kernel::{alloc::Flags, bindings, error::Result, fault, prelude::KBox};
 

@@ -2,8 +2,8 @@
 
 //! Stand-in of `mm`. Memory has no nodes and never runs out.
 
-use super::tlb::Tlb;
-use crate::base::{cpu::CpuNumber, range::Span};
+use super::{per_cpu::CpuNumber, tlb::Tlb};
+use crate::base::range::Span;
 use kernel::{alloc::Flags, bindings, error::Result, prelude::KBox};
 
 extern "C" {
