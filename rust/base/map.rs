@@ -50,13 +50,11 @@ impl Bit {
         self.0 / BITS % WORDS
     }
 
-    /// Returns the number of the bit in its word.
     #[inline(always)]
     pub(crate) const fn in_word(self) -> usize {
         self.0 % BITS
     }
 
-    /// Returns the mask of the bit in its word.
     #[inline(always)]
     const fn mask(self) -> usize {
         1 << self.in_word()
@@ -156,12 +154,10 @@ pub(crate) fn runs(words: &Words) -> impl Iterator<Item = (Bit, usize)> + '_ {
 pub(crate) struct Map([Atomic<usize>; WORDS]);
 
 impl Map {
-    /// Creates a map with all bits clear.
     pub(crate) fn new() -> Self {
         Self(core::array::from_fn(|_| Atomic::new(0)))
     }
 
-    /// Returns the word that has `bit`.
     #[inline(always)]
     fn word(&self, bit: Bit) -> &Atomic<usize> {
         &self.0[bit.word()]

@@ -59,7 +59,6 @@ impl Span {
         }
     }
 
-    /// Returns the lowest address.
     pub(crate) const fn first(self) -> usize {
         self.first
     }
@@ -80,17 +79,14 @@ impl Span {
         self.last.wrapping_sub(self.first).saturating_add(1)
     }
 
-    /// Returns whether the span has at least `bytes` addresses.
     pub(crate) const fn has_room(self, bytes: usize) -> bool {
         self.size() >= bytes
     }
 
-    /// Returns whether `addr` is in the span.
     pub(crate) const fn contains(self, addr: usize) -> bool {
         self.first <= addr && addr <= self.last
     }
 
-    /// Returns whether all of `other` is in the span.
     pub(crate) const fn covers(self, other: Self) -> bool {
         self.first <= other.first && other.last <= self.last
     }

@@ -79,12 +79,10 @@ counters! {
 pub(crate) struct Counter(Atomic<usize>);
 
 impl Counter {
-    /// Counts one.
     pub(crate) fn one(&self) {
         self.add(1);
     }
 
-    /// Counts `more`.
     pub(crate) fn add(&self, more: usize) {
         // Relaxed: a statistic orders nothing.
         self.0.store(self.get().wrapping_add(more), Relaxed);

@@ -331,7 +331,6 @@ impl Blocks {
         self.pool.lock().empty()
     }
 
-    /// Returns numbers of blocks.
     pub(crate) fn census(&self) -> PoolCensus {
         self.pool.lock().census()
     }

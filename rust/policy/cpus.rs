@@ -52,7 +52,6 @@ impl Cpus {
         info.counter_names = Counters::<Counter>::NAMES.as_ptr().cast();
     }
 
-    /// Creates the state of each possible CPU.
     pub(crate) fn new() -> Result<Self> {
         Ok(Self(PerCpu::new(Cpu::new)?))
     }
@@ -69,18 +68,15 @@ impl Cpus {
         mm::cpu_hint().first_of_group(shift)
     }
 
-    /// Returns the state of CPU `cpu`.
     #[inline(always)]
     pub(crate) fn of(&self, cpu: CpuNumber) -> &Cpu {
         self.0.get(cpu)
     }
 
-    /// Returns the number of CPUs.
     pub(super) fn count(&self) -> usize {
         self.0.count()
     }
 
-    /// Returns the states of all CPUs.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Cpu> {
         self.0.iter()
     }

@@ -39,7 +39,6 @@ pub(crate) struct List {
 }
 
 impl List {
-    /// Creates an empty list.
     pub(crate) const fn new(kind: Kind) -> Self {
         Self {
             kind,
@@ -48,13 +47,11 @@ impl List {
         }
     }
 
-    /// Returns the number of blocks.
     pub(crate) fn len(&self) -> usize {
         // Relaxed: written under the lock.
         self.len.load(Relaxed)
     }
 
-    /// Returns the first block.
     pub(crate) fn first<'a>(&self, dir: &'a Directory, rcu: &'a Guard) -> Option<&'a Block> {
         dir.block(self.ends[0].get()?, rcu)
     }

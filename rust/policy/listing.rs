@@ -31,7 +31,6 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// Creates an empty line.
     pub(crate) const fn new() -> Self {
         Self {
             buffer: [0; 1 << LINE_SHIFT],
@@ -39,7 +38,6 @@ impl Line {
         }
     }
 
-    /// Returns what was written.
     pub(crate) fn bytes(&self) -> &[u8] {
         self.buffer.get(..self.len).unwrap_or_default()
     }

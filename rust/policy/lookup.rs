@@ -108,7 +108,6 @@ impl<T: Tlb> Space<T> {
         }
     }
 
-    /// Returns the directory of all blocks.
     #[inline(always)]
     pub(crate) fn directory(&self) -> &Directory {
         &self.blocks.dir

@@ -129,7 +129,6 @@ impl Pool {
         has_surplus
     }
 
-    /// Returns numbers of blocks.
     pub(super) fn census(&self) -> PoolCensus {
         let empty = self.empty();
         let partial = self.classes.iter().map(|class| class.partial.len());
@@ -141,7 +140,6 @@ impl Pool {
         }
     }
 
-    /// Returns the number of empty blocks.
     pub(super) fn empty(&self) -> usize {
         self.classes
             .iter()

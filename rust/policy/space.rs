@@ -207,7 +207,6 @@ impl<T: Tlb> Space<T> {
         self
     }
 
-    /// Returns the TLB of the space.
     #[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
     #[inline(always)]
     pub(crate) fn tlb(&self) -> &T {
@@ -243,7 +242,6 @@ impl<T: Tlb> Space<T> {
         self.blocks.empty().wrapping_add(self.tree.stuck())
     }
 
-    /// Returns the number of stuck areas.
     pub(crate) fn stuck(&self) -> usize {
         self.tree.stuck()
     }

@@ -9,13 +9,7 @@
 //!
 //! A block is removed from the directory before its range is erased. If there is no memory for that, it is inserted again.
 
-use super::{
-    blocks::{
-        LEAST_BLOCKS,
-        SHARE, //
-    },
-    prelude::*, //
-};
+use super::prelude::*;
 
 /// Maximum number of removed blocks that wait for a grace period with one callback of RCU: about 1 MiB of memory.
 const MOST_WAITING: usize = 64;
@@ -32,7 +26,6 @@ struct Run {
 }
 
 impl Run {
-    /// Creates an empty run.
     const fn new() -> Self {
         Self {
             span: None,

@@ -122,7 +122,6 @@ impl<S: State> Area<S> {
         Area::from_ptr(self.into_ptr())
     }
 
-    /// Returns the address of the area object.
     pub(crate) fn ptr(&self) -> AreaPtr {
         self.ptr
     }

@@ -39,7 +39,6 @@ impl BlockNumber {
         }
     }
 
-    /// Returns the start of the block.
     pub(crate) const fn start(self) -> usize {
         self.0.get().wrapping_mul(SIZE)
     }
@@ -51,17 +50,14 @@ impl BlockNumber {
 pub(crate) struct BlockHint(Atomic<usize>);
 
 impl BlockHint {
-    /// Returns a place without a number.
     pub(crate) const fn new() -> Self {
         Self(Atomic::new(0))
     }
 
-    /// Returns the number.
     pub(crate) fn get(&self) -> Option<BlockNumber> {
         NonZero::new(self.0.load(Relaxed)).map(BlockNumber)
     }
 
-    /// Stores a number, or none.
     pub(crate) fn set(&self, number: Option<BlockNumber>) {
         self.0
             .store(number.map_or(0, |number| number.0.get()), Relaxed);
@@ -97,7 +93,6 @@ pub(crate) struct Links {
 }
 
 impl Links {
-    /// Returns where the block is.
     pub(crate) fn place(&self) -> Place {
         // Relaxed: changed under the lock of the pool; others may read it for a report.
         match self.place.load(Relaxed) {
@@ -109,7 +104,6 @@ impl Links {
         }
     }
 
-    /// Notes where the block is.
     pub(crate) fn set_place(&self, place: Place) {
         // CAST: The variants are small numbers.
         self.place.store(place as usize, Relaxed);
@@ -135,7 +129,6 @@ impl Links {
 pub(super) struct Claim(Bit);
 
 impl Claim {
-    /// Returns the slot.
     #[inline(always)]
     pub(super) fn slot(&self) -> Bit {
         self.0
@@ -223,12 +216,10 @@ impl Block {
         self.first_page = start / PAGE_SIZE;
     }
 
-    /// Returns the class of the block.
     pub(crate) fn class(&self) -> Class {
         self.class
     }
 
-    /// Returns what the pool knows of it.
     pub(crate) fn links(&self) -> &Links {
         &self.links
     }
@@ -238,12 +229,10 @@ impl Block {
         BlockNumber::at(self.start())
     }
 
-    /// Returns the first address of the block.
     pub(crate) fn start(&self) -> usize {
         self.first_page.wrapping_mul(PAGE_SIZE)
     }
 
-    /// Returns the addresses of the block.
     pub(crate) fn span(&self) -> Option<Span> {
         Span::with_size(self.start(), self.class.block_size())
     }

@@ -136,26 +136,22 @@ impl Class {
         from_here.filter(|class| class.slot_pages() != 0)
     }
 
-    /// Returns all classes.
     pub(crate) fn all() -> impl Iterator<Item = Self> {
         Self::SMALLEST.and_larger()
     }
 
-    /// Returns the number of the class.
     #[inline(always)]
     pub(crate) const fn number(self) -> usize {
         // By the invariant, the remainder changes nothing. No check of an index remains.
         self.0 as usize % PLACES
     }
 
-    /// Returns the pages of a slot.
     #[inline(always)]
     pub(crate) const fn slot_pages(self) -> usize {
         // CAST: It fits.
         SLOT_PAGES[self.number()] as usize
     }
 
-    /// Returns the pages of a block.
     pub(crate) const fn block_pages(self) -> usize {
         let least = LEAST_SLOTS.wrapping_mul(self.slot_pages());
         match least.next_power_of_two() {
@@ -165,7 +161,6 @@ impl Class {
         }
     }
 
-    /// Returns the bytes of a block.
     pub(crate) const fn block_size(self) -> usize {
         self.block_pages().wrapping_mul(PAGE_SIZE)
     }
@@ -194,7 +189,6 @@ pub(crate) struct ClassSet(u64);
 const _: () = assert!(CLASSES <= 64);
 
 impl ClassSet {
-    /// No class.
     pub(crate) const EMPTY: Self = Self(0);
 
     /// Returns the set of all classes.
@@ -204,12 +198,10 @@ impl ClassSet {
         set
     }
 
-    /// Adds a class.
     pub(crate) fn insert(&mut self, class: Class) {
         self.0 |= 1 << class.number();
     }
 
-    /// Removes a class.
     pub(crate) fn remove(&mut self, class: Class) {
         self.0 &= !(1 << class.number());
     }
@@ -233,24 +225,20 @@ impl Iterator for ClassSet {
 pub(crate) struct ByClass<T>([T; PLACES]);
 
 impl<T> ByClass<T> {
-    /// Calls `make` for each class.
     pub(crate) fn new(mut make: impl FnMut() -> T) -> Self {
         Self(core::array::from_fn(|_| make()))
     }
 
-    /// Returns the value of `class`.
     #[inline(always)]
     pub(crate) fn of(&self, class: Class) -> &T {
         &self.0[class.number()]
     }
 
-    /// Returns the value of `class`.
     #[inline(always)]
     pub(crate) fn of_mut(&mut self, class: Class) -> &mut T {
         &mut self.0[class.number()]
     }
 
-    /// Returns all values.
     pub(crate) fn iter(&self) -> core::slice::Iter<'_, T> {
         self.0.iter()
     }

@@ -81,7 +81,6 @@ impl Directory {
         self.window
     }
 
-    /// Returns the number of the part that has `addr`.
     #[inline(always)]
     fn number_of(addr: usize) -> usize {
         addr / SIZE / MAP_BITS
@@ -110,7 +109,6 @@ impl Directory {
         unsafe { part.as_ref() }
     }
 
-    /// Returns all parts with blocks.
     fn all_parts(&self) -> impl Iterator<Item = &Part> {
         map::set_bits(self.used.words()).filter_map(|place| self.part_in(place.number()))
     }

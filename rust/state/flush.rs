@@ -111,7 +111,6 @@ impl<'dir> Plan<'dir> {
         self.list = areas;
     }
 
-    /// Returns whether there is nothing to flush.
     pub(crate) fn is_empty(&self) -> bool {
         self.cover.is_none()
     }
@@ -121,7 +120,6 @@ impl<'dir> Plan<'dir> {
         (self.areas, self.list.len())
     }
 
-    /// Returns the range to flush.
     pub(crate) fn cover(&self) -> Option<Span> {
         self.cover
     }

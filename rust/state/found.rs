@@ -123,12 +123,10 @@ impl<'dir> UnlinkedArea<'dir> {
         self.area.into_ptr()
     }
 
-    /// Returns the address of the area object.
     pub(crate) fn ptr(&self) -> AreaPtr {
         self.area.ptr()
     }
 
-    /// Returns the addresses of the area.
     pub(crate) fn span(&self) -> Option<Span> {
         self.area.span()
     }

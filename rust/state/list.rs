@@ -29,7 +29,6 @@ pub(crate) struct AreaList<S: Listed> {
 }
 
 impl<S: Listed> AreaList<S> {
-    /// Creates an empty list.
     pub(crate) const fn new() -> Self {
         // INVARIANT: Both ends are `None`.
         Self {
@@ -40,12 +39,10 @@ impl<S: Listed> AreaList<S> {
         }
     }
 
-    /// Returns the number of areas.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Returns whether the list is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.first.is_none()
     }
@@ -161,7 +158,6 @@ impl LazyArea {
         Some(Self { area, span })
     }
 
-    /// Returns the addresses.
     pub(crate) fn span(&self) -> Span {
         self.span
     }

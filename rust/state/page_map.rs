@@ -59,7 +59,6 @@ enum Region<'a> {
 pub(super) struct PageMap(KBox<[Atomic<*mut Part>; MAX_PARTS]>);
 
 impl PageMap {
-    /// Creates an empty map.
     pub(super) fn new() -> Result<Self> {
         // INVARIANT: All slots are null.
         let slots = Node::ANY.new_array(|| Atomic::new(ptr::null_mut()), GFP_NOWAIT)?;

@@ -46,7 +46,6 @@ pub(crate) struct Pinned<'a> {
 }
 
 impl<'a> Pinned<'a> {
-    /// Returns the area.
     pub(crate) fn area(&self) -> Busy {
         self.area
     }
@@ -100,7 +99,6 @@ impl Drop for Reader<'_> {
 }
 
 impl Pins {
-    /// Creates the pins.
     pub(super) fn new() -> Result<Self> {
         let mut locks = KVec::with_capacity(PINS, GFP_NOWAIT)?;
         for _ in 0..PINS {

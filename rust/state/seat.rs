@@ -17,7 +17,6 @@ use super::prelude::*;
 pub(crate) struct Seat(Atomic<*mut Block>);
 
 impl Seat {
-    /// Creates an empty seat.
     pub(crate) const fn new() -> Self {
         // INVARIANT: It is null.
         Self(Atomic::new(ptr::null_mut()))

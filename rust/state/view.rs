@@ -31,13 +31,11 @@ impl Busy {
         Self { area, span }
     }
 
-    /// Returns the area.
     #[inline(always)]
     pub(crate) fn area(self) -> AreaPtr {
         self.area
     }
 
-    /// Returns the addresses of the area.
     #[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
     pub(crate) fn span(self) -> Span {
         self.span
@@ -53,7 +51,6 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    /// Returns the addresses of the area.
     pub(crate) fn span(self) -> Span {
         self.span
     }
@@ -64,7 +61,6 @@ impl Seen {
         Busy::new(area, self.span)
     }
 
-    /// Returns whether `addr` is in the area.
     pub(crate) fn contains(self, addr: usize) -> bool {
         self.span.contains(addr)
     }
@@ -88,7 +84,6 @@ impl AreaPtr {
         NonNull::new(ptr).map(Self)
     }
 
-    /// Returns the pointer for C.
     pub(crate) fn as_raw(self) -> *mut bindings::vmap_area {
         self.0.as_ptr()
     }

@@ -33,12 +33,10 @@ impl Gfp {
     #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
     pub(crate) const KERNEL: Self = Self(bindings::GFP_KERNEL);
 
-    /// Wraps flags from C.
     pub(crate) fn from_raw(raw: bindings::gfp_t) -> Self {
         Self(raw)
     }
 
-    /// Returns the flags for C.
     pub(crate) fn as_raw(self) -> bindings::gfp_t {
         self.0
     }

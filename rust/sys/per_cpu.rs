@@ -22,13 +22,11 @@ use core::ops::Deref;
 pub(crate) struct CpuNumber(usize);
 
 impl CpuNumber {
-    /// Wraps a number.
     #[inline(always)]
     pub(crate) const fn new(number: usize) -> Self {
         Self(number)
     }
 
-    /// Returns the number.
     #[inline(always)]
     pub(crate) const fn number(self) -> usize {
         self.0
@@ -69,7 +67,6 @@ impl<T> CacheAligned<T> {
     #[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
     pub(crate) const VALUE: usize = core::mem::offset_of!(Self, 0);
 
-    /// Wraps `value`.
     pub(crate) const fn new(value: T) -> Self {
         Self(value)
     }
@@ -129,7 +126,6 @@ impl<T> PerCpu<T> {
         self.others.get(other).unwrap_or(&self.first)
     }
 
-    /// Returns the number of values.
     pub(crate) fn count(&self) -> usize {
         self.others.len().wrapping_add(1)
     }
