@@ -49,10 +49,11 @@ pub(crate) static OPS: Ops = Ops(bindings::vmap_area_ops {
 /// Returns `addr` without its KASAN tag, like `__untagged_addr()` in arch/arm64/include/asm/memory.h.
 #[inline(always)]
 const fn untagged(addr: usize) -> usize {
-    match cfg!(any(CONFIG_KASAN_SW_TAGS, CONFIG_KASAN_HW_TAGS)) {
+    if cfg!(any(CONFIG_KASAN_SW_TAGS, CONFIG_KASAN_HW_TAGS)) {
         // CAST: Bit 55, the sign of the address, fills the byte of the tag.
-        true => ((addr << 8) as isize >> 8) as usize,
-        false => addr,
+        ((addr << 8) as isize >> 8) as usize
+    } else {
+        addr
     }
 }
 
@@ -67,7 +68,8 @@ fn null_or(area: Option<AreaPtr>) -> *mut bindings::vmap_area {
 /// Called once, from `vmalloc_init()`.
 unsafe extern "C" fn init(vstart: usize, vend: usize) -> c_int {
     let home = Span::from_bounds(vstart, vend).ok_or(EINVAL);
-    { home.and_then(kernel_space::start) }.map_or_else(Error::to_errno, |()| 0)
+    home.and_then(kernel_space::start)
+        .map_or_else(Error::to_errno, |()| 0)
 }
 
 /// Serves a request for one area.

@@ -252,10 +252,7 @@ impl Map {
         for (index, (word, &want)) in self.0.iter().zip(all).enumerate() {
             // Acquire: as in `claim()`.
             if want != 0 && word.cmpxchg(want, 0, Acquire).is_err() {
-                let claimed = core::array::from_fn(|i| match i < index {
-                    true => all[i],
-                    false => 0,
-                });
+                let claimed = core::array::from_fn(|i| if i < index { all[i] } else { 0 });
                 self.set_words(&claimed);
                 return false;
             }

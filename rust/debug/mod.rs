@@ -36,10 +36,7 @@ pub(crate) fn start(home: Span, tlb: KernelTlb) -> Result<KernelSpace> {
     if is_on(crate::module_parameters::fail_init.value()) {
         return Err(ENOMEM);
     }
-    let watch = match is_on(crate::module_parameters::check.value()) {
-        true => Some(Checker::new(true, GFP_NOWAIT)?),
-        false => None,
-    };
+    let watch = if is_on(crate::module_parameters::check.value()) { Some(Checker::new(true, GFP_NOWAIT)?) } else { None };
     KernelSpace::new(home, CheckedTlb { tlb, watch }, None)
 }
 

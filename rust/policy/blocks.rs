@@ -107,7 +107,7 @@ impl Blocks {
             cpus: Cpus::new()?,
             dir,
             pool: Locked::new(Pool::new()?, c"vmap_rust pool", static_lock_class!())?,
-            most_pages: { Class::all() }
+            most_pages: Class::all()
                 .take_while(|class| class.block_size() <= most)
                 .last()
                 .map_or(0, Class::slot_pages),
@@ -173,7 +173,9 @@ impl Blocks {
     /// Returns `class` and all larger ones of which the space has blocks.
     pub(crate) fn classes_from(&self, class: Class) -> impl Iterator<Item = Class> {
         let most = self.most_pages;
-        { class.and_larger() }.take_while(move |class| class.slot_pages() <= most)
+        class
+            .and_larger()
+            .take_while(move |class| class.slot_pages() <= most)
     }
 
     /// Reserves areas at fixed offsets from a common base in the current block of this CPU: all, in order, or none. Takes no
@@ -247,10 +249,11 @@ impl Blocks {
     /// CPUs if `may_sleep`.
     pub(crate) fn return_current(&self, may_sleep: bool, is_wanted: impl Fn(&Block) -> bool) {
         let count = self.cpus.count().max(1);
-        let (first, most) = match may_sleep {
-            true => (0, usize::MAX),
+        let (first, most) = if may_sleep {
+            (0, usize::MAX)
+        } else {
             // Relaxed: any CPUs will do.
-            false => (self.next_cpu.fetch_add(MAX_ATOMIC, Relaxed), MAX_ATOMIC),
+            (self.next_cpu.fetch_add(MAX_ATOMIC, Relaxed), MAX_ATOMIC)
         };
         let mut returned = 0_usize;
         for nth in 0..most.min(count) {
@@ -297,9 +300,10 @@ impl Blocks {
     #[inline(never)]
     fn count_lazy(&self, more: usize) -> usize {
         let pages = self.lazy.fetch_add(more, Relaxed).saturating_add(more);
-        match pages < self.lazy_most {
-            true => pages,
-            false => PURGE_NOW,
+        if pages < self.lazy_most {
+            pages
+        } else {
+            PURGE_NOW
         }
     }
 

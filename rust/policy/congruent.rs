@@ -16,7 +16,9 @@ impl<T: Tlb> Space<T> {
         gfp: Gfp,
         mut publish: impl FnMut(usize, Area<Reserved>) -> Option<Busy>,
     ) -> Result {
-        let ends = { members.clone() }.map(|member| member.offset.saturating_add(member.size));
+        let ends = members
+            .clone()
+            .map(|member| member.offset.saturating_add(member.size));
         let reach = ends.fold(0, usize::max);
         let result = self.reserve_congruent(window, members, reach, align, gfp);
         let counters = self.counters_here();
@@ -30,9 +32,10 @@ impl<T: Tlb> Space<T> {
                 Ok(())
             }
             Err(error) => {
-                match error == EBUSY {
-                    true => counters.no_room.one(),
-                    false => counters.no_memory.one(),
+                if error == EBUSY {
+                    counters.no_room.one()
+                } else {
+                    counters.no_memory.one()
                 }
                 trace::refuse(reach, align, window, gfp, error);
                 Err(error)
@@ -55,7 +58,11 @@ impl<T: Tlb> Space<T> {
             return Err(EBUSY);
         }
         // The percpu allocator aligns its window: that of the space may end off a page, as on x86.
-        let has_blocks = { self.blocks.dir.window() }.is_some_and(|blocks| window.covers(blocks));
+        let has_blocks = self
+            .blocks
+            .dir
+            .window()
+            .is_some_and(|blocks| window.covers(blocks));
         if has_blocks {
             if let Some(areas) = self.alloc_set(members.clone(), reach, align, gfp) {
                 return Ok(areas);
@@ -110,7 +117,7 @@ impl<T: Tlb> Space<T> {
         align: usize,
         gfp: Gfp,
     ) -> Option<AreaList<Reserved>> {
-        let sizes = { members.clone() }.map(|member| member.size);
+        let sizes = members.clone().map(|member| member.size);
         // Blocks of smaller classes are too small.
         let least = least_slot(reach.saturating_mul(2));
         let smallest = self.blocks.class_of(sizes.fold(least, usize::max), align);
@@ -150,7 +157,10 @@ impl<T: Tlb> Space<T> {
             let mut tries = 0..MAX_RETRIES;
             loop {
                 // A store must follow a search without dropping the lock between.
-                if !{ table.gap_around(span.first()) }.is_some_and(|gap| gap.covers(span)) {
+                if !table
+                    .gap_around(span.first())
+                    .is_some_and(|gap| gap.covers(span))
+                {
                     return Err(Miss::NoRoom);
                 }
                 area = match table.reserve(area, span) {

@@ -79,9 +79,10 @@ impl<T: Tlb> Space<T> {
     fn next_in_tree(&self, addr: usize, last: usize) -> Option<Next> {
         // With PREEMPT_RT, a lockless walk would spin behind a writer that it has preempted. Taking
         // the lock gives priority inheritance.
-        match cfg!(CONFIG_PREEMPT_RT) {
-            true => self.tree.index.lock().next(addr, last),
-            false => self.tree.index.next(addr, last),
+        if cfg!(CONFIG_PREEMPT_RT) {
+            self.tree.index.lock().next(addr, last)
+        } else {
+            self.tree.index.next(addr, last)
         }
     }
 
@@ -102,9 +103,10 @@ impl<T: Tlb> Space<T> {
 
     /// Returns the pins of areas in blocks, or of those in none, for unpinning what [`Space::get`] has pinned.
     pub(crate) fn pins(&self, in_block: bool) -> &Pins {
-        match in_block {
-            true => self.blocks.dir.pins(),
-            false => self.tree.index.pins(),
+        if in_block {
+            self.blocks.dir.pins()
+        } else {
+            self.tree.index.pins()
         }
     }
 
@@ -146,9 +148,10 @@ impl<T: Tlb> Space<T> {
                     Range::Area(_) => addr = span.last().checked_add(1)?,
                     Range::Block => {
                         // One that is being inserted or removed has no areas.
-                        addr = match span.contains(tried) {
-                            true => span.last().checked_add(1)?,
-                            false => span.first(),
+                        addr = if span.contains(tried) {
+                            span.last().checked_add(1)?
+                        } else {
+                            span.first()
                         };
                         break;
                     }

@@ -228,7 +228,9 @@ impl<'a> PoolGuard<'a> {
         let mut block = None;
         if from != Source::Empty {
             // A partial one of its own, an orphan, or an empty one of its own.
-            block = { own.first(dir, rcu).filter(is_in(Place::Owned)) }
+            block = own
+                .first(dir, rcu)
+                .filter(is_in(Place::Owned))
                 .or_else(|| {
                     let first = of_class.partial.first(dir, rcu);
                     first.filter(is_in(Place::Orphan))

@@ -73,7 +73,7 @@ impl Blocks {
         block.links().set_owner(group);
         let class = block.class();
         let rcu = Guard::new();
-        let Ok(number) = { self.dir.insert(block.into()) }.inspect_err(|block| {
+        let Ok(number) = self.dir.insert(block.into()).inspect_err(|block| {
             // Leak the range: it stays reserved, and reuse would not be safe.
             mm::refuse("there are two blocks", &[block.start()], &[]);
         }) else {

@@ -280,9 +280,10 @@ impl Tree {
     pub(super) fn note_no_gap(&self, _: &TableGuard<'_>, size: usize, times: usize) {
         let [noted, least] = &self.no_gap;
         // There is no gap for a larger block, either.
-        let size = match noted.load(Relaxed) == times {
-            true => size.min(least.load(Relaxed)),
-            false => size,
+        let size = if noted.load(Relaxed) == times {
+            size.min(least.load(Relaxed))
+        } else {
+            size
         };
         least.store(size, Relaxed);
         noted.store(times, Relaxed);

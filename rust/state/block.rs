@@ -33,9 +33,10 @@ pub(crate) struct BlockNumber(NonZero<usize>);
 impl BlockNumber {
     /// Returns the number of a block that starts at `addr`; [`None`] if none can start there.
     pub(crate) fn at(addr: usize) -> Option<Self> {
-        match is_aligned(addr, SIZE) {
-            true => NonZero::new(addr / SIZE).map(Self),
-            false => None,
+        if is_aligned(addr, SIZE) {
+            NonZero::new(addr / SIZE).map(Self)
+        } else {
+            None
         }
     }
 
@@ -308,11 +309,11 @@ impl Block {
         members: impl Iterator<Item = Member> + Clone,
     ) -> Option<AreaList<Reserved>> {
         let number = |member: Member| member.offset / PAGE_SIZE / self.slot_pages;
-        let last = { members.clone() }.map(number).fold(0, usize::max);
+        let last = members.clone().map(number).fold(0, usize::max);
         let words = self.free.words();
         for first in (0..self.class.slots().saturating_sub(last)).rev() {
             let slot = |member| Bit::in_row(first.wrapping_add(number(member)));
-            if !{ members.clone() }.all(|member| map::has(&words, slot(member))) {
+            if !members.clone().all(|member| map::has(&words, slot(member))) {
                 continue;
             }
             let base = self.address_of(first);
@@ -323,11 +324,12 @@ impl Block {
                     .is_some_and(|all| all.covers(span));
                 is_in.then_some(span)
             };
-            if { members.clone() }.any(|member| span(member).is_none()) {
+            if members.clone().any(|member| span(member).is_none()) {
                 // Not a set for this class.
                 return None;
             }
-            let claimed = { members.clone() }
+            let claimed = members
+                .clone()
                 .take_while(|&member| self.free.claim_bit(slot(member)))
                 .count();
             if claimed < members.clone().count() {

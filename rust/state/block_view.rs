@@ -60,9 +60,10 @@ impl Block {
 
     /// Returns the number of the slot at `addr`; 0 below the block.
     fn slot_from(&self, addr: usize) -> usize {
-        match addr > self.start() {
-            true => self.slot_at(addr).number(),
-            false => 0,
+        if addr > self.start() {
+            self.slot_at(addr).number()
+        } else {
+            0
         }
     }
 

@@ -64,9 +64,10 @@ const SLOT_PAGES: [u32; PLACES] = {
     let mut sizes = [0; PLACES];
     let mut last = 0;
     while last < MOST_PAGES {
-        let pages = match last < TABLE_PAGES {
-            true => last + 1,
-            false => (last + 1).next_multiple_of(TABLE_PAGES),
+        let pages = if last < TABLE_PAGES {
+            last + 1
+        } else {
+            (last + 1).next_multiple_of(TABLE_PAGES)
         };
         // CAST: At most `MOST_PAGES`. The largest size of a class is that of its slots.
         sizes[number_for(last)] = pages as u32;

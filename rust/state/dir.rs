@@ -160,9 +160,10 @@ impl Directory {
             }
         }
         // Another CPU may have used the place meanwhile.
-        match self.is_prepared(addr) {
-            true => Ok(()),
-            false => Err(EBUSY),
+        if self.is_prepared(addr) {
+            Ok(())
+        } else {
+            Err(EBUSY)
         }
     }
 
@@ -242,9 +243,10 @@ impl Directory {
                 continue;
             }
             // A full barrier if a bit was set: see `retire()`.
-            let dirty = match clear {
-                true => part.dirty.take(),
-                false => part.dirty.words(),
+            let dirty = if clear {
+                part.dirty.take()
+            } else {
+                part.dirty.words()
             };
             for bit in map::set_bits(dirty) {
                 let rcu = Guard::new();
@@ -446,9 +448,10 @@ impl Part {
     /// Returns whether a block at `span` would have the part together with one that fills it.
     fn is_shared(&self, span: Span) -> bool {
         let is_set = |entry: &Pointer| !entry.load(Relaxed).is_null();
-        match span.size() == SIZE * MAP_BITS {
-            true => self.entries.iter().any(is_set),
-            false => is_set(&self.whole),
+        if span.size() == SIZE * MAP_BITS {
+            self.entries.iter().any(is_set)
+        } else {
+            is_set(&self.whole)
         }
     }
 }

@@ -238,9 +238,10 @@ fn untagged(raw: *mut c_void) -> *mut Pages {
 /// Returns the regions that an area is in; none if they are too many.
 fn regions_of(span: Span) -> Range<usize> {
     let (first, last) = (span.first() / REGION, span.last() / REGION);
-    match last.wrapping_sub(first) < MAX_REGIONS {
-        true => first..last.saturating_add(1),
-        false => 0..0,
+    if last.wrapping_sub(first) < MAX_REGIONS {
+        first..last.saturating_add(1)
+    } else {
+        0..0
     }
 }
 

@@ -426,9 +426,10 @@ impl Table {
                     return (skipped.get() >= LOOKS).then_some(Err(span.first()));
                 };
                 // With other bounds, the object was freed and has a new user. It may be anywhere.
-                Some(match seen.span() == span {
-                    true => Ok(Next::Busy(area, seen)),
-                    false => Err(span.first()),
+                Some(if seen.span() == span {
+                    Ok(Next::Busy(area, seen))
+                } else {
+                    Err(span.first())
                 })
             }
             Entry::Block(_) => Some(Ok(Next::Block(span))),
