@@ -76,7 +76,7 @@
 //! | | `class`, `block`, `block_view`, `block_check`: sizes; one block, its slots in order, its checks | no |
 //! | | `objects`, `seat`: area objects of a block; the place of a current block | yes |
 //! | | `block_number`: the number of a block | no |
-//! | | `table`, `page_map`, `dir`, `pins`: the index, a map of its areas, the block at an address, pins | yes |
+//! | | `index`, `page_map`, `dir`, `pins`: the index, a map of its areas, the block at an address, pins | yes |
 //! | | `found`: areas of a block that was found: pinned, unlinked, and returned to their directory | yes |
 //! | | `flush`: what a purge takes, and the proof that it was flushed | yes |
 //! | `sys` | bindings: `maple` (maple tree), `grace` (RCU), `lock` (spinlock), `mm` (the rest of mm, memory on a NUMA node) | yes |

@@ -76,9 +76,9 @@ impl<T: Tlb> Space<T> {
                 areas.push(Area::alloc(gfp, -1).ok_or(ENOMEM)?);
             }
             let mut held = AreaList::new();
-            let mut table = self.tree.index.lock();
-            let Some(base) = highest_congruent(&mut table, window, members.clone(), align) else {
-                drop(table);
+            let mut index = self.tree.index.lock();
+            let Some(base) = highest_congruent(&mut index, window, members.clone(), align) else {
+                drop(index);
                 if drained {
                     return Err(EBUSY);
                 }
@@ -89,8 +89,8 @@ impl<T: Tlb> Space<T> {
                 drained = true;
                 continue;
             };
-            let result = self.hold_all(&mut table, base, members.clone(), areas, &mut held, gfp);
-            drop(table);
+            let result = self.hold_all(&mut index, base, members.clone(), areas, &mut held, gfp);
+            drop(index);
             match result {
                 Ok(()) => return Ok(held),
                 Err(miss) => {
@@ -144,7 +144,7 @@ impl<T: Tlb> Space<T> {
     /// Reserves `members` at `base`, and adds their areas to `held`: not all of them if it fails.
     fn hold_all(
         &self,
-        table: &mut TableGuard<'_>,
+        index: &mut IndexGuard<'_>,
         base: usize,
         members: impl Iterator<Item = Member>,
         mut areas: AreaList<New>,
@@ -157,20 +157,20 @@ impl<T: Tlb> Space<T> {
             let mut tries = 0..MAX_RETRIES;
             loop {
                 // A store must follow a search without dropping the lock between.
-                if !table
+                if !index
                     .gap_around(span.first())
                     .is_some_and(|gap| gap.covers(span))
                 {
                     return Err(Miss::NoRoom);
                 }
-                area = match table.reserve(area, span) {
+                area = match index.reserve(area, span) {
                     Ok(area) => {
                         held.push(area);
                         break;
                     }
                     Err((area, _)) => area,
                 };
-                if tries.next().is_none() || !table.nomem(gfp) {
+                if tries.next().is_none() || !index.nomem(gfp) {
                     return Err(Miss::NoMemory);
                 }
             }

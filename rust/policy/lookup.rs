@@ -137,9 +137,9 @@ impl<T: Tlb> Space<T> {
             }
             drop(rcu);
             let tried = addr;
-            let mut table = self.tree.index.lock();
+            let mut index = self.tree.index.lock();
             for _ in 0..LOOKS {
-                let (span, range) = table.next_range(addr)?;
+                let (span, range) = index.next_range(addr)?;
                 match range {
                     // One that begins before was not there when `last` was found.
                     Range::Area(stage) if stage.is_out_of_use() && span.first() >= addr => {
@@ -157,7 +157,7 @@ impl<T: Tlb> Space<T> {
                     }
                 }
             }
-            drop(table);
+            drop(index);
             mm::cond_resched();
         }
     }

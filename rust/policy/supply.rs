@@ -146,18 +146,18 @@ impl<T: Tlb> Space<T> {
         let block = Block::new(class, self.tlb.is_randomized(), flags);
         let mut block = block.map_err(|_| Miss::NoMemory)?;
         let mut window = self.blocks.dir.window().ok_or(Miss::NoRoom)?;
-        let mut table = self.tree.index.lock();
+        let mut index = self.tree.index.lock();
         for _ in 0..MAX_RETRIES {
             // Try the lowest gap first: the gap that a freed block leaves has exactly this size.
-            let span = lowest_gap_fit(&mut table, window, size, size)
-                .or_else(|| lowest_fit(&mut table, window, size, size));
+            let span = lowest_gap_fit(&mut index, window, size, size)
+                .or_else(|| lowest_fit(&mut index, window, size, size));
             let Some(span) = span else {
-                self.tree.note_no_gap(&table, size, times);
+                self.tree.note_no_gap(&index, size, times);
                 return Err(Miss::NoRoom);
             };
             if !self.blocks.dir.is_prepared(span.first()) {
                 // Allocate memory without the lock. The gap may be taken meanwhile, so search again.
-                drop(table);
+                drop(index);
                 match self.blocks.dir.prepare(span.first(), flags) {
                     Ok(()) => {}
                     Err(EBUSY) => {
@@ -172,10 +172,10 @@ impl<T: Tlb> Space<T> {
                     }
                     Err(_) => return Err(Miss::NoMemory),
                 }
-                table = self.tree.index.lock();
+                index = self.tree.index.lock();
                 continue;
             }
-            match table.reserve_block(span) {
+            match index.reserve_block(span) {
                 Ok(()) => {
                     block.place_at(span.first());
                     return Ok(block);
@@ -183,7 +183,7 @@ impl<T: Tlb> Space<T> {
                 Err(StoreError::Mismatch) => return Err(Miss::NoRoom),
                 // The lock may have been dropped: search again.
                 Err(StoreError::NoMemory) => {
-                    if !table.nomem(gfp) {
+                    if !index.nomem(gfp) {
                         return Err(Miss::NoMemory);
                     }
                 }
@@ -282,10 +282,10 @@ impl<T: Tlb> Space<T> {
 
     /// Frees the ranges of removed blocks, which fill `span`.
     fn free_run(&self, run: &Run, span: Span, gfp: Gfp, cause: Cause) -> Result<(), StoreError> {
-        let mut table = self.tree.lock_to_free(cause);
-        let mut result = table.free_blocks(span);
-        if result == Err(StoreError::NoMemory) && gfp.may_block() && table.nomem(gfp) {
-            result = table.free_blocks(span);
+        let mut index = self.tree.lock_to_free(cause);
+        let mut result = index.free_blocks(span);
+        if result == Err(StoreError::NoMemory) && gfp.may_block() && index.nomem(gfp) {
+            result = index.free_blocks(span);
         }
         result?;
         self.tree.has_more_room();

@@ -39,7 +39,7 @@ pub(super) fn may_sleep(cause: Cause, gfp: Gfp) -> bool {
 
 /// The tree of a space, and its areas that are out of use.
 pub(crate) struct Tree {
-    pub(super) index: Table,
+    pub(super) index: Index,
     /// Areas that are lazy.
     lazy: Locked<LazyList>,
     /// Pages of these, and of those that a purge has taken and not freed.
@@ -57,13 +57,13 @@ impl Tree {
     /// Describes the tree, which is at offset `at` of the space, to debuggers.
     #[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
     pub(super) const fn describe(info: &mut bindings::vmap_rust_debug_info, at: usize) {
-        Table::describe(info, at + offset_of!(Self, index));
+        Index::describe(info, at + offset_of!(Self, index));
     }
 
     /// Creates a tree without entries.
     pub(super) fn new(home: Span) -> Result<Self> {
         Ok(Self {
-            index: Table::new(home, c"vmap_rust index", static_lock_class!())?,
+            index: Index::new(home, c"vmap_rust index", static_lock_class!())?,
             lazy: Locked::new(LazyList::EMPTY, c"vmap_rust lazy", static_lock_class!())?,
             lazy_pages: CacheAligned::new(Atomic::new(0)),
             stuck: Locked::new(AreaList::new(), c"vmap_rust stuck", static_lock_class!())?,
@@ -82,18 +82,18 @@ impl Tree {
         }
         let mut area = Area::alloc(req.gfp, req.node).ok_or(Miss::NoMemory)?;
         let mut may_prepare = true;
-        let mut table = self.index.lock();
+        let mut index = self.index.lock();
         for _ in 0..MAX_RETRIES {
-            let span = lowest_fit(&mut table, req.window, req.size, req.align);
+            let span = lowest_fit(&mut index, req.window, req.size, req.align);
             let span = span.ok_or(Miss::NoRoom)?;
-            if core::mem::take(&mut may_prepare) && table.lacks(span, all_pages) {
+            if core::mem::take(&mut may_prepare) && index.lacks(span, all_pages) {
                 // Allocate memory without the lock. The gap may be taken meanwhile, so search again.
-                drop(table);
+                drop(index);
                 self.index.prepare(span, all_pages, req.gfp.flags());
-                table = self.index.lock();
+                index = self.index.lock();
                 continue;
             }
-            area = match table.reserve(area, span) {
+            area = match index.reserve(area, span) {
                 Ok(area) => return Ok(area),
                 Err((_, StoreError::Mismatch)) => {
                     mm::refuse("a gap is not free", &[span.first(), span.end()], &[]);
@@ -102,7 +102,7 @@ impl Tree {
                 Err((area, StoreError::NoMemory)) => area,
             };
             // The lock may have been dropped: search again.
-            if !table.nomem(req.gfp) {
+            if !index.nomem(req.gfp) {
                 break;
             }
         }
@@ -161,12 +161,12 @@ impl Tree {
     /// Frees the range of a flushed area. Returns the area if there is no memory for that.
     fn try_give_back(
         &self,
-        table: &mut TableGuard<'_>,
+        index: &mut IndexGuard<'_>,
         area: Area<Flushed>,
         cpus: &Cpus,
     ) -> Result<(), Area<Flushed>> {
         let counters = &cpus.here().counters;
-        match table.give_back(area) {
+        match index.give_back(area) {
             Ok(area) => {
                 drop(area);
                 self.has_more_room();
@@ -201,14 +201,14 @@ impl Tree {
             let Some(area) = areas.pop() else {
                 break;
             };
-            let mut table = self.lock_to_free(cause);
-            let result = match self.try_give_back(&mut table, area, cpus) {
-                Err(area) if gfp.may_block() && table.nomem(gfp) => {
-                    self.try_give_back(&mut table, area, cpus)
+            let mut index = self.lock_to_free(cause);
+            let result = match self.try_give_back(&mut index, area, cpus) {
+                Err(area) if gfp.may_block() && index.nomem(gfp) => {
+                    self.try_give_back(&mut index, area, cpus)
                 }
                 result => result,
             };
-            drop(table);
+            drop(index);
             if let Err(area) = result {
                 areas.push(area);
                 break;
@@ -248,12 +248,12 @@ impl Tree {
     }
 
     /// Locks the index for freeing ranges.
-    pub(super) fn lock_to_free(&self, cause: Cause) -> TableGuard<'_> {
-        let mut table = self.index.lock();
+    pub(super) fn lock_to_free(&self, cause: Cause) -> IndexGuard<'_> {
+        let mut index = self.index.lock();
         if cause == Cause::Reclaim {
-            table.spare_reserves();
+            index.spare_reserves();
         }
-        table
+        index
     }
 
     /// Notes that a range became free. Under the tree lock.
@@ -277,7 +277,7 @@ impl Tree {
 
     /// Notes that there is no gap for a block of `size` bytes, as a search found that began at `times`. Under the tree lock,
     /// so that both values are of one search.
-    pub(super) fn note_no_gap(&self, _: &TableGuard<'_>, size: usize, times: usize) {
+    pub(super) fn note_no_gap(&self, _: &IndexGuard<'_>, size: usize, times: usize) {
         let [noted, least] = &self.no_gap;
         // There is no gap for a larger block, either.
         let size = if noted.load(Relaxed) == times {

@@ -21,10 +21,10 @@ impl<T: Tlb> Space<T> {
     pub(crate) fn validate(&self) -> Result<Census> {
         let is_quiet = self.tlb.is_test();
         self.blocks.validate(is_quiet)?;
-        let mut table = self.tree.index.lock();
+        let mut index = self.tree.index.lock();
         let mut census = Census::default();
         let mut addr = 0;
-        while let Some((span, range)) = table.next_range(addr) {
+        while let Some((span, range)) = index.next_range(addr) {
             let sane = span.first() >= addr
                 && is_aligned(span.first(), PAGE_SIZE)
                 && is_aligned(span.end(), PAGE_SIZE);

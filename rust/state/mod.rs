@@ -15,12 +15,12 @@ pub(crate) mod dir;
 pub(crate) mod flags;
 pub(crate) mod flush;
 pub(crate) mod found;
+pub(crate) mod index;
 pub(crate) mod list;
 mod objects;
 mod page_map;
 pub(crate) mod pins;
 pub(crate) mod seat;
-pub(crate) mod table;
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
 #[path = "../check/tests/state.rs"]
 mod tests;
@@ -36,10 +36,10 @@ pub(crate) mod prelude {
         flags::*,
         flush::*,
         found::*,
+        index::*,
         list::*,
         pins::*,
         seat::*,
-        table::*,
         view::*, //
     };
     pub(crate) use crate::sys::prelude::*;

@@ -25,8 +25,8 @@ macro_rules! refuse {
 
 refuse! {
     lazy_range_is_freed: "A lazy range does not go back to the index.", E0308,
-        "fn free(table: &mut TableGuard<'_>, area: Area<", "Flushed" => "Lazy", ">) -> bool {
-            table.give_back(area).is_ok()
+        "fn free(index: &mut IndexGuard<'_>, area: Area<", "Flushed" => "Lazy", ">) -> bool {
+            index.give_back(area).is_ok()
         }";
     list_without_a_flush: "A plan that was not flushed gives out nothing.", E0599,
         "fn take(plan: Plan<'_>, tlb: &impl Tlb) -> AreaList<Flushed> {

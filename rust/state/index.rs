@@ -105,7 +105,7 @@ pub(crate) enum Range {
 }
 
 /// The index.
-pub(crate) struct Table {
+pub(crate) struct Index {
     /// In a box because its lock must not move.
     tree: Pin<KBox<maple::Tree<Entry>>>,
     /// Finds areas without a walk down the tree.
@@ -118,14 +118,14 @@ pub(crate) struct Table {
 }
 
 /// The locked index: entries change only together with the tokens of their areas, and with the page map.
-pub(crate) struct TableGuard<'table> {
-    tree: maple::Guard<'table, Entry>,
-    map: &'table PageMap,
-    bytes: &'table Atomic<usize>,
+pub(crate) struct IndexGuard<'index> {
+    tree: maple::Guard<'index, Entry>,
+    map: &'index PageMap,
+    bytes: &'index Atomic<usize>,
     home: Span,
 }
 
-impl Gaps for TableGuard<'_> {
+impl Gaps for IndexGuard<'_> {
     fn lowest_gap(&mut self, window: Span, bytes: usize) -> Option<Span> {
         self.tree.lowest_gap(window, bytes)
     }
@@ -143,7 +143,7 @@ impl Gaps for TableGuard<'_> {
     }
 }
 
-impl TableGuard<'_> {
+impl IndexGuard<'_> {
     /// Lets changes fail rather than take memory from the reserves, see [`maple::Guard::spare_reserves`].
     pub(crate) fn spare_reserves(&mut self) {
         self.tree.spare_reserves();
@@ -159,13 +159,13 @@ impl TableGuard<'_> {
         self.tree.relock();
     }
 
-    /// Returns whether [`Table::prepare`] can help lookups in an area at `span`; if `all`, at each of its pages.
+    /// Returns whether [`Index::prepare`] can help lookups in an area at `span`; if `all`, at each of its pages.
     pub(crate) fn lacks(&self, span: Span, all: bool) -> bool {
         self.map.lacks(span, all)
     }
 
     /// Returns the lowest busy area that ends above `addr`, or the block before it, if it begins at or below `last`. For
-    /// contexts in which [`Table::next`] could spin behind a preempted writer.
+    /// contexts in which [`Index::next`] could spin behind a preempted writer.
     pub(crate) fn next(&mut self, mut addr: usize, last: usize) -> Option<Next> {
         loop {
             for _ in 0..LOOKS {
@@ -263,7 +263,7 @@ impl TableGuard<'_> {
     }
 }
 
-impl Table {
+impl Index {
     /// Describes the index, which is at offset `at` of the space, and its entries to debuggers.
     #[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
     pub(crate) const fn describe(info: &mut bindings::vmap_rust_debug_info, at: usize) {
@@ -293,8 +293,8 @@ impl Table {
     }
 
     /// Locks the index for searches and changes. Spins; any context that may take spinlocks.
-    pub(crate) fn lock(&self) -> TableGuard<'_> {
-        TableGuard {
+    pub(crate) fn lock(&self) -> IndexGuard<'_> {
+        IndexGuard {
             tree: self.tree.lock(),
             map: &self.map,
             bytes: &self.bytes,
@@ -324,7 +324,7 @@ impl Table {
             .or_else(|| self.area_in_tree(addr, rcu))
     }
 
-    /// [`Table::area_at`] for what is not in the page map.
+    /// [`Index::area_at`] for what is not in the page map.
     #[inline(never)]
     fn area_in_tree(&self, addr: usize, rcu: &Guard) -> Option<AreaPtr> {
         match self.tree.load(addr, rcu)? {
