@@ -8,20 +8,14 @@
 use super::prelude::*;
 
 impl<T: Tlb> Space<T> {
-    /// Returns the busy area that contains `addr`, with its bounds and flags.
-    #[inline(always)]
-    fn look(&self, addr: usize, rcu: &Guard) -> Option<(AreaPtr, Seen)> {
-        match self.blocks.dir.find(addr, rcu) {
-            Some(block) => block.find(addr),
-            None => self.tree.index.find(addr, rcu),
-        }
-    }
-
     /// Returns the busy area that contains `addr`. Takes no lock; any context in which RCU is watching.
     #[inline(always)]
     pub(crate) fn find(&self, addr: usize) -> Option<Busy> {
-        let (area, seen) = self.look(addr, &Guard::new())?;
-        Some(seen.of(area))
+        let rcu = Guard::new();
+        match self.blocks.dir.find(addr, &rcu) {
+            Some(block) => block.find(addr),
+            None => self.tree.index.find(addr, &rcu),
+        }
     }
 
     /// Unlinks the busy area that contains `addr`. Never allocates, sleeps or fails. Takes a lock only if
@@ -61,8 +55,8 @@ impl<T: Tlb> Space<T> {
                 return pinned;
             }
             match self.next_in_tree(addr, last)? {
-                Next::Busy(area, seen) => {
-                    if let Some(pinned) = self.tree.index.pin((area, seen)) {
+                Next::Busy(area) => {
+                    if let Some(pinned) = self.tree.index.pin(area) {
                         return Some(pinned);
                     }
                 }

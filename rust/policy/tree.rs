@@ -111,13 +111,12 @@ impl Tree {
 
     /// Makes an unmapped area lazy. Returns about how many pages are lazy. Spins.
     pub(super) fn retire(&self, area: Area<Unlinked>) -> usize {
-        if let Some(area) = LazyArea::new(area.retire()) {
-            let pages = area.span().size() / PAGE_SIZE;
-            let mut lazy = self.lazy.lock();
-            // Relaxed: written under the lock, so that a purge does not subtract what was not added. It orders nothing.
-            self.lazy_pages.fetch_add(pages, Relaxed);
-            lazy.push_first(area);
-        }
+        let area = area.retire();
+        let mut lazy = self.lazy.lock();
+        let pages = lazy.push_first(area);
+        // Relaxed: written under the lock, so that a purge does not subtract what was not added. It orders nothing.
+        self.lazy_pages.fetch_add(pages, Relaxed);
+        drop(lazy);
         self.lazy_pages()
     }
 

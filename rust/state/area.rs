@@ -235,7 +235,7 @@ impl AreaPtr {
         let busy = flags | attributes.flags | BUSY_CODE << STATE_SHIFT;
         // Release: a reader that sees the busy flags sees the bounds, and what C has stored.
         fields.flags.store(busy, Release);
-        Busy::new(self, span)
+        Busy::new(self, span, busy)
     }
 }
 
@@ -339,20 +339,20 @@ impl Area<Reserved> {
     }
 }
 
-impl AreaPtr {
-    /// Unlinks a busy area if its user is still the one in `seen`. Returns [`None`] if not.
+impl Busy {
+    /// Unlinks the area if it is still busy, with the same user.
     ///
     /// # Safety
     ///
     /// As [`AreaPtr::look`].
-    pub(crate) unsafe fn leave(self, seen: Seen) -> Option<Area<Leaving>> {
+    pub(super) unsafe fn leave(self) -> Option<Area<Leaving>> {
         // SAFETY: By the safety requirements.
-        let fields = unsafe { self.fields() };
-        let left = (seen.flags & !STATE_MASK) | (Leaving::CODE << STATE_SHIFT);
+        let fields = unsafe { self.area().fields() };
+        let left = (self.flags() & !STATE_MASK) | (Leaving::CODE << STATE_SHIFT);
         // Full: pairs with the read barrier in `look()` and with the readers of `pins`.
-        fields.flags.cmpxchg(seen.flags, left, Full).ok()?;
+        fields.flags.cmpxchg(self.flags(), left, Full).ok()?;
         // INVARIANT: A busy area has no token, and only this exchange from busy creates one.
-        Some(Area::from_ptr(self))
+        Some(Area::from_ptr(self.area()))
     }
 }
 

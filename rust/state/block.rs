@@ -361,10 +361,10 @@ impl Block {
 
     /// Returns the busy area that contains `addr`. The caller keeps the block from being freed.
     #[inline(always)]
-    pub(crate) fn find(&self, addr: usize) -> Option<(AreaPtr, Seen)> {
+    pub(crate) fn find(&self, addr: usize) -> Option<Busy> {
         self.objects
             .look(self.slot_at(addr))
-            .filter(|(_, seen)| seen.contains(addr))
+            .filter(|area| area.contains(addr))
     }
 
     /// Unlinks the busy area that contains `addr`.

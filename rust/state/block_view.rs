@@ -38,8 +38,8 @@ impl Block {
     /// Returns the state of slot `slot`, and the addresses of its area if it has one.
     pub(super) fn slot(&self, slot: Bit) -> (Slot, Option<Span>) {
         // Against the order in which a slot changes its state, and the object first: what it says is newest.
-        if let Some((_, seen)) = self.objects.look(slot) {
-            return (Slot::Busy, Some(seen.span()));
+        if let Some(area) = self.objects.look(slot) {
+            return (Slot::Busy, Some(area.span()));
         }
         let (span, is_unlinked) = match self.objects.not_busy(slot) {
             Some((span, is_unlinked)) => (Some(span), is_unlinked),
@@ -69,7 +69,7 @@ impl Block {
 
     /// Returns the lowest busy area that ends above `addr` and begins at or below `last`. A step costs about the same
     /// however many areas the block has: it looks at no object whose slot is free.
-    pub(crate) fn next_busy(&self, addr: usize, last: usize) -> Option<(AreaPtr, Seen)> {
+    pub(crate) fn next_busy(&self, addr: usize, last: usize) -> Option<Busy> {
         let mut from = self.slot_from(addr);
         loop {
             // Bits behind the last slot are clear, too.
@@ -80,8 +80,8 @@ impl Block {
                 return None;
             }
             let found = self.objects.look(slot);
-            if found.is_some_and(|(_, seen)| seen.span().last() >= addr) {
-                return found.filter(|(_, seen)| seen.span().first() <= last);
+            if found.is_some_and(|area| area.span().last() >= addr) {
+                return found.filter(|area| area.span().first() <= last);
             }
         }
     }

@@ -37,7 +37,7 @@ impl<'dir> Found<'dir, '_> {
 
     /// Returns the busy area that contains `addr`.
     #[inline(always)]
-    pub(crate) fn find(&self, addr: usize) -> Option<(AreaPtr, Seen)> {
+    pub(crate) fn find(&self, addr: usize) -> Option<Busy> {
         self.block.find(addr)
     }
 
@@ -59,7 +59,7 @@ impl<'dir> Found<'dir, '_> {
     pub(crate) fn pin_next(&self, addr: usize, last: usize) -> Option<Pinned<'dir>> {
         loop {
             let found = self.block.next_busy(addr, last)?;
-            let pin = self.dir.pins.pin(found.1.span().first())?;
+            let pin = self.dir.pins.pin(found.span().first())?;
             // It may have been unlinked before the pin was taken.
             if let Some(pinned) = self.pinned(pin, found) {
                 return Some(pinned);
@@ -72,17 +72,16 @@ impl<'dir> Found<'dir, '_> {
     #[inline(always)]
     pub(crate) fn pin_at(&self, addr: usize, try_: bool) -> Option<Pinned<'dir>> {
         let found = self.find(addr)?;
-        let pin = self.dir.pins.pin_or_try(found.1.span().first(), try_)?;
+        let pin = self.dir.pins.pin_or_try(found.span().first(), try_)?;
         self.pinned(pin, found)
     }
 
     /// Returns the area `found` of this block if it is still busy, now that `pin` was taken for it.
-    fn pinned(&self, pin: PinGuard<'dir>, found: (AreaPtr, Seen)) -> Option<Pinned<'dir>> {
-        let (area, seen) = found;
+    fn pinned(&self, pin: PinGuard<'dir>, found: Busy) -> Option<Pinned<'dir>> {
         // SAFETY: It is an object of the block, which the RCU read lock keeps.
-        let is_busy = unsafe { area.is_still(seen) };
+        let is_busy = unsafe { found.is_still_busy() };
         // SAFETY: By the type invariants, the directory has the block of the area, so its unlink waits for this pin.
-        is_busy.then(|| unsafe { pin.of(area, seen) })
+        is_busy.then(|| unsafe { pin.of(found) })
     }
 }
 

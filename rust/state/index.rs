@@ -90,7 +90,7 @@ impl maple::Entry for Entry {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// A busy area.
-    Busy(AreaPtr, Seen),
+    Busy(Busy),
     /// A block, with this range.
     Block(Span),
 }
@@ -176,7 +176,7 @@ impl IndexGuard<'_> {
                 match slot {
                     // SAFETY: The area is in the tree, whose lock is held.
                     Entry::Area(area) => match unsafe { area.look() } {
-                        Some(seen) => return Some(Next::Busy(area, seen)),
+                        Some(area) => return Some(Next::Busy(area)),
                         None => addr = span.last().checked_add(1)?,
                     },
                     Entry::Block(_) => return Some(Next::Block(span)),
@@ -342,16 +342,15 @@ impl Index {
     /// Returns the busy area that contains `addr` and has an entry of its own, without the lock. Any
     /// context in which RCU is watching.
     #[inline(always)]
-    pub(crate) fn find(&self, addr: usize, rcu: &Guard) -> Option<(AreaPtr, Seen)> {
+    pub(crate) fn find(&self, addr: usize, rcu: &Guard) -> Option<Busy> {
         Self::look(self.area_at(addr, rcu)?, addr, rcu)
     }
 
     /// Returns `area`, which was found under the RCU read lock, if it is busy and contains `addr`.
     #[inline(always)]
-    fn look(area: AreaPtr, addr: usize, _rcu: &Guard) -> Option<(AreaPtr, Seen)> {
+    fn look(area: AreaPtr, addr: usize, _rcu: &Guard) -> Option<Busy> {
         // SAFETY: The object was not freed before the RCU read lock was taken, and it is still held.
-        let seen = unsafe { area.look() }?;
-        seen.contains(addr).then_some((area, seen))
+        unsafe { area.look() }.filter(|area| area.contains(addr))
     }
 
     /// Unlinks the busy area that contains `addr` and has an entry of its own, without the lock of the tree. Spins if a
@@ -362,9 +361,9 @@ impl Index {
         // Another CPU may have allocated it.
         area.prefetch_for_write();
         // SAFETY: The object was not freed before the RCU read lock was taken, and it is still held.
-        let seen = unsafe { area.look_to_leave() }.filter(|seen| seen.contains(addr))?;
+        let area = unsafe { area.look_to_leave() }.filter(|area| area.contains(addr))?;
         // SAFETY: The object was not freed before the RCU read lock was taken, and it is still held.
-        let area = unsafe { area.leave(seen) }?;
+        let area = unsafe { area.leave() }?;
         // SAFETY: An area that is found here has an entry of this index until it is erased. Only tests have several indexes of
         // the same addresses, between which an object could move.
         let area = unsafe { self.pins.wait_for_readers(area) };
@@ -372,8 +371,8 @@ impl Index {
     }
 
     /// Pins the area that was found without the RCU read lock, if it is still the same. Spins; task context.
-    pub(crate) fn pin(&self, found: (AreaPtr, Seen)) -> Option<Pinned<'_>> {
-        let start = found.1.span().first();
+    pub(crate) fn pin(&self, found: Busy) -> Option<Pinned<'_>> {
+        let start = found.span().first();
         let pin = self.pins.pin(start)?;
         let rcu = Guard::new();
         // Its object may have been freed, and be one of another area.
@@ -384,7 +383,7 @@ impl Index {
     /// Pins the busy area that contains `addr` if the page map knows it. Spins; task context.
     pub(crate) fn pin_mapped(&self, addr: usize, rcu: &Guard) -> Option<Pinned<'_>> {
         let found = Self::look(self.map.get(addr, rcu)?, addr, rcu)?;
-        let pin = self.pins.pin(found.1.span().first())?;
+        let pin = self.pins.pin(found.span().first())?;
         Self::pinned(pin, found, rcu)
     }
 
@@ -393,17 +392,16 @@ impl Index {
     #[inline(always)]
     pub(crate) fn pin_at(&self, addr: usize, try_: bool, rcu: &Guard) -> Option<Pinned<'_>> {
         let found = self.find(addr, rcu)?;
-        let pin = self.pins.pin_or_try(found.1.span().first(), try_)?;
+        let pin = self.pins.pin_or_try(found.span().first(), try_)?;
         Self::pinned(pin, found, rcu)
     }
 
     /// Returns the area `found`, which was found under the RCU read lock, if it is still busy, now that `pin` was taken.
-    fn pinned<'a>(pin: PinGuard<'a>, found: (AreaPtr, Seen), _rcu: &Guard) -> Option<Pinned<'a>> {
-        let (area, seen) = found;
+    fn pinned<'a>(pin: PinGuard<'a>, found: Busy, _rcu: &Guard) -> Option<Pinned<'a>> {
         // SAFETY: The object was not freed before the RCU read lock was taken, and it is still held.
-        let is_busy = unsafe { area.is_still(seen) };
+        let is_busy = unsafe { found.is_still_busy() };
         // SAFETY: A busy area without a block has an entry of this index, as in `unlink()`, so its unlink waits for this pin.
-        is_busy.then(|| unsafe { pin.of(area, seen) })
+        is_busy.then(|| unsafe { pin.of(found) })
     }
 
     /// Returns the pins of the areas with an entry of their own.
@@ -421,13 +419,13 @@ impl Index {
             Entry::Area(area) => {
                 // SAFETY: The closure runs under the RCU read lock, and the area was in the tree after that was
                 // taken.
-                let Some(seen) = (unsafe { area.look() }) else {
+                let Some(area) = (unsafe { area.look() }) else {
                     skipped.set(skipped.get().wrapping_add(1));
                     return (skipped.get() >= LOOKS).then_some(Err(span.first()));
                 };
                 // With other bounds, the object was freed and has a new user. It may be anywhere.
-                Some(if seen.span() == span {
-                    Ok(Next::Busy(area, seen))
+                Some(if area.span() == span {
+                    Ok(Next::Busy(area))
                 } else {
                     Err(span.first())
                 })

@@ -145,24 +145,6 @@ impl<S: Listed> Drop for AreaList<S> {
     }
 }
 
-/// A lazy area, and its addresses: reading them once is enough.
-pub(crate) struct LazyArea {
-    area: Area<Lazy>,
-    span: Span,
-}
-
-impl LazyArea {
-    /// Reads the addresses of an area. It always has some: a span is not empty.
-    pub(crate) fn new(area: Area<Lazy>) -> Option<Self> {
-        let span = area.span()?;
-        Some(Self { area, span })
-    }
-
-    pub(crate) fn span(&self) -> Span {
-        self.span
-    }
-}
-
 /// A list of lazy areas, and the bounds of a span that covers them.
 ///
 /// # Invariants
@@ -185,13 +167,19 @@ impl LazyList {
         last: 0,
     };
 
-    /// Inserts an area before the others. Leaves their objects alone, which other CPUs may have written last.
-    pub(crate) fn push_first(&mut self, LazyArea { area, span }: LazyArea) {
+    /// Inserts an area before the others, and returns its pages. Leaves their objects alone, which other CPUs may have
+    /// written last.
+    pub(crate) fn push_first(&mut self, area: Area<Lazy>) -> usize {
+        let Some(span) = area.span() else {
+            // Cannot happen: a span is not empty. The drop of the area reports the leak.
+            return 0;
+        };
         let pages = span.in_pages();
         // INVARIANT: The bounds include the pages of the area.
         self.first = self.first.min(pages.first());
         self.last = self.last.max(pages.last());
         self.areas.push_first(area);
+        pages.size()
     }
 
     /// Moves all areas to a new list.

@@ -135,10 +135,9 @@ impl Objects {
 
     /// Returns the busy area in slot `slot`.
     #[inline(always)]
-    pub(super) fn look(&self, slot: Bit) -> Option<(AreaPtr, Seen)> {
-        let area = self.of(slot);
+    pub(super) fn look(&self, slot: Bit) -> Option<Busy> {
         // SAFETY: By the type invariants, it is an area object, and it lives as long as `self`.
-        Some((area, unsafe { area.look() }?))
+        unsafe { self.of(slot).look() }
     }
 
     /// Unlinks the busy area in slot `slot` if it contains `addr`.
@@ -148,9 +147,9 @@ impl Objects {
         // Another CPU may have written it last.
         area.prefetch_for_write();
         // SAFETY: By the type invariants, it is an area object, and it lives as long as `self`.
-        let seen = unsafe { area.look_to_leave() }.filter(|seen| seen.contains(addr))?;
+        let area = unsafe { area.look_to_leave() }.filter(|area| area.contains(addr))?;
         // SAFETY: By the type invariants, it is an area object, and it lives as long as `self` or the token.
-        unsafe { area.leave(seen) }
+        unsafe { area.leave() }
     }
 
     /// Returns all objects.

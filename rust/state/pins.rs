@@ -71,12 +71,9 @@ impl<'a> PinGuard<'a> {
     /// # Safety
     ///
     /// The area was seen busy after this pin was taken, which is the one that its unlink waits for.
-    pub(super) unsafe fn of(self, area: AreaPtr, seen: Seen) -> Pinned<'a> {
+    pub(super) unsafe fn of(self, area: Busy) -> Pinned<'a> {
         // INVARIANT: By the safety requirements.
-        Pinned {
-            area: seen.of(area),
-            _pin: self,
-        }
+        Pinned { area, _pin: self }
     }
 }
 
@@ -85,7 +82,7 @@ struct Reader<'a>(&'a Pins);
 
 impl<'a> Reader<'a> {
     fn new(pins: &'a Pins) -> Self {
-        // Full: pairs with the full barrier of `AreaPtr::leave()`. The reader looks at the area after it.
+        // Full: pairs with the full barrier of `Busy::leave()`. The reader looks at the area after it.
         pins.readers.fetch_add(1, Full);
         Self(pins)
     }
@@ -159,7 +156,7 @@ impl Pins {
     /// These are the pins of the directory or index that has the area.
     #[inline(always)]
     pub(super) unsafe fn wait_for_readers(&self, area: Area<Leaving>) -> Area<Unlinked> {
-        // Acquire: pairs with the release of a reader that unpins. `AreaPtr::leave()` was a full barrier.
+        // Acquire: pairs with the release of a reader that unpins. `Busy::leave()` was a full barrier.
         if self.readers.load(Acquire) != 0 {
             self.wait_for_reader(&area);
         }

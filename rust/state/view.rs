@@ -17,18 +17,19 @@ pub(crate) struct AreaPtr(NonNull<bindings::vmap_area>);
 // SAFETY: It is only an address; tokens and locks guard the object.
 unsafe impl Send for AreaPtr {}
 
-/// A new busy area, and its addresses.
+/// An area as it was seen busy. It may be out of use by now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Busy {
     area: AreaPtr,
     span: Span,
+    /// State and generation: equal flags mean the same user.
+    flags: usize,
 }
 
 impl Busy {
-    /// Makes a pair of an area and its addresses.
     #[inline(always)]
-    pub(super) fn new(area: AreaPtr, span: Span) -> Self {
-        Self { area, span }
+    pub(super) fn new(area: AreaPtr, span: Span, flags: usize) -> Self {
+        Self { area, span, flags }
     }
 
     #[inline(always)]
@@ -36,33 +37,27 @@ impl Busy {
         self.area
     }
 
-    #[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
-    pub(crate) fn span(self) -> Span {
-        self.span
-    }
-}
-
-/// The bounds and flags of an area that a reader has seen busy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Seen {
-    span: Span,
-    /// State and generation: equal flags mean the same user.
-    pub(super) flags: usize,
-}
-
-impl Seen {
     pub(crate) fn span(self) -> Span {
         self.span
     }
 
-    /// Returns `area`, which was seen so, with its addresses.
-    #[inline(always)]
-    pub(crate) fn of(self, area: AreaPtr) -> Busy {
-        Busy::new(area, self.span)
+    pub(super) fn flags(self) -> usize {
+        self.flags
     }
 
     pub(crate) fn contains(self, addr: usize) -> bool {
         self.span.contains(addr)
+    }
+
+    /// Returns whether the area is still busy, with the same user.
+    ///
+    /// # Safety
+    ///
+    /// As [`AreaPtr::look`].
+    pub(super) unsafe fn is_still_busy(self) -> bool {
+        // SAFETY: By the safety requirements.
+        // Acquire: as in `look_to_leave()`, if the generation has wrapped around.
+        unsafe { self.area.fields() }.flags.load(Acquire) == self.flags
     }
 }
 
@@ -121,7 +116,7 @@ impl AreaPtr {
     /// The memory is an area object during the call: the caller has held an RCU read lock since before
     /// it found the object in an index, or the object cannot leave the index.
     #[inline(always)]
-    pub(crate) unsafe fn look(self) -> Option<Seen> {
+    pub(crate) unsafe fn look(self) -> Option<Busy> {
         // SAFETY: By the safety requirements.
         let seen = unsafe { self.look_to_leave() }?;
         // If the bounds are newer, the flags read next are newer, too: `leave()` changed the flags, with
@@ -132,25 +127,14 @@ impl AreaPtr {
         (flags == seen.flags).then_some(seen)
     }
 
-    /// Returns whether the area is busy, and its user is the one in `seen`.
-    ///
-    /// # Safety
-    ///
-    /// As [`AreaPtr::look`].
-    pub(super) unsafe fn is_still(self, seen: Seen) -> bool {
-        // SAFETY: By the safety requirements.
-        // Acquire: as in `look_to_leave()`, if the generation has wrapped around.
-        unsafe { self.fields() }.flags.load(Acquire) == seen.flags
-    }
-
-    /// [`AreaPtr::look`] for [`AreaPtr::leave`], which compares the flags again: until then, the bounds may be those of
+    /// [`AreaPtr::look`] for [`Busy::leave`], which compares the flags again: until then, the bounds may be those of
     /// a newer user.
     ///
     /// # Safety
     ///
     /// As [`AreaPtr::look`].
     #[inline(always)]
-    pub(super) unsafe fn look_to_leave(self) -> Option<Seen> {
+    pub(super) unsafe fn look_to_leave(self) -> Option<Busy> {
         // SAFETY: By the safety requirements.
         let fields = unsafe { self.fields() };
         // Acquire: pairs with the release in `publish()`. The bounds are those of this user or newer.
@@ -159,7 +143,7 @@ impl AreaPtr {
             return None;
         }
         let span = Span::from_bounds(fields.start.load(Relaxed), fields.end.load(Relaxed))?;
-        Some(Seen { span, flags })
+        Some(Busy::new(self, span, flags))
     }
 
     /// Returns the state of the area whose entry is at `span`, at some time during the call.

@@ -64,7 +64,7 @@ refuse! {
             ", "unsafe { AreaPtr::new(raw) }" => "AreaPtr::new(raw)", "
         }";
     object_that_may_be_freed: "Only unsafe code reads an area object by its pointer.", E0133,
-        "fn read(area: AreaPtr) -> Option<Seen> {
+        "fn read(area: AreaPtr) -> Option<Busy> {
             // SAFETY: Nobody calls this.
             ", "unsafe { area.look() }" => "area.look()", "
         }";
