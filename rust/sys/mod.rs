@@ -9,6 +9,9 @@
 
 #[forbid(unsafe_code)]
 pub(crate) mod compat;
+#[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+#[path = "../check/tests/kernel.rs"]
+mod for_tests;
 pub(crate) mod grace;
 #[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
 pub(crate) mod layout;
