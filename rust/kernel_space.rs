@@ -79,13 +79,14 @@ const fn describe(info: &mut bindings::vmap_rust_debug_info) {
 
 /// Makes the space for `home`. Fails with `ENOMEM` without memory, with `EBUSY` if there is one. Called once, early in the boot.
 pub(crate) fn start(home: Span) -> Result {
-    let tlb = KernelTlb {
+    let options = Options {
+        limit: None,
         is_randomized: is_on(crate::module_parameters::randomize.value()),
     };
     #[cfg(not(CONFIG_VMAP_RUST_DEBUG))]
-    let space = KernelSpace::with_blocks(home, tlb, None)?;
+    let space = KernelSpace::new(home, KernelTlb, options)?;
     #[cfg(CONFIG_VMAP_RUST_DEBUG)]
-    let space = crate::debug::start(home, tlb)?;
+    let space = crate::debug::start(home, options)?;
     let space = KBox::into_raw(KBox::new(space, GFP_NOWAIT)?);
     // Full: a release is needed, so that a CPU that finds the space finds it initialized.
     if SPACE.cmpxchg(ptr::null_mut(), space, Full).is_err() {

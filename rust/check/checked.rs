@@ -44,9 +44,9 @@ impl<T: Tlb> CheckedSpace<T> {
         Space::<CheckedTlb<T>>::describe(info, core::mem::offset_of!(Self, 0));
     }
 
-    /// Creates an empty space; the arguments are those of [`Space::with_blocks`]. `ENOMEM` without memory.
-    pub(crate) fn new(home: Span, tlb: CheckedTlb<T>, limit: Option<usize>) -> Result<Self> {
-        Ok(Self(Space::with_blocks(home, tlb, limit)?))
+    /// Creates an empty space; the arguments are those of [`Space::new`]. `ENOMEM` without memory.
+    pub(crate) fn new(home: Span, tlb: CheckedTlb<T>, options: Options) -> Result<Self> {
+        Ok(Self(Space::new(home, tlb, options)?))
     }
 
     /// Returns the space, for operations that are not compared.

@@ -54,13 +54,19 @@ impl World {
 
     /// Makes the space, with the placement of production. `ENOMEM` without memory.
     pub(crate) fn space(self) -> Result<Space<FlushLog>> {
-        Space::with_blocks(self.home, self.log()?, self.limit)
+        Space::new(self.home, self.log()?, self.options())
+    }
+
+    fn options(self) -> Options {
+        Options {
+            limit: self.limit,
+            is_randomized: self.is_randomized,
+        }
     }
 
     fn log(self) -> Result<FlushLog> {
         let mut log = FlushLog::new()?;
         log.tlb.has_shadow = self.has_shadow;
-        log.tlb.is_randomized = self.is_randomized;
         Ok(log)
     }
 
@@ -70,7 +76,7 @@ impl World {
             tlb: self.log()?,
             watch: Some(Checker::new(true, GFP_KERNEL)?),
         };
-        CheckedSpace::new(self.home, tlb, self.limit)
+        CheckedSpace::new(self.home, tlb, self.options())
     }
 }
 
@@ -156,10 +162,7 @@ impl FlushLog {
             static_lock_class!(),
         )?;
         Ok(Self {
-            tlb: Unmapped {
-                has_shadow: true,
-                is_randomized: false,
-            },
+            tlb: Unmapped { has_shadow: true },
             watch: Log(flushes),
         })
     }

@@ -32,12 +32,13 @@ use kernel::{
 pub(crate) type KernelSpace = CheckedSpace<KernelTlb>;
 
 /// Makes the space of the kernel for `home`, unless it is to fail. `ENOMEM` without memory.
-pub(crate) fn start(home: Span, tlb: KernelTlb) -> Result<KernelSpace> {
+pub(crate) fn start(home: Span, options: Options) -> Result<KernelSpace> {
     if is_on(crate::module_parameters::fail_init.value()) {
         return Err(ENOMEM);
     }
     let watch = if is_on(crate::module_parameters::check.value()) { Some(Checker::new(true, GFP_NOWAIT)?) } else { None };
-    KernelSpace::new(home, CheckedTlb { tlb, watch }, None)
+    let tlb = KernelTlb;
+    KernelSpace::new(home, CheckedTlb { tlb, watch }, options)
 }
 
 fn validate(_: &(), out: &mut fmt::Formatter<'_>) -> fmt::Result {

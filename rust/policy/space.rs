@@ -32,6 +32,15 @@ pub(crate) struct Request {
     pub(crate) node: i32,
 }
 
+/// How a space serves requests.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Options {
+    /// The most that all blocks together have, in blocks of the smallest size; [`None`] for a share of the space.
+    pub(crate) limit: Option<usize>,
+    /// Whether the placement of areas in their blocks is randomised.
+    pub(crate) is_randomized: bool,
+}
+
 /// An address space and all areas in it.
 pub(crate) struct Space<T: Tlb> {
     pub(super) tree: Tree,
@@ -39,6 +48,7 @@ pub(crate) struct Space<T: Tlb> {
     pub(super) tlb: T,
     /// Blocks serve only requests for exactly this window.
     pub(super) home: Span,
+    pub(super) options: Options,
 }
 
 impl<T: Tlb> Space<T> {
@@ -55,14 +65,14 @@ impl<T: Tlb> Space<T> {
         Cpus::describe(info, blocks + offset_of!(Blocks, cpus));
     }
 
-    /// Creates an empty space. Blocks, if `home` is large enough for them, serve requests for `home`. The blocks together
-    /// are at most as large as `limit` of the smallest ones. [`None`] means the default limit for the size of `home`.
-    pub(crate) fn with_blocks(home: Span, tlb: T, limit: Option<usize>) -> Result<Self> {
+    /// Creates an empty space. Blocks, if `home` is large enough for them, serve requests for `home`. `ENOMEM` without memory.
+    pub(crate) fn new(home: Span, tlb: T, options: Options) -> Result<Self> {
         Ok(Self {
             tree: Tree::new(home)?,
-            blocks: Blocks::new(home, limit)?,
+            blocks: Blocks::new(home, options.limit)?,
             tlb,
             home,
+            options,
         })
     }
 

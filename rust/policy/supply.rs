@@ -143,7 +143,7 @@ impl<T: Tlb> Space<T> {
         let times = self.tree.may_have_gap(size).ok_or(Miss::NoRoom)?;
         // Allocate memory before the lock is taken.
         let flags = gfp.flags();
-        let block = Block::new(class, self.tlb.is_randomized(), flags);
+        let block = Block::new(class, self.options.is_randomized, flags);
         let mut block = block.map_err(|_| Miss::NoMemory)?;
         let mut window = self.blocks.dir.window().ok_or(Miss::NoRoom)?;
         let mut index = self.tree.index.lock();

@@ -63,17 +63,10 @@ impl Gfp {
 }
 
 /// The TLB and the KASAN shadow of the kernel. Flushing the TLB needs `vmap_purge_lock`.
-pub(crate) struct KernelTlb {
-    /// Whether the placement of areas is randomised.
-    pub(crate) is_randomized: bool,
-}
+pub(crate) struct KernelTlb;
 
 // SAFETY: The function of C returns when all CPUs have flushed the range.
 unsafe impl Tlb for KernelTlb {
-    fn is_randomized(&self) -> bool {
-        self.is_randomized
-    }
-
     fn has_shadow(&self) -> bool {
         cfg!(CONFIG_KASAN_VMALLOC)
     }

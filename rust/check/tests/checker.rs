@@ -82,7 +82,7 @@ mod tests {
             tlb: FlushLog::new()?,
             watch: Some(Checker::new(false, GFP_KERNEL)?),
         };
-        let space = CheckedSpace::new(home, tlb, None)?;
+        let space = CheckedSpace::new(home, tlb, Options::default())?;
         let checker = space.checker().ok_or(EINVAL)?;
         let member = |page: usize| Member {
             offset: page * PAGE_SIZE,

@@ -92,9 +92,7 @@ impl Gfp {
 }
 
 /// Flushes are counted.
-pub(crate) struct KernelTlb {
-    pub(crate) is_randomized: bool,
-}
+pub(crate) struct KernelTlb;
 
 // SAFETY: Nothing is mapped.
 unsafe impl Tlb for KernelTlb {
@@ -105,10 +103,6 @@ unsafe impl Tlb for KernelTlb {
 
     fn has_shadow(&self) -> bool {
         false
-    }
-
-    fn is_randomized(&self) -> bool {
-        self.is_randomized
     }
 
     unsafe fn release_shadow(&self, _: Span) {}
