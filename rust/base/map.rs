@@ -170,6 +170,7 @@ impl Map {
     }
 
     /// Returns whether the bit is set.
+    #[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
     pub(crate) fn has(&self, bit: Bit) -> bool {
         // Relaxed: the caller provides the ordering.
         self.word(bit).load(Relaxed) & bit.mask() != 0

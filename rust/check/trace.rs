@@ -17,7 +17,10 @@ use crate::{
         },
         random::Random, //
     },
-    policy::prelude::*, //
+    policy::{
+        prelude::*,
+        validate::Census, //
+    }, //
 };
 
 /// The first disagreement of a trace, at which it stopped.

@@ -36,7 +36,11 @@ pub(crate) fn start(home: Span, options: Options) -> Result<KernelSpace> {
     if is_on(crate::module_parameters::fail_init.value()) {
         return Err(ENOMEM);
     }
-    let watch = if is_on(crate::module_parameters::check.value()) { Some(Checker::new(true, GFP_NOWAIT)?) } else { None };
+    let watch = if is_on(crate::module_parameters::check.value()) {
+        Some(Checker::new(true, GFP_NOWAIT)?)
+    } else {
+        None
+    };
     let tlb = KernelTlb;
     KernelSpace::new(home, CheckedTlb { tlb, watch }, options)
 }

@@ -23,8 +23,6 @@ pub(crate) mod validate;
 
 /// What the modules of this layer and of those below offer.
 pub(crate) mod prelude {
-    #[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
-    pub(crate) use super::validate::*;
     pub(crate) use super::{
         blocks::*,
         cpus::*,

@@ -43,6 +43,7 @@ pub(crate) struct Attributes {
 
 impl Attributes {
     /// No flags, no `vm_struct`.
+    #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
     pub(crate) const NONE: Self = Self {
         flags: 0,
         vm: core::ptr::null_mut(),

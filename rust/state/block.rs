@@ -374,6 +374,7 @@ impl Block {
     }
 
     /// Returns how many slots are free. Others may change it.
+    #[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
     pub(crate) fn free_slots(&self) -> usize {
         map::weight(&self.free.words())
     }

@@ -6,6 +6,7 @@
 use super::prelude::*;
 
 /// The state of a slot.
+#[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Slot {
     Free,
@@ -20,6 +21,7 @@ pub(crate) enum Slot {
     Changing,
 }
 
+#[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
 impl Slot {
     /// Returns the letter of the state in the list.
     pub(crate) fn letter(self) -> char {
@@ -36,6 +38,7 @@ impl Slot {
 
 impl Block {
     /// Returns the state of slot `slot`, and the addresses of its area if it has one.
+    #[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
     pub(super) fn slot(&self, slot: Bit) -> (Slot, Option<Span>) {
         // Against the order in which a slot changes its state, and the object first: what it says is newest.
         if let Some(area) = self.objects.look(slot) {

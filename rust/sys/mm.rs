@@ -211,8 +211,10 @@ fn write_pointer(format: &'static CStr, addr: usize, out: &mut fmt::Formatter<'_
 }
 
 /// An address that is shown to users, as in /proc/vmallocinfo: `kernel.kptr_restrict` says who sees it (`%pK`). Task context.
+#[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
 pub(crate) struct Restricted(pub(crate) usize);
 
+#[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
 impl fmt::Display for Restricted {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write_pointer(c"0x%pK", self.0, out)

@@ -4,6 +4,7 @@
 //! without mappings, and record what is done to them.
 
 use super::prelude::*;
+#[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
 use core::fmt;
 
 /// Makes freed ranges safe to reuse. All functions run in sleepable context.
@@ -26,6 +27,7 @@ pub(crate) unsafe trait Tlb {
     }
 
     /// Writes an address of the space for users. Task context.
+    #[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
     fn write_address(&self, addr: usize, out: &mut impl fmt::Write) -> fmt::Result {
         write!(out, "{}", mm::Restricted(addr))
     }
