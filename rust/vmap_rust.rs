@@ -57,33 +57,33 @@
 //!
 //! # Layers, from the outside in
 //!
+//! To read it top-down, begin with `ffi`, then `policy::space`, and follow a request.
+//!
 //! | folder | modules | unsafe |
 //! |---|---|---|
-//! | | `ffi`: the operations that C calls | yes |
-//! | | `kernel_space`: the space that they use, and its start | yes |
-//! | | `debugfs`: files for users: name of the active allocator, counters, the list of all ranges | no |
+//! | | `ffi`: the operations that C calls; `kernel_space`: the space that they use, and its start | yes |
+//! | | `debugfs`: files for users: name of the active allocator, counters | no |
 //! | `debug` | what only `CONFIG_VMAP_RUST_DEBUG` has: the space that is checked, and more files | no |
-//! | `check` | `record`, `checker`, `checked`: in tests and for debugging: compare answers with an independent record of all areas | no |
-//! | | `tests`, `checker_tests`, `fixtures`: KUnit cases; what tests make a space of, and allocations that fail | no |
+//! | `check` | `record`, `checker`, `checked`, `watched`: in tests and for debugging: compare answers with an independent record of all areas | no |
+//! | | `tests`, `fixtures`: KUnit cases, one file for each layer besides; what tests make a space of, and allocations that fail | no |
 //! | | `trace`, `random`: random traces of requests, the numbers of which a seed repeats | no |
-//! | `policy` | `space`: the order in which a request is served | no |
-//! | | `blocks`, `pool`, `list`: current blocks, and those that are not | no |
-//! | | `tree`, `congruent`: what has an entry of its own; areas at a common base | no |
-//! | | `purge`, `freed`: what becomes of a freed area; areas of the tree that are out of use | no |
-//! | | `lookup`, `census`, `listing`, `validate`: find areas by address; numbers; the list of all ranges; checks | no |
-//! | | `cpus`: state of each CPU | no |
-//! | `state` | `states`, `view`, `area`, `list`: states as types, what others see of an area, its tokens, lists of them | yes |
-//! | | `class`, `block`, `block_view`, `block_check`: sizes; one block, its slots in order, its checks | no |
+//! | `policy` | `space`: the order in which a request is served; `congruent`: areas at a common base | no |
+//! | | `blocks`, `cpus`: current blocks, and what a CPU has of its own | no |
+//! | | `pool`, `list`: the blocks that are not current | no |
+//! | | `supply`: the birth and the death of blocks | no |
+//! | | `tree`: areas with an entry of their own, from the request to the free range | no |
+//! | | `lookup`, `purge`: find areas by address; what becomes of a freed area | no |
+//! | | `listing`, `validate`: for debugging: the list of all ranges, checks | no |
+//! | `state` | `flags`, `area`, `view`, `list`: states as types, tokens of areas, what others see of an area, lists of tokens | yes |
+//! | | `class`, `block`, `block_view`: sizes; one block; its slots in order, and its checks | no |
 //! | | `objects`, `seat`: area objects of a block; the place of a current block | yes |
-//! | | `block_number`: the number of a block | no |
-//! | | `index`, `page_map`, `dir`, `pins`: the index, a map of its areas, the block at an address, pins | yes |
+//! | | `index`, `page_map`, `dir`, `pins`: all reserved ranges, a map of those that are areas, the block at an address, pins | yes |
 //! | | `found`: areas of a block that was found: pinned, unlinked, and returned to their directory | yes |
 //! | | `flush`: what a purge takes, and the proof that it was flushed | yes |
 //! | `sys` | bindings: `maple` (maple tree), `grace` (RCU), `lock` (spinlock), `mm` (the rest of mm, memory on a NUMA node) | yes |
-//! | | `tlb`: TLBs and KASAN shadow, what tests have instead, and what watches them | yes |
-//! | | `trace` (tracepoints), `layout` (for the description that debuggers read) | yes |
+//! | | `tlb`: TLBs and KASAN shadow; `trace` (tracepoints), `layout` (for the description that debuggers read) | yes |
 //! | | `per_cpu`: a value for each CPU, on cache lines of its own and on the node of the CPU | no |
-//! | `base` | `map`, `fit`, `range`, `cpu`, `stats`, `line`: bitmaps, searches for gaps, addresses, CPUs, counters, text | no |
+//! | `base` | `map`, `fit`, `range`, `stats`: bitmaps, searches for gaps, addresses, counters | no |
 //!
 //! A folder uses only folders below it; only tests and `debug` may use `check`.
 //!

@@ -270,7 +270,7 @@ impl Claimed<'_> {
         let flags = unsafe { ptr.fields() }.flags;
         // Relaxed: the acquire of the claim orders it after `vacate()` of the last user.
         let old = flags.load(Relaxed);
-        // INVARIANT: By the safety requirements. Whoever has the slot owns its vacant object.
+        // INVARIANT: By the safety requirements. The owner of a slot owns its vacant object.
         (code_of(old) == VACANT_CODE).then_some(Self {
             ptr,
             span,
@@ -284,8 +284,8 @@ impl Claimed<'_> {
     pub(crate) fn occupy(self, attributes: Attributes) -> Busy {
         // SAFETY: By the type invariants, only the owner of this changes the object.
         let flags = unsafe { self.ptr.set_bounds(self.span, self.old) };
-        // SAFETY: As above. By the type invariants, the slot was claimed for the area. It is free only after the area was
-        // unlinked and flushed.
+        // SAFETY: Only the owner of this changes the object, whose bounds were just set. By the type invariants, the slot was
+        // claimed for the area: it is free only after the area was unlinked and flushed.
         unsafe { self.ptr.publish(self.span, attributes, flags) }
     }
 
