@@ -24,7 +24,7 @@ pub(crate) struct Ops(bindings::vmap_area_ops);
 // SAFETY: Nobody writes the table, and its strings are static.
 unsafe impl Sync for Ops {}
 
-/// The table through which mm/vmalloc.c finds this allocator. It also calls [`alloc_hit`], [`find`], [`unlink`] and
+/// The table through which mm/vmalloc.c finds this allocator. It also calls [`alloc_current`], [`find`], [`unlink`] and
 /// [`retire`] directly, by the names that they are exported with.
 #[export_name = "vmap_rust_ops"]
 pub(crate) static OPS: Ops = Ops(bindings::vmap_area_ops {
@@ -111,7 +111,7 @@ unsafe extern "C" fn alloc(req: *const bindings::vmap_area_request) -> *mut bind
 ///
 /// `vm` is valid and not yet shared.
 #[export_name = "vmap_rust_alloc"]
-pub(crate) unsafe extern "C" fn alloc_hit(
+pub(crate) unsafe extern "C" fn alloc_current(
     size: usize,
     align: usize,
     vm: *mut bindings::vm_struct,
@@ -121,7 +121,7 @@ pub(crate) unsafe extern "C" fn alloc_hit(
     };
     // SAFETY: By the safety requirements, `vm` is valid and not yet shared.
     let attributes = unsafe { Attributes::new(0, vm) };
-    null_or(space.alloc_hit(size, align, attributes).map(Busy::area))
+    null_or(space.alloc_current(size, align, attributes).map(Busy::area))
 }
 
 /// Serves a request for several areas at a common base.

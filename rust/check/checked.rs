@@ -87,19 +87,19 @@ impl<T: Tlb> CheckedSpace<T> {
         })
     }
 
-    /// See [`Space::alloc_hit`].
+    /// See [`Space::alloc_current`].
     #[inline(always)]
-    pub(crate) fn alloc_hit(
+    pub(crate) fn alloc_current(
         &self,
         size: usize,
         align: usize,
         attributes: Attributes,
     ) -> Option<Busy> {
         let Some(checker) = self.checker() else {
-            return self.0.alloc_hit(size, align, attributes);
+            return self.0.alloc_current(size, align, attributes);
         };
         checker.change(|| {
-            let area = self.0.alloc_hit(size, align, attributes)?;
+            let area = self.0.alloc_current(size, align, attributes)?;
             Self::allocated(checker, area, |span| {
                 span.size() == size && is_aligned(span.first(), align.max(1))
             });

@@ -24,7 +24,7 @@ pub(crate) struct Request {
     pub(crate) size: usize,
     /// Alignment in bytes, a power of two.
     pub(crate) align: usize,
-    /// Whether [`Space::alloc_hit`] has just found no slot for the request.
+    /// Whether [`Space::alloc_current`] has just found no slot for the request.
     pub(crate) is_miss: bool,
     /// The gfp flags for metadata.
     pub(crate) gfp: Gfp,
@@ -97,7 +97,7 @@ impl<T: Tlb> Space<T> {
     /// Serves a request for `size` bytes at a multiple of `align`, a power of two, anywhere in the space, if the current
     /// block of this CPU can. [`None`] if not, also for bad arguments. Takes no lock; any context.
     #[inline(always)]
-    pub(crate) fn alloc_hit(
+    pub(crate) fn alloc_current(
         &self,
         size: usize,
         align: usize,
@@ -119,6 +119,7 @@ impl<T: Tlb> Space<T> {
     }
 
     /// Reserves a slot of `class` in the current block of this CPU.
+    #[inline(never)]
     fn reserve_in_block(&self, class: Class, size: usize) -> Option<Area<Reserved>> {
         let rcu = Guard::new();
         Some(self.blocks.claim(class, size, &rcu)?.reserve())

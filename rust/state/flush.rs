@@ -35,11 +35,11 @@ pub(crate) struct Plan<'dir> {
     cover: Option<Span>,
     areas: usize,
     list: AreaList<Lazy>,
-    blocks: Blocks<'dir>,
+    blocks: Taken<'dir>,
 }
 
 /// The blocks of a plan, linked through [`Block::next_in_plan`].
-struct Blocks<'dir> {
+struct Taken<'dir> {
     dir: &'dir Directory,
     first: Option<BlockNumber>,
     pages: usize,
@@ -53,7 +53,7 @@ impl<'dir> Plan<'dir> {
             cover: None,
             areas: 0,
             list: AreaList::new(),
-            blocks: Blocks {
+            blocks: Taken {
                 dir,
                 first: None,
                 pages: 0,
@@ -156,7 +156,7 @@ pub(super) struct TlbFlushed(());
 pub(crate) struct FlushedPlan<'dir> {
     cover: Option<Span>,
     list: AreaList<Lazy>,
-    blocks: Blocks<'dir>,
+    blocks: Taken<'dir>,
     proof: TlbFlushed,
 }
 
@@ -262,7 +262,7 @@ unsafe fn release_in_pieces(span: Span, tlb: &impl Tlb) {
     }
 }
 
-impl Drop for Blocks<'_> {
+impl Drop for Taken<'_> {
     fn drop(&mut self) {
         if let Some(number) = self.first {
             // The slots stay reserved: a leak is safe.

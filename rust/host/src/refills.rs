@@ -166,7 +166,7 @@ fn the_direct_call_serves_from_the_current_block() {
     let space = space_of(home_of(4), 4);
     let hit = |align| {
         space
-            .alloc_hit(PAGE_SIZE, align, Attributes::NONE)
+            .alloc_current(PAGE_SIZE, align, Attributes::NONE)
             .is_some()
     };
     assert!(!hit(1), "there is no block yet");
