@@ -104,7 +104,7 @@ impl Blocks {
             .count();
         let shift = group_shift(count, limit, classes);
         Ok(Self {
-            cpus: Cpus::new()?,
+            cpus: PerCpu::new(Cpu::new)?,
             dir,
             pool: Locked::new(Pool::new()?, c"vmap_rust pool", static_lock_class!())?,
             most_pages: Class::all()
@@ -140,7 +140,7 @@ impl Blocks {
 
     /// Returns the first CPU of the group of CPUs that share current blocks of `class`, in which this runs.
     pub(super) fn group(&self, class: Class) -> CpuNumber {
-        Cpus::first_of_group(self.group_shift(class))
+        mm::cpu_hint().first_of_group(self.group_shift(class))
     }
 
     /// Locks the pool. Spins.
@@ -163,7 +163,7 @@ impl Blocks {
         let here = self.cpus.here();
         let cpu = match self.group_shift(class) {
             0 => here,
-            shift => self.cpus.of(Cpus::first_of_group(shift)),
+            shift => self.cpus.get(mm::cpu_hint().first_of_group(shift)),
         };
         let slot = cpu.current.of(class).get(rcu)?.claim(size)?;
         here.counters.hit.one();
@@ -197,7 +197,7 @@ impl Blocks {
 
     /// Returns the seat of the current block of `class` of this CPU, or of its group.
     fn seat(&self, class: Class) -> &Seat {
-        self.cpus.of(self.group(class)).current.of(class)
+        self.cpus.get(self.group(class)).current.of(class)
     }
 
     /// Takes a block of `class` out of the pool, and makes it the current one of this CPU. Returns whether the current block
@@ -206,7 +206,7 @@ impl Blocks {
         let group = self.group(class);
         let rcu = Guard::new();
         let mut pool = self.pool();
-        let seat = self.cpus.of(group).current.of(class);
+        let seat = self.cpus.get(group).current.of(class);
         // Another task may have refilled it meanwhile.
         let has_room = seat.get(&rcu).is_some_and(|block| !block.is_full());
         if has_room && from != Source::Empty {
@@ -237,7 +237,7 @@ impl Blocks {
         trace::block(event, block.start(), size, class.number(), before);
         block.links().set_owner(group);
         let rcu = Guard::new();
-        let seat = self.cpus.of(group).current.of(class);
+        let seat = self.cpus.get(group).current.of(class);
         if let Some(before) = seat.replace(Some(block), &rcu) {
             pool.put(before);
         }
@@ -259,7 +259,7 @@ impl Blocks {
         for nth in 0..most.min(count) {
             let cpu = first.wrapping_add(nth) % count;
             let rcu = Guard::new();
-            for seat in self.cpus.of(CpuNumber::new(cpu)).current.iter() {
+            for seat in self.cpus.get(CpuNumber::new(cpu)).current.iter() {
                 // Most have none, or one that is full: do not take the lock for them.
                 if returned >= most || !seat.get(&rcu).is_some_and(&is_wanted) {
                     continue;

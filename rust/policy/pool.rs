@@ -157,7 +157,7 @@ pub(crate) struct PoolGuard<'a> {
 impl<'a> PoolGuard<'a> {
     /// Returns the list of blocks of `cpu` that are of the class of `block`.
     fn own(&self, cpu: CpuNumber, class: Class) -> &'a List {
-        self.cpus.of(cpu).own.of(class)
+        self.cpus.get(cpu).own.of(class)
     }
 
     /// Returns the lists in which a block is, and where it is put into each.

@@ -62,7 +62,7 @@ impl<T: Tlb> Space<T> {
         Tree::describe(info, at + offset_of!(Self, tree));
         let blocks = at + offset_of!(Self, blocks);
         Directory::describe(info, blocks + offset_of!(Blocks, dir));
-        Cpus::describe(info, blocks + offset_of!(Blocks, cpus));
+        Cpu::describe(info, blocks + offset_of!(Blocks, cpus));
     }
 
     /// Creates an empty space. Blocks, if `home` is large enough for them, serve requests for `home`. `ENOMEM` without memory.
@@ -239,7 +239,7 @@ impl<T: Tlb> Space<T> {
     /// Returns the memory that was allocated for CPU `cpu` and no other.
     #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
     pub(crate) fn memory_of_cpu(&self, cpu: CpuNumber) -> [*const c_void; 2] {
-        self.blocks.cpus.of(cpu).memory()
+        self.blocks.cpus.get(cpu).memory()
     }
 
     /// Returns whether blocks serve requests for `size` bytes.
@@ -271,6 +271,10 @@ impl<T: Tlb> Space<T> {
 
     /// Returns the sums of the counters of all CPUs.
     pub(crate) fn counters(&self) -> Counters<usize> {
-        self.blocks.cpus.totals()
+        let mut totals = Counters::default();
+        for cpu in self.blocks.cpus.iter() {
+            totals.add(&cpu.counters);
+        }
+        totals
     }
 }
