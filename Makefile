@@ -33,7 +33,7 @@ help:
 	@echo ''
 	@echo 'In the environment or behind make: JOBS=N limits a build; TOOLCHAIN=host uses'
 	@echo 'tools of this machine; KERNEL_TARBALL=FILE is another archive of that series of'
-	@echo 'Linux; KERNEL=7.2 uses Linux 7.2 instead of 7.3.'
+	@echo 'Linux.'
 	@echo 'Everything else is a script with --help: scripts/build, scripts/run (shell,'
 	@echo 'kunit, vmalloc, load and other scenarios), scripts/install-into.'
 	@echo '"scripts/run shell uml --allocator rbtree" gives a shell in a guest.'

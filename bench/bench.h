@@ -15,12 +15,6 @@
 #include <linux/types.h>
 #include <linux/vmalloc.h>
 
-#ifdef LINUX_7_2
-/* Linux 7.2 takes the memory with GFP_KERNEL. */
-#define pcpu_get_vm_areas(offsets, sizes, nr_vms, align, gfp) \
-	((void)(gfp), pcpu_get_vm_areas(offsets, sizes, nr_vms, align))
-#endif
-
 /* Workers of one run, at most: one for each CPU. */
 #define BENCH_MAX_THREADS 64
 /* Parts of a pass that are timed each on its own. */

@@ -17,14 +17,7 @@
 #include <linux/prandom.h>
 #include <linux/sizes.h>
 #include <linux/vmalloc.h>
-#ifdef LINUX_7_2
-#include "internal.h"
-/* Linux 7.2 takes the memory with GFP_KERNEL. */
-#define pcpu_get_vm_areas(offsets, sizes, nr_vms, align, gfp) \
-	((void)(gfp), pcpu_get_vm_areas(offsets, sizes, nr_vms, align))
-#else
 #include "vmalloc.h"
-#endif
 
 /* Alignment of windows: alignment tests depend on it. */
 #define VMAP_WIN_ALIGN	SZ_4M

@@ -30,8 +30,6 @@ TOOLS = {
     "faults-mapping": ("scripts/test faults --mapping",
                        ("harness/faults.py", "harness/scenarios/kunit.py", "kunit/faults")),
     "own-tree": ("scripts/test own-tree", ("harness/own_tree.py", "harness/install.py", "docs/testing.md")),
-    "linux-7.2": ("/usr/bin/env KERNEL=7.2 scripts/test kunit-uml-* kunit-arm64-* sweep-arm64-*",
-                  ("harness/scenarios", "qemu", "kernel-patches")),
     "soak": ("scripts/run stress --minutes 30 --allocator rust x86_64-user", ()),
 }
 # What all results depend on: what is built, and what boots and judges it. A change of one of these files makes the
