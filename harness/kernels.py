@@ -53,9 +53,7 @@ class Kernel:
         """What vmap_allocator= can choose from, or "none" for a kernel without the option."""
         wanted = {*self.options, *(line for file in self.files
                                    for line in (REPO / file).read_text(encoding="utf-8").split("\n"))}
-        if "CONFIG_VMAP_RUST=y" not in wanted:
-            return ("none",)
-        return ("rust",) if "CONFIG_VMAP_RBTREE=n" in wanted else ("rbtree", "rust")
+        return ("rbtree", "rust") if "CONFIG_VMAP_RUST=y" in wanted else ("none",)
 
     def has(self, option, value="y"):
         """Tell whether the built kernel has CONFIG_option=value."""

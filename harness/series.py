@@ -15,9 +15,9 @@ from . import step
 from .settings import CACHE, REPO, Refused, kernel_version, linux, need_space, need_tool, remove, say, write
 
 # In the order in which they are applied.
-ALL = ("fixes", "maple", "area", "debug", "mapping", "alone", "later")
+ALL = ("fixes", "maple", "area", "debug", "mapping")
 # What a series needs before itself; others need nothing.
-NEEDS = {"area": ALL[:2], "debug": ALL[:3], "mapping": ("fixes",), "alone": ALL[:5], "later": ALL[:6]}
+NEEDS = {"area": ALL[:2], "debug": ALL[:3], "mapping": ("fixes",)}
 LOG = CACHE / "log/tree.log"
 
 
@@ -28,11 +28,9 @@ def with_needed(name):
 
 def patches(kernel, series=()):
     """Return the paths of the patches of some series for a kernel, in order. Where the kernel has none of its own, those of
-    the series of Linux on which it is based. Without series: all, or those of VMAP_RUST_SERIES, with which "scripts/bench
-    hook" leaves one out."""
-    series = series or os.environ.get("VMAP_RUST_SERIES", "").split() or ALL
+    the series of Linux on which it is based. Without series: all."""
     base = linux(kernel.base).patches if kernel.base else kernel.patches
-    found = [path for name in series for path in sorted((base / name).glob("[0-9][0-9][0-9][0-9]-*.patch"))
+    found = [path for name in series or ALL for path in sorted((base / name).glob("[0-9][0-9][0-9][0-9]-*.patch"))
              if not path.name.startswith("0000-")]
     own = [kernel.patches / path.relative_to(base) for path in found]
     return [one if one.exists() else path for one, path in zip(own, found)]

@@ -85,8 +85,6 @@ def measure_patches(base, names, logs):
 def measure_hook(base, names, logs):
     """Measure the three kernels of an architecture: the lowest figures by case, and the size of the text. Yields the
     rows of the table, one for each case."""
-    # A kernel without area cannot have later.
-    os.environ["VMAP_RUST_SERIES"] = " ".join(name for name in series.ALL if name != "later")
     found = []
     for allocator, kernel in on_side(PRISTINE, base), ("none", f"{base}-off"), ("rbtree", base):
         lowest = measure(kernel, allocator, [HOOK_PLAN], logs, kernel, len(names), min)

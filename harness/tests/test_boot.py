@@ -22,8 +22,6 @@ REFUSED = {
     "dumps of user-mode Linux": ("tools uml", "uml is user-mode Linux, of which QEMU writes no dump; use arm64"),
     "an allocator that is not there": ("boot arm64-off --allocator rbtree", "arm64-off has none as allocator, not rbtree;"),
     "the default by name": ("shell arm64-off --allocator rust", "arm64-off has none as allocator, not rust;"),
-    "rb-trees that are not there": ("vmalloc arm64-alone --allocator rbtree", "arm64-alone has rust as allocator, not rbtree;"),
-    "both allocators, and there is one": ("demo arm64-alone", "arm64-alone has rust as allocator, not rbtree and rust;"),
     "shell without commands": ("shell arm64 --no-build", "neither a terminal nor has commands"),
 }
 # What keeps a guest busy for longer than any test.

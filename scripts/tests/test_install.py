@@ -33,7 +33,7 @@ REFUSED = {
         "git does not track mm/vmalloc.c in .*; commit all files"),
     "a git folder that git refuses": ("git", "echo >.git/HEAD", "$install .", "git does not take .* for its tree"),
     "a branch of that name": ("git", "git branch vmap-rust", "$install .", "has a branch vmap-rust already"),
-    "series that does not apply": ("git", f"cp $bad/{NAMES[-1]} $bad/{PATCHES}/later/9000-bad.patch",
+    "series that does not apply": ("git", f"cp $bad/{NAMES[-1]} $bad/{PATCHES}/mapping/9000-bad.patch",
                                    "$bad/scripts/install-into .", "nothing was changed"),
     "--only with a wrong value": ("plain", "", "$install . --only maps",
                                   "^install-into: error: argument --only: invalid choice: 'maps' .choose from '?fixes"),
