@@ -19,12 +19,12 @@
 
 #include "bench.h"
 
-#ifdef CONFIG_VMAP_AREA_OPS
-#include <linux/vmap_area_ops.h>
+#ifdef CONFIG_VMAP_RUST
+#include <linux/vmap_rust.h>
 
 const char *bench_allocator(void)
 {
-	return vmap_area_ops_enabled() ? vmap_area_ops->name : "rbtree";
+	return vmap_rust_enabled() ? "rust" : "rbtree";
 }
 #else
 const char *bench_allocator(void)

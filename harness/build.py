@@ -137,7 +137,7 @@ def held(kernel):
                     return
 
 
-def build(kernel, count=0, some=("fixes", "mapping"), which=""):
+def build(kernel, count=0, some=series.WITHOUT, which=""):
     """Build a kernel; returns the path of the image. Raises Refused if it does not build.
 
     which: of how many kernels it is, for the line of progress; count, some: of a kernel without the patches

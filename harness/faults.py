@@ -12,7 +12,7 @@ from .enter import in_root
 from .lock import locked
 from .options import Parser
 from .rust import prepare
-from .series import files_of
+from .series import ALL, files_of
 from .settings import CACHE, LOGS, REPO, ROOT_KERNEL, SERIES, TREE, Refused, linux
 
 HELP = """Adds known faults to the allocator, or to the mapping series, one at a time, and checks that a test fails.
@@ -24,7 +24,7 @@ failed, or if it did not come to its end and printed what a line "Noticed-as: EX
 # Always the same folder, so that cargo compiles again only what a fault changes.
 COPY = CACHE / "build/fault"
 # The folder of the patches is named like the tree that has them.
-LAST_PATCH = COPY / "kernel-patches" / TREE.name / "mapping/9999-fault.patch"
+LAST_PATCH = COPY / "kernel-patches" / TREE.name / ALL[-1] / "9999-fault.patch"
 # The cases about page tables and TLBs.
 KUNIT = [COPY / "scripts/run", "kunit", "arm64", "vmap_[pt][tl][eb]*", "--allocator", "rbtree", "--timeout", "120"]
 # Seconds for the tests of one fault, and for the compiler.

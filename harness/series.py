@@ -15,9 +15,11 @@ from . import step
 from .settings import CACHE, REPO, Refused, kernel_version, linux, need_space, need_tool, remove, say, write
 
 # In the order in which they are applied.
-ALL = ("fixes", "maple", "area", "debug", "mapping")
-# What a series needs before itself; others need nothing.
-NEEDS = {"area": ALL[:2], "debug": ALL[:3], "mapping": ("fixes",)}
+ALL = ("first", "vmalloc", "mapping", "area")
+# What a series needs before itself; others need nothing. Each patch of "first" needs nothing of the others either.
+NEEDS = {"mapping": ("first",), "area": ("first",)}
+# What a kernel without the allocator can have.
+WITHOUT = ALL[:3]
 LOG = CACHE / "log/tree.log"
 
 

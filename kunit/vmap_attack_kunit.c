@@ -7,7 +7,7 @@
 #include <linux/cpumask.h>
 #include <linux/random.h>
 #include <linux/slab.h>
-#include <linux/vmap_area_ops.h>
+#include <linux/vmap_rust.h>
 #include <linux/workqueue.h>
 
 #include "vmap_area_kunit.h"
@@ -149,24 +149,37 @@ static void vmap_attack_race(struct kunit *test)
 	vmap_win_expect_free(test, &win);
 }
 
+/* Arguments of vmap_rust_alloc() that differ. */
+struct request {
+	unsigned long size;
+	unsigned long align;
+	unsigned long vstart;
+	unsigned long vend;
+};
+
+static struct vmap_area *ask(const struct request *req)
+{
+	return vmap_rust_alloc(req->size, req->align, req->vstart, req->vend, 0, NULL,
+			       VMAP_GFP, NUMA_NO_NODE);
+}
+
 /* Expects that retire of @va is refused in its state. */
 static void expect_refused(struct kunit *test, struct vmap_area *va)
 {
 	unsigned long start = va->va_start, end = va->va_end;
 
 	kunit_warning_suppress(test)
-		KUNIT_EXPECT_EQ_MSG(test, 0, vmap_area_ops->retire(va), "retired %#lx-%#lx",
+		KUNIT_EXPECT_EQ_MSG(test, 0, vmap_rust_retire(va), "retired %#lx-%#lx",
 				    start, end);
 }
 
 static void attack_area(struct kunit *test, unsigned int nr_pages)
 {
-	struct vmap_area_request req = {
-		.size = nr_pages * PAGE_SIZE, .align = 1, .gfp = VMAP_GFP,
+	struct request req = {
+		.size = nr_pages * PAGE_SIZE, .align = 1,
 		.vstart = VMALLOC_START, .vend = VMALLOC_END,
-		.node = NUMA_NO_NODE,
 	};
-	struct vmap_area *va = vmap_area_ops->alloc(&req);
+	struct vmap_area *va = ask(&req);
 	unsigned long addr;
 
 	KUNIT_ASSERT_FALSE(test, IS_ERR(va));
@@ -174,21 +187,21 @@ static void attack_area(struct kunit *test, unsigned int nr_pages)
 
 	/* While it is busy. */
 	expect_refused(test, va);
-	KUNIT_EXPECT_PTR_EQ(test, va, vmap_area_ops->find(addr));
+	KUNIT_EXPECT_PTR_EQ(test, va, vmap_rust_find(addr));
 
 	/* Unlink at an inner address, and then once more. */
-	KUNIT_EXPECT_PTR_EQ(test, va, vmap_area_ops->unlink(addr + req.size - 1));
-	KUNIT_EXPECT_NULL(test, vmap_area_ops->unlink(addr));
-	vmap_area_ops->retire(va);
+	KUNIT_EXPECT_PTR_EQ(test, va, vmap_rust_unlink(addr + req.size - 1));
+	KUNIT_EXPECT_NULL(test, vmap_rust_unlink(addr));
+	vmap_rust_retire(va);
 
 	/* Not yet flushed, so the object has not been reused. */
 	expect_refused(test, va);
-	KUNIT_EXPECT_NULL(test, vmap_area_ops->find(addr));
+	KUNIT_EXPECT_NULL(test, vmap_rust_find(addr));
 }
 
-/* Frees an area of the operations; expects that it fits its request. Returns 1. */
+/* Frees an area; expects that it fits its request. Returns 1. */
 static unsigned int check_and_free(struct kunit *test, struct vmap_area *va,
-				   const struct vmap_area_request *req)
+				   const struct request *req)
 {
 	unsigned long start = va->va_start, end = va->va_end;
 
@@ -198,24 +211,24 @@ static unsigned int check_and_free(struct kunit *test, struct vmap_area *va,
 			      start >= req->vstart && end - 1 <= req->vend - 1,
 			      "%#lx-%#lx for %#lx aligned to %#lx in %#lx-%#lx", start, end,
 			      req->size, req->align, req->vstart, req->vend);
-	KUNIT_EXPECT_PTR_EQ(test, va, vmap_area_ops->unlink(start));
-	vmap_area_ops->retire(va);
+	KUNIT_EXPECT_PTR_EQ(test, va, vmap_rust_unlink(start));
+	vmap_rust_retire(va);
 	return 1;
 }
 
 /* Returns 1 if the request was served. */
-static unsigned int try_request(struct kunit *test, const struct vmap_area_request *req)
+static unsigned int try_request(struct kunit *test, const struct request *req)
 {
-	struct vmap_area *va = vmap_area_ops->alloc(req);
+	struct vmap_area *va = ask(req);
 
 	return IS_ERR(va) ? 0 : check_and_free(test, va, req);
 }
 
 /* Returns 1 if the direct call served the request. */
-static unsigned int try_direct(struct kunit *test, const struct vmap_area_request *req)
+static unsigned int try_direct(struct kunit *test, const struct request *req)
 {
 	struct vm_struct vm = { };
-	struct vmap_area *va = vmap_area_alloc(req->size, req->align, &vm);
+	struct vmap_area *va = vmap_rust_alloc_current(req->size, req->align, &vm);
 
 	if (!va)
 		return 0;
@@ -246,9 +259,7 @@ static void attack_requests(struct kunit *test)
 
 	for (i = 0; i < nr; i++) {
 		unsigned int n = i;
-		struct vmap_area_request req = {
-			.gfp = VMAP_GFP, .node = NUMA_NO_NODE,
-		};
+		struct request req;
 
 		req.size = sizes[n % ARRAY_SIZE(sizes)];
 		n /= ARRAY_SIZE(sizes);
@@ -266,11 +277,10 @@ static void attack_requests(struct kunit *test)
 	KUNIT_EXPECT_LT_MSG(test, served, nr, "of %u requests", nr);
 
 	for (i = 0, served = 0; i < ARRAY_SIZE(sizes) * ARRAY_SIZE(aligns); i++) {
-		struct vmap_area_request req = {
+		struct request req = {
 			.size = sizes[i % ARRAY_SIZE(sizes)],
 			.align = aligns[i / ARRAY_SIZE(sizes)],
 			.vstart = VMALLOC_START, .vend = VMALLOC_END,
-			.gfp = VMAP_GFP, .node = NUMA_NO_NODE,
 		};
 
 		/* It leaves the CPU a block that may serve the direct call. */
@@ -282,13 +292,13 @@ static void attack_requests(struct kunit *test)
 }
 
 /*
- * The operations are called in the wrong order, twice, and with invalid
- * arguments.
+ * Functions of the allocator are called in the wrong order, twice, and with
+ * invalid arguments.
  */
 static void vmap_attack_ops(struct kunit *test)
 {
-	if (!vmap_area_ops_enabled())
-		kunit_skip(test, "the rb-trees have no operations");
+	if (!vmap_rust_enabled())
+		kunit_skip(test, "the rb-trees have no such functions");
 
 	/* In a block of a CPU, in one that CPUs share, and in the tree. */
 	attack_area(test, 2);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * KUnit suite "vmap_maple": what the allocator in Rust needs of maple trees, and
- * the patches of maple/ mend.
+ * the patches of the maple tree mend.
  */
 #include <linux/maple_tree.h>
 #include <linux/xarray.h>

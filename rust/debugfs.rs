@@ -40,7 +40,7 @@ fn allocator(_: &(), out: &mut fmt::Formatter<'_>) -> fmt::Result {
 }
 
 fn stats(_: &(), out: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let Some(space) = kernel_space::running().map(KernelSpace::space) else {
+    let Some(space) = kernel_space::space().map(KernelSpace::space) else {
         return Ok(());
     };
     let blocks = space.blocks();

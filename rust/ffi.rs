@@ -5,7 +5,7 @@
 //! The C header describes each operation and its context. No input from C causes a panic: invalid input is
 //! refused with an error or a report.
 //!
-//! C header: [`include/linux/vmap_area_ops.h`](srctree/include/linux/vmap_area_ops.h)
+//! C header: [`include/linux/vmap_rust.h`](srctree/include/linux/vmap_rust.h)
 
 use crate::{
     kernel_space::{
@@ -15,36 +15,31 @@ use crate::{
     },
     policy::prelude::*, //
 };
-use kernel::str::as_char_ptr_in_const_context;
 
-/// The table of operations, as a type that a `static` can have.
-#[repr(transparent)]
-pub(crate) struct Ops(bindings::vmap_area_ops);
-
-// SAFETY: Nobody writes the table, and its strings are static.
-unsafe impl Sync for Ops {}
-
-/// The table through which mm/vmalloc.c finds this allocator. It also calls [`alloc_current`], [`find`], [`unlink`] and
-/// [`retire`] directly, by the names that they are exported with.
-#[export_name = "vmap_rust_ops"]
-pub(crate) static OPS: Ops = Ops(bindings::vmap_area_ops {
-    name: as_char_ptr_in_const_context(c"rust"),
-    origin: as_char_ptr_in_const_context(c"mm/vmap_rust"),
-    #[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
-    debug: kernel_space::DEBUG_INFO.as_ptr(),
-    init: Some(init),
-    alloc: Some(alloc),
-    alloc_congruent: Some(alloc_congruent),
-    find: Some(find),
-    unlink: Some(unlink),
-    get: Some(get),
-    put: Some(put),
-    retire: Some(retire),
-    purge: Some(purge),
-    next_lazy: Some(next_lazy),
-    count: Some(count),
-    drain: Some(drain),
-});
+/// The signatures are those of the C header.
+#[cfg(CONFIG_VMAP_RUST)]
+const _: () = {
+    macro_rules! same {
+        ($($c:ident: $rust:ident),* $(,)?) => {
+            $(if true { bindings::$c } else { $rust };)*
+        };
+    }
+    same! {
+        vmap_rust_start: start,
+        vmap_rust_alloc: alloc,
+        vmap_rust_alloc_current: alloc_current,
+        vmap_rust_alloc_congruent: alloc_congruent,
+        vmap_rust_find: find,
+        vmap_rust_unlink: unlink,
+        vmap_rust_get: get,
+        vmap_rust_put: put,
+        vmap_rust_retire: retire,
+        vmap_rust_purge: purge,
+        vmap_rust_next_lazy: next_lazy,
+        vmap_rust_count: count,
+        vmap_rust_drain: drain,
+    }
+};
 
 /// Returns `addr` without its KASAN tag, like `__untagged_addr()` in arch/arm64/include/asm/memory.h.
 #[inline(always)]
@@ -61,56 +56,96 @@ fn null_or(area: Option<AreaPtr>) -> *mut bindings::vmap_area {
     area.map_or(ptr::null_mut(), AreaPtr::as_raw)
 }
 
-/// Starts the allocator.
+/// Starts the allocator, and imports the areas of the list `vms`. If it fails, what it has taken by then is freed or stays
+/// unused.
 ///
 /// # Safety
 ///
-/// Called once, from `vmalloc_init()`.
-unsafe extern "C" fn init(vstart: usize, vend: usize) -> c_int {
-    let home = Span::from_bounds(vstart, vend).ok_or(EINVAL);
-    home.and_then(kernel_space::start)
-        .map_or_else(Error::to_errno, |()| 0)
+/// - Called once, from `vmalloc_init()`.
+/// - `vms` is null, or the first of a list of valid areas that nobody else uses.
+#[export_name = "vmap_rust_start"]
+pub(crate) unsafe extern "C" fn start(
+    vms: *mut bindings::vm_struct,
+    vstart: usize,
+    vend: usize,
+) -> c_int {
+    let start = || -> Result {
+        let home = Span::from_bounds(vstart, vend).ok_or(EINVAL)?;
+        kernel_space::start(home, |space| {
+            let mut vm = vms;
+            // SAFETY: By the safety requirements, it is null or valid.
+            while let Some(first) = unsafe { vm.as_ref() } {
+                let (at, size) = (first.addr.addr(), first.size);
+                // SAFETY: By the safety requirements, it is in a list, so this is the field of the union that is in use.
+                let next = unsafe { first.__bindgen_anon_1.next };
+                let request = Request {
+                    window: Span::from_bounds(at, at.wrapping_add(size)).ok_or(EINVAL)?,
+                    size,
+                    align: 1,
+                    is_miss: false,
+                    gfp: Gfp::NOWAIT,
+                    node: bindings::NUMA_NO_NODE,
+                };
+                // SAFETY: By the safety requirements, `vm` is valid, and nobody else uses it.
+                space.alloc(&request, unsafe { Attributes::new(0, vm) })?;
+                vm = next;
+            }
+            Ok(())
+        })
+    };
+    start().map_or_else(Error::to_errno, |()| 0)
 }
 
 /// Serves a request for one area.
 ///
 /// # Safety
 ///
-/// - `req` is valid. Its `vm` is null, or valid and not yet shared.
-/// - The context allows `req.gfp`.
-unsafe extern "C" fn alloc(req: *const bindings::vmap_area_request) -> *mut bindings::vmap_area {
-    // SAFETY: By the safety requirements, the request is valid.
-    let req = unsafe { &*req };
+/// - `vm` is null, or valid and not yet shared.
+/// - The context allows `gfp`.
+#[export_name = "vmap_rust_alloc"]
+pub(crate) unsafe extern "C" fn alloc(
+    size: usize,
+    align: usize,
+    vstart: usize,
+    vend: usize,
+    va_flags: usize,
+    vm: *mut bindings::vm_struct,
+    gfp: bindings::gfp_t,
+    node: c_int,
+) -> *mut bindings::vmap_area {
+    let gfp = Gfp::from_raw(gfp);
     let serve = || -> Result<Busy> {
-        let is_whole = req.size != 0 && is_aligned(req.size, PAGE_SIZE);
-        if !is_whole || !req.align.is_power_of_two() {
+        if size == 0 || !is_aligned(size, PAGE_SIZE) || !align.is_power_of_two() {
             return Err(EINVAL);
         }
         let request = Request {
-            window: Span::from_bounds(req.vstart, req.vend).ok_or(EBUSY)?,
-            size: req.size,
-            align: req.align,
-            // See `alloc_vmap_area_ops()` in mm/vmalloc.c.
-            is_miss: !cfg!(CONFIG_KASAN_VMALLOC) && req.va_flags == 0 && !req.vm.is_null(),
-            gfp: Gfp::from_raw(req.gfp),
-            node: req.node,
+            window: Span::from_bounds(vstart, vend).ok_or(EBUSY)?,
+            size,
+            align,
+            // See `vmap_rust_alloc_fast()` in the C header.
+            is_miss: !cfg!(CONFIG_KASAN_VMALLOC) && va_flags == 0 && !vm.is_null(),
+            gfp,
+            node,
         };
         // SAFETY: By the safety requirements, `vm` is null, or valid and not yet shared.
-        let attributes = unsafe { Attributes::new(req.va_flags, req.vm) };
+        let attributes = unsafe { Attributes::new(va_flags, vm) };
         space().ok_or(EBUSY)?.alloc(&request, attributes)
     };
-    serve().map_or_else(Error::to_ptr, |area| area.area().as_raw())
+    let area = serve().map_or_else(Error::to_ptr, |area| area.area().as_raw());
+    // As with the rb-trees, what is no fast path may yield.
+    if gfp.may_block() {
+        mm::cond_resched();
+    }
+    area
 }
 
 /// Serves a request for one area anywhere in vmalloc space, without flags of C, from the current block of this CPU. Null
 /// means that the caller must ask [`alloc`].
 ///
-/// A direct call with its arguments in registers, for what is common.
-///
 /// # Safety
 ///
 /// `vm` is valid and not yet shared.
-#[export_name = "vmap_rust_alloc"]
+#[export_name = "vmap_rust_alloc_current"]
 pub(crate) unsafe extern "C" fn alloc_current(
     size: usize,
     align: usize,
@@ -128,36 +163,44 @@ pub(crate) unsafe extern "C" fn alloc_current(
 ///
 /// # Safety
 ///
-/// - `req` is valid, and its arrays have `req.nr` elements that do not change during the call.
-/// - Each element of `req.vms` is valid, and not yet shared.
-/// - The context allows `req.gfp`.
-unsafe extern "C" fn alloc_congruent(req: *const bindings::vmap_congruent_request) -> c_int {
-    // SAFETY: By the safety requirements, the request is valid.
-    let req = unsafe { &*req };
+/// - The arrays have `nr` elements that do not change during the call.
+/// - Each element of `vms` is valid, and not yet shared.
+/// - The context allows `gfp`.
+#[export_name = "vmap_rust_alloc_congruent"]
+pub(crate) unsafe extern "C" fn alloc_congruent(
+    offsets: *const usize,
+    sizes: *const usize,
+    vms: *mut *mut bindings::vm_struct,
+    nr: c_int,
+    align: usize,
+    vstart: usize,
+    vend: usize,
+    gfp: bindings::gfp_t,
+) -> c_int {
     let serve = || -> Result {
-        let nr = usize::try_from(req.nr)?;
-        if nr == 0 || !req.align.is_power_of_two() {
+        let nr = usize::try_from(nr)?;
+        if nr == 0 || !align.is_power_of_two() {
             return Err(EINVAL);
         }
         // SAFETY: By the safety requirements, the array has `nr` elements and does not change during the
         // call.
-        let offsets = unsafe { core::slice::from_raw_parts(req.offsets, nr) };
+        let offsets = unsafe { core::slice::from_raw_parts(offsets, nr) };
         // SAFETY: By the safety requirements, the array has `nr` elements and does not change during the
         // call.
-        let sizes = unsafe { core::slice::from_raw_parts(req.sizes, nr) };
+        let sizes = unsafe { core::slice::from_raw_parts(sizes, nr) };
         // SAFETY: By the safety requirements, the array has `nr` elements and does not change during the
         // call.
-        let vms = unsafe { core::slice::from_raw_parts(req.vms, nr) };
+        let vms = unsafe { core::slice::from_raw_parts(vms, nr) };
         let members = offsets
             .iter()
             .zip(sizes)
             .map(|(&offset, &size)| Member { offset, size });
 
         space().ok_or(EBUSY)?.alloc_congruent(
-            Span::from_bounds(req.vstart, req.vend).ok_or(EBUSY)?,
+            Span::from_bounds(vstart, vend).ok_or(EBUSY)?,
             members,
-            req.align,
-            Gfp::from_raw(req.gfp),
+            align,
+            Gfp::from_raw(gfp),
             |index, area| {
                 let vm = vms.get(index).copied()?;
                 // SAFETY: By the safety requirements, it is valid and nobody uses it. Each index has one area.
@@ -195,7 +238,12 @@ pub(crate) unsafe extern "C" fn unlink(addr: usize) -> *mut bindings::vmap_area 
 ///
 /// - The caller holds no other pin, and calls [`put`] for the area that it gets.
 /// - Task context, unless `try_`; with PREEMPT_RT no interrupt either.
-unsafe extern "C" fn get(addr: usize, last: usize, try_: bool) -> *mut bindings::vmap_area {
+#[export_name = "vmap_rust_get"]
+pub(crate) unsafe extern "C" fn get(
+    addr: usize,
+    last: usize,
+    try_: bool,
+) -> *mut bindings::vmap_area {
     let (addr, last) = (untagged(addr), untagged(last));
     let got = space().and_then(|space| {
         if try_ {
@@ -213,7 +261,8 @@ unsafe extern "C" fn get(addr: usize, last: usize, try_: bool) -> *mut bindings:
 /// # Safety
 ///
 /// `va` is null, or came from [`get`] in the same task and is still pinned.
-unsafe extern "C" fn put(va: *mut bindings::vmap_area) {
+#[export_name = "vmap_rust_put"]
+pub(crate) unsafe extern "C" fn put(va: *mut bindings::vmap_area) {
     // SAFETY: By the safety requirements, it is null or an area.
     let (Some(space), Some(area)) = (space(), unsafe { AreaPtr::new(va) }) else {
         return;
@@ -267,7 +316,8 @@ pub(crate) unsafe extern "C" fn retire(va: *mut bindings::vmap_area) -> usize {
 /// # Safety
 ///
 /// Sleepable context, with `vmap_purge_lock` held.
-unsafe extern "C" fn purge(start: usize, end: usize, drain: bool) -> usize {
+#[export_name = "vmap_rust_purge"]
+pub(crate) unsafe extern "C" fn purge(start: usize, end: usize, drain: bool) -> usize {
     space().map_or(0, |space| space.purge(Span::from_bounds(start, end), drain))
 }
 
@@ -278,7 +328,8 @@ unsafe extern "C" fn purge(start: usize, end: usize, drain: bool) -> usize {
 ///
 /// - Sleepable context, and the caller holds no pin.
 /// - `start` and `end` are valid, and nobody else uses them during the call.
-unsafe extern "C" fn next_lazy(start: *mut usize, end: *mut usize) -> bool {
+#[export_name = "vmap_rust_next_lazy"]
+pub(crate) unsafe extern "C" fn next_lazy(start: *mut usize, end: *mut usize) -> bool {
     // SAFETY: By the safety requirements, both pointers are valid.
     let last = unsafe { Span::from_bounds(*start, *end) };
     let Some(span) = space().and_then(|space| space.space().next_lazy(last)) else {
@@ -296,8 +347,9 @@ unsafe extern "C" fn next_lazy(start: *mut usize, end: *mut usize) -> bool {
 ///
 /// # Safety
 ///
-/// None: the type of the table requires an unsafe function.
-unsafe extern "C" fn count() -> usize {
+/// None: it is unsafe because all functions for C are.
+#[export_name = "vmap_rust_count"]
+pub(crate) unsafe extern "C" fn count() -> usize {
     space().map_or(0, |space| space.space().reclaimable())
 }
 
@@ -306,6 +358,7 @@ unsafe extern "C" fn count() -> usize {
 /// # Safety
 ///
 /// Sleepable context.
-unsafe extern "C" fn drain(nr: usize) -> usize {
+#[export_name = "vmap_rust_drain"]
+pub(crate) unsafe extern "C" fn drain(nr: usize) -> usize {
     space().map_or(0, |space| space.space().drain_for_reclaim(nr))
 }

@@ -15,7 +15,7 @@ pub(crate) type KernelSpace = crate::policy::space::Space<KernelTlb>;
 #[cfg(CONFIG_VMAP_RUST_DEBUG)]
 pub(crate) type KernelSpace = crate::debug::KernelSpace;
 
-/// This space: null until [`start`] sets it, and never freed.
+/// This space: null until [`start`] sets it, and never freed. It stays null if C does not use this allocator.
 static SPACE: Atomic<*mut KernelSpace> = Atomic::new(ptr::null_mut());
 
 /// All CPUs share the space, so it must be `Send` and `Sync`.
@@ -24,18 +24,13 @@ const _: () = {
     is_shared::<KernelSpace>();
 };
 
-/// Returns the space if it exists.
+/// Returns the space if C uses it.
 #[inline(always)]
 pub(crate) fn space() -> Option<&'static KernelSpace> {
     // Relaxed: all reads of the space depend on the address, see `start()`. `SetOnce` would add an acquire
     // to each operation.
     // SAFETY: It is null, or a space that is never freed and only used through shared references.
     unsafe { SPACE.load(Relaxed).as_ref() }
-}
-
-/// Returns the space if C uses it. C does not use a space whose start failed halfway.
-pub(crate) fn running() -> Option<&'static KernelSpace> {
-    space().filter(|_| crate::is_running())
 }
 
 /// The description for debuggers, as a type that a `static` can have.
@@ -77,8 +72,9 @@ const fn describe(info: &mut bindings::vmap_rust_debug_info) {
     KernelSpace::describe(info);
 }
 
-/// Makes the space for `home`. Fails with `ENOMEM` without memory, with `EBUSY` if there is one. Called once, early in the boot.
-pub(crate) fn start(home: Span) -> Result {
+/// Makes the space for `home`, lets `import` reserve what is there already, and publishes it. Fails with `ENOMEM` without
+/// memory, or as `import` does; what that has reserved stays so. Called once, early in the boot.
+pub(crate) fn start(home: Span, import: impl FnOnce(&KernelSpace) -> Result) -> Result {
     let options = Options {
         limit: None,
         is_randomized: is_on(crate::module_parameters::randomize.value()),
@@ -88,12 +84,10 @@ pub(crate) fn start(home: Span) -> Result {
     #[cfg(CONFIG_VMAP_RUST_DEBUG)]
     let space = crate::debug::start(home, options)?;
     let space = KBox::into_raw(KBox::new(space, GFP_NOWAIT)?);
-    // Full: a release is needed, so that a CPU that finds the space finds it initialized.
-    if SPACE.cmpxchg(ptr::null_mut(), space, Full).is_err() {
-        // SAFETY: It came from `KBox::into_raw()`, and the exchange failed, so nobody else has it.
-        drop(unsafe { KBox::from_raw(space) });
-        return Err(EBUSY);
-    }
+    // SAFETY: It came from a box, and nobody frees it. If the import fails, it stays unused.
+    import(unsafe { &*space })?;
+    // Release: a CPU that finds the space finds it initialized.
+    SPACE.store(space, Release);
     Ok(())
 }
 
@@ -108,7 +102,7 @@ pub(crate) fn start(home: Span) -> Result {
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
 #[export_name = "vmap_rust_validate"]
 pub(crate) unsafe extern "C" fn validate() -> bool {
-    running().is_none_or(|space| space.space().validate().is_ok())
+    space().is_none_or(|space| space.space().validate().is_ok())
 }
 
 /// Returns the address of allocation `nth` for CPU `cpu`, counted from 0. Null behind the last one, or if this
@@ -125,7 +119,7 @@ pub(crate) unsafe extern "C" fn cpu_memory(cpu: c_uint, nth: c_uint) -> *const c
     // CAST: A `u32` fits in a `usize` on all platforms of Linux.
     let (cpu, nth) = (cpu as usize, nth as usize);
     let cpu = CpuNumber::new(cpu);
-    let memory = running().map(|space| space.space().memory_of_cpu(cpu));
+    let memory = space().map(|space| space.space().memory_of_cpu(cpu));
     let memory = memory.and_then(|memory| memory.get(nth).copied());
     memory.unwrap_or(ptr::null())
 }

@@ -124,7 +124,7 @@ use kernel::prelude::*;
 
 /// Returns whether C uses this allocator.
 pub(crate) fn is_running() -> bool {
-    sys::mm::ops_name() == Some(c"rust")
+    kernel_space::space().is_some()
 }
 
 /// What can wait for the initcalls. Areas are served from `vmalloc_init()` on, see [`kernel_space`].

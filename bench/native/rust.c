@@ -19,25 +19,12 @@ struct vmap_area {
 	struct vm_struct *vm;
 	unsigned long flags;
 };
-struct vmap_area_request {
-	unsigned long size, align, vstart, vend, va_flags;
-	struct vm_struct *vm;
-	unsigned int gfp;
-	int node;
-};
-extern const struct {
-	const char *name, *origin;
-	int (*init)(unsigned long vstart, unsigned long vend);
-	struct vmap_area *(*alloc)(const struct vmap_area_request *req);
-	int (*alloc_congruent)(const void *req);
-	struct vmap_area *(*find)(unsigned long addr);
-	struct vmap_area *(*unlink)(unsigned long addr);
-	struct vmap_area *(*get)(unsigned long addr, unsigned long last, bool try);
-	void (*put)(struct vmap_area *va);
-	unsigned long (*retire)(struct vmap_area *va);
-	unsigned long (*purge)(unsigned long start, unsigned long end, bool drain);
-} NAME(ops);
-struct vmap_area *NAME(alloc)(unsigned long size, unsigned long align, struct vm_struct *vm);
+int NAME(start)(struct vm_struct *vms, unsigned long vstart, unsigned long vend);
+struct vmap_area *NAME(alloc)(unsigned long size, unsigned long align, unsigned long vstart,
+			      unsigned long vend, unsigned long va_flags, struct vm_struct *vm,
+			      unsigned int gfp, int node);
+struct vmap_area *NAME(alloc_current)(unsigned long size, unsigned long align, struct vm_struct *vm);
+unsigned long NAME(purge)(unsigned long start, unsigned long end, bool drain);
 struct vmap_area *NAME(find)(unsigned long addr);
 struct vmap_area *NAME(unlink)(unsigned long addr);
 unsigned long NAME(retire)(struct vmap_area *va);
@@ -47,7 +34,7 @@ long NAME(census)(void);
 static spinlock_t purge_lock;
 static struct kmem_cache *area_cache;
 
-/* Functions of mm/vmap_area_ops.c. Slab memory stays areas: no grace period. */
+/* Functions of mm/vmap_rust.c. Slab memory stays areas: no grace period. */
 void *NAME(cache_alloc)(void)
 {
 	return kmem_cache_alloc_noprof(area_cache, 0);
@@ -66,31 +53,34 @@ void NAME(flush_tlb)(void)
 static void init(void)
 {
 	area_cache = new_cache(sizeof(struct vmap_area));
-	if (NAME(ops).init(VMALLOC_START, VMALLOC_END))
+	if (NAME(start)(NULL, VMALLOC_START, VMALLOC_END))
 		broken("the allocator in Rust does not start");
 }
 
 static void purge(bool drain)
 {
 	spin_lock(&purge_lock);
-	NAME(ops).purge(ULONG_MAX, 0, drain);
+	NAME(purge)(ULONG_MAX, 0, drain);
 	spin_unlock(&purge_lock);
 }
 
-/* alloc_vmap_area_checked() */
+static struct vmap_area *alloc_once(unsigned long size, struct vm_struct *vm)
+{
+	struct vmap_area *va = NAME(alloc)(size, 1, VMALLOC_START, VMALLOC_END, 0, vm, 0xcc0, -1);
+
+	return (unsigned long)va >= -4095UL ? NULL : va;
+}
+
+/* alloc_vmap_area() */
 static noinline struct vmap_area *alloc_slow(unsigned long size, struct vm_struct *vm)
 {
-	const struct vmap_area_request req = {
-		.size = size, .align = 1, .vstart = VMALLOC_START, .vend = VMALLOC_END,
-		.vm = vm, .gfp = 0xcc0, .node = -1,
-	};
-	struct vmap_area *va = NAME(ops).alloc(&req);
+	struct vmap_area *va = alloc_once(size, vm);
 
-	if ((unsigned long)va >= -4095UL) {
+	if (!va) {
 		purge(true);
-		va = NAME(ops).alloc(&req);
+		va = alloc_once(size, vm);
 	}
-	return (unsigned long)va >= -4095UL ? NULL : va;
+	return va;
 }
 
 /* get_vm_area() and free_vm_area(), without page tables. */
@@ -102,7 +92,7 @@ static noinline struct vm_struct *get(unsigned long bytes)
 	vm->flags = 2;
 	vm->caller = __builtin_return_address(0);
 	vm->requested_size = bytes;
-	va = NAME(alloc)(bytes + PAGE_SIZE, 1, vm);
+	va = NAME(alloc_current)(bytes + PAGE_SIZE, 1, vm);
 	if (unlikely(!va))
 		va = alloc_slow(bytes + PAGE_SIZE, vm);
 	if (unlikely(!va)) {

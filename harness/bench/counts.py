@@ -23,7 +23,7 @@ MORE_HOOKS = {"count": {**IRQ_HOOKS, "lock": LOCKS, "unlock": UNLOCKS}, "softirq
               "lines": {**IRQ_HOOKS, "turn": ("get_vm_area", "free_vm_area"), "switch": ("cpu_switch_to",)}}
 # Parts of a kernel, and the objects that their functions are in. The rb-trees are a part of mm/vmalloc.c.
 PARTS = {"allocator in Rust": ("mm/vmap_rust/rust/vmap_rust.o", "mm/vmap_rust/vmap_rust.o"),
-         "mm/vmalloc.c": ("mm/vmalloc.o", "mm/vmap_area_ops.o"), "maple tree": ("lib/maple_tree.o",),
+         "mm/vmalloc.c": ("mm/vmalloc.o", "mm/vmap_rust.o"), "maple tree": ("lib/maple_tree.o",),
          "benchmark": ("mm/vmap_rust/bench/pair.o",)}
 REST = "rest of the kernel"
 LINE = 64

@@ -21,7 +21,7 @@ COMMANDS = {
     "figures": ("figures RESULT...", "prints the tables of the documents; of more results side B, too", "figures"),
     "hook": ("hook", "measures what the series area costs the rb-trees, for docs/bench.md", "patches"),
     "programs": ("programs", "measures what real programs gain, by instructions, for docs/bench.md", "programs"),
-    "patches": ("patches", "measures which cases each patch of fixes and mapping changes, for docs/mapping.md", "patches")}
+    "patches": ("patches", "measures which cases each patch changes that needs no allocator, for docs/mapping.md", "patches")}
 HELP = "Commands:\n\n" + "".join(f"  scripts/bench {words:<22}{what}\n" for words, what, _ in COMMANDS.values()) + """
 docs/bench.md explains what is measured. Each command has --help. A RESULT is "last", "last~1" for the one before, or
 the name of a file in the folder of results. Exit code: 0 measured, also when something is slower; 1 a boot or a case

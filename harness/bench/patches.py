@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What each patch of the series fixes and mapping changes in a kernel without the allocator: "scripts/bench patches";
+"""What each patch of the series first, vmalloc and mapping changes in a kernel without the allocator: "scripts/bench patches";
 and what the hook of the series area costs the rb-trees: "scripts/bench hook"."""
 
+import itertools
 import os
 import statistics
 import subprocess
@@ -26,14 +27,20 @@ PATCHES_PLANS = (
 # info_10k walks over 10,000 areas.
 HOOK_PLAN = Plan("hook", "icount", 2, 5, "area_pair,vmalloc_pair,vm_map_ram_16,lookup_inner_1k,info_10k")
 # The text of these files, in bytes, is a row of the table of the hook.
-OBJECTS = ("mm/vmalloc.o", "mm/vmap_area_ops.o")
+OBJECTS = ("mm/vmalloc.o", "mm/vmap_rust.o")
 # A difference that is shown, as a part of the figure before. Boots of one kernel differ by 2%, some cases by more.
 SHOWN = 0.05
 
 
 def patches():
-    """Return the patches in order, as "fixes 1" and so on."""
-    return [f"{path.parent.name} {int(path.name[:4])}" for path in series.patches(linux(SERIES), ("fixes", "mapping"))]
+    """Return the patches in order, as "first 1" and so on."""
+    return [f"{path.parent.name} {int(path.name[:4])}" for path in series.patches(linux(SERIES), series.WITHOUT)]
+
+
+def ends(names):
+    """Return how many patches there are before each series, and behind the last one."""
+    folders = [name.partition(" ")[0] for name in names]
+    return [0, *(max(n for n, folder in enumerate(folders, 1) if folder == name) for name in series.WITHOUT)]
 
 
 def measure(kernel, allocator, some, logs, label, count, combine=statistics.median):
@@ -59,14 +66,13 @@ def measure(kernel, allocator, some, logs, label, count, combine=statistics.medi
 def patches_rows(base, names, medians):
     """Yield the rows of the table, one for each case of an architecture: what each series changes, and each patch, if
     by SHOWN or more. medians: by number of patches; states between those of whole series may be left out."""
-    fixes = sum(name.startswith("fixes") for name in names)
     for key in sorted(set.intersection(*map(set, medians.values()))):
         def change(first, last, form, key=key):
             before, after = medians[first][key], medians[last][key]
             shown = before and abs(after / before - 1) >= SHOWN
             return form.format(amount(before), amount(after), after / before) if shown else ""
 
-        totals = [change(first, last, "{} -> {} ({:.2f})") for first, last in ((0, fixes), (fixes, len(names)))]
+        totals = [change(first, last, "{} -> {} ({:.2f})") for first, last in itertools.pairwise(ends(names))]
         single = [change(at, at + 1, f"{name} {{2:.2f}}") for at, name in enumerate(names)
                   if {at, at + 1} <= medians.keys()]
         if any(totals + single):
@@ -77,7 +83,7 @@ def measure_patches(base, names, logs):
     """Measure an architecture: the first one with the first 0, 1, 2 ... patches, others with those of whole series.
     Returns the rows of the table."""
     allocator, kernel = on_side(PRISTINE, base)
-    states = range(len(names) + 1) if base == BASES[0] else (0, sum(name.startswith("fixes") for name in names), len(names))
+    states = range(len(names) + 1) if base == BASES[0] else ends(names)
     return patches_rows(base, names, {count: measure(kernel, allocator, PATCHES_PLANS, logs, f"{kernel}-{count}", count)
                                       for count in states})
 
@@ -98,7 +104,7 @@ def measure_hook(base, names, logs):
                f"{on / without:.3f}"]
 
 
-COMMANDS = {"patches": (measure_patches, ["arch", "case", "NxM", ">fixes", ">mapping", "each patch"]),
+COMMANDS = {"patches": (measure_patches, ["arch", "case", "NxM", *(f">{name}" for name in series.WITHOUT), "each patch"]),
             "hook": (measure_hook,
                      ["arch", "case", ">without area", ">option off", ">ratio", ">rb-trees chosen", ">ratio"])}
 

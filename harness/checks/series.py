@@ -54,11 +54,7 @@ def build(name, option, patch, source, paths):
     kernel, folder = kernels.get(BASES[option]), CHECK / "arm64" / option
     patched.put_patches(WALKED, source, paths)
     wired = "vmap_rust/" in read(WALKED / "mm/Makefile")
-    options = {"VMAP_AREA_OPS": "n", "VMAP_RUST": "n"}
-    if option == "on":
-        # Before the allocator is wired up, the hook without it.
-        options = {"RUST": "y"} if wired else {"RUST": "y", "COMPILE_TEST": "y", "WERROR": "n"}
-        options |= {"VMAP_AREA_OPS": "y"} if "\nconfig VMAP_AREA_OPS\n" in read(WALKED / "mm/Kconfig") else {}
+    options = {"RUST": "y"} if option == "on" else {"VMAP_RUST": "n"}
     # Those of Rust are part of "prepare".
     objects = [f"{file[:-2]}.o" for file in touched() if file.endswith(".c") and not file.startswith(("mm/", "rust/"))
                and (kernel.folder / f"{file[:-2]}.o").exists()]
@@ -97,19 +93,22 @@ def build(name, option, patch, source, paths):
 
 
 def series(run, each=True):
-    """All series apply, and build with the option off and on.
+    """All series apply, also without those that they do not need, and build with the option off and on.
 
-    run: see main.checker(); each: build after each patch, and mapping without area, not only the last state."""
+    run: see main.checker(); each: build after each patch, and each series without the others, not only the last state."""
     if TOOLCHAIN == "host" or INSIDE:
         raise Refused("the series is built in the toolchain root, which this enters: no TOOLCHAIN=host, no scripts/in-root")
-    every, alone = (patched.patches(linux(SERIES), some) for some in (patched.ALL, ("fixes", "mapping")))
+    every = patched.patches(linux(SERIES), patched.ALL)
+    alone = {name: patched.patches(linux(SERIES), patched.with_needed(name)) for name in patched.ALL[1:]}
+    single = {f"{path.parent.name}/{path.name}": [path] for path in every if path.parent.name == patched.ALL[0]}
     # One run at a time, since the tree is shared.
     with locked("series check", "check.lock"):
         source = prepare.prepare("source")
         # The last state is built whole.
         if not all([*(run(f"kernel {name} builds, all patches", builds.build, kernels.get(name))
                       for name in [*BASES.values(), *["arm64-bench"] * each]),
-                    run("mapping applies without area", patched.apply_copy, alone, source, CHECK / "patch", touched())]):
+                    *(run(f"applies without what it does not need: {name}", patched.apply_copy, paths, source,
+                          CHECK / "patch", touched()) for name, paths in {**single, **alone}.items())]):
             return
         if read(f"{source}.stamp") != patched.read(patched.beside(WALKED, "source")):
             # Their objects are newer than the files of another source.
@@ -118,9 +117,9 @@ def series(run, each=True):
         patched.link(WALKED)
         for number, patch in enumerate(every[:-1] if each else (), 1):
             name = f"{patch.parent.name}/{patch.name}"
-            # The code of fixes and mapping does not depend on the option. That of maple does: a kernel without it has no
-            # Rust.
-            for option in ["off"] if name.startswith(("fixes/", "mapping/")) else BASES:
+            # C code without the allocator does not depend on the option. A kernel without it has no Rust.
+            for option in BASES if "rust/" in "".join(patched.files_of([patch])) or name.startswith("area/") else ["off"]:
                 run(f"builds, option {option}: {name}", build, name, option, patch, source, every[:number])
-        if each:
-            run("builds, mapping without area", build, "mapping", "off", alone[-1], source, alone)
+        for name, paths in alone.items() if each else ():
+            for option in BASES if name == "area" else ["off"]:
+                run(f"builds, option {option}, with what it needs: {name}", build, name, option, paths[-1], source, paths)

@@ -46,7 +46,7 @@ pub(crate) fn start(home: Span, options: Options) -> Result<KernelSpace> {
 }
 
 fn validate(_: &(), out: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let Some(space) = kernel_space::running().map(KernelSpace::space) else {
+    let Some(space) = kernel_space::space().map(KernelSpace::space) else {
         return writeln!(out, "the allocator is not in use");
     };
     match space.validate() {
@@ -60,7 +60,7 @@ fn validate(_: &(), out: &mut fmt::Formatter<'_>) -> fmt::Result {
 }
 
 fn checker(_: &(), out: &mut fmt::Formatter<'_>) -> fmt::Result {
-    match kernel_space::running().and_then(KernelSpace::checker) {
+    match kernel_space::space().and_then(KernelSpace::checker) {
         Some(checker) => checker.write(out),
         None => writeln!(out, "the checker is off; boot with vmap_rust.check=1"),
     }
@@ -76,7 +76,7 @@ impl BinaryWriter for Map {
         writer: &mut UserSliceWriter,
         offset: &mut file::Offset,
     ) -> Result<usize> {
-        let Some(space) = kernel_space::running().map(KernelSpace::space) else {
+        let Some(space) = kernel_space::space().map(KernelSpace::space) else {
             return Ok(0);
         };
         let mut position = u64::try_from(*offset)?;

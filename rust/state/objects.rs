@@ -17,7 +17,7 @@ use core::{
     ptr::NonNull, //
 };
 
-/// Bytes that C uses of a `struct vmap_area` of this allocator: `VMAP_AREA_HEAD` of the C header.
+/// Bytes that C uses of a `struct vmap_area` of this allocator: what is in front of `rb_node`.
 const OBJECT_SIZE: usize = 4 * size_of::<usize>();
 
 const _: () = {

@@ -2,7 +2,7 @@
 
 //! Bindings to the rest of mm.
 //!
-//! C header: [`include/linux/vmap_area_ops.h`](srctree/include/linux/vmap_area_ops.h)
+//! C header: [`include/linux/vmap_rust.h`](srctree/include/linux/vmap_rust.h)
 
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
 pub(crate) use super::for_tests::*;
@@ -99,16 +99,6 @@ unsafe impl Tlb for KernelTlb {
 pub(crate) fn cond_resched() {
     // SAFETY: It has no requirements but the context.
     unsafe { bindings::vmap_area_cond_resched() };
-}
-
-/// Returns the name of the allocator that C uses; [`None`] for the rb-trees.
-pub(crate) fn ops_name() -> Option<&'static kernel::str::CStr> {
-    // SAFETY: C writes the pointer once, in `vmalloc_init()`, before other CPUs run.
-    let ops = unsafe { bindings::vmap_area_ops };
-    // SAFETY: It is null, or points to a table that nobody frees or writes.
-    let ops = unsafe { ops.as_ref() }?;
-    // SAFETY: The name is a static string.
-    Some(unsafe { kernel::str::CStr::from_char_ptr(ops.name) })
 }
 
 /// Returns the CPU number: a hint, since the task may move to another CPU at once.

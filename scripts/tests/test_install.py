@@ -33,10 +33,10 @@ REFUSED = {
         "git does not track mm/vmalloc.c in .*; commit all files"),
     "a git folder that git refuses": ("git", "echo >.git/HEAD", "$install .", "git does not take .* for its tree"),
     "a branch of that name": ("git", "git branch vmap-rust", "$install .", "has a branch vmap-rust already"),
-    "series that does not apply": ("git", f"cp $bad/{NAMES[-1]} $bad/{PATCHES}/mapping/9000-bad.patch",
+    "series that does not apply": ("git", f"cp $bad/{NAMES[-1]} $bad/{PATCHES}/area/9000-bad.patch",
                                    "$bad/scripts/install-into .", "nothing was changed"),
     "--only with a wrong value": ("plain", "", "$install . --only maps",
-                                  "^install-into: error: argument --only: invalid choice: 'maps' .choose from '?fixes"),
+                                  "^install-into: error: argument --only: invalid choice: 'maps' .choose from '?first"),
 }
 # The tree has the patches of these series, and nothing else.
 SAME = f"""same() {{
@@ -57,9 +57,9 @@ INSTALLS = {
     "git tree": ("git", "", "", f'[ $(git rev-list --count master..vmap-rust) = {len(NAMES) + 1} ]; '
                  '[ -e mm/vmap_rust/scripts/build ]; [ -z "$(git status --porcelain)" ]'),
     "detached HEAD": ("git", "git checkout -q --detach", "", ""),
-    "only area": ("plain", "", "--only area", "same fixes maple area; [ -L mm/vmap_rust ]"),
-    "only maple": ("git", "", "--only maple", "same maple; [ ! -e mm/vmap_rust ]"),
-    "plain tree, beside a mm/vmap_rust of the user": ("plain", MINE, "--only mapping", "same fixes mapping"),
+    "only area": ("plain", "", "--only area", "same first area; [ -L mm/vmap_rust ]"),
+    "only vmalloc": ("git", "", "--only vmalloc", "same vmalloc; [ ! -e mm/vmap_rust ]"),
+    "plain tree, beside a mm/vmap_rust of the user": ("plain", MINE, "--only mapping", "same first mapping"),
     "plain tree, interrupted": ("plain", "", "", HALF),
     "git tree, interrupted": ("git", "", "--only mapping", HALF),
 }
@@ -100,8 +100,7 @@ def test_installs(tree, first, words, then):
     tree.run(f"{SAME}$install . {words}\n{then}")
     tree.run("$install . --remove")
     assert state(tree) == before
-    file = "rust/kernel/maple_tree.rs" if "maple" in words else "mm/vmalloc.c"
-    assert (tree.folder / file).stat().st_mtime > start
+    assert (tree.folder / "mm/vmalloc.c").stat().st_mtime > start
 
 
 FULL = """

@@ -94,7 +94,7 @@ def prepared(tmp_path, cache, names, monkeypatch):
     """A clone, and a cache with the source and the tree."""
     monkeypatch.setenv("KERNEL_TARBALL", f"{names['archives']}/{TESTED}.tar")
     repo = clone(tmp_path / "repo")
-    kit = User(cache, **names, repo=repo, prepare=repo / "scripts/prepare", bad=repo / PATCHES / "mapping/9000-bad.patch",
+    kit = User(cache, **names, repo=repo, prepare=repo / "scripts/prepare", bad=repo / PATCHES / "area/9000-bad.patch",
                last=repo / NAMES[-1], source=cache / f"src/linux-{TESTED}", tree=cache / f"tree/v{SERIES}")
     kit.names += "times() { (cd $tree && find . -type f -printf '%P %T@\n' | sort); }\n"
     kit.run("cp -a $archives/first/{src,tree,lock} .; ln -sfnT $repo $tree/mm/vmap_rust")

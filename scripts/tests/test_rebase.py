@@ -37,7 +37,7 @@ def test_conflict(kit):
     calls, also with an empty cache, know it."""
     change = "sed -i '/^F:\\tinclude.linux.vmalloc.h/d' next/MAINTAINERS\n"
     kit.refused(NEXT + change + PACK + "$rebase 9.9",
-                r"area/.*-let-an-alternative-.*\.patch does not apply to Linux 9\.9: resolve it")
+                r"area/.*-let-mm-vmap_rust-.*\.patch does not apply to Linux 9\.9: resolve it")
     assert not kit.run("find repo/kernel-patches -path '*v9.9*'")
     kit.run("cd $VMAP_RUST_CACHE/rebase/v9.9; git checkout -q --theirs MAINTAINERS; git add .; git am -q --continue")
     text = kit.run("KERNEL_TARBALL=$PWD/next.tar $rebase 9.9; rm -r $VMAP_RUST_CACHE/rebase; "

@@ -45,7 +45,8 @@ struct maple_arange_64 {
 };
 struct maple_node { union { struct maple_range_64 mr64; struct maple_arange_64 ma64; }; };
 struct maple_tree { u32 lock, ma_flags; void *ma_root; };
-struct vmap_area_ops { const char *name; const struct vmap_rust_debug_info *debug; };
+struct static_key { struct { int counter; } enabled; };
+struct static_key_false { struct static_key key; };
 
 /* A block of slots of two pages: busy areas in slots 0 and 2, a lazy slot 1, an unlinked area in slot 3. */
 enum { VACANT, BUSY = 1 << 16, UNLINKED = 3 << 16, LAZY = 4 << 16, IN_BLOCK = 1 << 19 };
@@ -106,8 +107,8 @@ const void *pointer = &space;
 
 #define AT(kind, field)	.kind##_##field = offsetof(struct kind, field)
 #define AT_NODE(field)	.block_##field = offsetof(struct node, field)
-struct vmap_rust_debug_info info = {
-	.version = 1, .size = sizeof(info), .space = &pointer, .counter_names = "hit refill ",
+const struct vmap_rust_debug_info vmap_rust_debug_info = {
+	.version = 1, .size = sizeof(vmap_rust_debug_info), .space = &pointer, .counter_names = "hit refill ",
 	AT(space, index), AT(space, home_first), AT(space, home_last), AT(space, dir_parts), AT(space, cpu_first),
 	AT(space, cpu_others), AT(part, number), AT(part, table), AT(part, whole), AT(part, dirty),
 	AT_NODE(first_page), AT_NODE(slot_pages), AT_NODE(class), AT_NODE(chunks), AT_NODE(place), AT_NODE(free),
@@ -117,7 +118,8 @@ struct vmap_rust_debug_info info = {
 	.state_mask = 7 << 16, .flag_in_block = IN_BLOCK, .state_busy = 1, .state_new = 2, .state_unlinked = 3, .state_lazy = 4,
 	.state_flushed = 5, .state_leaked = 6,
 };
-struct vmap_area_ops ops = { "rust", &info }, *vmap_area_ops = &ops;
+const struct vmap_rust_debug_info *const vmap_rust_debug = &vmap_rust_debug_info;
+struct static_key_false vmap_rust_key = { { { 1 } } };
 
 /* The rb-trees: two busy areas in one node. */
 struct vmap_list { struct rb_root root; struct list_head head; };

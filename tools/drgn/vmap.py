@@ -56,14 +56,11 @@ def vmap_allocator(prog: Program) -> Union[RbtreeVmap, RustVmap]:
     ``areas()``, ``find(address)``, ``stats()`` and ``validate()``. With mm/vmap_rust, only ``va_start``,
     ``va_end``, ``vm`` and ``flags`` of a ``struct vmap_area`` exist.
 
-    :raises ValueError: if the allocator does not describe its areas, or in a version that this module does not know
+    :raises ValueError: if the allocator describes its areas in a version that this module does not know
     """
-    ops = prog["vmap_area_ops"] if "vmap_area_ops" in prog else None
-    if not ops:
+    if "vmap_rust_key" not in prog or not prog["vmap_rust_key"].key.enabled.counter:
         return RbtreeVmap(prog)
-    if not ops.debug:
-        raise ValueError("the active allocator does not describe its areas: vmap_area_ops->debug is NULL")
-    return RustVmap(prog, ops.debug)
+    return RustVmap(prog, prog["vmap_rust_debug"])
 
 
 def caller(prog: Program, address: int) -> str:

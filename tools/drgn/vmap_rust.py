@@ -107,7 +107,7 @@ class RustVmap(Space):
                   "chunks": self.info["map_bits"] // self.info["chunk_objects"], "counters": len(self.counter_names)}
         members = {kind: [TypeMember(prog.type(text.format(**counts)), name, 8 * self.info[f"{kind}_{name}"])
                           for name, text in fields.items()] for kind, fields in _FIELDS.items()}
-        # Only the head of the C type exists (VMAP_AREA_HEAD).
+        # Only what is in front of rb_node exists of the C type.
         members["object"] = [TypeMember(prog.type(_WORD), name, 8 * offsetof(self._va.type, name))
                              for name in ("va_start", "va_end", "flags")]
         sizes = {kind: max(field.bit_offset // 8 + sizeof(field.type) for field in fields) for kind, fields in members.items()}

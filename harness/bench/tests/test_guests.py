@@ -97,16 +97,16 @@ def test_chosen_cases():
 
 
 def test_patches():
-    """All patches of both series are in order; a row has what the series and single patches change."""
+    """All patches of all series are in order; a row has what the series and single patches change."""
     names = patches.patches()
-    assert names[:2] == ["fixes 1", "fixes 2"] and names[-1].startswith("mapping ") and len(set(names)) == len(names)
+    assert names[:2] == ["first 1", "first 2"] and names[-1].startswith("mapping ") and len(set(names)) == len(names)
     states = {count: {("x", "2x1"): 1000 if count < 2 else 500, ("same", "2x1"): 7} for count in range(len(names) + 1)}
     assert list(patches.patches_rows("arm64-bench", names, states)) == [
-        ["arm64", "x", "2x1", "1,000 -> 500 (0.50)", "", "fixes 2 0.50"]]
+        ["arm64", "x", "2x1", "1,000 -> 500 (0.50)", "", "", "first 2 0.50"]]
     # Only whole series.
-    states = {count: states[count] for count in (0, sum(name.startswith("fixes") for name in names), len(names))}
+    states = {count: states[count] for count in patches.ends(names)}
     assert list(patches.patches_rows("x86_64-bench", names, states)) == [
-        ["x86_64", "x", "2x1", "1,000 -> 500 (0.50)", "", ""]]
+        ["x86_64", "x", "2x1", "1,000 -> 500 (0.50)", "", "", ""]]
 
 
 @pytest.mark.parametrize("console, totals, error", [

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! C types and functions: include/linux/vmap_area_ops.h, and functions of bench/native.
+//! C types and functions: include/linux/vmap_rust.h, and functions of bench/native.
 
 #![allow(
     non_camel_case_types,
@@ -15,6 +15,7 @@ use core::ffi::{c_char, c_int, c_void};
 pub type gfp_t = u32;
 pub const GFP_NOWAIT: gfp_t = 0x2800;
 pub const GFP_KERNEL: gfp_t = 0xcc0;
+pub const NUMA_NO_NODE: c_int = -1;
 
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -72,7 +73,7 @@ pub struct list_head {
 /// The first fields of what C allocates.
 #[repr(C)]
 pub struct vm_struct {
-    next: *mut vm_struct,
+    pub next: *mut vm_struct,
     pub addr: *mut c_void,
     pub size: usize,
 }
@@ -92,48 +93,6 @@ pub struct vmap_area {
     pub flags: usize,
 }
 
-#[repr(C)]
-pub struct vmap_area_request {
-    pub size: usize,
-    pub align: usize,
-    pub vstart: usize,
-    pub vend: usize,
-    pub va_flags: usize,
-    pub vm: *mut vm_struct,
-    pub gfp: gfp_t,
-    pub node: c_int,
-}
-
-#[repr(C)]
-pub struct vmap_congruent_request {
-    pub offsets: *const usize,
-    pub sizes: *const usize,
-    pub vms: *mut *mut vm_struct,
-    pub nr: c_int,
-    pub align: usize,
-    pub vstart: usize,
-    pub vend: usize,
-    pub gfp: gfp_t,
-}
-
-#[repr(C)]
-pub struct vmap_area_ops {
-    pub name: *const c_char,
-    pub origin: *const c_char,
-    pub init: Option<unsafe extern "C" fn(usize, usize) -> c_int>,
-    pub alloc: Option<unsafe extern "C" fn(*const vmap_area_request) -> *mut vmap_area>,
-    pub alloc_congruent: Option<unsafe extern "C" fn(*const vmap_congruent_request) -> c_int>,
-    pub find: Option<unsafe extern "C" fn(usize) -> *mut vmap_area>,
-    pub unlink: Option<unsafe extern "C" fn(usize) -> *mut vmap_area>,
-    pub get: Option<unsafe extern "C" fn(usize, usize, bool) -> *mut vmap_area>,
-    pub put: Option<unsafe extern "C" fn(*mut vmap_area)>,
-    pub retire: Option<unsafe extern "C" fn(*mut vmap_area) -> usize>,
-    pub purge: Option<unsafe extern "C" fn(usize, usize, bool) -> usize>,
-    pub next_lazy: Option<unsafe extern "C" fn(*mut usize, *mut usize) -> bool>,
-    pub count: Option<unsafe extern "C" fn() -> usize>,
-    pub drain: Option<unsafe extern "C" fn(usize) -> usize>,
-}
-
 extern "C" {
     pub fn call_rcu(
         head: *mut callback_head,
@@ -143,4 +102,37 @@ extern "C" {
     pub fn vmap_area_cache_alloc(gfp: gfp_t, node: c_int) -> *mut vmap_area;
     pub fn vmap_area_cache_free(va: *mut vmap_area);
     pub fn vmap_area_flush_tlb(start: usize, end: usize, areas: usize);
+
+    pub fn vmap_rust_start(vms: *mut vm_struct, vstart: usize, vend: usize) -> c_int;
+    pub fn vmap_rust_alloc(
+        size: usize,
+        align: usize,
+        vstart: usize,
+        vend: usize,
+        va_flags: usize,
+        vm: *mut vm_struct,
+        gfp: gfp_t,
+        node: c_int,
+    ) -> *mut vmap_area;
+    pub fn vmap_rust_alloc_current(size: usize, align: usize, vm: *mut vm_struct)
+        -> *mut vmap_area;
+    pub fn vmap_rust_alloc_congruent(
+        offsets: *const usize,
+        sizes: *const usize,
+        vms: *mut *mut vm_struct,
+        nr: c_int,
+        align: usize,
+        vstart: usize,
+        vend: usize,
+        gfp: gfp_t,
+    ) -> c_int;
+    pub fn vmap_rust_find(addr: usize) -> *mut vmap_area;
+    pub fn vmap_rust_unlink(addr: usize) -> *mut vmap_area;
+    pub fn vmap_rust_get(addr: usize, last: usize, try_: bool) -> *mut vmap_area;
+    pub fn vmap_rust_put(va: *mut vmap_area);
+    pub fn vmap_rust_retire(va: *mut vmap_area) -> usize;
+    pub fn vmap_rust_purge(start: usize, end: usize, drain: bool) -> usize;
+    pub fn vmap_rust_next_lazy(start: *mut usize, end: *mut usize) -> bool;
+    pub fn vmap_rust_count() -> usize;
+    pub fn vmap_rust_drain(nr: usize) -> usize;
 }

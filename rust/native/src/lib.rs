@@ -22,11 +22,6 @@ mod sys;
 
 use std::alloc::{GlobalAlloc, Layout};
 
-/// Returns whether C uses this allocator.
-fn is_running() -> bool {
-    true
-}
-
 /// `module!` of the kernel: the parameters of the allocator, with their defaults.
 mod module_parameters {
     /// A parameter that is off.
