@@ -3,26 +3,18 @@
 rust/."""
 
 import hashlib
-import random
 import re
-import shutil
-import subprocess
 from pathlib import Path
 
 from . import prepare as toolchain, step
 from .enter import in_root
 from .lock import locked
 from .options import Parser, whole
-from .settings import CACHE, LOGS, REPO, TOOLCHAIN, Refused, say, write
+from .settings import CACHE, LOGS, REPO, Refused, say, write
 
 RUST = REPO / "rust"
 # Build folders of this clone: in a common one, cargo takes the files of one clone for those of another.
 BUILDS = CACHE / "build" / f"cargo-{hashlib.sha256(f'{REPO}{chr(10)}'.encode()).hexdigest()[:8]}"
-
-
-def output(*words):
-    """Return what a command prints in the toolchain root."""
-    return subprocess.run(in_root(*words), stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
 def cargo(what, log, folder, command, *words, **variables):
@@ -125,104 +117,3 @@ def policy_modules():
         found += [f"{layer}/{name}" for name in re.findall(r"forbid\(unsafe_code\).*\n(?:pub\(crate\) )*mod (.*);",
                                                            (RUST / layer / "mod.rs").read_text(encoding="utf-8"))]
     return sorted(name for name in found if not name.endswith(("/mod", "tests")))
-
-
-def coverage(arguments, result):
-    """Prints how many lines of each policy module the host tests run, and writes pages that show which (llvm-cov).
-
-    Tests that need a kernel do not count."""
-    Parser(coverage.__doc__, "test coverage").parse_args(arguments)
-    prepare()
-    folder, log = BUILDS / "coverage", LOGS / "coverage-test.log"
-    for name in ("profiles", "pages"):
-        shutil.rmtree(folder / name, ignore_errors=True)
-    if run_tests(result, "coverage", "host", "--lib", RUSTFLAGS="-Cinstrument-coverage",
-                 LLVM_PROFILE_FILE=f"{folder}/profiles/%p-%m"):
-        raise Refused(f"cannot measure; see {log}")
-    tests = re.search(r"Running unittests .* \((.*)\)$", log.read_text(encoding="utf-8"), re.M)[1]
-    output("llvm-profdata-22", "merge", "-sparse", *(folder / "profiles").iterdir(), "-o", folder / "all")
-    others = {str(file.relative_to(RUST).with_suffix("")) for file in RUST.rglob("*.rs")} - set(policy_modules())
-    words = (tests, f"--instr-profile={folder}/all", f"--ignore-filename-regex=/rustc|/({'|'.join(sorted(others))})[.]rs$")
-    print(output("llvm-cov-22", "report", "--show-region-summary=false", "--show-branch-summary=false", *words))
-    output("llvm-cov-22", "show", "--format=html", f"--output-dir={folder}/pages", *words)
-    say(f"pages: {folder}/pages/index.html")
-
-
-# Bytes of the longest trace of libFuzzer: the number of blocks, and 100 steps of 20 bytes. The time of a longer trace
-# grows faster than its length, because the invariants of the whole space are checked in it.
-MAX_LEN = 2001
-# Compiler flags for the counters in which libFuzzer sees which edges of the code ran, and how often.
-COUNTERS = ("-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 "
-            "-Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table")
-FUZZ = CACHE / "fuzz"
-CORPUS, CRASHES = FUZZ / "corpus", FUZZ / "crashes"
-
-
-def build_fuzz(name, flags=""):
-    """Compile a program of rust/fuzz with further flags of the compiler; returns its path. Only crates that are linked
-    into it get the flags, not build scripts and macros, as the command names the target."""
-    triple, target, log = output("rustc", "--print", "host-tuple").strip(), BUILDS / "fuzz" / name, LOGS / "fuzz-build.log"
-    # libFuzzer's own code is C++.
-    compiler = "clang++-22" if TOOLCHAIN == "root" else "c++"
-    if cargo(f"building rust/fuzz, {name}", log, RUST / "fuzz", "build", "--release", "--bin", name, "--target", triple,
-             "--target-dir", target, CXX=compiler, RUSTFLAGS=flags):
-        raise Refused(f"{name} does not build; see {log}")
-    return target / triple / "release" / name
-
-
-def run_trace(path):
-    """Run one trace; tells whether it passed. If it fails, prints the reason and the smallest trace that still
-    fails."""
-    program = build_fuzz("shrink")
-    (FUZZ / "trace").write_bytes(path.read_bytes())
-    with open(LOGS / "fuzz-shrink.log", "wb") as errors:
-        done = subprocess.run(in_root("timeout", "120", program, FUZZ / "trace"), stderr=errors, check=False)
-    return done.returncode == 0
-
-
-def search(seconds):
-    """Fuzz, from the traces of the corpus; tells whether all passed."""
-    program, log = build_fuzz("traces", COUNTERS), LOGS / "fuzz-run.log"
-    if not any(CORPUS.iterdir()):
-        # Pseudo-random traces of several lengths: without blocks, and with few or many of them.
-        numbers = random.Random(1)
-        for seed in range(18):
-            (CORPUS / f"seed-{seed}").write_bytes(bytes([seed * 13]) + numbers.randbytes(20 * (3 << seed % 6)))
-    # Traces that failed in the last run are part of this one.
-    for crash in CRASHES.iterdir():
-        crash.replace(CORPUS / crash.name)
-    code = step.run(f"fuzzing for {seconds} s", log, in_root(
-        program, f"-max_total_time={seconds}", f"-max_len={MAX_LEN}", "-timeout=600", f"-artifact_prefix={CRASHES}/",
-        CORPUS))
-    # With 70 to 77, a trace did not end in time, needed too much memory, or failed: it is a file in CRASHES.
-    if code not in (0, 70, 71, 77):
-        raise Refused(f"libFuzzer failed; see {log}")
-    text = log.read_text(encoding="utf-8", errors="replace")
-    say("\n".join([*re.findall(r"^(?:#\d+\s.* cov: .*|Done .*)", text, re.M)[-2:], f"log: {log}"]))
-    for crash in sorted(CRASHES.iterdir()):
-        run_trace(crash)
-        say(f"run it again with: scripts/test fuzz {crash}; add its steps to small_traces in rust/check/tests/traces.rs")
-    return code == 0
-
-
-def seconds_or_file(text):
-    """The type of the option of fuzz()."""
-    return Path(text).absolute() if Path(text).is_file() else whole(1, 86400)(text)
-
-
-def fuzz(arguments, result):
-    """Fuzzes the allocator with traces of requests (libFuzzer): searches for those on which it and a plain record of
-    all areas disagree.
-
-    Keeps traces that reach new code in the folder fuzz/corpus of the cache, from which the next run starts. Makes a
-    trace that fails smaller for up to 30 s and prints it."""
-    parser = Parser(fuzz.__doc__, "test fuzz")
-    parser.add_argument("what", nargs="?", default=60, metavar="SECONDS | FILE", type=seconds_or_file,
-                        help="seconds, at most 86400 (default: %(default)s), or a file with a trace to run")
-    what = parser.parse_args(arguments).what
-    prepare()
-    for folder in (CORPUS, CRASHES, LOGS):
-        folder.mkdir(parents=True, exist_ok=True)
-    # All clones of the repository share the corpus.
-    with locked("fuzz", "fuzz.lock"):
-        result.add(search(what) if isinstance(what, int) else run_trace(what), f"fuzz {what}")

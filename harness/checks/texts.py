@@ -17,7 +17,7 @@ GAP = r"(?:[ \\t]+|[ \\t]*\\n(?:[ \\t]|//[/!]?|[#*+>])*)"
 ELSEWHERE = re.compile(r"""(?:^|[\s"'`=:(])/(?:wor[k]|roo[t]|hom[e]/[a-z]+|tm[p]/(?:boo[t]|pla[n]))(?:/|$)"""
                        r"|\b(?:deb|ftp|security|snapshot)\.(?:[a-z0-9-]+\.)*[d]ebian\.org|\bpyp[i]\.org"
                        r"|\b(?:static\.|index\.)?crate[s]\.io\b|\bproxy\.golan[g]")
-# "rust/host/src/*.rs", or the first word of "scripts/test fuzz 300"; not what the kernel's tree or a build has.
+# "rust/host/src/*.rs", or the first word of "scripts/test host NAME"; not what the kernel's tree or a build has.
 IN_BACKTICKS = re.compile(r"(?!(?:scripts/gdb|\S*\.o)(?: |$))"
                           r"((?:bench|docs|harness|kernel-patches|kunit|qemu|rust|scripts|tools)/[\w./*-]*)(?: .*)?")
 # Layers of rust/, the lowest first. The crate root, ffi.rs, debugfs.rs and debug/ use all.

@@ -24,9 +24,8 @@ from ..settings import REPO, TOOLCHAIN, Refused, say
 from . import matrix
 from .rows import ALONE, PLACES, commands, kernels_of
 
-# Suites that take arguments when they are the only word: "scripts/test fuzz 300".
-TOOLS = {"host": rust.host, "explore": rust.explore, "coverage": rust.coverage, "fuzz": rust.fuzz, "faults": faults.main,
-         "mutants": mutants.main, "litmus": litmus.main, "own-tree": own_tree.main}
+# Suites that take arguments when they are the only word: "scripts/test host NAME".
+TOOLS = {"host": rust.host, "explore": rust.explore, "faults": faults.main, "mutants": mutants.main, "litmus": litmus.main, "own-tree": own_tree.main}
 WHERE = {"root": "in the toolchain root", "debug": "in the toolchain root, kernels with all debugging",
          "host": "on the build host", "set-up": "on the build host, as a user"}
 HELP = """Runs test suites and adds up what they passed.

@@ -20,12 +20,11 @@ RESULTS = CACHE / "matrix"
 FAILURES = re.compile(r"^(?:.*: )?(?:FAIL\b.*|not ok\b.*|FAILED .*|\[(?:FAILED|TEST_CRASHED|ERROR)\].*)", re.M)
 # Suites without a column: each has a row, with its checks in the first column. Their commands, and what they depend on
 # beside KERNEL, or, of those in BOOT_NOTHING, at all.
-BOOT_NOTHING = ("fuzz", "mutants")
+BOOT_NOTHING = ("mutants",)
 TOOLS = {
     "make-test": ("scripts/test", (".",)),
     "check": ("scripts/check", (".",)),
     "many-cpus": ("scripts/run vmalloc arm64 --allocator rust --cpus 16 --nodes 2 --mask 7 --loops 100", ()),
-    "fuzz": ("scripts/test fuzz 300", ("rust", "harness/rust.py", "harness/root.py")),
     "mutants": ("scripts/test mutants", ("rust", "harness/rust.py", "harness/root.py", "harness/mutants.py")),
     "faults-mapping": ("scripts/test faults --mapping",
                        ("harness/faults.py", "harness/scenarios/kunit.py", "kunit/faults")),

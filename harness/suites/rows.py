@@ -23,7 +23,7 @@ FIXED = {"check": "host", "host": "host", "explore": "host", "faults": "host", "
          "harness": "root", "picture": "root", "drgn": "root", "report": "root", "boots": "root", "bench": "root",
          "native": "root"}
 # Only if they are named.
-ALONE = dict.fromkeys(("fuzz", "mutants", "own-tree"), "host")
+ALONE = dict.fromkeys(("mutants", "own-tree"), "host")
 
 
 def guests():

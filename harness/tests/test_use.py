@@ -23,7 +23,7 @@ HELPS = {"scripts/run": (run.parse, []), "scripts/bench": (bench.parse, []), "sc
          **{f"scripts/run {name}": (run.parse, [name]) for name in run.names()},
          **{f"scripts/bench {name}": (bench.parse, [name]) for name in bench.COMMANDS if name != "run"},
          **{f"scripts/test {function.__name__}": (lambda words, function=function: function(words, None), []) for function in (
-             rust.host, rust.explore, rust.coverage, rust.fuzz, faults.main, mutants.main, litmus.main)}}
+             rust.host, rust.explore, faults.main, mutants.main, litmus.main)}}
 
 
 @pytest.mark.parametrize("columns", [80, 100])

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Random traces: the allocator and the record of all areas must agree after each step. KUnit, proptest and libFuzzer run
-//! them, in the kernel on the maple tree, and on the build host on a stand-in of it.
+//! Random traces: the allocator and the record of all areas must agree after each step. KUnit and proptest run them,
+//! in the kernel on the maple tree, and on the build host on a stand-in of it.
 //!
 //! The checker compares each answer with its record; the steps compare what needs a space
 //! that nobody else uses: whether there is room, what a purge flushes, and all numbers.
