@@ -29,7 +29,7 @@ help:
 	@echo '             hours, or on CONFIGS="arm64-rt arm"; what has passed is not run'
 	@echo '             again (scripts/test --help)'
 	@echo 'make bench   measure both allocators, print the table, draw a plot'
-	@echo 'make check   format, lints, style, words, links; builds each patch'
+	@echo 'make check   format, lints, style, links; builds each patch'
 	@echo ''
 	@echo 'In the environment or behind make: JOBS=N limits a build; TOOLCHAIN=host uses'
 	@echo 'tools of this machine; KERNEL_TARBALL=FILE is another archive of that series of'

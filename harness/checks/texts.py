@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Items that read text, in the folder of the repository: shell, spelling, words, links, licence, paths, layers."""
+"""Items that read text, in the folder of the repository: shell, spelling, links, figures, paths, layers."""
 
 import posixpath
 import re
@@ -10,9 +10,6 @@ from urllib.parse import unquote
 from ..enter import in_root
 from . import fault_if, output, read, sources, spread
 
-BANNED = "harness/checks/banned-words"
-# Between two words of a phrase: blanks, or the end of a line and the comment sign of the next one.
-GAP = r"(?:[ \\t]+|[ \\t]*\\n(?:[ \\t]|//[/!]?|[#*+>])*)"
 # Paths of one machine, and host names of package registries. Brackets keep this file from having one.
 ELSEWHERE = re.compile(r"""(?:^|[\s"'`=:(])/(?:wor[k]|roo[t]|hom[e]/[a-z]+|tm[p]/(?:boo[t]|pla[n]))(?:/|$)"""
                        r"|\b(?:deb|ftp|security|snapshot)\.(?:[a-z0-9-]+\.)*[d]ebian\.org|\bpyp[i]\.org"
@@ -39,22 +36,6 @@ def spelling():
     # "vas" is the kernel's plural of vmap_area.
     output(*in_root("codespell", "-L", "vas", "--", *files))
     return f"{len(files)} files"
-
-
-def banned_words():
-    """No text has a word of harness/checks/banned-words; of a patch only the message and the added lines count."""
-    words, found = [], []
-    for line in re.findall("^[^#\n].*", read(BANNED), re.M):
-        regex, use = line.split("\t")
-        # A look-behind, which ends with a blank and a parenthesis, needs a fixed width.
-        regex = re.sub(r" (?!\))", GAP, regex)
-        words.append((re.compile(rf"\b(?:{regex})\b", re.I), use))
-    for path in sources(":!LICENSE*", ":!*.svg", ":!*.png", f":!{BANNED}"):
-        text = re.sub(r"^[- ].*", "", read(path), flags=re.M) if path.endswith(".patch") else read(path)
-        for hit, use in ((hit, use) for word, use in words for hit in word.finditer(text)):
-            phrase = re.sub(r"\s[\s/!#*+>]*", " ", hit[0])
-            found.append(f'{path}:{text.count(chr(10), 0, hit.start()) + 1}: "{phrase}": use {use}')
-    fault_if(found)
 
 
 def parts_of(path):
@@ -105,13 +86,6 @@ def figures():
     pairs = re.findall(r"^\|.*", read("README.md"), re.M)
     fault_if(f"README.md: {pair}: no table of docs/ has that" for line in pairs
              for pair in re.findall(r"[\d.,]+ -> [\d.,]*\d", line) if pair not in text)
-
-
-def licence():
-    """Each file has an SPDX line, as its first or second."""
-    spdx = re.compile(r"(.*\n)?.*SPDX-License-Identifier: GPL-2\.0")
-    fault_if(f"no SPDX line: {file}" for file in sources(":!LICENSE*", ":!*.patch", ":!*.png")
-             if not spdx.match(read(file)))
 
 
 def machine_paths():

@@ -21,7 +21,7 @@ def test_program(suite, counted):
     counted(TOOLS[suite], [])
 
 
-@pytest.mark.parametrize("check", [check for checks in main.CHECKS.values() for check in checks], ids=main.name_of)
+@pytest.mark.parametrize("check", main.CHECKS.values(), ids=main.name_of)
 def test_check(check, counted, monkeypatch):
     """No check of the sources finds anything. Of the series, only "make check" builds other states than the last one: on an
     empty cache that takes as long as all else."""
