@@ -8,7 +8,7 @@ from .options import program
 
 MODULES = {"bench": "harness.bench.main", "build": "harness.build", "check": "harness.checks.main", "in-root": "harness.enter",
            "install-into": "harness.install", "prepare": "harness.prepare", "rebase": "harness.rebase",
-           "run": "harness.run", "test": "harness.suites"}
+           "run": "harness.run", "test": "harness.test"}
 
 
 def main(arguments):

@@ -26,7 +26,6 @@ class Kernel:
     append: str = ""
     allow: list = ()
     kunit_nodes: int = 1
-    suites: list = ()
 
     @property
     def folder(self):

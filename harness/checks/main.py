@@ -45,7 +45,7 @@ def checker(result):
     return run
 
 
-def run_check(check, run, each=True):
+def run_check(check, run, each):
     """Run a check by a function of checker(). The series are many checks, which they run themselves; each: see there."""
     if check is series.series:
         check(run, each)
@@ -57,13 +57,15 @@ def main(arguments):
     """Check the wanted items; returns the exit code."""
     parser, result = Parser(HELP, "check"), Result()
     parser.add_argument("items", nargs="*", metavar="ITEM", help="check only these")
-    wanted = parser.parse_args(arguments).items or [*CHECKS]
+    parser.add_argument("--last", action="store_true", help="of the series, build only the last state")
+    args = parser.parse_args(arguments)
+    wanted = args.items or [*CHECKS]
     for item in set(wanted) - set(CHECKS):
         raise Refused(f'unknown item "{item}"; there are: {" ".join(CHECKS)}')
     prepare.prepare("root" if WITHOUT_SOURCE >= set(wanted) else "all")
     become_root_python("check", *arguments)
     os.chdir(REPO)
     for item in filter(wanted.__contains__, CHECKS):
-        run_check(CHECKS[item], checker(result))
+        run_check(CHECKS[item], checker(result), not args.last)
     print(result.totals())
     return 1 if result.failed else 0

@@ -13,10 +13,5 @@ harness/run.py has one after the other. "guest_image": True boots the guest imag
 that the last line is not a count.
 
 Optional: options(parser) declares more options, check(args) may refuse or complete them; build_all(args) builds, if that is
-more than one kernel. MAKE_TEST has the suites of
-"make test": {name: words}; the words are what "scripts/run SCENARIO" gets, the kernel and options. FULL has the column of
-"make test FULL=1" and the options there, for kernels that name the scenario in qemu/kernels.toml. USES has further files
-and folders that a result depends on.
+more than one kernel. What "make test" and "make test FULL=1" run is in harness/suites.toml.
 """
-
-CHECKER = "--append vmap_rust.check=1"

@@ -6,13 +6,11 @@ Of the slab and page allocations of tasks that load modules, fork and read /proc
 print a warning.
 """
 
-from . import CHECKER
 from ..guest import boot_script, invariants
 from ..initramfs import make_busybox
 from ..settings import Refused
 
 DEFAULTS = {"allocators": ("rbtree", "rust"), "allocator": "rust", "cpus": 2, "timeout": 1800}
-FULL = ("inject", CHECKER)
 NEEDED = ("FAILSLAB", "FAIL_PAGE_ALLOC", "FAULT_INJECTION_DEBUG_FS", "VMAP_RUST_DEBUG")
 
 

@@ -8,25 +8,12 @@ import fnmatch
 import sys
 from pathlib import Path
 
-from . import CHECKER
 from ..guest import boot
 from ..run import each_allocator
 from ..settings import TREE, say
 from ..verdict import Expected
 
 DEFAULTS = {"allocators": ("rbtree", "rust", "both"), "allocator": "rust", "cpus": 2, "timeout": 900}
-# The first percpu chunk is an area that is registered before the allocator starts.
-PERCPU = r"arm64 vmap_[fpv]* --append percpu_alloc=page --require '^percpu: \d+ 4K pages/cpu '"
-# The slab allocator checks all objects. The kernel prints this line if it checks any.
-SLUB = "uml vmap_[cf]* --append 'slub_debug=FZPU slab_nomerge' --require 'shows unhashed kernel memory addresses'"
-MAKE_TEST = {
-    "kunit-uml-rbtree": "uml --allocator rbtree", "kunit-uml-rust": "uml",
-    "kunit-arm64-rbtree": "arm64 --allocator rbtree", "kunit-arm64-rust": "arm64",
-    "kunit-debug-rust": f"arm64-debug {CHECKER} --timeout 1800",
-    "kunit-percpu-rbtree": f"{PERCPU} --allocator rbtree", "kunit-percpu-rust": PERCPU,
-    "kunit-slub-rbtree": f"{SLUB} --allocator rbtree", "kunit-slub-rust": SLUB,
-}
-FULL = ("kunit", CHECKER)
 # The only cases of vmap_* that arm64 skips, with the allocator in Rust and two CPUs. arm64-debug runs them.
 ONLY_DEBUG = {"vmap_fail_each.vmap_tables", "vmap_fail_each.vmalloc_nofail", "vmap_reclaim.vmap_reclaim_locks"}
 # A suite that is not in the kernel must not look like one that passed.

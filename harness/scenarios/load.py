@@ -10,7 +10,6 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from . import CHECKER
 from ..console import read_files
 from ..guest import boot_script, invariants
 from ..initramfs import make_busybox
@@ -20,13 +19,6 @@ from ..settings import REPO
 from ..vmallocinfo import judge
 
 DEFAULTS = {"allocator": "both", "cpus": 2, "timeout": 600}
-MAKE_TEST = {
-    # kmemleak reads each page structure of the guest.
-    "load-debug-rust": f"arm64-debug --allocator rust {CHECKER} --loops 15 --mem 1024 --timeout 1200",
-    "load-arm64": "arm64",
-}
-FULL = ("load", f"--allocator rust {CHECKER}")
-USES = ("harness/vmallocinfo.py", "tools/vmap-map", "tools/vmap_map")
 
 
 def options(parser):

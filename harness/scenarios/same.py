@@ -11,7 +11,6 @@ invariants must hold.
 import itertools
 import re
 
-from . import CHECKER
 from ..guest import boot_script, invariants
 from ..initramfs import make_busybox, make_guest_image
 from ..settings import Refused
@@ -19,7 +18,6 @@ from ..table import print_table
 from ..verdict import read_lines
 
 DEFAULTS = {"allocators": (), "cpus": 2, "mem": 3072, "timeout": 2400, "guest_image": True}
-FULL = ("same", CHECKER)
 # These provoke reports of the kernel, which their results contain.
 ANYTHING = ["^(?!vmap_rust: refused)"]
 # Tests that run in one boot, a function of qemu/same.sh: the option that kernels with these tests have as a module, answers

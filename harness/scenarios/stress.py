@@ -9,7 +9,6 @@ on (a soak), memory must stay flat.
 import re
 import statistics
 
-from . import CHECKER
 from ..console import read_text
 from ..guest import boot_script, invariants
 from ..initramfs import make_guest_image
@@ -19,7 +18,6 @@ from ..settings import Refused
 
 DEFAULTS = {"kernel": "x86_64-user", "allocators": ("rbtree", "rust", "both"), "allocator": "both", "cpus": 2,
             "mem": 2048, "guest_image": True}
-FULL = ("stress", f"--allocator rust {CHECKER}")
 # What a guest must report; a check without a report is a failure.
 CHECKS = "stress modules bpf memcg vmalloc info debugfs kcore hotplug areas".split()
 SOAK = 15

@@ -27,9 +27,6 @@ from ..vmallocinfo import STACK, UNPURGED
 
 DEFAULTS = {"kernel": "arm64", "allocators": ("rbtree", "rust", "both"), "allocator": "both", "cpus": 2,
             "mem": 0, "timeout": 1800, "guest_image": True}
-MAKE_TEST = {"tools": "arm64"}
-FULL = ("tools", "")
-USES = ("tools", "harness/vmallocinfo.py")
 # Stacks that appear or go between a snapshot and what is compared with it: of the reader and of kernel threads.
 STACK_SLACK = 8
 # Where a panic was, in its message.

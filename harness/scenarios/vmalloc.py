@@ -6,7 +6,6 @@ Twelve cases must pass in each worker; align_shift_alloc requests impossible ali
 
 import re
 
-from . import CHECKER
 from ..guest import boot
 from ..options import whole
 from ..run import each_allocator
@@ -14,21 +13,6 @@ from ..table import print_table
 from ..verdict import Expected, read_lines
 
 DEFAULTS = {"allocators": ("rbtree", "rust", "none"), "allocator": "rust", "mem": 0}
-MAKE_TEST = {
-    "sweep-arm64-rbtree-1": "arm64 --allocator rbtree", "sweep-arm64-rust-1": "arm64 --allocator rust",
-    "sweep-arm64-rbtree-4": "arm64 --allocator rbtree --cpus 4",
-    "sweep-arm64-rust-4": "arm64 --allocator rust --cpus 4",
-    "sweep-arm64-rust-2": "arm64 --allocator rust --cpus 2",
-    # With 2 CPUs without full_fit_alloc and long_busy_list_alloc, which take longest.
-    "sweep-debug-rust-1": f"arm64-debug --allocator rust {CHECKER} --loops 100",
-    "sweep-debug-rust-2": f"arm64-debug --allocator rust {CHECKER} --cpus 2 --loops 200 --mask 0x1ff9",
-    # What is chosen at boot, and what happens if that cannot be.
-    "unknown-value": "arm64 --allocator rbtree --boot-value foo --loops 100 --require "
-                     "'^vmap allocator: unknown value \"foo\", use \"rbtree\" or \"rust\"; using rbtree$'",
-    "init-fails": "arm64-debug --allocator rbtree --boot-value rust --append vmap_rust.fail_init=1 --loops 50 "
-                  r"--require '^vmap allocator: rust failed to start \(-12\), using rbtree$'",
-}
-FULL = ("test_vmalloc", f"--allocator rust --cpus 2 {CHECKER}")
 # In the order of the bits of run_test_mask.
 CASES = """fix_size_alloc full_fit_alloc long_busy_list_alloc random_size_alloc fix_align_alloc random_size_align_alloc
     align_shift_alloc pcpu_alloc kvfree_rcu_1_arg_vmalloc kvfree_rcu_2_arg_vmalloc vm_map_ram no_block_alloc

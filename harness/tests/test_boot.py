@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Wrong use is refused in one line, and a guest that hangs is ended. Needs the kernel arm64."""
+"""Wrong use is refused in one line, and a guest that hangs is ended. Boots the kernel arm64 as it is built."""
 
 import contextlib
 import os
@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from harness.settings import REPO
-from harness.suites.plugin import built
 
 # What "scripts/run boot arm64" gets, or another scenario in front, and a part of the only line.
 REFUSED = {
@@ -37,12 +36,6 @@ def run(*words, **more):
 def boot(token, *words):
     """Return the words for scripts/run that boot a guest that hangs, with kernel arguments and these options."""
     return ["boot", "arm64", "--no-build", "--allocator", "rust", "--append", f"{HANGS} {token}", *words]
-
-
-@pytest.fixture(name="kernel", scope="module", autouse=True)
-def built_kernel():
-    """The kernel arm64, up to date."""
-    built("arm64")
 
 
 @pytest.mark.parametrize("words, pattern", REFUSED.values(), ids=REFUSED)

@@ -10,9 +10,7 @@ import pytest
 
 from harness import guest, initramfs, kernels, run
 from harness.result import Result
-from harness.scenarios import demo, kunit, load, stress, tools
-from harness.settings import Refused
-from harness.suites import matrix, rows, test_suites
+from harness.scenarios import demo, kunit, stress, tools
 
 from test_readers import SWEEP
 
@@ -39,30 +37,6 @@ def start_with_stub(tmp_path, monkeypatch):
         scenario.run(args, result)
         return result
     return start
-
-
-class Booted(Exception):
-    """A guest would have been booted; the message is the path of its log."""
-
-
-@pytest.fixture(name="no_boot")
-def stop_at_boot(monkeypatch):
-    """Let each boot raise Booted."""
-    def boot(one):
-        raise Booted(one.log)
-    monkeypatch.setattr(guest.Boot, "run", boot)
-
-
-def test_logs(tmp_path, monkeypatch, no_boot):
-    """No suite of KUnit writes to the log of another one."""
-    monkeypatch.setattr(run, "LOGS", tmp_path)
-    monkeypatch.setattr(test_suites, "built", lambda name: None)
-    suites, logs = [name for name, words in rows.guests().items() if words.startswith("kunit ")], set()
-    for suite in suites:
-        with pytest.raises(Booted) as booted:
-            test_suites.test_guest(suite, lambda function: function(Result()))
-        logs.add(str(booted.value))
-    assert len(suites) == len(logs) == 9
 
 
 def test_kasan(start):
@@ -182,20 +156,3 @@ def test_skipped_cases(kernel, cpus, wrong):
                  node("vmap_fault", "SUCCESS", node("vmap_fail_each", "SUCCESS", node("vmap_tables", "SKIPPED"))),
                  node("vmap_node", "SUCCESS", node("cpus", "SKIPPED"), node("areas", "SUCCESS")))
     assert kunit.wrongly_skipped(tests, kernel, cpus) == wrong
-
-
-def test_suite_of_another_name(monkeypatch):
-    """A suite with the name of another one is refused."""
-    monkeypatch.setattr(load, "MAKE_TEST", {"host": "arm64"})
-    with pytest.raises(Refused, match='harness/scenarios/load.py: there is another suite "host"'):
-        rows.guests()
-
-
-def test_row_of_a_tool(capsys, monkeypatch):
-    """A row of --full without columns of its own can be printed alone, and then is the only one."""
-    # That needs the kernel tree.
-    monkeypatch.setattr(matrix, "patched_files", lambda patches: b"")
-    args = argparse.Namespace(names=["soak"], table=True, list=False)
-    matrix.main(args)
-    rows = re.findall(r"^\W*([\w-]+) .* (?:\?|stale|\d+) ", capsys.readouterr().out, re.M)
-    assert "soak" in rows and "arm64" not in rows

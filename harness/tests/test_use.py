@@ -11,13 +11,13 @@ import time
 
 import pytest
 
-from harness import build, enter, faults, install, litmus, mutants, options, prepare, rebase, run, rust, settings, suites
+from harness import build, enter, faults, install, litmus, mutants, options, prepare, rebase, run, rust, settings, test
 from harness.bench import main as bench
 from harness.checks import main as checks
 from harness.settings import REPO, Refused
 
 # Functions and the words before --help.
-HELPS = {"scripts/run": (run.parse, []), "scripts/bench": (bench.parse, []), "scripts/test": (suites.main, []),
+HELPS = {"scripts/run": (run.parse, []), "scripts/bench": (bench.parse, []), "scripts/test": (test.main, []),
          **{f"scripts/{function.__module__}": (function, []) for function in (
              build.main, checks.main, enter.main, install.main, prepare.main, rebase.main)},
          **{f"scripts/run {name}": (run.parse, [name]) for name in run.names()},

@@ -10,10 +10,10 @@ import subprocess
 
 import pytest
 
+from harness import kernels
 from harness.bench import boots, counts, plan as plans, stats
 from harness.guest import Boot
 from harness.settings import LOGS, REPO
-from harness.suites.plugin import built
 from harness.verdict import Expected
 
 # Allocator, CPUs, MiB, kernel arguments after "vmap_bench.run="; patterns of lines that the benchmark must print, and of
@@ -32,7 +32,7 @@ BOOTS = {
 def boot(name, allocator, cpus, mem, arguments):
     """Boot, and return what the benchmark printed. The boot itself must be good."""
     log = LOGS / f"bench-test-{name}-{allocator}.log"
-    reasons = Boot(built(name), Expected(allocator), cpus=cpus, mem=mem, accel="icount", log=log,
+    reasons = Boot(kernels.get(name), Expected(allocator), cpus=cpus, mem=mem, accel="icount", log=log,
                    append=f"kunit.enable=0 test_vmalloc.run_test_mask=0 vmap_bench.run={arguments}").run()
     assert not reasons
     return "\n".join(re.findall(r"^.*vmap_bench: (.*)", log.read_text(errors="replace").replace("\r", ""), re.M))
@@ -146,7 +146,7 @@ def test_lines():
     plan, misses = plans.Plan("lines-8", "lines", 8, 1, "area_pair,area_remote", (8,)), {}
     for seed, allocator in enumerate(("rbtree", "rust"), 1):
         log = LOGS / f"bench-test-lines-{allocator}.log"
-        record = boots.boot((plan, "a", allocator, 0, seed, built("arm64").name, log))
+        record = boots.boot((plan, "a", allocator, 0, seed, "arm64", log))
         assert record["status"] == "ok", record
         misses[allocator] = {one["case"]: one["value"] for one in record["results"] if one["metric"] == "misses"}
         symbols = counts.symbols_of("arm64")

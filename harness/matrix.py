@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Runs every suite on every kernel configuration, stores each result with its commit, and prints the table."""
+
+import functools
+import hashlib
+import json
+import subprocess
+
+from . import suites
+from .result import Result
+from .settings import CACHE, REPO, TREE, Refused, kernel_version, say, write
+from .table import print_table
+
+RESULTS = CACHE / "matrix"
+
+
+def git(*words):
+    """Return what git prints about the repository."""
+    return subprocess.run(["git", "-C", REPO, *words], capture_output=True, text=True, check=True).stdout
+
+
+def files_hash():
+    """Return a hash of the version of the kernel, and of all files but documents, also of those that are not committed."""
+    digest = hashlib.sha256(kernel_version(TREE).encode())
+    for name in sorted(git("ls-files", "-coz", "--exclude-standard", "--", ":!docs", ":!*.md").split("\0")):
+        if (REPO / name).is_file():
+            digest.update(name.encode() + hashlib.sha256((REPO / name).read_bytes()).digest())
+    return digest.hexdigest()[:16]
+
+
+# The table reads all rows at once.
+files_hash_once = functools.cache(files_hash)
+
+
+class Row:
+    """One suite on one configuration, or one without a configuration: its command and its stored result."""
+
+    def __init__(self, name, column, command):
+        self.name, self.column, self.command = name, column, command
+        self.file = RESULTS / f"{name}-{column}.json"
+        self.stored = json.loads(self.file.read_text(encoding="utf-8")) if self.file.is_file() else None
+        self.fresh = bool(self.stored) and self.stored["state"] == self.state(files_hash_once())
+
+    def state(self, files):
+        """Return a hash of all that the result depends on. files: of files_hash()."""
+        return hashlib.sha256(f"{self.command} {files}".encode()).hexdigest()[:16]
+
+    def run(self):
+        """Run it, and store the result."""
+        state = self.state(files_hash())
+        self.file.unlink(missing_ok=True)
+        one = suites.Suite(f"{self.name}-{self.column}", self.command)
+        suites.run_all([one], RESULTS / "logs")
+        for line in one.failures:
+            say(line)
+        commit = git("rev-parse", "--short=10", "HEAD").strip()
+        commit += "+" if git("status", "--porcelain", "-uno", "--", ".", ":!docs", ":!*.md") else ""
+        # If files changed during the run, the result belongs to no state.
+        self.fresh = self.state(files_hash()) == state
+        self.stored = {"state": state if self.fresh else "changed", "commit": commit, "passed": one.passed,
+                       "failed": one.failed, "skipped": one.skipped}
+        write(self.file, json.dumps(self.stored))
+
+    def cell(self):
+        """Return its cell of the table."""
+        if not self.fresh:
+            return "stale" if self.stored else "?"
+        return f"{self.stored['passed']}" + (f", {self.stored['failed']} FAILED" if self.stored["failed"] else "")
+
+
+def every_row():
+    """Return all rows."""
+    tables, found = suites.tables(), []
+    for kernel, wanted in tables["full"].items():
+        for scenario, _, more in (text.partition(" ") for text in wanted):
+            command = f"scripts/run {scenario} {kernel} {tables['words'][scenario]} {more}"
+            found.append(Row(kernel, scenario, " ".join(command.split())))
+    return found + [Row(name, "alone", command) for name, command in tables["alone"].items()]
+
+
+def print_matrix(found, columns):
+    """Print the table of rows."""
+    lines = []
+    for name in dict.fromkeys(row.name for row in found):
+        mine = {row.column: row for row in found if row.name == name}
+        fresh = [row.stored for row in mine.values() if row.fresh]
+        # What has no configuration has its checks in the first column.
+        cells = [mine["alone"].cell()] if "alone" in mine else []
+        cells += [mine[column].cell() if column in mine else "-" for column in columns[len(cells):]]
+        lines.append([name, *cells, " ".join(dict.fromkeys(x["commit"] for x in fresh))])
+    print_table("passed checks of each suite", ["configuration", *(f">{x}" for x in columns), "commit"], lines)
+    print('"-": not part of that configuration; "?": not run yet; "stale": files have changed since, not counted. '
+          f"Logs: {RESULTS}")
+
+
+def main(args):
+    """Run what has not passed yet, and print the table; returns the exit code."""
+    found = every_row()
+    names = list(dict.fromkeys(row.name for row in found))
+    for name in args.names:
+        if name not in names:
+            raise Refused(f'"{name}" has no row; there are: {" ".join(names)} (harness/suites.toml)')
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    chosen = [row for row in found if not args.names or row.name in args.names]
+    if args.list:
+        print("\n".join(f"{row.name:<15}{row.command}" for row in chosen))
+        return 0
+    todo = [] if args.table else [row for row in chosen if not row.fresh or row.stored["failed"]]
+    for number, row in enumerate(todo, 1):
+        say(f"{number} of {len(todo)}: {row.command}")
+        row.run()
+    print_matrix(chosen, list(dict.fromkeys(row.column for row in found if row.column != "alone")))
+    if missing := sum(not row.fresh for row in chosen):
+        print(f"{missing} results are missing or stale; run scripts/test --full to get them")
+    result = Result()
+    result.passed, result.failed, result.skipped = (sum(row.stored[name] for row in chosen if row.fresh)
+                                                    for name in ("passed", "failed", "skipped"))
+    print(result.totals(), flush=True)
+    return 1 if result.failed or missing else 0
