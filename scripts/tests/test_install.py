@@ -117,7 +117,7 @@ cat $said
 
 
 @pytest.mark.parametrize("tree", ["plain"], indirect=True)
-@pytest.mark.parametrize("free", [100, 1000, 1500, 2000])
+@pytest.mark.parametrize("free", [100, 1500])
 def test_full_disk(tree, tmp_path, free):
     """One line says what is wrong; then the tree is as it was, or --remove makes it so. free: KiB."""
     (tmp_path / "full").write_text(FULL)
@@ -127,12 +127,11 @@ def test_full_disk(tree, tmp_path, free):
     assert len((tmp_path / "said").read_text().splitlines()) == 1
 
 
-@pytest.mark.parametrize("delay", [0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4])
-@pytest.mark.parametrize("only", ["", "--only mapping"])
-def test_killed(tree, delay, only):
+@pytest.mark.parametrize("delay", [0.1, 0.2, 0.35])
+def test_killed(tree, delay):
     """A killed call and a killed --remove are repaired by --remove; without one to repair, there is one to take out."""
     before = state(tree)
-    for words in only, "--remove":
+    for words in "", "--remove":
         tree.run(f"timeout -s KILL {delay} $install . {words} >/dev/null 2>&1 || :")
     tree.run("$install . || :")
     tree.run("$install . --remove")

@@ -53,14 +53,14 @@ open("go").read()' &
         times | sort - was | uniq -u | sed 's/ .*//' | sort -u | cmp - <(sed -n 's,^+++ b/,,p' last | sort -u)
         mv last $last""",
     "killed": """
-        for delay in 0.02 0.05 0.1 0.15 0.2 0.3 0.4; do
+        for delay in 0.1 0.2 0.4; do
             flock lock rm -rf src tree
             timeout -s KILL $delay $prepare >/dev/null 2>&1 || :
         done
         $prepare
         [ -z "$(find src tree -maxdepth 1 -name '*.new' -o -name '*.scratch' -o -name '*.old')" ]""",
     "killed during an update": r"""
-        for delay in 0.2 0.3 0.35 0.4 0.45 0.5 0.6 0.7; do
+        for delay in 0.3 0.45 0.6; do
             cp $last former
             sed -i 's/^+\([^+]\|$\)/+ \1/' $last # Other new lines, and still a valid patch.
             timeout -s KILL $delay $prepare >/dev/null 2>&1 || :
