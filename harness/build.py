@@ -178,5 +178,5 @@ def main(arguments):
     parser.add_argument("names", metavar="NAME", nargs="+", help="a configuration")
     wanted = [kernels.get(name) for name in parser.parse_args(arguments).names]
     for number, kernel in enumerate(wanted, 1):
-        print(build(kernel, which=f", {number} of {len(wanted)} kernels" * (len(wanted) > 1)))
+        print(build(kernel, which=f", {number} of {len(wanted)} kernels" if len(wanted) > 1 else ""))
     return 0

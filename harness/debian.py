@@ -89,7 +89,7 @@ def update(what, arch, suite):
         (base / name).mkdir(parents=True, exist_ok=True)
     (base / "status").write_text("", encoding="ascii")
     # Only the toolchain needs backports.
-    names = [suite] + [f"{suite}-backports"] * (suite == SUITE and arch == machine())
+    names = [suite, f"{suite}-backports"] if (suite, arch) == (SUITE, machine()) else [suite]
     (base / "sources.list").write_text("".join(f"deb [signed-by={KEY}] {address} {name} main\n" for name in names),
                                        encoding="ascii")
     (base / "preferences").write_text(f"Package: {BACKPORTS}\nPin: release n={SUITE}-backports\nPin-Priority: 990\n",

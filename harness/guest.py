@@ -55,8 +55,8 @@ class Boot:
     def arguments(self):
         """Return the kernel command line."""
         value = self.boot_value or self.expected.allocator
-        words = ("panic=-1 oops=panic", PATIENCE * (self.accel != "icount"), self.kernel.append * self.own_append,
-                 f"vmap_allocator={value}" * (value != "none"),
+        words = ("panic=-1 oops=panic", "" if self.accel == "icount" else PATIENCE, self.kernel.append if self.own_append else "",
+                 "" if value == "none" else f"vmap_allocator={value}",
                  self.append)
         return " ".join(filter(None, words))
 
@@ -73,7 +73,7 @@ class Boot:
                 raise Refused("user-mode Linux takes neither --icount nor --nodes")
             # User-mode Linux has more than one CPU in seccomp mode only.
             return [kernel.image, f"mem={self.mem}M", "con0=fd:0,fd:1", "seccomp=on", f"ncpus={self.cpus}",
-                    *[f"initrd={self.initramfs}"] * bool(self.initramfs), *arguments.split()]
+                    *([f"initrd={self.initramfs}"] if self.initramfs else []), *arguments.split()]
         # By default the machine of 32-bit arm has addresses above 4 GiB, which only kernels with LPAE can use.
         emulator, machine, cpu, console = {
             "arm64": ("aarch64", ",".join(filter(None, ("virt,gic-version=3", kernel.machine))), "cortex-a72", "ttyAMA0"),
@@ -139,7 +139,7 @@ def boot(result, args, *what, **more):
     name = os.path.basename(one.log)
     reasons = one.run()
     result.logs.append(one.log)
-    rest = [f"and {len(reasons) - 6} more"] * (len(reasons) > 6)
+    rest = [f"and {len(reasons) - 6} more"] if len(reasons) > 6 else []
     result.add(not reasons, f"{name}: {''.join(reasons[:1])}", reasons and "\n     ".join(
         [f"FAIL {name}: {reasons[0]}", *reasons[1:6], *rest]))
     return one.log
@@ -160,5 +160,5 @@ def invariants(args, allocator, suffixes=("",)):
     """Return the names of the checks that invariants_check of qemu/functions.sh reports. suffixes: one for each call."""
     if allocator != "rust" or not args.kernel.has("VMAP_RUST_DEBUG"):
         return []
-    names = ["validate", *["checker"] * ("vmap_rust.check=1" in args.append)]
+    names = ["validate", "checker"] if "vmap_rust.check=1" in args.append else ["validate"]
     return [name + suffix for suffix in suffixes for name in names]

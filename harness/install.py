@@ -194,7 +194,7 @@ def install(args, record, plain):
                 (new / "new" / LINK).symlink_to(REPO)
         else:
             write(new / "former", git("symbolic-ref", "-q", "--short", "HEAD", ok=False) or git("rev-parse", "HEAD"))
-        names += [LINK] * (linked and plain)
+        names += [LINK] if linked and plain else []
         write(new / "files", "".join(f"{name}\n" for name in names))
     except (Refused, OSError):
         remove(new)
@@ -208,7 +208,7 @@ def install(args, record, plain):
             raise Refused(f"{error.filename}: {error.strerror}; call this with --remove, which restores {here}") from None
     else:
         put_git(record, paths, linked)
-    say(f"installed in {here} ({'plain' if plain else 'git'} tree{f', only {args.only}' * bool(args.only)}); "
+    say(f"installed in {here} ({'plain' if plain else 'git'} tree{f', only {args.only}' if args.only else ''}); "
         f"{'make menuconfig shows it below Memory Management options' if linked else 'it has no option'}")
 
 

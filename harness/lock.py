@@ -52,7 +52,7 @@ def locked(what, name="lock", shared=False):
         file.truncate(0)
         print(f"{what}, since {time.strftime('%H:%M')}", file=file, flush=True)
         before = os.environ.get(VARIABLE, "")
-        os.environ[VARIABLE] = f"{before}:{key}{'(shared)' * shared}".strip(":")
+        os.environ[VARIABLE] = f"{before}:{key}{'(shared)' if shared else ''}".strip(":")
         try:
             yield
             # Also for a command that lives on.

@@ -82,7 +82,7 @@ def program(name, main, arguments):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 1
     except OSError as error:
-        full = "; free some disk and call this again" * (error.errno == errno.ENOSPC)
+        full = "; free some disk and call this again" if error.errno == errno.ENOSPC else ""
         print(f"{name}: error: {error.filename or 'a file'}: {error.strerror}{full}", file=sys.stderr)
         code = 1
     except KeyboardInterrupt:

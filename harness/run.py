@@ -24,12 +24,12 @@ def common(parser, defaults):
         option = name.removeprefix("--")
         if option in defaults:
             # 0: the scenario computes it.
-            more, text = {"default": defaults[option], **more}, text + " (default: %(default)s)" * (defaults[option] != 0)
+            more, text = {"default": defaults[option], **more}, text + (" (default: %(default)s)" if defaults[option] else "")
         parser.add_argument(name, help=text, **more)
 
     kernel = defaults.get("kernel")
     parser.add_argument("name", metavar="NAME", nargs="?" if kernel else None, default=kernel,
-                        help="a kernel of qemu/kernels.toml" + f" (default: {kernel})" * bool(kernel))
+                        help="a kernel of qemu/kernels.toml" + (f" (default: {kernel})" if kernel else ""))
     if allocators := [x for x in ALLOCATORS if x in defaults.get("allocators", ALLOCATORS)]:
         parser.add_argument("--allocator", choices=allocators, help=(
             "the allocator that is active" + "".join(ALLOCATORS[x] for x in allocators)

@@ -61,7 +61,8 @@ def links():
         if kind == "code_inline" and (match := IN_BACKTICKS.fullmatch(text)):
             # A word in capitals, as in docs/litmus/NAME.litmus, stands for any name.
             pattern = re.sub(r"\b[A-Z]+\b", "*", match[1].rstrip("/"))
-            found += [f"{path}: there is no {match[1]}"] * (not any(fnmatch(file, pattern) for file in files))
+            if not any(fnmatch(file, pattern) for file in files):
+                found.append(f"{path}: there is no {match[1]}")
         elif kind in ("link_open", "image") and not re.match(r"\w+:", text):
             target, _, anchor = unquote(text).partition("#")
             target = posixpath.normpath(posixpath.join(posixpath.dirname(path), target)) if target else path

@@ -22,5 +22,5 @@ def run(args, result):
             raise Refused(f"configuration {kernel.name} has no CONFIG_{option}; use arm64-16k or x86_64-user")
     rates = [*(f"marked-{n}" for n in (1000, 300, 100, 30, 10, 5, 2)), *(f"all-{n}" for n in (1000, 300, 100))]
     checks = [*rates, *invariants(args, allocator, [f"-{rate}" for rate in rates]),
-              *["kmemleak"] * kernel.has("DEBUG_KMEMLEAK"), "modules-after", "areas"]
+              *(["kmemleak"] if kernel.has("DEBUG_KMEMLEAK") else []), "modules-after", "areas"]
     boot_script(result, args, "inject", allocator, make_busybox(kernel), checks=checks)

@@ -86,7 +86,7 @@ def run_one(args, allocator, result):
     # thread: a race needs CPUs that run at the same time.
     log = boot(result, args, "kunit", Expected(allocator, END, allow_in=ALLOWED[allocator], require=args.require),
                "test_vmalloc.run_test_mask=0 kunit.enable=1 kunit_shutdown="
-               + ("halt" if kernel.arch == "um" else "reboot") + f" kunit.filter_glob={args.filter}" * bool(args.filter),
+               + ("halt" if kernel.arch == "um" else "reboot") + (f" kunit.filter_glob={args.filter}" if args.filter else ""),
                nodes=max(kernel.kunit_nodes if args.cpus >= kernel.kunit_nodes else 1, args.nodes),
                accel=args.accel or "threads", own_append=False, cpu="qemu64" if kernel.arch == "x86_64" else "")
     test = read(log, allocator)

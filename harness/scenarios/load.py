@@ -31,9 +31,12 @@ def checks_for(args, allocator):
     """Return the names of the checks that a guest of this kernel must report."""
     kernel = args.kernel
     options = {"kcore": "PROC_KCORE", "ptdump": "PTDUMP_DEBUGFS", "kmemleak": "DEBUG_KMEMLEAK"}
-    return ["modules", "info", "forks", "areas", "debugfs", *(name for name in options if kernel.has(options[name])),
-            *["kmemleak-lost", "kmemleak-others"] * (kernel.has("VMAP_RUST_LEAK_TEST", "m") and allocator == "rust"),
-            *["hidden"] * (allocator == "rust" and kernel.has("VMAP_RUST_DEBUG")), *invariants(args, allocator)]
+    names = ["modules", "info", "forks", "areas", "debugfs", *(name for name in options if kernel.has(options[name]))]
+    if allocator == "rust":
+        names += ["hidden"] if kernel.has("VMAP_RUST_DEBUG") else []
+        names += invariants(args, allocator)
+        names += ["kmemleak-lost", "kmemleak-others"] if kernel.has("VMAP_RUST_LEAK_TEST", "m") else []
+    return names
 
 
 def draw(result, logs, page):
@@ -44,7 +47,7 @@ def draw(result, logs, page):
             for name, lines in read_files(log).get("loaded", {}).items():
                 Path(folder, allocator, name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         # Tools of the host may have no matplotlib.
-        picture = ["--png", page.with_suffix(".png")] * bool(importlib.util.find_spec("matplotlib"))
+        picture = ["--png", page.with_suffix(".png")] if importlib.util.find_spec("matplotlib") else []
         code = subprocess.run([REPO / "tools/vmap-map", *logs, "--html", page, *picture], cwd=folder,
                               stdout=subprocess.DEVNULL, check=False).returncode
     result.add(not code, "picture", f"{'FAIL' if code else 'ok'} picture {page}")
@@ -58,8 +61,8 @@ def run(args, result):
     # Stale content of memory that is not initialized would be a reference to a lost area. The checks kmemleak and
     # kmemleak-others say whether what kmemleak reports is all.
     logs = {allocator: boot_script(
-        result, args, "load", allocator, initramfs, f"LOAD_LOOPS={args.loops}" + " init_on_alloc=1" * leak,
-        checks_for(args, allocator), ["kmemleak: [0-9]+ new suspected memory leaks"] * leak)
+        result, args, "load", allocator, initramfs, f"LOAD_LOOPS={args.loops}{' init_on_alloc=1' if leak else ''}",
+        checks_for(args, allocator), ["kmemleak: [0-9]+ new suspected memory leaks"] if leak else [])
         for allocator in each_allocator(args)}
     judge(result, logs)
     draw(result, logs, args.logs / f"load-{kernel.name}.html")

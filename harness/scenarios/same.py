@@ -67,7 +67,8 @@ def compare(result, rbtree, rust):
         if equal is False:
             different.append(f"FAIL {name} differs\n  rbtree: {texts[0]}\n  rust:   {texts[1]}")
     print_table("tests of other subsystems", ["test", "rbtree", "rust", "same?"], rows)
-    print(*different, sep="\n", end="\n" * bool(different))
+    if different:
+        print(*different, sep="\n")
 
 
 def run(args, result):

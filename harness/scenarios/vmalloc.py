@@ -81,17 +81,17 @@ def show(title, found):
     rows, styles = [], []
     for name in next(iter(found.values())):
         usec, verdicts, good = zip(*(cases[name] for cases in found.values()))
-        ratio = [f"{usec[-1] / usec[0]:.2f}" if all(usec) else "-"] * (len(found) == 2)
+        ratio = [] if len(found) == 1 else [f"{usec[-1] / usec[0]:.2f}" if all(usec) else "-"]
         bad = [f"{allocator} {text}" for allocator, text, fine in zip(found, verdicts, good) if not fine]
         rows.append([name, *("-" if x is None else f"{x:,.0f}" for x in usec), *ratio, "; ".join(bad) or verdicts[0]])
         styles.append("bold red" if bad else "")
-    columns = ["case", *(f">{allocator} (usec)" for allocator in found), *[">ratio"] * (len(found) == 2), "verdict"]
+    columns = ["case", *(f">{allocator} (usec)" for allocator in found), *([] if len(found) == 1 else [">ratio"]), "verdict"]
     print_table(title, columns, rows, styles)
 
 
 def sweep(args, result):
     """Boot each allocator with the parameters of test_vmalloc; returns what judge() does for each."""
-    found, other = {}, "-required" * bool(args.require)
+    found, other = {}, "-required" if args.require else ""
     for allocator in each_allocator(args):
         log = boot(result, args, "test_vmalloc", Expected(allocator, require=args.require),
                    f"kunit.enable=0 test_vmalloc.run_test_mask={args.mask:#x} test_vmalloc.nr_threads={args.threads} "

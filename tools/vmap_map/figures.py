@@ -15,7 +15,7 @@ def figures(shot):
             touched.update(range(start // span, (end - 1) // span + 1))
     gaps, at = [], shot["start"]
     for start, end in [*((piece["start"], piece["end"]) for piece in inside), (shot["end"], shot["end"])]:
-        gaps += [start - at] * (start > at)
+        gaps += [start - at] if start > at else []
         at = max(at, end)
     return {
         "busy areas": f"{sum(run[2] == 'B' for run in runs):,}",

@@ -67,7 +67,7 @@ def runs_of(piece, letters):
     for found in re.finditer(r"B|([^B])\1*", letters):
         runs.append((at, at + len(found[0]) * size, found[0][0], ""))
         at = runs[-1][1]
-    return runs + [(at, piece["end"], "-", "")] * (at < piece["end"])
+    return runs + ([(at, piece["end"], "-", "")] if at < piece["end"] else [])
 
 
 def parse_vmallocinfo(text):

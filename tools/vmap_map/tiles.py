@@ -42,7 +42,8 @@ def tiles(shot):
     for number, parts in regions.items():
         runs, at = [], number * region
         for start, run in sorted([*parts, ((number + 1) * region, None)], key=lambda part: part[0]):
-            runs += [[" ", (start - at) // page, ""]] * (start > at) + [run] * bool(run)
+            runs += [[" ", (start - at) // page, ""]] if start > at else []
+            runs += [run] if run else []
             at = start + run[1] * page if run else at
         found.append({"kind": "region", "start": number * region, "bytes": region, "title": "", "runs": runs})
     return with_gaps(sorted(found, key=lambda tile: tile["start"]))
