@@ -6,7 +6,7 @@ import hashlib
 import json
 import subprocess
 
-from . import suites
+from . import run, suites
 from .result import Result
 from .settings import CACHE, REPO, TREE, Refused, kernel_version, say, write
 from .table import print_table
@@ -50,6 +50,8 @@ class Row:
         state = self.state(files_hash())
         self.file.unlink(missing_ok=True)
         one = suites.Suite(f"{self.name}-{self.column}", self.command)
+        if scenario := one.scenario():
+            run.prepare_host(*scenario)
         suites.run_all([one], RESULTS / "logs")
         for line in one.failures:
             say(line)

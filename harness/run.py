@@ -107,19 +107,23 @@ def each_allocator(args):
     return each(args.allocator)
 
 
+def prepare_host(scenario, args):
+    """Make what only the build host can, since it needs its apt. A boot of the last build waits for nobody."""
+    check_settings()
+    if not args.no_build:
+        prepare.prepare()
+    if args.kernel.guest_image and "guest_image" in scenario.DEFAULTS:
+        image.prepare("guest-image")
+    if args.kernel.arch == "arm":
+        with locked("busybox for arm", "busybox-arm.lock"):
+            root.prepare_busybox_arm()
+
+
 def main(arguments):
     """Build the kernel and run a scenario; returns the exit code."""
     scenario, args = parse(arguments)
     if not INSIDE:
-        # What only the build host can make, since it needs its apt. A boot of the last build waits for nobody.
-        check_settings()
-        if not args.no_build:
-            prepare.prepare()
-        if args.kernel.guest_image and "guest_image" in scenario.DEFAULTS:
-            image.prepare("guest-image")
-        if args.kernel.arch == "arm":
-            with locked("busybox for arm", "busybox-arm.lock"):
-                root.prepare_busybox_arm()
+        prepare_host(scenario, args)
         enter("run", *arguments)
     if not args.no_build:
         getattr(scenario, "build_all", lambda args: build.build(args.kernel))(args)

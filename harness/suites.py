@@ -20,8 +20,9 @@ from .settings import REPO, Refused
 
 # How many of each kind run at a time.
 MOST = {"build": 1, "boots": 2, "other": 2}
-# What the Python of the toolchain root gets for a suite that is pytest.
+# What Python gets for the first word of a command.
 PYTEST = "-m pytest -v -p no:cacheprovider -o tmp_path_retention_policy=failed".split()
+PYTHON = {"scripts/run": ["-m", "harness", "run"], "pytest": PYTEST, "pytest-host": PYTEST}
 # Lines about failures in the log of a suite.
 FAILURES = re.compile(r"^(?:.*: )?(?:FAIL\b.*|not ok\b.*|\[(?:FAILED|TEST_CRASHED|ERROR)\].*)", re.M)
 PYTEST_FAILURES = re.compile(r"^(?:FAILED|ERROR) .*", re.M)
@@ -48,21 +49,26 @@ class Suite:
         """Tell whether pytest runs it."""
         return self.command.startswith("pytest")
 
+    def scenario(self):
+        """Return the scenario and its options, or None if it is none."""
+        first, *words = shlex.split(self.command)
+        return run.parse(words) if first == "scripts/run" else None
+
     def start(self, log, more=()):
-        """Start it. log: its path; more: further words."""
+        """Start it, in the toolchain root if it is a scenario (for which run.prepare_host() was called) or "pytest". log: its
+        path; more: further words."""
         first, *words = [*shlex.split(self.command), *more]
-        self.log, logs, reported = log, log.with_suffix(""), log.with_suffix(".progress")
+        self.log, logs, reported = log, log.with_suffix(""), None if self.is_pytest else log.with_suffix(".progress")
         logs.mkdir(parents=True, exist_ok=True)
-        environment = {"VMAP_RUST_LOGS": str(logs)}
-        if first == "pytest":
-            command = in_root("python3", "-P", *PYTEST, *words, cwd=REPO, PYTHONPATH=REPO, **environment)
-        elif first == "pytest-host":
-            command, user = root_python(*PYTEST, *words)
-            environment = {**user, **environment}
+        environment, user = {"VMAP_RUST_LOGS": str(logs)}, os.environ
+        if first == "pytest-host":
+            command, user = root_python(*PYTHON[first], *words)
+        elif first in PYTHON:
+            command = in_root("python3", "-P", *PYTHON[first], *words, cwd=REPO, PYTHONPATH=REPO, PYTHONDONTWRITEBYTECODE=1,
+                              VMAP_RUST_PROGRESS=reported or "", **environment)
         else:
             command = [REPO / first, *words]
-        self.process = step.Step(self.name, log, command, reported=None if self.is_pytest else reported, cwd=REPO,
-                              env={**os.environ, **environment})
+        self.process = step.Step(self.name, log, command, reported=reported, cwd=REPO, env={**user, **environment})
 
     def finish(self):
         """Read its counts when it has ended. That nothing passed is a failure, and so is an exit code that no count
@@ -97,12 +103,14 @@ def tables():
 
 
 def suite(name):
-    """Return a suite by its name."""
+    """Return a suite by its name, ready to start. Raises Refused if something is missing for it."""
     command = {**tables()["make-test"], **tables()["alone"]}[name]
-    booted = tables()["kernels"].get(name, ())
-    if command.startswith("scripts/run "):
-        booted = [run.parse(shlex.split(command)[1:])[1].kernel.name]
-    return Suite(name, command, tuple(booted), "boots" if booted else "other")
+    one = Suite(name, command, tuple(tables()["kernels"].get(name, ())))
+    if scenario := one.scenario():
+        run.prepare_host(*scenario)
+        one.kernels = (scenario[1].kernel.name,)
+    one.kind = "boots" if one.kernels else "other"
+    return one
 
 
 def run_all(suites, logs, *more):
@@ -118,7 +126,7 @@ def run_all(suites, logs, *more):
                     built = one.kind == "boots" and all(other.process.child.returncode == 0 for other in suites
                                                         if other.kind == "build" and other.kernels[0] in one.kernels)
                     one.start(logs / f"{one.name.replace(' ', '-')}.log",
-                              more if one.is_pytest else ["--no-build"] if built and "scripts/run" in one.command else [])
+                              more if one.is_pytest else ["--no-build"] if built and one.scenario() else [])
                     waiting.remove(one)
                     running.append(one)
             for one in [one for one in running if one.process.child.poll() is not None]:
