@@ -14,7 +14,6 @@ import time
 from pathlib import Path
 
 from .settings import CACHE, make_cache, say
-from .step import tell
 
 # Names the locks that this process has: the scripts that it starts need not take them again.
 VARIABLE = "VMAP_RUST_LOCKED"
@@ -44,9 +43,7 @@ def locked(what, name="lock", shared=False):
             fcntl.flock(file, kind | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)
-            text = f"waiting for another run ({file.read().strip() or 'unknown'})"
-            say(text)
-            tell(text)
+            say(f"waiting for another run ({file.read().strip() or 'unknown'})")
             fcntl.flock(file, kind)
         os.set_inheritable(file.fileno(), True)
         file.truncate(0)

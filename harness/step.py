@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Long commands: each with a log, a line of progress, and an end whatever happens to this program.
-
-With VMAP_RUST_PROGRESS in the environment, the newest line of progress is in the file of that name, too: "make test" shows
-it for each of its processes."""
+"""Long commands: each with a log, a line of progress, and an end whatever happens to this program."""
 
 import os
 import re
@@ -12,11 +9,9 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
-from .settings import CACHE, Refused, cpus, say, write
+from .settings import CACHE, Refused, cpus, say
 
-PROGRESS = os.environ.get("VMAP_RUST_PROGRESS", "")
 # Seconds between two lines of progress when stderr is no terminal.
 QUIET = 30
 # Lines of a log that name an error, and six more.
@@ -34,17 +29,11 @@ def last_line(log):
     return re.sub(r"[^ -~]", "", " ".join(lines[-1].split())) if lines else ""
 
 
-def tell(text):
-    """Put a line into the file of progress, if there is one."""
-    if PROGRESS:
-        write(Path(PROGRESS), text)
-
-
 class Display:
     """Shows on stderr what is being done: in a terminal in one line that changes, else in new lines from time to time."""
 
     def __init__(self):
-        self.start = self.shown = self.reported = time.monotonic()
+        self.start = self.shown = self.looked = time.monotonic()
 
     @property
     def seconds(self):
@@ -54,11 +43,10 @@ class Display:
     def show(self, *texts):
         """Show what each function of texts returns: one for each thing that is being done."""
         now, is_terminal = time.monotonic(), sys.stderr.isatty()
-        if now - self.reported < 1:
+        if now - self.looked < 1:
             return
-        self.reported = now
+        self.looked = now
         lines = [text() for text in texts]
-        tell(" | ".join(lines))
         if is_terminal:
             width = shutil.get_terminal_size().columns - 1
             print("\r\033[K" + f"{self.seconds} s, {' | '.join(lines)}"[:width], end="", file=sys.stderr, flush=True)
@@ -85,17 +73,12 @@ class Limit:
 class Step:
     """A command in a process group of its own, whose output is in a log."""
 
-    def __init__(self, what, log, command, progress=last_line, reported=None, good=(0,), **more):
+    def __init__(self, what, log, command, progress=last_line, good=(0,), **more):
         """Start it.
 
-        what: is being done; progress: a function of the log that says how far it is; reported: a file in which the command
-        itself tells what it is doing; good: exit codes that say no failure; more: what subprocess.Popen takes, for example
-        cwd, env and stdin."""
-        self.what, self.log, self.progress, self.reported, self.display = what, log, progress, reported, Display()
-        self.good = good
-        tell(what)
-        if reported:
-            more["env"] = {**more.get("env", os.environ), "VMAP_RUST_PROGRESS": str(reported)}
+        what: is being done; progress: a function of the log that says how far it is; good: exit codes that say no failure;
+        more: what subprocess.Popen takes, for example cwd, env and stdin."""
+        self.what, self.log, self.progress, self.good, self.display = what, log, progress, good, Display()
         os.makedirs(os.path.dirname(log), exist_ok=True)
         with open(log, "wb") as out:
             # The kernel ends it if this program is killed. Until it has ended, it holds the locks (harness/lock.py).
@@ -105,8 +88,6 @@ class Step:
 
     def text(self):
         """Return what is being done, and how far it is."""
-        if self.reported:
-            return self.reported.read_text(encoding="utf-8") if self.reported.exists() else self.what
         return f"{self.what}: {self.progress(self.log)}"
 
     def running(self):

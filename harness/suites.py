@@ -58,17 +58,17 @@ class Suite:
         """Start it, in the toolchain root if it is a scenario (for which run.prepare_host() was called) or "pytest". log: its
         path; more: further words."""
         first, *words = [*shlex.split(self.command), *more]
-        self.log, logs, reported = log, log.with_suffix(""), None if self.is_pytest else log.with_suffix(".progress")
+        self.log, logs = log, log.with_suffix("")
         logs.mkdir(parents=True, exist_ok=True)
         environment, user = {"VMAP_RUST_LOGS": str(logs)}, os.environ
         if first == "pytest-host":
             command, user = root_python(*PYTHON[first], *words)
         elif first in PYTHON:
             command = in_root("python3", "-P", *PYTHON[first], *words, cwd=REPO, PYTHONPATH=REPO, PYTHONDONTWRITEBYTECODE=1,
-                              VMAP_RUST_PROGRESS=reported or "", **environment)
+                              **environment)
         else:
             command = [REPO / first, *words]
-        self.process = step.Step(self.name, log, command, reported=reported, cwd=REPO, env={**user, **environment})
+        self.process = step.Step(self.name, log, command, cwd=REPO, env={**user, **environment})
 
     def finish(self):
         """Read its counts when it has ended. That nothing passed is a failure, and so is an exit code that no count

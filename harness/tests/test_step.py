@@ -38,17 +38,6 @@ def test_progress(tmp_path, log, text):
     assert guest.progress(tmp_path / "log") == text
 
 
-def test_reported(tmp_path, monkeypatch):
-    """What a command tells is shown instead of its log, and what it starts tells more."""
-    monkeypatch.setattr(step, "PROGRESS", str(tmp_path / "own"))
-    words = ["sh", "-c", 'echo no; printf "building uml, 2 of 3 kernels" >$VMAP_RUST_PROGRESS; sleep 1000']
-    one = step.Step("kernels", tmp_path / "log", words, reported=tmp_path / "reported")
-    assert (tmp_path / "own").read_text() == "kernels"
-    while one.text() != "building uml, 2 of 3 kernels":
-        time.sleep(0.01)
-    one.stop()
-
-
 @pytest.mark.parametrize("accel", ["", "icount"])
 def test_patience(accel):
     """The guest's own detectors of hangs are patient, unless its time does not depend on the build host."""
