@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Tables for the terminal: with rich when Python has it, else columns between tabs."""
+"""Tables: for the terminal, with rich when Python has it, else columns between tabs; and for documents."""
+
+# Of rows that end with such a verdict of the bench.
+STYLES = {"slower": "red", "faster": "green", "too few": "bold"}
 
 
 def print_table(title, columns, rows, styles=()):
     """Print one table. columns: names, a leading ">" aligns right; rows: text cells; styles: one rich style per row, or
-    ""."""
+    "", instead of that of its verdict."""
     names = [name.lstrip(">") for name in columns]
     try:
         from rich import box
@@ -18,8 +21,15 @@ def print_table(title, columns, rows, styles=()):
     for name, column in zip(names, columns):
         table.add_column(name, justify="right" if name != column else "left", no_wrap=True)
     for number, row in enumerate(rows):
-        table.add_row(*map(Text, row), style=styles[number] if styles else "")
+        table.add_row(*map(Text, row), style=styles[number] if styles else STYLES.get(row[-1], ""))
     console = Console(highlight=False)
     # A file or a pipe gets full lines without wrapped cells.
     console.width = console.width if console.is_terminal else 240
     console.print(table)
+
+
+def markdown(columns, rows):
+    """Return a table for a document, without an end of line. ** around a cell is a loss."""
+    rule = ["---:" if name.startswith(">") else "---" for name in columns]
+    lines = [[name.lstrip(">") for name in columns], rule, *rows]
+    return "\n".join(" ".join(["|", " | ".join(text.replace("|", "\\|") for text in line), "|"]) for line in lines)

@@ -84,7 +84,8 @@ def counts_of(log):
 def specification(symbols, log, name, seed, workers):
     """Return what QEMU's -plugin takes, for counts beside a console log. name: "count", "lines" or "softirq"; seed: of
     the order of turns; workers: how many take turns."""
-    words = [f"{build_plugin(name)}", f"out={counts_of(log)}", *([f"seed={seed}", f"workers={workers}"] if name == "lines" else [])]
+    words = [f"{build_plugin(name)}", f"out={counts_of(log)}"]
+    words += [f"seed={seed}", f"workers={workers}"] if name == "lines" else []
     for kind, names in (HOOKS | MORE_HOOKS[name]).items():
         # Functions of locks may be inlined, depending on the configuration.
         words += [f"{kind}={symbols.addresses[function]:x}" for function in names

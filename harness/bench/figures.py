@@ -6,12 +6,12 @@ import re
 import numpy as np
 
 from ..settings import REPO, Refused
+from ..table import markdown
 
 from . import stats
 from .native_report import pings, places
 from .plan import CLOCKS, guest_cases
 from .stats import amount
-from .table import markdown
 
 # CPUs x workers of the documents. With one CPU, the rb-trees of Linux 7.3 run without their pools of ranges.
 SIZES = ("1x1", "2x1", "8x1", "8x8")

@@ -9,12 +9,12 @@ from collections import defaultdict
 import numpy as np
 
 from .. import step
-from ..settings import LOGS, Refused, say, write
+from ..settings import LOGS, say, write
+from ..table import print_table
 
 from . import results, stats
 from .native import SIDES, build, read
 from .stats import amount
-from .table import show
 
 INSTRUMENTS = {"native": "rust", "native-calls": "calls"}
 # Two CPUs are far from each other if a line needs this many times the time to the other one and back that it needs in the
@@ -104,12 +104,14 @@ def show_native(raw, sides_by_row, disturbed):
           f"(CPU 0 shares its core with {machine['siblings']}); commit {raw['commit']}; rb-trees of Linux {raw['linux']}; "
           f"{raw['compilers']}", "mitigations: " + "; ".join(
               f"{name}: {text}" for name, text in sorted(machine["mitigations"].items()) if "Not affected" not in text), sep="\n")
-    show("ns of CPU time for one operation, medians; ratios with 95% intervals; M/s: million operations of all threads a second",
-         ["case", ">threads", "CPUs", *(f">{name}" for name in SIDES.values()), ">Rust / rb-trees", ">Rust, calls / rb-trees",
-          ">rb-trees, M/s", ">Rust, M/s"], rows)
-    show("ns of single operations between two fences: medians over passes, and the longest of a million",
-         ["case", ">threads", "CPUs", *(f">{name} {part}" for name in ("rb-trees", "Rust") for part in ("p50", "p99.9", "max"))],
-         tails)
+    print_table("ns of CPU time for one operation, medians; ratios with 95% intervals; M/s: million operations of all threads a "
+                "second",
+                ["case", ">threads", "CPUs", *(f">{name}" for name in SIDES.values()), ">Rust / rb-trees", ">Rust, calls / rb-trees",
+                 ">rb-trees, M/s", ">Rust, M/s"], rows)
+    print_table("ns of single operations between two fences: medians over passes, and the longest of a million",
+                ["case", ">threads", "CPUs",
+                 *(f">{name} {part}" for name in ("rb-trees", "Rust") for part in ("p50", "p99.9", "max"))],
+                tails)
     print('"Rust, calls": each helper of C that Rust uses is a function, as without CONFIG_RUST_INLINE_HELPERS. near, far: a '
           "cache line goes to another CPU and back in this time.", DIFFERENCES, sep="\n")
     if disturbed:

@@ -9,12 +9,12 @@ import subprocess
 
 from .. import build as builds, kernels, series, step
 from ..settings import SERIES, Refused, linux, say
+from ..table import markdown
 
 from .boots import boot_all
 from .plan import PRISTINE, Plan, on_side
 from .results import commit
 from .stats import amount
-from .table import markdown
 
 BASES = ("arm64-bench", "x86_64-bench")
 PATCHES_PLANS = (

@@ -5,12 +5,12 @@ from collections import Counter, defaultdict
 
 from .. import build as builds, kernels, step
 from ..settings import Refused, say
+from ..table import print_table
 
 from . import counts, native
 from .boots import run_guest
 from .plan import INSTRUMENTS, Plan
 from .stats import amount
-from .table import show
 
 KERNEL = INSTRUMENTS["holds"].kernel
 # Counts and the bench's own figure may differ by so much: the bench reads a clock between its marks.
@@ -29,15 +29,15 @@ def show_functions(title, window, symbols):
         return [name[:LONGEST_NAME], part, *(amount(round(cost[field] / window.ops, 2)) for field in counts.COSTS[:4])]
 
     ordered = sorted(window.functions.items(), key=lambda item: -item[1]["insns"])
-    show(title, ["function", "part", ">instr", ">RMW", ">barriers", ">acq/rel"],
-         [*(cells(name, symbols.part(name), cost) for name, cost in ordered if cost["insns"] >= window.ops),
-          cells("total, with those of less than 1", "", window.total)])
+    print_table(title, ["function", "part", ">instr", ">RMW", ">barriers", ">acq/rel"],
+                [*(cells(name, symbols.part(name), cost) for name, cost in ordered if cost["insns"] >= window.ops),
+                 cells("total, with those of less than 1", "", window.total)])
     print(f"TLB flushes: {window.flushes / window.ops:.4f}, TLBI instructions: {window.total['tlbi'] / window.ops:.4f} "
           "per operation")
-    show("spinlocks held, in instructions without interrupts, from the return of the function that takes it to the call of "
-         "the one that releases it", ["lock", "taken in", "part", ">per operation", ">mean", ">longest"],
-         [[f"{lock:#x}", name, symbols.part(name), f"{times / window.ops:.4f}", amount(round(insns / times)),
-           amount(longest)] for (lock, name), (times, insns, longest) in counts.locks_of(window, symbols).items()])
+    print_table("spinlocks held, in instructions without interrupts, from the return of the function that takes it to the call of "
+                "the one that releases it", ["lock", "taken in", "part", ">per operation", ">mean", ">longest"],
+                [[f"{lock:#x}", name, symbols.part(name), f"{times / window.ops:.4f}", amount(round(insns / times)),
+                  amount(longest)] for (lock, name), (times, insns, longest) in counts.locks_of(window, symbols).items()])
 
 
 def show_lines(title, window, symbols):
@@ -45,8 +45,8 @@ def show_lines(title, window, symbols):
     places = Counter()
     for (pc, _, is_write), times in counts.misses_of(window, symbols).items():
         places[symbols.name(pc)[:LONGEST_NAME], "write" if is_write else "read"] += times
-    show(title, ["function", "access", ">misses"],
-         [[*place, f"{times / window.ops:.3f}"] for place, times in places.most_common(MOST_PLACES)])
+    print_table(title, ["function", "access", ">misses"],
+                [[*place, f"{times / window.ops:.3f}"] for place, times in places.most_common(MOST_PLACES)])
 
 
 def is_close(window, results):
@@ -92,8 +92,8 @@ def main(_name, args):
     sums, sides, logs = defaultdict(Counter), ("rbtree", "rust"), step.new_logs("bench", 5)
     codes = [profile(args, side, sums, logs) for side in sides]
     if not args.lines:
-        show("parts of the kernel, instructions for one operation", ["case", "part", *(f">{side}" for side in sides)],
-             [[*key, *(amount(round(part[side], 2)) for side in sides)] for key, part in sums.items()])
+        print_table("parts of the kernel, instructions for one operation", ["case", "part", *(f">{side}" for side in sides)],
+                    [[*key, *(amount(round(part[side], 2)) for side in sides)] for key, part in sums.items()])
         print("RMW: atomic read-modify-writes; a load-exclusive and store-exclusive pair counts once for each attempt to "
               "store. acq/rel: loads that acquire and stores that release. Inlined functions count as the one around them.")
     return max(codes)

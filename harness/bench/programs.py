@@ -7,11 +7,11 @@ import statistics
 from .. import build as builds, initramfs, kernels
 from ..guest import Boot
 from ..settings import LOGS, REPO, Refused
+from ..table import markdown
 from ..verdict import Expected, read_lines
 
 from . import counts, results, stats
 from .plan import program_texts
-from .table import markdown
 
 KERNEL = "arm64-programs"
 # Side -> the allocator, and the kernel.

@@ -4,11 +4,11 @@
 import json
 
 from ..settings import Refused, say, write
+from ..table import print_table
 
 from . import results, stats
 from .plan import INSTRUMENTS
 from .stats import amount, ratio_text
-from .table import show
 
 # In the plot: colours of Okabe and Ito; markers by CPUs and workers, of which others have the last one; and its axis, at whose
 # ends larger and smaller ratios are.
@@ -28,7 +28,7 @@ def show_rows(title, rows, sides):
         return [row.name, row.size, amount(row.median_a, row.unit), amount(row.median_b, row.unit),
                 ratio_text(row.ratio), interval, verdict]
     columns = ["case", "NxM", *(f">{side}" for side in sides), ">ratio", ">interval", "verdict"]
-    show(title, columns, [cells(row) for row in rows])
+    print_table(title, columns, [cells(row) for row in rows])
 
 
 def failures(result):

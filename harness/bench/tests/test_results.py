@@ -9,7 +9,8 @@ import subprocess
 import numpy as np
 import pytest
 
-from harness.bench import figures, native, native_report, report, results, stats, table
+from harness import table
+from harness.bench import figures, native, native_report, report, results, stats
 from harness.settings import REPO, Refused
 
 
