@@ -39,14 +39,6 @@ pub(crate) fn space() -> Option<&'static KernelSpace> {
 pub(crate) struct DebugInfo(bindings::vmap_rust_debug_info);
 
 #[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
-impl DebugInfo {
-    /// Returns the pointer for C.
-    pub(crate) const fn as_ptr(&self) -> *const bindings::vmap_rust_debug_info {
-        &raw const self.0
-    }
-}
-
-#[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
 // SAFETY: Nobody writes the description, and what it points to is static.
 unsafe impl Sync for DebugInfo {}
 
