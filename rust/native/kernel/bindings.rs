@@ -70,10 +70,16 @@ pub struct list_head {
     pub prev: *mut list_head,
 }
 
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub union next_or_node {
+    pub next: *mut vm_struct,
+}
+
 /// The first fields of what C allocates.
 #[repr(C)]
 pub struct vm_struct {
-    pub next: *mut vm_struct,
+    pub __bindgen_anon_1: next_or_node,
     pub addr: *mut c_void,
     pub size: usize,
 }
