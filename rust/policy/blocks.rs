@@ -79,6 +79,8 @@ pub(crate) struct Blocks {
     lazy_batch: usize,
     /// Estimate of the pages that became lazy since the last purge began, without those in per-CPU counts.
     lazy: CacheAligned<Atomic<usize>>,
+    /// Pages of the slots that a purge has taken, until it has freed all of them.
+    pub(super) flushing: Atomic<usize>,
     /// The CPU at which the next [`Blocks::return_current`] without sleeping begins, modulo the number of CPUs.
     next_cpu: Atomic<usize>,
 }
@@ -117,6 +119,7 @@ impl Blocks {
             lazy_most: limit / PAGE_SIZE / LAZY_SHARE,
             lazy_batch: lazy_batch(count, PAGE_SIZE),
             lazy: CacheAligned::new(Atomic::new(0)),
+            flushing: Atomic::new(0),
             next_cpu: Atomic::new(0),
         })
     }
@@ -321,9 +324,10 @@ impl Blocks {
         }
     }
 
-    /// Returns the number of lazy pages, summed over all blocks. Sleepable context.
+    /// Returns the number of lazy pages of dirty blocks, and of those that a purge is flushing. Sleepable context.
     pub(crate) fn lazy_pages(&self) -> usize {
-        let mut pages = 0_usize;
+        // Relaxed: for users, who see no order.
+        let mut pages = self.flushing.load(Relaxed);
         self.dir.each_dirty(false, |block| {
             pages = pages.wrapping_add(block.lazy_pages())
         });

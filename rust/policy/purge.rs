@@ -36,6 +36,8 @@ impl<T: Tlb> Space<T> {
         let mut plan = Plan::new(&self.blocks.dir);
         self.blocks.reset_lazy();
         plan.take_slots();
+        // Relaxed: for users, who see no order.
+        self.blocks.flushing.store(plan.slot_pages(), Relaxed);
         if self.tree.lazy_pages() != 0 {
             plan.add_list(self.tree.take_lazy());
         }
@@ -77,6 +79,7 @@ impl<T: Tlb> Space<T> {
             pool.pool.purged(block.class(), count);
             pool.update(block);
         });
+        self.blocks.flushing.store(0, Relaxed);
         self.tree.free_flushed(areas, &self.blocks.cpus)
     }
 }

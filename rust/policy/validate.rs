@@ -10,7 +10,7 @@ pub(crate) struct Census {
     pub(crate) busy: usize,
     pub(crate) unlinked: usize,
     pub(crate) blocks: usize,
-    /// Lazy pages in blocks.
+    /// Pages in blocks that no purge has taken.
     pub(crate) lazy_pages: usize,
 }
 

@@ -389,10 +389,9 @@ impl Block {
         self.free.is_clear()
     }
 
-    /// Returns the number of pages, in whole slots, that wait for a TLB flush.
+    /// Returns the number of pages, in whole slots, that wait for a purge to take them.
     pub(crate) fn lazy_pages(&self) -> usize {
-        let [lazy, flushing] = [&self.lazy, &self.flushing].map(|map| self.pages_of(&map.words()));
-        lazy.wrapping_add(flushing)
+        self.pages_of(&self.lazy.words())
     }
 
     /// Closes the block if all of it is free, by claiming all slots: nobody can allocate from it then.

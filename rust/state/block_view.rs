@@ -119,7 +119,7 @@ pub(crate) struct Contents {
     pub(crate) busy: usize,
     /// Areas that are neither busy nor free.
     pub(crate) unlinked: usize,
-    /// Pages that wait for a TLB flush.
+    /// Pages that wait for a purge to take them.
     pub(crate) lazy_pages: usize,
 }
 

@@ -2,8 +2,15 @@
 
 //! What a CPU counts and has by itself: other CPUs miss nothing of it.
 
-use crate::{prelude::*, sys::per_cpu::CpuNumber};
-use std::collections::HashSet;
+use crate::{
+    policy::space::Options,
+    prelude::*,
+    sys::{
+        per_cpu::CpuNumber,
+        tlb::{Done, Unmapped, Watch, Watched},
+    },
+};
+use std::{cell::Cell, collections::HashSet};
 
 /// A CPU counts small numbers of pages of blocks for itself. The exact number includes them, and a purge counts all.
 #[test]
@@ -46,6 +53,50 @@ fn lazy_pages_that_are_not_yet_counted_are_not_lost() {
         space.purge(None, true);
     }
     free_everything(&space);
+}
+
+/// Reads the number of lazy pages while a purge flushes.
+#[derive(Default)]
+struct Reader {
+    space: Cell<Option<&'static Space<Watched<Unmapped, Reader>>>>,
+    lazy: Cell<usize>,
+}
+
+impl Watch for Reader {
+    fn flush(&self, _: Span, _: usize, flush: impl FnOnce() -> Done) -> Done {
+        let space = self.space.get().expect("set by the test");
+        self.lazy.set(space.lazy_pages());
+        flush()
+    }
+}
+
+/// If a purge hangs, users see what it has taken: areas in blocks and in the tree.
+#[test]
+fn pages_that_a_purge_flushes_are_lazy() {
+    let tlb = Watched {
+        tlb: Unmapped { has_shadow: false },
+        watch: Reader::default(),
+    };
+    let options = Options {
+        limit: Some(4),
+        ..Options::default()
+    };
+    let space = Space::new(home_of(19), tlb, options).expect("memory");
+    let space = &*Box::leak(Box::new(space));
+    space.tlb().watch.space.set(Some(space));
+    for sizes in [&[8, 200, 8][..], &[200], &[8]] {
+        for pages in sizes {
+            retire(space, alloc(space, &request(space, pages * PAGE_SIZE)));
+        }
+        let lazy = space.lazy_pages();
+        assert_eq!(lazy, sizes.iter().sum());
+        space.purge(None, false);
+        assert_eq!(
+            (space.tlb().watch.lazy.get(), space.lazy_pages()),
+            (lazy, 0)
+        );
+    }
+    free_everything(space);
 }
 
 /// Once a quarter of the pages that blocks may have are lazy, the answer exceeds any limit of C.
