@@ -76,6 +76,7 @@ impl<T: Tlb> Space<T> {
                 areas.push(Area::alloc(gfp, -1).ok_or(ENOMEM)?);
             }
             let mut held = AreaList::new();
+            let times = self.tree.times_freed();
             let mut index = self.tree.index.lock();
             let Some(base) = highest_congruent(&mut index, window, members.clone(), align) else {
                 drop(index);
@@ -83,7 +84,9 @@ impl<T: Tlb> Space<T> {
                     return Err(EBUSY);
                 }
                 self.blocks.return_current(gfp.may_block(), Block::is_empty);
-                if !self.drain(gfp) {
+                self.drain(gfp);
+                // Another CPU may have freed what this one has not found.
+                if self.tree.times_freed() == times {
                     return Err(EBUSY);
                 }
                 drained = true;

@@ -153,8 +153,9 @@ impl<T: Tlb> Space<T> {
     /// Serves a request from a gap of the tree. If there is none, one of `class` from blocks of other CPUs.
     #[inline(never)]
     fn reserve_in_tree(&self, req: &Request, class: Option<Class>) -> Result<Area<Reserved>> {
+        let times = self.tree.times_freed();
         let result = match self.reserve_gap(req) {
-            Err(Miss::NoRoom) => self.reserve_without_room(req, class),
+            Err(Miss::NoRoom) => self.reserve_without_room(req, class, times),
             // Blocks of other CPUs are left alone: more memory may come.
             result => result,
         };
@@ -170,13 +171,15 @@ impl<T: Tlb> Space<T> {
         })
     }
 
-    /// Serves a request for which there is no gap: from any block with a large enough slot, or from what a drain frees.
+    /// Serves a request for which there was no gap when ranges had become free `times` times: from any block with a large
+    /// enough slot, or from what a drain frees, here or on another CPU.
     #[cold]
     #[inline(never)]
     fn reserve_without_room(
         &self,
         req: &Request,
         class: Option<Class>,
+        times: usize,
     ) -> Result<Area<Reserved>, Miss> {
         // Larger classes serve the request, too, if their slots have its alignment.
         let pages = (req.align / PAGE_SIZE).max(1);
@@ -205,7 +208,11 @@ impl<T: Tlb> Space<T> {
             }
         }
         // A stuck area may be anywhere.
-        if !may_help && self.tree.stuck() == 0 || !self.drain(req.gfp) {
+        if may_help || self.tree.stuck() != 0 {
+            self.drain(req.gfp);
+        }
+        // Another CPU may have taken all that could be freed, and has freed it by now.
+        if self.tree.times_freed() == times {
             return Err(Miss::NoRoom);
         }
         self.reserve_gap(req)

@@ -197,15 +197,15 @@ impl<T: Tlb> Space<T> {
         self.tree.free_stuck(gfp, cause, &self.blocks.cpus)
     }
 
-    /// Frees empty blocks and stuck areas for a request with `gfp` that found no room. Returns whether there were some.
-    pub(super) fn drain(&self, gfp: Gfp) -> bool {
-        let stuck = self.free_stuck(gfp, Cause::Request);
+    /// Frees empty blocks and stuck areas for a request with `gfp` that found no room.
+    pub(super) fn drain(&self, gfp: Gfp) {
+        self.free_stuck(gfp, Cause::Request);
         let most = if gfp.may_block() {
             usize::MAX
         } else {
             MAX_ATOMIC
         };
-        self.free_blocks(most, gfp, Cause::Request) > 0 || stuck > 0
+        self.free_blocks(most, gfp, Cause::Request);
     }
 
     /// Drains about `most` empty blocks during memory reclaim, current ones last. Neither waits for memory nor takes it from

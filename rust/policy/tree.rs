@@ -262,7 +262,7 @@ impl Tree {
 
     /// Returns how often a range became free.
     pub(super) fn times_freed(&self) -> usize {
-        // Relaxed: a request that sees an old value is served without a block.
+        // Relaxed: a request that sees an old value is served without a block, or searches once more in vain.
         self.times.load(Relaxed)
     }
 

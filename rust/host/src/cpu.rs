@@ -16,6 +16,7 @@ pub(crate) fn cond_resched() {
     }
     assert!(!kernel::sync::rcu::is_held(), "the RCU read lock is held");
     CALLS.set(CALLS.get().wrapping_add(1));
+    kernel::hooks::resched();
     // On a busy machine each yield costs milliseconds, and some tests get here two million times.
     if CALLS.get() % 64 == 0 {
         std::thread::yield_now();

@@ -5,7 +5,7 @@
 
 use crate::prelude::*;
 use kernel::{
-    hooks::last_event,
+    hooks::{last_event, RESCHED},
     sync::rcu::{at_once, STEPS},
 };
 
@@ -163,6 +163,25 @@ fn empty_blocks_are_freed_for_whoever_needs_them() {
     assert_eq!(space.blocks(), Default::default());
     assert_eq!(space.counters().block_freed, BLOCKS);
     free_everything(&space);
+}
+
+/// Another CPU may drain all there is after a request has found no room, and before it drains itself.
+#[test]
+fn a_request_searches_again_for_what_another_cpu_has_freed() {
+    for is_set in [false, true] {
+        let space = &*Box::leak(Box::new(empty_blocks(4)));
+        RESCHED.set(Some(Box::new(|| {
+            assert_eq!(space.drain_for_reclaim(usize::MAX), 4);
+        })));
+        let (all, pages) = (space.home(), space.home().size() / PAGE_SIZE);
+        let served = if is_set {
+            alloc_set(space, all, &[0], pages).is_ok()
+        } else {
+            space.alloc_bare(request(space, all.size())).is_ok()
+        };
+        assert!(served && RESCHED.take().is_none(), "set: {is_set}");
+        free_everything(space);
+    }
 }
 
 /// What a purge does for classes depends only on those that have changed.
