@@ -252,13 +252,17 @@ impl IndexGuard<'_> {
 
     /// Frees the ranges of blocks side by side, which fill `span`, with one store if there is memory for that.
     pub(crate) fn free_blocks(&mut self, span: Span) -> Result<(), StoreError> {
-        let mut next = span.first();
-        while next < span.end() {
-            match self.tree.entry_at(next) {
-                Some((found, slot)) if slot == Entry::Block(next) => next = found.end(),
+        // `None` behind the end of the address space.
+        let mut next = Some(span.first());
+        while let Some(start) = next.filter(|start| span.contains(*start)) {
+            match self.tree.entry_at(start) {
+                Some((found, slot)) if slot == Entry::Block(start) => {
+                    next = found.last().checked_add(1);
+                }
                 _ => return Err(StoreError::Mismatch),
             }
         }
+        // This refuses a block that ends behind `span`.
         self.tree.erase_all(span)
     }
 }

@@ -129,3 +129,24 @@ mod slots {
         Ok(())
     }
 }
+
+#[kernel::prelude::kunit_tests(vmap_rust_index)]
+mod index {
+    use crate::state::prelude::*;
+
+    /// Also where the span ends with the address space, so that its end is 0.
+    #[test]
+    fn only_blocks_are_freed_as_blocks() -> Result {
+        let top = Span::new(0_usize.wrapping_sub(2 * SIZE), usize::MAX).ok_or(EINVAL)?;
+        let upper = Span::new(0_usize.wrapping_sub(SIZE), usize::MAX).ok_or(EINVAL)?;
+        let index = Index::new(top, c"vmap_rust test index", static_lock_class!())?;
+        let mut index = index.lock();
+        assert!(index.gap_around(upper.first()).is_some());
+        assert_eq!(index.reserve_block(upper), Ok(()));
+        // A gap is below the block.
+        assert_eq!(index.free_blocks(top), Err(StoreError::Mismatch));
+        assert_eq!(index.free_blocks(upper), Ok(()));
+        assert!(index.next_range(0).is_none());
+        Ok(())
+    }
+}

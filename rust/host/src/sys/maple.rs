@@ -161,8 +161,8 @@ impl<E: Entry> Guard<'_, E> {
 
     pub(crate) fn erase_all(&mut self, span: Span) -> Result<(), StoreError> {
         let mut found = Vec::new();
-        let mut from = span.first();
-        while let Some((entry, _)) = self.entry_from(from) {
+        let mut from = Some(span.first());
+        while let Some((entry, _)) = from.and_then(|from| self.entry_from(from)) {
             if entry.first() > span.last() {
                 break;
             }
@@ -170,7 +170,7 @@ impl<E: Entry> Guard<'_, E> {
                 return Err(StoreError::Mismatch);
             }
             found.push(entry);
-            from = entry.end();
+            from = entry.last().checked_add(1);
         }
         self.memory_for_store()?;
         for entry in found {
