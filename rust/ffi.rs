@@ -78,6 +78,9 @@ pub(crate) unsafe extern "C" fn start(
                 let (at, size) = (first.addr.addr(), first.size);
                 // SAFETY: By the safety requirements, it is in a list, so this is the field of the union that is in use.
                 let next = unsafe { first.__bindgen_anon_1.next };
+                if !is_aligned(at | size, PAGE_SIZE) {
+                    return Err(EINVAL);
+                }
                 let request = Request {
                     window: Span::from_bounds(at, at.wrapping_add(size)).ok_or(EINVAL)?,
                     size,
