@@ -47,6 +47,7 @@ impl CpuNumber {
     any(
         CONFIG_ARM_L1_CACHE_SHIFT = "7",
         CONFIG_L1_CACHE_SHIFT = "7",
+        CONFIG_PPC64,
         CONFIG_X86_L1_CACHE_SHIFT = "7"
     ),
     repr(align(128))
@@ -56,6 +57,7 @@ impl CpuNumber {
         CONFIG_S390,
         CONFIG_ARM_L1_CACHE_SHIFT = "7",
         CONFIG_L1_CACHE_SHIFT = "7",
+        CONFIG_PPC64,
         CONFIG_X86_L1_CACHE_SHIFT = "7"
     )),
     repr(align(64))
@@ -134,6 +136,7 @@ impl<T> PerCpu<T> {
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         // By its full name: `pin_init::Init` has a method of this name for every type.
         let slots = Iterator::chain(core::iter::once(&self.first), self.others.iter());
+        // Through the reference, the box, and what aligns the value.
         slots.map(|slot| &***slot)
     }
 }
