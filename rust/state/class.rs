@@ -121,8 +121,8 @@ impl Class {
     pub(crate) fn for_request(size: usize, align: usize, most: usize) -> Option<Self> {
         // The low bits of a size that is no multiple of a page become high ones: it is too large.
         let pages = size.rotate_right(PAGE_SIZE.trailing_zeros());
-        // The last page of a slot that is a multiple of the alignment. Each such number of pages up to the size of its
-        // class has a class of which that is a multiple, too.
+        // So `last + 1` is the number of pages, rounded up to a multiple of `align`. The slots of its class are a multiple of
+        // `align`, too, as is asserted below.
         let last = pages.wrapping_sub(1) | (align.wrapping_sub(1) / PAGE_SIZE);
         // INVARIANT: `MOST_PAGES` has the largest number, and no request is larger.
         // CAST: A class is a small number.
@@ -171,7 +171,8 @@ impl Class {
         self.block_pages() / self.slot_pages()
     }
 
-    /// Returns `2^32 / slot_pages()`, rounded up: pages are divided by a multiplication.
+    /// Returns `2^32 / slot_pages()`, rounded up: pages are divided by a multiplication, which is exact for each page of a
+    /// block. Rounding up adds less than one part in `slot_pages()` to the quotient, as is asserted below.
     pub(super) const fn reciprocal(self) -> u64 {
         RECIPROCALS[self.number()]
     }
@@ -182,6 +183,19 @@ impl Class {
         self.number() > number_for(MOST_OWN - 1)
     }
 }
+
+const _: () = {
+    let mut last = 0;
+    while last < MOST_PAGES {
+        // INVARIANT: It is the class of a size.
+        // CAST: A class is a small number, and numbers of pages fit in a `u64`.
+        let class = Class(number_for(last) as u8);
+        assert!(class.slot_pages() % (1 << (last + 1).trailing_zeros()) == 0);
+        let excess = class.slot_pages() as u64 * class.reciprocal() - (1 << 32);
+        assert!((class.block_pages() as u64 - 1) * excess < 1 << 32);
+        last += 1;
+    }
+};
 
 /// A set of classes.
 #[derive(Clone, Copy)]
