@@ -50,7 +50,7 @@ counters! {
     block_new,
     /// blocks returned to the tree
     block_freed,
-    /// areas handed out by a block of a larger class or another CPU for lack of room
+    /// blocks of a larger class or another CPU that became current because there could be no new one
     steal,
     /// areas handed out from a gap of the tree
     alloc_tree,
@@ -70,7 +70,7 @@ counters! {
     purge_areas,
     /// ranges returned to the tree
     give_back,
-    /// ranges and blocks kept for lack of memory to return them
+    /// ranges, and runs of blocks, that could not be returned for lack of memory, once for each attempt
     give_back_nomem,
 }
 
