@@ -2,8 +2,8 @@
 
 //! Bitmaps that several CPUs change concurrently: of the slots of a block, and of the entries of a directory.
 //!
-//! A CPU that claims a bit is its only writer then, and knows its value. So it can set a clear bit by an addition:
-//! there is no carry into other bits.
+//! A CPU that claims a bit is its only writer then, and knows its value. So it can set a clear bit by an addition, without
+//! a carry into other bits: `kernel::sync::atomic` has no `fetch_or()`, and a loop with `cmpxchg()` may have to try again.
 
 use super::prelude::*;
 
@@ -149,7 +149,7 @@ pub(crate) fn runs(words: &Words) -> impl Iterator<Item = (Bit, usize)> + '_ {
     })
 }
 
-/// A bitmap of [`MAP_BITS`] bits, on a cache line of its own.
+/// A bitmap of [`MAP_BITS`] bits, aligned to its size, 64 bytes: a cache line of most machines.
 #[repr(align(64))]
 pub(crate) struct Map([Atomic<usize>; WORDS]);
 

@@ -6,10 +6,14 @@
 //! takes the token of the old state and returns the token of the new one:
 //!
 //! ```text
-//! New ------ entry inserted ---------> Reserved -- busy ----> (busy, no token)
+//! New ------ entry inserted ---------> Reserved -- busy ---------------> (busy, no token)
+//! (vacant) - slot claimed -----------> Reserved, or at once (busy)
 //! (busy) --- leave ------------------> Leaving --- wait for readers ---> Unlinked
 //! Unlinked - retire: unmapped -------> Lazy ------ TLB flush ----------> Flushed
+//! Unlinked - vacate: unmapped -------> (vacant, and the slot is lazy)
+//! Reserved - cancel: was never found > Flushed
 //! Flushed -- erase the entry --------> New ------- freed
+//! all but New ------ dropped --------> (leaked: reserved for ever)
 //! ```
 //!
 //! A busy area has no token: the index or the block has it, and C code uses it. The object itself stores
@@ -18,10 +22,7 @@
 //! erased: a range cannot be reused before the TLB flush.
 //!
 //! The object of a slot is part of its block ([`crate::state::objects`]), whose bitmaps record which slots are lazy and
-//! which are free. It goes from vacant to busy at once ([`Claimed::occupy`]), and [`Area::vacate`] ends its use.
-//!
-//! [`crate::state::view`] is what code without a token sees of an area, and [`crate::state::list`] links tokens
-//! to lists.
+//! which are free. [`Claimed`] begins its use, and [`Area::vacate`] ends it.
 //!
 //! C header: [`include/linux/vmalloc.h`](srctree/include/linux/vmalloc.h)
 
@@ -163,11 +164,8 @@ impl<S: State> Drop for Area<S> {
         if S::RESERVED {
             // The range stays reserved: a leak is safe, reuse would not be.
             self.set_code(LEAKED_CODE);
-            mm::refuse(
-                "an area was leaked",
-                &[self.span().map_or(0, Span::first)],
-                &[S::CODE],
-            );
+            let start = self.span().map_or(0, Span::first);
+            mm::refuse("an area was leaked", &[start], &[S::CODE]);
         } else {
             // SAFETY: By the type invariants, nobody else changes the object, and it is in no entry of the
             // index. Lockless readers find it not busy, and the slab cache is type-safe by RCU, so the
@@ -296,9 +294,8 @@ impl Claimed<'_> {
         // SAFETY: By the type invariants, it is an area object.
         let fields = unsafe { self.ptr.fields() };
         // Relaxed: `publish()` orders it.
-        fields
-            .flags
-            .store(flags | Reserved::CODE << STATE_SHIFT, Relaxed);
+        let flags = flags | Reserved::CODE << STATE_SHIFT;
+        fields.flags.store(flags, Relaxed);
         // INVARIANT: The object was vacant, so it had no token. By the type invariants, the slot is reserved for it.
         Area::from_ptr(self.ptr)
     }
@@ -400,7 +397,7 @@ impl Area<Unlinked> {
     pub(super) fn vacate(self) {
         self.set_vm(core::ptr::null_mut());
         self.set_code(VACANT_CODE);
-        let _ = self.into_ptr();
+        core::mem::forget(self);
     }
 }
 

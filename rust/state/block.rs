@@ -6,7 +6,7 @@
 //! | slot is | in `free` | in `lazy` | in `flushing` |
 //! |---|---|---|---|
 //! | free | 1 | 0 | 0 |
-//! | that of an area that is busy or unlinked | 0 | 0 | 0 |
+//! | that of an area that is reserved, busy or unlinked; any in a closed block | 0 | 0 | 0 |
 //! | lazy, and no purge has taken it yet | 0 | 1 | 0 |
 //! | taken by a purge, about to be TLB-flushed | 0 | 0 | 1 |
 //!
@@ -273,22 +273,19 @@ impl Block {
     /// Claims a free slot for an area of `size` bytes. Takes no lock; any context.
     #[inline(always)]
     pub(crate) fn claim(&self, size: usize) -> Option<Claimed<'_>> {
+        // Not a size for this class, or 0.
+        if size.wrapping_sub(1) / PAGE_SIZE >= self.slot_pages {
+            return None;
+        }
         let slot = if self.is_randomized {
             self.claim_randomized()
         } else {
             self.free.claim()
         }?;
-        let fits = size.wrapping_sub(1) / PAGE_SIZE < self.slot_pages;
-        let start = self.address_of(slot.number());
-        match Span::with_size(start, size).filter(|_| fits) {
-            // INVARIANT: The bit was just cleared here.
-            Some(span) => self.claimed(Claim(slot), span),
-            None => {
-                // Not a size for this class.
-                self.free.set(slot);
-                None
-            }
-        }
+        // A slot does not exceed the address space, so this does not fail, which would leak the slot.
+        let span = Span::with_size(self.address_of(slot.number()), size)?;
+        // INVARIANT: The bit was just cleared here.
+        self.claimed(Claim(slot), span)
     }
 
     /// Returns the object of a claimed slot, for an area at `span`.
@@ -319,10 +316,8 @@ impl Block {
             let base = self.address_of(first);
             let span = |member: Member| {
                 let span = member.at(base)?;
-                let is_in = self
-                    .slots(slot(member), 1)
-                    .is_some_and(|all| all.covers(span));
-                is_in.then_some(span)
+                let bounds = self.slots(slot(member), 1)?;
+                bounds.covers(span).then_some(span)
             };
             if members.clone().any(|member| span(member).is_none()) {
                 // Not a set for this class.

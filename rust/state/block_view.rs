@@ -48,12 +48,16 @@ impl Block {
             Some((span, is_unlinked)) => (Some(span), is_unlinked),
             None => (None, false),
         };
-        let state = match () {
-            () if is_unlinked => Slot::Unlinked,
-            () if self.flushing.has(slot) => Slot::Flushing,
-            () if self.lazy.has(slot) => Slot::Lazy,
-            () if self.free.has(slot) => return (Slot::Free, None),
-            () => return (Slot::Changing, None),
+        let state = if is_unlinked {
+            Slot::Unlinked
+        } else if self.flushing.has(slot) {
+            Slot::Flushing
+        } else if self.lazy.has(slot) {
+            Slot::Lazy
+        } else if self.free.has(slot) {
+            return (Slot::Free, None);
+        } else {
+            return (Slot::Changing, None);
         };
         (
             state,
@@ -90,7 +94,8 @@ impl Block {
     }
 
     /// Returns the lowest area at or above `addr` that was lazy during the call, one that a purge was flushing included. It
-    /// looks at no other object. A slot that is freed and reserved again meanwhile may be taken for a lazy area.
+    /// looks at no other object. A slot that is freed and reserved again meanwhile may be taken for a lazy area, and one that a
+    /// purge takes meanwhile may be missed: it is in neither map for a moment.
     pub(crate) fn next_lazy(&self, addr: usize) -> Option<Span> {
         let mut from = self.slot_from(addr);
         loop {

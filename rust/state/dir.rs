@@ -48,8 +48,8 @@ pub(crate) struct Directory {
     /// Where blocks can be.
     window: Option<Span>,
     parts: KBox<[Atomic<*mut Part>; MAP_BITS]>,
-    /// The places of parts with blocks. A purge clears the bit of a part that has none any more.
-    used: Map,
+    /// The places of these. A purge clears the bit of a part that has no block any more.
+    parts_with_blocks: Map,
     /// The pins of all areas in blocks of this directory.
     pub(super) pins: Pins,
 }
@@ -66,12 +66,11 @@ impl Directory {
         Ok(Self {
             window,
             parts: Node::ANY.new_array(|| Atomic::new(ptr::null_mut()), GFP_NOWAIT)?,
-            used: Map::new(),
+            parts_with_blocks: Map::new(),
             pins: Pins::new()?,
         })
     }
 
-    /// Returns the pins of all areas in blocks of this directory.
     pub(crate) fn pins(&self) -> &Pins {
         &self.pins
     }
@@ -110,7 +109,8 @@ impl Directory {
     }
 
     fn all_parts(&self) -> impl Iterator<Item = &Part> {
-        map::set_bits(self.used.words()).filter_map(|place| self.part_in(place.number()))
+        let places = map::set_bits(self.parts_with_blocks.words());
+        places.filter_map(|place| self.part_in(place.number()))
     }
 
     /// Lets purges pass over `part` if it has no block, until one is inserted. Returns whether it has none. Only for a purge.
@@ -120,10 +120,11 @@ impl Directory {
             return false;
         }
         let place = Bit::in_row(part.number);
-        // A full barrier: either this sees the block that `insert()` has counted, or that sees the bit clear.
-        self.used.remove_and_fence(place);
+        // A full barrier between the bit and the count, which `insert()` accesses in the other order: either this sees the
+        // block that it has counted, or it sees the bit clear.
+        self.parts_with_blocks.remove_and_fence(place);
         if part.blocks.load(Relaxed) != 0 {
-            self.used.insert(place);
+            self.parts_with_blocks.insert(place);
             return false;
         }
         true
@@ -138,8 +139,9 @@ impl Directory {
     /// `flags` allow it.
     pub(crate) fn prepare(&self, addr: usize, flags: Flags) -> Result {
         let number = Self::number_of(addr);
+        let place = self.place(number);
         // Relaxed: the exchange below decides.
-        if self.place(number).load(Relaxed).is_null() {
+        if place.load(Relaxed).is_null() {
             let part = Part {
                 number,
                 whole: Atomic::new(ptr::null_mut()),
@@ -150,11 +152,7 @@ impl Directory {
             let new = KBox::into_raw(KBox::new(part, flags)?);
             // INVARIANT: All entries of the part are null, and it is never freed before the directory.
             // Full: a release is needed, so that a CPU that finds the part finds it initialized.
-            if self
-                .place(number)
-                .cmpxchg(ptr::null_mut(), new, Full)
-                .is_err()
-            {
+            if place.cmpxchg(ptr::null_mut(), new, Full).is_err() {
                 // SAFETY: The exchange failed, so nobody else has the pointer.
                 drop(unsafe { KBox::from_raw(new) });
             }
@@ -218,6 +216,8 @@ impl Directory {
         // SAFETY: The pointer is one of a block, by the type invariants.
         let block = unsafe { GraceBox::<Block>::value_at(raw.as_ptr()) };
         let (slot, bit) = {
+            // No RCU read lock is needed. Before the bit below is set, the slot keeps the block; after it, only `part` is
+            // used, which is never freed.
             // SAFETY: By the safety requirements, the area is in this block, and its slot is not free before the bit below is
             // set. So the block cannot be closed, and stays in the directory. The reference is gone by then.
             let block = unsafe { block.as_ref() };
@@ -278,21 +278,22 @@ impl Directory {
         let place = block.span().and_then(|span| {
             let part = self.part_at(span.first())?;
             let (first, others) = part.pointers(span)?;
-            (!part.is_shared(span)).then_some((block.number()?, part, first, others))
+            (!part.would_overlap(span)).then_some((block.number()?, part, first, others))
         });
         let Some((number, part, first, others)) = place else {
             return Err(block);
         };
-        // Full: either a purge sees the count, or this sees that it has cleared the bit. All before the block can be found: a
-        // purge that begins after an area of the block was retired looks at the part.
+        // Full: this counts, then reads the bit; `pass_over()` clears the bit, then reads the count. With a full barrier on
+        // both sides, one sees the other. All before the block can be found: a purge that begins after an area of the block
+        // was retired looks at the part.
         part.blocks.fetch_add(1, Full);
-        self.used.insert(Bit::in_row(part.number));
+        self.parts_with_blocks.insert(Bit::in_row(part.number));
         let rcu = Guard::new();
         let raw = block.into_raw();
         // INVARIANT: The pointer came from `into_raw()`, and this entry owns the box.
         // Full: a CPU that finds the block here, or in an entry that is stored below, finds it initialized.
         if first.cmpxchg(ptr::null_mut(), raw, Full).is_err() {
-            part.uncount();
+            part.blocks_dec();
             // SAFETY: `raw` came from `into_raw()` above, and the exchange failed, so nobody else has it.
             return Err(unsafe { GraceBox::from_raw(raw) });
         }
@@ -303,7 +304,7 @@ impl Directory {
                 // Another block is there. This one is closed, so nobody has used it.
                 let set = Iterator::chain(core::iter::once(first), others.iter().take(index));
                 set.for_each(|entry| entry.store(ptr::null_mut(), Release));
-                part.uncount();
+                part.blocks_dec();
                 // SAFETY: `raw` came from `into_raw()` above, and no entry has it any more.
                 return Err(unsafe { GraceBox::from_raw(raw) });
             }
@@ -317,7 +318,8 @@ impl Directory {
         Ok(number)
     }
 
-    /// Removes block `number` if all its slots are free and it is in no seat. It is closed then.
+    /// Removes block `number` if all its slots are free and it is in no seat. It is closed then. `policy` calls this with the
+    /// lock of the pool held.
     pub(crate) fn remove(&self, number: BlockNumber) -> Option<GraceBox<Block>> {
         let rcu = Guard::new();
         let part = self.part_at(number.start())?;
@@ -335,7 +337,7 @@ impl Directory {
         for other in others {
             other.store(ptr::null_mut(), Release);
         }
-        part.uncount();
+        part.blocks_dec();
         // SAFETY: By the type invariants, the pointer came from `into_raw()`, and the first entry owned the box: only one
         // caller marks a block as removed. No entry holds it any more, so nobody finds it.
         Some(unsafe { GraceBox::from_raw(raw) })
@@ -440,13 +442,13 @@ impl Part {
     }
 
     /// Counts a block less.
-    fn uncount(&self) {
+    fn blocks_dec(&self) {
         // Relaxed: a block without lazy slots does not matter to a purge.
         self.blocks.fetch_sub(1, Relaxed);
     }
 
-    /// Returns whether a block at `span` would have the part together with one that fills it.
-    fn is_shared(&self, span: Span) -> bool {
+    /// Returns whether a block at `span` would overlap another one, of which one fills the part.
+    fn would_overlap(&self, span: Span) -> bool {
         let is_set = |entry: &Pointer| !entry.load(Relaxed).is_null();
         if span.size() == SIZE * MAP_BITS {
             self.entries.iter().any(is_set)

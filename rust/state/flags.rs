@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `vmap_area::flags`: bits of C, the state of the area, and how many users its object had. The states are types, and
-//! [`crate::state::area`] says which one follows which.
+//! `vmap_area::flags`: bits of C, the state of the area, and how many users its object had. [`crate::state::area`] says which
+//! state follows which.
+//!
+//! The states are types. Those with one code differ only at compile time. Busy is no type, since a busy area has no token:
+//! [`Busy`](crate::state::view::Busy) is what a reader saw.
 //!
 //! | bits | |
 //! |---|---|
@@ -24,6 +27,7 @@ pub(crate) trait State {
 macro_rules! states {
     ($($(#[$doc:meta])* $name:ident = $code:literal, reserved: $reserved:literal;)*) => {$(
         $(#[$doc])*
+        // A name only: it has no values.
         pub(crate) enum $name {}
         impl State for $name {
             const CODE: usize = $code;
@@ -43,7 +47,8 @@ states! {
     Unlinked = 3, reserved: true;
     /// Unmapped, perhaps still in some TLB.
     Lazy = 4, reserved: true;
-    /// In no TLB.
+    /// In no TLB. Only [`Area::cancel`](crate::state::area::Area::cancel) stores the code: what a purge has flushed keeps that
+    /// of [`Lazy`].
     Flushed = 5, reserved: true;
 }
 

@@ -10,9 +10,6 @@
 //! Both are added together with the range to flush for them. [`Plan::flush`] consumes the plan and returns a
 //! [`FlushedPlan`], which has exactly what was in the plan. Only this makes lazy areas flushed ones, and lazy slots free.
 //!
-//! A block is in one plan at a time. There is one purge at a time, `vmap_purge_lock` ensures that; a second plan would
-//! leave the block alone, with a report.
-//!
 //! The plan is flushed as one range that covers everything, as `__purge_vmap_area_lazy()` in mm/vmalloc.c
 //! does. Several smaller ranges would cost more: without TLB instructions that reach all CPUs, each flush
 //! is a round of interrupts (`flush_tlb_kernel_range()` in arch/x86/mm/tlb.c), which isolated CPUs pay for
@@ -20,7 +17,7 @@
 
 use super::prelude::*;
 
-/// Bytes of which the KASAN shadow is released at once, a power of two. It has 512 pages with pages of 4 KiB.
+/// Bytes of which the KASAN shadow is released at once, a power of two. Their shadow has 512 pages with pages of 4 KiB.
 const PIECE: usize = 8 * SIZE;
 
 const _: () = assert!(PIECE.is_power_of_two());
@@ -82,10 +79,8 @@ impl<'dir> Plan<'dir> {
         let words = block.lazy.take();
         let bounds = map::next_set(&words, 0).zip(map::last_set(&words));
         let cover = bounds.and_then(|(first, last)| {
-            block.slots(
-                first,
-                last.number().wrapping_sub(first.number()).wrapping_add(1),
-            )
+            let count = last.number().wrapping_sub(first.number()).wrapping_add(1);
+            block.slots(first, count)
         });
         let Some(cover) = cover else {
             block.is_in_plan.store(0, Release);
@@ -168,7 +163,7 @@ impl FlushedPlan<'_> {
 
     /// Releases the KASAN shadow of all that the plan has. Sleepable context.
     pub(crate) fn release_shadow(&mut self, tlb: &impl Tlb) {
-        let (true, Some(cover)) = (tlb.has_shadow(), self.cover) else {
+        let Some(cover) = self.cover.filter(|_| tlb.has_shadow()) else {
             return;
         };
         self.each_run(|span| {
@@ -232,7 +227,7 @@ impl FlushedPlan<'_> {
 /// Releases the KASAN shadow of a block that was removed from its directory: what several areas shared could not be released
 /// with one of them. Sleepable context.
 pub(crate) fn release_shadow(removed: &GraceBox<Block>, tlb: &impl Tlb) {
-    if let (true, Some(span)) = (tlb.has_shadow(), removed.span()) {
+    if let Some(span) = removed.span().filter(|_| tlb.has_shadow()) {
         // SAFETY: The block was removed when all slots were free, so they were flushed, and nobody gets one. Its range is
         // reserved as long as the block lives.
         unsafe { release_in_pieces(span, tlb) };

@@ -41,7 +41,7 @@ impl<'dir> Found<'dir, '_> {
         self.block.find(addr)
     }
 
-    /// Unlinks the busy area that contains `addr`. Spins if a reader has pinned it.
+    /// Unlinks the busy area that contains `addr`. Waits for its pin if a reader has it.
     #[inline(always)]
     pub(crate) fn unlink(&self, addr: usize) -> Option<UnlinkedArea<'dir>> {
         let area = self.block.unlink(addr)?;
@@ -54,8 +54,8 @@ impl<'dir> Found<'dir, '_> {
         })
     }
 
-    /// Pins the lowest busy area that ends above `addr`, if there is one in the block that begins at or below `last`. Spins;
-    /// task context.
+    /// Pins the lowest busy area that ends above `addr`, if there is one in the block that begins at or below `last`. Waits
+    /// for the pin; task context.
     pub(crate) fn pin_next(&self, addr: usize, last: usize) -> Option<Pinned<'dir>> {
         loop {
             let found = self.block.next_busy(addr, last)?;
@@ -67,8 +67,8 @@ impl<'dir> Found<'dir, '_> {
         }
     }
 
-    /// Pins the busy area that contains `addr`. Spins, unless `try_`: then [`None`] if that means waiting, and any
-    /// context in which a lock may be tried.
+    /// Pins the busy area that contains `addr`. Waits for the pin, unless `try_`: then [`None`] if that means waiting, and
+    /// any context in which a lock may be tried.
     #[inline(always)]
     pub(crate) fn pin_at(&self, addr: usize, try_: bool) -> Option<Pinned<'dir>> {
         let found = self.find(addr)?;
@@ -97,8 +97,8 @@ pub(crate) struct UnlinkedArea<'dir> {
 }
 
 impl<'dir> UnlinkedArea<'dir> {
-    /// Wraps an area with an entry of its own.
-    pub(super) fn in_tree(area: Area<Unlinked>) -> Self {
+    /// Wraps a lone area.
+    pub(super) fn lone(area: Area<Unlinked>) -> Self {
         // INVARIANT: Without a directory, it is used as an area that is in no block.
         Self { area, dir: None }
     }

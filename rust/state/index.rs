@@ -182,7 +182,7 @@ impl IndexGuard<'_> {
                     Entry::Block(_) => return Some(Next::Block(span)),
                 }
             }
-            // There can be any number of cached and lazy ranges side by side.
+            // There can be any number of lazy ranges side by side.
             self.relock();
         }
     }
@@ -198,11 +198,11 @@ impl IndexGuard<'_> {
         Some((span, range))
     }
 
-    /// Counts the bytes of an area.
-    fn count(&self, span: Span, change: fn(usize, usize) -> usize) {
+    /// Adds `bytes`, which wraps around if it is negative, to the count if the area at `span` is in `home`.
+    fn count(&self, span: Span, bytes: usize) {
         if self.home.covers(span) {
             // Relaxed: written under the lock.
-            let bytes = change(self.bytes.load(Relaxed), span.size());
+            let bytes = self.bytes.load(Relaxed).wrapping_add(bytes);
             self.bytes.store(bytes, Relaxed);
         }
     }
@@ -217,7 +217,7 @@ impl IndexGuard<'_> {
             Ok(()) => {
                 // SAFETY: The lock is held, and `insert()` has stored the object at exactly `span`.
                 unsafe { self.map.set(span, Some(area.ptr())) };
-                self.count(span, usize::wrapping_add);
+                self.count(span, span.size());
                 // SAFETY: `insert()` has stored the object at exactly `span`, and only `give_back()` erases it.
                 Ok(unsafe { area.inserted(span) })
             }
@@ -237,7 +237,7 @@ impl IndexGuard<'_> {
             Ok(()) => {
                 // SAFETY: The lock is held, and the object is freed no sooner than the token.
                 unsafe { self.map.set(span, None) };
-                self.count(span, usize::wrapping_sub);
+                self.count(span, span.size().wrapping_neg());
                 // SAFETY: `erase()` has removed the entry.
                 Ok(unsafe { area.erased() })
             }
@@ -296,7 +296,7 @@ impl Index {
         })
     }
 
-    /// Locks the index for searches and changes. Spins; any context that may take spinlocks.
+    /// Takes the tree lock, for searches and changes; any context that may take spinlocks.
     pub(crate) fn lock(&self) -> IndexGuard<'_> {
         IndexGuard {
             tree: self.tree.lock(),
@@ -323,9 +323,8 @@ impl Index {
     /// freed before the RCU read lock was taken, which `rcu` shows.
     #[inline(always)]
     fn area_at(&self, addr: usize, rcu: &Guard) -> Option<AreaPtr> {
-        self.map
-            .get(addr, rcu)
-            .or_else(|| self.area_in_tree(addr, rcu))
+        let mapped = self.map.get(addr, rcu);
+        mapped.or_else(|| self.area_in_tree(addr, rcu))
     }
 
     /// [`Index::area_at`] for what is not in the page map.
@@ -357,8 +356,8 @@ impl Index {
         unsafe { area.look() }.filter(|area| area.contains(addr))
     }
 
-    /// Unlinks the busy area that contains `addr` and has an entry of its own, without the lock of the tree. Spins if a
-    /// reader has pinned it.
+    /// Unlinks the busy area that contains `addr` and has an entry of its own, without the lock of the tree. Waits for the
+    /// pin if a reader has it.
     #[inline(never)]
     pub(crate) fn unlink(&self, addr: usize, rcu: &Guard) -> Option<UnlinkedArea<'_>> {
         let area = self.area_at(addr, rcu)?;
@@ -371,10 +370,10 @@ impl Index {
         // SAFETY: An area that is found here has an entry of this index until it is erased. Only tests have several indexes of
         // the same addresses, between which an object could move.
         let area = unsafe { self.pins.wait_for_readers(area) };
-        Some(UnlinkedArea::in_tree(area))
+        Some(UnlinkedArea::lone(area))
     }
 
-    /// Pins the area that was found without the RCU read lock, if it is still the same. Spins; task context.
+    /// Pins the area that was found without the RCU read lock, if it is still the same. Waits for the pin; task context.
     pub(crate) fn pin(&self, found: Busy) -> Option<Pinned<'_>> {
         let start = found.span().first();
         let pin = self.pins.pin(start)?;
@@ -384,15 +383,15 @@ impl Index {
         Self::pinned(pin, now, &rcu)
     }
 
-    /// Pins the busy area that contains `addr` if the page map knows it. Spins; task context.
+    /// Pins the busy area that contains `addr` if the page map knows it. Waits for the pin; task context.
     pub(crate) fn pin_mapped(&self, addr: usize, rcu: &Guard) -> Option<Pinned<'_>> {
         let found = Self::look(self.map.get(addr, rcu)?, addr, rcu)?;
         let pin = self.pins.pin(found.span().first())?;
         Self::pinned(pin, found, rcu)
     }
 
-    /// Pins the busy area that contains `addr` and has an entry of its own. Spins, unless `try_`: then [`None`] if that
-    /// means waiting, and any context in which a lock may be tried.
+    /// Pins the busy area that contains `addr` and has an entry of its own. Waits for the pin, unless `try_`: then [`None`]
+    /// if that means waiting, and any context in which a lock may be tried.
     #[inline(always)]
     pub(crate) fn pin_at(&self, addr: usize, try_: bool, rcu: &Guard) -> Option<Pinned<'_>> {
         let found = self.find(addr, rcu)?;
@@ -408,7 +407,6 @@ impl Index {
         is_busy.then(|| unsafe { pin.of(found) })
     }
 
-    /// Returns the pins of the areas with an entry of their own.
     pub(crate) fn pins(&self) -> &Pins {
         &self.pins
     }
@@ -416,31 +414,41 @@ impl Index {
     /// Returns the lowest busy area that ends above `addr`, or the block before it, if it begins at or below `last`. Takes
     /// the lock only if others have replaced what was found meanwhile. Task context.
     pub(crate) fn next(&self, addr: usize, last: usize) -> Option<Next> {
+        enum End {
+            Found(Next),
+            /// The next entry begins above `last`.
+            Above,
+            /// The entry here was stale, so other areas may be at its place by now; or enough was skipped.
+            Lock(usize),
+        }
         // One read section must not skip any number of lazy areas.
         let skipped = core::cell::Cell::new(0_usize);
-        let found = self.tree.next(addr, |span, slot| match slot {
-            _ if span.first() > last => Some(Err(span.first())),
+        // The closure returns `None` to go on.
+        let end = self.tree.next(addr, |span, slot| match slot {
+            _ if span.first() > last => Some(End::Above),
             Entry::Area(area) => {
                 // SAFETY: The closure runs under the RCU read lock, and the area was in the tree after that was
                 // taken.
                 let Some(area) = (unsafe { area.look() }) else {
                     skipped.set(skipped.get().wrapping_add(1));
-                    return (skipped.get() >= LOOKS).then_some(Err(span.first()));
+                    return (skipped.get() >= LOOKS).then_some(End::Lock(span.first()));
                 };
                 // With other bounds, the object was freed and has a new user. It may be anywhere.
                 Some(if area.span() == span {
-                    Ok(Next::Busy(area))
+                    End::Found(Next::Busy(area))
                 } else {
-                    Err(span.first())
+                    End::Lock(span.first())
                 })
             }
-            Entry::Block(_) => Some(Ok(Next::Block(span))),
+            Entry::Block(_) => Some(End::Found(Next::Block(span))),
         });
-        match found? {
-            Ok(next) => Some(next),
-            Err(first) if first > last => None,
-            // The entry was stale: at its place, other areas may be by now. Or enough was skipped.
-            Err(first) => self.lock().next(addr.max(first), last),
+        match end? {
+            End::Found(next) => Some(next),
+            End::Above => None,
+            End::Lock(first) => {
+                let mut index = self.lock();
+                index.next(addr.max(first), last)
+            }
         }
     }
 }

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What there is: area objects and their states, blocks, the index, the directory of blocks, pins. Its unsafe
-//! code argues from the invariants of these types. Nothing here decides which range a request gets.
+//! What there is: area objects and their states, blocks, the index, the directory of blocks, pins. Nothing here decides
+//! which range a request gets.
+//!
+//! Its unsafe code argues from the invariants of these types, and relies on nothing that `policy` does: not on the lock of
+//! the pool, and not on `vmap_purge_lock`. So some checks here refuse, with a report, what these locks already rule out. They
+//! close no race: they are the seat word of a block ([`seat`]), [`Block::is_in_plan`](block::Block), the state of the object
+//! of a claimed slot ([`area::Claimed::new`]), and the directory that goes with a block that was found ([`found`]).
 
 pub(crate) mod area;
 #[forbid(unsafe_code)]

@@ -68,13 +68,12 @@ impl Objects {
     /// `flags` allow it.
     pub(super) fn new(count: usize, flags: Flags) -> Result<Self> {
         let node = Node::here();
-        let chunk = || {
+        let chunk = || -> Result<NonNull<Chunk>> {
             let chunk = node.new_array(|| Memory(UnsafeCell::new([0; 4])), flags)?;
-            let raw = KBox::into_raw(chunk);
             // SAFETY: The pointer of a box is not null.
-            Ok::<_, Error>(unsafe { NonNull::new_unchecked(raw) })
+            Ok(unsafe { NonNull::new_unchecked(KBox::into_raw(chunk)) })
         };
-        // INVARIANT: The chunk was just filled with zeros.
+        // INVARIANT: The chunk was just filled with zeros. All pointers are to it.
         let mut objects = Self {
             chunks: [chunk()?; WORDS],
             owned: 1,
@@ -162,10 +161,8 @@ impl Objects {
 impl Drop for Objects {
     fn drop(&mut self) {
         // SAFETY: By the type invariants, they are area objects that live as long as `self`.
-        let used = self
-            .all()
-            .filter(|area| !unsafe { area.is_vacant() })
-            .count();
+        let used = self.all().filter(|area| unsafe { !area.is_vacant() });
+        let used = used.count();
         if used != 0 {
             // INVARIANT: The memory is not freed.
             mm::refuse("a block is freed with areas in it", &[], &[used]);

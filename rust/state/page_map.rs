@@ -118,12 +118,14 @@ impl PageMap {
     /// Returns whether memory is missing for an area at `span`: for its parts, and, if `all`, for the arrays of regions
     /// that it does not cover.
     pub(super) fn lacks(&self, span: Span, all: bool) -> bool {
-        regions_of(span).any(|region| match (self.part(region), self.region(region)) {
-            // There can be no part as long as another one has the slot.
-            (Some(_), None) => false,
-            (None, _) => all || covers(span, region),
-            (_, Some(Region::Covered(_))) => all && !covers(span, region),
-            (_, Some(Region::Paged(_))) => false,
+        regions_of(span).any(|region| {
+            let is_covered = covers(span, region);
+            if self.part(region).is_none() {
+                return all || is_covered;
+            }
+            // If another part has the slot, there is no region, and no memory can help.
+            let has_no_array = matches!(self.region(region), Some(Region::Covered(_)));
+            has_no_array && all && !is_covered
         })
     }
 
@@ -149,11 +151,8 @@ impl PageMap {
         let part = KBox::into_raw(KBox::new(part, flags)?);
         // INVARIANT: The part points to nothing yet, and is not freed before the map.
         // Full: a release is needed, so that a CPU that finds the part finds it initialized.
-        if self
-            .slot(region)
-            .cmpxchg(ptr::null_mut(), part, Full)
-            .is_err()
-        {
+        let slot = self.slot(region);
+        if slot.cmpxchg(ptr::null_mut(), part, Full).is_err() {
             // SAFETY: The exchange failed, so nobody else has the pointer.
             drop(unsafe { KBox::from_raw(part) });
         }
@@ -192,7 +191,8 @@ impl PageMap {
                 // the region get an array, and this one does.
                 Some(Region::Covered(pointer)) if covers(span, region) => {
                     let old = pointer.load(Relaxed);
-                    // An array that comes at this moment stays: then the tree has the area.
+                    // An array may come at this moment: `prepare()` makes it without the lock, for a gap that this area may
+                    // have taken. It stays, and lookups of the area walk down the tree.
                     if old.addr() & ARRAY == 0 {
                         let _ = pointer.cmpxchg(old, raw, Release);
                     }

@@ -99,10 +99,8 @@ impl Pins {
     pub(super) fn new() -> Result<Self> {
         let mut locks = KVec::with_capacity(PINS, GFP_NOWAIT)?;
         for _ in 0..PINS {
-            locks.push(
-                Locked::new((), c"vmap_rust pin", static_lock_class!())?,
-                GFP_NOWAIT,
-            )?;
+            let lock = Locked::new((), c"vmap_rust pin", static_lock_class!())?;
+            locks.push(lock, GFP_NOWAIT)?;
         }
         let readers = CacheAligned::new(Atomic::new(0));
         Ok(Self { locks, readers })
@@ -117,13 +115,13 @@ impl Pins {
             .get(spread.wrapping_shr(usize::BITS - PINS.ilog2()))
     }
 
-    /// Takes the pin of the area that starts at `start`. Spins.
+    /// Takes the pin of the area that starts at `start`.
     pub(super) fn pin(&self, start: usize) -> Option<PinGuard<'_>> {
         self.pin_or_try(start, false)
     }
 
-    /// Takes the pin of the area that starts at `start`. Spins; if `try_`, returns [`None`] instead, in any context in which
-    /// a lock may be tried.
+    /// Takes the pin of the area that starts at `start`. If `try_`, returns [`None`] instead of waiting, in any context in
+    /// which a lock may be tried.
     #[inline(always)]
     pub(super) fn pin_or_try(&self, start: usize, try_: bool) -> Option<PinGuard<'_>> {
         let lock = self.lock_of(start)?;
@@ -145,11 +143,12 @@ impl Pins {
         if let Some(lock) = self.lock_of(start) {
             // SAFETY: By the safety requirements, this task owns the lock.
             unsafe { lock.unlock_forgotten() };
-            drop(Reader(self));
+            // Release: as in the destructor of the `Reader`, which `Pinned::into_ptr()` has forgotten.
+            self.readers.fetch_sub(1, Release);
         }
     }
 
-    /// Waits until no reader has `area` pinned. Spins.
+    /// Waits until no reader has `area` pinned. Takes its pin for that, if there are readers.
     ///
     /// # Safety
     ///
@@ -171,6 +170,7 @@ impl Pins {
     #[inline(never)]
     fn wait_for_reader(&self, area: &Area<Leaving>) {
         if let Some(lock) = area.span().and_then(|span| self.lock_of(span.first())) {
+            // Released at once: the reader is done then.
             drop(lock.lock());
         }
     }

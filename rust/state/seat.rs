@@ -33,7 +33,8 @@ impl Seat {
     }
 
     /// Puts `block` into the seat, or nothing. Returns the block that was there, as long as `_rcu` is held. A block that
-    /// is in a seat already, or removed, is refused: the seat is empty then.
+    /// is in a seat already, or removed, is refused: the seat is empty then. `policy` calls this with the lock of the pool
+    /// held.
     pub(crate) fn replace<'a>(&self, block: Option<&Block>, _rcu: &'a Guard) -> Option<&'a Block> {
         let block = block.filter(|block| {
             // Acquire: pairs with the release below.

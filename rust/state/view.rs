@@ -246,9 +246,9 @@ pub(crate) enum Stage {
     Busy,
     /// Out of use, perhaps still mapped.
     Unlinked,
-    /// Waits for a purge.
+    /// Waits for a purge, or was flushed and is about to be erased.
     Lazy,
-    /// In no TLB, and about to be erased.
+    /// Was never busy, as its request has failed, and is about to be erased.
     Flushed,
     /// Lost by a bug, and reserved for ever.
     Leaked,

@@ -45,7 +45,7 @@ impl<T> Locked<T> {
         )?))
     }
 
-    /// Takes the lock. Spins; any context that may take spinlocks.
+    /// Takes the lock; any context that may take spinlocks.
     pub(crate) fn lock(&self) -> LockGuard<'_, T> {
         self.0.lock.lock()
     }

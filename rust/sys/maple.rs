@@ -69,7 +69,7 @@ impl<E: Entry> Tree<E> {
         pin_init!(Self { tree <- MapleTreeRcu::new(name, key) })
     }
 
-    /// Locks the tree for searches and changes. Spins; any context that may take spinlocks.
+    /// Takes the tree lock, for searches and changes; any context that may take spinlocks.
     pub(crate) fn lock(&self) -> Guard<'_, E> {
         Guard {
             state: self.tree.lock().into_ma_state(0, 0),
@@ -131,8 +131,10 @@ impl<E: Entry> Guard<'_, E> {
         self.flags = Some(Gfp::RECLAIM.node_flags());
     }
 
-    /// Stores a new entry at `span`, which is within the gap found last, see [`MaState::store`]. If that fails, the tree
-    /// is unchanged.
+    /// Stores a new entry at `span`, which is within the gap found last. If that fails, the tree is unchanged.
+    ///
+    /// The state remembers the gap of its last search, and [`MaState::store`] writes only there: after any other call in
+    /// between, or with a `span` that is elsewhere, it returns [`StoreError::Mismatch`].
     pub(crate) fn insert(&mut self, span: Span, entry: E) -> Result<(), StoreError> {
         let range = span.first()..=span.last();
         let stored = match self.flags {
