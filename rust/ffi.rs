@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The operations that mm/vmalloc.c calls: convert C types to Rust types and back, and do nothing else.
+//! The operations that mm/vmalloc.c calls: they check what C passes, and convert it to Rust types and back.
 //!
 //! The C header describes each operation and its context. No input from C causes a panic: invalid input is
 //! refused with an error or a report.
@@ -16,7 +16,7 @@ use crate::{
     policy::prelude::*, //
 };
 
-/// The signatures are those of the C header.
+/// The signatures are those of the C header: both branches of an `if` must have one type.
 #[cfg(CONFIG_VMAP_RUST)]
 const _: () = {
     macro_rules! same {
@@ -85,7 +85,7 @@ pub(crate) unsafe extern "C" fn start(
                     window: Span::from_bounds(at, at.wrapping_add(size)).ok_or(EINVAL)?,
                     size,
                     align: 1,
-                    is_miss: false,
+                    fast_path_failed: false,
                     gfp: Gfp::NOWAIT,
                     node: bindings::NUMA_NO_NODE,
                 };
@@ -125,8 +125,9 @@ pub(crate) unsafe extern "C" fn alloc(
             window: Span::from_bounds(vstart, vend).ok_or(EBUSY)?,
             size,
             align,
-            // See `vmap_rust_alloc_fast()` in the C header.
-            is_miss: !cfg!(CONFIG_KASAN_VMALLOC) && va_flags == 0 && !vm.is_null(),
+            // C has just called `alloc_current()`: the condition is that of `vmap_rust_alloc_fast()` in the C header, besides
+            // the window.
+            fast_path_failed: !cfg!(CONFIG_KASAN_VMALLOC) && va_flags == 0 && !vm.is_null(),
             gfp,
             node,
         };
@@ -194,11 +195,8 @@ pub(crate) unsafe extern "C" fn alloc_congruent(
         // SAFETY: By the safety requirements, the array has `nr` elements and does not change during the
         // call.
         let vms = unsafe { core::slice::from_raw_parts(vms, nr) };
-        let members = offsets
-            .iter()
-            .zip(sizes)
-            .map(|(&offset, &size)| Member { offset, size });
-
+        let members = offsets.iter().zip(sizes);
+        let members = members.map(|(&offset, &size)| Member { offset, size });
         space().ok_or(EBUSY)?.alloc_congruent(
             Span::from_bounds(vstart, vend).ok_or(EBUSY)?,
             members,
@@ -300,7 +298,8 @@ unsafe fn take_back(
     Some((space, area?))
 }
 
-/// Makes an unmapped area lazy.
+/// Makes an unmapped area lazy. Returns about how many pages wait for a purge, or more than the limit of C to ask for one at
+/// once, or 0 if it is too early to ask.
 ///
 /// # Safety
 ///
@@ -356,7 +355,7 @@ pub(crate) unsafe extern "C" fn count() -> usize {
     space().map_or(0, |space| space.space().reclaimable())
 }
 
-/// Frees about `nr` empty blocks. Returns how many were freed.
+/// Frees about `nr` empty blocks, and all stuck areas for which there is memory. Returns how many of both were freed.
 ///
 /// # Safety
 ///

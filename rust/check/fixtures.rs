@@ -220,7 +220,7 @@ impl Request {
             window,
             size,
             align: 1,
-            is_miss: false,
+            fast_path_failed: false,
             gfp: Gfp::KERNEL,
             node: -1,
         }

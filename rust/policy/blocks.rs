@@ -4,7 +4,7 @@
 //!
 //! Each CPU has a current block for each class of sizes. Allocating from it and freeing to it takes no
 //! lock. When it is full, the CPU takes a block of the class out of the pool ([`crate::policy::pool`]), or makes a new
-//! one, and puts the old one into the pool. This takes the pool lock, once for the areas of a block.
+//! one, and puts the old one into the pool. This takes the pool lock, about once for all areas that a block has room for.
 //!
 //! A current block is not in the pool, so no other CPU takes it. A task that has moved to another CPU may
 //! still allocate from the block of its old CPU, which is harmless.
@@ -49,14 +49,12 @@ pub(super) fn lazy_batch(cpus: usize, page_size: usize) -> usize {
     (UNCOUNTED / page_size * log / cpus.max(1)).min(MOST_BATCH)
 }
 
-/// Returns how many CPUs, as a power of two, share current blocks, so that these, one for each of `classes` classes of
-/// the smallest blocks, are at most half of `limit` bytes.
+/// Returns the logarithm of the number of CPUs that share current blocks: the least for which the current blocks of all
+/// groups, one for each of `classes` classes of the smallest blocks, take at most half of `limit` bytes.
 fn group_shift(cpus: usize, limit: usize, classes: usize) -> u32 {
     let groups = (limit / SIZE / (2 * classes)).max(1);
-    cpus.max(1)
-        .div_ceil(groups)
-        .next_power_of_two()
-        .trailing_zeros()
+    let shared = cpus.max(1).div_ceil(groups);
+    shared.next_power_of_two().trailing_zeros()
 }
 
 /// All blocks of a space.
@@ -71,7 +69,7 @@ pub(crate) struct Blocks {
     pub(super) limit: usize,
     /// Bytes of the space, if blocks take at most a share of what other areas leave of it.
     pub(super) share_of: Option<usize>,
-    /// Each `1 << shift` CPUs share their current blocks: of small classes, and of shared ones.
+    /// [`group_shift`] of small classes, and of shared ones.
     group_shifts: [u32; 2],
     /// With this many lazy pages, a purge is to begin.
     lazy_most: usize,
@@ -100,11 +98,9 @@ impl Blocks {
         let share_of = limit.is_none().then_some(size);
         let limit = limit.map_or(size / SHARE, |blocks| blocks.saturating_mul(SIZE));
         let count = mm::cpu_count();
-        // Shared classes with the smallest blocks need as many as the small ones.
-        let classes = Class::all()
-            .filter(|class| class.block_size() == SIZE)
-            .count();
-        let shift = group_shift(count, limit, classes);
+        // Shared classes with the smallest blocks count, too: their groups may be no larger.
+        let smallest = Class::all().filter(|class| class.block_size() == SIZE);
+        let shift = group_shift(count, limit, smallest.count());
         Ok(Self {
             cpus: PerCpu::new(Cpu::new)?,
             dir,
@@ -130,7 +126,7 @@ impl Blocks {
         Class::for_request(size, align, self.most_pages)
     }
 
-    /// Returns how many CPUs share current blocks of `class`, as a power of two.
+    /// Returns the logarithm of the number of CPUs that share current blocks of `class`.
     #[inline(always)]
     fn group_shift(&self, class: Class) -> u32 {
         let [small, shared] = self.group_shifts;
@@ -146,7 +142,7 @@ impl Blocks {
         mm::cpu_hint().first_of_group(self.group_shift(class))
     }
 
-    /// Locks the pool. Spins.
+    /// Takes the pool lock.
     pub(super) fn pool(&self) -> PoolGuard<'_> {
         PoolGuard {
             pool: self.pool.lock(),
@@ -176,9 +172,8 @@ impl Blocks {
     /// Returns `class` and all larger ones of which the space has blocks.
     pub(crate) fn classes_from(&self, class: Class) -> impl Iterator<Item = Class> {
         let most = self.most_pages;
-        class
-            .and_larger()
-            .take_while(move |class| class.slot_pages() <= most)
+        let larger = class.and_larger();
+        larger.take_while(move |class| class.slot_pages() <= most)
     }
 
     /// Reserves areas at fixed offsets from a common base in the current block of this CPU: all, in order, or none. Takes no
@@ -192,7 +187,8 @@ impl Blocks {
         let block = self.seat(class).get(&rcu)?;
         let areas = block.alloc_set(members);
         if areas.is_none() {
-            // What it gave back may have been missed by others.
+            // If the block is in the pool by now, others may have put it into a list without the slots that were claimed here
+            // for a moment.
             self.pool().update(block);
         }
         areas
@@ -204,8 +200,8 @@ impl Blocks {
     }
 
     /// Takes a block of `class` out of the pool, and makes it the current one of this CPU. Returns whether the current block
-    /// may have room now. Spins.
-    pub(crate) fn refill(&self, class: Class, from: Source) -> bool {
+    /// may have room now. Takes the pool lock.
+    pub(crate) fn refill_from_pool(&self, class: Class, from: Source) -> bool {
         let group = self.group(class);
         let rcu = Guard::new();
         let mut pool = self.pool();
@@ -235,21 +231,21 @@ impl Blocks {
         block: &Block,
         event: Event,
     ) {
-        let (class, before) = (block.class(), block.links().owner());
+        let (class, previous_owner) = (block.class(), block.links().owner());
         let size = class.block_size();
-        trace::block(event, block.start(), size, class.number(), before);
+        trace::block(event, block.start(), size, class.number(), previous_owner);
         block.links().set_owner(group);
         let rcu = Guard::new();
         let seat = self.cpus.get(group).current.of(class);
-        if let Some(before) = seat.replace(Some(block), &rcu) {
-            pool.put(before);
+        if let Some(previous_block) = seat.replace(Some(block), &rcu) {
+            pool.put(previous_block);
         }
         self.cpus.here().counters.refill.one();
     }
 
     /// Puts current blocks for which `is_wanted` returns true into the pool, also those of CPUs that are offline. Of all CPUs
-    /// if `may_sleep`; else of [`MAX_ATOMIC`], from the CPU on at which the last such call ended. Spins; sleeps between two
-    /// CPUs if `may_sleep`.
+    /// if `may_sleep`; else of [`MAX_ATOMIC`], from the CPU on at which the last such call ended. Takes the pool lock; sleeps
+    /// between two CPUs if `may_sleep`.
     pub(crate) fn return_current(&self, may_sleep: bool, is_wanted: impl Fn(&Block) -> bool) {
         let count = self.cpus.count().max(1);
         let (first, most) = if may_sleep {
@@ -280,8 +276,8 @@ impl Blocks {
         }
     }
 
-    /// Counts `pages` that became lazy in a block. Returns about how many pages are lazy, 0 if that is not to be
-    /// asked now, or [`PURGE_NOW`] if blocks may have no room because of them. Any context.
+    /// Counts `pages` that became lazy in a block. Returns 0 if it is too early to ask; else about how many pages are lazy in
+    /// blocks, or [`PURGE_NOW`] if blocks may have no room because of them. Any context.
     #[inline(always)]
     pub(crate) fn retired(&self, pages: usize) -> usize {
         let cpu = self.cpus.here();
@@ -334,7 +330,7 @@ impl Blocks {
         pages
     }
 
-    /// Returns the number of empty blocks. Takes no lock that others hold for long.
+    /// Returns the number of empty blocks. Takes the pool lock.
     pub(crate) fn empty(&self) -> usize {
         self.pool.lock().empty()
     }

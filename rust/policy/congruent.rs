@@ -58,12 +58,8 @@ impl<T: Tlb> Space<T> {
             return Err(EBUSY);
         }
         // The percpu allocator aligns its window: that of the space may end off a page, as on x86.
-        let has_blocks = self
-            .blocks
-            .dir
-            .window()
-            .is_some_and(|blocks| window.covers(blocks));
-        if has_blocks {
+        let blocks = self.blocks.dir.window();
+        if blocks.is_some_and(|blocks| window.covers(blocks)) {
             if let Some(areas) = self.alloc_set(members.clone(), reach, align, gfp) {
                 return Ok(areas);
             }
@@ -96,12 +92,12 @@ impl<T: Tlb> Space<T> {
             drop(index);
             match result {
                 Ok(()) => return Ok(held),
-                Err(miss) => {
+                Err(failure) => {
                     // Nobody has found them, so there is nothing to undo that others could have seen.
                     for area in held {
                         self.tree.give_back(area.cancel(), &self.blocks.cpus);
                     }
-                    if miss == Miss::NoMemory {
+                    if failure == Failure::NoMemory {
                         return Err(ENOMEM);
                     }
                     // The lock was dropped, and the gap of a member was taken meanwhile.
@@ -112,7 +108,8 @@ impl<T: Tlb> Space<T> {
     }
 
     /// Reserves a set of areas at a common base in the current block of the smallest class of which each member has a slot of
-    /// its own, and half a block is `reach` bytes. Sleeps if `gfp` allows it.
+    /// its own, and half a block is `reach` bytes. [`None`], so that the tree serves them, also if the members do not ascend.
+    /// Sleeps if `gfp` allows it.
     fn alloc_set(
         &self,
         members: impl Iterator<Item = Member> + Clone,
@@ -126,25 +123,34 @@ impl<T: Tlb> Space<T> {
         let smallest = self.blocks.class_of(sizes.fold(least, usize::max), align);
         let fits = |class: &Class| {
             let slot = class.slot_pages().wrapping_mul(PAGE_SIZE);
-            let mut least = 0;
-            let fits = |member: Member| {
-                let number = member.offset / slot;
-                let is_new = core::mem::replace(&mut least, number.saturating_add(1)) <= number;
-                is_new && (member.offset % slot).saturating_add(member.size) <= slot
-            };
             // With twice the reach, there is more than one place for the set.
-            reach <= class.block_size() / 2 && slot % align == 0 && members.clone().all(fits)
+            if reach > class.block_size() / 2 || slot % align != 0 {
+                return false;
+            }
+            // The slot behind that of the last member.
+            let mut next = 0;
+            for member in members.clone() {
+                let number = member.offset / slot;
+                if number < next || (member.offset % slot).saturating_add(member.size) > slot {
+                    return false;
+                }
+                next = number.saturating_add(1);
+            }
+            true
         };
         let class = self.blocks.classes_from(smallest?).find(fits)?;
-        let alloc = || self.blocks.alloc_set(class, members.clone());
+        let mut areas = self.blocks.alloc_set(class, members.clone());
         // A block with room may have none for a set: areas that stay in it may be anywhere. An empty one has.
-        let refill_from = |from| self.refill(class, from, gfp).then(alloc).flatten();
-        alloc()
-            .or_else(|| refill_from(Source::Pool))
-            .or_else(|| refill_from(Source::Empty))
+        for from in [Source::Pool, Source::Empty] {
+            if areas.is_none() && self.refill(class, from, gfp) {
+                areas = self.blocks.alloc_set(class, members.clone());
+            }
+        }
+        areas
     }
 
-    /// Reserves `members` at `base`, and adds their areas to `held`: not all of them if it fails.
+    /// Reserves `members` at `base`, and adds their areas to `held`: not all of them if it fails. The objects that are left
+    /// in `areas` are freed then.
     fn hold_all(
         &self,
         index: &mut IndexGuard<'_>,
@@ -153,18 +159,16 @@ impl<T: Tlb> Space<T> {
         mut areas: AreaList<New>,
         held: &mut AreaList<Reserved>,
         gfp: Gfp,
-    ) -> Result<(), Miss> {
+    ) -> Result<(), Failure> {
         for member in members {
-            let span = member.at(base).ok_or(Miss::NoRoom)?;
-            let mut area = areas.pop().ok_or(Miss::NoRoom)?;
+            let span = member.at(base).ok_or(Failure::NoRoom)?;
+            let mut area = areas.pop().ok_or(Failure::NoRoom)?;
             let mut tries = 0..MAX_RETRIES;
             loop {
                 // A store must follow a search without dropping the lock between.
-                if !index
-                    .gap_around(span.first())
-                    .is_some_and(|gap| gap.covers(span))
-                {
-                    return Err(Miss::NoRoom);
+                let gap = index.gap_around(span.first());
+                if !gap.is_some_and(|gap| gap.covers(span)) {
+                    return Err(Failure::NoRoom);
                 }
                 area = match index.reserve(area, span) {
                     Ok(area) => {
@@ -174,7 +178,7 @@ impl<T: Tlb> Space<T> {
                     Err((area, _)) => area,
                 };
                 if tries.next().is_none() || !index.nomem(gfp) {
-                    return Err(Miss::NoMemory);
+                    return Err(Failure::NoMemory);
                 }
             }
         }

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Finds areas by address: for C, for readers that pin what they found, and for the list of all areas.
-//!
-//! An address leads to its block, or else to an entry of the tree. [`Space::find`] and [`Space::unlink`] come with
-//! every use of an area, and the search takes no lock. What a reader has pinned stays as it was seen.
+//! Finds areas by address: for C, for readers that pin what they found, and for the list of all areas. [`Space::find`] and
+//! [`Space::unlink`] come with every use of an area.
 
 use super::prelude::*;
 
@@ -18,8 +16,8 @@ impl<T: Tlb> Space<T> {
         }
     }
 
-    /// Unlinks the busy area that contains `addr`. Never allocates, sleeps or fails. Takes a lock only if
-    /// somebody reads an area that is pinned.
+    /// Unlinks the busy area that contains `addr`. Never allocates, sleeps or fails. Takes the pin of the area only while
+    /// there are readers of any areas.
     #[inline(always)]
     pub(crate) fn unlink(&self, addr: usize) -> Option<UnlinkedArea<'_>> {
         let rcu = Guard::new();
@@ -30,7 +28,7 @@ impl<T: Tlb> Space<T> {
     }
 
     /// Pins the lowest busy area that ends above `addr`, if it begins at or below `last`; [`None`] if `last` is below
-    /// `addr`. Spins; task context.
+    /// `addr`. Waits for the pin; task context.
     pub(crate) fn get(&self, addr: usize, last: usize) -> Option<Pinned<'_>> {
         let mut addr = addr;
         while addr <= last {
@@ -110,8 +108,8 @@ impl<T: Tlb> Space<T> {
     }
 
     /// Returns the lowest range that waits for a purge, or is being flushed, and that lies behind `last`, which this has
-    /// returned, or anywhere without that. An area with an entry of its own counts from when it is unlinked.
-    /// Sleepable context.
+    /// returned, or anywhere without that. An area with an entry of its own counts from when it is unlinked. A slot that a
+    /// purge takes at this moment may be missed. Sleepable context.
     pub(crate) fn next_lazy(&self, last: Option<Span>) -> Option<Span> {
         let mut addr = match last {
             Some(last) => last.last().checked_add(1)?,
@@ -130,7 +128,7 @@ impl<T: Tlb> Space<T> {
                 continue;
             }
             drop(rcu);
-            let tried = addr;
+            let no_block_at = addr;
             let mut index = self.tree.index.lock();
             for _ in 0..LOOKS {
                 let (span, range) = index.next_range(addr)?;
@@ -142,7 +140,7 @@ impl<T: Tlb> Space<T> {
                     Range::Area(_) => addr = span.last().checked_add(1)?,
                     Range::Block => {
                         // One that is being inserted or removed has no areas.
-                        addr = if span.contains(tried) {
+                        addr = if span.contains(no_block_at) {
                             span.last().checked_add(1)?
                         } else {
                             span.first()

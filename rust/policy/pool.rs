@@ -3,10 +3,11 @@
 //! The pool: the blocks that no CPU allocates from, in lists under one lock.
 //!
 //! Each class has a list of partial blocks and one of empty blocks. Most of them are also in the list of their owner, the CPU
-//! that allocated from them last, which prefers them because it has their objects in its caches. A block that gets a free slot
-//! when its owner has [`MOST_OWNED`] blocks becomes an *orphan*: it is first in the list of the class, for any CPU. A block without a free slot is in no
-//! list until a purge frees one. Any block of a class that has a free slot serves any request of the class, so taking and
-//! giving a block are a few steps, and no search is in vain.
+//! that allocated from them last, which prefers them because it has their objects in its caches. A block that gets a free
+//! slot when its owner has [`MOST_OWNED`] blocks becomes an *orphan*: it is first in the list of the class, for any CPU. A
+//! block without a free slot is in no list until a purge frees one.
+//!
+//! Any block of a class that has a free slot serves any request of the class, so taking a block is a few steps.
 
 use super::prelude::*;
 
@@ -186,6 +187,7 @@ impl<'a> PoolGuard<'a> {
 
     /// Puts a block that is held into the pool.
     pub(super) fn put(&mut self, block: &Block) {
+        // First as if it were full, which is in no list: `update()` leaves a held block alone.
         self.move_to(block, Place::Full);
         self.update(block);
     }
@@ -196,6 +198,7 @@ impl<'a> PoolGuard<'a> {
         let place = match now {
             Place::Held => return,
             _ if block.is_empty() => Place::Empty,
+            // An owned block or an orphan with free slots stays what it is.
             Place::Full if !block.is_full() => {
                 if self.own(block.links().owner(), block.class()).len() < MOST_OWNED {
                     Place::Owned
@@ -224,18 +227,17 @@ impl<'a> PoolGuard<'a> {
         let dir = self.dir;
         let own = self.own(group, class);
         let of_class = self.pool.classes.of(class);
-        let is_in = |place| move |block: &&Block| block.links().place() == place;
         let mut block = None;
         if from != Source::Empty {
-            // A partial one of its own, an orphan, or an empty one of its own.
-            block = own
-                .first(dir, rcu)
-                .filter(is_in(Place::Owned))
+            // A partial one of its own, an orphan, or an empty one of its own: these are first in their lists.
+            let own_block = own.first(dir, rcu);
+            block = own_block
+                .filter(|block| block.links().place() == Place::Owned)
                 .or_else(|| {
                     let first = of_class.partial.first(dir, rcu);
-                    first.filter(is_in(Place::Orphan))
+                    first.filter(|block| block.links().place() == Place::Orphan)
                 })
-                .or_else(|| own.first(dir, rcu));
+                .or(own_block);
         }
         block = block.or_else(|| of_class.empty.first(dir, rcu));
         if from == Source::Anyone {
@@ -278,7 +280,8 @@ impl<'a> PoolGuard<'a> {
                     self.pool.unreserve(class);
                     return removed;
                 }
-                // A task that moved to another CPU has allocated from it. Once that area is free again, it is empty.
+                // A task that moved to another CPU has allocated from it: try the next one. If that area is free again by
+                // now, the block is first in the list again: do not try it for ever.
                 self.put(block);
                 if block.links().place() == Place::Empty {
                     break;

@@ -57,12 +57,12 @@ impl<T: Tlb> Space<T> {
             counters.purge_areas.add(areas);
             let pages = self.free_flushed(flushed);
             trace.end(slot_pages.wrapping_add(pages));
-            has_surplus = self.blocks.pool.lock().end_purge();
+            let mut pool = self.blocks.pool.lock();
+            has_surplus = pool.end_purge();
+            drop(pool);
         }
         if drain {
             self.blocks.return_current(true, Block::is_empty);
-        }
-        if drain {
             self.free_blocks(usize::MAX, Gfp::NOWAIT, Cause::Purge);
         } else if has_surplus {
             self.free_blocks(usize::MAX, Gfp::NOWAIT, Cause::Trim);

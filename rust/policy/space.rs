@@ -24,8 +24,9 @@ pub(crate) struct Request {
     pub(crate) size: usize,
     /// Alignment in bytes, a power of two.
     pub(crate) align: usize,
-    /// Whether [`Space::alloc_current`] has just found no slot for the request.
-    pub(crate) is_miss: bool,
+    /// Whether [`Space::alloc_current`] has just found no slot for the request. A wrong value costs time only: the current
+    /// block is asked in vain once more, or the pool is locked although that block has room, and keeps it current.
+    pub(crate) fast_path_failed: bool,
     /// The gfp flags for metadata.
     pub(crate) gfp: Gfp,
     /// NUMA node of the metadata, or -1 for any node.
@@ -82,7 +83,7 @@ impl<T: Tlb> Space<T> {
     pub(crate) fn alloc(&self, req: &Request, attributes: Attributes) -> Result<Busy> {
         // Blocks lie anywhere in `home`: a request with a window of its own must not get a range outside
         // it.
-        let class = if req.window == self.home {
+        let class = if self.is_for_home(req) {
             self.blocks.class_of(req.size, req.align)
         } else {
             None
@@ -92,6 +93,11 @@ impl<T: Tlb> Space<T> {
             None => self.reserve_in_tree(req, None),
         };
         area?.busy(attributes).ok_or(EBUSY)
+    }
+
+    #[inline(always)]
+    fn is_for_home(&self, req: &Request) -> bool {
+        req.window == self.home
     }
 
     /// Serves a request for `size` bytes at a multiple of `align`, a power of two, anywhere in the space, if the current
@@ -129,7 +135,7 @@ impl<T: Tlb> Space<T> {
     /// tree.
     #[inline(never)]
     fn reserve_by_class(&self, req: &Request, class: Class) -> Result<Area<Reserved>> {
-        for refills in u32::from(req.is_miss)..=MAX_REFILLS {
+        for refills in u32::from(req.fast_path_failed)..=MAX_REFILLS {
             if refills > 0 && !self.refill(class, Source::Pool, req.gfp) {
                 break;
             }
@@ -141,10 +147,10 @@ impl<T: Tlb> Space<T> {
     }
 
     /// Serves a request from a gap of the tree.
-    fn reserve_gap(&self, req: &Request) -> Result<Area<Reserved>, Miss> {
+    fn reserve_gap(&self, req: &Request) -> Result<Area<Reserved>, Failure> {
         // Areas of the kernel image and of modules have windows of their own. They are many in a region, and are looked
         // up often.
-        let all_pages = req.window != self.home;
+        let all_pages = !self.is_for_home(req);
         let area = self.tree.reserve(req, all_pages)?;
         self.counters_here().alloc_tree.one();
         Ok(area)
@@ -155,17 +161,17 @@ impl<T: Tlb> Space<T> {
     fn reserve_in_tree(&self, req: &Request, class: Option<Class>) -> Result<Area<Reserved>> {
         let times = self.tree.times_freed();
         let result = match self.reserve_gap(req) {
-            Err(Miss::NoRoom) => self.reserve_without_room(req, class, times),
+            Err(Failure::NoRoom) => self.reserve_without_room(req, class, times),
             // Blocks of other CPUs are left alone: more memory may come.
             result => result,
         };
-        result.map_err(|miss| {
+        result.map_err(|failure| {
             let counters = self.counters_here();
-            match miss {
-                Miss::NoMemory => counters.no_memory.one(),
-                Miss::NoRoom => counters.no_room.one(),
+            match failure {
+                Failure::NoMemory => counters.no_memory.one(),
+                Failure::NoRoom => counters.no_room.one(),
             }
-            let error = Error::from(miss);
+            let error = Error::from(failure);
             trace::refuse(req.size, req.align, req.window, req.gfp, error);
             error
         })
@@ -180,7 +186,7 @@ impl<T: Tlb> Space<T> {
         req: &Request,
         class: Option<Class>,
         times: usize,
-    ) -> Result<Area<Reserved>, Miss> {
+    ) -> Result<Area<Reserved>, Failure> {
         // Larger classes serve the request, too, if their slots have its alignment.
         let pages = (req.align / PAGE_SIZE).max(1);
         let fits = |class: &Class| is_aligned(class.slot_pages(), pages);
@@ -199,7 +205,7 @@ impl<T: Tlb> Space<T> {
         let larger = class.map(|class| self.blocks.classes_from(class));
         for class in larger.into_iter().flatten().filter(fits) {
             for _ in 0..MAX_REFILLS {
-                if !self.blocks.refill(class, Source::Anyone) {
+                if !self.blocks.refill_from_pool(class, Source::Anyone) {
                     break;
                 }
                 if let Some(area) = self.reserve_in_block(class, req.size) {
@@ -213,7 +219,7 @@ impl<T: Tlb> Space<T> {
         }
         // Another CPU may have taken all that could be freed, and has freed it by now.
         if self.tree.times_freed() == times {
-            return Err(Miss::NoRoom);
+            return Err(Failure::NoRoom);
         }
         self.reserve_gap(req)
     }

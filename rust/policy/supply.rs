@@ -33,19 +33,19 @@ impl Run {
         }
     }
 
-    /// Adds a block. Returns it if it is not beside the others, or if there are too many.
-    fn add(&mut self, block: GraceBox<Block>) -> Option<GraceBox<Block>> {
+    /// Adds a block. Fails and returns it if it is not beside the others, or if there are too many.
+    fn try_add(&mut self, block: GraceBox<Block>) -> Result<(), GraceBox<Block>> {
         let place = self.blocks.iter_mut().find(|place| place.is_none());
         let (Some(place), Some(span)) = (place, block.span()) else {
-            return Some(block);
+            return Err(block);
         };
         let run = self.span.unwrap_or(span);
         if self.span.is_some() && run.end() != span.first() && span.end() != run.first() {
-            return Some(block);
+            return Err(block);
         }
         self.span = Some(run.join(span));
         *place = Some(block);
-        None
+        Ok(())
     }
 }
 
@@ -66,19 +66,21 @@ impl Blocks {
     }
 
     /// Inserts a new block, whose range is reserved, and makes it the current block of this CPU. Returns whether that
-    /// worked. Spins.
+    /// worked. Takes the pool lock.
     pub(crate) fn adopt(&self, block: Unpublished<Block>) -> bool {
         let group = self.group(block.class());
         // It is held, so no other CPU takes it.
         block.links().set_owner(group);
         let class = block.class();
         let rcu = Guard::new();
-        let Ok(number) = self.dir.insert(block.into()).inspect_err(|block| {
-            // Leak the range: it stays reserved, and reuse would not be safe.
-            mm::refuse("there are two blocks", &[block.start()], &[]);
-        }) else {
-            self.unreserve(class);
-            return false;
+        let number = match self.dir.insert(block.into()) {
+            Ok(number) => number,
+            Err(block) => {
+                // Leak the range: it stays reserved, and reuse would not be safe.
+                mm::refuse("there are two blocks", &[block.start()], &[]);
+                self.unreserve(class);
+                return false;
+            }
         };
         let Some(block) = self.dir.block(number, &rcu) else {
             return false;
@@ -91,12 +93,12 @@ impl Blocks {
     }
 
     /// Takes out an empty block: of a class with more than it may keep, or of any class if `all`. The range of the block
-    /// stays reserved. Spins.
+    /// stays reserved. Takes the pool lock.
     pub(crate) fn remove_empty(&self, all: bool) -> Option<GraceBox<Block>> {
         self.pool().remove_empty(all)
     }
 
-    /// Inserts a block again that [`Blocks::remove_empty`] has taken out. Spins.
+    /// Inserts a block again that [`Blocks::remove_empty`] has taken out. Takes the pool lock.
     pub(crate) fn restore(&self, removed: GraceBox<Block>) {
         let class = removed.class();
         let rcu = Guard::new();
@@ -117,10 +119,11 @@ impl<T: Tlb> Space<T> {
     /// Makes a block of the pool, or a new one, the current one of `class`, if that is full, or if an empty one is asked
     /// for. Returns whether it may have room now. Sleeps if `gfp` allows it.
     pub(super) fn refill(&self, class: Class, from: Source, gfp: Gfp) -> bool {
-        self.blocks.refill(class, from)
-            || self.add_block(class, gfp)
-            // Its owner may sleep: no slot stays unused when there can be no new block.
-            || from == Source::Pool && self.blocks.refill(class, Source::Anyone)
+        if self.blocks.refill_from_pool(class, from) || self.add_block(class, gfp) {
+            return true;
+        }
+        // There can be no new block. An idle CPU may own partial ones. A set wants an empty block.
+        from == Source::Pool && self.blocks.refill_from_pool(class, Source::Anyone)
     }
 
     /// Makes a new block of `class` the current one. Returns whether that worked.
@@ -138,14 +141,14 @@ impl<T: Tlb> Space<T> {
     }
 
     /// Creates a block of `class`, and reserves the lowest free range of its size. Sleeps if `gfp` allows it.
-    pub(super) fn new_block(&self, class: Class, gfp: Gfp) -> Result<Unpublished<Block>, Miss> {
+    pub(super) fn new_block(&self, class: Class, gfp: Gfp) -> Result<Unpublished<Block>, Failure> {
         let size = class.block_size();
-        let times = self.tree.may_have_gap(size).ok_or(Miss::NoRoom)?;
+        let times = self.tree.may_have_gap(size).ok_or(Failure::NoRoom)?;
         // Allocate memory before the lock is taken.
         let flags = gfp.flags();
         let block = Block::new(class, self.options.is_randomized, flags);
-        let mut block = block.map_err(|_| Miss::NoMemory)?;
-        let mut window = self.blocks.dir.window().ok_or(Miss::NoRoom)?;
+        let mut block = block.map_err(|_| Failure::NoMemory)?;
+        let mut window = self.blocks.dir.window().ok_or(Failure::NoRoom)?;
         let mut index = self.tree.index.lock();
         for _ in 0..MAX_RETRIES {
             // Try the lowest gap first: the gap that a freed block leaves has exactly this size.
@@ -153,7 +156,7 @@ impl<T: Tlb> Space<T> {
                 .or_else(|| lowest_fit(&mut index, window, size, size));
             let Some(span) = span else {
                 self.tree.note_no_gap(&index, size, times);
-                return Err(Miss::NoRoom);
+                return Err(Failure::NoRoom);
             };
             if !self.blocks.dir.is_prepared(span.first()) {
                 // Allocate memory without the lock. The gap may be taken meanwhile, so search again.
@@ -163,14 +166,14 @@ impl<T: Tlb> Space<T> {
                     Err(EBUSY) => {
                         // There can be no block: search in parts where there can be.
                         let next = self.blocks.dir.next_usable(span.first());
-                        window = next
-                            .and_then(|next| Span::from_bounds(next, window.end()))
-                            .ok_or(Miss::NoRoom)
-                            .inspect_err(|_| {
-                                self.tree.note_no_gap(&self.tree.index.lock(), size, times)
-                            })?;
+                        let rest = next.and_then(|next| Span::from_bounds(next, window.end()));
+                        if rest.is_none() {
+                            let index = self.tree.index.lock();
+                            self.tree.note_no_gap(&index, size, times);
+                        }
+                        window = rest.ok_or(Failure::NoRoom)?;
                     }
-                    Err(_) => return Err(Miss::NoMemory),
+                    Err(_) => return Err(Failure::NoMemory),
                 }
                 index = self.tree.index.lock();
                 continue;
@@ -180,16 +183,16 @@ impl<T: Tlb> Space<T> {
                     block.place_at(span.first());
                     return Ok(block);
                 }
-                Err(StoreError::Mismatch) => return Err(Miss::NoRoom),
+                Err(StoreError::Mismatch) => return Err(Failure::NoRoom),
                 // The lock may have been dropped: search again.
                 Err(StoreError::NoMemory) => {
                     if !index.nomem(gfp) {
-                        return Err(Miss::NoMemory);
+                        return Err(Failure::NoMemory);
                     }
                 }
             }
         }
-        Err(Miss::NoMemory)
+        Err(Failure::NoMemory)
     }
 
     /// Frees the ranges of stuck areas, see [`Tree::free_stuck`].
@@ -208,8 +211,9 @@ impl<T: Tlb> Space<T> {
         self.free_blocks(most, gfp, Cause::Request);
     }
 
-    /// Drains about `most` empty blocks during memory reclaim, current ones last. Neither waits for memory nor takes it from
-    /// the reserves. Sleepable context. Returns how many were freed. Purges nothing: reclaim may run inside a purge.
+    /// Drains about `most` empty blocks during memory reclaim, current ones last, and all stuck areas for which there is memory.
+    /// Neither waits for memory nor takes it from the reserves. Sleepable context. Returns how many of both were freed.
+    /// Purges nothing: reclaim may run inside a purge.
     pub(crate) fn drain_for_reclaim(&self, most: usize) -> usize {
         let stuck = self.free_stuck(Gfp::RECLAIM, Cause::Reclaim);
         let free = |most| self.free_blocks(most, Gfp::RECLAIM, Cause::Reclaim);
@@ -222,18 +226,22 @@ impl<T: Tlb> Space<T> {
     }
 
     /// Frees empty blocks: those above the number to keep for [`Cause::Trim`], else all of them, but at most `most`. Returns
-    /// how many were freed. Spins; sleeps for memory if `gfp` allows it, and between two blocks unless a request that may
-    /// not sleep is the cause.
+    /// how many were freed. Takes the locks of the pool and of the tree; sleeps for memory if `gfp` allows it, and between two
+    /// blocks unless a request that may not sleep is the cause.
     pub(super) fn free_blocks(&self, most: usize, gfp: Gfp, cause: Cause) -> usize {
         let mut waiting = GraceList::<Block>::new();
         let mut removed = core::iter::from_fn(|| self.remove_empty(gfp, cause)).take(most);
         let mut freed = 0_usize;
         // A removed block that is not beside those of the run before.
-        let mut next = None;
+        let mut left_over = None;
         loop {
             let mut run = Run::new();
-            next = Iterator::chain(next.take().into_iter(), &mut removed)
-                .find_map(|block| run.add(block));
+            while let Some(block) = left_over.take().or_else(|| removed.next()) {
+                if let Err(block) = run.try_add(block) {
+                    left_over = Some(block);
+                    break;
+                }
+            }
             let Some(span) = run.span else {
                 break;
             };
@@ -242,7 +250,7 @@ impl<T: Tlb> Space<T> {
                 Ok(()) => {}
                 Err(StoreError::NoMemory) => {
                     counters.give_back_nomem.one();
-                    for block in Iterator::chain(run.blocks.into_iter(), [next]).flatten() {
+                    for block in Iterator::chain(run.blocks.into_iter(), [left_over]).flatten() {
                         self.blocks.restore(block);
                     }
                     break;
@@ -269,8 +277,9 @@ impl<T: Tlb> Space<T> {
         freed
     }
 
-    /// Removes an empty block from the directory: one above the number to keep for [`Cause::Trim`]. Spins. If the caller may
-    /// sleep, also releases its KASAN shadow, and may sleep.
+    /// Removes an empty block from the directory: one above the number to keep for [`Cause::Trim`]. If the caller may
+    /// sleep, also releases its KASAN shadow, and may sleep. Otherwise the pages of it that areas have shared stay when the
+    /// range becomes free: the next areas there use them, and a release of a range that covers them frees them.
     fn remove_empty(&self, gfp: Gfp, cause: Cause) -> Option<GraceBox<Block>> {
         let block = self.blocks.remove_empty(cause != Cause::Trim)?;
         if may_sleep(cause, gfp) {

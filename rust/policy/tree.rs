@@ -12,22 +12,21 @@
 
 use super::prelude::*;
 
-/// Maximum number of searches for one request. A search is repeated after memory was allocated without the
-/// lock, because others may have changed the tree meanwhile.
+/// Maximum number of searches for one request.
 pub(super) const MAX_RETRIES: u32 = 16;
 
 /// Why a search and store under the lock failed.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Miss {
+pub(crate) enum Failure {
     NoRoom,
     NoMemory,
 }
 
-impl From<Miss> for Error {
-    fn from(miss: Miss) -> Self {
-        match miss {
-            Miss::NoRoom => EBUSY,
-            Miss::NoMemory => ENOMEM,
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::NoRoom => EBUSY,
+            Failure::NoMemory => ENOMEM,
         }
     }
 }
@@ -75,18 +74,21 @@ impl Tree {
 
     /// Serves a request from the lowest gap that fits. If `all_pages`, lookups find each page of the area at once, as far as
     /// there is memory. Sleeps if the request allows it.
-    pub(super) fn reserve(&self, req: &Request, all_pages: bool) -> Result<Area<Reserved>, Miss> {
+    pub(super) fn reserve(
+        &self,
+        req: &Request,
+        all_pages: bool,
+    ) -> Result<Area<Reserved>, Failure> {
         // A request that can never fit allocates nothing.
         if !can_fit(req.window, req.size, req.align) {
-            return Err(Miss::NoRoom);
+            return Err(Failure::NoRoom);
         }
-        let mut area = Area::alloc(req.gfp, req.node).ok_or(Miss::NoMemory)?;
-        let mut may_prepare = true;
+        let mut area = Area::alloc(req.gfp, req.node).ok_or(Failure::NoMemory)?;
         let mut index = self.index.lock();
-        for _ in 0..MAX_RETRIES {
+        for nth in 0..MAX_RETRIES {
             let span = lowest_fit(&mut index, req.window, req.size, req.align);
-            let span = span.ok_or(Miss::NoRoom)?;
-            if core::mem::take(&mut may_prepare) && index.lacks(span, all_pages) {
+            let span = span.ok_or(Failure::NoRoom)?;
+            if nth == 0 && index.lacks(span, all_pages) {
                 // Allocate memory without the lock. The gap may be taken meanwhile, so search again.
                 drop(index);
                 self.index.prepare(span, all_pages, req.gfp.flags());
@@ -97,7 +99,7 @@ impl Tree {
                 Ok(area) => return Ok(area),
                 Err((_, StoreError::Mismatch)) => {
                     mm::refuse("a gap is not free", &[span.first(), span.end()], &[]);
-                    return Err(Miss::NoRoom);
+                    return Err(Failure::NoRoom);
                 }
                 Err((area, StoreError::NoMemory)) => area,
             };
@@ -106,10 +108,10 @@ impl Tree {
                 break;
             }
         }
-        Err(Miss::NoMemory)
+        Err(Failure::NoMemory)
     }
 
-    /// Makes an unmapped area lazy. Returns about how many pages are lazy. Spins.
+    /// Makes an unmapped area lazy. Returns about how many pages are lazy. Takes the lock of the list.
     pub(super) fn retire(&self, area: Area<Unlinked>) -> usize {
         let area = area.retire();
         let mut lazy = self.lazy.lock();
@@ -126,7 +128,7 @@ impl Tree {
         self.lazy_pages.load(Relaxed)
     }
 
-    /// Takes all lazy areas. Spins.
+    /// Takes all lazy areas, under the lock of their list.
     pub(super) fn take_lazy(&self) -> LazyList {
         self.lazy.lock().take()
     }
@@ -147,9 +149,11 @@ impl Tree {
         pages
     }
 
-    /// Frees the range of a flushed area. Without memory for that, the next purge tries again. Spins.
+    /// Frees the range of a flushed area. Without memory for that, the next purge tries again. Takes the tree lock.
     pub(super) fn give_back(&self, area: Area<Flushed>, cpus: &Cpus) {
-        let result = self.try_give_back(&mut self.index.lock(), area, cpus);
+        let mut index = self.index.lock();
+        let result = self.try_give_back(&mut index, area, cpus);
+        drop(index);
         if let Err(area) = result {
             let mut areas = AreaList::new();
             areas.push(area);
@@ -167,6 +171,7 @@ impl Tree {
         let counters = &cpus.here().counters;
         match index.give_back(area) {
             Ok(area) => {
+                // Frees the object, which has no range any more.
                 drop(area);
                 self.has_more_room();
                 counters.give_back.one();
@@ -189,8 +194,8 @@ impl Tree {
         }
     }
 
-    /// Frees the ranges of stuck areas until there is no memory for one. Returns how many. Spins; sleeps for memory if
-    /// `gfp` allows it.
+    /// Frees the ranges of stuck areas until there is no memory for one. Returns how many. Takes the tree lock; sleeps for
+    /// memory if `gfp` allows it.
     pub(super) fn free_stuck(&self, gfp: Gfp, cause: Cause, cpus: &Cpus) -> usize {
         let mut areas = self.take_stuck();
         let may_sleep = may_sleep(cause, gfp);
@@ -201,12 +206,14 @@ impl Tree {
                 break;
             };
             let mut index = self.lock_to_free(cause);
-            let result = match self.try_give_back(&mut index, area, cpus) {
-                Err(area) if gfp.may_block() && index.nomem(gfp) => {
+            let mut result = self.try_give_back(&mut index, area, cpus);
+            if let Err(area) = result {
+                result = if gfp.may_block() && index.nomem(gfp) {
                     self.try_give_back(&mut index, area, cpus)
-                }
-                result => result,
-            };
+                } else {
+                    Err(area)
+                };
+            }
             drop(index);
             if let Err(area) = result {
                 areas.push(area);
@@ -223,7 +230,7 @@ impl Tree {
         freed
     }
 
-    /// Adds stuck areas. Spins.
+    /// Adds stuck areas, under the lock of their list.
     fn add_stuck(&self, areas: AreaList<Flushed>) {
         let mut stuck = self.stuck.lock();
         stuck.append(areas);

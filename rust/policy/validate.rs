@@ -29,11 +29,8 @@ impl<T: Tlb> Space<T> {
                 && is_aligned(span.first(), PAGE_SIZE)
                 && is_aligned(span.end(), PAGE_SIZE);
             if !sane {
-                mm::refuse(
-                    "the index has a bad range",
-                    &[span.first(), span.end(), addr],
-                    &[],
-                );
+                let addresses = [span.first(), span.end(), addr];
+                mm::refuse("the index has a bad range", &addresses, &[]);
                 return Err(EINVAL);
             }
             match range {
@@ -66,10 +63,8 @@ impl Blocks {
     fn validate(&self, quiet: bool) -> Result {
         let pool = self.pool.lock();
         let counted = pool.census();
-        let owned = self
-            .cpus
-            .iter()
-            .flat_map(|cpu| cpu.own.iter().map(List::len));
+        let cpus = self.cpus.iter();
+        let owned = cpus.flat_map(|cpu| cpu.own.iter().map(List::len));
         let owned = owned.fold(0, usize::wrapping_add);
         let mut found_owned = 0_usize;
         let mut found = PoolCensus::default();
@@ -89,14 +84,17 @@ impl Blocks {
                 mm::refuse("a block is at the wrong place", &[block.start()], &numbers);
                 return Err(EINVAL);
             }
-            let [partial, empty] =
-                [Place::Owned, Place::Empty].map(|kind| usize::from(place == kind));
-            found_owned = found_owned.wrapping_add(partial | empty);
             found.live = found.live.wrapping_add(1);
             found.bytes = found.bytes.wrapping_add(block.class().block_size());
-            found.empty = found.empty.wrapping_add(empty);
-            let orphan = usize::from(place == Place::Orphan);
-            found.partial = found.partial.wrapping_add(partial | empty | orphan);
+            if matches!(place, Place::Owned | Place::Empty) {
+                found_owned = found_owned.wrapping_add(1);
+            }
+            if matches!(place, Place::Owned | Place::Orphan | Place::Empty) {
+                found.partial = found.partial.wrapping_add(1);
+            }
+            if place == Place::Empty {
+                found.empty = found.empty.wrapping_add(1);
+            }
             Ok(())
         })?;
         if quiet && (found != counted || found_owned != owned) {

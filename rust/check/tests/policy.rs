@@ -36,7 +36,7 @@ mod counts {
         let space = World::new(home).blocks(8).space()?;
         let area = space.alloc_bare(Request::bytes(home, PAGE_SIZE))?.span();
         let class = Class::SMALLEST;
-        assert!(space.blocks.refill(class, Source::Pool));
+        assert!(space.blocks.refill_from_pool(class, Source::Pool));
         assert_eq!((space.blocks().live, space.blocks().partial), (1, 0));
         space.retire(space.unlink(area.first()).ok_or(EINVAL)?);
         space.purge(None, true);

@@ -232,11 +232,11 @@ fn a_search_for_a_large_block_does_not_hide_one_for_a_small_block() {
 /// A CPU that has just found its current block full does not look for a slot there again.
 #[test]
 fn a_full_block_is_asked_once() {
-    let [tried, untried] = [true, false].map(|is_miss| {
+    let [tried, untried] = [true, false].map(|fast_path_failed| {
         let space = space_of(home_of(8), LIMIT);
         alloc_many(&space, PAGES, SLOTS);
         let request = Request {
-            is_miss,
+            fast_path_failed,
             ..slot(&space)
         };
         let count = steps(|| alloc(&space, &request));
