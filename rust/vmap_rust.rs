@@ -19,10 +19,11 @@
 //! - *owner* of an area: the code that reserved it and has not freed it yet.
 //! - *space*: an address space with all its areas and blocks. The kernel has one; tests make others. *Home*: the
 //!   range in which blocks are; in the kernel, vmalloc space.
-//! - *index*: the maple tree of all reserved ranges. *Gap*: a range that is not reserved.
+//! - *index*: the maple tree of all reserved ranges, *the tree* for short. *Gap*: a range that is not reserved.
 //! - *class*: the sizes that are served from slots of one size.
 //! - *block*: an aligned range that is divided into *slots* of one class. The *number* of a block is that of its first
 //!   entry in the directory of blocks.
+//! - *lone area*: one in no block. It has an entry of its own in the index, and an object of the slab cache.
 //! - *current block*: the block from which a CPU, or a group of CPUs, allocates; it has one for each class, in a *seat*.
 //! - *held*: a block that is current or about to be removed.
 //! - *pool*: the blocks that are not held. A *partial* block has free slots, an *empty* one only free slots.
@@ -30,16 +31,16 @@
 //! - *dirty*: a block in which an area was retired since the last purge.
 //! - *stuck*: a flushed area that could not be erased from the index for lack of memory.
 //! - *drain*: give back empty blocks, to make room or to free memory.
-//! - *pin*: one of 32 spinlocks, chosen by the address of an area. A reader that *pins* an area of another owner holds
-//!   its pin: the area stays unchanged, and its unlink waits.
+//! - *pin*: one of 32 spinlocks for areas in blocks, or of 32 for lone areas, chosen by the address of the area. A reader
+//!   that *pins* an area of another owner holds its pin: the area stays unchanged, and its unlink waits.
 //!
 //! # How it works
 //!
 //! One maple tree holds the reserved ranges of the whole address space: modules, vmalloc, KASAN shadow,
 //! percpu. Its gaps are the free space; there is no second tree.
 //!
-//! A request for up to 80 MiB anywhere in vmalloc space is served from the current block of its class. It claims a bit of
-//! a bitmap, and makes the object of that slot busy. This takes no lock, allocates no memory and does not change the
+//! A request for up to 80 MiB anywhere in vmalloc space, or less if that is small, is served from the current block of its
+//! class. It claims a bit of a bitmap, and makes the object of that slot busy. This takes no lock, allocates no memory and does not change the
 //! tree. If the block is full, the CPU takes another one out of the pool, or makes one, which can be anywhere in vmalloc
 //! space. Any other request takes the lowest gap that fits.
 //!
@@ -51,9 +52,9 @@
 //! Freeing a range in the tree may need memory. Without memory, the area is stuck until the next purge, or the empty
 //! block stays in the pool, so freeing cannot fail either.
 //!
-//! What one CPU writes on its fast paths shares no cache line with what other CPUs read. Values that many
-//! CPUs use are [`sys::per_cpu::CacheAligned`], and a [`base::map::Map`] fills a cache line. CPUs count lazy pages for
-//! themselves, and seldom add them to the common count.
+//! The fast paths of two CPUs seldom write to one cache line unless both use one block. Values that many CPUs use are
+//! [`sys::per_cpu::CacheAligned`], and a [`base::map::Map`] fills a cache line. CPUs count lazy pages for themselves, and
+//! seldom add them to the common count.
 //!
 //! # Layers, from the outside in
 //!
@@ -71,7 +72,7 @@
 //! | | `blocks`, `cpus`: current blocks, and what a CPU has of its own | no |
 //! | | `pool`, `list`: the blocks that are not current | no |
 //! | | `supply`: the birth and the death of blocks | no |
-//! | | `tree`: areas with an entry of their own, from the request to the free range | no |
+//! | | `tree`: lone areas, from the request to the free range | no |
 //! | | `lookup`, `purge`: find areas by address; what becomes of a freed area | no |
 //! | | `listing`, `validate`: for debugging: the list of all ranges, checks | no |
 //! | `state` | `flags`, `area`, `view`, `list`: states as types, tokens of areas, what others see of an area, lists of tokens | yes |
@@ -99,6 +100,10 @@
 //!
 //! While the lock of the pool, of a list or of the tree is held, no other lock is taken, except that of the slab. A task
 //! that holds a pin never takes the tree lock.
+//!
+//! All of them are spinlocks that do not disable interrupts: code that takes one must not run in an interrupt. Any context
+//! may look up an area ([`policy::space::Space::find`]), try to pin it (`try_get()`), allocate from the current block
+//! (`alloc_current()`), and retire an area of a block.
 //!
 //! `docs/lock-free.md` shows why the code without locks is correct, and `docs/design.md` has the reasons
 //! for the design.
