@@ -76,18 +76,12 @@ static __attribute__((constructor(200))) void maple_init(void)
 	maple_tree_init();
 }
 
-struct maple_tree *native_tree_new(void)
-{
-	struct maple_tree *tree = kmalloc_noprof(sizeof(*tree), 0);
+/* Rust has the memory. */
+_Static_assert(sizeof(struct maple_tree) == 2 * sizeof(long), "rust/native/src/sys/maple.rs");
 
+void native_tree_init(struct maple_tree *tree)
+{
 	mt_init_flags(tree, MT_FLAGS_ALLOC_RANGE | MT_FLAGS_USE_RCU);
-	return tree;
-}
-
-void native_tree_free(struct maple_tree *tree)
-{
-	mtree_destroy(tree);
-	kfree_sized(tree, sizeof(*tree));
 }
 
 void *native_tree_load(struct maple_tree *tree, unsigned long at)

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Tests tools/vmap and its modules on the spaces of test_space.c, which are in the memory of this process.
-
-Needs drgn, a C compiler, and include/linux/vmap_rust_debug.h of the patched kernel tree.
-"""
+"""Tests tools/vmap and its modules on the allocators themselves: test_space.c with those of bench/native, in a process that
+waits. Each program has what a kernel has of its allocator: debug information, areas in each state, lib/maple_tree.c."""
 
 import contextlib
-import ctypes
 import os
+import platform
+import re
 import runpy
 import subprocess
 from pathlib import Path
@@ -15,146 +14,210 @@ import drgn
 import pytest
 
 import vmap_rust
-from harness.settings import TREE
-from vmap import vmap_allocator
+from harness import prepare
+from harness.bench import native
+from vmap import RbtreeVmap, vmap_allocator
 from vmap_area import DAMAGE
 
-HERE = Path(__file__).parent
-TOOL = runpy.run_path(str(HERE.parent / "vmap"))
-MIB = 1 << 20
-HOME = 0xffffc90000000000
-START, WHOLE = HOME + 64 * MIB, HOME + 1024 * MIB
-LAST = WHOLE + 11 * 80 * MIB
-
-
-@pytest.fixture(name="prog", scope="module")
-def program(tmp_path_factory):
-    """The program with the spaces."""
-    library = str(tmp_path_factory.mktemp("space") / "space.so")
-    subprocess.run(["gcc", "-g", "-shared", "-fPIC", "-iquote", TREE, "-o", library, HERE / "test_space.c"], check=True)
-    ctypes.CDLL(library)
-    prog = drgn.Program()
-    prog.set_pid(os.getpid())
-    prog.load_debug_info([library])
-    return prog
+# Where bench/native builds.
+pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="this machine is not x86-64")
+TOOL = runpy.run_path(str(Path(__file__).parent.parent / "vmap"))
+PAGE, MIB = 1 << 12, 1 << 20
 
 
 @contextlib.contextmanager
-def written(value, number):
-    """Write a number to a variable, or to a part of it, for some time."""
-    size = drgn.sizeof(value)
-    old = value.prog_.read(value.address_, size)
-    ctypes.memmove(value.address_, number.to_bytes(size, "little"), size)
-    try:
-        yield
-    finally:
-        ctypes.memmove(value.address_, old, size)
+def started(side):
+    """Start the program with the areas of one allocator; gives it, with the addresses of its areas by their names."""
+    prepare.prepare("source")
+    with subprocess.Popen([native.build("check", f"space-{side}")], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            words = process.stdout.read().split()
+            prog = drgn.Program()
+            prog.set_pid(process.pid)
+            prog.load_debug_info(main=True)
+            yield prog, dict(zip(words[::2], map(int, words[1::2])))
+        finally:
+            process.kill()
 
 
-def test_areas(prog):
+@pytest.fixture(name="rust", scope="module")
+def rust_program():
+    """The program with the allocator in Rust, and its areas."""
+    # The stand-in of KVec is a vector of the library.
+    vmap_rust.FIELDS["space"][1]["cpu_others"] = "blocks.cpus.others.buf.inner.ptr"
+    with started("rust") as found:
+        yield found
+
+
+@pytest.fixture(name="rbtree", scope="module")
+def rbtree_program():
+    """The program with the rb-trees, and its areas."""
+    with started("rbtree") as found:
+        yield found
+
+
+@contextlib.contextmanager
+def written(prog, address, size, number):
+    """Write a number of ``size`` bytes for some time."""
+    old = prog.read(address, size)
+    with open(f"/proc/{prog.main_thread().tid}/mem", "r+b", buffering=0) as memory:
+        os.pwrite(memory.fileno(), number.to_bytes(size, "little"), address)
+        try:
+            yield
+        finally:
+            os.pwrite(memory.fileno(), old, address)
+
+
+def test_areas(rust):
     """All areas with their states, in the order of addresses."""
-    assert [area[:3] for area in vmap_allocator(prog).areas()] == [
-        (HOME, HOME + 8 * MIB, "busy"), (HOME + 9 * MIB, HOME + 10 * MIB, "lazy"), (START, START + 0x2000, "busy"),
-        (START + 0x2000, START + 0x3000, "lazy"), (START + 0x4000, START + 0x6000, "busy"),
-        (START + 0x6000, START + 0x8000, "unlinked"), (LAST, LAST + 70 * MIB, "busy")]
+    prog, at = rust
+    assert [area[:3] for area in vmap_allocator(prog).areas()] == [(at[name], at[name] + size, state) for name, size, state in (
+        ("stack", 2 * PAGE, "busy"), ("lazy", 2 * PAGE, "lazy"), ("ram", 2 * PAGE, "busy"), ("unlinked", 2 * PAGE, "unlinked"),
+        ("tree", 100 * MIB + PAGE, "busy"), ("tree_lazy", 90 * MIB + PAGE, "lazy"), ("whole", 70 * MIB + PAGE, "busy"))]
 
 
-@pytest.mark.parametrize("address, area, block", [
-    (HOME + 8 * MIB - 1, HOME, None), (HOME + 8 * MIB, None, None), (START + 0x5fff, START + 0x4000, START),
-    (START + 0x3000, None, START), (START + 2 * MIB, None, None), (START + (512 << 30), None, None),
-    ((1 << 64) - 1, None, None),
-    (LAST - 1, None, WHOLE), (LAST + 70 * MIB - 1, LAST, WHOLE), (WHOLE + (1 << 30) - 1, None, WHOLE)])
-def test_find(prog, address, area, block):
+@pytest.mark.parametrize("name, inner, is_found, block", [
+    ("tree", 100 * MIB, True, None), ("tree", -1, False, "stack"), ("stack", 2 * PAGE - 1, True, "stack"),
+    ("ram", PAGE, True, "stack"), ("unlinked", 2 * PAGE, False, "stack"), ("stack", -1, False, None),
+    ("stack", 512 << 30, False, None), ("whole", 70 * MIB + PAGE - 1, True, "whole"),
+    ("whole", 70 * MIB + PAGE, False, "whole"), ("whole", 1024 * MIB - 1, False, "whole")])
+def test_find(rust, name, inner, is_found, block):
     """Inner addresses lead to their area and block, those behind an area in its slot and behind the last slot to none."""
+    prog, at = rust
     space = vmap_allocator(prog)
-    assert getattr(space.find(address), "start", None) == area
-    assert getattr(space.block_at(address), "start", None) == block
+    assert getattr(space.find(at[name] + inner), "start", None) == (at[name] if is_found else None)
+    assert getattr(space.block_at(at[name] + inner), "start", None) == at.get(block)
 
 
-def test_stats(prog):
-    """Numbers of areas, slots and counters, and current blocks."""
+def test_stats(rust):
+    """Numbers of areas, slots and counters, and current blocks. Large classes have common ones."""
+    prog, at = rust
     space = vmap_allocator(prog)
-    wanted = {"busy": 4, "lazy": 2, "unlinked": 1, "blocks": 2, "blocks_held": 1, "blocks_owned": 1, "blocks_dirty": 1,
-              "slots_free": 252 + 11, "slots_free_bytes": 252 * 0x2000 + 11 * 80 * MIB, "slots_lazy": 1, "count_hit": 12,
-              "count_refill": 3, "busy_bytes": 8 * MIB + 0x4000 + 70 * MIB}
+    wanted = {"busy": 4, "lazy": 2, "unlinked": 1, "blocks": 2, "blocks_held": 2, "blocks_dirty": 1, "slots_free": 252 + 11,
+              "slots_free_bytes": 252 * 2 * PAGE + 11 * 80 * MIB, "slots_lazy": 1, "count_hit": 5, "count_refill": 2,
+              "count_alloc_tree": 2, "count_retire_tree": 1, "busy_bytes": 170 * MIB + 6 * PAGE}
     assert {name: space.stats()[name] for name in wanted} == wanted
-    assert space.current() == {WHOLE: 1}
-    for bits, hits in ((1, 7), (0, 7)):
-        with written(prog["__cpu_possible_mask"].bits[0], bits):
-            assert space.stats()["count_hit"] == hits
+    assert space.current() == {at["stack"]: 0, at["whole"]: 0}
+    # The area in the largest block came from CPU 1.
+    assert [cpu["count_hit"] for cpu in space.cpus()] == [4, 1]
 
 
-# Command: some of its lines.
+# Command: a line of it.
 LINES = {
-    "list": [f"{HOME + 9 * MIB:#x}-{HOME + 10 * MIB:#x} 1048576 unpurged vm_area"],
-    f"owner {START + 1:x} {START + 0x5000:x} 1000": [
-        f"{START + 1:#x}: 0x1 into {START:#x}-{START + 0x2000:#x}    8192 0xabc pages=1 vmalloc",
-        f"{START + 0x5000:#x}: 0x1000 into {START + 0x4000:#x}-{START + 0x6000:#x}    8192 vm_map_ram",
-        "0x1000: in no area"],
-    "stats": ["allocator                rust", "count_hit                12"],
-    "validate": ["rust: ok"],
+    "list": "0x{tree_lazy:x}-0x[0-9a-f]+ 94375936 unpurged vm_area",
+    "owner {stack:x}": r"{stack:#x}: 0x0 into {stack:#x}-{lazy:#x}    8192 main\+0x\S+ vmalloc",
+    "owner {inner:x} 1000": "{inner:#x}: 0x1000 into {ram:#x}-{unlinked:#x}    8192 vm_map_ram",
+    "owner 1000": "0x1000: in no area",
+    "stats": "count_hit +5",
+    "validate": "rust: ok",
 }
 
 
 @pytest.mark.parametrize("words", LINES)
-def test_commands(prog, words):
-    """The commands print such lines, and say whether something is missing."""
-    code, lines = TOOL["run"](prog, TOOL["parse"](words.split()))
-    assert set(LINES[words]) <= set(lines) and code == (" 1000" in words)
+def test_commands(rust, words):
+    """The commands print such a line, and say whether something is missing."""
+    prog, at = rust
+    names = {**at, "inner": at["ram"] + PAGE}
+    code, lines = TOOL["run"](prog, TOOL["parse"](words.format(**names).split()))
+    assert code == (" 1000" in words)
+    assert any(re.fullmatch(LINES[words].format(**names), line) for line in lines), lines
 
 
+def field(space, kind, address, name, word=0):
+    """Return where a field of a structure is, or a word of it."""
+    return address + space.types[kind].member(name).bit_offset // 8 + 8 * word
+
+
+def of_block(name, word=0):
+    """Return what finds a field of the block of small areas."""
+    return lambda space, at: field(space, "block", space.block_at(at["stack"]).node, name, word)
+
+
+def of_area(which, name):
+    """Return what finds a field of the object of an area."""
+    return lambda space, at: field(space, "object", space.find(at[which]).va.value_(), name)
+
+
+def of_table(after):
+    """Return what finds the entry of the block of small areas in the directory, or one after it."""
+    return lambda space, at: space.place_of(at["stack"])[0]["table"] + 8 * (space.place_of(at["stack"])[1] + after)
+
+
+def root(space, _at):
+    """Return where the root of the index is."""
+    return drgn.Object(space.prog, "struct maple_tree *", value=space.space()["index"]).ma_root.address_
+
+
+# A line of validate, what finds the damaged word, and what is written there. The class is a byte.
 DAMAGES = [
-    (True, "is busy, but slot 2 is free", lambda p: p["block"].free[0], ~0b1011 & (1 << 64) - 1),
-    (True, "is unlinked, but slot 3 waits for a purge", lambda p: p["block"].flushing[0], 0b1000),
-    (True, "slots [4] are free and lazy", lambda p: p["block"].lazy[0], 0b10010),
-    (True, "slots [256] are behind the last one", lambda p: p["block"].lazy[4], 1),
-    (True, "is not in its slot 2", lambda p: p["small"][2].va_end, START + 0x6001),
-    (True, "is not in its slot 2", lambda p: p["small"][2].va_start, START + 0x3000),
-    (True, "its description is damaged: class 99", lambda p: p["block"].member_("class"), 99),
-    (True, "its description is damaged: class 1, slots of 0 pages", lambda p: p["block"].slot_pages, 0),
-    (True, "slots of 513 pages", lambda p: p["block"].slot_pages, 513),
-    (True, "place 5", lambda p: p["block"].place, 5),
-    (True, "0x1000-0x201000; the index has", lambda p: p["block"].first_page, 1),
-    (True, "cannot be read: ", lambda p: p["tables"][0][32], 0x1234),
-    (True, "cannot be read: ", lambda p: p["block"].chunks[0], 0x1234),
-    (True, "index: cannot be read: ", lambda p: p["tree"].ma_root, 0x123400 | 10),
-    (True, "in the index, but not in the directory", lambda p: p["tables"][0][32], 0),
-    (True, "in the directory, but not in the index", lambda p: p["tables"][0][96], 0x1234),
-    (True, "its object says", lambda p: p["area"].va_start, HOME + 0x1000),
-    (True, "area 0xffffc90000000000-0xffffc90000800000: leaked", lambda p: p["area"].flags, 6 << 16),
-    (True, "its vm_struct says 0xffffc90004000000, 4096 bytes", lambda p: p["stack"].size, 0x1000),
-    (False, "areas: cannot be read: ", lambda p: p["both"][1].list.prev, 0x1234),
+    ("is busy, but slot 2 is free", of_block("free"), ~0b1011 & (1 << 64) - 1),
+    ("is unlinked, but slot 3 waits for a purge", of_block("flushing"), 0b1000),
+    ("slots [4] are free and lazy", of_block("lazy"), 0b10010),
+    ("slots [256] are behind the last one", of_block("lazy", 4), 1),
+    ("is not in its slot 2", of_area("ram", "va_end"), lambda at: at["unlinked"] + 1),
+    ("is not in its slot 2", of_area("ram", "va_start"), lambda at: at["ram"] - PAGE),
+    ("its description is damaged: class 99", of_block("class"), 99),
+    ("its description is damaged: class 1, slots of 0 pages", of_block("slot_pages"), 0),
+    ("slots of 513 pages", of_block("slot_pages"), 513),
+    ("place 5", of_block("place"), 5),
+    ("0x1000-0x201000; the index has", of_block("first_page"), 1),
+    ("cannot be read: ", of_table(0), 0x1234),
+    ("cannot be read: ", of_block("chunks"), 0x1234),
+    ("index: cannot be read: ", root, 0x123400 | 10),
+    ("in the index, but not in the directory", of_table(0), 0),
+    ("in the directory, but not in the index", of_table(200), 0x1234),
+    ("its object says", of_area("tree", "va_start"), lambda at: at["tree"] + PAGE),
+    (": leaked", of_area("tree", "flags"), 7 << 16),
+    ("its vm_struct says", lambda space, at: space.find(at["stack"]).va.vm.size.address_, 0x1000),
 ]
 
 
-@pytest.mark.parametrize("rust, line, place, number", DAMAGES)
-def test_damage(prog, rust, line, place, number):
+@pytest.mark.parametrize("line, find, number", DAMAGES)
+def test_damage(rust, line, find, number):
     """A damage is one line of validate."""
-    with written(prog["vmap_rust_key"], int(rust)), written(place(prog), number):
-        found = list(vmap_allocator(prog).validate())
-    assert len(found) == 1 and line in found[0], found
-
-
-def test_rbtree(prog):
-    """Without an allocator of its own, vmalloc has the rb-trees."""
-    with written(prog["vmap_rust_key"], 0):
-        space = vmap_allocator(prog)
-        assert [area[:2] for area in space.areas()] == [(HOME, HOME + 0x2000), (HOME + 0x2000, HOME + 0x4000)]
-        assert not list(space.validate())
-        assert space.find(HOME + 0x2000).start == HOME + 0x2000 and space.find(HOME + 0x4000) is None
-        assert space.stats() == {"busy": 2, "busy_bytes": 0x4000}
-
-
-def test_refused(prog, monkeypatch):
-    """A description of another version is refused."""
-    monkeypatch.setattr(vmap_rust, "VERSION", 2)
-    with pytest.raises(DAMAGE, match="version 1; this module knows version 2"):
-        vmap_allocator(prog)
-
-
-def test_live(prog, monkeypatch):
-    """In a running kernel, an index whose end was missing once is read again; one that never stays the same is refused."""
+    prog, at = rust
     space = vmap_allocator(prog)
+    with written(prog, find(space, at), 1 if number == 99 else 8, number(at) if callable(number) else number):
+        found = list(space.validate())
+    assert len(found) == 1 and line in found[0], found
+    assert not list(space.validate())
+
+
+def test_rbtree(rbtree):
+    """The rb-trees, in which no purge was; and a damage of their list."""
+    prog, at = rbtree
+    space = vmap_allocator(prog)
+    assert isinstance(space, RbtreeVmap) and not list(space.validate())
+    assert sorted(area[:3] for area in space.areas()) == [
+        (at["first"], at["first"] + 2 * PAGE, "busy"), (at["lazy"], at["lazy"] + 2 * PAGE, "lazy"),
+        (at["second"], at["second"] + 6 * PAGE, "busy")]
+    assert space.find(at["second"] + 5 * PAGE).start == at["second"] and space.find(at["second"] + 6 * PAGE) is None
+    assert space.stats() == {"busy": 2, "busy_bytes": 8 * PAGE, "lazy": 1, "lazy_bytes": 2 * PAGE}
+    with written(prog, space.find(at["second"]).va.list.prev.address_, 8, 0x1234):
+        found = list(space.validate())
+    assert len(found) == 1 and "areas: cannot be read: " in found[0], found
+
+
+@pytest.mark.parametrize("name, text", [("vmap_rust::kernel_space::SPACE", "no debug information has .* CONFIG_DEBUG_INFO_DWARF5"),
+                                        ("policy::cpus::Cpu", "another version of mm/vmap_rust .*policy::cpus::")])
+def test_refused(rust, monkeypatch, name, text):
+    """One line says so if there is no debug information of Rust, or if its types are not those that the module knows."""
+    monkeypatch.setattr(vmap_rust, "SPACE", vmap_rust.SPACE.replace(name, "x::Y"))
+    fields = {kind: (path.replace(name, f"{name}s"), rest) for kind, (path, rest) in vmap_rust.FIELDS.items()}
+    monkeypatch.setattr(vmap_rust, "FIELDS", fields)
+    with pytest.raises(DAMAGE, match=text):
+        vmap_allocator(rust[0])
+
+
+def test_symbols_are_missing(capsys):
+    """One line names the option, if the kernel has no debug information at all."""
+    assert TOOL["refuse"](drgn.MissingDebugInfoError("missing some\nsee URL")) == 2
+    assert re.fullmatch("vmap: error: missing some; build the kernel with CONFIG_DEBUG_INFO_DWARF5, .*\n", capsys.readouterr().err)
+
+
+def test_live(rust, monkeypatch):
+    """In a running kernel, an index whose end was missing once is read again; one that never stays the same is refused."""
+    space = vmap_allocator(rust[0])
     wanted, reads, until = list(space.areas()), [], 4
     whole = list(space._read_entries())  # pylint: disable=protected-access
 

@@ -16,7 +16,7 @@ from drgn import Program, ProgramFlags, sizeof
 from drgn.helpers.common.prog import takes_program_or_default
 from drgn.helpers.linux.list import validate_list_for_each_entry
 
-from vmap_area import DAMAGE, Area, Space
+from vmap_area import DAMAGE, Area, Space, variable
 from vmap_rust import RustVmap
 
 # Macros of include/linux/vmalloc.h, in the order of /proc/vmallocinfo.
@@ -32,10 +32,13 @@ class RbtreeVmap(Space):
 
     def areas(self) -> Iterator[Area]:
         """Iterate over all busy areas, node by node, then over the lazy ones, then over those kept for reuse."""
-        nodes = [self.prog["vmap_nodes"][i] for i in range(self.prog["nr_vmap_nodes"].value_())]
+        first = variable(self.prog, "vmap_nodes")
+        nodes = [first[i] for i in range(self.prog["nr_vmap_nodes"].value_())]
         lists = [("busy", node.busy.head) for node in nodes]
         for node in nodes:
-            lists += [("lazy", node.lazy.head), ("flushed", node.purge_list)]
+            lists.append(("lazy", node.lazy.head))
+            # The first purge sets it up.
+            lists += [("flushed", node.purge_list)] if node.purge_list.next else []
         lists += [("cached", pool.head) for node in nodes for pool in node.pool if pool.len]
         for state, head in lists:
             for va in validate_list_for_each_entry("struct vmap_area", head.address_of_(), "list"):
@@ -56,11 +59,11 @@ def vmap_allocator(prog: Program) -> Union[RbtreeVmap, RustVmap]:
     ``areas()``, ``find(address)``, ``stats()`` and ``validate()``. With mm/vmap_rust, only ``va_start``,
     ``va_end``, ``vm`` and ``flags`` of a ``struct vmap_area`` exist.
 
-    :raises ValueError: if the allocator describes its areas in a version that this module does not know
+    :raises ValueError: if there is no debug information of the allocator, or that of another version
     """
     if "vmap_rust_key" not in prog or not prog["vmap_rust_key"].key.enabled.counter:
         return RbtreeVmap(prog)
-    return RustVmap(prog, prog["vmap_rust_debug"])
+    return RustVmap(prog)
 
 
 def caller(prog: Program, address: int) -> str:

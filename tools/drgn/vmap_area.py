@@ -9,6 +9,20 @@ from drgn.helpers import ValidationError
 
 # What reading a damaged structure raises.
 DAMAGE = (FaultError, ValueError, OverflowError, LookupError, NotImplementedError, ValidationError)
+# What to do without debug information.
+NEEDED = "build the kernel with CONFIG_DEBUG_INFO_DWARF5, without CONFIG_DEBUG_INFO_REDUCED, and name its vmlinux with -s"
+
+
+def variable(prog: Program, name: str) -> Object:
+    """
+    Return a variable of the kernel, or of Rust, whose names have ``::`` in them.
+
+    :raises ValueError: if there is no debug information of it; says which option the kernel needs
+    """
+    try:
+        return prog[name]
+    except LookupError:
+        raise ValueError(f"no debug information has {name}; {NEEDED}") from None
 
 
 class Area(NamedTuple):

@@ -2,38 +2,57 @@
 """
 The areas of the allocator in Rust (mm/vmap_rust), for :mod:`vmap`.
 
-Everything here is read through ``struct vmap_rust_debug_info``, which is a C type with offsets of the Rust types: see
-include/linux/vmap_rust_debug.h and docs/debugging.md. So this module needs no debug info of Rust.
+The debug information of Rust says where the fields of a type are: the compiler orders them differently in each build. drgn
+finds names of Rust as it finds those of C++.
 """
 
 from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
 
-from drgn import Object, Program, TypeMember, offsetof, sizeof
-from drgn.helpers.linux.bitops import for_each_set_bit
-from drgn.helpers.linux.cpumask import cpu_possible_mask
+from drgn import Language, Object, Program, Type, TypeMember, offsetof, sizeof
 from drgn.helpers.linux.mapletree import mt_for_each
 
-from vmap_area import DAMAGE, Area, Space
+from vmap_area import DAMAGE, Area, Space, variable
 
-VERSION = 1
 # A damaged chain of tree nodes could lead in a circle.
 MAX_ENTRIES = 100_000_000
 # How often the index of a running kernel is read, at most.
 READS = 10
-# Values of block_place.
-PLACES = ("held", "full", "owned", "orphan", "empty")
 BITMAPS = ("free", "lazy", "flushing")
-STATES = ("vacant", "busy", "new", "unlinked", "lazy", "flushed", "leaked")
 
-# The structures in Rust: the fields whose offsets the description has, and their types in C.
-_WORD, _BITMAP = "unsigned long", "unsigned long [{bitmap}]"
-_FIELDS = {
-    "space": dict.fromkeys(("index", "home_first", "home_last", "dir_parts", "cpu_first", "cpu_others"), _WORD),
-    "part": {"number": _WORD, "table": _WORD, "whole": _WORD, "dirty": _BITMAP},
-    "block": {"first_page": _WORD, "slot_pages": _WORD, "class": "unsigned char", "chunks": "unsigned long [{chunks}]",
-              "place": _WORD, **dict.fromkeys(BITMAPS, _BITMAP)},
-    "cpu": {"current": "unsigned long [{classes}]", "counters": "unsigned long [{counters}]"},
+# Constants of rust/state, which debug information does not have. index.rs: the tag of a block.
+TAG_BITS, BLOCK_TAG = 3, 0b101
+# flags.rs: states of areas.
+STATE_SHIFT, STATE_MASK = 16, 0x7
+STATES = {0: "vacant", 1: "busy", 2: "new", 3: "unlinked", 4: "lazy", 5: "flushed", 7: "leaked"}
+# class.rs: pages of the smallest block, which an entry of the directory is for.
+TABLE_PAGES = 512
+# block.rs: values of Place.
+PLACES = ("held", "full", "owned", "orphan", "empty")
+# objects.rs: words of an area object.
+OBJECT_WORDS = 4
+
+# The address of the space.
+SPACE = "vmap_rust::kernel_space::SPACE"
+# Types of the crate vmap_rust, but for the space, and where in them is what is read here.
+FIELDS = {
+    "space": ("", {"index": "tree.index.tree", "dir_parts": "blocks.dir.parts", "cpu_first": "blocks.cpus.first",
+                   "cpu_others": "blocks.cpus.others.ptr", "cpu_others_len": "blocks.cpus.others.len"}),
+    "part": ("state::dir::Part", {"number": "number", "table": "entries", "whole": "whole", "dirty": "dirty"}),
+    "block": ("state::block::Block", {"chunks": "objects.chunks", "place": "links.place", **{
+        name: name for name in ("first_page", "slot_pages", "class", *BITMAPS)}}),
+    "cpu": ("policy::cpus::Cpu", {"current": "current"}),
 }
+
+
+def _find(type_: Type, path: str) -> Tuple[int, Type]:
+    """Return the offset and the type of a field of a Rust type, which may be in a field of a field."""
+    offset = 0
+    for name in path.split("."):
+        # A wrapper, such as CacheAligned, has one field without a name.
+        while type_.has_member("__0") and not type_.has_member(name):
+            offset, type_ = offset + type_.member("__0").bit_offset // 8, type_.member("__0").type
+        offset, type_ = offset + type_.member(name).bit_offset // 8, type_.member(name).type
+    return offset, type_
 
 
 def _readable(where: str, lines: Iterator[str]) -> Iterator[str]:
@@ -56,7 +75,7 @@ class Block:
         self.place = dict(enumerate(PLACES)).get(fields["place"], f"place {fields['place']}")
         # Without a division by zero if it is damaged.
         self.slot_size = max(self.slot_pages, 1) << rust.page_shift
-        self.slots = min(max(size // self.slot_size, 1), rust.info["map_bits"])
+        self.slots = min(max(size // self.slot_size, 1), rust.map_bits)
         self.free, self.lazy, self.flushing = (rust.bitmap(fields[name]) for name in BITMAPS)
 
     def counts(self) -> Dict[str, int]:
@@ -65,7 +84,7 @@ class Block:
 
     def objects(self) -> Iterator[Area]:
         """Iterate over the area objects of all slots, also those that nobody uses."""
-        count, size = self.rust.info["chunk_objects"], self.rust.info["object_size"]
+        count, size = self.rust.chunk_objects, self.rust.object_size
         for first in range(0, self.slots, count):
             chunk = self.chunks[first // count]
             for number, head in enumerate(self.rust.read("object", chunk, min(count, self.slots - first))):
@@ -92,38 +111,61 @@ class RustVmap(Space):
 
     name = "rust"
 
-    def __init__(self, prog: Program, description: Object):
+    def __init__(self, prog: Program):
         super().__init__(prog)
-        version = description.version.value_()
-        if version != VERSION:
-            raise ValueError(f"mm/vmap_rust describes its areas in version {version}; this module knows version {VERSION}")
-        self.info: Dict[str, int] = description[0].value_()
-        self.counter_names = description.counter_names.string_().decode().split()
         self.page_shift = prog["PAGE_SHIFT"].value_()
-        self._word_bits = 8 * sizeof(prog.type(_WORD))
-        self._states = {self.info["state_" + name]: name for name in STATES}
-        self._va = prog.type("struct vmap_area *")
-        counts = {"bitmap": self.info["map_bits"] // self._word_bits, "classes": self.info["classes"],
-                  "chunks": self.info["map_bits"] // self.info["chunk_objects"], "counters": len(self.counter_names)}
-        members = {kind: [TypeMember(prog.type(text.format(**counts)), name, 8 * self.info[f"{kind}_{name}"])
-                          for name, text in fields.items()] for kind, fields in _FIELDS.items()}
+        self._va, self._word = prog.type("struct vmap_area *"), prog.type("unsigned long")
+        self._word_bits = 8 * sizeof(self._word)
+        self._space = variable(prog, SPACE)
+        # An atomic has the type of its value as parameter.
+        types = {"space": self._space.type_.template_parameters[0].argument.type}
+        try:
+            types |= {kind: self._rust_type(name) for kind, (name, _) in FIELDS.items() if name}
+            fields = {kind: dict(paths) for kind, (_, paths) in FIELDS.items()}
+            counters = [member.name for member in _find(types["cpu"], "counters")[1].members]
+            fields["cpu"] |= {f"count_{name}": f"counters.{name}" for name in counters}
+            members = {kind: [self._member(types[kind], name, path) for name, path in paths.items()]
+                       for kind, paths in fields.items()}
+            # The directory points to what is in front of a block.
+            self.block_offset = _find(self._rust_type("sys::grace::Node<vmap_rust::state::block::Block>"), "value")[0]
+        except LookupError as error:
+            raise ValueError(f"this module is for another version of mm/vmap_rust than this kernel has: {error}") from None
         # Only what is in front of rb_node exists of the C type.
-        members["object"] = [TypeMember(prog.type(_WORD), name, 8 * offsetof(self._va.type, name))
+        members["object"] = [TypeMember(self._word, name, 8 * offsetof(self._va.type, name))
                              for name in ("va_start", "va_end", "flags")]
-        sizes = {kind: max(field.bit_offset // 8 + sizeof(field.type) for field in fields) for kind, fields in members.items()}
-        sizes["object"] = self.info["object_size"]
-        self._types = {kind: prog.struct_type("vmap_rust_" + kind, sizes[kind], fields) for kind, fields in members.items()}
+        self.object_size = OBJECT_WORDS * sizeof(self._word)
+        sizes = {"object": self.object_size, **{kind: sizeof(type_) for kind, type_ in types.items()}}
+        self.types = {kind: prog.struct_type("vmap_rust_" + kind, sizes[kind], every) for kind, every in members.items()}
+        block, cpu = self.types["block"], self.types["cpu"]
+        self.classes, self.map_bits = cpu.member("current").type.length, 8 * sizeof(block.member("free").type)
+        self.chunk_objects = self.map_bits // block.member("chunks").type.length
+        self.entry_size = TABLE_PAGES << self.page_shift
+
+    def _rust_type(self, name: str) -> Type:
+        """Return a type of the crate. To drgn, its name is one of C++."""
+        before, self.prog.language = self.prog.language, Language.CPP
+        try:
+            return self.prog.type(f"struct vmap_rust::{name}")
+        finally:
+            self.prog.language = before
+
+    def _member(self, type_: Type, name: str, path: str) -> TypeMember:
+        """Return a field of a Rust type, as a byte, a word, or several of them: that is what its wrappers have in them."""
+        offset, found = _find(type_, path)
+        size, word = sizeof(found), sizeof(self._word)
+        plain = self._word if size == word else self.prog.array_type(self._word, size // word)
+        return TypeMember(self.prog.type("unsigned char") if size == 1 else plain, name, 8 * offset)
 
     # Memory.
 
     def read(self, kind: str, address: int, count: Optional[int] = None) -> Any:
         """Return a structure of Rust, or a list of ``count`` of them: numbers, and lists of numbers, by field."""
-        one = self._types[kind]
+        one = self.types[kind]
         return Object(self.prog, one if count is None else self.prog.array_type(one, count), address=address).value_()
 
     def words(self, address: int, count: int) -> List[int]:
         """Read ``count`` words."""
-        return Object(self.prog, self.prog.array_type(self.prog.type(_WORD), count), address=address).value_()
+        return Object(self.prog, self.prog.array_type(self._word, count), address=address).value_()
 
     def bitmap(self, words: List[int]) -> int:
         """Return a bitmap as one number."""
@@ -132,13 +174,13 @@ class RustVmap(Space):
     def area(self, address: int, head: Optional[Dict[str, int]] = None, index: int = 0) -> Area:
         """Return the area of an area object, of which ``head`` may have been read."""
         head = head or self.read("object", address)
-        code = (head["flags"] & self.info["state_mask"]) >> self.info["state_shift"]
+        code = head["flags"] >> STATE_SHIFT & STATE_MASK
         va = Object(self.prog, self._va, value=address)
-        return Area(head["va_start"], head["va_end"], self._states.get(code, f"state {code}"), va, index)
+        return Area(head["va_start"], head["va_end"], STATES.get(code, f"state {code}"), va, index)
 
     def space(self) -> Dict[str, int]:
         """Return the fields of the space."""
-        return self.read("space", self.prog.read_word(self.info["space"]))
+        return self.read("space", self.prog.read_word(self._space.address_))
 
     # The index and the directory.
 
@@ -169,26 +211,26 @@ class RustVmap(Space):
             if count > MAX_ENTRIES:
                 raise ValueError("the index has no end")
             value = entry.value_()
-            if value & self.info["tag_mask"] != self.info["tag_block"]:
+            if value & (1 << TAG_BITS) - 1 != BLOCK_TAG:
                 yield first, last + 1, value
                 continue
-            start = (value >> self.info["tag_shift"]) << self.page_shift
+            start = (value >> TAG_BITS) << self.page_shift
             if start != first:
                 raise ValueError(f"index: the block at {first:#x} has the entry of {start:#x}")
             yield first, last + 1, None
 
     def parts(self) -> List[int]:
         """Return the places of the directory: addresses of parts, or 0."""
-        return self.words(self.space()["dir_parts"], self.info["dir_places"])
+        return self.words(self.space()["dir_parts"], self.map_bits)
 
     def table(self, part: Dict[str, Any]) -> List[int]:
         """Return the entries of a part: addresses of nodes, or 0."""
-        return self.words(part["table"], self.info["part_entries"])
+        return self.words(part["table"], self.map_bits)
 
     def place_of(self, address: int) -> Tuple[Optional[Dict[str, Any]], int]:
         """Return the part of the directory that has ``address``, or ``None``, and the number of the entry in it."""
-        number, index = divmod(address // self.info["entry_size"], self.info["part_entries"])
-        place = self.parts()[number % self.info["dir_places"]]
+        number, index = divmod(address // self.entry_size, self.map_bits)
+        place = self.parts()[number % self.map_bits]
         part = self.read("part", place) if place else None
         return part if part and part["number"] == number else None, index
 
@@ -202,7 +244,7 @@ class RustVmap(Space):
         if not node:
             node, first, entries = part["whole"], 0, len(table)
         dirty = self.bitmap(part["dirty"]) >> first & 1
-        return Block(self, node, entries * self.info["entry_size"], dirty) if node else None
+        return Block(self, node + self.block_offset, entries * self.entry_size, dirty) if node else None
 
     def blocks(self) -> Iterator[Block]:
         """Iterate over all blocks in the order of addresses."""
@@ -213,15 +255,13 @@ class RustVmap(Space):
 
     def cpus(self) -> Iterator[Dict[str, List[int]]]:
         """Iterate over the states of all CPUs that there can be."""
-        space, mask = self.space(), cpu_possible_mask(self.prog).bits
-        # nr_cpu_ids is a macro with CONFIG_FORCE_NR_CPUS.
-        others = max(for_each_set_bit(mask, 8 * sizeof(mask)), default=0)
-        for state in [space["cpu_first"], *self.words(space["cpu_others"], others)]:
+        space = self.space()
+        for state in [space["cpu_first"], *self.words(space["cpu_others"], space["cpu_others_len"])]:
             yield self.read("cpu", state)
 
     def current(self) -> Dict[int, int]:
         """Map the addresses of current blocks to the CPU that allocates from them, or the first one of a group."""
-        return {self.read("block", block - self.info["block_start"])["first_page"] << self.page_shift: cpu
+        return {self.read("block", block)["first_page"] << self.page_shift: cpu
                 for cpu, state in enumerate(self.cpus()) for block in state["current"] if block}
 
     # What users ask.
@@ -248,8 +288,8 @@ class RustVmap(Space):
                 numbers["slots_" + name] += count
                 numbers[f"slots_{name}_bytes"] += count * block.slot_size
         for state in self.cpus():
-            for name, value in zip(self.counter_names, state["counters"]):
-                numbers["count_" + name] += value
+            for name in state.keys() - {"current"}:
+                numbers[name] += state[name]
         return numbers
 
     # Checks.
@@ -262,7 +302,7 @@ class RustVmap(Space):
         seen: Set[int] = set()
         for start, end, address in self.entries():
             if address is None:
-                seen.update(range(start, end, self.info["entry_size"]))
+                seen.update(range(start, end, self.entry_size))
                 yield from _readable(f"block {start:#x}-{end:#x}", self._validate_block(start, end))
             else:
                 yield from _readable(f"area {start:#x}-{end:#x}", self._validate_area(start, end, address))
@@ -292,8 +332,8 @@ class RustVmap(Space):
         if not block:
             yield f"{where}: in the index, but not in the directory"
             return
-        pages, most = block.size >> self.page_shift, self.info["map_bits"]
-        if (block.number >= self.info["classes"] or not pages <= block.slot_pages * most <= pages * most
+        pages, most = block.size >> self.page_shift, self.map_bits
+        if (block.number >= self.classes or not pages <= block.slot_pages * most <= pages * most
                 or block.place not in PLACES or (block.start, block.end) != (start, end)):
             yield (f"{where}: its description is damaged: class {block.number}, slots of {block.slot_pages} pages, "
                    f"{block.place}, {block.start:#x}-{block.end:#x}; the index has {start:#x}-{end:#x}")
@@ -329,8 +369,8 @@ class RustVmap(Space):
     def _validate_directory(self, seen: Set[int]) -> Iterator[str]:
         """Each entry of the directory is a block of the index."""
         for part in (self.read("part", address) for address in self.parts() if address):
-            first = part["number"] * self.info["part_entries"]
+            first = part["number"] * self.map_bits
             for entry, node in [*enumerate(self.table(part), first), (first, part["whole"])]:
-                address = entry * self.info["entry_size"]
+                address = entry * self.entry_size
                 if node and address not in seen:
                     yield f"block {address:#x}: in the directory, but not in the index"

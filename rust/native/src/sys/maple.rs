@@ -6,7 +6,7 @@ use crate::{
     base::{fit::Gaps, range::Span},
     sys::mm::Gfp,
 };
-use core::{marker::PhantomData, ptr};
+use core::{cell::UnsafeCell, marker::PhantomData, ptr};
 use kernel::{
     prelude::*,
     sync::{rcu, LockClassKey},
@@ -24,8 +24,8 @@ pub(crate) enum StoreError {
 type Found = unsafe extern "C" fn(*mut c_void, usize, *mut usize, *mut usize) -> *mut c_void;
 
 extern "C" {
-    fn native_tree_new() -> *mut c_void;
-    fn native_tree_free(tree: *mut c_void);
+    fn native_tree_init(tree: *mut c_void);
+    fn mtree_destroy(tree: *mut c_void);
     fn native_tree_load(tree: *mut c_void, at: usize) -> *mut c_void;
     fn native_tree_next(
         t: *mut c_void,
@@ -59,8 +59,8 @@ fn entry_of<E: Entry>(raw: *mut c_void) -> Option<E> {
 
 /// # Invariants
 ///
-/// The pointer is that of a tree, which `native_tree_new()` has returned.
-pub(crate) struct Tree<E: Entry>(*mut c_void, PhantomData<E>);
+/// The words are a `struct maple_tree`, which `native_tree_init()` has made.
+pub(crate) struct Tree<E: Entry>(UnsafeCell<[usize; 2]>, PhantomData<E>);
 
 // SAFETY: The tree has a lock of its own, and readers use RCU.
 unsafe impl<E: Entry + Send> Send for Tree<E> {}
@@ -69,14 +69,20 @@ unsafe impl<E: Entry + Send> Sync for Tree<E> {}
 
 impl<E: Entry> Tree<E> {
     pub(crate) fn new(_: &'static CStr, _: Pin<&'static LockClassKey>) -> Result<Self> {
-        // INVARIANT: The pointer is new.
-        // SAFETY: No requirements.
-        Ok(Self(unsafe { native_tree_new() }, PhantomData))
+        let tree = UnsafeCell::new([0; 2]);
+        // SAFETY: bench/native/maple.c asserts the size. An empty tree that nobody has locked may be moved.
+        unsafe { native_tree_init(tree.get().cast()) };
+        // INVARIANT: It was just made.
+        Ok(Self(tree, PhantomData))
+    }
+
+    fn raw(&self) -> *mut c_void {
+        self.0.get().cast()
     }
 
     pub(crate) fn lock(&self) -> Guard<'_, E> {
         // SAFETY: By the type invariants.
-        unsafe { native_tree_lock(self.0) };
+        unsafe { native_tree_lock(self.raw()) };
         Guard {
             tree: self,
             gap: None,
@@ -85,7 +91,7 @@ impl<E: Entry> Tree<E> {
 
     pub(crate) fn load(&self, addr: usize, _: &rcu::Guard) -> Option<E> {
         // SAFETY: By the type invariants, under RCU.
-        entry_of(unsafe { native_tree_load(self.0, addr) })
+        entry_of(unsafe { native_tree_load(self.raw(), addr) })
     }
 
     pub(crate) fn next<T>(&self, addr: usize, wanted: impl Fn(Span, E) -> Option<T>) -> Option<T> {
@@ -106,7 +112,7 @@ impl<E: Entry> Tree<E> {
     fn find(&self, search: Found, addr: usize) -> (Option<Span>, *mut c_void) {
         let (mut first, mut last) = (0, 0);
         // SAFETY: By the type invariants; the numbers are valid.
-        let raw = unsafe { search(self.0, addr, &mut first, &mut last) };
+        let raw = unsafe { search(self.raw(), addr, &mut first, &mut last) };
         (Span::new(first, last), raw)
     }
 }
@@ -114,7 +120,7 @@ impl<E: Entry> Tree<E> {
 impl<E: Entry> Drop for Tree<E> {
     fn drop(&mut self) {
         // SAFETY: By the type invariants, and nobody else has it.
-        unsafe { native_tree_free(self.0) };
+        unsafe { mtree_destroy(self.raw()) };
     }
 }
 
@@ -140,7 +146,7 @@ impl<E: Entry> Guard<'_, E> {
     fn store(&mut self, span: Span, raw: *mut c_void) {
         self.gap = None;
         // SAFETY: By the type invariants.
-        unsafe { native_tree_store(self.tree.0, span.first(), span.last(), raw) };
+        unsafe { native_tree_store(self.tree.raw(), span.first(), span.last(), raw) };
     }
 
     pub(crate) fn insert(&mut self, span: Span, entry: E) -> Result<(), StoreError> {
@@ -174,15 +180,16 @@ impl<E: Entry> Guard<'_, E> {
         self.gap = None;
         // SAFETY: By the type invariants.
         unsafe {
-            native_tree_unlock(self.tree.0);
-            native_tree_lock(self.tree.0);
+            native_tree_unlock(self.tree.raw());
+            native_tree_lock(self.tree.raw());
         }
     }
 
     fn find_gap(&mut self, highest: bool, window: Span, bytes: usize) -> Option<Span> {
         let (mut first, mut last) = (window.first(), window.last());
         // SAFETY: By the type invariants; the numbers are valid.
-        let found = unsafe { native_tree_gap(self.tree.0, highest, bytes, &mut first, &mut last) };
+        let found =
+            unsafe { native_tree_gap(self.tree.raw(), highest, bytes, &mut first, &mut last) };
         self.gap = found.then(|| Span::new(first, last)).flatten();
         self.gap
     }
@@ -191,7 +198,7 @@ impl<E: Entry> Guard<'_, E> {
 impl<E: Entry> Drop for Guard<'_, E> {
     fn drop(&mut self) {
         // SAFETY: By the type invariants.
-        unsafe { native_tree_unlock(self.tree.0) };
+        unsafe { native_tree_unlock(self.tree.raw()) };
     }
 }
 
