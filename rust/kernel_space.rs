@@ -16,6 +16,7 @@ pub(crate) type KernelSpace = crate::policy::space::Space<KernelTlb>;
 pub(crate) type KernelSpace = crate::debug::KernelSpace;
 
 /// This space: null until [`start`] sets it, and never freed. It stays null if C does not use this allocator.
+/// Debuggers find it by its name: `tools/drgn/vmap_rust.py`.
 static SPACE: Atomic<*mut KernelSpace> = Atomic::new(ptr::null_mut());
 
 /// All CPUs share the space, so it must be `Send` and `Sync`.
@@ -31,37 +32,6 @@ pub(crate) fn space() -> Option<&'static KernelSpace> {
     // to each operation.
     // SAFETY: It is null, or a space that is never freed and only used through shared references.
     unsafe { SPACE.load(Relaxed).as_ref() }
-}
-
-/// The description for debuggers, as a type that a `static` can have.
-#[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
-#[repr(transparent)]
-pub(crate) struct DebugInfo(bindings::vmap_rust_debug_info);
-
-#[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
-// SAFETY: Nobody writes the description, and what it points to is static.
-unsafe impl Sync for DebugInfo {}
-
-/// Where debuggers find the areas: C header [`include/linux/vmap_rust_debug.h`](srctree/include/linux/vmap_rust_debug.h).
-#[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
-#[export_name = "vmap_rust_debug_info"]
-pub(crate) static DEBUG_INFO: DebugInfo = {
-    // SAFETY: It has only numbers and raw pointers, which may be zero.
-    let mut info: bindings::vmap_rust_debug_info = unsafe { core::mem::zeroed() };
-    info.version = bindings::VMAP_RUST_DEBUG_VERSION;
-    info.size = small(size_of::<bindings::vmap_rust_debug_info>());
-    info.space = (&raw const SPACE).cast();
-    describe(&mut info);
-    DebugInfo(info)
-};
-
-/// Describes the space, and all that it points to.
-#[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
-const fn describe(info: &mut bindings::vmap_rust_debug_info) {
-    #[cfg(not(CONFIG_VMAP_RUST_DEBUG))]
-    KernelSpace::describe(info, 0);
-    #[cfg(CONFIG_VMAP_RUST_DEBUG)]
-    KernelSpace::describe(info);
 }
 
 /// Makes the space for `home`, lets `import` reserve what is there already, and publishes it. Fails with `ENOMEM` without

@@ -82,7 +82,7 @@
 //! | | `found`: areas of a block that was found: pinned, unlinked, and returned to their directory | yes |
 //! | | `flush`: what a purge takes, and the proof that it was flushed | yes |
 //! | `sys` | bindings: `maple` (maple tree), `grace` (RCU), `lock` (spinlock), `mm` (the rest of mm, memory on a NUMA node) | yes |
-//! | | `tlb`: TLBs and KASAN shadow; `trace` (tracepoints), `layout` (for the description that debuggers read) | yes |
+//! | | `tlb`: TLBs and KASAN shadow; `trace` (tracepoints) | yes |
 //! | | `per_cpu`: a value for each CPU, on cache lines of its own and on the node of the CPU | no |
 //! | `base` | `map`, `fit`, `range`, `stats`: bitmaps, searches for gaps, addresses, counters | no |
 //!

@@ -2,9 +2,6 @@
 
 //! Spans of addresses, and address arithmetic without overflow.
 
-#[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
-use core::mem::offset_of;
-
 /// The page size in bytes.
 pub(crate) const PAGE_SIZE: usize = kernel::page::PAGE_SIZE;
 
@@ -23,12 +20,6 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// Where the lowest and the highest address are, in bytes.
-    #[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
-    pub(crate) const FIRST: usize = offset_of!(Self, first);
-    #[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
-    pub(crate) const LAST: usize = offset_of!(Self, last);
-
     /// Returns the span from `first` to `last`, both included; [`None`] if it would be empty.
     pub(crate) const fn new(first: usize, last: usize) -> Option<Self> {
         if first <= last {

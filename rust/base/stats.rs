@@ -7,7 +7,6 @@ use super::prelude::*;
 macro_rules! counters {
     ($($(#[doc = $doc:literal])* $name:ident,)*) => {
         /// One value for each thing that is counted.
-        #[repr(C)]
         #[derive(Clone, Copy, Default)]
         pub(crate) struct Counters<T> {
             $($(#[doc = $doc])* pub(crate) $name: T,)*
@@ -17,10 +16,6 @@ macro_rules! counters {
         const NUMBER: usize = [$(stringify!($name)),*].len();
 
         impl Counters<Counter> {
-            /// The names of the counters, each with a space behind it, and a null at the end.
-            #[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
-            pub(crate) const NAMES: &str = concat!($(stringify!($name), " ",)* "\0");
-
             /// Creates counters that are all zero.
             pub(crate) const fn new() -> Self {
                 Self { $($name: Counter(Atomic::new(0)),)* }

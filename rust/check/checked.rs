@@ -38,12 +38,6 @@ fn identity(area: AreaPtr) -> Identity {
 pub(crate) struct CheckedSpace<T: Tlb>(Space<CheckedTlb<T>>);
 
 impl<T: Tlb> CheckedSpace<T> {
-    /// Describes the space, and all that it points to, to debuggers.
-    #[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
-    pub(crate) const fn describe(info: &mut kernel::bindings::vmap_rust_debug_info) {
-        Space::<CheckedTlb<T>>::describe(info, core::mem::offset_of!(Self, 0));
-    }
-
     /// Creates an empty space; the arguments are those of [`Space::new`]. `ENOMEM` without memory.
     pub(crate) fn new(home: Span, tlb: CheckedTlb<T>, options: Options) -> Result<Self> {
         Ok(Self(Space::new(home, tlb, options)?))

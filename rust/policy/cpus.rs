@@ -18,19 +18,6 @@ pub(crate) struct Cpu {
 }
 
 impl Cpu {
-    /// Describes the states of the CPUs, which are at offset `at` of the space, to debuggers.
-    #[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
-    pub(super) const fn describe(info: &mut bindings::vmap_rust_debug_info, at: usize) {
-        info.space_cpu_first = small(at + Cpus::FIRST);
-        info.space_cpu_others = small(at + Cpus::OTHERS);
-        let cpu = CacheAligned::<Self>::VALUE;
-        let current = CacheAligned::<ByClass<Seat>>::VALUE;
-        info.cpu_current = small(cpu + offset_of!(Self, current) + current);
-        info.cpu_lazy = small(cpu + offset_of!(Self, lazy));
-        info.cpu_counters = small(cpu + offset_of!(Self, counters));
-        info.counter_names = Counters::<Counter>::NAMES.as_ptr().cast();
-    }
-
     pub(super) fn new(node: Node) -> Result<Self> {
         Ok(Self {
             current: CacheAligned::new(ByClass::new(Seat::new)),

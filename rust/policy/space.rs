@@ -53,19 +53,6 @@ pub(crate) struct Space<T: Tlb> {
 }
 
 impl<T: Tlb> Space<T> {
-    /// Describes a space, and all that it points to, to debuggers. It is at offset `at` of what [`crate::kernel_space`] points
-    /// to.
-    #[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
-    pub(crate) const fn describe(info: &mut bindings::vmap_rust_debug_info, at: usize) {
-        let home = at + offset_of!(Self, home);
-        info.space_home_first = small(home + Span::FIRST);
-        info.space_home_last = small(home + Span::LAST);
-        Tree::describe(info, at + offset_of!(Self, tree));
-        let blocks = at + offset_of!(Self, blocks);
-        Directory::describe(info, blocks + offset_of!(Blocks, dir));
-        Cpu::describe(info, blocks + offset_of!(Blocks, cpus));
-    }
-
     /// Creates an empty space. Blocks, if `home` is large enough for them, serve requests for `home`. `ENOMEM` without memory.
     pub(crate) fn new(home: Span, tlb: T, options: Options) -> Result<Self> {
         Ok(Self {

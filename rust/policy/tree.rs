@@ -53,12 +53,6 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    /// Describes the tree, which is at offset `at` of the space, to debuggers.
-    #[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
-    pub(super) const fn describe(info: &mut bindings::vmap_rust_debug_info, at: usize) {
-        Index::describe(info, at + offset_of!(Self, index));
-    }
-
     /// Creates a tree without entries.
     pub(super) fn new(home: Span) -> Result<Self> {
         Ok(Self {

@@ -161,21 +161,6 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    /// Describes blocks and their objects to debuggers. A block is `at` bytes behind what the directory points to.
-    #[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
-    pub(super) const fn describe(info: &mut bindings::vmap_rust_debug_info, at: usize) {
-        info.block_first_page = small(at + offset_of!(Self, first_page));
-        info.block_slot_pages = small(at + offset_of!(Self, slot_pages));
-        info.block_class = small(at + offset_of!(Self, class));
-        info.block_free = small(at + offset_of!(Self, free));
-        info.block_lazy = small(at + offset_of!(Self, lazy));
-        info.block_flushing = small(at + offset_of!(Self, flushing));
-        let links = at + offset_of!(Self, links) + CacheAligned::<Links>::VALUE;
-        info.block_owner = small(links + offset_of!(Links, owner));
-        info.block_place = small(links + offset_of!(Links, place));
-        Objects::describe(info, at + offset_of!(Self, objects));
-    }
-
     /// Creates a closed block of `class` without an address. It places areas at random if `is_randomized`.
     /// Sleeps if `flags` allow it.
     pub(crate) fn new(

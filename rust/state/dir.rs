@@ -387,26 +387,6 @@ const _: () = {
     is_shared::<Block>();
 };
 
-/// For debuggers.
-#[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
-impl Directory {
-    /// Describes a directory that is at offset `at` of the space, its parts, and its blocks.
-    pub(crate) const fn describe(info: &mut bindings::vmap_rust_debug_info, at: usize) {
-        info.classes = small(super::class::PLACES);
-        info.map_bits = small(MAP_BITS);
-        info.block_start = small(GraceBox::<Block>::VALUE);
-        info.space_dir_parts = small(at + offset_of!(Self, parts));
-        info.dir_places = small(MAP_BITS);
-        info.part_entries = small(MAP_BITS);
-        info.entry_size = small(SIZE);
-        info.part_number = small(offset_of!(Part, number));
-        info.part_whole = small(offset_of!(Part, whole));
-        info.part_table = small(offset_of!(Part, entries));
-        info.part_dirty = small(offset_of!(Part, dirty));
-        Block::describe(info, GraceBox::<Block>::VALUE);
-    }
-}
-
 impl Part {
     /// Returns the pointer to the box of the block at `addr`, which is in this part.
     #[inline(always)]

@@ -13,9 +13,6 @@
 //! | 19 | the object is part of a block |
 //! | from 20 on | generation: counts the users of the object, and wraps around |
 
-#[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
-use super::prelude::*;
-
 /// The state of an area.
 pub(crate) trait State {
     /// Value in `vmap_area::flags`.
@@ -72,18 +69,3 @@ pub(super) const VACANT_CODE: usize = 0;
 pub(super) const BUSY_CODE: usize = 1;
 /// [`State::CODE`] of an area whose token was dropped.
 pub(super) const LEAKED_CODE: usize = 7;
-
-/// Describes `vmap_area::flags` to debuggers.
-#[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
-pub(super) const fn describe(info: &mut bindings::vmap_rust_debug_info) {
-    info.state_shift = STATE_SHIFT;
-    info.state_mask = small(STATE_MASK);
-    info.flag_in_block = small(IN_BLOCK);
-    info.state_vacant = small(VACANT_CODE);
-    info.state_busy = small(BUSY_CODE);
-    info.state_new = small(New::CODE);
-    info.state_unlinked = small(Unlinked::CODE);
-    info.state_lazy = small(Lazy::CODE);
-    info.state_flushed = small(Flushed::CODE);
-    info.state_leaked = small(LEAKED_CODE);
-}

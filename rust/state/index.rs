@@ -268,18 +268,6 @@ impl IndexGuard<'_> {
 }
 
 impl Index {
-    /// Describes the index, which is at offset `at` of the space, and its entries to debuggers.
-    #[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
-    pub(crate) const fn describe(info: &mut bindings::vmap_rust_debug_info, at: usize) {
-        // A debugger takes the tree that the box points to for that of C.
-        const { assert!(maple::Tree::<Entry>::TREE == 0) };
-        info.space_index = small(at + core::mem::offset_of!(Self, tree));
-        info.tag_mask = small(TAG_MASK);
-        info.tag_block = small(BLOCK_TAG);
-        info.tag_shift = TAG_BITS;
-        super::flags::describe(info);
-    }
-
     /// Creates an empty index with a lock of class `key`.
     pub(crate) fn new(
         home: Span,

@@ -56,14 +56,6 @@ unsafe impl Sync for Objects {}
 unsafe impl Send for Objects {}
 
 impl Objects {
-    /// Describes area objects to debuggers. The objects of a block are `at` bytes behind what the directory points to.
-    #[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
-    pub(super) const fn describe(info: &mut bindings::vmap_rust_debug_info, at: usize) {
-        info.block_chunks = small(at + offset_of!(Self, chunks));
-        info.chunk_objects = small(BITS);
-        info.object_size = small(OBJECT_SIZE);
-    }
-
     /// Allocates `count` unused objects, at most [`MAP_BITS`], on the node of the CPU on which this runs. Sleeps if
     /// `flags` allow it.
     pub(super) fn new(count: usize, flags: Flags) -> Result<Self> {

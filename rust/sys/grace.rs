@@ -94,10 +94,6 @@ impl<T: Send + Sync + 'static> From<Unpublished<T>> for GraceBox<T> {
 }
 
 impl<T: Send + Sync + 'static> GraceBox<T> {
-    /// Where the value is behind [`GraceBox::into_raw`], in bytes.
-    #[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
-    pub(crate) const VALUE: usize = core::mem::offset_of!(Node<T>, value);
-
     /// Turns the box into a pointer, for readers to find.
     pub(crate) fn into_raw(self) -> *mut c_void {
         ManuallyDrop::new(self).0.as_ptr().cast()

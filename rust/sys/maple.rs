@@ -60,10 +60,6 @@ pub(crate) struct Tree<E: Entry> {
 }
 
 impl<E: Entry> Tree<E> {
-    /// Where the maple tree of C is, in bytes.
-    #[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
-    pub(crate) const TREE: usize = core::mem::offset_of!(Self, tree);
-
     /// Creates an empty tree with a lock of class `key`.
     pub(crate) fn new(name: &'static CStr, key: Pin<&'static LockClassKey>) -> impl PinInit<Self> {
         pin_init!(Self { tree <- MapleTreeRcu::new(name, key) })

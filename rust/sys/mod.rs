@@ -13,8 +13,6 @@ pub(crate) mod compat;
 #[path = "../check/tests/kernel.rs"]
 mod for_tests;
 pub(crate) mod grace;
-#[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
-pub(crate) mod layout;
 pub(crate) mod lock;
 pub(crate) mod maple;
 pub(crate) mod mm;

@@ -9,8 +9,6 @@
 //! The kernel's per-CPU allocator cannot serve these values: it takes its memory from this allocator.
 
 use super::prelude::*;
-#[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
-use crate::sys::layout::elements;
 use core::ops::Deref;
 
 /// The number of a CPU, so that it is not mistaken for a count of CPUs, a NUMA node, or the number of something else.
@@ -65,10 +63,6 @@ impl CpuNumber {
 pub(crate) struct CacheAligned<T>(T);
 
 impl<T> CacheAligned<T> {
-    /// Where the value is, in bytes.
-    #[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
-    pub(crate) const VALUE: usize = core::mem::offset_of!(Self, 0);
-
     pub(crate) const fn new(value: T) -> Self {
         Self(value)
     }
@@ -90,15 +84,6 @@ pub(crate) struct PerCpu<T> {
 }
 
 impl<T> PerCpu<T> {
-    /// Where the pointer to the value of CPU 0 is, in bytes.
-    #[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
-    pub(crate) const FIRST: usize = core::mem::offset_of!(Self, first);
-
-    /// Where the pointer to the array of pointers to the values of the other CPUs is, in bytes.
-    #[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
-    pub(crate) const OTHERS: usize =
-        core::mem::offset_of!(Self, others) + elements::<KBox<CacheAligned<T>>>();
-
     /// Creates a value for each possible CPU. `make` allocates what the value points to on the given node.
     pub(crate) fn new(mut make: impl FnMut(Node) -> Result<T>) -> Result<Self> {
         let count = mm::cpu_count().saturating_sub(1);

@@ -2,8 +2,6 @@
 
 //! What this layer and the one below offer.
 
-#[cfg(CONFIG_VMAP_RUST_DEBUG_INFO)]
-pub(crate) use super::layout::small;
 pub(crate) use super::{
     compat,
     grace::{
