@@ -64,6 +64,7 @@ fn null_or(area: Option<AreaPtr>) -> *mut bindings::vmap_area {
 /// - Called once, from `vmalloc_init()`.
 /// - `vms` is null, or the first of a list of valid areas that nobody else uses.
 #[export_name = "vmap_rust_start"]
+#[link_section = ".init.text"]
 pub(crate) unsafe extern "C" fn start(
     vms: *mut bindings::vm_struct,
     vstart: usize,

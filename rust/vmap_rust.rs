@@ -133,9 +133,7 @@ pub(crate) fn is_running() -> bool {
 }
 
 /// What can wait for the initcalls. Areas are served from `vmalloc_init()` on, see [`kernel_space`].
-struct VmapRust {
-    _debugfs: debugfs::DebugFs,
-}
+struct VmapRust;
 
 module! {
     type: VmapRust,
@@ -161,8 +159,8 @@ module! {
 
 impl kernel::Module for VmapRust {
     fn init(_module: &'static ThisModule) -> Result<Self> {
-        Ok(Self {
-            _debugfs: debugfs::DebugFs::new()?,
-        })
+        // The files remain until shutdown.
+        core::mem::forget(debugfs::DebugFs::new()?);
+        Ok(Self)
     }
 }

@@ -85,6 +85,7 @@ pub(crate) fn has(words: &Words, bit: Bit) -> bool {
 }
 
 /// Returns the number of set bits.
+#[inline(never)]
 pub(crate) fn weight(words: &Words) -> usize {
     // Most words are 0, and to count bits takes a dozen instructions.
     let used = words.iter().filter(|&&word| word != 0);
@@ -128,13 +129,16 @@ pub(crate) fn last_set(words: &Words) -> Option<Bit> {
 }
 
 /// Iterates over the set bits in ascending order.
-pub(crate) fn set_bits(words: Words) -> impl Iterator<Item = Bit> {
-    words.into_iter().enumerate().flat_map(|(index, mut left)| {
-        core::iter::from_fn(move || {
-            let bit = Bit::lowest(index, left)?;
-            left &= left.wrapping_sub(1);
-            Some(bit)
-        })
+pub(crate) fn set_bits(mut words: Words) -> impl Iterator<Item = Bit> {
+    let mut index = 0_usize;
+    core::iter::from_fn(move || loop {
+        let left = words.get_mut(index)?;
+        let bit = Bit::lowest(index, *left);
+        if bit.is_some() {
+            *left &= left.wrapping_sub(1);
+            return bit;
+        }
+        index = index.wrapping_add(1);
     })
 }
 
@@ -147,6 +151,16 @@ pub(crate) fn runs(words: &Words) -> impl Iterator<Item = (Bit, usize)> + '_ {
         from = next_set(&clear, first.0).map_or(MAP_BITS, Bit::number);
         Some((first, from.wrapping_sub(first.0)))
     })
+}
+
+/// Claims (clears) the bits of `word` if they are exactly `bits`. Returns those that it claimed: all or none.
+#[inline(never)]
+fn take_word(word: &Atomic<usize>, bits: usize) -> usize {
+    // Acquire: as in `Map::claim()`.
+    match word.cmpxchg(bits, 0, Acquire) {
+        Ok(claimed) => claimed,
+        Err(_) => 0,
+    }
 }
 
 /// A bitmap of [`MAP_BITS`] bits, aligned to its size, 64 bytes: a cache line of most machines.
@@ -198,18 +212,17 @@ impl Map {
     /// Claims (clears) the lowest set bit.
     #[inline(always)]
     pub(crate) fn claim(&self) -> Option<Bit> {
-        for (index, word) in self.0.iter().enumerate() {
+        loop {
             // Relaxed: the exchange reads it again.
-            let mut old = word.load(Relaxed);
-            while let Some(bit) = Bit::lowest(index, old) {
-                // Acquire: pairs with the release in `set()` and `set_words()`, which made the bit free.
-                match word.cmpxchg(old, old & !bit.mask(), Acquire) {
-                    Ok(_) => return Some(bit),
-                    Err(now) => old = now,
-                }
+            let mut words = self.0.iter().map(|word| word.load(Relaxed)).enumerate();
+            let (index, old) = words.find(|&(_, word)| word != 0)?;
+            let bit = Bit::lowest(index, old)?;
+            // Acquire: pairs with the release in `set()` and `set_words()`, which made the bit free.
+            let claimed = self.word(bit).cmpxchg(old, old & !bit.mask(), Acquire);
+            if claimed.is_ok() {
+                return Some(bit);
             }
         }
-        None
     }
 
     /// Claims (clears) a bit if it is set. Returns whether it was.
@@ -250,15 +263,15 @@ impl Map {
 
     /// Claims (clears) all bits of `all` if they are all the map has, and all of them are set. Returns whether it did.
     pub(crate) fn claim_all(&self, all: &Words) -> bool {
-        for (index, (word, &want)) in self.0.iter().zip(all).enumerate() {
-            // Acquire: as in `claim()`.
-            if want != 0 && word.cmpxchg(want, 0, Acquire).is_err() {
-                let claimed = core::array::from_fn(|i| if i < index { all[i] } else { 0 });
-                self.set_words(&claimed);
-                return false;
-            }
+        let mut claimed = [0; WORDS];
+        for ((word, &want), claimed) in self.0.iter().zip(all).zip(&mut claimed) {
+            *claimed = take_word(word, want);
         }
-        true
+        let is_all = claimed == *all;
+        if !is_all {
+            self.set_words(&claimed);
+        }
+        is_all
     }
 
     /// Sets one bit, which is clear and owned by the caller.

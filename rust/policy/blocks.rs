@@ -246,7 +246,7 @@ impl Blocks {
     /// Puts current blocks for which `is_wanted` returns true into the pool, also those of CPUs that are offline. Of all CPUs
     /// if `may_sleep`; else of [`MAX_ATOMIC`], from the CPU on at which the last such call ended. Takes the pool lock; sleeps
     /// between two CPUs if `may_sleep`.
-    pub(crate) fn return_current(&self, may_sleep: bool, is_wanted: impl Fn(&Block) -> bool) {
+    pub(crate) fn return_current(&self, may_sleep: bool, is_wanted: &dyn Fn(&Block) -> bool) {
         let count = self.cpus.count().max(1);
         let (first, most) = if may_sleep {
             (0, usize::MAX)
@@ -260,7 +260,7 @@ impl Blocks {
             let rcu = Guard::new();
             for seat in self.cpus.get(CpuNumber::new(cpu)).current.iter() {
                 // Most have none, or one that is full: do not take the lock for them.
-                if returned >= most || !seat.get(&rcu).is_some_and(&is_wanted) {
+                if returned >= most || !seat.get(&rcu).is_some_and(is_wanted) {
                     continue;
                 }
                 let mut pool = self.pool();
@@ -324,7 +324,7 @@ impl Blocks {
     pub(crate) fn lazy_pages(&self) -> usize {
         // Relaxed: for users, who see no order.
         let mut pages = self.flushing.load(Relaxed);
-        self.dir.each_dirty(false, |block| {
+        self.dir.each_dirty(false, &mut |block| {
             pages = pages.wrapping_add(block.lazy_pages())
         });
         pages

@@ -63,6 +63,7 @@ impl List {
     }
 
     /// Stores `to` where block `at` leads on side `end`; in the end of the list if there is no such block.
+    #[inline(never)]
     fn set(&self, dir: &Directory, at: Option<BlockNumber>, end: End, to: Option<BlockNumber>) {
         let rcu = Guard::new();
         let links = match at.and_then(|at| dir.block(at, &rcu)) {
@@ -74,6 +75,7 @@ impl List {
     }
 
     /// Inserts a block, which is in no list of this kind, at `end`.
+    #[inline(never)]
     pub(crate) fn push(&self, dir: &Directory, block: &Block, end: End) {
         let other = end.opposite();
         // CAST: The variants are small numbers.
@@ -87,6 +89,7 @@ impl List {
     }
 
     /// Removes a block, which is in this list.
+    #[inline(never)]
     pub(crate) fn remove(&self, dir: &Directory, block: &Block) {
         let [next, before] = self.links(block).each_ref().map(BlockHint::get);
         self.set(dir, next, End::Last, before);

@@ -62,7 +62,7 @@ impl<T: Tlb> Space<T> {
             drop(pool);
         }
         if drain {
-            self.blocks.return_current(true, Block::is_empty);
+            self.blocks.return_current(true, &Block::is_empty);
             self.free_blocks(usize::MAX, Gfp::NOWAIT, Cause::Purge);
         } else if has_surplus {
             self.free_blocks(usize::MAX, Gfp::NOWAIT, Cause::Trim);

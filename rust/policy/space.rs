@@ -185,7 +185,7 @@ impl<T: Tlb> Space<T> {
         let may_help = window.is_some_and(|window| can_fit(window, req.size, req.align));
         if may_help {
             let may_sleep = req.gfp.may_block();
-            self.blocks.return_current(may_sleep, |block| {
+            self.blocks.return_current(may_sleep, &|block| {
                 block.is_empty() || class.is_some_and(|class| serves(block, class))
             });
         }
@@ -227,7 +227,7 @@ impl<T: Tlb> Space<T> {
     /// Puts all current blocks into the pool.
     #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
     pub(crate) fn return_all(&self) {
-        self.blocks.return_current(true, |_| true);
+        self.blocks.return_current(true, &|_| true);
     }
 
     /// Returns the window that blocks serve.

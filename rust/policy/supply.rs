@@ -22,21 +22,14 @@ pub(super) const MOST_AT_ONCE: usize = 16;
 struct Run {
     /// The range of all of them, [`None`] if there is none.
     span: Option<Span>,
-    blocks: [Option<GraceBox<Block>>; MOST_AT_ONCE],
+    blocks: GraceList<Block>,
+    len: usize,
 }
 
 impl Run {
-    const fn new() -> Self {
-        Self {
-            span: None,
-            blocks: [const { None }; MOST_AT_ONCE],
-        }
-    }
-
     /// Adds a block. Fails and returns it if it is not beside the others, or if there are too many.
     fn try_add(&mut self, block: GraceBox<Block>) -> Result<(), GraceBox<Block>> {
-        let place = self.blocks.iter_mut().find(|place| place.is_none());
-        let (Some(place), Some(span)) = (place, block.span()) else {
+        let Some(span) = block.span().filter(|_| self.len < MOST_AT_ONCE) else {
             return Err(block);
         };
         let run = self.span.unwrap_or(span);
@@ -44,7 +37,8 @@ impl Run {
             return Err(block);
         }
         self.span = Some(run.join(span));
-        *place = Some(block);
+        self.blocks.push(block);
+        self.len = self.len.wrapping_add(1);
         Ok(())
     }
 }
@@ -219,7 +213,7 @@ impl<T: Tlb> Space<T> {
         let free = |most| self.free_blocks(most, Gfp::RECLAIM, Cause::Reclaim);
         let mut freed = free(most);
         if freed < most {
-            self.blocks.return_current(true, Block::is_empty);
+            self.blocks.return_current(true, &Block::is_empty);
             freed = freed.wrapping_add(free(most.wrapping_sub(freed)));
         }
         freed.wrapping_add(stuck)
@@ -235,7 +229,11 @@ impl<T: Tlb> Space<T> {
         // A removed block that is not beside those of the run before.
         let mut left_over = None;
         loop {
-            let mut run = Run::new();
+            let mut run = Run {
+                span: None,
+                blocks: GraceList::new(),
+                len: 0,
+            };
             while let Some(block) = left_over.take().or_else(|| removed.next()) {
                 if let Err(block) = run.try_add(block) {
                     left_over = Some(block);
@@ -250,7 +248,7 @@ impl<T: Tlb> Space<T> {
                 Ok(()) => {}
                 Err(StoreError::NoMemory) => {
                     counters.give_back_nomem.one();
-                    for block in Iterator::chain(run.blocks.into_iter(), [left_over]).flatten() {
+                    while let Some(block) = run.blocks.pop().or_else(|| left_over.take()) {
                         self.blocks.restore(block);
                     }
                     break;
@@ -260,7 +258,7 @@ impl<T: Tlb> Space<T> {
                     mm::refuse("a block is not in the index", &[span.first()], &[]);
                 }
             }
-            for block in run.blocks.into_iter().flatten() {
+            while let Some(block) = run.blocks.pop() {
                 waiting.push(block);
                 counters.block_freed.one();
                 freed = freed.wrapping_add(1);
@@ -299,7 +297,7 @@ impl<T: Tlb> Space<T> {
         result?;
         self.tree.has_more_room();
         // Under the lock: afterwards another CPU may open a block here, and its event must come later.
-        for block in run.blocks.iter().flatten() {
+        for block in run.blocks.iter() {
             let (start, class) = (block.start(), block.class());
             let owner = block.links().owner();
             trace::block(

@@ -293,7 +293,7 @@ impl Block {
         let number = |member: Member| member.offset / PAGE_SIZE / self.slot_pages;
         let last = members.clone().map(number).fold(0, usize::max);
         let words = self.free.words();
-        for first in (0..self.class.slots().saturating_sub(last)).rev() {
+        for first in (0..self.slot_count.saturating_sub(last)).rev() {
             let slot = |member| Bit::in_row(first.wrapping_add(number(member)));
             if !members.clone().all(|member| map::has(&words, slot(member))) {
                 continue;
@@ -335,7 +335,7 @@ impl Block {
     #[cold]
     #[inline(never)]
     fn claim_randomized(&self) -> Option<Bit> {
-        let near = mm::random() % self.class.slots();
+        let near = mm::random() % self.slot_count;
         self.free.claim_near(Bit::in_row(near))
     }
 
@@ -361,7 +361,7 @@ impl Block {
 
     /// Returns whether all slots are free. Others may change it.
     pub(crate) fn is_empty(&self) -> bool {
-        self.free.is_equal(&map::first(self.class.slots()))
+        self.free.is_equal(&map::first(self.slot_count))
     }
 
     /// Returns whether no slot is free. Others may change it.
@@ -376,11 +376,11 @@ impl Block {
 
     /// Closes the block if all of it is free, by claiming all slots: nobody can allocate from it then.
     pub(super) fn close(&self) -> bool {
-        self.free.claim_all(&map::first(self.class.slots()))
+        self.free.claim_all(&map::first(self.slot_count))
     }
 
     /// Opens a closed block that is in the directory by freeing all slots.
     pub(super) fn open(&self) {
-        self.free.set_words(&map::first(self.class.slots()));
+        self.free.set_words(&map::first(self.slot_count));
     }
 }

@@ -111,7 +111,7 @@ impl Block {
     /// Returns the states of all slots.
     #[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
     pub(crate) fn states(&self) -> impl Iterator<Item = Slot> + '_ {
-        let slots = (0..self.class().slots()).map(Bit::in_row);
+        let slots = (0..self.slot_count).map(Bit::in_row);
         slots.map(|slot| self.slot(slot).0)
     }
 }
@@ -137,7 +137,7 @@ impl Block {
             lazy_pages: self.lazy_pages(),
             ..Contents::default()
         };
-        for slot in (0..self.class().slots()).map(Bit::in_row) {
+        for slot in (0..self.slot_count).map(Bit::in_row) {
             let (state, span) = self.slot(slot);
             let bits = [&self.free, &self.lazy, &self.flushing].map(|map| map.has(slot));
             let count = bits.into_iter().map(usize::from).sum::<usize>();

@@ -153,6 +153,7 @@ impl Class {
         SLOT_PAGES[self.number()] as usize
     }
 
+    #[inline(never)]
     pub(crate) const fn block_pages(self) -> usize {
         let least = LEAST_SLOTS.wrapping_mul(self.slot_pages());
         match least.next_power_of_two() {

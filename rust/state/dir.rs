@@ -193,6 +193,7 @@ impl Directory {
     }
 
     /// Returns block `number`; [`None`] if there is none by now.
+    #[inline(never)]
     pub(crate) fn block<'a>(&'a self, number: BlockNumber, rcu: &'a Guard) -> Option<&'a Block> {
         let block = self.block_at(number.start(), rcu)?;
         (block.number() == Some(number)).then_some(block)
@@ -237,7 +238,8 @@ impl Directory {
 
     /// Calls `what` for each dirty block. If `clear`, the blocks are clean before `what` is called: only for a purge, of which
     /// there is one at a time. Sleepable context.
-    pub(crate) fn each_dirty(&self, clear: bool, mut what: impl FnMut(&Block)) {
+    #[inline(never)]
+    pub(crate) fn each_dirty(&self, clear: bool, what: &mut dyn FnMut(&Block)) {
         for part in self.all_parts() {
             if clear && self.pass_over(part) || part.dirty.is_clear() {
                 continue;
@@ -344,6 +346,8 @@ impl Directory {
     }
 }
 
+/// The directory of the kernel lives until shutdown, or has no block yet if the start fails.
+#[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
 impl Drop for Directory {
     fn drop(&mut self) {
         for place in self.parts.iter() {

@@ -66,7 +66,7 @@ impl<'dir> Plan<'dir> {
     /// Takes all slots that became lazy before the call. Sleepable context.
     pub(crate) fn take_slots(&mut self) {
         let dir = self.blocks.dir;
-        dir.each_dirty(true, |block| self.take_from(block));
+        dir.each_dirty(true, &mut |block| self.take_from(block));
     }
 
     /// Takes the lazy slots of a block.

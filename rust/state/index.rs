@@ -285,6 +285,7 @@ impl Index {
     }
 
     /// Takes the tree lock, for searches and changes; any context that may take spinlocks.
+    #[inline(never)]
     pub(crate) fn lock(&self) -> IndexGuard<'_> {
         IndexGuard {
             tree: self.tree.lock(),

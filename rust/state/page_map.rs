@@ -209,6 +209,8 @@ impl PageMap {
     }
 }
 
+/// The map of the kernel lives until shutdown, or has no area yet if the start fails.
+#[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
 impl Drop for PageMap {
     fn drop(&mut self) {
         for slot in self.0.iter() {

@@ -96,6 +96,8 @@ impl Drop for Reader<'_> {
 }
 
 impl Pins {
+    // Called at boot only, except by tests.
+    #[cfg_attr(not(CONFIG_VMAP_RUST_KUNIT_TEST), link_section = ".init.text")]
     pub(super) fn new() -> Result<Self> {
         let mut locks = KVec::with_capacity(PINS, GFP_NOWAIT)?;
         for _ in 0..PINS {
@@ -116,6 +118,7 @@ impl Pins {
     }
 
     /// Takes the pin of the area that starts at `start`.
+    #[inline(never)]
     pub(super) fn pin(&self, start: usize) -> Option<PinGuard<'_>> {
         self.pin_or_try(start, false)
     }

@@ -56,6 +56,8 @@ impl Seat {
     }
 }
 
+/// The seats of the kernel are there until shutdown, or have no block yet if the start fails.
+#[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
 impl Drop for Seat {
     fn drop(&mut self) {
         self.replace(None, &Guard::new());

@@ -184,6 +184,7 @@ pub(crate) fn scan_only<T>(part: *const T, flags: Flags) {
 }
 
 /// Writes `addr` as `format` says, which takes a pointer and does not read what it points to.
+#[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
 fn write_pointer(format: &'static CStr, addr: usize, out: &mut fmt::Formatter<'_>) -> fmt::Result {
     let mut text = [0_u8; 32];
     let addr = core::ptr::without_provenance::<c_void>(addr);
@@ -218,7 +219,8 @@ impl fmt::Debug for Hashed<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, &addr) in self.0.iter().enumerate() {
             out.write_str(if index == 0 { "[" } else { ", " })?;
-            write_pointer(c"0x%p", addr, out)?;
+            let pointer = ptr::without_provenance::<c_void>(addr);
+            kernel::fmt::Pointer::fmt(&kernel::fmt::HashedPtr(pointer), out)?;
         }
         out.write_str(if self.0.is_empty() { "[]" } else { "]" })
     }

@@ -59,7 +59,7 @@ mod places {
         let blocks = &space.blocks;
         let class = Class::SMALLEST;
         assert!(space.refill(class, Source::Pool, Gfp::KERNEL));
-        blocks.return_current(true, Block::is_empty);
+        blocks.return_current(true, &Block::is_empty);
         let removed = blocks.remove_empty(true).ok_or(EINVAL)?;
         let number = blocks.dir.insert(removed).map_err(|_| EINVAL)?;
         let rcu = Guard::new();
@@ -95,7 +95,7 @@ mod runs {
             assert!(space.blocks.adopt(block));
         }
         let blocks = &space.blocks;
-        blocks.return_current(true, Block::is_empty);
+        blocks.return_current(true, &Block::is_empty);
         Ok(space.tree.times_freed())
     }
 
