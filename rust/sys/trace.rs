@@ -25,12 +25,21 @@ declare_trace! {
     /// RCU is watching, and the code may be instrumented (it is not `noinstr`). That holds for all of them. Operations of
     /// the allocator that emit events are called by C in task context, or in an interrupt that may take spinlocks: both
     /// are such contexts.
-    unsafe fn vmap_rust_block_open(start: usize, size: usize, class: c_uint, owner: c_uint);
-    unsafe fn vmap_rust_block_close(start: usize, size: usize, class: c_uint, owner: c_uint);
-    unsafe fn vmap_rust_refill(start: usize, size: usize, class: c_uint, owner: c_uint);
-    unsafe fn vmap_rust_steal(start: usize, size: usize, class: c_uint, owner: c_uint);
-    unsafe fn vmap_rust_purge_begin(start: usize, end: usize, areas: usize, ranges: usize);
-    unsafe fn vmap_rust_purge_end(areas: usize, ranges: usize, pages: usize, ns: u64);
+    unsafe fn vmap_rust_block(
+        event: c_uint,
+        start: usize,
+        size: usize,
+        class: c_uint,
+        owner: c_uint,
+    );
+    unsafe fn vmap_rust_purge(
+        start: usize,
+        end: usize,
+        areas: usize,
+        ranges: usize,
+        pages: usize,
+        ns: u64,
+    );
     unsafe fn vmap_rust_drain(cause: c_uint, blocks: usize);
     unsafe fn vmap_rust_refuse(
         size: usize,
@@ -42,7 +51,7 @@ declare_trace! {
     );
 }
 
-/// What happens to a block.
+/// What happens to a block. The values are those of `enum vmap_rust_block_event`.
 #[derive(Clone, Copy)]
 pub(crate) enum Event {
     /// A CPU has made it.
@@ -71,6 +80,10 @@ pub(crate) enum Cause {
 #[cfg(CONFIG_VMAP_RUST_TRACE)]
 const _: () = {
     // CAST: Small numbers.
+    assert!(Event::Close as c_uint == bindings::vmap_rust_block_event_VMAP_RUST_BLOCK_CLOSE);
+    // CAST: Small numbers.
+    assert!(Event::Steal as c_uint == bindings::vmap_rust_block_event_VMAP_RUST_BLOCK_STEAL);
+    // CAST: Small numbers.
     assert!(Cause::Purge as c_uint == bindings::vmap_rust_drain_cause_VMAP_RUST_DRAIN_PURGE);
     // CAST: Small numbers.
     assert!(Cause::Reclaim as c_uint == bindings::vmap_rust_drain_cause_VMAP_RUST_DRAIN_RECLAIM);
@@ -80,27 +93,21 @@ const _: () = {
 #[inline(always)]
 pub(crate) fn block(event: Event, start: usize, size: usize, class: usize, owner: CpuNumber) {
     // CAST: Small numbers.
-    let (class, owner) = (class as c_uint, owner.number() as c_uint);
+    let (event, class, owner) = (event as c_uint, class as c_uint, owner.number() as c_uint);
     // SAFETY: RCU is watching where blocks are opened, taken and given back: in code that takes spinlocks.
-    unsafe {
-        match event {
-            Event::Open => vmap_rust_block_open(start, size, class, owner),
-            Event::Close => vmap_rust_block_close(start, size, class, owner),
-            Event::Refill => vmap_rust_refill(start, size, class, owner),
-            Event::Steal => vmap_rust_steal(start, size, class, owner),
-        }
-    }
+    unsafe { vmap_rust_block(event, start, size, class, owner) };
 }
 
-/// A purge that is under way, for its two events.
+/// A purge that is under way, for its event.
 pub(crate) struct Purge {
+    cover: Option<Span>,
     areas: usize,
     ranges: usize,
-    /// When it began, in nanoseconds; 0 if its end was not traced then.
+    /// When it began, in nanoseconds; 0 if purges were not traced then.
     began: u64,
 }
 
-/// Returns the time in nanoseconds if ends of purges are traced, else 0.
+/// Returns the time in nanoseconds if purges are traced, else 0.
 #[inline(always)]
 fn purge_clock() -> u64 {
     #[cfg(all(CONFIG_TRACEPOINTS, CONFIG_VMAP_RUST_TRACE))]
@@ -108,7 +115,7 @@ fn purge_clock() -> u64 {
         // SAFETY: The key of a tracepoint may be read at any time.
         let is_traced = unsafe {
             kernel::jump_label::static_branch_unlikely!(
-                bindings::__tracepoint_vmap_rust_purge_end,
+                bindings::__tracepoint_vmap_rust_purge,
                 bindings::tracepoint,
                 key
             )
@@ -123,13 +130,11 @@ fn purge_clock() -> u64 {
 }
 
 impl Purge {
-    /// Traces that a purge of `areas` areas, `ranges` of them with an entry of their own, is about to flush `cover`.
+    /// Begins a purge of `areas` areas, `ranges` of them with an entry of their own, that is about to flush `cover`.
     #[inline(always)]
     pub(crate) fn begin(cover: Option<Span>, areas: usize, ranges: usize) -> Self {
-        let (start, end) = cover.map_or((0, 0), |cover| (cover.first(), cover.end()));
-        // SAFETY: RCU is watching: a purge runs in sleepable context.
-        unsafe { vmap_rust_purge_begin(start, end, areas, ranges) };
         Self {
+            cover,
             areas,
             ranges,
             began: purge_clock(),
@@ -139,12 +144,13 @@ impl Purge {
     /// Traces that the purge has freed `pages` pages.
     #[inline(always)]
     pub(crate) fn end(self, pages: usize) {
+        let (start, end) = self.cover.map_or((0, 0), |cover| (cover.first(), cover.end()));
         let ns = match self.began {
             0 => 0,
             began => purge_clock().saturating_sub(began),
         };
         // SAFETY: RCU is watching: a purge runs in sleepable context.
-        unsafe { vmap_rust_purge_end(self.areas, self.ranges, pages, ns) };
+        unsafe { vmap_rust_purge(start, end, self.areas, self.ranges, pages, ns) };
     }
 }
 

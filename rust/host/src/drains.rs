@@ -254,24 +254,19 @@ fn a_trace_of_a_drain_has_its_cause() {
 #[test]
 fn a_trace_of_a_purge_says_what_it_flushes() {
     let space = space_of(home_of(19), 4);
-    let purged = |tracepoint| last_event(tracepoint, || space.purge(None, false));
-    assert_eq!(purged("vmap_rust_purge_begin"), None);
+    let purged = || last_event("vmap_rust_purge", || space.purge(None, false));
+    assert_eq!(purged(), None);
     // The first one has a slot of 10 pages, and the second one is in the tree.
-    for tracepoint in ["vmap_rust_purge_begin", "vmap_rust_purge_end"] {
-        let spans = [9, 40].map(|pages| {
-            let area = space.alloc_bare(request(&space, pages * PAGE_SIZE));
-            area.expect("room").span()
-        });
-        for span in spans {
-            retire(&space, span.first());
-        }
-        let cover = span_of(spans[0].first(), 10 * PAGE_SIZE).join(spans[1]);
-        let expected = match tracepoint {
-            "vmap_rust_purge_begin" => vec![cover.first(), cover.end(), 2, 1],
-            _ => vec![2, 1, 10 + 40, 0],
-        };
-        assert_eq!(purged(tracepoint), Some(expected));
+    let spans = [9, 40].map(|pages| {
+        let area = space.alloc_bare(request(&space, pages * PAGE_SIZE));
+        area.expect("room").span()
+    });
+    for span in spans {
+        retire(&space, span.first());
     }
-    assert_eq!(purged("vmap_rust_purge_end"), None);
+    let cover = span_of(spans[0].first(), 10 * PAGE_SIZE).join(spans[1]);
+    let expected = vec![cover.first(), cover.end(), 2, 1, 10 + 40, 0];
+    assert_eq!(purged(), Some(expected));
+    assert_eq!(purged(), None);
     free_everything(&space);
 }

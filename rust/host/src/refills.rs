@@ -3,6 +3,7 @@
 //! Which block a CPU takes when its current one is full, and whose if there is no room for a new one.
 
 use crate::prelude::*;
+use crate::sys::trace;
 use kernel::hooks::{last_event, MEANWHILE};
 
 /// Pages of a class whose blocks have 64 slots.
@@ -59,11 +60,12 @@ fn blocks_of_other_cpus_are_taken_only_without_other_room() {
     // One slot is left, in the current block of another CPU; and then one in the pool, which is another CPU's.
     let (space, [full, current]) = nearly_full(PAGES);
     cpu::be_on(0, 2);
-    let stolen = last_event("vmap_rust_steal", || {
+    let stolen = last_event("vmap_rust_block", || {
         assert_eq!(alloc(&space, &slot(&space)), current);
     });
-    // The tracepoint says whose it was.
-    assert_eq!(stolen.map(|event| event[3]), Some(1));
+    // The tracepoint says what happened, and whose it was.
+    let stolen = stolen.map(|event| (event[0], event[4]));
+    assert_eq!(stolen, Some((trace::Event::Steal as usize, 1)));
     assert_eq!(space.counters().steal, 1);
     cpu::be_on(1, 2);
     release(&space, full);

@@ -19,6 +19,8 @@ use core::{
 pub type gfp_t = u32;
 pub const GFP_NOWAIT: gfp_t = 0x2800;
 pub const GFP_KERNEL: gfp_t = 0xcc0;
+pub const vmap_rust_block_event_VMAP_RUST_BLOCK_CLOSE: u32 = 1;
+pub const vmap_rust_block_event_VMAP_RUST_BLOCK_STEAL: u32 = 3;
 pub const vmap_rust_drain_cause_VMAP_RUST_DRAIN_PURGE: u32 = 1;
 pub const vmap_rust_drain_cause_VMAP_RUST_DRAIN_RECLAIM: u32 = 3;
 
