@@ -4,10 +4,7 @@
 
 #[cfg(not(CONFIG_VMAP_RUST_DEBUG))]
 use crate::sys::mm::KernelTlb;
-use crate::{
-    policy::prelude::*,
-    sys::compat::is_on, //
-};
+use crate::policy::prelude::*;
 
 /// The kernel's own space.
 #[cfg(not(CONFIG_VMAP_RUST_DEBUG))]
@@ -39,7 +36,7 @@ pub(crate) fn space() -> Option<&'static KernelSpace> {
 pub(crate) fn start(home: Span, import: impl FnOnce(&KernelSpace) -> Result) -> Result {
     let options = Options {
         limit: None,
-        is_randomized: is_on(crate::module_parameters::randomize.value()),
+        is_randomized: crate::module_parameters::randomize.value() != 0,
     };
     #[cfg(not(CONFIG_VMAP_RUST_DEBUG))]
     let space = KernelSpace::new(home, KernelTlb, options)?;

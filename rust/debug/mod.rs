@@ -12,10 +12,7 @@ use crate::{
     },
     kernel_space,
     policy::prelude::*,
-    sys::{
-        compat::is_on,
-        mm::KernelTlb, //
-    }, //
+    sys::mm::KernelTlb, //
 };
 use kernel::{
     debugfs::{
@@ -33,10 +30,10 @@ pub(crate) type KernelSpace = CheckedSpace<KernelTlb>;
 
 /// Makes the space of the kernel for `home`, unless it is to fail. `ENOMEM` without memory.
 pub(crate) fn start(home: Span, options: Options) -> Result<KernelSpace> {
-    if is_on(crate::module_parameters::fail_init.value()) {
+    if crate::module_parameters::fail_init.value() != 0 {
         return Err(ENOMEM);
     }
-    let watch = if is_on(crate::module_parameters::check.value()) {
+    let watch = if crate::module_parameters::check.value() != 0 {
         Some(Checker::new(true, GFP_NOWAIT)?)
     } else {
         None

@@ -9,6 +9,7 @@
 
 use super::prelude::*;
 use core::ptr::NonNull;
+use kernel::sync::barrier;
 
 /// The address of an area object, without the right to access it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,7 +122,7 @@ impl AreaPtr {
         let seen = unsafe { self.look_to_leave() }?;
         // If the bounds are newer, the flags read next are newer, too: `leave()` changed the flags, with
         // a full barrier, before the next user wrote the bounds.
-        compat::smp_rmb();
+        barrier::smp_mb(barrier::Read);
         // SAFETY: By the safety requirements.
         let flags = unsafe { self.fields() }.flags.load(Relaxed);
         (flags == seen.flags).then_some(seen)

@@ -7,8 +7,6 @@
 //! per-CPU allocator, as that one takes its memory from this allocator (`per_cpu`); locks on cache lines of their own
 //! (`lock`). `grace` is of general use, and stays here until somebody else needs a box that is freed after a grace period.
 
-#[forbid(unsafe_code)]
-pub(crate) mod compat;
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
 #[path = "../check/tests/kernel.rs"]
 mod for_tests;

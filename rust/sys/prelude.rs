@@ -3,7 +3,6 @@
 //! What this layer and the one below offer.
 
 pub(crate) use super::{
-    compat,
     grace::{
         GraceBox,
         GraceList,

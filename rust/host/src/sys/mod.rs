@@ -2,9 +2,6 @@
 
 //! Stand-ins of the bindings.
 
-#[forbid(unsafe_code)]
-#[path = "../../../sys/compat.rs"]
-pub(crate) mod compat;
 #[path = "../../../sys/grace.rs"]
 pub(crate) mod grace;
 pub(crate) mod lock;
