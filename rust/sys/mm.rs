@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Bindings to the rest of mm.
+//! Bindings to the rest of mm, in this order: flags for memory and memory on a NUMA node; CPUs and the scheduler; TLBs and
+//! KASAN shadow; reports.
 //!
 //! C header: [`include/linux/vmap_rust.h`](srctree/include/linux/vmap_rust.h)
 
@@ -60,64 +61,6 @@ impl Gfp {
     pub(crate) fn may_block(self) -> bool {
         self.0 & (1 << bindings::___GFP_DIRECT_RECLAIM_BIT) != 0
     }
-}
-
-/// The TLB and the KASAN shadow of the kernel. Flushing the TLB needs `vmap_purge_lock`.
-pub(crate) struct KernelTlb;
-
-// SAFETY: The function of C returns when all CPUs have flushed the range.
-unsafe impl Tlb for KernelTlb {
-    fn has_shadow(&self) -> bool {
-        cfg!(CONFIG_KASAN_VMALLOC)
-    }
-
-    fn flush(&self, span: Span, areas: usize) {
-        // SAFETY: Flushing more than needed is harmless. The C side checks the lock.
-        unsafe { bindings::vmap_area_flush_tlb(span.first(), span.end(), areas) };
-    }
-
-    unsafe fn release_shadow(&self, span: Span) {
-        if cfg!(CONFIG_KASAN_VMALLOC) {
-            // SAFETY: By the safety requirements, nobody uses the range. It may have no KASAN shadow.
-            unsafe { bindings::vmap_area_release_shadow(span.first(), span.end()) };
-        }
-    }
-
-    fn flush_shadow(&self, span: Span) {
-        if cfg!(CONFIG_KASAN_VMALLOC) {
-            // SAFETY: Flushing more than needed is harmless.
-            unsafe { bindings::vmap_area_flush_shadow(span.first(), span.end()) };
-        }
-    }
-}
-
-/// Lets other tasks run between two steps of long work.
-///
-/// As [`might_sleep()`](kernel::task::might_sleep), this function can only be used in a nonatomic context, in which no RCU
-/// read lock is held either. No type says so, as with all functions of the kernel crate that may sleep: a kernel with
-/// `CONFIG_DEBUG_ATOMIC_SLEEP` reports another context, and a test on the build host fails there.
-pub(crate) fn cond_resched() {
-    // SAFETY: It has no requirements but the context.
-    unsafe { bindings::vmap_area_cond_resched() };
-}
-
-/// Returns the CPU number: a hint, since the task may move to another CPU at once.
-pub(crate) fn cpu_hint() -> CpuNumber {
-    // CAST: A `u32` fits in a `usize` on all platforms of Linux.
-    CpuNumber::new(kernel::cpu::CpuId::current().as_u32() as usize)
-}
-
-/// Returns the number of possible CPUs, at least one.
-pub(crate) fn cpu_count() -> usize {
-    // CAST: A `u32` fits in a `usize` on all platforms of Linux.
-    (kernel::cpu::nr_cpu_ids() as usize).max(1)
-}
-
-/// Fetches the cache line at `at` for a write that follows soon. Any address, any context.
-#[inline(always)]
-pub(crate) fn prefetch_for_write<T>(at: *const T) {
-    // SAFETY: A prefetch changes no memory, and faults at no address.
-    unsafe { bindings::prefetchw(at.cast()) };
 }
 
 /// A NUMA node, as a preference: memory comes from another node if this one has none.
@@ -183,22 +126,69 @@ pub(crate) fn scan_only<T>(part: *const T, flags: Flags) {
     unsafe { bindings::kmemleak_scan_area(part.cast(), size_of::<T>(), flags.as_raw()) };
 }
 
-/// Writes `addr` as `format` says, which takes a pointer and does not read what it points to.
-#[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
-fn write_pointer(format: &'static CStr, addr: usize, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let mut text = [0_u8; 32];
-    let addr = core::ptr::without_provenance::<c_void>(addr);
-    // SAFETY: It writes at most `text.len()` bytes, the last of which is 0, and reads nothing else.
-    unsafe {
-        bindings::snprintf(
-            text.as_mut_ptr().cast(),
-            text.len(),
-            format.as_char_ptr(),
-            addr,
-        )
-    };
-    let text = text.split(|&byte| byte == 0).next().unwrap_or_default();
-    out.write_str(core::str::from_utf8(text).unwrap_or("?"))
+/// Lets other tasks run between two steps of long work.
+///
+/// As [`might_sleep()`](kernel::task::might_sleep), this function can only be used in a nonatomic context, in which no RCU
+/// read lock is held either. No type says so, as with all functions of the kernel crate that may sleep: a kernel with
+/// `CONFIG_DEBUG_ATOMIC_SLEEP` reports another context, and a test on the build host fails there.
+pub(crate) fn cond_resched() {
+    // SAFETY: It has no requirements but the context.
+    unsafe { bindings::vmap_area_cond_resched() };
+}
+
+/// Returns the CPU number: a hint, since the task may move to another CPU at once.
+pub(crate) fn cpu_hint() -> CpuNumber {
+    // CAST: A `u32` fits in a `usize` on all platforms of Linux.
+    CpuNumber::new(kernel::cpu::CpuId::current().as_u32() as usize)
+}
+
+/// Returns the number of possible CPUs, at least one.
+pub(crate) fn cpu_count() -> usize {
+    // CAST: A `u32` fits in a `usize` on all platforms of Linux.
+    (kernel::cpu::nr_cpu_ids() as usize).max(1)
+}
+
+/// Fetches the cache line at `at` for a write that follows soon. Any address, any context.
+#[inline(always)]
+pub(crate) fn prefetch_for_write<T>(at: *const T) {
+    // SAFETY: A prefetch changes no memory, and faults at no address.
+    unsafe { bindings::prefetchw(at.cast()) };
+}
+
+/// Returns an unpredictable number. Any context.
+pub(crate) fn random() -> usize {
+    // SAFETY: No requirements.
+    // CAST: A `u32` fits in a `usize` on all platforms of Linux.
+    unsafe { bindings::get_random_u32() as usize }
+}
+
+/// The TLB and the KASAN shadow of the kernel. Flushing the TLB needs `vmap_purge_lock`.
+pub(crate) struct KernelTlb;
+
+// SAFETY: The function of C returns when all CPUs have flushed the range.
+unsafe impl Tlb for KernelTlb {
+    fn has_shadow(&self) -> bool {
+        cfg!(CONFIG_KASAN_VMALLOC)
+    }
+
+    fn flush(&self, span: Span, areas: usize) {
+        // SAFETY: Flushing more than needed is harmless. The C side checks the lock.
+        unsafe { bindings::vmap_area_flush_tlb(span.first(), span.end(), areas) };
+    }
+
+    unsafe fn release_shadow(&self, span: Span) {
+        if cfg!(CONFIG_KASAN_VMALLOC) {
+            // SAFETY: By the safety requirements, nobody uses the range. It may have no KASAN shadow.
+            unsafe { bindings::vmap_area_release_shadow(span.first(), span.end()) };
+        }
+    }
+
+    fn flush_shadow(&self, span: Span) {
+        if cfg!(CONFIG_KASAN_VMALLOC) {
+            // SAFETY: Flushing more than needed is harmless.
+            unsafe { bindings::vmap_area_flush_shadow(span.first(), span.end()) };
+        }
+    }
 }
 
 /// An address that is shown to users, as in /proc/vmallocinfo: `kernel.kptr_restrict` says who sees it (`%pK`). Task context.
@@ -208,7 +198,13 @@ pub(crate) struct Restricted(pub(crate) usize);
 #[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
 impl fmt::Display for Restricted {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_pointer(c"0x%pK", self.0, out)
+        let mut text = [0_u8; 32];
+        let (size, format) = (text.len(), c"0x%pK");
+        let addr = ptr::without_provenance::<c_void>(self.0);
+        // SAFETY: It writes at most `size` bytes, the last of which is 0, and does not read what the address points to.
+        unsafe { bindings::snprintf(text.as_mut_ptr().cast(), size, format.as_char_ptr(), addr) };
+        let text = text.split(|&byte| byte == 0).next().unwrap_or_default();
+        out.write_str(core::str::from_utf8(text).unwrap_or("?"))
     }
 }
 
@@ -272,11 +268,4 @@ pub(crate) fn refuse(what: &str, addresses: &[usize], numbers: &[usize]) {
     if WARNED.xchg(1, Relaxed) == 0 {
         kernel::warn_on!(true);
     }
-}
-
-/// Returns an unpredictable number. Any context.
-pub(crate) fn random() -> usize {
-    // SAFETY: No requirements.
-    // CAST: A `u32` fits in a `usize` on all platforms of Linux.
-    unsafe { bindings::get_random_u32() as usize }
 }
