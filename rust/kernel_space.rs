@@ -2,9 +2,9 @@
 
 //! The kernel's own space: where it is, how it starts, and what KUnit and debuggers see of it.
 
+use crate::policy::prelude::*;
 #[cfg(not(CONFIG_VMAP_RUST_DEBUG))]
 use crate::sys::mm::KernelTlb;
-use crate::policy::prelude::*;
 
 /// The kernel's own space.
 #[cfg(not(CONFIG_VMAP_RUST_DEBUG))]

@@ -156,6 +156,9 @@ pub(crate) fn runs(words: &Words) -> impl Iterator<Item = (Bit, usize)> + '_ {
 /// Claims (clears) the bits of `word` if they are exactly `bits`. Returns those that it claimed: all or none.
 #[inline(never)]
 fn take_word(word: &Atomic<usize>, bits: usize) -> usize {
+    if bits == 0 {
+        return 0;
+    }
     // Acquire: as in `Map::claim()`.
     match word.cmpxchg(bits, 0, Acquire) {
         Ok(claimed) => claimed,
@@ -264,10 +267,11 @@ impl Map {
     /// Claims (clears) all bits of `all` if they are all the map has, and all of them are set. Returns whether it did.
     pub(crate) fn claim_all(&self, all: &Words) -> bool {
         let mut claimed = [0; WORDS];
-        for ((word, &want), claimed) in self.0.iter().zip(all).zip(&mut claimed) {
+        let mut words = self.0.iter().zip(all).zip(&mut claimed);
+        let is_all = words.all(|((word, &want), claimed)| {
             *claimed = take_word(word, want);
-        }
-        let is_all = claimed == *all;
+            *claimed == want
+        });
         if !is_all {
             self.set_words(&claimed);
         }

@@ -79,7 +79,8 @@ impl<T: Tlb> Space<T> {
                 if drained {
                     return Err(EBUSY);
                 }
-                self.blocks.return_current(gfp.may_block(), &Block::is_empty);
+                self.blocks
+                    .return_current(gfp.may_block(), &Block::is_empty);
                 self.drain(gfp);
                 // Another CPU may have freed what this one has not found.
                 if self.tree.times_freed() == times {

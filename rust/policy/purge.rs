@@ -49,14 +49,14 @@ impl<T: Tlb> Space<T> {
             if let Some(also) = also {
                 plan.add(also);
             }
-            let trace = trace::Purge::begin(plan.cover(), areas, in_tree);
-            let slot_pages = plan.slot_pages();
+            let began = trace::purge_clock();
+            let (cover, slot_pages) = (plan.cover(), plan.slot_pages());
             let flushed = plan.flush(&self.tlb);
             let counters = self.counters_here();
             counters.purge.one();
             counters.purge_areas.add(areas);
             let pages = self.free_flushed(flushed);
-            trace.end(slot_pages.wrapping_add(pages));
+            trace::purge(began, cover, areas, in_tree, slot_pages.wrapping_add(pages));
             let mut pool = self.blocks.pool.lock();
             has_surplus = pool.end_purge();
             drop(pool);

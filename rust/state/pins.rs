@@ -96,8 +96,8 @@ impl Drop for Reader<'_> {
 }
 
 impl Pins {
-    // Called at boot only, except by tests.
-    #[cfg_attr(not(CONFIG_VMAP_RUST_KUNIT_TEST), link_section = ".init.text")]
+    // Inlined where the kernel starts, so that it is freed after boot.
+    #[inline(always)]
     pub(super) fn new() -> Result<Self> {
         let mut locks = KVec::with_capacity(PINS, GFP_NOWAIT)?;
         for _ in 0..PINS {

@@ -98,18 +98,9 @@ pub(crate) fn block(event: Event, start: usize, size: usize, class: usize, owner
     unsafe { vmap_rust_block(event, start, size, class, owner) };
 }
 
-/// A purge that is under way, for its event.
-pub(crate) struct Purge {
-    cover: Option<Span>,
-    areas: usize,
-    ranges: usize,
-    /// When it began, in nanoseconds; 0 if purges were not traced then.
-    began: u64,
-}
-
 /// Returns the time in nanoseconds if purges are traced, else 0.
 #[inline(always)]
-fn purge_clock() -> u64 {
+pub(crate) fn purge_clock() -> u64 {
     #[cfg(all(CONFIG_TRACEPOINTS, CONFIG_VMAP_RUST_TRACE))]
     {
         // SAFETY: The key of a tracepoint may be read at any time.
@@ -129,29 +120,17 @@ fn purge_clock() -> u64 {
     0
 }
 
-impl Purge {
-    /// Begins a purge of `areas` areas, `ranges` of them with an entry of their own, that is about to flush `cover`.
-    #[inline(always)]
-    pub(crate) fn begin(cover: Option<Span>, areas: usize, ranges: usize) -> Self {
-        Self {
-            cover,
-            areas,
-            ranges,
-            began: purge_clock(),
-        }
-    }
-
-    /// Traces that the purge has freed `pages` pages.
-    #[inline(always)]
-    pub(crate) fn end(self, pages: usize) {
-        let (start, end) = self.cover.map_or((0, 0), |cover| (cover.first(), cover.end()));
-        let ns = match self.began {
-            0 => 0,
-            began => purge_clock().saturating_sub(began),
-        };
-        // SAFETY: RCU is watching: a purge runs in sleepable context.
-        unsafe { vmap_rust_purge(start, end, self.areas, self.ranges, pages, ns) };
-    }
+/// Traces a purge that began at `began` by [`purge_clock`]: it has flushed `cover` for `areas` areas, `ranges` of them with an
+/// entry of their own, and freed their `pages` pages.
+#[inline(always)]
+pub(crate) fn purge(began: u64, cover: Option<Span>, areas: usize, ranges: usize, pages: usize) {
+    let (start, end) = cover.map_or((0, 0), |cover| (cover.first(), cover.end()));
+    let ns = match began {
+        0 => 0,
+        began => purge_clock().saturating_sub(began),
+    };
+    // SAFETY: RCU is watching: a purge runs in sleepable context.
+    unsafe { vmap_rust_purge(start, end, areas, ranges, pages, ns) };
 }
 
 /// Traces a drain that has given back `blocks` blocks, unless it found nothing.
