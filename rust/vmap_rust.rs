@@ -77,7 +77,7 @@
 //! | | `listing`, `validate`: for debugging: the list of all ranges, checks | no |
 //! | `state` | `flags`, `area`, `view`, `list`: states as types, tokens of areas, what others see of an area, lists of tokens | yes |
 //! | | `class`, `block`, `block_view`: sizes; one block; its slots in order, and its checks | no |
-//! | | `objects`, `seat`: area objects of a block; the place of a current block | yes |
+//! | | `objects`, `seat`, `placed`: area objects of a block; the place of a current block; a block in no directory | yes |
 //! | | `index`, `page_map`, `dir`, `pins`: all reserved ranges, a map of those that are areas, the block at an address, pins | yes |
 //! | | `found`: areas of a block that was found: pinned, unlinked, and returned to their directory | yes |
 //! | | `flush`: what a purge takes, and the proof that it was flushed | yes |

@@ -256,7 +256,7 @@ impl<'a> PoolGuard<'a> {
     }
 
     /// Takes an empty block out of the directory: of a class with more than it keeps, or of any class if `all`.
-    pub(super) fn remove_empty(&mut self, all: bool) -> Option<GraceBox<Block>> {
+    pub(super) fn remove_empty(&mut self, all: bool) -> Option<Placed> {
         let rcu = Guard::new();
         let classes = if all {
             ClassSet::all()

@@ -14,35 +14,6 @@ use super::prelude::*;
 /// Maximum number of removed blocks that wait for a grace period with one callback of RCU: about 1 MiB of memory.
 const MOST_WAITING: usize = 64;
 
-/// Maximum number of blocks that are freed with one store: each is looked up before, under the same hold of the lock.
-/// More would hold it longer, fewer leave RCU more nodes of the tree to free.
-pub(super) const MOST_AT_ONCE: usize = 16;
-
-/// Removed blocks side by side, to be freed with one store.
-struct Run {
-    /// The range of all of them, [`None`] if there is none.
-    span: Option<Span>,
-    blocks: GraceList<Block>,
-    len: usize,
-}
-
-impl Run {
-    /// Adds a block. Fails and returns it if it is not beside the others, or if there are too many.
-    fn try_add(&mut self, block: GraceBox<Block>) -> Result<(), GraceBox<Block>> {
-        let Some(span) = block.span().filter(|_| self.len < MOST_AT_ONCE) else {
-            return Err(block);
-        };
-        let run = self.span.unwrap_or(span);
-        if self.span.is_some() && run.end() != span.first() && span.end() != run.first() {
-            return Err(block);
-        }
-        self.span = Some(run.join(span));
-        self.blocks.push(block);
-        self.len = self.len.wrapping_add(1);
-        Ok(())
-    }
-}
-
 impl Blocks {
     /// Counts a new block of `class`, if the limits allow it. `others` is the number of bytes of areas that are in no block.
     pub(crate) fn reserve(&self, class: Class, others: usize) -> bool {
@@ -59,22 +30,16 @@ impl Blocks {
         self.pool.lock().unreserve(class);
     }
 
-    /// Inserts a new block, whose range is reserved, and makes it the current block of this CPU. Returns whether that
-    /// worked. Takes the pool lock.
-    pub(crate) fn adopt(&self, block: Unpublished<Block>) -> bool {
+    /// Inserts a new block, and makes it the current block of this CPU. Returns whether that worked. Takes the pool lock.
+    pub(crate) fn adopt(&self, block: Placed) -> bool {
         let group = self.group(block.class());
         // It is held, so no other CPU takes it.
         block.links().set_owner(group);
         let class = block.class();
         let rcu = Guard::new();
-        let number = match self.dir.insert(block.into()) {
-            Ok(number) => number,
-            Err(block) => {
-                // Leak the range: it stays reserved, and reuse would not be safe.
-                mm::refuse("there are two blocks", &[block.start()], &[]);
-                self.unreserve(class);
-                return false;
-            }
+        let Ok(number) = self.dir.insert(block) else {
+            self.unreserve(class);
+            return false;
         };
         let Some(block) = self.dir.block(number, &rcu) else {
             return false;
@@ -86,25 +51,21 @@ impl Blocks {
         true
     }
 
-    /// Takes out an empty block: of a class with more than it may keep, or of any class if `all`. The range of the block
-    /// stays reserved. Takes the pool lock.
-    pub(crate) fn remove_empty(&self, all: bool) -> Option<GraceBox<Block>> {
+    /// Takes out an empty block: of a class with more than it may keep, or of any class if `all`. Takes the pool lock.
+    pub(crate) fn remove_empty(&self, all: bool) -> Option<Placed> {
         self.pool().remove_empty(all)
     }
 
     /// Inserts a block again that [`Blocks::remove_empty`] has taken out. Takes the pool lock.
-    pub(crate) fn restore(&self, removed: GraceBox<Block>) {
+    pub(crate) fn restore(&self, removed: Placed) {
         let class = removed.class();
         let rcu = Guard::new();
-        match self.dir.insert(removed) {
-            Ok(number) => {
-                let mut pool = self.pool();
-                pool.pool.count(class);
-                if let Some(block) = self.dir.block(number, &rcu) {
-                    pool.put(block);
-                }
+        if let Ok(number) = self.dir.insert(removed) {
+            let mut pool = self.pool();
+            pool.pool.count(class);
+            if let Some(block) = self.dir.block(number, &rcu) {
+                pool.put(block);
             }
-            Err(block) => mm::refuse("there are two blocks", &[block.start()], &[]),
         }
     }
 }
@@ -135,7 +96,7 @@ impl<T: Tlb> Space<T> {
     }
 
     /// Creates a block of `class`, and reserves the lowest free range of its size. Sleeps if `gfp` allows it.
-    pub(super) fn new_block(&self, class: Class, gfp: Gfp) -> Result<Unpublished<Block>, Failure> {
+    pub(super) fn new_block(&self, class: Class, gfp: Gfp) -> Result<Placed, Failure> {
         let size = class.block_size();
         let times = self.tree.may_have_gap(size).ok_or(Failure::NoRoom)?;
         // Allocate memory before the lock is taken.
@@ -172,18 +133,14 @@ impl<T: Tlb> Space<T> {
                 index = self.tree.index.lock();
                 continue;
             }
-            match index.reserve_block(span) {
-                Ok(()) => {
-                    block.place_at(span.first());
-                    return Ok(block);
-                }
-                Err(StoreError::Mismatch) => return Err(Failure::NoRoom),
-                // The lock may have been dropped: search again.
-                Err(StoreError::NoMemory) => {
-                    if !index.nomem(gfp) {
-                        return Err(Failure::NoMemory);
-                    }
-                }
+            block = match index.reserve_block(block, span.first()) {
+                Ok(block) => return Ok(block),
+                Err((_, StoreError::Mismatch)) => return Err(Failure::NoRoom),
+                Err((block, StoreError::NoMemory)) => block,
+            };
+            // The lock may have been dropped: search again.
+            if !index.nomem(gfp) {
+                break;
             }
         }
         Err(Failure::NoMemory)
@@ -229,36 +186,28 @@ impl<T: Tlb> Space<T> {
         // A removed block that is not beside those of the run before.
         let mut left_over = None;
         loop {
-            let mut run = Run {
-                span: None,
-                blocks: GraceList::new(),
-                len: 0,
-            };
+            let mut run = Run::new();
             while let Some(block) = left_over.take().or_else(|| removed.next()) {
                 if let Err(block) = run.try_add(block) {
                     left_over = Some(block);
                     break;
                 }
             }
-            let Some(span) = run.span else {
+            if run.span().is_none() {
                 break;
-            };
+            }
             let counters = self.counters_here();
-            match self.free_run(&run, span, gfp, cause) {
-                Ok(()) => {}
-                Err(StoreError::NoMemory) => {
+            let freed_blocks = match self.free_run(run, gfp, cause) {
+                Ok(blocks) => blocks,
+                Err(run) => {
                     counters.give_back_nomem.one();
-                    while let Some(block) = run.blocks.pop().or_else(|| left_over.take()) {
+                    for block in Iterator::chain(run.into_blocks(), left_over) {
                         self.blocks.restore(block);
                     }
                     break;
                 }
-                Err(StoreError::Mismatch) => {
-                    // The range stays reserved: it may be in use.
-                    mm::refuse("a block is not in the index", &[span.first()], &[]);
-                }
-            }
-            while let Some(block) = run.blocks.pop() {
+            };
+            for block in freed_blocks.into_iter().flatten() {
                 waiting.push(block);
                 counters.block_freed.one();
                 freed = freed.wrapping_add(1);
@@ -278,7 +227,7 @@ impl<T: Tlb> Space<T> {
     /// Removes an empty block from the directory: one above the number to keep for [`Cause::Trim`]. If the caller may
     /// sleep, also releases its KASAN shadow, and may sleep. Otherwise the pages of it that areas have shared stay when the
     /// range becomes free: the next areas there use them, and a release of a range that covers them frees them.
-    fn remove_empty(&self, gfp: Gfp, cause: Cause) -> Option<GraceBox<Block>> {
+    fn remove_empty(&self, gfp: Gfp, cause: Cause) -> Option<Placed> {
         let block = self.blocks.remove_empty(cause != Cause::Trim)?;
         if may_sleep(cause, gfp) {
             release_shadow(&block, &self.tlb);
@@ -287,17 +236,16 @@ impl<T: Tlb> Space<T> {
         Some(block)
     }
 
-    /// Frees the ranges of removed blocks, which fill `span`.
-    fn free_run(&self, run: &Run, span: Span, gfp: Gfp, cause: Cause) -> Result<(), StoreError> {
+    /// Frees the ranges of removed blocks. Returns the blocks, or the run if there is no memory for that.
+    fn free_run(&self, run: Run, gfp: Gfp, cause: Cause) -> Result<Freed, Run> {
         let mut index = self.tree.lock_to_free(cause);
-        let mut result = index.free_blocks(span);
-        if result == Err(StoreError::NoMemory) && gfp.may_block() && index.nomem(gfp) {
-            result = index.free_blocks(span);
-        }
-        result?;
+        let blocks = match index.free_blocks(run) {
+            Err(run) if gfp.may_block() && index.nomem(gfp) => index.free_blocks(run),
+            result => result,
+        }?;
         self.tree.has_more_room();
         // Under the lock: afterwards another CPU may open a block here, and its event must come later.
-        for block in run.blocks.iter() {
+        for block in blocks.iter().flatten() {
             let (start, class) = (block.start(), block.class());
             let owner = block.links().owner();
             trace::block(
@@ -308,6 +256,6 @@ impl<T: Tlb> Space<T> {
                 owner,
             );
         }
-        Ok(())
+        Ok(blocks)
     }
 }

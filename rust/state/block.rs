@@ -198,7 +198,7 @@ impl Block {
     }
 
     /// Sets the address of the block.
-    pub(crate) fn place_at(&mut self, start: usize) {
+    pub(super) fn place_at(&mut self, start: usize) {
         self.first_page = start / PAGE_SIZE;
     }
 

@@ -42,6 +42,7 @@ struct Part {
 ///
 /// - A pointer in `parts` is null or points to a part that lives as long as the directory.
 /// - A pointer of a part is null or came from [`GraceBox::into_raw`] of a [`Block`] at the address of the entry.
+/// - Each block was inserted as a [`Placed`] one, so its range is reserved for it in the index.
 /// - The first pointer of a block owns its box. The block is freed only when it is in no entry and no seat, after a
 ///   grace period.
 pub(crate) struct Directory {
@@ -275,12 +276,12 @@ impl Directory {
         Ok(())
     }
 
-    /// Inserts a block at its address, and opens it. Returns the block if the place is taken or has no part.
-    pub(crate) fn insert(&self, block: GraceBox<Block>) -> Result<BlockNumber, GraceBox<Block>> {
+    /// Inserts a block at its address, and opens it. Returns the block if there is no part for it.
+    pub(crate) fn insert(&self, block: Placed) -> Result<BlockNumber, Placed> {
         let place = block.span().and_then(|span| {
             let part = self.part_at(span.first())?;
             let (first, others) = part.pointers(span)?;
-            (!part.would_overlap(span)).then_some((block.number()?, part, first, others))
+            Some((block.number()?, part, first, others))
         });
         let Some((number, part, first, others)) = place else {
             return Err(block);
@@ -291,25 +292,14 @@ impl Directory {
         part.blocks.fetch_add(1, Full);
         self.parts_with_blocks.insert(Bit::in_row(part.number));
         let rcu = Guard::new();
-        let raw = block.into_raw();
-        // INVARIANT: The pointer came from `into_raw()`, and this entry owns the box.
+        let raw = block.into_block().into_raw();
+        // INVARIANT: The pointer came from `into_raw()`, and the first entry owns the box. By the invariants of `Placed`, the
+        // range is reserved for this block alone, so its entries are null, and no other block fills the part or is in it.
         // Full: a CPU that finds the block here, or in an entry that is stored below, finds it initialized.
-        if first.cmpxchg(ptr::null_mut(), raw, Full).is_err() {
-            part.blocks_dec();
-            // SAFETY: `raw` came from `into_raw()` above, and the exchange failed, so nobody else has it.
-            return Err(unsafe { GraceBox::from_raw(raw) });
-        }
-        for (index, other) in others.iter().enumerate() {
-            // INVARIANT: The pointer came from `into_raw()`, and the first entry owns the box.
+        first.xchg(raw, Full);
+        for other in others {
             // Relaxed: ordered by the full barrier above. The release of the slots that `open()` frees comes later.
-            if other.cmpxchg(ptr::null_mut(), raw, Relaxed).is_err() {
-                // Another block is there. This one is closed, so nobody has used it.
-                let set = Iterator::chain(core::iter::once(first), others.iter().take(index));
-                set.for_each(|entry| entry.store(ptr::null_mut(), Release));
-                part.blocks_dec();
-                // SAFETY: `raw` came from `into_raw()` above, and no entry has it any more.
-                return Err(unsafe { GraceBox::from_raw(raw) });
-            }
+            other.store(raw, Relaxed);
         }
         // SAFETY: As in `block_at()`: it is in the directory, under the RCU read lock.
         let block = unsafe { GraceBox::<Block>::peek(raw) };
@@ -322,7 +312,7 @@ impl Directory {
 
     /// Removes block `number` if all its slots are free and it is in no seat. It is closed then. `policy` calls this with the
     /// lock of the pool held.
-    pub(crate) fn remove(&self, number: BlockNumber) -> Option<GraceBox<Block>> {
+    pub(crate) fn remove(&self, number: BlockNumber) -> Option<Placed> {
         let rcu = Guard::new();
         let part = self.part_at(number.start())?;
         let block = self.block(number, &rcu)?;
@@ -341,8 +331,9 @@ impl Directory {
         }
         part.blocks_dec();
         // SAFETY: By the type invariants, the pointer came from `into_raw()`, and the first entry owned the box: only one
-        // caller marks a block as removed. No entry holds it any more, so nobody finds it.
-        Some(unsafe { GraceBox::from_raw(raw) })
+        // caller marks a block as removed. No entry holds it any more, so nobody finds it. Its range stays reserved, and it was
+        // closed when all slots were free, so they were flushed.
+        Some(unsafe { Placed::new(GraceBox::from_raw(raw)) })
     }
 }
 
@@ -429,15 +420,5 @@ impl Part {
     fn blocks_dec(&self) {
         // Relaxed: a block without lazy slots does not matter to a purge.
         self.blocks.fetch_sub(1, Relaxed);
-    }
-
-    /// Returns whether a block at `span` would overlap another one, of which one fills the part.
-    fn would_overlap(&self, span: Span) -> bool {
-        let is_set = |entry: &Pointer| !entry.load(Relaxed).is_null();
-        if span.size() == SIZE * MAP_BITS {
-            self.entries.iter().any(is_set)
-        } else {
-            is_set(&self.whole)
-        }
     }
 }

@@ -226,10 +226,9 @@ impl FlushedPlan<'_> {
 
 /// Releases the KASAN shadow of a block that was removed from its directory: what several areas shared could not be released
 /// with one of them. Sleepable context.
-pub(crate) fn release_shadow(removed: &GraceBox<Block>, tlb: &impl Tlb) {
+pub(crate) fn release_shadow(removed: &Placed, tlb: &impl Tlb) {
     if let Some(span) = removed.span().filter(|_| tlb.has_shadow()) {
-        // SAFETY: The block was removed when all slots were free, so they were flushed, and nobody gets one. Its range is
-        // reserved as long as the block lives.
+        // SAFETY: By the invariants of `Placed`, the range was flushed, nobody uses it, and it stays reserved.
         unsafe { release_in_pieces(span, tlb) };
         tlb.flush_shadow(span);
     }

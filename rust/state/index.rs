@@ -245,25 +245,34 @@ impl IndexGuard<'_> {
         }
     }
 
-    /// Reserves `span`, which is in the gap found last, for a block.
-    pub(crate) fn reserve_block(&mut self, span: Span) -> Result<(), StoreError> {
-        self.tree.insert(span, Entry::Block(span.first()))
+    /// Reserves the range at `start`, which is in the gap found last, for a new block. Returns the block if that fails.
+    pub(crate) fn reserve_block(
+        &mut self,
+        mut block: Unpublished<Block>,
+        start: usize,
+    ) -> Result<Placed, (Unpublished<Block>, StoreError)> {
+        let Some(span) = Span::with_size(start, block.class().block_size()) else {
+            return Err((block, StoreError::Mismatch));
+        };
+        match self.tree.insert(span, Entry::Block(start)) {
+            Ok(()) => {
+                block.place_at(start);
+                // SAFETY: `insert()` has stored the entry at exactly the range of the block, and only `free_blocks()` erases it.
+                // A new block is closed. What was there before was flushed before its range became free.
+                Ok(unsafe { Placed::new(block.into()) })
+            }
+            Err(err) => Err((block, err)),
+        }
     }
 
-    /// Frees the ranges of blocks side by side, which fill `span`, with one store if there is memory for that.
-    pub(crate) fn free_blocks(&mut self, span: Span) -> Result<(), StoreError> {
-        // `None` behind the end of the address space.
-        let mut next = Some(span.first());
-        while let Some(start) = next.filter(|start| span.contains(*start)) {
-            match self.tree.entry_at(start) {
-                Some((found, slot)) if slot == Entry::Block(start) => {
-                    next = found.last().checked_add(1);
-                }
-                _ => return Err(StoreError::Mismatch),
-            }
+    /// Frees the ranges of blocks with one store. Returns the blocks, to be freed as well, or the run if there is no memory
+    /// for that.
+    pub(crate) fn free_blocks(&mut self, run: Run) -> Result<Freed, Run> {
+        // By the invariants of the run, the span has the entries of its blocks and no others.
+        match run.span().map(|span| self.tree.erase_all(span)) {
+            Some(Ok(())) => Ok(run.into_freed()),
+            _ => Err(run),
         }
-        // This refuses a block that ends behind `span`.
-        self.tree.erase_all(span)
     }
 }
 

@@ -25,6 +25,7 @@ pub(crate) mod list;
 mod objects;
 mod page_map;
 pub(crate) mod pins;
+pub(crate) mod placed;
 pub(crate) mod seat;
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
 #[path = "../check/tests/state.rs"]
@@ -44,6 +45,7 @@ pub(crate) mod prelude {
         index::*,
         list::*,
         pins::*,
+        placed::*,
         seat::*,
         view::*, //
     };

@@ -108,7 +108,7 @@ const MAX_STEPS: u32 = 6;
 
 impl<E: Entry> Guard<'_, E> {
     /// Returns the entry at `addr` and its range.
-    pub(crate) fn entry_at(&mut self, addr: usize) -> Option<(Span, E)> {
+    fn entry_at(&mut self, addr: usize) -> Option<(Span, E)> {
         self.state.set_range(addr, addr);
         let entry = self.state.walk()?;
         Some((span_of(self.state.range())?, entry))

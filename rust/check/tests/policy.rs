@@ -80,10 +80,7 @@ mod places {
 mod runs {
     use crate::{
         check::fixtures::World,
-        policy::{
-            prelude::*,
-            supply::MOST_AT_ONCE, //
-        }, //
+        policy::prelude::*, //
     };
 
     /// Opens `count` blocks side by side, of which none is current. Returns how often a range became free until then.

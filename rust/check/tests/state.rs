@@ -134,18 +134,21 @@ mod slots {
 mod index {
     use crate::state::prelude::*;
 
-    /// Also where the span ends with the address space, so that its end is 0.
+    /// Also where the range ends with the address space.
     #[test]
-    fn only_blocks_are_freed_as_blocks() -> Result {
-        let top = Span::new(0_usize.wrapping_sub(2 * SIZE), usize::MAX).ok_or(EINVAL)?;
-        let upper = Span::new(0_usize.wrapping_sub(SIZE), usize::MAX).ok_or(EINVAL)?;
+    fn the_range_of_a_block_is_free_again() -> Result {
+        let top = Span::new(0_usize.wrapping_sub(SIZE), usize::MAX).ok_or(EINVAL)?;
         let index = Index::new(top, c"vmap_rust test index", static_lock_class!())?;
         let mut index = index.lock();
-        assert!(index.gap_around(upper.first()).is_some());
-        assert_eq!(index.reserve_block(upper), Ok(()));
-        // A gap is below the block.
-        assert_eq!(index.free_blocks(top), Err(StoreError::Mismatch));
-        assert_eq!(index.free_blocks(upper), Ok(()));
+        assert!(index.gap_around(top.first()).is_some());
+        let block = Block::new(Class::SMALLEST, false, GFP_NOWAIT)?;
+        let block = index.reserve_block(block, top.first()).map_err(|_| EBUSY)?;
+        let reserved = Some((top, Range::Block));
+        assert_eq!((index.next_range(0), block.span()), (reserved, Some(top)));
+        let mut run = Run::new();
+        assert!(run.try_add(block).is_ok());
+        let freed = index.free_blocks(run).map_err(|_| ENOMEM)?;
+        assert_eq!(freed.iter().flatten().count(), 1);
         assert!(index.next_range(0).is_none());
         Ok(())
     }

@@ -10,8 +10,10 @@ use crate::{
         dir::Directory,
         flush::Plan,
         found::UnlinkedArea,
+        index::Index,
+        placed::{Placed, Run},
     },
-    sys::grace::{Guard, Unpublished},
+    sys::grace::Guard,
 };
 use kernel::sync::{
     rcu::{at_once, elsewhere},
@@ -30,17 +32,24 @@ pub(super) fn directory() -> Directory {
 }
 
 /// Creates a block at `start`.
-pub(super) fn new_block(class: Class, start: usize, is_randomized: bool) -> Unpublished<Block> {
-    let mut block = Block::new(class, is_randomized, GFP_KERNEL).expect("memory");
-    block.place_at(start);
-    block
+pub(super) fn new_block(class: Class, start: usize, is_randomized: bool) -> Placed {
+    let span = span_of(start, class.block_size());
+    let index = Index::new(span, c"index", static_lock_class!()).expect("memory");
+    let mut index = index.lock();
+    assert!(index.gap_around(start).is_some());
+    let block = Block::new(class, is_randomized, GFP_KERNEL).expect("memory");
+    index.reserve_block(block, start).ok().expect("a gap")
 }
 
 /// Inserts a new block at [`START`], which opens it.
 pub(super) fn insert(dir: &Directory, class: Class) -> BlockNumber {
     let block = new_block(class, START, false);
-    let number = dir.insert(block.into());
-    number.unwrap_or_else(|_| panic!("the place is free"))
+    dir.insert(block).ok().expect("there is a part")
+}
+
+/// Removes block `number`, and keeps its range for ever. Returns whether it could be removed.
+pub(super) fn remove(dir: &Directory, number: BlockNumber) -> bool {
+    dir.remove(number).map(std::mem::forget).is_some()
 }
 
 /// Slots that a purge has taken are not free, and they are listed, until it ends. An area has only a size of its class.
@@ -113,7 +122,7 @@ fn randomized_areas_are_rarely_at_the_lowest_address() {
     let class = Class::SMALLEST;
     let first_place = |is_randomized: bool| {
         let dir = directory();
-        let block = new_block(class, START, is_randomized).into();
+        let block = new_block(class, START, is_randomized);
         assert!(dir.insert(block).is_ok());
         let rcu = Guard::new();
         let block = dir.block_at(START, &rcu).expect("it is there");
@@ -267,17 +276,14 @@ fn the_entries_of_a_block_share_a_barrier() {
     assert_eq!(large.map(barriers), Some(barriers(Class::SMALLEST)));
 }
 
-/// An entry that is taken is not given to another block, and a directory without a part for a block has none.
+/// A directory without a part for a block has none. The block stays as it was, and is leaked if it is dropped.
 #[test]
-fn a_block_is_inserted_only_at_a_free_entry() {
+fn a_block_is_inserted_only_in_a_part() {
     let dir = directory();
     let number = insert(&dir, Class::SMALLEST);
-    let twice = dir.insert(new_block(Class::SMALLEST, START, false).into());
-    assert!(twice.is_err());
     let far = START + (2 << 30);
     assert!(!dir.is_prepared(far));
-    let block = new_block(Class::SMALLEST, far, false).into();
-    let Err(block) = dir.insert(block) else {
+    let Err(block) = dir.insert(new_block(Class::SMALLEST, far, false)) else {
         panic!("there is no part");
     };
     dir.prepare(far, GFP_KERNEL).expect("memory");
@@ -288,5 +294,22 @@ fn a_block_is_inserted_only_at_a_free_entry() {
         assert_eq!(block.map(Block::start), Some(start));
     }
     assert!(dir.block_at(far + SIZE, &rcu).is_none());
-    assert!(dir.remove(number).is_some() && dir.remove(number).is_none());
+    assert!(is_refused(|| dir.remove(number)));
+    assert!(dir.remove(number).is_none());
+}
+
+/// Blocks are freed with one store only if they are side by side.
+#[test]
+fn a_run_of_blocks_has_no_gap() {
+    let mut run = Run::new();
+    let start_of = |number: usize| START + number * SIZE;
+    let mut add = |number: usize| {
+        let block = new_block(Class::SMALLEST, start_of(number), false);
+        run.try_add(block).map_err(std::mem::forget).is_ok()
+    };
+    assert!(add(2) && !add(4) && add(3) && !add(0) && add(1));
+    assert!(!add(2) && !add(1) && !add(5));
+    assert!((4..17).all(&mut add) && !add(17) && !add(0));
+    assert_eq!(run.span(), Span::from_bounds(start_of(1), start_of(17)));
+    assert_eq!(run.into_blocks().map(std::mem::forget).count(), 16);
 }

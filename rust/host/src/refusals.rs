@@ -108,8 +108,20 @@ refuse! {
             attributes", "" => ".clone()", "
         }";
     block_that_is_opened_twice: "Only the directory opens a block: all slots become free.", E0624,
-        "fn open(dir: &Directory, block: GraceBox<Block>) -> bool {
+        "fn open(dir: &Directory, block: Placed) -> bool {
             ", "dir.insert(block).is_ok()" => "block.open(); true", "
+        }";
+    range_of_a_block_in_use: "The range of a block is freed only after it was removed.", E0308,
+        "fn free(run: &mut Run, dir: &Directory, number: BlockNumber, rcu: &Guard) -> bool {
+            dir.", "remove(number)" => "block(number, rcu)", ".is_some_and(|block| run.try_add(block).is_ok())
+        }";
+    block_without_a_range: "Only a block whose range is reserved is inserted.", E0308,
+        "fn insert(dir: &Directory, block: ", "Placed" => "Unpublished<Block>", ") -> bool {
+            dir.insert(block).is_ok()
+        }";
+    shadow_of_a_block_in_use: "The KASAN shadow of a block is released only after it was removed.", E0308,
+        "fn release(block: &", "Placed" => "Block", ", tlb: &impl Tlb) {
+            release_shadow(block, tlb)
         }";
     slot_that_is_retired_alone: "A slot becomes lazy only with its area, and the block dirty with it.", E0616,
         "fn free(block: &Block, area: UnlinkedArea<'_>, slot: Bit) -> bool {

@@ -3,7 +3,7 @@
 //! Seats and the directory: no block is in two seats, and none in a seat is removed.
 
 use crate::{
-    one_block::{directory, free_at, insert, new_block, START},
+    one_block::{directory, free_at, insert, new_block, remove, START},
     prelude::*,
     state::{block::Block, seat::Seat},
     sys::grace::Guard,
@@ -27,7 +27,7 @@ fn a_block_that_is_seated_or_removed_is_refused() {
     assert!(dir.remove(number).is_none());
     // Another block may take the seat.
     let next = new_block(Class::SMALLEST, START + (2 << 20), false);
-    let next = dir.insert(next.into()).ok().expect("the place is free");
+    let next = dir.insert(next).ok().expect("the place is free");
     let next = dir.block(next, &rcu).expect("it is there");
     let before = seat.replace(Some(next), &rcu);
     assert_eq!(before.map(Block::start), Some(START));
@@ -38,11 +38,12 @@ fn a_block_that_is_seated_or_removed_is_refused() {
     // A seat that is dropped lets the block go.
     assert!(dir.remove(number).is_none());
     drop(other);
-    assert!(dir.remove(number).is_some());
+    assert!(remove(&dir, number));
     drop(seat);
     // A block that was never inserted.
     let new = new_block(Class::SMALLEST, START, false);
     assert!(is_refused(|| Seat::new().replace(Some(&*new), &rcu)));
+    core::mem::forget(new);
 }
 
 /// It has lost no slot, and can have a seat again.
@@ -62,7 +63,7 @@ fn a_block_that_cannot_be_removed_stays_as_it_was() {
     assert!(seat.replace(Some(block), &rcu).is_none());
     free_at(&dir, area.span().first());
     assert!(dir.remove(number).is_none() && seat.replace(None, &rcu).is_some());
-    assert!(dir.remove(number).is_some());
+    assert!(remove(&dir, number));
 }
 
 /// It leaks instead: a seat never points to a block that was freed.

@@ -118,7 +118,7 @@ impl<E: Entry> Guard<'_, E> {
         self.held.as_mut().expect("held")
     }
 
-    pub(crate) fn entry_at(&mut self, addr: usize) -> Option<(Span, E)> {
+    fn entry_at(&mut self, addr: usize) -> Option<(Span, E)> {
         self.entry_from(addr)
             .filter(|(span, _)| span.first() <= addr)
     }

@@ -133,7 +133,7 @@ pub(crate) struct Guard<'tree, E: Entry> {
 }
 
 impl<E: Entry> Guard<'_, E> {
-    pub(crate) fn entry_at(&mut self, addr: usize) -> Option<(Span, E)> {
+    fn entry_at(&mut self, addr: usize) -> Option<(Span, E)> {
         let (span, raw) = self.tree.find(native_tree_walk, addr);
         Some((span?, entry_of(raw)?))
     }
