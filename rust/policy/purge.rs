@@ -33,7 +33,7 @@ impl<T: Tlb> Space<T> {
     /// Sleepable context, with `vmap_purge_lock` held.
     pub(crate) fn purge(&self, also: Option<Span>, drain: bool) -> usize {
         self.free_stuck(Gfp::NOWAIT, Cause::Purge);
-        let mut plan = Plan::new(&self.blocks.dir);
+        let mut plan = Plan::new(&self.blocks.dir, &self.tlb);
         self.blocks.reset_lazy();
         plan.take_slots();
         // Relaxed: for users, who see no order.
@@ -51,7 +51,7 @@ impl<T: Tlb> Space<T> {
             }
             let began = trace::purge_clock();
             let (cover, slot_pages) = (plan.cover(), plan.slot_pages());
-            let flushed = plan.flush(&self.tlb);
+            let flushed = plan.flush();
             let counters = self.counters_here();
             counters.purge.one();
             counters.purge_areas.add(areas);
@@ -71,8 +71,8 @@ impl<T: Tlb> Space<T> {
     }
 
     /// Frees what a purge has taken and flushed. Returns the number of pages of areas that are in no block.
-    fn free_flushed(&self, mut flushed: FlushedPlan<'_>) -> usize {
-        flushed.release_shadow(&self.tlb);
+    fn free_flushed(&self, mut flushed: FlushedPlan<'_, T>) -> usize {
+        flushed.release_shadow();
         let areas = flushed.take_list();
         flushed.free_slots(|block, count| {
             let mut pool = self.blocks.pool();

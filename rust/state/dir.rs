@@ -237,6 +237,15 @@ impl Directory {
         span.size() / PAGE_SIZE
     }
 
+    /// Makes slots of a block of this directory lazy again that a purge has taken.
+    pub(super) fn make_lazy(&self, block: &Block, slots: &Words) {
+        // A full barrier: see `retire()`.
+        map::set_bits(*slots).for_each(|slot| block.lazy.set_and_fence(slot));
+        if let Some(part) = self.part_at(block.start()) {
+            part.dirty.insert(block.bit_in_part());
+        }
+    }
+
     /// Calls `what` for each dirty block. If `clear`, the blocks are clean before `what` is called: only for a purge, of which
     /// there is one at a time. Sleepable context.
     #[inline(never)]

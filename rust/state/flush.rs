@@ -27,8 +27,9 @@ const _: () = assert!(PIECE.is_power_of_two());
 /// # Invariants
 ///
 /// `cover` covers all areas in `list`, and all slots that the blocks have noted.
-#[must_use = "what a purge has taken and does not free leaks"]
-pub(crate) struct Plan<'dir> {
+#[must_use = "areas in no block that a purge has taken and does not free leak"]
+pub(crate) struct Plan<'dir, T: Tlb> {
+    tlb: &'dir T,
     cover: Option<Span>,
     areas: usize,
     list: AreaList<Lazy>,
@@ -42,11 +43,12 @@ struct Taken<'dir> {
     pages: usize,
 }
 
-impl<'dir> Plan<'dir> {
-    /// Returns a plan with nothing to flush, for blocks of `dir`.
-    pub(crate) const fn new(dir: &'dir Directory) -> Self {
+impl<'dir, T: Tlb> Plan<'dir, T> {
+    /// Returns a plan with nothing to flush, for blocks of `dir` and their TLB.
+    pub(crate) const fn new(dir: &'dir Directory, tlb: &'dir T) -> Self {
         // INVARIANT: There is nothing to cover.
         Self {
+            tlb,
             cover: None,
             areas: 0,
             list: AreaList::new(),
@@ -71,7 +73,7 @@ impl<'dir> Plan<'dir> {
 
     /// Takes the lazy slots of a block.
     fn take_from(&mut self, block: &Block) {
-        // Acquire: pairs with the release in `free_slots()`.
+        // Acquire: pairs with the release in `Taken::drain()`.
         if block.is_in_plan.cmpxchg(0, 1, Acquire).is_err() {
             mm::refuse("a block is in another plan", &[block.start()], &[]);
             return;
@@ -83,6 +85,8 @@ impl<'dir> Plan<'dir> {
             block.slots(first, count)
         });
         let Some(cover) = cover else {
+            block.lazy.set_words(&words);
+            // Release: as in `Taken::drain()`.
             block.is_in_plan.store(0, Release);
             return;
         };
@@ -125,12 +129,13 @@ impl<'dir> Plan<'dir> {
     }
 
     /// Flushes everything in the plan with one call. Sleepable context, with `vmap_purge_lock` held.
-    pub(crate) fn flush(self, tlb: &impl Tlb) -> FlushedPlan<'dir> {
+    pub(crate) fn flush(self) -> FlushedPlan<'dir, T> {
         if let Some(cover) = self.cover {
-            tlb.flush(cover, self.areas);
+            self.tlb.flush(cover, self.areas);
         }
         // INVARIANT: The flush was for all that is in the plan, by its invariants.
         FlushedPlan {
+            tlb: self.tlb,
             cover: self.cover,
             list: self.list,
             blocks: self.blocks,
@@ -147,22 +152,24 @@ pub(super) struct TlbFlushed(());
 /// # Invariants
 ///
 /// What it has was flushed after it was taken.
-#[must_use = "what a purge has taken and does not free leaks"]
-pub(crate) struct FlushedPlan<'dir> {
+#[must_use = "areas in no block that a purge has taken and does not free leak"]
+pub(crate) struct FlushedPlan<'dir, T: Tlb> {
+    tlb: &'dir T,
     cover: Option<Span>,
     list: AreaList<Lazy>,
     blocks: Taken<'dir>,
     proof: TlbFlushed,
 }
 
-impl FlushedPlan<'_> {
+impl<T: Tlb> FlushedPlan<'_, T> {
     /// Takes the areas that are in no block.
     pub(crate) fn take_list(&mut self) -> AreaList<Flushed> {
         core::mem::replace(&mut self.list, AreaList::new()).flushed(&self.proof)
     }
 
     /// Releases the KASAN shadow of all that the plan has. Sleepable context.
-    pub(crate) fn release_shadow(&mut self, tlb: &impl Tlb) {
+    pub(crate) fn release_shadow(&mut self) {
+        let tlb = self.tlb;
         let Some(cover) = self.cover.filter(|_| tlb.has_shadow()) else {
             return;
         };
@@ -206,18 +213,28 @@ impl FlushedPlan<'_> {
     /// Frees all slots of the plan. Calls `what` for each of their blocks afterwards, with the number of slots. Sleepable
     /// context, though `what` must not sleep.
     pub(crate) fn free_slots(&mut self, what: impl Fn(&Block, usize)) {
-        while let Some(number) = self.blocks.first {
+        self.blocks.drain(|block, slots| {
+            block.free.set_words(slots);
+            what(block, map::weight(slots));
+        });
+    }
+}
+
+impl Taken<'_> {
+    /// Takes all slots out of the plan. Calls `what` for each block with those that it had. Sleepable context, though `what`
+    /// must not sleep.
+    fn drain(&mut self, what: impl Fn(&Block, &Words)) {
+        while let Some(number) = self.first {
             let rcu = Guard::new();
             // A block with a slot that is not free stays.
-            let Some(block) = self.blocks.dir.block(number, &rcu) else {
+            let Some(block) = self.dir.block(number, &rcu) else {
                 break;
             };
-            self.blocks.first = block.next_in_plan.get();
-            let words = block.flushing.take();
+            self.first = block.next_in_plan.get();
+            let slots = block.flushing.take();
             // Release: the next plan finds no slots noted.
             block.is_in_plan.store(0, Release);
-            block.free.set_words(&words);
-            what(block, map::weight(&words));
+            what(block, &slots);
             drop(rcu);
             mm::cond_resched();
         }
@@ -257,10 +274,9 @@ unsafe fn release_in_pieces(span: Span, tlb: &impl Tlb) {
 }
 
 impl Drop for Taken<'_> {
+    /// Makes the slots lazy again that were not freed. Sleepable context.
     fn drop(&mut self) {
-        if let Some(number) = self.first {
-            // The slots stay reserved: a leak is safe.
-            mm::refuse("lazy slots of blocks were dropped", &[number.start()], &[]);
-        }
+        let dir = self.dir;
+        self.drain(|block, slots| dir.make_lazy(block, slots));
     }
 }

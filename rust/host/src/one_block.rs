@@ -86,16 +86,16 @@ fn slots_of_each_class_wait_for_the_end_of_a_purge() {
             retire(area);
         }
         assert_eq!(state(), ("llB.".into(), both));
-        let mut plan = Plan::new(&dir);
+        let log = FlushLog::new().expect("memory");
+        let mut plan = Plan::new(&dir, &log);
         elsewhere(|| plan.take_slots());
         assert_eq!(state(), ("ffB.".into(), both));
         assert_eq!(plan.areas(), (2, 0));
         assert_eq!(plan.slot_pages(), 2 * class.slot_pages());
-        let log = FlushLog::new().expect("memory");
-        let mut flushed = plan.flush(&log);
+        let mut flushed = plan.flush();
         let cover = spans[0].join(spans[1]);
         assert_eq!(log.take(), Some((cover, 2)));
-        elsewhere(|| flushed.release_shadow(&log));
+        elsewhere(|| flushed.release_shadow());
         let done = log.take_all().done.into_iter().flatten();
         let released = done.filter_map(|step| match step {
             Step::Release(span) => Some(span),
@@ -169,9 +169,9 @@ pub(super) fn free_at(dir: &Directory, addr: usize) {
     retire(unlink(dir, addr));
     let log = FlushLog::new().expect("memory");
     elsewhere(|| {
-        let mut plan = Plan::new(dir);
+        let mut plan = Plan::new(dir, &log);
         plan.take_slots();
-        plan.flush(&log).free_slots(|_, _| ());
+        plan.flush().free_slots(|_, _| ());
     });
 }
 
@@ -207,33 +207,32 @@ fn two_directories() -> [Directory; 2] {
     })
 }
 
-/// Slots that a purge has taken and loses are reported, whether it has flushed them or not.
+/// Slots that a purge has taken and does not free are lazy again, whether it has flushed them or not.
 #[test]
-fn slots_that_a_purge_drops_are_refused() {
+fn slots_that_a_purge_drops_are_lazy_again() {
     let dir = directory();
     insert(&dir, Class::SMALLEST);
     let log = FlushLog::new().expect("memory");
     let taken = || {
-        retire(unlink(&dir, alloc(&dir)));
-        let mut plan = Plan::new(&dir);
+        let mut plan = Plan::new(&dir, &log);
         plan.take_slots();
-        assert!(!plan.is_empty());
         plan
     };
+    let starts = [(); 2].map(|()| alloc(&dir));
+    retire(unlink(&dir, starts[0]));
     let plan = taken();
+    assert_eq!(plan.areas(), (1, 0));
+    retire(unlink(&dir, starts[1]));
     // There is one purge at a time.
     assert!(is_refused(taken));
-    let mut flushed = plan.flush(&log);
-    flushed.free_slots(|_, _| ());
-    drop(flushed);
-    drop(Plan::new(&dir).flush(&log));
-    assert!(is_refused(|| drop(taken().flush(&log))));
-    let dir = directory();
-    insert(&dir, Class::SMALLEST);
-    retire(unlink(&dir, alloc(&dir)));
-    let mut plan = Plan::new(&dir);
-    plan.take_slots();
-    assert!(is_refused(|| drop(plan)));
+    drop(plan);
+    drop(taken().flush());
+    let plan = taken();
+    assert_eq!(plan.areas(), (2, 0));
+    plan.flush().free_slots(|_, count| assert_eq!(count, 2));
+    assert!(taken().is_empty());
+    assert_eq!(alloc(&dir), starts[0]);
+    free_at(&dir, starts[0]);
 }
 
 /// Breaks one rule at a time, and each time the block is refused.
@@ -250,11 +249,11 @@ fn a_block_with_a_slot_in_two_states_is_refused() {
     retire_elsewhere(unlink(&other, alloc(&other)), &dir);
     assert!(!is_sound(&dir, true) && !is_sound(&other, true));
     assert!(is_sound(&dir, false) && is_sound(&other, false));
-    let mut plan = Plan::new(&dir);
+    let log = FlushLog::new().expect("memory");
+    let mut plan = Plan::new(&dir, &log);
     plan.take_slots();
     assert!(!is_sound(&dir, true));
-    let mut flushed = plan.flush(&FlushLog::new().expect("memory"));
-    flushed.free_slots(|_, _| ());
+    plan.flush().free_slots(|_, _| ());
     // A slot that is busy and lazy.
     let [dir, other] = two_directories();
     let start = alloc(&dir);

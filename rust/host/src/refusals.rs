@@ -29,8 +29,8 @@ refuse! {
             index.give_back(area).is_ok()
         }";
     list_without_a_flush: "A plan that was not flushed gives out nothing.", E0599,
-        "fn take(plan: Plan<'_>, tlb: &impl Tlb) -> AreaList<Flushed> {
-            plan", ".flush(tlb)" => "", ".take_list()
+        "fn take(plan: Plan<'_, impl Tlb>) -> AreaList<Flushed> {
+            plan", ".flush()" => "", ".take_list()
         }";
     tlb_that_does_nothing: "Only unsafe code says that a TLB is flushed.", E0200,
         "struct Nothing;
@@ -47,16 +47,20 @@ refuse! {
             ", "unsafe { tlb.release_shadow(span) }" => "tlb.release_shadow(span)", "
         }";
     list_after_the_flush: "Nothing is added to a plan after its flush.", E0382,
-        "fn flush<'a>(mut plan: Plan<'a>, list: LazyList, tlb: &impl Tlb) -> FlushedPlan<'a> {
-            ", "plan.add_list(list); let flushed = plan.flush(tlb);"
-            => "let flushed = plan.flush(tlb); plan.add_list(list);", "
+        "fn flush<T: Tlb>(mut plan: Plan<'_, T>, list: LazyList) -> FlushedPlan<'_, T> {
+            ", "plan.add_list(list); let flushed = plan.flush();"
+            => "let flushed = plan.flush(); plan.add_list(list);", "
             flushed
         }";
     blocks_of_another_directory: "A plan does not outlive the directory whose blocks it has.", E0505,
         "fn flush(dir: Directory, tlb: &impl Tlb) {
-            let mut plan = Plan::new(&dir);
-            ", "plan.flush(tlb).free_slots(|_, _| ()); drop(dir)"
-            => "drop(dir); plan.flush(tlb).free_slots(|_, _| ())", ";
+            let plan = Plan::new(&dir, tlb);
+            ", "plan.flush().free_slots(|_, _| ()); drop(dir)"
+            => "drop(dir); plan.flush().free_slots(|_, _| ())", ";
+        }";
+    shadow_of_another_tlb: "A purge releases the KASAN shadow with the TLB that it has flushed.", E0061,
+        "fn release<T: Tlb>(mut plan: FlushedPlan<'_, T>, other: &T) {
+            plan.release_shadow(", "" => "other", ")
         }";
     area_of_any_pointer: "Only unsafe code makes an area object of a pointer.", E0133,
         "fn wrap(raw: *mut bindings::vmap_area) -> Option<AreaPtr> {
