@@ -102,7 +102,8 @@ impl<T: Tlb> Space<T> {
             return None;
         }
         let rcu = Guard::new();
-        Some(self.blocks.claim(class, size, &rcu)?.occupy(attributes))
+        let slot = self.blocks.claim(class, size, &rcu)?;
+        Some(slot.occupy(attributes))
     }
 
     /// Returns the counters of the CPU on which this runs, or ran a moment ago.
@@ -115,7 +116,8 @@ impl<T: Tlb> Space<T> {
     #[inline(never)]
     fn reserve_in_block(&self, class: Class, size: usize) -> Option<Area<Reserved>> {
         let rcu = Guard::new();
-        Some(self.blocks.claim(class, size, &rcu)?.reserve())
+        let slot = self.blocks.claim(class, size, &rcu)?;
+        Some(slot.reserve())
     }
 
     /// Serves a request of `class` from the current block of this CPU, or from one of the pool, or from a new one, or from the

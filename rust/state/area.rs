@@ -238,42 +238,47 @@ impl AreaPtr {
     }
 }
 
-/// A slot that was claimed for an area: its vacant object, and the addresses of the area.
+/// A slot that was claimed for an area: its vacant object, and the addresses of the area. The drop gives the slot back.
 ///
 /// # Invariants
 ///
-/// - `ptr` is an area object of a block, valid for `'block`, and as long as its state is not vacant.
+/// - `ptr` is the object of the slot of `claim`, valid for `'block`, and as long as its state is not vacant.
 /// - It is vacant, and only the owner of this changes it. `old` are its flags.
-/// - `span` is in its slot, which was claimed for this.
-#[must_use = "dropping it leaks the slot"]
+/// - `span` is in the slot.
 pub(crate) struct Claimed<'block> {
     ptr: AreaPtr,
     span: Span,
     old: usize,
-    _block: PhantomData<&'block ()>,
+    claim: Claim<'block>,
 }
 
-impl Claimed<'_> {
-    /// Wraps the object of a claimed slot, for an area at `span`. [`None`] if somebody uses the object: two areas have the
-    /// slot then.
+impl<'block> Claimed<'block> {
+    /// Wraps the object of a claimed slot, for an area at `span`. Returns the claim if somebody uses the object: two areas have
+    /// the slot then.
     ///
     /// # Safety
     ///
-    /// - The memory is an area object of a block, zeroed initially, for the lifetime of what this returns, and as long as its
-    ///   state is not vacant.
-    /// - The caller has claimed its slot for this, and `span` is in it.
+    /// - The memory is the area object of the slot, zeroed initially, for `'block`, and as long as its state is not vacant.
+    /// - `span` is in the slot.
     #[inline(always)]
-    pub(super) unsafe fn new(ptr: AreaPtr, span: Span) -> Option<Self> {
+    pub(super) unsafe fn new(
+        ptr: AreaPtr,
+        span: Span,
+        claim: Claim<'block>,
+    ) -> Result<Self, Claim<'block>> {
         // SAFETY: By the safety requirements.
         let flags = unsafe { ptr.fields() }.flags;
         // Relaxed: the acquire of the claim orders it after `vacate()` of the last user.
         let old = flags.load(Relaxed);
+        if code_of(old) != VACANT_CODE {
+            return Err(claim);
+        }
         // INVARIANT: By the safety requirements. The owner of a slot owns its vacant object.
-        (code_of(old) == VACANT_CODE).then_some(Self {
+        Ok(Self {
             ptr,
             span,
             old: old | IN_BLOCK,
-            _block: PhantomData,
+            claim,
         })
     }
 
@@ -282,6 +287,7 @@ impl Claimed<'_> {
     pub(crate) fn occupy(self, attributes: Attributes) -> Busy {
         // SAFETY: By the type invariants, only the owner of this changes the object.
         let flags = unsafe { self.ptr.set_bounds(self.span, self.old) };
+        core::mem::forget(self.claim);
         // SAFETY: Only the owner of this changes the object, whose bounds were just set. By the type invariants, the slot was
         // claimed for the area: it is free only after the area was unlinked and flushed.
         unsafe { self.ptr.publish(self.span, attributes, flags) }
@@ -296,6 +302,7 @@ impl Claimed<'_> {
         // Relaxed: `publish()` orders it.
         let flags = flags | Reserved::CODE << STATE_SHIFT;
         fields.flags.store(flags, Relaxed);
+        core::mem::forget(self.claim);
         // INVARIANT: The object was vacant, so it had no token. By the type invariants, the slot is reserved for it.
         Area::from_ptr(self.ptr)
     }

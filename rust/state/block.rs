@@ -121,18 +121,31 @@ impl Links {
     }
 }
 
-/// Proof that a slot of a block was claimed for an area.
+/// The right to a claimed slot of a block. The drop gives the slot back.
 ///
 /// # Invariants
 ///
-/// The bit of the slot was cleared in `free` of the block whose object it is shown to. Nobody sets that bit before the owner
-/// of the slot, or the purge that has flushed it, makes it free.
-pub(super) struct Claim(Bit);
+/// The bit of the slot was cleared in `free` of the block, and only the owner of this makes the slot free again.
+pub(super) struct Claim<'block> {
+    block: &'block Block,
+    slot: Bit,
+}
 
-impl Claim {
+impl<'block> Claim<'block> {
+    #[inline(always)]
+    pub(super) fn block(&self) -> &'block Block {
+        self.block
+    }
+
     #[inline(always)]
     pub(super) fn slot(&self) -> Bit {
-        self.0
+        self.slot
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        self.block.free.set(self.slot);
     }
 }
 
@@ -267,22 +280,9 @@ impl Block {
         } else {
             self.free.claim()
         }?;
-        // A slot does not exceed the address space, so this does not fail, which would leak the slot.
-        let span = Span::with_size(self.address_of(slot.number()), size)?;
         // INVARIANT: The bit was just cleared here.
-        self.claimed(Claim(slot), span)
-    }
-
-    /// Returns the object of a claimed slot, for an area at `span`.
-    #[inline(always)]
-    fn claimed(&self, claim: Claim, span: Span) -> Option<Claimed<'_>> {
-        let slot = claim.slot().number();
-        let claimed = self.objects.claimed(claim, span);
-        if claimed.is_none() {
-            // The slot stays claimed: a leak is safe, reuse would not be.
-            mm::refuse("a slot is not free", &[self.start()], &[slot]);
-        }
-        claimed
+        let claim = Claim { block: self, slot };
+        claim.object(Span::with_size(self.address_of(slot.number()), size)?)
     }
 
     /// Reserves areas at fixed offsets from a common base in free slots: all, in order, or none. Takes no lock.
@@ -322,9 +322,10 @@ impl Block {
             let mut areas = AreaList::new();
             for member in members {
                 // INVARIANT: All these bits were just cleared here.
-                let claim = Claim(slot(member));
-                // Without an object, all these slots stay claimed.
-                areas.push(self.claimed(claim, span(member)?)?.reserve());
+                let (block, slot) = (self, slot(member));
+                let claim = Claim { block, slot };
+                // Without an object, the slots of the others stay claimed.
+                areas.push(claim.object(span(member)?)?.reserve());
             }
             return Some(areas);
         }

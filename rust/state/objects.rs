@@ -99,14 +99,6 @@ impl Objects {
         mm::scan_only(&raw const self.chunks, flags);
     }
 
-    /// Returns the object of a claimed slot, for an area at `span`. [`None`] if somebody uses it: two areas have the slot then.
-    #[inline(always)]
-    pub(super) fn claimed(&self, claim: Claim, span: Span) -> Option<Claimed<'_>> {
-        // SAFETY: By the type invariants, the object lives as long as `self`, and as the area in it. By those of `Claim`, its
-        // slot was claimed for this.
-        unsafe { Claimed::new(self.of(claim.slot()), span) }
-    }
-
     /// Returns the object of slot `slot`. It stays an area object as long as `self`, or the area.
     #[inline(always)]
     fn of(&self, slot: Bit) -> AreaPtr {
@@ -147,6 +139,25 @@ impl Objects {
     fn all(&self) -> impl Iterator<Item = AreaPtr> + '_ {
         let count = self.owned.wrapping_mul(BITS);
         (0..count).map(|number| self.of(Bit::in_row(number)))
+    }
+}
+
+impl<'block> Claim<'block> {
+    /// Returns the object of the slot, for an area at `span`, which is in the slot. If somebody uses the object, two areas have
+    /// the slot: it stays claimed, as a leak is safe and reuse would not be.
+    #[inline(always)]
+    pub(super) fn object(self, span: Span) -> Option<Claimed<'block>> {
+        let ptr = self.block().objects.of(self.slot());
+        // SAFETY: By the invariants of `Objects`, the object lives as long as the block, and as the area in it.
+        let claimed = unsafe { Claimed::new(ptr, span, self) };
+        claimed.map_err(Claim::leak).ok()
+    }
+
+    #[cold]
+    fn leak(self) {
+        let (start, slot) = (self.block().start(), self.slot().number());
+        core::mem::forget(self);
+        mm::refuse("a slot is not free", &[start], &[slot]);
     }
 }
 

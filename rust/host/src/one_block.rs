@@ -65,6 +65,8 @@ fn slots_of_each_class_wait_for_the_end_of_a_purge() {
         for wrong in [0, size + 1, 2 * size] {
             assert!(block.claim(wrong).is_none());
         }
+        // A claim that is not used gives its slot back.
+        assert!(block.claim(size).map(drop).is_some());
         assert_eq!((block.free_slots(), free), (free, class.slots()));
         let spans = [(); 3].map(|()| {
             let area = block.claim(size).map(|slot| slot.occupy(Attributes::NONE));
