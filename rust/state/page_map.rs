@@ -26,6 +26,9 @@ const MAX_PARTS: usize = 512;
 /// Areas with more regions are not in the map: it changes with the lock of the tree held.
 const MAX_REGIONS: usize = 128;
 
+/// In arrays of regions that they cover, areas with more regions are not: each would be 512 stores with the lock held.
+const MAX_COVERED_ARRAYS: usize = 16;
+
 /// In the pointer of a region: it points to the array of its pages. Areas and arrays are aligned to more than this.
 const ARRAY: usize = 1;
 
@@ -197,7 +200,9 @@ impl PageMap {
                         let _ = pointer.cmpxchg(old, raw, Release);
                     }
                 }
-                Some(Region::Paged(pages)) => {
+                Some(Region::Paged(pages))
+                    if !covers(span, region) || regions_of(span).len() <= MAX_COVERED_ARRAYS =>
+                {
                     for page in pages.get(pages_of(span, region)).unwrap_or_default() {
                         // INVARIANT: By the safety requirements.
                         page.store(raw, Release);

@@ -109,6 +109,26 @@ mod tests {
         Ok(())
     }
 
+    /// Its pages would be too many stores under the lock. Lookups find it in the tree.
+    #[test]
+    fn an_area_of_many_regions_is_not_in_arrays_of_whole_regions() -> Result {
+        let areas = Areas::new(20)?;
+        areas.alloc(5 * PAGES)?;
+        // Its region has an array from now on.
+        let page = areas.alloc(1)?.first();
+        areas.free(1)?;
+        areas.free(0)?;
+        for regions in [16, 17] {
+            let area = areas.alloc(regions * PAGES)?;
+            assert_eq!(areas.is_mapped(page), regions == 16);
+            assert!(areas.is_mapped(area.first()) && areas.is_mapped(area.last()));
+            areas.compare(7)?;
+            areas.free(0)?;
+            areas.compare(7)?;
+        }
+        Ok(())
+    }
+
     #[test]
     fn what_has_too_many_regions_is_found_in_the_tree() -> Result {
         // On 32-bit machines there is no room for it.
