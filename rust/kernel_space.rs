@@ -12,8 +12,11 @@ pub(crate) type KernelSpace = crate::policy::space::Space<KernelTlb>;
 #[cfg(CONFIG_VMAP_RUST_DEBUG)]
 pub(crate) type KernelSpace = crate::debug::KernelSpace;
 
-/// This space: null until [`start`] sets it, and never freed. It stays null if C does not use this allocator.
-/// Debuggers find it by its name: `tools/drgn/vmap_rust.py`.
+/// This space. It stays null if C does not use this allocator. Debuggers find it by its name: `tools/drgn/vmap_rust.py`.
+///
+/// # Invariants
+///
+/// It is null until [`start`] sets it. A space that it points to is initialized, and never freed.
 static SPACE: Atomic<*mut KernelSpace> = Atomic::new(ptr::null_mut());
 
 /// All CPUs share the space, so it must be `Send` and `Sync`.
@@ -27,7 +30,7 @@ const _: () = {
 pub(crate) fn space() -> Option<&'static KernelSpace> {
     // Relaxed: all reads of the space depend on the address, see `start()`. `SetOnce` would add an acquire
     // to each operation.
-    // SAFETY: It is null, or a space that is never freed and only used through shared references.
+    // SAFETY: By the invariants of `SPACE`, and the space is only used through shared references.
     unsafe { SPACE.load(Relaxed).as_ref() }
 }
 
@@ -45,6 +48,7 @@ pub(crate) fn start(home: Span, import: impl FnOnce(&KernelSpace) -> Result) -> 
     let space = KBox::into_raw(KBox::new(space, GFP_NOWAIT)?);
     // SAFETY: It came from a box, and nobody frees it. If the import fails, it stays unused.
     import(unsafe { &*space })?;
+    // INVARIANT: It came from a box, and nobody frees it.
     // Release: a CPU that finds the space finds it initialized.
     SPACE.store(space, Release);
     Ok(())

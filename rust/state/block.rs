@@ -150,6 +150,12 @@ impl Drop for Claim<'_> {
 }
 
 /// A block.
+///
+/// # Invariants
+///
+/// - A slot is set in one of `free`, `lazy` and `flushing`, or it has one owner: a [`Claim`], an area, or the function that
+///   moves it from one map to another.
+/// - A closed block has no slot in these maps, and no area: it is new, or all its slots were free when they were claimed.
 pub(crate) struct Block {
     /// The number of the first page: the address itself would be a reference to the first area for kmemleak.
     first_page: usize,

@@ -61,7 +61,8 @@ impl<'dir> Found<'dir, '_> {
             let found = self.block.next_busy(addr, last)?;
             let pin = self.dir.pins.pin(found.span().first())?;
             // It may have been unlinked before the pin was taken.
-            if let Some(pinned) = self.pinned(pin, found) {
+            // SAFETY: It was found in this block, and the pin is one of its directory.
+            if let Some(pinned) = unsafe { self.pinned(pin, found) } {
                 return Some(pinned);
             }
         }
@@ -73,12 +74,17 @@ impl<'dir> Found<'dir, '_> {
     pub(crate) fn pin_at(&self, addr: usize, try_: bool) -> Option<Pinned<'dir>> {
         let found = self.find(addr)?;
         let pin = self.dir.pins.pin_or_try(found.span().first(), try_)?;
-        self.pinned(pin, found)
+        // SAFETY: It was found in this block, and the pin is one of its directory.
+        unsafe { self.pinned(pin, found) }
     }
 
-    /// Returns the area `found` of this block if it is still busy, now that `pin` was taken for it.
-    fn pinned(&self, pin: PinGuard<'dir>, found: Busy) -> Option<Pinned<'dir>> {
-        // SAFETY: It is an object of the block, which the RCU read lock keeps.
+    /// Returns the area `found` if it is still busy, now that `pin` was taken for it.
+    ///
+    /// # Safety
+    ///
+    /// It is in this block, and `pin` is one of its directory.
+    unsafe fn pinned(&self, pin: PinGuard<'dir>, found: Busy) -> Option<Pinned<'dir>> {
+        // SAFETY: By the safety requirements, it is an object of the block, which the RCU read lock keeps.
         let is_busy = unsafe { found.is_still_busy() };
         // SAFETY: By the type invariants, the directory has the block of the area, so its unlink waits for this pin.
         is_busy.then(|| unsafe { pin.of(found) })

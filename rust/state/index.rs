@@ -105,6 +105,13 @@ pub(crate) enum Range {
 }
 
 /// The index.
+///
+/// # Invariants
+///
+/// - An [`Entry::Area`] points to an area object, which is freed only after the entry was erased under the lock. Its memory
+///   remains an area object for a grace period after that.
+/// - An area that is found busy here has an entry here until it is unlinked, so its unlink waits for `pins`: no other index
+///   has areas at the same addresses at the same time.
 pub(crate) struct Index {
     /// In a box because its lock must not move.
     tree: Pin<KBox<maple::Tree<Entry>>>,
@@ -284,6 +291,8 @@ impl Index {
         key: Pin<&'static LockClassKey>,
     ) -> Result<Self> {
         let tree = maple::Tree::new(name, key);
+        // INVARIANT: There is no entry. The kernel makes one index. Of those that tests make for the same addresses, only one
+        // is in use at a time.
         Ok(Self {
             tree: KBox::pin_init(tree, GFP_NOWAIT)?,
             map: PageMap::new()?,
@@ -344,14 +353,8 @@ impl Index {
     /// context in which RCU is watching.
     #[inline(always)]
     pub(crate) fn find(&self, addr: usize, rcu: &Guard) -> Option<Busy> {
-        Self::look(self.area_at(addr, rcu)?, addr, rcu)
-    }
-
-    /// Returns `area`, which was found under the RCU read lock, if it is busy and contains `addr`.
-    #[inline(always)]
-    fn look(area: AreaPtr, addr: usize, _rcu: &Guard) -> Option<Busy> {
-        // SAFETY: The object was not freed before the RCU read lock was taken, and it is still held.
-        unsafe { area.look() }.filter(|area| area.contains(addr))
+        // SAFETY: By the type invariants, it stays an area object as long as the RCU read lock is held.
+        unsafe { self.area_at(addr, rcu)?.look() }.filter(|area| area.contains(addr))
     }
 
     /// Unlinks the busy area that contains `addr` and has an entry of its own, without the lock of the tree. Waits for the
@@ -361,12 +364,11 @@ impl Index {
         let area = self.area_at(addr, rcu)?;
         // Another CPU may have allocated it.
         area.prefetch_for_write();
-        // SAFETY: The object was not freed before the RCU read lock was taken, and it is still held.
+        // SAFETY: By the type invariants, it stays an area object as long as the RCU read lock is held.
         let area = unsafe { area.look_to_leave() }.filter(|area| area.contains(addr))?;
-        // SAFETY: The object was not freed before the RCU read lock was taken, and it is still held.
+        // SAFETY: As for `look_to_leave()`.
         let area = unsafe { area.leave() }?;
-        // SAFETY: An area that is found here has an entry of this index until it is erased. Only tests have several indexes of
-        // the same addresses, between which an object could move.
+        // SAFETY: By the type invariants, the area has an entry of this index.
         let area = unsafe { self.pins.wait_for_readers(area) };
         Some(UnlinkedArea::lone(area))
     }
@@ -378,14 +380,18 @@ impl Index {
         let rcu = Guard::new();
         // Its object may have been freed, and be one of another area.
         let now = self.find(start, &rcu).filter(|now| *now == found)?;
-        Self::pinned(pin, now, &rcu)
+        // SAFETY: It was found here under the RCU read lock.
+        unsafe { Self::pinned(pin, now) }
     }
 
     /// Pins the busy area that contains `addr` if the page map knows it. Waits for the pin; task context.
     pub(crate) fn pin_mapped(&self, addr: usize, rcu: &Guard) -> Option<Pinned<'_>> {
-        let found = Self::look(self.map.get(addr, rcu)?, addr, rcu)?;
+        // SAFETY: By the type invariants, it stays an area object as long as the RCU read lock is held.
+        let found = unsafe { self.map.get(addr, rcu)?.look() };
+        let found = found.filter(|area| area.contains(addr))?;
         let pin = self.pins.pin(found.span().first())?;
-        Self::pinned(pin, found, rcu)
+        // SAFETY: It was found here under the RCU read lock.
+        unsafe { Self::pinned(pin, found) }
     }
 
     /// Pins the busy area that contains `addr` and has an entry of its own. Waits for the pin, unless `try_`: then [`None`]
@@ -394,14 +400,19 @@ impl Index {
     pub(crate) fn pin_at(&self, addr: usize, try_: bool, rcu: &Guard) -> Option<Pinned<'_>> {
         let found = self.find(addr, rcu)?;
         let pin = self.pins.pin_or_try(found.span().first(), try_)?;
-        Self::pinned(pin, found, rcu)
+        // SAFETY: It was found here under the RCU read lock.
+        unsafe { Self::pinned(pin, found) }
     }
 
-    /// Returns the area `found`, which was found under the RCU read lock, if it is still busy, now that `pin` was taken.
-    fn pinned<'a>(pin: PinGuard<'a>, found: Busy, _rcu: &Guard) -> Option<Pinned<'a>> {
-        // SAFETY: The object was not freed before the RCU read lock was taken, and it is still held.
+    /// Returns the area `found` if it is still busy, now that `pin` was taken for it.
+    ///
+    /// # Safety
+    ///
+    /// It was found in this index under the RCU read lock, which is still held, and `pin` is one of this index.
+    unsafe fn pinned(pin: PinGuard<'_>, found: Busy) -> Option<Pinned<'_>> {
+        // SAFETY: By the type invariants and the safety requirements, it stays an area object.
         let is_busy = unsafe { found.is_still_busy() };
-        // SAFETY: A busy area without a block has an entry of this index, as in `unlink()`, so its unlink waits for this pin.
+        // SAFETY: By the type invariants, its unlink waits for the pins of this index.
         is_busy.then(|| unsafe { pin.of(found) })
     }
 

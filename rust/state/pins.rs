@@ -29,9 +29,12 @@ const PINS: usize = 32;
 const SPREAD: usize = 0x61c8_8646_80b5_83eb_u64 as usize;
 
 /// All pins of a directory or of an index. Only these pin its areas, and only these are waited for.
+///
+/// # Invariants
+///
+/// Each reader that holds a lock or waits for one counts in `readers`.
 pub(crate) struct Pins {
     locks: KVec<Locked<()>>,
-    /// The number of readers that hold a lock or wait for one.
     readers: CacheAligned<Atomic<usize>>,
 }
 
@@ -163,7 +166,7 @@ impl Pins {
             self.wait_for_reader(&area);
         }
         // SAFETY: By the safety requirements, a reader has taken a pin from here. One that saw the area busy with the pin
-        // held was counted before that. Either it has unpinned the area, or the load above saw its count and the lock was
+        // held was counted before that, by the type invariants. Either it has unpinned the area, or the load above saw its count and the lock was
         // taken after it. Later readers see the area not busy.
         unsafe { area.left() }
     }
