@@ -182,7 +182,8 @@ impl Map {
 
     /// Reads all words, each at some time during the call.
     pub(crate) fn words(&self) -> Words {
-        // Relaxed: only a hint; a claim reads the word again.
+        // Relaxed: a claim reads the word again. A purge sees the bits of all that was retired before it began, by coherence, as
+        // that happens before it. Only the purge that reads `flushing` writes it.
         self.0.each_ref().map(|word| word.load(Relaxed))
     }
 

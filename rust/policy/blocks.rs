@@ -298,6 +298,7 @@ impl Blocks {
     /// Adds `pages` to the common count. Returns what [`Blocks::retired`] does.
     #[inline(never)]
     fn count_lazy(&self, more: usize) -> usize {
+        // Relaxed: as in `retired()`.
         let pages = self.lazy.fetch_add(more, Relaxed).saturating_add(more);
         if pages < self.lazy_most {
             pages

@@ -228,6 +228,7 @@ impl Tree {
     fn add_stuck(&self, areas: AreaList<Flushed>) {
         let mut stuck = self.stuck.lock();
         stuck.append(areas);
+        // Relaxed: the count orders nothing.
         self.stuck_count.store(stuck.len(), Relaxed);
     }
 
@@ -237,6 +238,7 @@ impl Tree {
             return AreaList::new();
         }
         let mut stuck = self.stuck.lock();
+        // Relaxed: the count orders nothing.
         self.stuck_count.store(0, Relaxed);
         core::mem::replace(&mut *stuck, AreaList::new())
     }
@@ -258,6 +260,7 @@ impl Tree {
 
     /// Notes that a range became free. Under the tree lock.
     pub(super) fn has_more_room(&self) {
+        // Relaxed: see `times_freed()`.
         self.times.add(1, Relaxed);
     }
 

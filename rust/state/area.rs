@@ -185,7 +185,7 @@ impl Area<New> {
         // INVARIANT: The slab cache gave the object to this caller only. No range is reserved for it.
         let area = Self::from_ptr(ptr);
         let flags = area.fields().flags;
-        // Keep the generation: readers may still look at the memory's previous user.
+        // Keep the generation: readers may still look at the memory's previous user, whose writes the slab cache orders before.
         let generation = flags.load(Relaxed) & !(GENERATION - 1);
         // Relaxed: readers use only busy areas.
         flags.store(generation | (New::CODE << STATE_SHIFT), Relaxed);
@@ -316,6 +316,7 @@ impl Area<New> {
     /// The object is the entry of exactly `span`, until an owner of the token erases it.
     pub(super) unsafe fn inserted(self, span: Span) -> Area<Reserved> {
         let flags = self.fields().flags;
+        // Relaxed: only the owner of the token writes them.
         let old = flags.load(Relaxed);
         // SAFETY: By the type invariants, only the owner of the token changes the object, which is not busy.
         let new = unsafe { self.ptr.set_bounds(span, old) };
@@ -331,6 +332,7 @@ impl Area<Reserved> {
     /// index or in its block, because its range stays reserved until it is unlinked and given back.
     pub(crate) fn busy(self, attributes: Attributes) -> Option<Busy> {
         let span = self.span()?;
+        // Relaxed: only the owner of the token writes them.
         let flags = self.fields().flags.load(Relaxed) & !STATE_MASK;
         // SAFETY: By the type invariants, only the owner of the token changes the object, which is not busy, and exactly its
         // range is reserved for it.

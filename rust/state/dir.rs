@@ -351,6 +351,7 @@ impl Directory {
 impl Drop for Directory {
     fn drop(&mut self) {
         for place in self.parts.iter() {
+            // Relaxed: the directory has one owner.
             let part = place.load(Relaxed);
             if part.is_null() {
                 continue;

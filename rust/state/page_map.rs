@@ -193,6 +193,7 @@ impl PageMap {
                 // INVARIANT: By the safety requirements; for lack of a tag it is no array. Only areas that do not cover
                 // the region get an array, and this one does.
                 Some(Region::Covered(pointer)) if covers(span, region) => {
+                    // Relaxed: areas are stored only under the lock, and the exchange decides about an array.
                     let old = pointer.load(Relaxed);
                     // An array may come at this moment: `prepare()` makes it without the lock, for a gap that this area may
                     // have taken. It stays, and lookups of the area walk down the tree.
@@ -219,6 +220,7 @@ impl PageMap {
 impl Drop for PageMap {
     fn drop(&mut self) {
         for slot in self.0.iter() {
+            // Relaxed: the map has one owner.
             let part = slot.load(Relaxed);
             if part.is_null() {
                 continue;
@@ -226,6 +228,7 @@ impl Drop for PageMap {
             // SAFETY: By the type invariants, it is a part that lives as long as the map, which ends here.
             let part = unsafe { KBox::from_raw(part) };
             for region in part.regions.iter() {
+                // Relaxed: the map has one owner.
                 let raw = region.load(Relaxed);
                 if raw.addr() & ARRAY != 0 {
                     // SAFETY: By the type invariants, it is an array that lives as long as the map, which ends here.

@@ -195,7 +195,7 @@ impl AreaPtr {
     /// As [`AreaPtr::look`].
     pub(crate) unsafe fn is_vacant(self) -> bool {
         // SAFETY: By the safety requirements.
-        // Relaxed: who asks has claimed the slot of the object, with acquire semantics.
+        // Relaxed: only the drop of the objects asks, which has them alone.
         code_of(unsafe { self.fields() }.flags.load(Relaxed)) == VACANT_CODE
     }
 
