@@ -17,7 +17,7 @@ from .settings import CACHE, REPO, Refused, kernel_version, linux, need_space, n
 # In the order in which they are applied.
 ALL = ("first", "vmalloc", "mapping", "area")
 # What a series needs before itself; others need nothing. Each patch of "first" needs nothing of the others either.
-NEEDS = {"mapping": ("first",), "area": ("first",)}
+NEEDS = {"mapping": ("first",), "area": ("first", "vmalloc")}
 # What a kernel without the allocator can have.
 WITHOUT = ALL[:3]
 LOG = CACHE / "log/tree.log"

@@ -57,7 +57,7 @@ INSTALLS = {
     "git tree": ("git", "", "", f'[ $(git rev-list --count master..vmap-rust) = {len(NAMES) + 1} ]; '
                  '[ -e mm/vmap_rust/scripts/build ]; [ -z "$(git status --porcelain)" ]'),
     "detached HEAD": ("git", "git checkout -q --detach", "", ""),
-    "only area": ("plain", "", "--only area", "same first area; [ -L mm/vmap_rust ]"),
+    "only area": ("plain", "", "--only area", "same first vmalloc area; [ -L mm/vmap_rust ]"),
     "only vmalloc": ("git", "", "--only vmalloc", "same vmalloc; [ ! -e mm/vmap_rust ]"),
     "plain tree, beside a mm/vmap_rust of the user": ("plain", MINE, "--only mapping", "same first mapping"),
     "plain tree, interrupted": ("plain", "", "", HALF),
