@@ -85,7 +85,7 @@ static unsigned int order_at(const struct bench_case *c, unsigned long nr, unsig
 
 static void *vmap_once(struct bench_worker *w)
 {
-	return vmap(w->data, arg_pages(w->run->c), VM_MAP, PAGE_KERNEL);
+	return vmap(w->data, arg_pages(w->run->c), VM_MAP | VM_ALLOW_HUGE_VMAP, PAGE_KERNEL);
 }
 
 static void vmap_tables(struct bench_worker *w)

@@ -66,10 +66,13 @@ static bool surroundings_are_empty(struct kunit *test, const struct vm_struct *v
 	return vmap_walk_is_empty(test, vmap_end(vm) - PAGE_SIZE, 1, "guard page");
 }
 
-/* Maps the array, compares page tables and contents, and unmaps it. */
-static bool map_and_compare(struct trial *t, pgprot_t prot)
+/*
+ * Maps the array, compares page tables and contents, and unmaps it. Only with
+ * VM_ALLOW_HUGE_VMAP in @flags, entries larger than a page may be used.
+ */
+static bool map_and_compare(struct trial *t, unsigned long flags, pgprot_t prot)
 {
-	const unsigned int max_shift = vmap_max_shift();
+	const unsigned int max_shift = flags ? vmap_max_shift() : PAGE_SHIFT;
 	struct kunit *test = t->test;
 	const struct vm_struct *vm;
 	unsigned long start;
@@ -77,7 +80,7 @@ static bool map_and_compare(struct trial *t, pgprot_t prot)
 	bool good;
 	void *mem;
 
-	mem = vmap(t->pages, t->nr, VM_MAP, prot);
+	mem = vmap(t->pages, t->nr, VM_MAP | flags, prot);
 	if (!mem) {
 		KUNIT_FAIL(test, "vmap of %lu pages", t->nr);
 		return false;
@@ -143,7 +146,7 @@ static bool try_runs(struct trial *t, unsigned int offset,
 		append(t, 4 * (i + 1) * group + misalignment(runs[i].misaligned),
 		       length(runs[i].length));
 
-	return map_and_compare(t, PAGE_KERNEL);
+	return map_and_compare(t, VM_ALLOW_HUGE_VMAP, PAGE_KERNEL);
 }
 
 /*
@@ -229,20 +232,23 @@ static void vmap_pte_random(struct kunit *test)
 
 	for (round = 0; good && round < rounds; round++) {
 		random_pieces(&t, &rnd);
-		good = map_and_compare(&t, round % 4 ? PAGE_KERNEL : PAGE_KERNEL_RO);
+		good = map_and_compare(&t, VM_ALLOW_HUGE_VMAP,
+				       round % 4 ? PAGE_KERNEL : PAGE_KERNEL_RO);
 		vm_unmap_aliases();
 		if (round % 8)
 			continue;
+		good = good && map_and_compare(&t, 0, PAGE_KERNEL);
+		vm_unmap_aliases();
 		/* Where there were PTEs until now, a PMD entry may fit. */
 		t.nr = 0;
 		append(&t, 0, t.block.nr);
-		good = good && map_and_compare(&t, PAGE_KERNEL);
+		good = good && map_and_compare(&t, VM_ALLOW_HUGE_VMAP, PAGE_KERNEL);
 		vm_unmap_aliases();
 		/* One fits, and then none, since the pages begin at another one. */
 		t.nr = 0;
 		append(&t, 0, per_pmd);
 		append(&t, 1, per_pmd);
-		good = good && map_and_compare(&t, PAGE_KERNEL);
+		good = good && map_and_compare(&t, VM_ALLOW_HUGE_VMAP, PAGE_KERNEL);
 		vm_unmap_aliases();
 	}
 
@@ -275,7 +281,7 @@ static void vmap_pte_null_page(struct kunit *test)
 		t.pages[holes[i]] = NULL;
 
 		kunit_warning_suppress(test) {
-			mem = vmap(t.pages, t.nr, VM_MAP, PAGE_KERNEL);
+			mem = vmap(t.pages, t.nr, VM_MAP | VM_ALLOW_HUGE_VMAP, PAGE_KERNEL);
 			KUNIT_EXPECT_SUPPRESSED_WARNING_COUNT(test, 1);
 		}
 		KUNIT_EXPECT_NULL_MSG(test, mem, "vmap with a hole at %lu", holes[i]);
@@ -317,12 +323,12 @@ static void vmap_pte_keep_table(struct kunit *test)
 
 	/* Tables of earlier cases may be in the way of the first ones. */
 	do {
-		mem = vmap(t.pages, nr, VM_MAP, PAGE_KERNEL);
+		mem = vmap(t.pages, nr, VM_MAP | VM_ALLOW_HUGE_VMAP, PAGE_KERNEL);
 		KUNIT_EXPECT_NOT_NULL(test, mem);
 		if (!mem)
 			goto out;
 		held[nr_held++] = mem;
-		KUNIT_EXPECT_EQ(test, is_vm_area_hugepages(mem), level_of(mem) == VMAP_PMD);
+		KUNIT_EXPECT_TRUE(test, is_vm_area_hugepages(mem));
 	} while (level_of(mem) != VMAP_PMD && nr_held < MAX_AREAS / 2);
 	KUNIT_EXPECT_EQ_MSG(test, level_of(mem), VMAP_PMD, "in %u areas", nr_held);
 
@@ -334,7 +340,7 @@ static void vmap_pte_keep_table(struct kunit *test)
 	KUNIT_EXPECT_NOT_NULL(test, pte_alloc_kernel(pmd_off_k(addr), addr));
 
 	while (!back && nr_held < MAX_AREAS) {
-		mem = vmap(t.pages, nr, VM_MAP, PAGE_KERNEL);
+		mem = vmap(t.pages, nr, VM_MAP | VM_ALLOW_HUGE_VMAP, PAGE_KERNEL);
 		KUNIT_EXPECT_NOT_NULL(test, mem);
 		if (!mem)
 			goto out;

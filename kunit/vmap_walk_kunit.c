@@ -133,7 +133,7 @@ unsigned int vmap_group_shift(void)
 #endif
 }
 
-/* Returns log2 of the bytes that vmap() maps with one entry at most. */
+/* Returns log2 of the bytes that vmap() with VM_ALLOW_HUGE_VMAP maps with one entry at most. */
 unsigned int vmap_max_shift(void)
 {
 	return IS_ENABLED(CONFIG_HAVE_ARCH_HUGE_VMALLOC) &&
