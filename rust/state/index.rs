@@ -258,7 +258,8 @@ impl IndexGuard<'_> {
         mut block: Unpublished<Block>,
         start: usize,
     ) -> Result<Placed, (Unpublished<Block>, StoreError)> {
-        let Some(span) = Span::with_size(start, block.class().block_size()) else {
+        let span = Span::with_size(start, block.class().block_size());
+        let Some(span) = span.filter(|_| is_aligned(start, SIZE)) else {
             return Err((block, StoreError::Mismatch));
         };
         match self.tree.insert(span, Entry::Block(start)) {
@@ -366,7 +367,7 @@ impl Index {
         area.prefetch_for_write();
         // SAFETY: By the type invariants, it stays an area object as long as the RCU read lock is held.
         let area = unsafe { area.look_to_leave() }.filter(|area| area.contains(addr))?;
-        // SAFETY: As for `look_to_leave()`.
+        // SAFETY: By the type invariants, it stays an area object as long as the RCU read lock is held.
         let area = unsafe { area.leave() }?;
         // SAFETY: By the type invariants, the area has an entry of this index.
         let area = unsafe { self.pins.wait_for_readers(area) };

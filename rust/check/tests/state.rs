@@ -137,11 +137,16 @@ mod index {
     /// Also where the range ends with the address space.
     #[test]
     fn the_range_of_a_block_is_free_again() -> Result {
+        let home = Span::new(0_usize.wrapping_sub(2 * SIZE), usize::MAX).ok_or(EINVAL)?;
         let top = Span::new(0_usize.wrapping_sub(SIZE), usize::MAX).ok_or(EINVAL)?;
-        let index = Index::new(top, c"vmap_rust test index", static_lock_class!())?;
+        let index = Index::new(home, c"vmap_rust test index", static_lock_class!())?;
         let mut index = index.lock();
         assert!(index.gap_around(top.first()).is_some());
         let block = Block::new(Class::SMALLEST, false, GFP_NOWAIT)?;
+        // No block can begin there.
+        let Err((block, _)) = index.reserve_block(block, home.first() + PAGE_SIZE) else {
+            return Err(EINVAL);
+        };
         let block = index.reserve_block(block, top.first()).map_err(|_| EBUSY)?;
         let reserved = Some((top, Range::Block));
         assert_eq!((index.next_range(0), block.span()), (reserved, Some(top)));
