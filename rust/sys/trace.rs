@@ -79,13 +79,14 @@ pub(crate) enum Cause {
 
 #[cfg(CONFIG_VMAP_RUST_TRACE)]
 const _: () = {
-    // CAST: Small numbers.
+    // CAST: Small numbers, here and below.
+    assert!(Event::Open as c_uint == bindings::vmap_rust_block_event_VMAP_RUST_BLOCK_OPEN);
     assert!(Event::Close as c_uint == bindings::vmap_rust_block_event_VMAP_RUST_BLOCK_CLOSE);
-    // CAST: Small numbers.
+    assert!(Event::Refill as c_uint == bindings::vmap_rust_block_event_VMAP_RUST_BLOCK_REFILL);
     assert!(Event::Steal as c_uint == bindings::vmap_rust_block_event_VMAP_RUST_BLOCK_STEAL);
-    // CAST: Small numbers.
+    assert!(Cause::Request as c_uint == bindings::vmap_rust_drain_cause_VMAP_RUST_DRAIN_REQUEST);
     assert!(Cause::Purge as c_uint == bindings::vmap_rust_drain_cause_VMAP_RUST_DRAIN_PURGE);
-    // CAST: Small numbers.
+    assert!(Cause::Trim as c_uint == bindings::vmap_rust_drain_cause_VMAP_RUST_DRAIN_TRIM);
     assert!(Cause::Reclaim as c_uint == bindings::vmap_rust_drain_cause_VMAP_RUST_DRAIN_RECLAIM);
 };
 
