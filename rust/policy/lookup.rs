@@ -84,7 +84,7 @@ impl<T: Tlb> Space<T> {
     }
 
     /// Pins the busy area that contains `addr`, if `try_` unless that means waiting.
-    #[inline(never)]
+    #[inline(always)]
     fn pin_at(&self, addr: usize, try_: bool) -> Option<Pinned<'_>> {
         let rcu = Guard::new();
         match self.blocks.dir.find(addr, &rcu) {
