@@ -75,7 +75,6 @@ impl List {
     }
 
     /// Inserts a block, which is in no list of this kind, at `end`.
-    #[inline(never)]
     pub(crate) fn push(&self, dir: &Directory, block: &Block, end: End) {
         let other = end.opposite();
         // CAST: The variants are small numbers.
@@ -89,7 +88,6 @@ impl List {
     }
 
     /// Removes a block, which is in this list.
-    #[inline(never)]
     pub(crate) fn remove(&self, dir: &Directory, block: &Block) {
         let [next, before] = self.links(block).each_ref().map(BlockHint::get);
         self.set(dir, next, End::Last, before);
