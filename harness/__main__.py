@@ -4,11 +4,12 @@
 import importlib
 import sys
 
-from .options import program
+from .machine.options import program
 
-MODULES = {"bench": "harness.bench.main", "build": "harness.build", "check": "harness.checks.main", "in-root": "harness.enter",
-           "install-into": "harness.install", "prepare": "harness.prepare", "rebase": "harness.rebase",
-           "run": "harness.run", "test": "harness.test"}
+MODULES = {"bench": "harness.bench.main", "build": "harness.boot.build", "check": "harness.checks.main",
+           "in-root": "harness.toolchain.enter", "install-into": "harness.patches.install",
+           "prepare": "harness.patches.prepare", "rebase": "harness.patches.rebase", "run": "harness.boot.run",
+           "test": "harness.test"}
 
 
 def main(arguments):

@@ -6,10 +6,11 @@ import hashlib
 import json
 import subprocess
 
-from . import run, suites
-from .result import Result
-from .settings import CACHE, REPO, TREE, Refused, kernel_version, say, write
-from .table import print_table
+from .boot import run
+from . import suites
+from .machine.result import Result
+from .machine.settings import CACHE, REPO, TREE, Refused, kernel_version, say, write
+from .machine.table import print_table
 
 RESULTS = CACHE / "matrix"
 

@@ -13,10 +13,11 @@ import time
 import tomllib
 from pathlib import Path
 
-from . import run, step
-from .enter import in_root, root_python
-from .result import Result, read_totals
-from .settings import REPO, Refused
+from .boot import run
+from .machine import step
+from .toolchain.enter import in_root, root_python
+from .machine.result import Result, read_totals
+from .machine.settings import REPO, Refused
 
 # How many of each kind run at a time.
 MOST = {"build": 1, "boots": 2, "other": 2}

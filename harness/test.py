@@ -4,10 +4,14 @@
 import fnmatch
 import time
 
-from . import faults, kernels, litmus, matrix, mutants, own_tree, prepare, rust, step, suites
-from .options import Parser
-from .result import Result
-from .settings import TOOLCHAIN, Refused, say
+from .allocator import faults, litmus, mutants, rust
+from .boot import kernels
+from . import matrix, suites
+from .patches import own_tree, prepare
+from .machine import step
+from .machine.options import Parser
+from .machine.result import Result
+from .machine.settings import TOOLCHAIN, Refused, say
 
 # Suites that are functions of this program, and take arguments when they are the only word: "scripts/test host NAME".
 TOOLS = {"host": rust.host, "explore": rust.explore, "faults": faults.main, "mutants": mutants.main, "litmus": litmus.main,

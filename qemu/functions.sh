@@ -16,7 +16,7 @@ check() {
 	if [ $condition ]; then report "ok $name $*"; else report "FAIL $name $*"; fi
 }
 
-# send WHEN NAME FILE: prints a file for harness/console.py. The mark at the end of each line shows that no kernel
+# send WHEN NAME FILE: prints a file for harness/boot/console.py. The mark at the end of each line shows that no kernel
 # message broke it.
 send() {
 	cat "$3" >/tmp/send

@@ -4,7 +4,7 @@
 # Runs loads from user space at the same time, while readers of /proc and debugfs never pause and CPU 1 goes offline and
 # online. From the kernel command line: STRESS_SECONDS; ALLOCATOR, rbtree or rust.
 #
-# Prints a line "sample: NAME=VALUE..." every 10 s, which harness/scenarios/stress.py reads.
+# Prints a line "sample: NAME=VALUE..." every 10 s, which harness/boot/scenarios/stress.py reads.
 
 # shellcheck source-path=SCRIPTDIR source=functions.sh
 . /functions.sh

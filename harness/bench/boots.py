@@ -6,11 +6,11 @@ import io
 import multiprocessing
 import re
 
-from .. import kernels
-from ..console import read_text
-from ..guest import Boot
-from ..settings import Refused
-from ..verdict import Expected
+from ..boot import kernels
+from ..boot.console import read_text
+from ..boot.guest import Boot
+from ..machine.settings import Refused
+from ..boot.verdict import Expected
 
 from . import counts
 from .plan import INSTRUMENTS

@@ -5,8 +5,8 @@ import re
 
 import numpy as np
 
-from ..settings import REPO, Refused
-from ..table import markdown
+from ..machine.settings import REPO, Refused
+from ..machine.table import markdown
 
 from . import stats
 from .native_report import pings, places

@@ -3,10 +3,11 @@
 
 import importlib
 
-from .. import image, prepare
-from ..enter import become_root_python, enter
-from ..options import Parser, whole
-from ..settings import INSIDE, Refused, need_space
+from ..toolchain import image
+from ..patches import prepare
+from ..toolchain.enter import become_root_python, enter
+from ..machine.options import Parser, whole
+from ..machine.settings import INSIDE, Refused, need_space
 
 from . import native, plan as plans, results
 

@@ -10,11 +10,12 @@ import re
 import subprocess
 from pathlib import Path
 
-from .. import source, step
-from ..enter import in_root
-from ..lock import locked
-from ..rust import BUILDS
-from ..settings import LLVM, LOGS, REPO, SERIES, Refused, Skipped, kernel_version, linux, need_tool, write
+from ..patches import source
+from ..machine import step
+from ..toolchain.enter import in_root
+from ..machine.lock import locked
+from ..allocator.rust import BUILDS
+from ..machine.settings import LLVM, LOGS, REPO, SERIES, Refused, Skipped, kernel_version, linux, need_tool, write
 
 from . import results
 

@@ -8,9 +8,9 @@ from collections import defaultdict
 
 import numpy as np
 
-from .. import step
-from ..settings import LOGS, say, write
-from ..table import print_table
+from ..machine import step
+from ..machine.settings import LOGS, say, write
+from ..machine.table import print_table
 
 from . import results, stats
 from .native import SIDES, build, read

@@ -7,9 +7,11 @@ import os
 import statistics
 import subprocess
 
-from .. import build as builds, kernels, series, step
-from ..settings import SERIES, Refused, linux, say
-from ..table import markdown
+from ..boot import build as builds, kernels
+from ..patches import series
+from ..machine import step
+from ..machine.settings import SERIES, Refused, linux, say
+from ..machine.table import markdown
 
 from .boots import boot_all
 from .plan import PRISTINE, Plan, on_side

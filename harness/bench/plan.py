@@ -6,9 +6,9 @@ import fnmatch
 import os
 import re
 
-from .. import kernels
-from ..guest import NO_TESTS
-from ..settings import REPO, Refused
+from ..boot import kernels
+from ..boot.guest import NO_TESTS
+from ..machine.settings import REPO, Refused
 
 # Cases of bench/*.c: what is measured with each number of CPUs, and what only one worker can do.
 BASE = ("area_*,vmalloc_*,stack,align_64k,ioremap_64k,vmap_16,vm_map_ram_16,mixed,percpu,lookup_*,vmap_1m_order0,"

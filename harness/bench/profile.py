@@ -3,9 +3,10 @@
 
 from collections import Counter, defaultdict
 
-from .. import build as builds, kernels, step
-from ..settings import Refused, say
-from ..table import print_table
+from ..boot import build as builds, kernels
+from ..machine import step
+from ..machine.settings import Refused, say
+from ..machine.table import print_table
 
 from . import counts, native
 from .boots import run_guest

@@ -4,11 +4,11 @@
 import re
 import statistics
 
-from .. import build as builds, initramfs, kernels
-from ..guest import Boot
-from ..settings import LOGS, REPO, Refused
-from ..table import markdown
-from ..verdict import Expected, read_lines
+from ..boot import build as builds, initramfs, kernels
+from ..boot.guest import Boot
+from ..machine.settings import LOGS, REPO, Refused
+from ..machine.table import markdown
+from ..boot.verdict import Expected, read_lines
 
 from . import counts, results, stats
 from .plan import program_texts

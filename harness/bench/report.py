@@ -3,8 +3,8 @@
 
 import json
 
-from ..settings import Refused, say, write
-from ..table import print_table
+from ..machine.settings import Refused, say, write
+from ..machine.table import print_table
 
 from . import results, stats
 from .plan import INSTRUMENTS

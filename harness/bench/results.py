@@ -8,8 +8,9 @@ import os
 import subprocess
 from pathlib import Path
 
-from .. import build as builds, kernels, step
-from ..settings import BUILDS, CACHE, REPO, Refused, say
+from ..boot import build as builds, kernels
+from ..machine import step
+from ..machine.settings import BUILDS, CACHE, REPO, Refused, say
 
 from .boots import boot_all
 from .plan import ICOUNT, INSTRUMENTS, on_side

@@ -6,8 +6,8 @@ import os
 import subprocess
 from pathlib import Path
 
-from ..enter import in_root
-from ..settings import REPO
+from ..toolchain.enter import in_root
+from ..machine.settings import REPO
 
 
 class Fault(Exception):

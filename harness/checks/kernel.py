@@ -5,10 +5,11 @@ without patches, too, is not ours."""
 import re
 import subprocess
 
-from .. import build, kernels, prepare
-from ..enter import in_root
-from ..rebase import patch_hash
-from ..settings import CACHE, REPO, SERIES, TREE, linux
+from ..boot import build, kernels
+from ..patches import prepare
+from ..toolchain.enter import in_root
+from ..patches.rebase import patch_hash
+from ..machine.settings import CACHE, REPO, SERIES, TREE, linux
 from . import Fault, fault_if, output, read, sources, spread
 from .series import touched
 

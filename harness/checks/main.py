@@ -4,11 +4,11 @@ command."""
 
 import os
 
-from .. import prepare
-from ..enter import become_root_python
-from ..options import Parser
-from ..result import Result
-from ..settings import REPO, Refused
+from ..patches import prepare
+from ..toolchain.enter import become_root_python
+from ..machine.options import Parser
+from ..machine.result import Result
+from ..machine.settings import REPO, Refused
 from . import Fault, kernel, series, texts
 
 CHECKS = {

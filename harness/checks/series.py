@@ -11,9 +11,11 @@ import os
 import re
 import shutil
 
-from .. import build as builds, kernels, prepare, series as patched, step
-from ..lock import locked
-from ..settings import CACHE, INSIDE, LOGS, REPO, SERIES, TOOLCHAIN, TREE, Refused, linux
+from ..boot import build as builds, kernels
+from ..patches import prepare, series as patched
+from ..machine import step
+from ..machine.lock import locked
+from ..machine.settings import CACHE, INSIDE, LOGS, REPO, SERIES, TOOLCHAIN, TREE, Refused, linux
 from . import Fault, fault_if, output, read, sources
 
 CHECK = CACHE / "check"

@@ -7,7 +7,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from urllib.parse import unquote
 
-from ..enter import in_root
+from ..toolchain.enter import in_root
 from . import fault_if, output, read, sources, spread
 
 # Paths of one machine, and host names of package registries. Brackets keep this file from having one.

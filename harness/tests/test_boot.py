@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.settings import REPO
+from harness.machine.settings import REPO
 
 # What "scripts/run boot arm64" gets, or another scenario in front, and a part of the only line.
 REFUSED = {

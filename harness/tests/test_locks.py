@@ -11,12 +11,14 @@ import time
 
 import pytest
 
-from harness import build, kernels, lock, prepare, run
-from harness.settings import REPO
+from harness.boot import build, kernels, run
+from harness.machine import lock
+from harness.patches import prepare
+from harness.machine.settings import REPO
 
 # A process that holds a lock, with a command that lives on when it is killed. Arguments: of locked().
 HOLDER = """import subprocess, sys
-from harness.lock import locked
+from harness.machine.lock import locked
 with locked('a test', sys.argv[1], len(sys.argv) > 2):
     command = subprocess.Popen(['sleep', '1000'], close_fds=False)
     print('held', flush=True)

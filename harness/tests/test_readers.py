@@ -5,11 +5,11 @@ import re
 
 import pytest
 
-from harness import console
-from harness.result import Result, read_totals
-from harness.scenarios import same
-from harness.scenarios.vmalloc import CASES, judge, show
-from harness.vmallocinfo import judge as judge_info
+from harness.boot import console
+from harness.machine.result import Result, read_totals
+from harness.boot.scenarios import same
+from harness.boot.scenarios.vmalloc import CASES, judge, show
+from harness.boot.vmallocinfo import judge as judge_info
 
 # All cases of test_vmalloc pass; align_shift_alloc is expected to fail.
 SWEEP = "".join(f"[    0.726538] Summary: {name}_test passed: {int(name != 'align_shift_alloc')} failed: 0 "

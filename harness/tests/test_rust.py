@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness import faults, litmus, mutants, rust
-from harness.result import Result
+from harness.allocator import faults, litmus, mutants, rust
+from harness.machine.result import Result
 
 OK = "test a ... ok\ntest result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 2 filtered out; finished in 0.1s\n"
 ENDED = ("error: {}\n\nCaused by:\n  process didn't exit successfully: `/t/deps/x-1 'explore::'` "

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from harness import guest, initramfs, kernels, run
-from harness.result import Result
-from harness.scenarios import demo, kunit, stress, tools
+from harness.boot import guest, initramfs, kernels, run
+from harness.machine.result import Result
+from harness.boot.scenarios import demo, kunit, stress, tools
 
 from test_readers import SWEEP
 
@@ -139,7 +139,7 @@ def test_modules_of_two_runs(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", run.names())
 def test_interface(name):
-    """Each scenario has what harness/run.py calls."""
+    """Each scenario has what harness/boot/run.py calls."""
     scenario = run.get(name)
     assert scenario.DEFAULTS and scenario.run and scenario.__doc__
     with pytest.raises(SystemExit, match="0"):

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness import series as patched
+from harness.patches import series as patched
 from harness.checks import Fault, series
 
 PATCH = """diff --git a/mm/vmalloc.c b/mm/vmalloc.c

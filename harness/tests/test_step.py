@@ -5,8 +5,9 @@ import time
 
 import pytest
 
-from harness import guest, kernels, step
-from harness.verdict import Expected
+from harness.boot import guest, kernels
+from harness.machine import step
+from harness.boot.verdict import Expected
 
 
 @pytest.mark.parametrize("load, cpus, seconds", [(0.0, 2, 10), (2.0, 2, 10), (18.0, 2, 90), (18.0, 1, 180)])

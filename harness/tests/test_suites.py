@@ -7,8 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness import matrix, run, suites
-from harness.settings import Refused
+from harness import matrix, suites
+from harness.boot import run
+from harness.machine.settings import Refused
 
 
 def test_table():

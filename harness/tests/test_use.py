@@ -11,10 +11,15 @@ import time
 
 import pytest
 
-from harness import build, enter, faults, install, litmus, mutants, options, prepare, rebase, run, rust, settings, test
+from harness.boot import build, run
+from harness.toolchain import enter
+from harness.allocator import faults, litmus, mutants, rust
+from harness.patches import install, prepare, rebase
+from harness.machine import options, settings
+from harness import test
 from harness.bench import main as bench
 from harness.checks import main as checks
-from harness.settings import REPO, Refused
+from harness.machine.settings import REPO, Refused
 
 # Functions and the words before --help.
 HELPS = {"scripts/run": (run.parse, []), "scripts/bench": (bench.parse, []), "scripts/test": (test.main, []),

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from harness.verdict import RULES, Expected, judge
+from harness.boot.verdict import RULES, Expected, judge
 
 RUST, RBTREE = "vmap allocator: rust (mm/vmap_rust)", "vmap allocator: rbtree"
 WARN = "[    0.400000] WARNING: mm/vmalloc.c:3345 at vfree+0x1c/0x20"

@@ -10,8 +10,8 @@ import subprocess
 
 import pytest
 
-from harness import series, source
-from harness.settings import CACHE, REPO, ROOT_KERNEL, linux
+from harness.patches import series, source
+from harness.machine.settings import CACHE, REPO, ROOT_KERNEL, linux
 
 # The scripts get the environment of a user: no variables of this Python, and no settings. None can use the real cache.
 for variable in list(os.environ):

@@ -29,7 +29,7 @@ EVENTS = {
         trap 'kill $(jobs -p) || :' EXIT
         mkfifo go
         PYTHONPATH=$other python3 -c '
-from harness import prepare
+from harness.patches import prepare
 prepare.prepare()
 open("prepared", "w").close()
 open("go").read()' &

@@ -14,7 +14,7 @@ import drgn
 import pytest
 
 import vmap_rust
-from harness import prepare
+from harness.patches import prepare
 from harness.bench import native
 from vmap import RbtreeVmap, vmap_allocator
 from vmap_area import DAMAGE

@@ -10,11 +10,11 @@ import subprocess
 
 import pytest
 
-from harness import kernels
+from harness.boot import kernels
 from harness.bench import boots, counts, plan as plans, stats
-from harness.guest import Boot
-from harness.settings import LOGS, REPO
-from harness.verdict import Expected
+from harness.boot.guest import Boot
+from harness.machine.settings import LOGS, REPO
+from harness.boot.verdict import Expected
 
 # Allocator, CPUs, MiB, kernel arguments after "vmap_bench.run="; patterns of lines that the benchmark must print, and of
 # lines that it must not print.

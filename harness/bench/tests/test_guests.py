@@ -4,7 +4,7 @@
 import pytest
 
 from harness.bench import boots, counts, patches, plan as plans, programs
-from harness.settings import Refused
+from harness.machine.settings import Refused
 
 PAIR = ("[    0.2] vmap_bench: result case=area_pair threads=1 metric=cost unit=mns value=2003500 min=2001000 "
         "max=2010000 passes=5 ops=20000\n")

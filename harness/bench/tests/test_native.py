@@ -9,10 +9,10 @@ import subprocess
 
 import pytest
 
-from harness import prepare, source
+from harness.patches import prepare, source
 from harness.bench import native, native_report
-from harness.enter import in_root
-from harness.settings import LOGS, REPO, SERIES, Refused, linux
+from harness.toolchain.enter import in_root
+from harness.machine.settings import LOGS, REPO, SERIES, Refused, linux
 
 THREADS = ",".join({"1": None, str(min(4, len(os.sched_getaffinity(0)))): None})
 

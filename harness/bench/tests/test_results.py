@@ -9,9 +9,9 @@ import subprocess
 import numpy as np
 import pytest
 
-from harness import table
+from harness.machine import table
 from harness.bench import figures, native, native_report, report, results, stats
-from harness.settings import REPO, Refused
+from harness.machine.settings import REPO, Refused
 
 
 def result_of(cases, boots=15, noise=0.01, seed=1, cpus=(1,)):
