@@ -160,10 +160,7 @@ fn take_word(word: &Atomic<usize>, bits: usize) -> usize {
         return 0;
     }
     // Acquire: as in `Map::claim()`.
-    match word.cmpxchg(bits, 0, Acquire) {
-        Ok(claimed) => claimed,
-        Err(_) => 0,
-    }
+    word.cmpxchg(bits, 0, Acquire).unwrap_or_default()
 }
 
 /// A bitmap of [`MAP_BITS`] bits, aligned to its size, 64 bytes: a cache line of most machines.

@@ -197,9 +197,12 @@ impl<T: Tlb> Space<T> {
                 break;
             }
             let counters = self.counters_here();
-            let freed_blocks = match self.free_run(run, gfp, cause) {
+            let freed_blocks = match self.free_run(&mut run, gfp, cause) {
                 Ok(blocks) => blocks,
-                Err(run) => {
+                Err(err) => {
+                    if err == StoreError::Mismatch {
+                        mm::refuse("a block is not in the index", &[], &[]);
+                    }
                     counters.give_back_nomem.one();
                     for block in Iterator::chain(run.into_blocks(), left_over) {
                         self.blocks.restore(block);
@@ -236,13 +239,17 @@ impl<T: Tlb> Space<T> {
         Some(block)
     }
 
-    /// Frees the ranges of removed blocks. Returns the blocks, or the run if there is no memory for that.
-    fn free_run(&self, run: Run, gfp: Gfp, cause: Cause) -> Result<Freed, Run> {
+    /// Frees the ranges of removed blocks, and takes them out of the run, unless there is no memory for that.
+    fn free_run(&self, run: &mut Run, gfp: Gfp, cause: Cause) -> Result<Freed, StoreError> {
         let mut index = self.tree.lock_to_free(cause);
-        let blocks = match index.free_blocks(run) {
-            Err(run) if gfp.may_block() && index.nomem(gfp) => index.free_blocks(run),
-            result => result,
-        }?;
+        let mut result = index.free_blocks(run);
+        if result.as_ref().err() == Some(&StoreError::NoMemory)
+            && gfp.may_block()
+            && index.nomem(gfp)
+        {
+            result = index.free_blocks(run);
+        }
+        let blocks = result?;
         self.tree.has_more_room();
         // Under the lock: afterwards another CPU may open a block here, and its event must come later.
         for block in blocks.iter().flatten() {

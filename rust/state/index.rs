@@ -273,14 +273,13 @@ impl IndexGuard<'_> {
         }
     }
 
-    /// Frees the ranges of blocks with one store. Returns the blocks, to be freed as well, or the run if there is no memory
-    /// for that.
-    pub(crate) fn free_blocks(&mut self, run: Run) -> Result<Freed, Run> {
+    /// Frees the ranges of blocks with one store. Takes the blocks out of the run, to be freed as well, unless there is no
+    /// memory for that.
+    pub(crate) fn free_blocks(&mut self, run: &mut Run) -> Result<Freed, StoreError> {
+        let span = run.span().ok_or(StoreError::Mismatch)?;
         // By the invariants of the run, the span has the entries of its blocks and no others.
-        match run.span().map(|span| self.tree.erase_all(span)) {
-            Some(Ok(())) => Ok(run.into_freed()),
-            _ => Err(run),
-        }
+        self.tree.erase_all(span)?;
+        Ok(run.take_freed())
     }
 }
 

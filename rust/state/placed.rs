@@ -100,9 +100,13 @@ impl Run {
         self.span
     }
 
-    /// Gives up the tokens of the blocks.
-    pub(super) fn into_freed(self) -> Freed {
-        self.blocks.map(|block| block.map(Placed::into_block))
+    /// Takes out the blocks, and gives up their tokens.
+    pub(super) fn take_freed(&mut self) -> Freed {
+        // INVARIANT: No block is left.
+        self.span = None;
+        self.blocks
+            .each_mut()
+            .map(|block| block.take().map(Placed::into_block))
     }
 
     /// Returns the blocks.

@@ -175,28 +175,6 @@ impl<T: Send + Sync + 'static> GraceList<T> {
         // INVARIANT: The box gave up the node, and the others follow it.
         self.0 = Some(node);
     }
-
-    /// Takes out the box that was added last.
-    pub(crate) fn pop(&mut self) -> Option<GraceBox<T>> {
-        let first = self.0?;
-        // SAFETY: By the type invariants, the list owns the node, and nobody else uses the link.
-        // INVARIANT: The list gives up the first node, and the others follow.
-        self.0 = unsafe { (*first.as_ptr()).waiting.next.get().replace(None) };
-        // INVARIANT: It came from a box, and has no next one now.
-        Some(GraceBox(first))
-    }
-
-    /// Returns the values of all boxes, the one that was added last first.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
-        let mut next = self.0;
-        core::iter::from_fn(move || {
-            // SAFETY: By the type invariants, the list owns the nodes, and others only read the values.
-            let node = unsafe { next?.as_ref() };
-            // SAFETY: The list is borrowed, so nobody changes a link.
-            next = unsafe { *node.waiting.next.get() };
-            Some(&node.value)
-        })
-    }
 }
 
 impl<T: Send + Sync + 'static> Drop for GraceList<T> {

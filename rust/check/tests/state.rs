@@ -152,7 +152,7 @@ mod index {
         assert_eq!((index.next_range(0), block.span()), (reserved, Some(top)));
         let mut run = Run::new();
         assert!(run.try_add(block).is_ok());
-        let freed = index.free_blocks(run).map_err(|_| ENOMEM)?;
+        let freed = index.free_blocks(&mut run).map_err(|_| ENOMEM)?;
         assert_eq!(freed.iter().flatten().count(), 1);
         assert!(index.next_range(0).is_none());
         Ok(())
