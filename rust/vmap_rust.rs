@@ -39,10 +39,10 @@
 //! One maple tree holds the reserved ranges of the whole address space: modules, vmalloc, KASAN shadow,
 //! percpu. Its gaps are the free space; there is no second tree.
 //!
-//! A request for up to 80 MiB anywhere in vmalloc space, or less if that is small, is served from the current block of its
-//! class. It claims a bit of a bitmap, and makes the object of that slot busy. This takes no lock, allocates no memory and does not change the
-//! tree. If the block is full, the CPU takes another one out of the pool, or makes one, which can be anywhere in vmalloc
-//! space. Any other request takes the lowest gap that fits.
+//! A request for up to 80 MiB anywhere in vmalloc space, or less if that is small, is served from the current block of
+//! its class. It claims a bit of a bitmap, and makes the object of that slot busy. This takes no lock, allocates no
+//! memory and does not change the tree. If the block is full, the CPU takes another one out of the pool, or makes one,
+//! which can be anywhere in vmalloc space. Any other request takes the lowest gap that fits.
 //!
 //! Finding an area takes no lock. A few loads lead from the address to its block, and a multiplication to the slot and
 //! its object. If the address is in no block, the page map leads to the object, or else a walk down the tree, which is
