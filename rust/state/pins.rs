@@ -165,9 +165,9 @@ impl Pins {
         if self.readers.load(Acquire) != 0 {
             self.wait_for_reader(&area);
         }
-        // SAFETY: By the safety requirements, a reader has taken a pin from here. One that saw the area busy with the pin
-        // held was counted before that, by the type invariants. Either it has unpinned the area, or the load above saw its count and the lock was
-        // taken after it. Later readers see the area not busy.
+        // SAFETY: By the safety requirements, a reader has taken a pin from here. One that saw the area busy with the
+        // pin held was counted before that, by the type invariants. Either it has unpinned the area, or the load
+        // above saw its count and the lock was taken after it. Later readers see the area not busy.
         unsafe { area.left() }
     }
 
