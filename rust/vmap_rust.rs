@@ -133,7 +133,10 @@ pub(crate) fn is_running() -> bool {
 }
 
 /// What can wait for the initcalls. Areas are served from `vmalloc_init()` on, see [`kernel_space`].
-struct VmapRust;
+struct VmapRust {
+    /// The files remain until shutdown. kmemleak finds them here.
+    _debugfs: debugfs::DebugFs,
+}
 
 module! {
     type: VmapRust,
@@ -159,8 +162,8 @@ module! {
 
 impl kernel::Module for VmapRust {
     fn init(_module: &'static ThisModule) -> Result<Self> {
-        // The files remain until shutdown.
-        core::mem::forget(debugfs::DebugFs::new()?);
-        Ok(Self)
+        Ok(Self {
+            _debugfs: debugfs::DebugFs::new()?,
+        })
     }
 }
