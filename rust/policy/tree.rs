@@ -47,8 +47,10 @@ pub(crate) struct Tree {
     stuck: Locked<AreaList<Flushed>>,
     /// Their number, written under their lock.
     stuck_count: Atomic<usize>,
-    /// How often a range became free; and how often when a block last found no gap, and its size.
+    /// How often a range became free.
     times: Atomic<usize>,
+    /// The value of `times` when a search for a block last found no gap, and the least size that was searched for in vain
+    /// then. Only a hint: readers may see the values of two searches, which costs a search or a block.
     no_gap: [Atomic<usize>; 2],
 }
 
@@ -278,8 +280,8 @@ impl Tree {
         (times != now || size < least).then_some(now)
     }
 
-    /// Notes that there is no gap for a block of `size` bytes, as a search found that began at `times`. Under the tree lock,
-    /// so that both values are of one search.
+    /// Notes that there is no gap for a block of `size` bytes, as a search found that began at `times`. Under the tree lock:
+    /// searches do not mix what they write.
     pub(super) fn note_no_gap(&self, _: &IndexGuard<'_>, size: usize, times: usize) {
         let [noted, least] = &self.no_gap;
         // There is no gap for a larger block, either.

@@ -329,7 +329,7 @@ impl Area<New> {
 
 impl Area<Reserved> {
     /// Makes the area busy, with these attributes: lookups that find its object accept it from now on. They find it in the
-    /// index or in its block, because its range stays reserved until it is unlinked and given back.
+    /// index or in its block, because its range stays reserved as long as it is busy.
     pub(crate) fn busy(self, attributes: Attributes) -> Option<Busy> {
         let span = self.span()?;
         // Relaxed: only the owner of the token writes them.
