@@ -164,7 +164,7 @@ impl Blocks {
             0 => here,
             shift => self.cpus.get(mm::cpu_hint().first_of_group(shift)),
         };
-        let slot = cpu.current.of(class).get(rcu)?.claim(size)?;
+        let slot = cpu.seat(class).get(rcu)?.claim(size)?;
         here.counters.hit.one();
         Some(slot)
     }
@@ -196,7 +196,7 @@ impl Blocks {
 
     /// Returns the seat of the current block of `class` of this CPU, or of its group.
     fn seat(&self, class: Class) -> &Seat {
-        self.cpus.get(self.group(class)).current.of(class)
+        self.cpus.get(self.group(class)).seat(class)
     }
 
     /// Takes a block of `class` out of the pool, and makes it the current one of this CPU. Returns whether the current block
@@ -205,7 +205,7 @@ impl Blocks {
         let group = self.group(class);
         let rcu = Guard::new();
         let mut pool = self.pool();
-        let seat = self.cpus.get(group).current.of(class);
+        let seat = self.cpus.get(group).seat(class);
         // Another task may have refilled it meanwhile.
         let has_room = seat.get(&rcu).is_some_and(|block| !block.is_full());
         if has_room && from != Source::Empty {
@@ -236,7 +236,7 @@ impl Blocks {
         trace::block(event, block.start(), size, class.number(), previous_owner);
         block.links().set_owner(group);
         let rcu = Guard::new();
-        let seat = self.cpus.get(group).current.of(class);
+        let seat = self.cpus.get(group).seat(class);
         if let Some(previous_block) = seat.replace(Some(block), &rcu) {
             pool.put(previous_block);
         }

@@ -8,10 +8,10 @@ use super::prelude::*;
 pub(crate) struct Cpu {
     /// For each class, the current block. Changes under the lock of the pool. Other CPUs may use them, too: see
     /// [`crate::policy::blocks`].
-    pub(crate) current: CacheAligned<ByClass<Seat>>,
+    pub(crate) current: CacheAligned<[Seat; PLACES]>,
     /// For each class, blocks in the pool with room that were current blocks: partial ones, then empty ones. Used under the
-    /// lock of the pool. Apart from the rest, which would not fit well on a stack with them.
-    pub(super) own: KBox<ByClass<List>>,
+    /// lock of the pool.
+    pub(super) own: ByClass<List>,
     /// Estimate of the lazy pages that this CPU has not yet added to the total of all CPUs.
     pub(crate) lazy: Atomic<usize>,
     pub(crate) counters: Counters<Counter>,
@@ -20,17 +20,24 @@ pub(crate) struct Cpu {
 impl Cpu {
     pub(super) fn new(node: Node) -> Result<Self> {
         Ok(Self {
-            current: CacheAligned::new(ByClass::new(Seat::new)),
-            own: node.new_box(ByClass::new(|| List::new(Kind::Owner)), GFP_NOWAIT)?,
+            current: CacheAligned::new([const { Seat::new() }; PLACES]),
+            own: ByClass::new(node, || List::new(Kind::Owner))?,
             lazy: Atomic::new(0),
             counters: Counters::new(),
         })
     }
 
+    /// Returns the seat of the current block of `class`.
+    #[inline(always)]
+    pub(super) fn seat(&self, class: Class) -> &Seat {
+        &self.current[class.number()]
+    }
+
     /// Returns the memory that was allocated for this CPU.
     #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
     pub(super) fn memory(&self) -> [*const c_void; 2] {
-        [ptr::from_ref(self).cast(), ptr::from_ref(&*self.own).cast()]
+        let own = self.own.iter().as_slice().as_ptr();
+        [ptr::from_ref(self).cast(), own.cast()]
     }
 }
 

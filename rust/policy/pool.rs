@@ -19,7 +19,7 @@ const LEAST_KEPT: usize = 2;
 
 /// What the lock protects.
 pub(crate) struct Pool {
-    classes: KBox<ByClass<ClassPool>>,
+    classes: ByClass<ClassPool>,
     /// Number of blocks that exist or are being made, and their bytes.
     live: usize,
     bytes: usize,
@@ -73,7 +73,7 @@ impl Pool {
             keep: LEAST_KEPT,
         };
         Ok(Self {
-            classes: KBox::new(ByClass::new(class), GFP_NOWAIT)?,
+            classes: ByClass::new(Node::ANY, class)?,
             live: 0,
             bytes: 0,
             active: ClassSet::EMPTY,

@@ -236,13 +236,13 @@ impl Iterator for ClassSet {
     }
 }
 
-/// One `T` for each class.
-#[repr(transparent)]
-pub(crate) struct ByClass<T>([T; PLACES]);
+/// One `T` for each class, in a box.
+pub(crate) struct ByClass<T>(KBox<[T; PLACES]>);
 
 impl<T> ByClass<T> {
-    pub(crate) fn new(mut make: impl FnMut() -> T) -> Self {
-        Self(core::array::from_fn(|_| make()))
+    /// Puts what `make` returns into a box on `node`.
+    pub(crate) fn new(node: Node, make: impl FnMut() -> T) -> Result<Self> {
+        Ok(Self(node.new_array(make, GFP_NOWAIT)?))
     }
 
     #[inline(always)]
