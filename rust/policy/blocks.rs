@@ -57,6 +57,14 @@ fn group_shift(cpus: usize, limit: usize, classes: usize) -> u32 {
     shared.next_power_of_two().trailing_zeros()
 }
 
+/// Lazy pages of all blocks.
+pub(super) struct LazyPages {
+    /// Estimate of those that became lazy since the last purge began, without those in per-CPU counts.
+    retired: Atomic<usize>,
+    /// Those of the slots that a purge is flushing, until it has freed all of them.
+    pub(super) flushing: Atomic<usize>,
+}
+
 /// All blocks of a space.
 pub(crate) struct Blocks {
     // Before the directory: seats are left before it goes.
@@ -73,12 +81,10 @@ pub(crate) struct Blocks {
     group_shifts: [u32; 2],
     /// With this many lazy pages, a purge is to begin.
     lazy_most: usize,
-    /// A CPU adds its count to `lazy` when it reaches this many pages.
+    /// A CPU adds its count to `lazy.retired` when it reaches this many pages.
     lazy_batch: usize,
-    /// Estimate of the pages that became lazy since the last purge began, without those in per-CPU counts.
-    lazy: CacheAligned<Atomic<usize>>,
-    /// Pages of the slots that a purge has taken, until it has freed all of them.
-    pub(super) flushing: Atomic<usize>,
+    /// On a line of its own: requests read the fields above.
+    pub(super) lazy: CacheAligned<LazyPages>,
     /// The CPU at which the next [`Blocks::return_current`] without sleeping begins, modulo the number of CPUs.
     next_cpu: Atomic<usize>,
 }
@@ -114,8 +120,10 @@ impl Blocks {
             group_shifts: [shift, shift.max(GROUP_SHIFT)],
             lazy_most: limit / PAGE_SIZE / LAZY_SHARE,
             lazy_batch: lazy_batch(count, PAGE_SIZE),
-            lazy: CacheAligned::new(Atomic::new(0)),
-            flushing: Atomic::new(0),
+            lazy: CacheAligned::new(LazyPages {
+                retired: Atomic::new(0),
+                flushing: Atomic::new(0),
+            }),
             next_cpu: Atomic::new(0),
         })
     }
@@ -299,7 +307,8 @@ impl Blocks {
     #[inline(never)]
     fn count_lazy(&self, more: usize) -> usize {
         // Relaxed: as in `retired()`.
-        let pages = self.lazy.fetch_add(more, Relaxed).saturating_add(more);
+        let before = self.lazy.retired.fetch_add(more, Relaxed);
+        let pages = before.saturating_add(more);
         if pages < self.lazy_most {
             pages
         } else {
@@ -310,21 +319,21 @@ impl Blocks {
     /// Returns an estimate of the lazy pages in blocks, without those in per-CPU counts.
     pub(crate) fn lazy_estimate(&self) -> usize {
         // Relaxed: the count says when to purge, and orders nothing.
-        self.lazy.load(Relaxed)
+        self.lazy.retired.load(Relaxed)
     }
 
     /// Begins to count lazy pages from 0, for a purge.
     pub(super) fn reset_lazy(&self) {
         // Relaxed: the count orders nothing. Retires read it, so do not store the same value.
-        if self.lazy.load(Relaxed) != 0 {
-            self.lazy.store(0, Relaxed);
+        if self.lazy.retired.load(Relaxed) != 0 {
+            self.lazy.retired.store(0, Relaxed);
         }
     }
 
     /// Returns the number of lazy pages of dirty blocks, and of those that a purge is flushing. Sleepable context.
     pub(crate) fn lazy_pages(&self) -> usize {
         // Relaxed: for users, who see no order.
-        let mut pages = self.flushing.load(Relaxed);
+        let mut pages = self.lazy.flushing.load(Relaxed);
         self.dir.each_dirty(false, &mut |block| {
             pages = pages.wrapping_add(block.lazy_pages())
         });

@@ -36,8 +36,6 @@ impl<T: Tlb> Space<T> {
         let mut plan = Plan::new(&self.blocks.dir, &self.tlb);
         self.blocks.reset_lazy();
         plan.take_slots();
-        // Relaxed: for users, who see no order.
-        self.blocks.flushing.store(plan.slot_pages(), Relaxed);
         if self.tree.lazy_pages() != 0 {
             plan.add_list(self.tree.take_lazy());
         }
@@ -51,6 +49,8 @@ impl<T: Tlb> Space<T> {
             }
             let began = trace::purge_clock();
             let (cover, slot_pages) = (plan.cover(), plan.slot_pages());
+            // Relaxed: for users, who see no order.
+            self.blocks.lazy.flushing.store(slot_pages, Relaxed);
             let flushed = plan.flush();
             let counters = self.counters_here();
             counters.purge.one();
@@ -79,7 +79,7 @@ impl<T: Tlb> Space<T> {
             pool.pool.purged(block.class(), count);
             pool.update(block);
         });
-        self.blocks.flushing.store(0, Relaxed);
+        self.blocks.lazy.flushing.store(0, Relaxed);
         self.tree.free_flushed(areas, &self.blocks.cpus)
     }
 }
