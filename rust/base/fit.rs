@@ -39,7 +39,7 @@ pub(crate) fn lowest_fit(
     let window = Span::new(align_up(window.first().max(1), PAGE_SIZE)?, window.last())?;
 
     // The window starts at a page, and so does each gap in it: page alignment needs no padding.
-    if let Some(padded) = bytes.checked_add(align - PAGE_SIZE) {
+    if let Some(padded) = bytes.checked_add(align.wrapping_sub(PAGE_SIZE)) {
         if window.has_room(padded) {
             if let Some(gap) = gaps.lowest_gap(window, padded) {
                 return aligned_in(gap, bytes, align);
@@ -128,7 +128,7 @@ pub(crate) fn highest_congruent(
         return None;
     }
 
-    let top = window.last().checked_sub(reach - 1)?;
+    let top = window.last().checked_sub(reach.wrapping_sub(1))?;
     let mut base = align_down(top, align);
     'lower: loop {
         if base < window.first() {

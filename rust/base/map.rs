@@ -73,7 +73,7 @@ pub(crate) fn first(count: usize) -> Words {
     core::array::from_fn(
         |index| match count.saturating_sub(index.wrapping_mul(BITS)) {
             BITS.. => usize::MAX,
-            rest => (1 << rest) - 1,
+            rest => (1_usize << rest).wrapping_sub(1),
         },
     )
 }
@@ -90,7 +90,7 @@ pub(crate) fn weight(words: &Words) -> usize {
     // Most words are 0, and to count bits takes a dozen instructions.
     let used = words.iter().filter(|&&word| word != 0);
     // CAST: A number of bits fits in a `usize`.
-    used.map(|word| word.count_ones() as usize).sum()
+    used.fold(0, |sum, word| sum.wrapping_add(word.count_ones() as usize))
 }
 
 /// Returns the lowest bit at or above `from` that is set in the words that `word` returns.

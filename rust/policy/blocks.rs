@@ -46,15 +46,17 @@ const UNCOUNTED: usize = 8 << 20;
 pub(super) fn lazy_batch(cpus: usize, page_size: usize) -> usize {
     // CAST: A logarithm fits in a `usize`.
     let log = cpus.checked_ilog2().unwrap_or(0).max(1) as usize;
-    (UNCOUNTED / page_size * log / cpus.max(1)).min(MOST_BATCH)
+    ((UNCOUNTED / page_size).wrapping_mul(log) / cpus.max(1)).min(MOST_BATCH)
 }
 
 /// Returns the logarithm of the number of CPUs that share current blocks: the least for which the current blocks of all
 /// groups, one for each of `classes` classes of the smallest blocks, take at most half of `limit` bytes.
 fn group_shift(cpus: usize, limit: usize, classes: usize) -> u32 {
-    let groups = (limit / SIZE / (2 * classes)).max(1);
-    let shared = cpus.max(1).div_ceil(groups);
-    shared.next_power_of_two().trailing_zeros()
+    let groups = (limit / SIZE).checked_div(classes.wrapping_mul(2));
+    let shared = cpus.max(1).div_ceil(groups.unwrap_or(0).max(1));
+    shared
+        .checked_next_power_of_two()
+        .map_or(0, usize::trailing_zeros)
 }
 
 /// Lazy pages of all blocks.

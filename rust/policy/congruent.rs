@@ -26,7 +26,7 @@ impl<T: Tlb> Space<T> {
             Ok(areas) => {
                 counters.alloc_congruent.add(areas.len());
                 // All are reserved: now they may be found.
-                for (index, area) in areas.enumerate() {
+                for (index, area) in (0..areas.len()).zip(areas) {
                     publish(index, area);
                 }
                 Ok(())

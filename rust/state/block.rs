@@ -314,14 +314,11 @@ impl Block {
                 // Not a set for this class.
                 return None;
             }
-            let claimed = members
-                .clone()
-                .take_while(|&member| self.free.claim_bit(slot(member)))
-                .count();
-            if claimed < members.clone().count() {
+            let mut slots = members.clone().map(slot);
+            if let Some(taken) = slots.find(|&slot| !self.free.claim_bit(slot)) {
                 // Another CPU was faster. Nobody has seen what was claimed.
-                for member in members.clone().take(claimed) {
-                    self.free.set(slot(member));
+                for slot in members.clone().map(slot).take_while(|&slot| slot != taken) {
+                    self.free.set(slot);
                 }
                 continue;
             }

@@ -56,7 +56,9 @@ const fn number_for(last: usize) -> usize {
         2 | 3 => 1,
         _ => 0,
     };
-    EXACT + doubling.wrapping_mul(4) + (steps & 3 | more)
+    EXACT
+        .wrapping_add(doubling.wrapping_mul(4))
+        .wrapping_add(steps & 3 | more)
 }
 
 /// The pages of a slot of each class, 0 of one that is not used.
@@ -96,7 +98,7 @@ pub(crate) fn least_slot(block: usize) -> usize {
     match block.checked_next_power_of_two() {
         Some(..=SIZE) => PAGE_SIZE,
         // Smaller classes have room for `LEAST_SLOTS` slots in half of such a block.
-        Some(block) => block / 2 / LEAST_SLOTS + PAGE_SIZE,
+        Some(block) => (block / 2 / LEAST_SLOTS).wrapping_add(PAGE_SIZE),
         None => usize::MAX,
     }
 }
@@ -156,10 +158,10 @@ impl Class {
     #[inline(never)]
     pub(crate) const fn block_pages(self) -> usize {
         let least = LEAST_SLOTS.wrapping_mul(self.slot_pages());
-        match least.next_power_of_two() {
-            ..TABLE_PAGES => TABLE_PAGES,
-            MOST_BLOCK_PAGES.. => MOST_BLOCK_PAGES,
-            pages => pages,
+        match least.checked_next_power_of_two() {
+            Some(..TABLE_PAGES) => TABLE_PAGES,
+            Some(pages @ ..MOST_BLOCK_PAGES) => pages,
+            _ => MOST_BLOCK_PAGES,
         }
     }
 

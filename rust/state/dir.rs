@@ -61,7 +61,7 @@ impl Directory {
         let start = home.first().saturating_add(HEADROOM);
         let window = align_up(start, SIZE).and_then(|start| {
             let bytes = home.last().checked_sub(start)?.saturating_add(1);
-            Span::with_size(start, bytes / SIZE * SIZE)
+            Span::with_size(start, align_down(bytes, SIZE))
         });
         // INVARIANT: All pointers in `parts` are null.
         Ok(Self {

@@ -117,7 +117,7 @@ impl Pins {
         // only in their high address bits.
         let spread = (start / PAGE_SIZE).wrapping_mul(SPREAD);
         self.locks
-            .get(spread.wrapping_shr(usize::BITS - PINS.ilog2()))
+            .get(spread.wrapping_shr(const { usize::BITS - PINS.ilog2() }))
     }
 
     /// Takes the pin of the area that starts at `start`.

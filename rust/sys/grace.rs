@@ -199,7 +199,7 @@ impl<T: Send + Sync + 'static> Drop for GraceList<T> {
 ///
 /// `head` is that of the first node of a list that was handed to `call_rcu()`.
 unsafe extern "C" fn queue_free<T>(head: *mut bindings::callback_head) {
-    let offset = offset_of!(Node<T>, waiting) + offset_of!(Waiting<T>, head);
+    let offset = const { offset_of!(Node<T>, waiting) + offset_of!(Waiting<T>, head) };
     // SAFETY: By the safety requirements, the head is in a node.
     let node: *mut Node<T> = unsafe { head.byte_sub(offset) }.cast();
     let key = static_lock_class!();
@@ -221,7 +221,7 @@ unsafe extern "C" fn queue_free<T>(head: *mut bindings::callback_head) {
 ///
 /// `work` is that of the first node of a list, for which no reader is left.
 unsafe extern "C" fn free_list<T>(work: *mut bindings::work_struct) {
-    let offset = offset_of!(Node<T>, waiting) + offset_of!(Waiting<T>, work);
+    let offset = const { offset_of!(Node<T>, waiting) + offset_of!(Waiting<T>, work) };
     // SAFETY: By the safety requirements, the work is in a node. A worker does not use a work after it has called its function.
     let first: *mut Node<T> = unsafe { work.byte_sub(offset) }.cast();
     let mut next = NonNull::new(first);
