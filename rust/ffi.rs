@@ -16,31 +16,6 @@ use crate::{
     policy::prelude::*, //
 };
 
-/// The signatures are those of the C header: both branches of an `if` must have one type.
-#[cfg(CONFIG_VMAP_RUST)]
-const _: () = {
-    macro_rules! same {
-        ($($c:ident: $rust:ident),* $(,)?) => {
-            $(if true { bindings::$c } else { $rust };)*
-        };
-    }
-    same! {
-        vmap_rust_start: start,
-        vmap_rust_alloc: alloc,
-        vmap_rust_alloc_current: alloc_current,
-        vmap_rust_alloc_congruent: alloc_congruent,
-        vmap_rust_find: find,
-        vmap_rust_unlink: unlink,
-        vmap_rust_get: get,
-        vmap_rust_put: put,
-        vmap_rust_retire: retire,
-        vmap_rust_purge: purge,
-        vmap_rust_next_lazy: next_lazy,
-        vmap_rust_count: count,
-        vmap_rust_drain: drain,
-    }
-};
-
 /// Returns `addr` without its KASAN tag, like `__untagged_addr()` in arch/arm64/include/asm/memory.h.
 #[inline(always)]
 const fn untagged(addr: usize) -> usize {
@@ -63,9 +38,9 @@ fn null_or(area: Option<AreaPtr>) -> *mut bindings::vmap_area {
 ///
 /// - Called once, from `vmalloc_init()`.
 /// - `vms` is null, or the first of a list of valid areas that nobody else uses.
-#[export_name = "vmap_rust_start"]
+#[export]
 #[link_section = ".init.text"]
-pub(crate) unsafe extern "C" fn start(
+pub(crate) unsafe extern "C" fn vmap_rust_start(
     vms: *mut bindings::vm_struct,
     vstart: usize,
     vend: usize,
@@ -106,8 +81,8 @@ pub(crate) unsafe extern "C" fn start(
 ///
 /// - `vm` is null, or valid and not yet shared.
 /// - The context allows `gfp`.
-#[export_name = "vmap_rust_alloc"]
-pub(crate) unsafe extern "C" fn alloc(
+#[export]
+pub(crate) unsafe extern "C" fn vmap_rust_alloc(
     size: usize,
     align: usize,
     vstart: usize,
@@ -126,8 +101,8 @@ pub(crate) unsafe extern "C" fn alloc(
             window: Span::from_bounds(vstart, vend).ok_or(EBUSY)?,
             size,
             align,
-            // C has just called `alloc_current()`: the condition is that of `vmap_rust_alloc_fast()` in the C header, besides
-            // the window.
+            // C has just called `vmap_rust_alloc_current()`: the condition is that of `vmap_rust_alloc_fast()` in the C
+            // header, besides the window.
             fast_path_failed: !cfg!(CONFIG_KASAN_VMALLOC) && va_flags == 0 && !vm.is_null(),
             gfp,
             node,
@@ -145,13 +120,13 @@ pub(crate) unsafe extern "C" fn alloc(
 }
 
 /// Serves a request for one area anywhere in vmalloc space, without flags of C, from the current block of this CPU. Null
-/// means that the caller must ask [`alloc`].
+/// means that the caller must ask [`vmap_rust_alloc`].
 ///
 /// # Safety
 ///
 /// `vm` is valid and not yet shared.
-#[export_name = "vmap_rust_alloc_current"]
-pub(crate) unsafe extern "C" fn alloc_current(
+#[export]
+pub(crate) unsafe extern "C" fn vmap_rust_alloc_current(
     size: usize,
     align: usize,
     vm: *mut bindings::vm_struct,
@@ -171,8 +146,8 @@ pub(crate) unsafe extern "C" fn alloc_current(
 /// - The arrays have `nr` elements that do not change during the call.
 /// - Each element of `vms` is valid, and not yet shared.
 /// - The context allows `gfp`.
-#[export_name = "vmap_rust_alloc_congruent"]
-pub(crate) unsafe extern "C" fn alloc_congruent(
+#[export]
+pub(crate) unsafe extern "C" fn vmap_rust_alloc_congruent(
     offsets: *const usize,
     sizes: *const usize,
     vms: *mut *mut bindings::vm_struct,
@@ -218,8 +193,8 @@ pub(crate) unsafe extern "C" fn alloc_congruent(
 /// # Safety
 ///
 /// RCU is watching.
-#[export_name = "vmap_rust_find"]
-pub(crate) unsafe extern "C" fn find(addr: usize) -> *mut bindings::vmap_area {
+#[export]
+pub(crate) unsafe extern "C" fn vmap_rust_find(addr: usize) -> *mut bindings::vmap_area {
     null_or(space().and_then(|space| Some(space.find(untagged(addr))?.area())))
 }
 
@@ -228,8 +203,8 @@ pub(crate) unsafe extern "C" fn find(addr: usize) -> *mut bindings::vmap_area {
 /// # Safety
 ///
 /// The caller holds no pin.
-#[export_name = "vmap_rust_unlink"]
-pub(crate) unsafe extern "C" fn unlink(addr: usize) -> *mut bindings::vmap_area {
+#[export]
+pub(crate) unsafe extern "C" fn vmap_rust_unlink(addr: usize) -> *mut bindings::vmap_area {
     null_or(space().and_then(|space| Some(space.unlink(untagged(addr))?.into_ptr())))
 }
 
@@ -238,10 +213,10 @@ pub(crate) unsafe extern "C" fn unlink(addr: usize) -> *mut bindings::vmap_area 
 ///
 /// # Safety
 ///
-/// - The caller holds no other pin, and calls [`put`] for the area that it gets.
+/// - The caller holds no other pin, and calls [`vmap_rust_put`] for the area that it gets.
 /// - Task context, unless `try_`; with PREEMPT_RT no interrupt either.
-#[export_name = "vmap_rust_get"]
-pub(crate) unsafe extern "C" fn get(
+#[export]
+pub(crate) unsafe extern "C" fn vmap_rust_get(
     addr: usize,
     last: usize,
     try_: bool,
@@ -254,7 +229,7 @@ pub(crate) unsafe extern "C" fn get(
             space.get(addr, last)
         }
     });
-    // `put()` unpins it.
+    // `vmap_rust_put()` unpins it.
     null_or(got.map(Pinned::into_ptr))
 }
 
@@ -262,16 +237,17 @@ pub(crate) unsafe extern "C" fn get(
 ///
 /// # Safety
 ///
-/// `va` is null, or came from [`get`] in the same task and is still pinned.
-#[export_name = "vmap_rust_put"]
-pub(crate) unsafe extern "C" fn put(va: *mut bindings::vmap_area) {
+/// `va` is null, or came from [`vmap_rust_get`] in the same task and is still pinned.
+#[export]
+pub(crate) unsafe extern "C" fn vmap_rust_put(va: *mut bindings::vmap_area) {
     // SAFETY: By the safety requirements, it is null or an area.
     let (Some(space), Some(area)) = (space(), unsafe { AreaPtr::new(va) }) else {
         return;
     };
     // SAFETY: By the safety requirements, the area is pinned, so it is valid and does not change.
     let ((start, _), in_block) = unsafe { (area.start_and_end(), area.is_in_block()) };
-    // SAFETY: `get()` has pinned the area that starts there in this task, with these pins of the kernel's own space.
+    // SAFETY: `vmap_rust_get()` has pinned the area that starts there in this task, with these pins of the kernel's own
+    // space.
     unsafe { space.space().pins(in_block).unpin(start) };
 }
 
@@ -304,9 +280,9 @@ unsafe fn take_back(
 ///
 /// # Safety
 ///
-/// `va` is null, or came from [`unlink`] and C no longer uses it.
-#[export_name = "vmap_rust_retire"]
-pub(crate) unsafe extern "C" fn retire(va: *mut bindings::vmap_area) -> usize {
+/// `va` is null, or came from [`vmap_rust_unlink`] and C no longer uses it.
+#[export]
+pub(crate) unsafe extern "C" fn vmap_rust_retire(va: *mut bindings::vmap_area) -> usize {
     // SAFETY: By the safety requirements, C has unlinked the area and no longer uses it.
     match unsafe { take_back(va) } {
         Some((space, area)) => space.retire(area),
@@ -319,8 +295,8 @@ pub(crate) unsafe extern "C" fn retire(va: *mut bindings::vmap_area) -> usize {
 /// # Safety
 ///
 /// Sleepable context, with `vmap_purge_lock` held.
-#[export_name = "vmap_rust_purge"]
-pub(crate) unsafe extern "C" fn purge(start: usize, end: usize, drain: bool) -> usize {
+#[export]
+pub(crate) unsafe extern "C" fn vmap_rust_purge(start: usize, end: usize, drain: bool) -> usize {
     space().map_or(0, |space| space.purge(Span::from_bounds(start, end), drain))
 }
 
@@ -331,8 +307,8 @@ pub(crate) unsafe extern "C" fn purge(start: usize, end: usize, drain: bool) -> 
 ///
 /// - Sleepable context, and the caller holds no pin.
 /// - `start` and `end` are valid, and nobody else uses them during the call.
-#[export_name = "vmap_rust_next_lazy"]
-pub(crate) unsafe extern "C" fn next_lazy(start: *mut usize, end: *mut usize) -> bool {
+#[export]
+pub(crate) unsafe extern "C" fn vmap_rust_next_lazy(start: *mut usize, end: *mut usize) -> bool {
     // SAFETY: By the safety requirements, both pointers are valid.
     let last = unsafe { Span::from_bounds(*start, *end) };
     let Some(span) = space().and_then(|space| space.space().next_lazy(last)) else {
@@ -351,8 +327,8 @@ pub(crate) unsafe extern "C" fn next_lazy(start: *mut usize, end: *mut usize) ->
 /// # Safety
 ///
 /// None: it is unsafe because all functions for C are.
-#[export_name = "vmap_rust_count"]
-pub(crate) unsafe extern "C" fn count() -> usize {
+#[export]
+pub(crate) unsafe extern "C" fn vmap_rust_count() -> usize {
     space().map_or(0, |space| space.space().reclaimable())
 }
 
@@ -361,7 +337,7 @@ pub(crate) unsafe extern "C" fn count() -> usize {
 /// # Safety
 ///
 /// Sleepable context.
-#[export_name = "vmap_rust_drain"]
-pub(crate) unsafe extern "C" fn drain(nr: usize) -> usize {
+#[export]
+pub(crate) unsafe extern "C" fn vmap_rust_drain(nr: usize) -> usize {
     space().map_or(0, |space| space.space().drain_for_reclaim(nr))
 }

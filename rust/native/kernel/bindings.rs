@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! C types and functions: include/linux/vmap_rust.h, and functions of bench/native.
+//! C types, and functions of bench/native.
 
 #![allow(
     non_camel_case_types,
@@ -108,37 +108,4 @@ extern "C" {
     pub fn vmap_area_cache_alloc(gfp: gfp_t, node: c_int) -> *mut vmap_area;
     pub fn vmap_area_cache_free(va: *mut vmap_area);
     pub fn vmap_area_flush_tlb(start: usize, end: usize, areas: usize);
-
-    pub fn vmap_rust_start(vms: *mut vm_struct, vstart: usize, vend: usize) -> c_int;
-    pub fn vmap_rust_alloc(
-        size: usize,
-        align: usize,
-        vstart: usize,
-        vend: usize,
-        va_flags: usize,
-        vm: *mut vm_struct,
-        gfp: gfp_t,
-        node: c_int,
-    ) -> *mut vmap_area;
-    pub fn vmap_rust_alloc_current(size: usize, align: usize, vm: *mut vm_struct)
-        -> *mut vmap_area;
-    pub fn vmap_rust_alloc_congruent(
-        offsets: *const usize,
-        sizes: *const usize,
-        vms: *mut *mut vm_struct,
-        nr: c_int,
-        align: usize,
-        vstart: usize,
-        vend: usize,
-        gfp: gfp_t,
-    ) -> c_int;
-    pub fn vmap_rust_find(addr: usize) -> *mut vmap_area;
-    pub fn vmap_rust_unlink(addr: usize) -> *mut vmap_area;
-    pub fn vmap_rust_get(addr: usize, last: usize, try_: bool) -> *mut vmap_area;
-    pub fn vmap_rust_put(va: *mut vmap_area);
-    pub fn vmap_rust_retire(va: *mut vmap_area) -> usize;
-    pub fn vmap_rust_purge(start: usize, end: usize, drain: bool) -> usize;
-    pub fn vmap_rust_next_lazy(start: *mut usize, end: *mut usize) -> bool;
-    pub fn vmap_rust_count() -> usize;
-    pub fn vmap_rust_drain(nr: usize) -> usize;
 }

@@ -214,5 +214,5 @@ pub mod prelude {
         ffi::{c_int, c_uint, c_void, CStr},
         pin::Pin,
     };
-    pub use macros::kunit_tests;
+    pub use macros::{export, kunit_tests};
 }
