@@ -10,7 +10,7 @@ use core::ops::RangeInclusive;
 use kernel::{
     maple_tree::{
         InsertErrorKind,
-        MaState,
+        LockedMaState,
         MapleTreeRcu, //
     },
     sync::rcu,
@@ -96,10 +96,10 @@ impl<E: Entry> Tree<E> {
 /// A locked tree.
 #[must_use = "the lock unlocks immediately when the guard is unused"]
 pub(crate) struct Guard<'tree, E: Entry> {
-    state: MaState<'tree, E>,
+    state: LockedMaState<'tree, E>,
     /// Steps of a search since the lock was taken.
     steps: u32,
-    /// Flags for the memory of stores, if not those of [`MaState::store`].
+    /// Flags for the memory of stores, if not those of [`LockedMaState::store`].
     flags: Option<Flags>,
 }
 
@@ -129,7 +129,7 @@ impl<E: Entry> Guard<'_, E> {
 
     /// Stores a new entry at `span`, which is within the gap found last. If that fails, the tree is unchanged.
     ///
-    /// The state remembers the gap of its last search, and [`MaState::store`] writes only there: after any other call in
+    /// The state remembers the gap of its last search, and [`LockedMaState::store`] writes only there: after any other call in
     /// between, or with a `span` that is elsewhere, it returns [`StoreError::Mismatch`].
     pub(crate) fn insert(&mut self, span: Span, entry: E) -> Result<(), StoreError> {
         let range = span.first()..=span.last();
@@ -159,7 +159,7 @@ impl<E: Entry> Guard<'_, E> {
     /// Removes all entries in `span` with one store, if each is wholly in it. If that fails, the tree is unchanged.
     pub(crate) fn erase_all(&mut self, span: Span) -> Result<(), StoreError> {
         let range = span.first()..=span.last();
-        Ok(self.state.forget_range(range, self.flags)?)
+        Ok(self.state.remove_range(range, self.flags)?)
     }
 
     /// Allocates nodes after [`StoreError::NoMemory`]. Returns false if there is no memory.
