@@ -135,7 +135,7 @@ void vmap_win_expect_free(struct kunit *test, const struct vmap_win *win)
  */
 void vmap_win_expect_free_soon(struct kunit *test, const struct vmap_win *win)
 {
-	unsigned int tries = 200;
+	unsigned int tries = 3000;
 	struct vm_struct *vm;
 
 	while (!(vm = vmap_area_get(win, win->end - win->start, 1, VM_NO_GUARD, VMAP_GFP)) &&

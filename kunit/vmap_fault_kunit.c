@@ -114,8 +114,11 @@ static void vmap_purge_notifier(struct kunit *test)
 	vmap_win_expect_free(test, &win);
 }
 
-/* Refused requests, and the size in bytes of the smallest object. */
-#define NR_REFUSED	40000
+/*
+ * Refused requests, as many for each page as with pages of 4 KiB, and the size in
+ * bytes of the smallest object.
+ */
+#define NR_REFUSED	(40000 * (unsigned int)(PAGE_SIZE / SZ_4K))
 #define MIN_OBJECT	32
 
 /*

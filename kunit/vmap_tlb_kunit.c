@@ -139,7 +139,7 @@ static void vmap_tlb_vmap(struct kunit *test)
 	for (round = 0; good && round < ROUNDS; round++) {
 		unsigned long old;
 		unsigned int nr = 0;
-		void *mem[96];
+		void *mem[160];
 
 		/* Each CPU has a block of its own: stay on one CPU. */
 		vmap_drain(test);

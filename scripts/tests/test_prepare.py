@@ -33,9 +33,9 @@ from harness.patches import prepare
 prepare.prepare()
 open("prepared", "w").close()
 open("go").read()' &
-        for _ in $(seq 300); do [ -e prepared ] || sleep 0.1; done
+        for _ in $(seq 1200); do [ -e prepared ] || sleep 0.1; done
         $prepare >out 2>&1 &
-        for _ in $(seq 300); do [ -s out ] || sleep 0.1; done
+        for _ in $(seq 1200); do [ -s out ] || sleep 0.1; done
         grep -xE "waiting for another run \\(a command of $other, since [0-9]{2}:[0-9]{2}\\)" out
         $other/scripts/prepare # Another one of that clone does not wait.
         [ $(readlink $tree/mm/vmap_rust) = $other ]

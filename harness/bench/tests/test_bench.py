@@ -135,8 +135,8 @@ def test_flushes(tmp_path):
     rows = [row for row in stats.rows(stored(tmp_path)) if row.metric == "flushes"]
     assert len({row.case for row in rows}) == 5
     # Both ask for a purge at the same number of lazy pages. When its worker gets a CPU is the scheduler's choice: some
-    # areas more or less than that. An eighth more is what vm_map_ram_16 has.
-    more = [(row.case, row.median_a, row.median_b) for row in rows if row.median_b > 1.25 * row.median_a]
+    # areas more or less than that. An eighth more is what vm_map_ram_16 has; with few flushes, two in all say nothing.
+    more = [(row.case, row.median_a, row.median_b) for row in rows if row.median_b > 1.25 * row.median_a + 0.1]
     assert not more
 
 

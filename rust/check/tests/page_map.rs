@@ -174,7 +174,8 @@ mod tests {
             }
             assert!(space.is_mapped(alloc(&space, &Request::any_page(window))?));
         }
-        assert!(!mm::CAN_FAIL || unmapped > 1);
+        // In the kernel, what fails may be a sheaf of the slab allocator, which nobody misses.
+        assert!(!mm::CAN_FAIL || unmapped > usize::from(mm::CAN_FAIL_ALL));
         Ok(())
     }
 }
