@@ -43,7 +43,7 @@ def tests_for(patch):
         crate, words = "host", ["--profile", "mutants", "--config", "target.'cfg(unix)'.runner = 'bash mutant-tests.sh'"]
     return in_root("cargo", "test", "--offline", "--lib", "--manifest-path",
                    COPY / "rust" / crate / "Cargo.toml", "--target-dir", CACHE / "build/faults", *words,
-                   RUSTC_BOOTSTRAP=1, VMAP_RUST_SEED=1)
+                   RUSTC_BOOTSTRAP=1, VMAP_RUST_SEED=1, VMAP_RUST_SCHEDULES=2000, SHUTTLE_RANDOM_SEED=1)
 
 
 def run(name, command, seconds=SECONDS):
