@@ -46,7 +46,10 @@ impl<T: Tlb> Space<T> {
                     }
                     pinned => pinned,
                 },
-                None => self.tree.index.pin_mapped(addr, &rcu),
+                None if self.tree.index.is_mapped(addr, &rcu) => {
+                    self.tree.index.pin_at(addr, false, &rcu)
+                }
+                None => None,
             };
             drop(rcu);
             if pinned.is_some() {
@@ -54,8 +57,11 @@ impl<T: Tlb> Space<T> {
             }
             match self.next_in_tree(addr, last)? {
                 Next::Busy(area) => {
-                    if let Some(pinned) = self.tree.index.pin(area) {
-                        return Some(pinned);
+                    // It was found under another RCU read lock: its object may be one of another area by now.
+                    let pinned = self.pin_at(area.span().first(), false);
+                    let pinned = pinned.filter(|pinned| pinned.area() == area);
+                    if pinned.is_some() {
+                        return pinned;
                     }
                 }
                 Next::Block(span) if span.first() > addr => addr = span.first(),
@@ -84,7 +90,7 @@ impl<T: Tlb> Space<T> {
     }
 
     /// Pins the busy area that contains `addr`, if `try_` unless that means waiting.
-    #[inline(always)]
+    #[inline(never)]
     fn pin_at(&self, addr: usize, try_: bool) -> Option<Pinned<'_>> {
         let rcu = Guard::new();
         match self.blocks.dir.find(addr, &rcu) {
@@ -170,6 +176,6 @@ impl<T: Tlb> Space<T> {
     /// Returns whether the page map has an area for `addr`.
     #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
     pub(crate) fn is_mapped(&self, addr: usize) -> bool {
-        self.tree.index.is_mapped(addr)
+        self.tree.index.is_mapped(addr, &Guard::new())
     }
 }

@@ -369,7 +369,7 @@ impl Area<Leaving> {
     /// # Safety
     ///
     /// All readers that had pinned the area have unpinned it since it was unlinked.
-    pub(crate) unsafe fn left(self) -> Area<Unlinked> {
+    pub(super) unsafe fn left(self) -> Area<Unlinked> {
         // INVARIANT: By the safety requirements, no pinned reader is left. Both states have one code.
         Area::from_ptr(self.into_ptr())
     }

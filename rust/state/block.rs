@@ -351,10 +351,10 @@ impl Block {
             .filter(|area| area.contains(addr))
     }
 
-    /// Unlinks the busy area that contains `addr`.
+    /// Returns the object of the slot at `addr`, which is in the block.
     #[inline(always)]
-    pub(super) fn unlink(&self, addr: usize) -> Option<Area<Leaving>> {
-        self.objects.leave(self.slot_at(addr), addr)
+    pub(super) fn object_at(&self, addr: usize) -> AreaPtr {
+        self.objects.of(self.slot_at(addr))
     }
 
     /// Returns how many slots are free. Others may change it.

@@ -44,14 +44,11 @@ impl<'dir> Found<'dir, '_> {
     /// Unlinks the busy area that contains `addr`. Waits for its pin if a reader has it.
     #[inline(always)]
     pub(crate) fn unlink(&self, addr: usize) -> Option<UnlinkedArea<'dir>> {
-        let area = self.block.unlink(addr)?;
+        // SAFETY: By the type invariants, the directory has the block, found under the RCU read lock.
+        let area = unsafe { self.dir.pins.unlink(self.block.object_at(addr), addr) }?;
         // INVARIANT: An area that is not free keeps its block in the directory.
-        // SAFETY: By the type invariants, the directory has the block of the area.
-        let area = unsafe { self.dir.pins.wait_for_readers(area) };
-        Some(UnlinkedArea {
-            area,
-            dir: Some(self.dir),
-        })
+        let dir = Some(self.dir);
+        Some(UnlinkedArea { area, dir })
     }
 
     /// Pins the lowest busy area that ends above `addr`, if there is one in the block that begins at or below `last`. Waits
@@ -59,11 +56,11 @@ impl<'dir> Found<'dir, '_> {
     pub(crate) fn pin_next(&self, addr: usize, last: usize) -> Option<Pinned<'dir>> {
         loop {
             let found = self.block.next_busy(addr, last)?;
-            let pin = self.dir.pins.pin(found.span().first())?;
+            // SAFETY: By the type invariants, the directory has the block, found under the RCU read lock.
+            let pinned = unsafe { self.dir.pins.pin(found, false) };
             // It may have been unlinked before the pin was taken.
-            // SAFETY: It was found in this block, and the pin is one of its directory.
-            if let Some(pinned) = unsafe { self.pinned(pin, found) } {
-                return Some(pinned);
+            if pinned.is_some() {
+                return pinned;
             }
         }
     }
@@ -73,21 +70,8 @@ impl<'dir> Found<'dir, '_> {
     #[inline(always)]
     pub(crate) fn pin_at(&self, addr: usize, try_: bool) -> Option<Pinned<'dir>> {
         let found = self.find(addr)?;
-        let pin = self.dir.pins.pin_or_try(found.span().first(), try_)?;
-        // SAFETY: It was found in this block, and the pin is one of its directory.
-        unsafe { self.pinned(pin, found) }
-    }
-
-    /// Returns the area `found` if it is still busy, now that `pin` was taken for it.
-    ///
-    /// # Safety
-    ///
-    /// It is in this block, and `pin` is one of its directory.
-    unsafe fn pinned(&self, pin: PinGuard<'dir>, found: Busy) -> Option<Pinned<'dir>> {
-        // SAFETY: By the safety requirements, it is an object of the block, which the RCU read lock keeps.
-        let is_busy = unsafe { found.is_still_busy() };
-        // SAFETY: By the type invariants, the directory has the block of the area, so its unlink waits for this pin.
-        is_busy.then(|| unsafe { pin.of(found) })
+        // SAFETY: By the type invariants, the directory has the block, found under the RCU read lock.
+        unsafe { self.dir.pins.pin(found, try_) }
     }
 }
 

@@ -344,9 +344,8 @@ impl Index {
     }
 
     /// Returns whether the page map has an area for `addr`.
-    #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
-    pub(crate) fn is_mapped(&self, addr: usize) -> bool {
-        self.map.get(addr, &Guard::new()).is_some()
+    pub(crate) fn is_mapped(&self, addr: usize, rcu: &Guard) -> bool {
+        self.map.get(addr, rcu).is_some()
     }
 
     /// Returns the busy area that contains `addr` and has an entry of its own, without the lock. Any
@@ -362,36 +361,9 @@ impl Index {
     #[inline(never)]
     pub(crate) fn unlink(&self, addr: usize, rcu: &Guard) -> Option<UnlinkedArea<'_>> {
         let area = self.area_at(addr, rcu)?;
-        // Another CPU may have allocated it.
-        area.prefetch_for_write();
-        // SAFETY: By the type invariants, it stays an area object as long as the RCU read lock is held.
-        let area = unsafe { area.look_to_leave() }.filter(|area| area.contains(addr))?;
-        // SAFETY: By the type invariants, it stays an area object as long as the RCU read lock is held.
-        let area = unsafe { area.leave() }?;
-        // SAFETY: By the type invariants, the area has an entry of this index.
-        let area = unsafe { self.pins.wait_for_readers(area) };
+        // SAFETY: By the type invariants, it is an area of this index, found under the RCU read lock.
+        let area = unsafe { self.pins.unlink(area, addr) }?;
         Some(UnlinkedArea::lone(area))
-    }
-
-    /// Pins the area that was found without the RCU read lock, if it is still the same. Waits for the pin; task context.
-    pub(crate) fn pin(&self, found: Busy) -> Option<Pinned<'_>> {
-        let start = found.span().first();
-        let pin = self.pins.pin(start)?;
-        let rcu = Guard::new();
-        // Its object may have been freed, and be one of another area.
-        let now = self.find(start, &rcu).filter(|now| *now == found)?;
-        // SAFETY: It was found here under the RCU read lock.
-        unsafe { Self::pinned(pin, now) }
-    }
-
-    /// Pins the busy area that contains `addr` if the page map knows it. Waits for the pin; task context.
-    pub(crate) fn pin_mapped(&self, addr: usize, rcu: &Guard) -> Option<Pinned<'_>> {
-        // SAFETY: By the type invariants, it stays an area object as long as the RCU read lock is held.
-        let found = unsafe { self.map.get(addr, rcu)?.look() };
-        let found = found.filter(|area| area.contains(addr))?;
-        let pin = self.pins.pin(found.span().first())?;
-        // SAFETY: It was found here under the RCU read lock.
-        unsafe { Self::pinned(pin, found) }
     }
 
     /// Pins the busy area that contains `addr` and has an entry of its own. Waits for the pin, unless `try_`: then [`None`]
@@ -399,21 +371,8 @@ impl Index {
     #[inline(always)]
     pub(crate) fn pin_at(&self, addr: usize, try_: bool, rcu: &Guard) -> Option<Pinned<'_>> {
         let found = self.find(addr, rcu)?;
-        let pin = self.pins.pin_or_try(found.span().first(), try_)?;
-        // SAFETY: It was found here under the RCU read lock.
-        unsafe { Self::pinned(pin, found) }
-    }
-
-    /// Returns the area `found` if it is still busy, now that `pin` was taken for it.
-    ///
-    /// # Safety
-    ///
-    /// It was found in this index under the RCU read lock, which is still held, and `pin` is one of this index.
-    unsafe fn pinned(pin: PinGuard<'_>, found: Busy) -> Option<Pinned<'_>> {
-        // SAFETY: By the type invariants and the safety requirements, it stays an area object.
-        let is_busy = unsafe { found.is_still_busy() };
-        // SAFETY: By the type invariants, its unlink waits for the pins of this index.
-        is_busy.then(|| unsafe { pin.of(found) })
+        // SAFETY: By the type invariants, it is an area of this index, found under the RCU read lock.
+        unsafe { self.pins.pin(found, try_) }
     }
 
     pub(crate) fn pins(&self) -> &Pins {

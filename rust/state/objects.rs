@@ -101,7 +101,7 @@ impl Objects {
 
     /// Returns the object of slot `slot`. It stays an area object as long as `self`, or the area.
     #[inline(always)]
-    fn of(&self, slot: Bit) -> AreaPtr {
+    pub(super) fn of(&self, slot: Bit) -> AreaPtr {
         // SAFETY: By the type invariants, each pointer is to a chunk that lives as long as `self`.
         let chunk = unsafe { self.chunks[slot.word()].as_ref() };
         let raw: *mut bindings::vmap_area = chunk[slot.in_word()].0.get().cast();
@@ -121,18 +121,6 @@ impl Objects {
     pub(super) fn look(&self, slot: Bit) -> Option<Busy> {
         // SAFETY: By the type invariants, it is an area object, and it lives as long as `self`.
         unsafe { self.of(slot).look() }
-    }
-
-    /// Unlinks the busy area in slot `slot` if it contains `addr`.
-    #[inline(always)]
-    pub(super) fn leave(&self, slot: Bit, addr: usize) -> Option<Area<Leaving>> {
-        let area = self.of(slot);
-        // Another CPU may have written it last.
-        area.prefetch_for_write();
-        // SAFETY: By the type invariants, it is an area object, and it lives as long as `self`.
-        let area = unsafe { area.look_to_leave() }.filter(|area| area.contains(addr))?;
-        // SAFETY: By the type invariants, it is an area object, and it lives as long as `self` or the token.
-        unsafe { area.leave() }
     }
 
     /// Returns all objects.

@@ -45,10 +45,12 @@ pub(crate) struct Pins {
 /// It was busy after its pin was taken, for which its unlink waits.
 pub(crate) struct Pinned<'a> {
     area: Busy,
-    _pin: PinGuard<'a>,
+    // Fields drop in this order: the lock must be free before the reader is no longer counted.
+    _lock: LockGuard<'a, ()>,
+    _reader: Reader<'a>,
 }
 
-impl<'a> Pinned<'a> {
+impl Pinned<'_> {
     pub(crate) fn area(&self) -> Busy {
         self.area
     }
@@ -58,25 +60,6 @@ impl<'a> Pinned<'a> {
         let area = self.area.area();
         core::mem::forget(self);
         area
-    }
-}
-
-/// Holds a pin while it lives.
-pub(super) struct PinGuard<'a> {
-    // Fields drop in this order: the lock must be free before the reader is no longer counted.
-    _lock: LockGuard<'a, ()>,
-    _reader: Reader<'a>,
-}
-
-impl<'a> PinGuard<'a> {
-    /// Notes that `area`, as it was seen, is pinned.
-    ///
-    /// # Safety
-    ///
-    /// The area was seen busy after this pin was taken, which is the one that its unlink waits for.
-    pub(super) unsafe fn of(self, area: Busy) -> Pinned<'a> {
-        // INVARIANT: By the safety requirements.
-        Pinned { area, _pin: self }
     }
 }
 
@@ -93,7 +76,7 @@ impl<'a> Reader<'a> {
 
 impl Drop for Reader<'_> {
     fn drop(&mut self) {
-        // Release: pairs with the acquire in `wait_for_readers()`; the reader's accesses come before it.
+        // Release: pairs with the acquire in `Pins::unlink()`; the reader's accesses come before it.
         self.0.readers.fetch_sub(1, Release);
     }
 }
@@ -120,20 +103,22 @@ impl Pins {
             .get(spread.wrapping_shr(const { usize::BITS - PINS.ilog2() }))
     }
 
-    /// Takes the pin of the area that starts at `start`.
+    /// Pins `found` if it is still busy, with the same user. Waits for the pin, unless `try_`: then [`None`] if that means
+    /// waiting, and any context in which a lock may be tried.
+    ///
+    /// # Safety
+    ///
+    /// The area was found under an RCU read lock, which is still held, in the directory or index that has these pins.
     #[inline(never)]
-    pub(super) fn pin(&self, start: usize) -> Option<PinGuard<'_>> {
-        self.pin_or_try(start, false)
-    }
-
-    /// Takes the pin of the area that starts at `start`. If `try_`, returns [`None`] instead of waiting, in any context in
-    /// which a lock may be tried.
-    #[inline(always)]
-    pub(super) fn pin_or_try(&self, start: usize, try_: bool) -> Option<PinGuard<'_>> {
-        let lock = self.lock_of(start)?;
+    pub(super) unsafe fn pin(&self, found: Busy, try_: bool) -> Option<Pinned<'_>> {
+        let lock = self.lock_of(found.span().first())?;
         let reader = Reader::new(self);
         let lock = if try_ { lock.try_lock()? } else { lock.lock() };
-        Some(PinGuard {
+        // SAFETY: By the safety requirements, the memory remains an area object.
+        let is_busy = unsafe { found.is_still_busy() };
+        // INVARIANT: It was seen busy with the pin taken. By the safety requirements, its unlink waits for this pin.
+        is_busy.then_some(Pinned {
+            area: found,
             _lock: lock,
             _reader: reader,
         })
@@ -154,13 +139,20 @@ impl Pins {
         }
     }
 
-    /// Waits until no reader has `area` pinned. Takes its pin for that, if there are readers.
+    /// Unlinks `area` if it is busy and contains `addr`. If there are readers of any areas, takes its pin, to wait for the
+    /// one that has it pinned.
     ///
     /// # Safety
     ///
-    /// These are the pins of the directory or index that has the area.
+    /// As [`Pins::pin`].
     #[inline(always)]
-    pub(super) unsafe fn wait_for_readers(&self, area: Area<Leaving>) -> Area<Unlinked> {
+    pub(super) unsafe fn unlink(&self, area: AreaPtr, addr: usize) -> Option<Area<Unlinked>> {
+        // Another CPU may have written it last.
+        area.prefetch_for_write();
+        // SAFETY: By the safety requirements, the memory remains an area object.
+        let area = unsafe { area.look_to_leave() }.filter(|area| area.contains(addr))?;
+        // SAFETY: By the safety requirements, the memory remains an area object.
+        let area = unsafe { area.leave() }?;
         // Acquire: pairs with the release of a reader that unpins. `Busy::leave()` was a full barrier.
         if self.readers.load(Acquire) != 0 {
             self.wait_for_reader(&area);
@@ -168,7 +160,7 @@ impl Pins {
         // SAFETY: By the safety requirements, a reader has taken a pin from here. One that saw the area busy with the
         // pin held was counted before that, by the type invariants. Either it has unpinned the area, or the load
         // above saw its count and the lock was taken after it. Later readers see the area not busy.
-        unsafe { area.left() }
+        Some(unsafe { area.left() })
     }
 
     /// Waits for the reader that has the pin of `area`.

@@ -77,16 +77,18 @@ refuse! {
             list.len()
         }";
     area_that_readers_have_pinned: "An area is not unlinked without a wait for its readers.", E0624,
-        "fn unlink(dir: &Directory, addr: usize, rcu: &Guard) -> bool {
-            ", "dir.find(addr, rcu)" => "dir.block_at(addr, rcu)", ".is_some_and(|block| block.unlink(addr).is_some())
+        "fn unlink(block: &Found<'_, '_>, found: Busy) -> bool {
+            // SAFETY: Nobody calls this.
+            ", "block.unlink(found.span().first())" => "unsafe { found.leave() }", ".is_some()
         }";
     pins_of_no_area: "There are no pins but those of a directory and of an index, which pin and unlink its areas.", E0624,
         "fn make(home: Span) -> bool {
             ", "Directory::new(home)" => "Pins::new()", ".is_ok()
         }";
     pinned_area_of_any_pin: "An area is pinned only with the pins of its directory or index.", E0624,
-        "fn pin<'a>(block: &Found<'a, '_>, pins: &'a Pins, addr: usize) -> bool {
-            ", "block.pin_next(addr, addr)" => "pins.pin(addr)", ".is_some()
+        "fn pin<'a>(block: &Found<'a, '_>, pins: &'a Pins, found: Busy) -> bool {
+            // SAFETY: Nobody calls this.
+            ", "block.pin_at(found.span().first(), false)" => "unsafe { pins.pin(found, false) }", ".is_some()
         }";
     area_of_another_directory: "An area returns to the directory that it came from, which lives as long.", E0505,
         "fn retire(dir: Directory, addr: usize) -> bool {
