@@ -79,6 +79,7 @@
 //! | | `class`, `block`, `block_view`: sizes; one block; its slots in order, and its checks | no |
 //! | | `objects`, `seat`, `placed`: area objects of a block; the place of a current block; a block in no directory | yes |
 //! | | `index`, `page_map`, `dir`, `pins`: all reserved ranges, a map of those that are areas, the block at an address, pins | yes |
+//! | | `table`: the table of parts that the page map and the directory are | yes |
 //! | | `found`: areas of a block that was found: pinned, unlinked, and returned to their directory | yes |
 //! | | `flush`: what a purge takes, and the proof that it was flushed | yes |
 //! | `sys` | bindings: `maple` (maple tree), `grace` (RCU), `lock` (spinlock), `mm` (the rest of mm, memory on a NUMA node) | yes |

@@ -2,53 +2,55 @@
 
 //! The directory of blocks: finds the block at an address without a lock.
 //!
-//! It has two levels, and an entry for each [`SIZE`] bytes, so a lookup takes a few loads with any number
-//! of blocks and CPUs. The entries of 1 GiB (with pages of 4 KiB) are one *part*. A larger block has several entries, and
-//! one that fills a part is in a pointer of its own.
-//!
-//! Parts are made when a block needs them, and kept in a table of [`MAP_BITS`] places. The place of a part
-//! is its number modulo the number of places. So blocks can be anywhere in the space, wherever large areas
-//! are, but not in two parts with the same place.
+//! It is a [`Table`] with an entry for each [`SIZE`] bytes, so a lookup takes a few loads with any number of blocks and
+//! CPUs. A larger block has several entries, and one that fills a part is in a pointer of its own. Blocks can be anywhere in
+//! the space, wherever large areas are, but not in two parts with the same place.
 //!
 //! A part has a bitmap of *dirty* blocks: those with areas that were retired since the last purge. It leads a purge to
 //! them, and parts are never freed: so who retires an area need not keep its block. A purge looks only at parts with blocks.
 //!
 //! A block that was removed from the directory is freed after an RCU grace period.
 
-use super::prelude::*;
+use super::{
+    prelude::*,
+    table::{
+        self,
+        Pointer,
+        Table, //
+    }, //
+};
+
+/// Bytes of a part: the most that a block has.
+const MOST_SIZE: usize = SIZE * MAP_BITS;
 
 /// Bytes at the start of the space without blocks, for requests with a window there.
 const HEADROOM: usize = 64 * PAGE_SIZE;
 
-/// A pointer to the box of a block, or null.
-type Pointer = Atomic<*mut c_void>;
-
-/// The lower level of the directory.
-struct Part {
-    /// The number of its first entry, divided by [`MAP_BITS`].
-    number: usize,
+/// What the directory has for a part, besides its entries.
+struct PartBlocks {
     /// A block that fills the part.
     whole: Pointer,
-    entries: KBox<[Pointer; MAP_BITS]>,
     /// Number of its blocks. One that is about to be inserted counts.
     blocks: Atomic<usize>,
     /// Blocks that may have lazy slots which no purge has taken. The bit of a block is that of its first entry.
     dirty: Map,
 }
 
+type Part = table::Part<PartBlocks>;
+
 /// All blocks by address.
 ///
 /// # Invariants
 ///
-/// - A pointer in `parts` is null or points to a part that lives as long as the directory.
-/// - A pointer of a part is null or came from [`GraceBox::into_raw`] of a [`Block`] at the address of the entry.
+/// - An entry, and the pointer to a block that fills a part, is null or came from [`GraceBox::into_raw`] of a [`Block`] at
+///   its address.
 /// - Each block was inserted as a [`Placed`] one, so its range is reserved for it in the index.
 /// - The first pointer of a block owns its box. The block is freed only when it is in no entry and no seat, after a
 ///   grace period.
 pub(crate) struct Directory {
     /// Where blocks can be.
     window: Option<Span>,
-    parts: KBox<[Atomic<*mut Part>; MAP_BITS]>,
+    parts: Table<PartBlocks>,
     /// The places of these. A purge clears the bit of a part that has no block any more.
     parts_with_blocks: Map,
     /// The pins of all areas in blocks of this directory.
@@ -63,10 +65,10 @@ impl Directory {
             let bytes = home.last().checked_sub(start)?.saturating_add(1);
             Span::with_size(start, align_down(bytes, SIZE))
         });
-        // INVARIANT: All pointers in `parts` are null.
+        // INVARIANT: There is no part.
         Ok(Self {
             window,
-            parts: Node::ANY.new_array(|| Atomic::new(ptr::null_mut()), GFP_NOWAIT)?,
+            parts: Table::new()?,
             parts_with_blocks: Map::new(),
             pins: Pins::new()?,
         })
@@ -81,50 +83,28 @@ impl Directory {
         self.window
     }
 
-    #[inline(always)]
-    fn number_of(addr: usize) -> usize {
-        addr / SIZE / MAP_BITS
-    }
-
-    /// Returns the place for part `number`.
-    #[inline(always)]
-    fn place(&self, number: usize) -> &Atomic<*mut Part> {
-        // By the remainder, no check remains.
-        &self.parts[number % MAP_BITS]
-    }
-
     /// Returns the part that has `addr`.
     #[inline(always)]
     fn part_at(&self, addr: usize) -> Option<&Part> {
-        let number = Self::number_of(addr);
-        self.part_in(number).filter(|part| part.number == number)
-    }
-
-    /// Returns the part in the place for part `number`.
-    #[inline(always)]
-    fn part_in(&self, number: usize) -> Option<&Part> {
-        // Relaxed: all reads of the part depend on the address, see `prepare()`.
-        let part = self.place(number).load(Relaxed);
-        // SAFETY: By the type invariants, the pointer is null or valid as long as `self` is.
-        unsafe { part.as_ref() }
+        self.parts.part_of(addr / SIZE)
     }
 
     fn all_parts(&self) -> impl Iterator<Item = &Part> {
         let places = map::set_bits(self.parts_with_blocks.words());
-        places.filter_map(|place| self.part_in(place.number()))
+        places.filter_map(|place| self.parts.in_place(place.number()))
     }
 
     /// Lets purges pass over `part` if it has no block, until one is inserted. Returns whether it has none. Only for a purge.
     fn pass_over(&self, part: &Part) -> bool {
         // Relaxed: it is read again behind the barrier.
-        if part.blocks.load(Relaxed) != 0 {
+        if part.more.blocks.load(Relaxed) != 0 {
             return false;
         }
         let place = Bit::in_row(part.number);
         // A full barrier between the bit and the count, which `insert()` accesses in the other order: either this sees the
         // block that it has counted, or it sees the bit clear.
         self.parts_with_blocks.remove_and_fence(place);
-        if part.blocks.load(Relaxed) != 0 {
+        if part.more.blocks.load(Relaxed) != 0 {
             self.parts_with_blocks.insert(place);
             return false;
         }
@@ -139,49 +119,22 @@ impl Directory {
     /// Makes sure that there is a part for a block at `addr`. Fails with `EBUSY` if another part has its place. Sleeps if
     /// `flags` allow it.
     pub(crate) fn prepare(&self, addr: usize, flags: Flags) -> Result {
-        let number = Self::number_of(addr);
-        let place = self.place(number);
-        // Relaxed: the exchange below decides.
-        if place.load(Relaxed).is_null() {
-            let part = Part {
-                number,
-                whole: Atomic::new(ptr::null_mut()),
-                entries: Node::ANY.new_array(|| Atomic::new(ptr::null_mut()), flags)?,
-                blocks: Atomic::new(0),
-                dirty: Map::new(),
-            };
-            let new = KBox::into_raw(KBox::new(part, flags)?);
-            // INVARIANT: All entries of the part are null, and it is never freed before the directory.
-            // Full: a release is needed, so that a CPU that finds the part finds it initialized.
-            if place.cmpxchg(ptr::null_mut(), new, Full).is_err() {
-                // SAFETY: The exchange failed, so nobody else has the pointer.
-                drop(unsafe { KBox::from_raw(new) });
-            }
-        }
-        // Another CPU may have used the place meanwhile.
-        if self.is_prepared(addr) {
-            Ok(())
-        } else {
-            Err(EBUSY)
-        }
+        let more = || PartBlocks {
+            whole: Atomic::new(ptr::null_mut()),
+            blocks: Atomic::new(0),
+            dirty: Map::new(),
+        };
+        // INVARIANT: All its pointers are null.
+        self.parts.prepare(addr / SIZE, more, flags).map(|_| ())
     }
 
     /// Returns the first address of the lowest part above that of `addr` which exists or has a free place.
     pub(crate) fn next_usable(&self, addr: usize) -> Option<usize> {
-        let mut addr = addr;
-        for _ in 0..MAP_BITS {
-            addr = Self::number_of(addr)
-                .checked_add(1)?
-                .checked_mul(SIZE * MAP_BITS)?;
-            if !self.window?.contains(addr) {
-                return None;
-            }
-            // Relaxed: `prepare()` looks again.
-            if self.is_prepared(addr) || self.place(Self::number_of(addr)).load(Relaxed).is_null() {
-                return Some(addr);
-            }
-        }
-        None
+        let window = self.window?;
+        let next = |addr: &usize| (addr / MOST_SIZE).checked_add(1)?.checked_mul(MOST_SIZE);
+        let starts = core::iter::successors(next(&addr), next).take(MAP_BITS);
+        let mut starts = starts.take_while(|&start| window.contains(start));
+        starts.find(|&start| self.is_prepared(start) || self.parts.is_free(start / SIZE))
     }
 
     /// Returns the block at `addr`, as long as `rcu` is held. Any context in which RCU is watching.
@@ -232,7 +185,7 @@ impl Directory {
         // A full barrier. A purge that clears the dirty bit takes the lazy slots afterwards, so either this sees the bit
         // clear, or the purge takes the slot.
         lazy.set_and_fence(slot);
-        part.dirty.insert(bit);
+        part.more.dirty.insert(bit);
         span.size() / PAGE_SIZE
     }
 
@@ -241,7 +194,7 @@ impl Directory {
         // A full barrier: see `retire()`.
         map::set_bits(*slots).for_each(|slot| block.lazy.set_and_fence(slot));
         if let Some(part) = self.part_at(block.start()) {
-            part.dirty.insert(block.bit_in_part());
+            part.more.dirty.insert(block.bit_in_part());
         }
     }
 
@@ -250,14 +203,14 @@ impl Directory {
     #[inline(never)]
     pub(crate) fn each_dirty(&self, clear: bool, what: &mut dyn FnMut(&Block)) {
         for part in self.all_parts() {
-            if clear && self.pass_over(part) || part.dirty.is_clear() {
+            if clear && self.pass_over(part) || part.more.dirty.is_clear() {
                 continue;
             }
             // A full barrier if a bit was set: see `retire()`.
             let dirty = if clear {
-                part.dirty.take()
+                part.more.dirty.take()
             } else {
-                part.dirty.words()
+                part.more.dirty.words()
             };
             for bit in map::set_bits(dirty) {
                 let rcu = Guard::new();
@@ -297,7 +250,7 @@ impl Directory {
         // Full: this counts, then reads the bit; `pass_over()` clears the bit, then reads the count. With a full barrier on
         // both sides, one sees the other. All before the block can be found: a purge that begins after an area of the block
         // was retired looks at the part.
-        part.blocks.fetch_add(1, Full);
+        part.more.blocks.fetch_add(1, Full);
         self.parts_with_blocks.insert(Bit::in_row(part.number));
         let rcu = Guard::new();
         let raw = block.into_block().into_raw();
@@ -337,7 +290,8 @@ impl Directory {
         for other in others {
             other.store(ptr::null_mut(), Release);
         }
-        part.blocks_dec();
+        // Relaxed: a block without lazy slots does not matter to a purge.
+        part.more.blocks.fetch_sub(1, Relaxed);
         // SAFETY: By the type invariants, the pointer came from `into_raw()`, and the first entry owned the box: only one
         // caller marks a block as removed. No entry holds it any more, so nobody finds it. Its range stays reserved, and it was
         // closed when all slots were free, so they were flushed.
@@ -349,14 +303,7 @@ impl Directory {
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
 impl Drop for Directory {
     fn drop(&mut self) {
-        for place in self.parts.iter() {
-            // Relaxed: the directory has one owner.
-            let part = place.load(Relaxed);
-            if part.is_null() {
-                continue;
-            }
-            // SAFETY: By the type invariants, the part is valid, and it came from `KBox::into_raw()`.
-            let part = unsafe { KBox::from_raw(part) };
+        for part in self.parts.parts() {
             for bit in (0..MAP_BITS).map(Bit::in_row) {
                 let rcu = Guard::new();
                 let Some(block) = part
@@ -395,20 +342,15 @@ impl Part {
     /// Returns the pointer to the box of the block at `addr`, which is in this part.
     #[inline(always)]
     fn raw_at(&self, addr: usize) -> Option<ptr::NonNull<c_void>> {
-        // By the remainder, no check remains.
-        let entry = &self.entries[addr / SIZE % MAP_BITS];
         // Relaxed: all reads of the block depend on the address, see `insert()`.
-        ptr::NonNull::new(entry.load(Relaxed))
-            .or_else(|| ptr::NonNull::new(self.whole.load(Relaxed)))
+        ptr::NonNull::new(self.entry(addr / SIZE).load(Relaxed))
+            .or_else(|| ptr::NonNull::new(self.more.whole.load(Relaxed)))
     }
 
     /// Returns the block whose first entry has bit `bit`.
     fn block<'a>(&'a self, bit: Bit, _rcu: &'a Guard) -> Option<&'a Block> {
-        let entry = self
-            .number
-            .wrapping_mul(MAP_BITS)
-            .wrapping_add(bit.number());
-        let addr = entry.wrapping_mul(SIZE);
+        let first = self.number.wrapping_mul(MAP_BITS);
+        let addr = first.wrapping_add(bit.number()).wrapping_mul(SIZE);
         let raw = self.raw_at(addr)?;
         // SAFETY: As in `Directory::block_at()`.
         let block = unsafe { GraceBox::<Block>::peek(raw.as_ptr()) };
@@ -420,14 +362,8 @@ impl Part {
         let first = span.first() / SIZE % MAP_BITS;
         let end = first.checked_add(span.size() / SIZE)?;
         match (first, end) {
-            (0, MAP_BITS) => Some((&self.whole, &[])),
+            (0, MAP_BITS) => Some((&self.more.whole, &[])),
             _ => self.entries.get(first..end)?.split_first(),
         }
-    }
-
-    /// Counts a block less.
-    fn blocks_dec(&self) {
-        // Relaxed: a block without lazy slots does not matter to a purge.
-        self.blocks.fetch_sub(1, Relaxed);
     }
 }

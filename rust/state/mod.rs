@@ -27,6 +27,7 @@ mod page_map;
 pub(crate) mod pins;
 pub(crate) mod placed;
 pub(crate) mod seat;
+mod table;
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
 #[path = "../check/tests/state.rs"]
 mod tests;

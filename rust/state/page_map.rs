@@ -3,25 +3,25 @@
 //! The page map: finds areas that have an entry of their own in the tree without a walk down the tree.
 //!
 //! Such areas are those of the kernel image and of modules, which are looked up often and hardly ever change, and areas
-//! that are too large for a block. The space is divided into *regions* of [`REGION`] bytes. An area covers a region,
-//! so the region points to it; or the region has an array with a pointer for each page. The regions of 1 GiB (with
-//! pages of 4 KiB) are one *part*, in the slot of its number modulo the number of slots.
+//! that are too large for a block. The space is divided into *regions* of [`REGION`] bytes, for each of which
+//! the map has an entry in a [`Table`]. An area covers a region, so the entry points to it; or the entry points to an
+//! array with a pointer for each page.
 //!
-//! The map is a hint: what is not in it, for lack of memory or of a slot, is found in the tree. It changes under the lock
+//! The map is a hint: what is not in it, for lack of memory or of a place, is found in the tree. It changes under the lock
 //! of the tree, when an area is inserted and when its entry is erased. Parts and arrays are never freed before the map:
 //! they are at most as large as the page tables of the areas that were ever there.
 
-use super::prelude::*;
+use super::{
+    prelude::*,
+    table::{
+        Pointer,
+        Table, //
+    }, //
+};
 use core::ops::Range;
 
-/// Bytes of a region, which is as large as the smallest block.
-const REGION: usize = MAP_BITS * PAGE_SIZE;
-
-/// Regions of a part.
-const FANOUT: usize = MAP_BITS;
-
-/// Maximum number of parts.
-const MAX_PARTS: usize = 512;
+/// Bytes of a region, for which the table has an entry.
+const REGION: usize = SIZE;
 
 /// Areas with more regions are not in the map: it changes with the lock of the tree held.
 const MAX_REGIONS: usize = 128;
@@ -35,19 +35,12 @@ const ARRAY: usize = 1;
 const _: () = assert!(core::mem::align_of::<bindings::vmap_area>() > ARRAY);
 
 /// The pages of a region: each is null or points to the object of an area.
-type Pages = [Atomic<*mut c_void>; MAP_BITS];
-
-struct Part {
-    /// The number of its first region, divided by [`FANOUT`].
-    number: usize,
-    /// Each is null, or points to the object of an area that covers the region, or to [`Pages`] with the tag [`ARRAY`].
-    regions: KBox<[Atomic<*mut c_void>; FANOUT]>,
-}
+type Pages = [Pointer; TABLE_PAGES];
 
 /// What a region points to.
 enum Region<'a> {
     /// An area that covers it, or nothing.
-    Covered(&'a Atomic<*mut c_void>),
+    Covered(&'a Pointer),
     /// The pointers of its pages.
     Paged(&'a Pages),
 }
@@ -56,42 +49,22 @@ enum Region<'a> {
 ///
 /// # Invariants
 ///
-/// - A slot is null or points to a part, and a tagged pointer of a region to [`Pages`]. Both live as long as the map.
+/// - The entry of a region with the tag [`ARRAY`] points to [`Pages`] that live as long as the map.
 /// - Any other pointer is null or points to an area object. It is removed before the object is freed, and the memory
 ///   remains an area object until an RCU grace period after that.
-pub(super) struct PageMap(KBox<[Atomic<*mut Part>; MAX_PARTS]>);
+pub(super) struct PageMap(Table<()>);
 
 impl PageMap {
     pub(super) fn new() -> Result<Self> {
-        // INVARIANT: All slots are null.
-        let slots = Node::ANY.new_array(|| Atomic::new(ptr::null_mut()), GFP_NOWAIT)?;
-        Ok(Self(slots))
-    }
-
-    /// Returns the slot for the part of region `region`.
-    fn slot(&self, region: usize) -> &Atomic<*mut Part> {
-        // By the remainder, no check remains.
-        &self.0[region / FANOUT % MAX_PARTS]
-    }
-
-    /// Returns the part in the slot for region `region`, which may be of other regions.
-    #[inline(always)]
-    fn part(&self, region: usize) -> Option<&Part> {
-        // Relaxed: all reads of the part depend on the address, see `prepare()`.
-        let part = self.slot(region).load(Relaxed);
-        // SAFETY: By the type invariants, the pointer is null or valid as long as `self` is.
-        unsafe { part.as_ref() }
+        // INVARIANT: There is no region.
+        Ok(Self(Table::new()?))
     }
 
     /// Returns what region `region` points to; [`None`] if its part does not exist.
     #[inline(always)]
     fn region(&self, region: usize) -> Option<Region<'_>> {
-        let part = self.part(region)?;
-        if part.number != region / FANOUT {
-            return None;
-        }
-        let pointer = &part.regions[region % FANOUT];
-        // Relaxed: all reads of an array depend on the address, see `prepare()`.
+        let pointer = self.0.part_of(region)?.entry(region);
+        // Relaxed: all reads of an array depend on the address, see `prepare_pages()`.
         let raw = pointer.load(Relaxed);
         if raw.addr() & ARRAY == 0 {
             return Some(Region::Covered(pointer));
@@ -106,7 +79,7 @@ impl PageMap {
     pub(super) fn get(&self, addr: usize, _rcu: &Guard) -> Option<AreaPtr> {
         let pointer = match self.region(addr / REGION)? {
             Region::Covered(pointer) => pointer,
-            Region::Paged(pages) => &pages[addr / PAGE_SIZE % MAP_BITS],
+            Region::Paged(pages) => &pages[addr / PAGE_SIZE % TABLE_PAGES],
         };
         // Relaxed: `AreaPtr::look()` orders the reads of the object.
         let raw = pointer.load(Relaxed);
@@ -123,10 +96,10 @@ impl PageMap {
     pub(super) fn lacks(&self, span: Span, all: bool) -> bool {
         regions_of(span).any(|region| {
             let is_covered = covers(span, region);
-            if self.part(region).is_none() {
+            if self.0.is_free(region) {
                 return all || is_covered;
             }
-            // If another part has the slot, there is no region, and no memory can help.
+            // If another part has the place, there is no region, and no memory can help.
             let has_no_array = matches!(self.region(region), Some(Region::Covered(_)));
             has_no_array && all && !is_covered
         })
@@ -135,29 +108,13 @@ impl PageMap {
     /// Allocates what [`PageMap::lacks`] misses, as far as there is memory. Sleeps if `flags` allow it.
     pub(super) fn prepare(&self, span: Span, all: bool, flags: Flags) -> Result {
         for region in regions_of(span).filter(|region| all || covers(span, *region)) {
-            self.prepare_part(region, flags)?;
-            if !covers(span, region) {
-                self.prepare_pages(region, flags)?;
+            match self.0.prepare(region, || (), flags) {
+                Ok(_) if covers(span, region) => {}
+                Ok(_) => self.prepare_pages(region, flags)?,
+                // Another part has the place: no memory can help.
+                Err(EBUSY) => {}
+                Err(err) => return Err(err),
             }
-        }
-        Ok(())
-    }
-
-    fn prepare_part(&self, region: usize, flags: Flags) -> Result {
-        if self.part(region).is_some() {
-            return Ok(());
-        }
-        let part = Part {
-            number: region / FANOUT,
-            regions: Node::ANY.new_array(|| Atomic::new(ptr::null_mut()), flags)?,
-        };
-        let part = KBox::into_raw(KBox::new(part, flags)?);
-        // INVARIANT: The part points to nothing yet, and is not freed before the map.
-        // Full: a release is needed, so that a CPU that finds the part finds it initialized.
-        let slot = self.slot(region);
-        if slot.cmpxchg(ptr::null_mut(), part, Full).is_err() {
-            // SAFETY: The exchange failed, so nobody else has the pointer.
-            drop(unsafe { KBox::from_raw(part) });
         }
         Ok(())
     }
@@ -219,21 +176,12 @@ impl PageMap {
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
 impl Drop for PageMap {
     fn drop(&mut self) {
-        for slot in self.0.iter() {
+        for region in self.0.parts().flat_map(|part| part.entries.iter()) {
             // Relaxed: the map has one owner.
-            let part = slot.load(Relaxed);
-            if part.is_null() {
-                continue;
-            }
-            // SAFETY: By the type invariants, it is a part that lives as long as the map, which ends here.
-            let part = unsafe { KBox::from_raw(part) };
-            for region in part.regions.iter() {
-                // Relaxed: the map has one owner.
-                let raw = region.load(Relaxed);
-                if raw.addr() & ARRAY != 0 {
-                    // SAFETY: By the type invariants, it is an array that lives as long as the map, which ends here.
-                    drop(unsafe { KBox::from_raw(untagged(raw)) });
-                }
+            let raw = region.load(Relaxed);
+            if raw.addr() & ARRAY != 0 {
+                // SAFETY: By the type invariants, it is an array that lives as long as the map, which ends here.
+                drop(unsafe { KBox::from_raw(untagged(raw)) });
             }
         }
     }
