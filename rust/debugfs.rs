@@ -31,7 +31,7 @@ pub(crate) struct DebugFs {
 
 fn allocator(_: &(), out: &mut fmt::Formatter<'_>) -> fmt::Result {
     // A start that failed half way leaves a space that is not in use, so ask for the active allocator.
-    let running = if crate::is_running() {
+    let running = if kernel_space::space().is_some() {
         "rust"
     } else {
         "rbtree"

@@ -69,7 +69,7 @@
 //! | | `tests`, `fixtures`: KUnit cases, one file for each layer besides; what tests make a space of, and allocations that fail | no |
 //! | | `trace`, `random`: random traces of requests, the numbers of which a seed repeats | no |
 //! | `policy` | `space`: the order in which a request is served; `congruent`: areas at a common base | no |
-//! | | `blocks`, `cpus`: current blocks, and what a CPU has of its own | no |
+//! | | `blocks`: current blocks, and what a CPU has of its own | no |
 //! | | `pool`, `list`: the blocks that are not current | no |
 //! | | `supply`: the birth and the death of blocks | no |
 //! | | `tree`: lone areas, from the request to the free range | no |
@@ -127,11 +127,6 @@ mod state;
 mod sys;
 
 use kernel::prelude::*;
-
-/// Returns whether C uses this allocator.
-pub(crate) fn is_running() -> bool {
-    kernel_space::space().is_some()
-}
 
 /// What can wait for the initcalls. Areas are served from `vmalloc_init()` on, see [`kernel_space`].
 struct VmapRust {

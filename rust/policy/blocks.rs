@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! All blocks: how requests and frees find their block, and how blocks serve them without a lock.
+//! All blocks, and the current ones of each CPU: how requests and frees find their block, and how blocks serve them
+//! without a lock.
 //!
 //! Each CPU has a current block for each class of sizes. Allocating from it and freeing to it takes no
 //! lock. When it is full, the CPU takes a block of the class out of the pool ([`crate::policy::pool`]), or makes a new
@@ -58,6 +59,45 @@ fn group_shift(cpus: usize, limit: usize, classes: usize) -> u32 {
         .checked_next_power_of_two()
         .map_or(0, usize::trailing_zeros)
 }
+
+/// The state of one CPU.
+pub(crate) struct Cpu {
+    /// For each class, the current block. Changes under the lock of the pool. Other CPUs may use them, too.
+    pub(crate) current: CacheAligned<[Seat; PLACES]>,
+    /// For each class, blocks in the pool with room that were current blocks: partial ones, then empty ones. Used under the
+    /// lock of the pool.
+    pub(super) own: ByClass<List>,
+    /// Estimate of the lazy pages that this CPU has not yet added to the total of all CPUs.
+    pub(crate) lazy: Atomic<usize>,
+    pub(crate) counters: Counters<Counter>,
+}
+
+impl Cpu {
+    pub(super) fn new(node: Node) -> Result<Self> {
+        Ok(Self {
+            current: CacheAligned::new([const { Seat::new() }; PLACES]),
+            own: ByClass::new(node, || List::new(Kind::Owner))?,
+            lazy: Atomic::new(0),
+            counters: Counters::new(),
+        })
+    }
+
+    /// Returns the seat of the current block of `class`.
+    #[inline(always)]
+    pub(super) fn seat(&self, class: Class) -> &Seat {
+        &self.current[class.number()]
+    }
+
+    /// Returns the memory that was allocated for this CPU.
+    #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+    pub(super) fn memory(&self) -> [*const c_void; 2] {
+        let own = self.own.iter().as_slice().as_ptr();
+        [ptr::from_ref(self).cast(), own.cast()]
+    }
+}
+
+/// The state of all CPUs.
+pub(crate) type Cpus = PerCpu<Cpu>;
 
 /// Lazy pages of all blocks.
 pub(super) struct LazyPages {

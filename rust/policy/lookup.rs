@@ -55,7 +55,15 @@ impl<T: Tlb> Space<T> {
             if pinned.is_some() {
                 return pinned;
             }
-            match self.next_in_tree(addr, last)? {
+            let index = &self.tree.index;
+            // With PREEMPT_RT, a lockless walk would spin behind a writer that it has preempted. Taking the lock gives
+            // priority inheritance.
+            let next = if cfg!(CONFIG_PREEMPT_RT) {
+                index.lock().next(addr, last)
+            } else {
+                index.next(addr, last)
+            };
+            match next? {
                 Next::Busy(area) => {
                     // It was found under another RCU read lock: its object may be one of another area by now.
                     let pinned = self.pin_at(area.span().first(), false);
@@ -70,18 +78,6 @@ impl<T: Tlb> Space<T> {
             }
         }
         None
-    }
-
-    /// Returns the lowest busy area of the tree that ends above `addr`, or the block before it, if it begins at or below
-    /// `last`. Task context.
-    fn next_in_tree(&self, addr: usize, last: usize) -> Option<Next> {
-        // With PREEMPT_RT, a lockless walk would spin behind a writer that it has preempted. Taking
-        // the lock gives priority inheritance.
-        if cfg!(CONFIG_PREEMPT_RT) {
-            self.tree.index.lock().next(addr, last)
-        } else {
-            self.tree.index.next(addr, last)
-        }
     }
 
     /// Pins the busy area that contains `addr` unless that means waiting. Any context, with PREEMPT_RT except interrupts.

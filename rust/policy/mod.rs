@@ -5,7 +5,6 @@
 
 pub(crate) mod blocks;
 mod congruent;
-pub(crate) mod cpus;
 mod list;
 #[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
 pub(crate) mod listing;
@@ -25,7 +24,6 @@ pub(crate) mod validate;
 pub(crate) mod prelude {
     pub(crate) use super::{
         blocks::*,
-        cpus::*,
         list::*,
         pool::*,
         space::*,

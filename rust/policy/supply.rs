@@ -51,12 +51,7 @@ impl Blocks {
         true
     }
 
-    /// Takes out an empty block: of a class with more than it may keep, or of any class if `all`. Takes the pool lock.
-    pub(crate) fn remove_empty(&self, all: bool) -> Option<Placed> {
-        self.pool().remove_empty(all)
-    }
-
-    /// Inserts a block again that [`Blocks::remove_empty`] has taken out. Takes the pool lock.
+    /// Inserts a block again that [`PoolGuard::remove_empty`] has taken out. Takes the pool lock.
     pub(crate) fn restore(&self, removed: Placed) {
         let class = removed.class();
         let rcu = Guard::new();
@@ -231,7 +226,7 @@ impl<T: Tlb> Space<T> {
     /// sleep, also releases its KASAN shadow, and may sleep. Otherwise the pages of it that areas have shared stay when the
     /// range becomes free: the next areas there use them, and a release of a range that covers them frees them.
     fn remove_empty(&self, gfp: Gfp, cause: Cause) -> Option<Placed> {
-        let block = self.blocks.remove_empty(cause != Cause::Trim)?;
+        let block = self.blocks.pool().remove_empty(cause != Cause::Trim)?;
         if may_sleep(cause, gfp) {
             release_shadow(&block, &self.tlb);
             mm::cond_resched();

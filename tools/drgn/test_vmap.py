@@ -199,7 +199,7 @@ def test_rbtree(rbtree):
 
 
 @pytest.mark.parametrize("name, text", [("vmap_rust::kernel_space::SPACE", "no debug information has .* CONFIG_DEBUG_INFO_DWARF5"),
-                                        ("policy::cpus::Cpu", "another version of mm/vmap_rust .*policy::cpus::")])
+                                        ("policy::blocks::Cpu", "another version of mm/vmap_rust .*policy::blocks::")])
 def test_refused(rust, monkeypatch, name, text):
     """One line says so if there is no debug information of Rust, or if its types are not those that the module knows."""
     monkeypatch.setattr(vmap_rust, "SPACE", vmap_rust.SPACE.replace(name, "x::Y"))

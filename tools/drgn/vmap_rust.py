@@ -41,7 +41,7 @@ FIELDS = {
         "number": "number", "table": "entries", "whole": "more.whole", "dirty": "more.dirty"}),
     "block": ("state::block::Block", {"chunks": "objects.chunks", "place": "links.place", **{
         name: name for name in ("first_page", "slot_pages", "class", *BITMAPS)}}),
-    "cpu": ("policy::cpus::Cpu", {"current": "current"}),
+    "cpu": ("policy::blocks::Cpu", {"current": "current"}),
 }
 
 

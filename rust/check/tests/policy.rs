@@ -60,7 +60,7 @@ mod places {
         let class = Class::SMALLEST;
         assert!(space.refill(class, Source::Pool, Gfp::KERNEL));
         blocks.return_current(true, &Block::is_empty);
-        let removed = blocks.remove_empty(true).ok_or(EINVAL)?;
+        let removed = blocks.pool().remove_empty(true).ok_or(EINVAL)?;
         let number = blocks.dir.insert(removed).map_err(|_| EINVAL)?;
         let rcu = Guard::new();
         let block = blocks.dir.block(number, &rcu).ok_or(EINVAL)?;
