@@ -112,10 +112,12 @@ impl<'dir> UnlinkedArea<'dir> {
         self.area.into_ptr()
     }
 
+    #[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
     pub(crate) fn ptr(&self) -> AreaPtr {
         self.area.ptr()
     }
 
+    #[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
     pub(crate) fn span(&self) -> Option<Span> {
         self.area.span()
     }
