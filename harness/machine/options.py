@@ -2,15 +2,11 @@
 """Command lines: wrong use prints one line and exits with 1."""
 
 import argparse
-import errno
-import os
 import re
 import shutil
-import signal
-import sys
 import textwrap
 
-from .settings import Refused, Skipped
+from .settings import Refused
 
 
 def fill(text):
@@ -59,35 +55,3 @@ def whole(least, most, form="d"):
                 f'must be a whole number from {least:{form}} to {most:{form}}, not "{text}"')
         return number
     return convert
-
-
-def program(name, main, arguments):
-    """Run main(arguments) and exit with its result; what it refuses becomes one line. Signals end it like an
-    interrupt."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.default_int_handler)
-    try:
-        # What came while Python was starting; see scripts/start.
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
-        code = main(arguments)
-        sys.stdout.flush()
-    except Refused as error:
-        print(f"{name}: error: {error}", file=sys.stderr)
-        code = 1
-    except Skipped as why:
-        print(f"{name}: skipped: {why}", file=sys.stderr)
-        code = 4
-    except BrokenPipeError:
-        # The reader of the output has ended; nor can the rest be written at the exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 1
-    except OSError as error:
-        full = "; free some disk and call this again" if error.errno == errno.ENOSPC else ""
-        print(f"{name}: error: {error.filename or 'a file'}: {error.strerror}{full}", file=sys.stderr)
-        code = 1
-    except KeyboardInterrupt:
-        # Another one must not interrupt this.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        print(f"{name}: interrupted", file=sys.stderr)
-        code = 130
-    sys.exit(code)

@@ -16,7 +16,7 @@ from harness.toolchain import enter
 from harness.allocator import faults, litmus, mutants, rust
 from harness.patches import install, prepare, rebase
 from harness.machine import options, settings
-from harness import test
+from harness import __main__ as start, test
 from harness.bench import main as bench
 from harness.checks import main as checks
 from harness.machine.settings import REPO, Refused
@@ -64,13 +64,14 @@ def test_jobs(monkeypatch, value, is_good):
             settings.check_settings()
 
 
-def test_errors_of_the_system(capsys):
+def test_errors_of_the_system(monkeypatch, capsys):
     """A full disk, and whatever else the system refuses, is one line."""
     def fail(_words):
         raise OSError(errno.ENOSPC, "No space left on device", "/a/b")
+    monkeypatch.setattr(build, "main", fail)
     with pytest.raises(SystemExit, match="1"):
-        options.program("x", fail, [])
-    assert capsys.readouterr().err == "x: error: /a/b: No space left on device; free some disk and call this again\n"
+        start.main("build")
+    assert capsys.readouterr().err == "build: error: /a/b: No space left on device; free some disk and call this again\n"
 
 
 def test_vmap_without_drgn():
