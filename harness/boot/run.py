@@ -78,11 +78,11 @@ def check_allocator(args, scenario):
     if not {*each(wanted)} <= {*there}:
         raise Refused(f"configuration {args.kernel.name} has {' and '.join(there)} as allocator, not "
                       f"{' and '.join(each(wanted))}; choose another one, or another configuration")
-    args.allocator = wanted
+    args.allocator, args.allocators = wanted, each(wanted)
 
 
 def each(allocator):
-    """Return what a value of --allocator means."""
+    """Return what a value of --allocator means: the allocators that are booted one after the other."""
     return ("rbtree", "rust") if allocator == "both" else (allocator,)
 
 
@@ -103,11 +103,6 @@ def parse(arguments):
     check_allocator(args, scenario)
     getattr(scenario, "check", lambda args: None)(args)
     return scenario, args
-
-
-def each_allocator(args):
-    """Return the allocators that are booted one after the other."""
-    return each(args.allocator)
 
 
 def prepare_host(scenario, args):

@@ -14,7 +14,6 @@ from . import kunit, vmalloc
 from .. import build, kernels
 from ...bench.boots import boot_all
 from ...bench.plan import Plan, guest_cases, scale_for
-from ..run import each
 from ...machine.settings import REPO, Refused, cpus
 from ...machine.table import print_table
 
@@ -63,7 +62,7 @@ def show_bench(args, result):
     """Boot the benchmark with each allocator and seed, and print the medians."""
     plan = Plan("demo", "icount", args.cpus, len(SEEDS), ",".join(CASES), scale=scale_for(args.cpus))
     jobs = [(plan, side, allocator, seed, seed, bench_of(args).name, str(args.logs / f"bench-{allocator}-{seed}.log"))
-            for seed in SEEDS for side, allocator in zip("ab", each("both"))]
+            for seed in SEEDS for side, allocator in zip("ab", args.allocators)]
     values = {}
     for job, record in zip(jobs, boot_all(jobs, cpus())):
         good = record["status"] == "ok" and not record["skips"]
@@ -73,18 +72,18 @@ def show_bench(args, result):
             values.setdefault((one["case"], one["metric"]), {}).setdefault(job[2], []).append(one["value"])
     rows = []
     for case in CASES:
-        medians = [statistics.median(values.get((case, "cost"), {}).get(allocator, [0])) for allocator in each("both")]
+        medians = [statistics.median(values.get((case, "cost"), {}).get(allocator, [0])) for allocator in args.allocators]
         result.add(all(medians), f"bench {case}", None if all(medians) else f"FAIL bench: no result of {case}")
         ratio = f"{medians[1] / medians[0]:.2f}" if all(medians) else "-"
         rows.append([case, *(f"{median:,.0f}" for median in medians), ratio, guest_cases()[case]])
     print_table(f"instructions for one operation, {args.kernel.name}, {args.cpus} CPUs; medians of {len(SEEDS)} boots",
-                ["case", *(f">{allocator}" for allocator in each("both")), ">ratio", "one operation"], rows)
+                ["case", *(f">{allocator}" for allocator in args.allocators), ">ratio", "one operation"], rows)
 
 
 def show_kunit(args, result):
     """Run KUnit with each allocator, and print how many cases passed."""
     args.filter = ""
-    for allocator in each("both"):
+    for allocator in args.allocators:
         passed = result.passed
         kunit.run_one(args, allocator, result)
         print(f"KUnit, {allocator}: {result.passed - passed - 1} cases passed")

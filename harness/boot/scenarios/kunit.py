@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 from ..guest import boot
-from ..run import each_allocator
 from ...machine.settings import TREE, say
 from ..verdict import Expected
 
@@ -75,7 +74,7 @@ def wrongly_skipped(test, kernel, cpus):
 
 def run(args, result):
     """Boot each allocator with KUnit."""
-    for allocator in each_allocator(args):
+    for allocator in args.allocators:
         run_one(args, allocator, result)
 
 

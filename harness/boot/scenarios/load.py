@@ -14,7 +14,6 @@ from ..console import read_files
 from ..guest import boot_script, invariants
 from ..initramfs import make_busybox
 from ...machine.options import whole
-from ..run import each_allocator
 from ...machine.settings import REPO
 from ..vmallocinfo import judge
 
@@ -63,6 +62,6 @@ def run(args, result):
     logs = {allocator: boot_script(
         result, args, "load", allocator, initramfs, f"LOAD_LOOPS={args.loops}{' init_on_alloc=1' if leak else ''}",
         checks_for(args, allocator), ["kmemleak: [0-9]+ new suspected memory leaks"] if leak else [])
-        for allocator in each_allocator(args)}
+        for allocator in args.allocators}
     judge(result, logs)
     draw(result, logs, args.logs / f"load-{kernel.name}.html")

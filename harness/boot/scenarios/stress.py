@@ -13,7 +13,6 @@ from ..console import read_text
 from ..guest import boot_script, invariants
 from ..initramfs import make_guest_image
 from ...machine.options import whole
-from ..run import each_allocator
 from ...machine.settings import Refused
 
 DEFAULTS = {"kernel": "x86_64-user", "allocators": ("rbtree", "rust", "both"), "allocator": "both", "cpus": 2,
@@ -70,7 +69,7 @@ def judge(result, allocator, log):
 def run(args, result):
     """Boot each allocator with the load."""
     initramfs = make_guest_image(args.kernel)
-    for allocator in each_allocator(args):
+    for allocator in args.allocators:
         log = boot_script(result, args, "stress", allocator, initramfs, f"STRESS_SECONDS={args.minutes * 60}",
                           CHECKS + invariants(args, allocator))
         if args.minutes >= SOAK:

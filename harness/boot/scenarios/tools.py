@@ -19,7 +19,6 @@ from ..console import count_checks, read_files, read_text
 from ..guest import NO_TESTS, Boot
 from ..initramfs import make_busybox, make_guest_image
 from ...machine.lock import locked
-from ..run import each_allocator
 from ...machine.settings import CACHE, REPO, Refused, Skipped, remove
 from ...machine.step import Limit, Step
 from ..verdict import Expected
@@ -201,7 +200,7 @@ def run(args, result):
     initramfs = make_guest_image(args.kernel, debuggers=True) if args.kernel.guest_image else make_busybox(args.kernel)
     if shutil.disk_usage(CACHE).free >> 20 < args.mem + 100:
         raise Refused(f"a dump needs {args.mem + 100} MiB of disk in {CACHE}")
-    for allocator in each_allocator(args):
+    for allocator in args.allocators:
         try:
             check_allocator(args, result, allocator, initramfs)
         except (Refused, Skipped):

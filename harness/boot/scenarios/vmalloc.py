@@ -8,7 +8,6 @@ import re
 
 from ..guest import boot
 from ...machine.options import whole
-from ..run import each_allocator
 from ...machine.table import print_table
 from ..verdict import Expected, read_lines
 
@@ -92,7 +91,7 @@ def show(title, found):
 def sweep(args, result):
     """Boot each allocator with the parameters of test_vmalloc; returns what judge() does for each."""
     found, other = {}, "-required" if args.require else ""
-    for allocator in each_allocator(args):
+    for allocator in args.allocators:
         log = boot(result, args, "test_vmalloc", Expected(allocator, require=args.require),
                    f"kunit.enable=0 test_vmalloc.run_test_mask={args.mask:#x} test_vmalloc.nr_threads={args.threads} "
                    "test_vmalloc.sequential_test_order=1 test_vmalloc.nr_pcpu_objects=1000 "
