@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What reads the results of a guest: test_vmalloc, /proc/vmallocinfo, checks of a load, totals."""
+"""What reads the results of a guest: test_vmalloc, /proc/vmallocinfo, checks of a load."""
 
 import re
 
 import pytest
 
 from harness.boot import console
-from harness.machine.result import Result, read_totals
-from harness.boot.scenarios import same
+from harness.machine.result import Result
 from harness.boot.scenarios.vmalloc import CASES, judge, show
 from harness.boot.vmallocinfo import judge as judge_info
 
@@ -114,21 +113,3 @@ def test_checks_of_a_guest(tmp_path):
     console.count_checks(result, "rust", tmp_path / "log", ["areas", "forks", "hotplug", "modules", "area"])
     assert result.totals() == "1 passed, 3 failed, 1 skipped"
     assert result.failures == ["rust forks", "rust modules", "rust area"]
-
-
-@pytest.mark.parametrize("text, totals", [
-    ("a\n3 passed, 0 failed\n", (3, 0, 0)), ("1 passed, 0 failed\n2 passed, 1 failed, 4 skipped\nlog", (2, 1, 4)),
-    ("13 passed, 0 failed of 14", None), ("", None)])
-def test_totals(text, totals):
-    """The last line of that shape counts, and no other."""
-    assert read_totals(text) == totals
-
-
-@pytest.mark.parametrize("rbtree, rust, equal", [
-    ("pass, ok 3", "pass, ok 3", True), ("pass, ok 3", "pass, ok 2", False), ("skip", "skip", None),
-    ("skip", "pass", False),
-    ("skip, not in this kernel", "skip, not in this kernel", None),
-    ("fail, not reported", "fail, not reported", False), ("fail, no result: x", "fail, no result: x", False)])
-def test_same_results(rbtree, rust, equal):
-    """Equal results pass; what was skipped cannot be compared; two results that are missing are no success."""
-    assert same.same(rbtree, rust) is equal

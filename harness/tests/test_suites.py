@@ -37,7 +37,8 @@ def test_suite_of_another_name(tmp_path, monkeypatch):
     ("x", "7 passed, 0 failed", 0, (7, 0, 0), 0), ("x", "7 passed, 0 failed", 1, (7, 1, 0), 1),
     ("pytest", "=== 2 skipped in 0.01s ===", 0, (0, 0, 2), 0), ("pytest", "ERROR: usage", 4, (0, 1, 0), 1),
     ("x", "x: skipped: no herd7", 4, (0, 0, 1), 0), ("x", "1 passed, 1 failed", 4, (1, 1, 0), 0),
-    ("x", "0 passed, 0 failed", 0, (0, 1, 0), 1), ("x", "Traceback", 1, (0, 1, 0), 1)])
+    ("x", "0 passed, 0 failed", 0, (0, 1, 0), 1), ("x", "7 passed, 0 failed of 14", 0, (0, 1, 0), 1),
+    ("x", "7 passed, 0 failed, 1 skipped\nlog", 0, (7, 0, 1), 0), ("x", "Traceback", 1, (0, 1, 0), 1)])
 def test_counts(tmp_path, command, text, code, counts, lines):
     """The last line of a suite has its counts; one without a test, and an exit code that contradicts them, are failures."""
     (tmp_path / "log").write_text(f"begin\n{text}\n")
