@@ -25,7 +25,7 @@ MOST = {"build": 1, "boots": 2, "other": 2}
 PYTEST = "-m pytest -v -p no:cacheprovider -o tmp_path_retention_policy=failed".split()
 PYTHON = {"scripts/run": ["-m", "harness", "run"], "pytest": PYTEST, "pytest-host": PYTEST}
 # Lines about failures in the log of a suite.
-FAILURES = re.compile(r"^(?:.*: )?(?:FAIL\b.*|not ok\b.*|\[(?:FAILED|TEST_CRASHED|ERROR)\].*)", re.M)
+FAILURES = re.compile(r"^(?:FAIL\b.*|\[(?:FAILED|TEST_CRASHED|ERROR)\].*)", re.M)
 PYTEST_FAILURES = re.compile(r"^(?:FAILED|ERROR) .*", re.M)
 
 

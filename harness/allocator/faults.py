@@ -62,11 +62,11 @@ def judge(name, noticed, text, wanted, result):
         noticed = noticed or [found[0] for one in wanted if (found := re.search(one, text, re.M))]
     errors = re.search(r"^error(?:\[|:)(?:.*\n){0,20}", text, re.M)
     if noticed:
-        result.add(True, name, f"ok - {name}: noticed by {' '.join(noticed)}")
+        result.add(True, name, f"noticed by {' '.join(noticed)}")
     elif errors:
-        result.add(False, name, f"not ok - {name}: does not compile, or tests ended early\n{errors[0]}")
+        result.add(False, name, f"does not compile, or tests ended early\n{errors[0]}")
     else:
-        result.add(False, name, "\n".join([f"not ok - {name}: no test noticed", *text.splitlines()[-5:]]))
+        result.add(False, name, "\n".join(["no test noticed", *text.splitlines()[-5:]]))
 
 
 def put(patch, mapping):
@@ -102,7 +102,7 @@ def try_faults(faults, mapping, result):
             wanted = re.findall("^(?:# )?Noticed-as: (.*)$", patch.read_text(encoding="utf-8"), re.M)
             judge(patch.stem, *run(patch.stem, command), wanted, result)
         except Refused as why:
-            result.add(False, patch.stem, f"not ok - {patch.stem}: {why}")
+            result.add(False, patch.stem, str(why))
         finally:
             take_out(patch, mapping)
 

@@ -56,9 +56,8 @@ def judge(file, done, result):
     flags = [" DATARACE" if flag == "data-race" else f" flag {flag}" for flag in re.findall("^Flag (.*)$", text, re.M)]
     got = f"nothing in {SECONDS} s of CPU time" if code == -signal.SIGXCPU else f"{found[1] if found else ''}{''.join(flags)}"
     good = code == 0 and bool(wanted) and got == wanted[1]
-    lines = "".join(f"\n     {line}" for line in text.strip().split("\n")[-20:])
-    result.add(good, file.stem, f"ok - {file.stem}: {got}" if good else
-               f'not ok - {file.stem}: expected "{wanted and wanted[1]}", herd7 says "{got}", exit code {code}{lines}')
+    result.add(good, file.stem, got if good else "\n".join([
+        f'expected "{wanted and wanted[1]}", herd7 says "{got}", exit code {code}', *text.strip().split("\n")[-20:]]))
 
 
 def main(arguments, result):

@@ -111,4 +111,4 @@ def main(arguments, result):
         excluded = tomllib.loads(CONFIG.read_text(encoding="utf-8"))["exclude_re"]
         # A test that took too long has found nothing.
         for line in outcomes("missed", "timeout") + wrong_exclusions(excluded, every):
-            result.add(False, line, line)
+            result.add(False, line)

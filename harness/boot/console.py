@@ -39,7 +39,6 @@ def count_checks(result, allocator, log, checks):
     a failure."""
     lines = read_text(log).split("\n")
     for check in checks:
-        pattern = re.compile(rf"guest: (ok|FAIL|skip) {re.escape(check)} ")
-        line = next(filter(pattern.match, lines), f"guest: FAIL {check} not reported")
-        state = {"ok": True, "FAIL": False, "skip": None}[pattern.match(line)[1]]
-        result.add(state, f"{allocator} {check}", f"{allocator}: {line.removeprefix('guest: ')}")
+        pattern = re.compile(rf"guest: (ok|FAIL|skip) {re.escape(check)} (.*)")
+        found = next(filter(None, map(pattern.match, lines)), ("", "FAIL", "not reported"))
+        result.add({"ok": True, "FAIL": False, "skip": None}[found[1]], f"{allocator} {check}", found[2])

@@ -136,12 +136,10 @@ def boot(result, args, *what, **more):
     """Boot once, with the words of boot_of(), and count the verdict as one check of the result. Returns the log. A second
     boot with the same words needs another one (log=)."""
     one = boot_of(args, *what, **more)
-    name = os.path.basename(one.log)
     reasons = one.run()
     result.logs.append(one.log)
     rest = [f"and {len(reasons) - 6} more"] if len(reasons) > 6 else []
-    result.add(not reasons, f"{name}: {''.join(reasons[:1])}", reasons and "\n     ".join(
-        [f"FAIL {name}: {reasons[0]}", *reasons[1:6], *rest]))
+    result.add(not reasons, os.path.basename(one.log), "\n".join([*reasons[:6], *rest]) or None)
     return one.log
 
 

@@ -37,9 +37,9 @@ def checker(result):
     returns whether it passed."""
     def run(name, check, *args):
         try:
-            text, good = ": ".join([f"ok   {name}", *str(check(*args) or "").splitlines()[-1:]]), True
+            text, good = "".join((check(*args) or "").splitlines()[-1:]), True
         except (Fault, Refused, OSError, ImportError) as fault:
-            text, good = "\n     ".join([f"FAIL {name}", *str(fault).splitlines()[:60]]), False
+            text, good = "\n".join(str(fault).splitlines()[:60]), False
         result.add(good, name, text)
         return good
     return run

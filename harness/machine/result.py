@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What a scenario found: counts, names of failures, logs. Its last line is "N passed, N failed"."""
+"""What a scenario found: counts and logs. Its last line is "N passed, N failed"."""
 
 import re
 
@@ -7,24 +7,19 @@ TOTALS = re.compile(r"(\d+) passed, (\d+) failed(?:, (\d+) skipped)?")
 
 
 class Result:
-    """Adds up checks, and prints each as it comes."""
+    """Adds up checks."""
 
     def __init__(self):
-        self.passed, self.failed, self.skipped, self.failures, self.logs = 0, 0, 0, [], []
-
-    def show(self, text):
-        """Print a line."""
-        print(text, flush=True)
+        self.passed, self.failed, self.skipped, self.logs = 0, 0, 0, []
 
     def add(self, state, name, text=None):
-        """Count one check, whose state is True, False or None (skipped); prints text if there is any."""
-        self.passed += state is True
-        self.skipped += state is None
-        if state is False:
-            self.failed += 1
-            self.failures.append(name)
-        if text:
-            self.show(text)
+        """Count one check, whose state is True, False or None (skipped). Prints it if it failed, or if there is a text; further
+        lines of that are below the first one."""
+        self.passed, self.failed, self.skipped = self.passed + (state is True), self.failed + (state is False), \
+            self.skipped + (state is None)
+        if text is not None or state is False:
+            lines = "\n     ".join((text or "").splitlines())
+            print(f"{ {True: 'ok', False: 'FAIL', None: 'skip'}[state]} {name}{': ' if lines else ''}{lines}", flush=True)
 
     @property
     def good(self):

@@ -5,9 +5,8 @@
 STYLES = {"slower": "red", "faster": "green", "too few": "bold"}
 
 
-def print_table(title, columns, rows, styles=()):
-    """Print one table. columns: names, a leading ">" aligns right; rows: text cells; styles: one rich style per row, or
-    "", instead of that of its verdict."""
+def print_table(title, columns, rows):
+    """Print one table. columns: names, a leading ">" aligns right; rows: text cells, of which the last may be a verdict."""
     names = [name.lstrip(">") for name in columns]
     try:
         from rich import box
@@ -20,8 +19,8 @@ def print_table(title, columns, rows, styles=()):
     table = Table(title=Text(title), box=box.ROUNDED, title_justify="left")
     for name, column in zip(names, columns):
         table.add_column(name, justify="right" if name != column else "left", no_wrap=True)
-    for number, row in enumerate(rows):
-        table.add_row(*map(Text, row), style=styles[number] if styles else STYLES.get(row[-1], ""))
+    for row in rows:
+        table.add_row(*map(Text, row), style=STYLES.get(row[-1], "bold red" if "FAIL" in row[-1] else ""))
     console = Console(highlight=False)
     # A file or a pipe gets full lines without wrapped cells.
     console.width = console.width if console.is_terminal else 240

@@ -9,7 +9,7 @@ from ..machine import step
 from ..toolchain.enter import in_root
 from ..machine.lock import locked
 from ..machine.options import Parser
-from ..machine.settings import CACHE, REPO, remove, say
+from ..machine.settings import CACHE, REPO, remove
 
 LOG = CACHE / "log"
 
@@ -43,8 +43,7 @@ def main(arguments, result):
         wanted = (r"Ran [0-9]* tests: passed: [1-9]", log.read_text(encoding="utf-8", errors="replace")), \
             (f"vmap allocator: {allocator}", printed), ("Brought up 1 node, 2 CPUs|SMP: Total of 2 processors", printed)
         good = code == 0 and all(re.search(*row) for row in wanted)
-        result.add(good, line)
-        say(f"{'ok  ' if good else 'FAIL'} {line}; log: {log}")
+        result.add(good, line, f"log: {log}")
         for console in consoles:
             console.unlink()
     if not result.failed:

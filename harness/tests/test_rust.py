@@ -72,22 +72,21 @@ def test_exclusions():
 
 
 @pytest.mark.parametrize("text, line", [
-    ("test a ... FAILED\nerror: x", "ok - f: noticed by a"), ("[FAILED] vmap_a\n", "ok - f: noticed by vmap_a"),
-    ("error[E1]: x\n", "not ok - f: does not compile"), ("fine", "not ok - f: no test noticed"),
+    ("test a ... FAILED\nerror: x", "ok f: noticed by a"), ("[FAILED] vmap_a\n", "ok f: noticed by vmap_a"),
+    ("error[E1]: x\n", "FAIL f: does not compile"), ("fine", "FAIL f: no test noticed"),
     # A boot that failed otherwise, or was not done in time, has found nothing.
-    ("FAIL kunit.log: line 7: WARNING: x\n", "not ok - f: no test noticed"),
-    ("FAIL kunit.log: timeout: the guest was ended\n", "not ok - f: no test noticed"),
+    ("FAIL kunit.log: line 7: WARNING: x\n", "FAIL f: no test noticed"),
+    ("FAIL kunit.log: timeout: the guest was ended\n", "FAIL f: no test noticed"),
     # A fault can end all tests by a signal, which must be the one that its file names.
-    (ENDED.format("test failed, to rerun pass `--lib`", ABORT), "ok - f: noticed by SIGABRT"),
-    (ENDED.format("test failed, to rerun pass `--lib`", "signal: 9, SIGKILL: kill"), "not ok - f: does not compile, or tests ended"),
-    (ENDED.format("could not compile `x` (lib test)", ABORT), "not ok - f: does not compile")])
-def test_faults(tmp_path, monkeypatch, text, line):
+    (ENDED.format("test failed, to rerun pass `--lib`", ABORT), "ok f: noticed by SIGABRT"),
+    (ENDED.format("test failed, to rerun pass `--lib`", "signal: 9, SIGKILL: kill"), "FAIL f: does not compile, or tests ended"),
+    (ENDED.format("could not compile `x` (lib test)", ABORT), "FAIL f: does not compile")])
+def test_faults(tmp_path, monkeypatch, capsys, text, line):
     """A fault that no test noticed, or that does not compile, is a failure."""
-    result, lines = Result(), []
-    result.show = lines.append
+    result = Result()
     monkeypatch.setattr(faults, "LOGS", tmp_path)
     faults.judge("f", *faults.run("f", ["printf", "%s", text]), ["SIGABRT"], result)
-    assert lines[0].startswith(line) and result.good == line.startswith("ok")
+    assert capsys.readouterr().out.startswith(line) and result.good == line.startswith("ok")
 
 
 def test_faults_in_time(tmp_path, monkeypatch):

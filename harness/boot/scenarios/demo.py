@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
 """shows that it works, and what it is good for, with each allocator: make demo
 
-First measures both allocators in user space, in nanoseconds (scripts/bench native). With QEMU, boots the benchmark of the kernel twice for each allocator and prints the medians, in instructions for one
-operation (-icount), on which other work of the build host has no influence. With user-mode Linux (uml), which is quicker,
-runs KUnit instead. Then runs the kernel's own vmalloc tests, which pass or fail. Last line: PASS or FAIL.
+First measures both allocators in user space, in nanoseconds (scripts/bench native). With QEMU, boots the benchmark of the
+kernel twice for each allocator and prints the medians, in instructions for one operation (-icount), on which other work of the
+build host has no influence. With user-mode Linux (uml), which is quicker, runs KUnit instead. Then runs the kernel's own
+vmalloc tests, which pass or fail. Last line: PASS or FAIL.
 """
 
 import statistics
@@ -67,13 +68,13 @@ def show_bench(args, result):
     for job, record in zip(jobs, boot_all(jobs, cpus())):
         good = record["status"] == "ok" and not record["skips"]
         result.logs.append(job[-1])
-        result.add(good, f"bench {job[2]}", None if good else f"FAIL bench, {job[2]}: {record['status']} {record['skips']}")
+        result.add(good, f"bench, {job[2]}", None if good else f"{record['status']} {record['skips']}")
         for one in record["results"]:
             values.setdefault((one["case"], one["metric"]), {}).setdefault(job[2], []).append(one["value"])
     rows = []
     for case in CASES:
         medians = [statistics.median(values.get((case, "cost"), {}).get(allocator, [0])) for allocator in args.allocators]
-        result.add(all(medians), f"bench {case}", None if all(medians) else f"FAIL bench: no result of {case}")
+        result.add(all(medians), f"bench, {case}", None if all(medians) else "no result")
         ratio = f"{medians[1] / medians[0]:.2f}" if all(medians) else "-"
         rows.append([case, *(f"{median:,.0f}" for median in medians), ratio, guest_cases()[case]])
     print_table(f"instructions for one operation, {args.kernel.name}, {args.cpus} CPUs; medians of {len(SEEDS)} boots",

@@ -96,16 +96,15 @@ def run_one(args, allocator, result):
     result.failed += counts.failed + counts.crashed + counts.errors * bool(ran and not counts.crashed)
     result.skipped += counts.skipped
     for state, name, lines in failures(test)[:20] if ran else ():
-        result.failures.append(f"{state} {name} ({allocator})")
-        result.show("\n".join([f"[{state.replace('FAILURE', 'FAILED')}] {name} ({allocator})",
-                               *(f"    {line.strip()}" for line in lines[:20] if line.strip())]))
+        print(f"[{state.replace('FAILURE', 'FAILED')}] {name} ({allocator})",
+              *(f"    {line.strip()}" for line in lines[:20] if line.strip()), sep="\n", flush=True)
     if not ran:
-        result.add(False, "KUnit", f"FAIL no test is {args.filter} (SUITE or SUITE.CASE, a glob)" if args.filter
-                   else "FAIL no test ran")
+        result.add(False, "KUnit", f"no test is {args.filter} (SUITE or SUITE.CASE, a glob)" if args.filter else "no test ran")
     elif not test.ok_status() and not counts.failed + counts.crashed + counts.errors:
-        result.add(False, "KUnit", f"FAIL the results end early: {test.status.name}")
+        result.add(False, "KUnit", f"the results end early: {test.status.name}")
     for case in wrongly_skipped(test, args.name, args.cpus) if allocator == "rust" else ():
-        result.add(False, case, f"FAIL {case} was skipped: {args.name} must run it")
+        result.add(False, case, f"was skipped: {args.name} must run it")
     for suite in SUITES:
-        if fnmatch.fnmatchcase(suite, args.filter.partition(".")[0] or "*") and not any(one.name.startswith(suite) and one.subtests for one in test.subtests):
-            result.add(False, suite, f"FAIL no suite {suite}* ran")
+        if fnmatch.fnmatchcase(suite, args.filter.partition(".")[0] or "*") and not any(
+                one.name.startswith(suite) and one.subtests for one in test.subtests):
+            result.add(False, f"{suite}*", "no such suite ran")

@@ -56,19 +56,14 @@ def same(rbtree, rust):
 
 
 def compare(result, rbtree, rust):
-    """Count each test, and print the table and, in full, the results that differ."""
-    rows, different = [], []
-    for name in dict.fromkeys([*rbtree, *rust]):
-        texts = [some.get(name, "fail, no result") for some in (rbtree, rust)]
+    """Print the table, count each test, and print in full the results that differ."""
+    found = {name: [some.get(name, "fail, no result") for some in (rbtree, rust)] for name in dict.fromkeys([*rbtree, *rust])}
+    print_table("tests of other subsystems", ["test", "rbtree", "rust", "same?"], [
+        [name, *(x if len(x) <= 36 else x[:33] + "..." for x in texts),
+         {True: "yes", False: "NO", None: "skipped"}[same(*texts)]] for name, texts in found.items()])
+    for name, texts in found.items():
         equal = same(*texts)
-        result.add(equal, name)
-        rows.append([name, *(x if len(x) <= 36 else x[:33] + "..." for x in texts),
-                     {True: "yes", False: "NO", None: "skipped"}[equal]])
-        if equal is False:
-            different.append(f"FAIL {name} differs\n  rbtree: {texts[0]}\n  rust:   {texts[1]}")
-    print_table("tests of other subsystems", ["test", "rbtree", "rust", "same?"], rows)
-    if different:
-        print(*different, sep="\n")
+        result.add(equal, name, f"differs\nrbtree: {texts[0]}\nrust:   {texts[1]}" if equal is False else None)
 
 
 def run(args, result):

@@ -49,10 +49,12 @@ def run(args, result):
         # The monitor lets Ctrl-C through to the guest, and Ctrl-A x ends it.
         interact([{"stdio": "mon:stdio"}.get(word, word) for word in one.command()], one.log)
         for reason in judge(one.log, expected):
-            result.add(False, "shell", f"FAIL {reason}; log: {one.log}")
+            result.add(False, "shell", f"{reason}; log: {one.log}")
         found = OUTPUT.search(read_text(one.log))
     else:
         found = OUTPUT.search(read_text(boot(result, *words, initramfs=initramfs)))
         if found:
             print(f"{found[1]}exit code {found[2]}")
-    result.add(bool(found) and found[2] == "0", "shell")
+    # The exit code, which is the last line, says it.
+    good = bool(found) and found[2] == "0"
+    result.passed, result.failed = result.passed + good, result.failed + (not good)

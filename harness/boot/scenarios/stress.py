@@ -48,8 +48,7 @@ def judge(result, allocator, log):
     samples = [{name: int(value) for name, value in (word.split("=") for word in words.split())}
                for words in SAMPLE.findall(read_text(log))]
     if len(samples) < FEWEST:
-        result.add(False, f"{allocator} samples",
-                   f"{allocator}: FAIL {len(samples)} samples; {FEWEST} are the fewest that can be judged")
+        result.add(False, f"{allocator} samples", f"{len(samples)}; {FEWEST} are the fewest that can be judged")
         return
     size = len(samples) // 4
     for name, (part, units) in BOUNDS.items():
@@ -57,13 +56,13 @@ def judge(result, allocator, log):
         if len(values) < len(samples):
             # The rb-trees have no counters.
             if allocator == "rust" or name not in OURS:
-                result.add(False, f"{allocator} {name}", f"{allocator}: FAIL {name}: not in each sample")
+                result.add(False, f"{allocator} {name}", "not in each sample")
             continue
         second, last = statistics.median(values[size:2 * size]), statistics.median(values[-size:])
         limit = second + part * second + units
         flat = last >= limit if units < 0 else last <= limit
-        result.add(flat, f"{allocator} {name}", f"{allocator}: {'ok' if flat else 'FAIL'} {name}: quarters 2 and 4: "
-                   f"{second:,.0f}, {last:,.0f}, {'at least' if units < 0 else 'at most'} {limit:,.0f}")
+        result.add(flat, f"{allocator} {name}", f"quarters 2 and 4: {second:,.0f}, {last:,.0f}, "
+                   f"{'at least' if units < 0 else 'at most'} {limit:,.0f}")
 
 
 def run(args, result):

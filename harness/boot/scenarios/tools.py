@@ -2,8 +2,9 @@
 """reads dumps of a guest with drgn, and compares with /proc/vmallocinfo
 
 Boots each allocator under a load; QEMU writes a dump in the middle of the load and one after it. tools/vmap must find
-every area of /proc/vmallocinfo in them, and nothing wrong. Then gdb damages the allocator in Rust: that must lead to a panic in it, and be reported in a line about a dump after the
-panic. On x86_64-user, tools/vmap also reads the kernel on which it runs, and tools/vmap-report must work.
+every area of /proc/vmallocinfo in them, and nothing wrong. Then gdb damages the allocator in Rust: that must lead to a panic
+in it, and be reported in a line about a dump after the panic. On x86_64-user, tools/vmap also reads the kernel on which it
+runs, and tools/vmap-report must work.
 """
 
 import collections
@@ -127,9 +128,7 @@ class Session:
 
     def check(self, name, problem, detail=""):
         """Count one check; ``problem`` is empty if it passed."""
-        text = problem or detail
-        self.result.add(not problem, f"{self.allocator} {name}",
-                        f"tools: {'FAIL' if problem else 'ok'} {self.allocator}: {name}{': ' + text if text else ''}")
+        self.result.add(not problem, f"{self.allocator} {name}", problem or detail)
 
     def vmap(self, name, pattern, *words, code=0):
         """Check that tools/vmap ends with this code about the dump, and prints a line that matches. Returns its lines."""
@@ -207,5 +206,4 @@ def run(args, result):
             raise
         # drgn and the commands have errors of their own.
         except Exception as error:  # pylint: disable=broad-exception-caught
-            result.add(False, f"{allocator} ended early",
-                       f"tools: FAIL {allocator}: ended early: {type(error).__name__}: {error}")
+            result.add(False, f"{allocator} ended early", f"{type(error).__name__}: {error}")

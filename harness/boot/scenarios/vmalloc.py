@@ -45,14 +45,14 @@ def judge_case(name, workers, threads):
     """Return (verdict, True if the case passed). workers: how many runs passed, failed, failed as expected, and were
     wanted, and the time, for each worker."""
     if len(workers) != threads:
-        return f"FAIL: {len(workers)} of {threads} workers reported", False
+        return f"{len(workers)} of {threads} workers reported", False
     passed, wrong, xfailed, total, _ = map(sum, zip(*workers))
     if name in EXPECTED_TO_FAIL:
         if xfailed == total and not wrong:
             return "expected failure", True
-        return f"FAIL: {total - xfailed} of {total} runs did not fail as they must", False
+        return f"{total - xfailed} of {total} runs did not fail as they must", False
     if wrong or xfailed or passed != total:
-        return f"FAIL: {wrong + xfailed} of {total} runs failed", False
+        return f"{wrong + xfailed} of {total} runs failed", False
     return "pass", True
 
 
@@ -66,26 +66,25 @@ def judge(lines, threads, mask, result, allocator):
         mine = workers.pop(name, [])
         text, good = judge_case(name, mine, threads)
         cases[name] = (sum(one[-1] for one in mine) / len(mine) if mine else None, text, good)
-        result.add(good, f"{allocator} {name}")
+        result.add(good, f"{allocator} {name}", None if good else text)
     for name in workers:
-        result.add(False, name, f"FAIL: unknown or unwanted case {name}_test reported results")
+        result.add(False, name, "unknown or unwanted case reported results")
     done = sum(bool(re.search(r"All test took worker\d+=\d+ cycles", line)) for line in lines)
     if done != threads:
-        result.add(False, "workers", f"FAIL: {done} of {threads} workers came to their end")
+        result.add(False, "workers", f"{done} of {threads} came to their end")
     return cases
 
 
 def show(title, found):
     """Print the cases of each allocator side by side."""
-    rows, styles = [], []
+    rows = []
     for name in next(iter(found.values())):
         usec, verdicts, good = zip(*(cases[name] for cases in found.values()))
         ratio = [] if len(found) == 1 else [f"{usec[-1] / usec[0]:.2f}" if all(usec) else "-"]
-        bad = [f"{allocator} {text}" for allocator, text, fine in zip(found, verdicts, good) if not fine]
+        bad = [f"{allocator} FAIL: {text}" for allocator, text, fine in zip(found, verdicts, good) if not fine]
         rows.append([name, *("-" if x is None else f"{x:,.0f}" for x in usec), *ratio, "; ".join(bad) or verdicts[0]])
-        styles.append("bold red" if bad else "")
     columns = ["case", *(f">{allocator} (usec)" for allocator in found), *([] if len(found) == 1 else [">ratio"]), "verdict"]
-    print_table(title, columns, rows, styles)
+    print_table(title, columns, rows)
 
 
 def sweep(args, result):
