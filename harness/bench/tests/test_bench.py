@@ -1,20 +1,21 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The guest's part of the benchmark on both allocators and without one, and scripts/bench with everything that can go
-wrong. Boots arm64 and arm64-off, which other suites need, too, instead of arm64-bench."""
+"""The guest's part of the benchmark on both allocators and without one, and scripts/bench. Boots arm64 and arm64-off, which
+other suites need, too, instead of arm64-bench."""
 
 import json
 import os
 import re
 import shutil
-import subprocess
 
 import pytest
 
 from harness.boot import kernels
 from harness.bench import boots, counts, plan as plans, stats
 from harness.boot.guest import Boot
-from harness.machine.settings import LOGS, REPO
+from harness.machine.settings import LOGS
 from harness.boot.verdict import Expected
+
+from conftest import bench
 
 # Allocator, CPUs, MiB, kernel arguments after "vmap_bench.run="; patterns of lines that the benchmark must print, and of
 # lines that it must not print.
@@ -63,13 +64,6 @@ def test_all_cases(name, allocator):
     assert f"allocator={allocator.replace('none', 'rbtree')} " in re.search("^start .*", text, re.M)[0]
 
 
-def bench(*words, **env):
-    """Run scripts/bench; returns the exit code and the output. env: further variables."""
-    done = subprocess.run([REPO / "scripts/bench", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                          check=False, env={**os.environ, "VMAP_RUST_BENCH_KERNEL": "arm64", **env})
-    return done.returncode, done.stdout
-
-
 def stored(folder):
     """Return the only result in a folder."""
     path, = folder.glob("*.json")
@@ -85,21 +79,6 @@ def test_measure(tmp_path):
     assert (result.suffix, plot.suffix) == (".json", ".svg") and "<svg" in plot.read_text()
     code, text = bench("compare", "last", "last", **env)
     assert code == 0 and "0 slower, 0 faster, 0 as before, 8 of too few boots, 0 missing" in text, text
-
-
-@pytest.mark.parametrize("words, pattern", [
-    ("nosuch", "unknown command nosuch; see --help"),
-    ("show last~9999", "there is no result last~9999"),
-    ("--set foo", "--set: invalid choice: 'foo'"),
-    ("--instruments foo", '--instruments: invalid choice: .foo.'),
-    ("--set mapping --instruments uml", "--set, --a, --instruments and --cases leave nothing to measure"),
-    ("--instruments latency --cases area_pair", "--cases leave nothing to measure"),
-    ("--repetitions 0", "--repetitions: must be a whole number from 1 to 1000"),
-    ("--cases area_pair,nosuch", '^bench: error: unknown case "nosuch"; scripts/bench list prints them$')])
-def test_refused(words, pattern):
-    """Exit code 1 and one line that says what to do, before anything is prepared or built."""
-    code, text = bench(*words.split(), TOOLCHAIN="host", VMAP_RUST_IN_ROOT="0")
-    assert code == 1 and text.count("\n") == 1 and re.search(pattern, text), text
 
 
 def test_dying_emulator(tmp_path):

@@ -4,14 +4,15 @@
 import json
 import os
 import re
-import subprocess
 
 import numpy as np
 import pytest
 
 from harness.machine import table
-from harness.bench import figures, native, native_report, report, results, stats
-from harness.machine.settings import REPO, Refused
+from harness.bench import figures, report, results, stats
+from harness.machine.settings import Refused
+
+from conftest import bench
 
 
 def result_of(cases, boots=15, noise=0.01, seed=1, cpus=(1,)):
@@ -129,23 +130,6 @@ def test_figures():
     assert all(text.startswith("`scripts/bench`, commit 0123abcd.") for text in made.values())
 
 
-def test_native_figures():
-    """scripts/bench native has tables of its own, in which a loss is bold. Passes of CPUs that are far apart are left out."""
-    def test(case, threads, costs, pings):
-        return {"case": case, "threads": threads, "passes": [
-            {"side": side, "had_cpu": 1.0, "cost": cost + number / 100, "ping": [ping] * 2 if ping else []}
-            for side, cost in zip(native.SIDES, costs, strict=True) for ping in pings for number in range(9)]}
-    raw = {"tests": [test("area_pair", 1, (100, 50, 110), [0]), test("area_pair", 2, (700, 60, 90), [50, 300])], "had_cpu": 0.97,
-           "commit": "0123abcd", "linux": "7.3.4", "machine": {"cores": 2, "cpu": "a CPU"}}
-    result = native_report.as_result(raw, native_report.places(raw)[0], "scripts/bench native")
-    made = figures.tables(result)
-    assert list(made) == ["readme-native", "native"]
-    assert re.search(r"^\| reserve and free a page \| 100 -> 50.0 \(-50%\) \| 700 -> 60.0 \(-91%\) \| "
-                     r"\*\*100 -> 110 \(\+10%\)\*\* \|$", made["readme-native"], re.M)
-    assert re.findall(r"^\| `area_pair` \| ([12]) \| ([^|]*) \| [^|]+ \| (\**)", made["native"], re.M) == [
-        ("1", "", "**"), ("2", "50 ns", "")]
-
-
 def test_written(monkeypatch, tmp_path):
     """A table replaces the one between its two lines; a document without them is refused."""
     monkeypatch.setattr(figures, "REPO", tmp_path)
@@ -163,13 +147,31 @@ def test_document():
     assert table.markdown(["case", ">A"], [["a|b", "**2**"]]) == "| case | A |\n| --- | ---: |\n| a\\|b | **2** |"
 
 
-def test_commands(tmp_path):
-    """The commands that read results, by their names, and a pipe that is closed early."""
-    def bench(*words, stdout=subprocess.PIPE):
-        done = subprocess.run(["python3", "-P", "-m", "harness", "bench", *words], stdout=stdout, text=True, check=False,
-                              env={**os.environ, "PYTHONPATH": str(REPO), "VMAP_RUST_RESULTS": str(tmp_path)})
-        return done.returncode, done.stdout
+@pytest.mark.parametrize("words, pattern", [
+    ("nosuch", "unknown command nosuch; see --help"),
+    ("show last~9999", "there is no result last~9999"),
+    ("--set foo", "--set: invalid choice: 'foo'"),
+    ("--instruments foo", '--instruments: invalid choice: .foo.'),
+    ("--set mapping --instruments uml", "--set, --a, --instruments and --cases leave nothing to measure"),
+    ("--instruments latency --cases area_pair", "--cases leave nothing to measure"),
+    ("--repetitions 0", "--repetitions: must be a whole number from 1 to 1000"),
+    ("--cases area_pair,nosuch", '^bench: error: unknown case "nosuch"; scripts/bench list prints them$'),
+    ("native --cases area_pair,nosuch", 'unknown case "nosuch"; there are area_pair .*'),
+    ("native --threads 0", '--threads: must be numbers from 1 to [0-9]+, the CPUs of this machine, not "0"'),
+    ("native --passes no", "--passes: must be a whole number from 1 to 1000"),
+    ("native --from /nosuch", "/nosuch: cannot be read: No such file"),
+    ("native --from README.md", "README.md: is not what the program printed"),
+    ("profile nosuch --native", 'unknown case "nosuch"; there are area_pair'),
+    ("profile area_pair --native --lines", "--lines: the program of --native counts no lines")])
+def test_refused(words, pattern):
+    """Exit code 1 and one line that says what to do, before anything is prepared or built."""
+    code, text = bench(*words.split(), TOOLCHAIN="host", VMAP_RUST_IN_ROOT="0")
+    assert code == 1 and text.count("\n") == 1 and re.search(pattern, text), text
 
+
+def test_commands(tmp_path, monkeypatch):
+    """The commands that read results, by their names, and a pipe that is closed early."""
+    monkeypatch.setenv("VMAP_RUST_RESULTS", str(tmp_path))
     (tmp_path / "1.json").write_text(json.dumps(result_of({"up": (1000, 1000)})))
     (tmp_path / "2.json").write_text(json.dumps(result_of({"up": (1000, 2000)})))
     assert " slower " in bench("show", "last")[1] and " slower " not in bench("show", "1")[1]
