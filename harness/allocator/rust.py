@@ -18,12 +18,6 @@ RUST = REPO / "rust"
 BUILDS = CACHE / "build" / f"cargo-{hashlib.sha256(f'{REPO}{chr(10)}'.encode()).hexdigest()[:8]}"
 
 
-def cargo(what, log, folder, command, *words, **variables):
-    """Run a command of cargo in a folder of the workspace without a network; returns the exit code. The caller gives it
-    a --target-dir in the cache, so that the repository stays clean."""
-    return step.run(what, log, in_root("cargo", command, "--offline", *words, cwd=folder, **variables), cwd=folder)
-
-
 def prepare():
     """Make the toolchain, and download the crates that rust/*/Cargo.toml names and that are missing; later runs are
     offline. cargo wants all of them, so the host tests need them too, although they use few."""
@@ -70,13 +64,13 @@ def count_tests(result, log, code):
 
 
 def run_tests(result, name, crate, *words, folder="", each="", **variables):
-    """Run cargo test in a crate, and count; returns its exit code. name: of the log, and of the build folder if that has no
-    other name; each: what each test runs with."""
-    log = LOGS / f"{name}-test.log"
+    """Run cargo test in a crate without a network, and count. name: of the log, and of the build folder, which is in the cache,
+    if that has no other name; each: what each test runs with."""
+    log, cwd = LOGS / f"{name}-test.log", RUST / crate
     with locked(f"{name} tests", f"{name}-test.lock"):
-        code = cargo(f"{name} tests", log, RUST / crate, "test", "--target-dir", BUILDS / (folder or name), *words, **variables)
+        command = ["cargo", "test", "--offline", "--target-dir", BUILDS / (folder or name), *words]
+        code = step.run(f"{name} tests", log, in_root(*command, cwd=cwd, **variables), cwd=cwd)
         say(f"{name}: {count_tests(result, log, code)} tests{each}; log: {log}")
-    return code
 
 
 def host(arguments, result):

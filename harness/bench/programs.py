@@ -80,15 +80,13 @@ def row(name, text, boots):
 
 
 def main(_name, args):
-    """Boot all sides in turns, and print the table; returns the exit code. Refuses what
-    boot() does."""
+    """Boot all sides in turns, and print the table; returns the exit code. Refuses what boot() does."""
     archives = {kernel: make_archive(kernels.get(kernel)) for kernel in {kernel for _, kernel in SIDES.values()}}
     boots = {side: [] for side in SIDES}
     for number in range(BOOTS):
         for side, (_, kernel) in SIDES.items():
             boots[side].append(boot(side, archives[kernel], args.programs, number))
-    print(f"`scripts/bench programs`, commit {results.commit()}, medians of {BOOTS} boots, instructions for one "
-          "operation.\n")
     rows = [row(name, text, boots) for name, text in program_texts().items() if name in args.programs]
-    print(f"`scripts/bench programs`, commit {results.commit()}.\n\n{markdown(COLUMNS, rows)}")
+    print(f"`scripts/bench programs`, commit {results.commit()}, medians of {BOOTS} boots, instructions for one operation.\n\n"
+          f"{markdown(COLUMNS, rows)}")
     return 0

@@ -45,14 +45,6 @@ def checker(result):
     return run
 
 
-def run_check(check, run, each):
-    """Run a check by a function of checker(). The series are many checks, which they run themselves; each: see there."""
-    if check is series.series:
-        check(run, each)
-    else:
-        run(name_of(check), check)
-
-
 def main(arguments):
     """Check the wanted items; returns the exit code."""
     parser, result = Parser(HELP, "check"), Result()
@@ -65,7 +57,12 @@ def main(arguments):
     prepare.prepare("root" if WITHOUT_SOURCE >= set(wanted) else "all")
     become_root_python("check", *arguments)
     os.chdir(REPO)
+    run = checker(result)
     for item in filter(wanted.__contains__, CHECKS):
-        run_check(CHECKS[item], checker(result), not args.last)
+        # The series are many checks, which they run themselves.
+        if item == "series":
+            series.series(run, not args.last)
+        else:
+            run(name_of(CHECKS[item]), CHECKS[item])
     print(result.totals())
     return 1 if result.failed else 0

@@ -44,16 +44,11 @@ def bench_of(args):
     return kernels.load().get(f"{args.kernel.name}-bench") if args.accel else None
 
 
-def show_native():
-    """Measure the allocators in user space, in nanoseconds. Raises Refused if that fails."""
+def build_all(args):
+    """Measure natively, which a build beside it would disturb, then build what run() boots. Raises Refused if that fails."""
     sys.stdout.flush()
     if subprocess.run([REPO / "scripts/bench", *NATIVE.split()], check=False).returncode:
         raise Refused(f"scripts/bench {NATIVE} failed; call it alone")
-
-
-def build_all(args):
-    """Measure natively, which a build beside it would disturb, then build what run() boots."""
-    show_native()
     wanted = [kernel for kernel in (args.kernel, bench_of(args)) if kernel]
     for number, kernel in enumerate(wanted, 1):
         build.build(kernel, which=f", {number} of {len(wanted)} kernels")
