@@ -90,13 +90,18 @@ def test_demo(start, monkeypatch, capsys, skipped, failed, last):
 @pytest.mark.parametrize("failed, last", [(0, "PASS"), (1, "FAIL see ")])
 def test_demo_of_user_mode_linux(start, monkeypatch, capsys, failed, last):
     """Without instructions to count, it runs KUnit."""
-    def kunit(_args, allocator, result):
-        result.passed += 1000
-        result.add(not failed or allocator == "rbtree", "x")
-    monkeypatch.setattr(demo.kunit, "run_one", kunit)
+    def read(log):
+        bad = failed and log.endswith("-rust.log")
+        case = argparse.Namespace(name="x", subtests=[], log=["why"], ok_status=lambda: not bad,
+                                  status=argparse.Namespace(name="FAILURE" if bad else "SUCCESS"))
+        suites = [argparse.Namespace(**{**vars(case), "name": name, "subtests": [case]}) for name in demo.kunit.SUITES]
+        return argparse.Namespace(**{**vars(case), "subtests": suites, "counts": argparse.Namespace(
+            passed=1000 - bad, failed=bad, crashed=0, errors=0, skipped=0)})
+    monkeypatch.setattr(demo.kunit, "read", read)
     start("demo uml", "", "", lambda one: SWEEP)
     text = capsys.readouterr().out
     assert text.count("1000 cases passed") == 2 - failed and text.strip().split("\n")[-1].startswith(last)
+    assert ("[FAILED] x (rust)\n    why" in text) == bool(failed)
 
 
 @pytest.mark.parametrize("growth, number, totals", [

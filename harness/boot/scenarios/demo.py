@@ -29,7 +29,7 @@ NATIVE = "native --cases area_pair,find_1k --threads 1 --passes 5"
 def options(parser):
     """Add the parameters of the tests. More workers than one disturb each other."""
     vmalloc.options(parser, threads=1)
-    parser.set_defaults(loops=100)
+    parser.set_defaults(loops=100, filter="")
 
 
 def check(args):
@@ -76,18 +76,9 @@ def show_bench(args, result):
                 ["case", *(f">{allocator}" for allocator in args.allocators), ">ratio", "one operation"], rows)
 
 
-def show_kunit(args, result):
-    """Run KUnit with each allocator, and print how many cases passed."""
-    args.filter = ""
-    for allocator in args.allocators:
-        passed = result.passed
-        kunit.run_one(args, allocator, result)
-        print(f"KUnit, {allocator}: {result.passed - passed - 1} cases passed")
-
-
 def run(args, result):
     """Measure or run KUnit, then run test_vmalloc on both."""
-    (show_bench if bench_of(args) else show_kunit)(args, result)
+    (show_bench if bench_of(args) else kunit.run)(args, result)
     found = vmalloc.sweep(args, result)
     print_table(f"test_vmalloc, {args.kernel.name}: {args.loops} loops for each case", ["case", *found],
                 [[name, *(cases[name][1] for cases in found.values())] for name in found["rust"]])

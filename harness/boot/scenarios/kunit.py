@@ -36,7 +36,7 @@ def options(parser):
     parser.add_argument("--require", action="append", default=[], metavar="RE", help="lines that the log must have")
 
 
-def read(log, allocator):
+def read(log):
     """Return the kernel's own reading of a console log; what it prints goes to a file beside the log."""
     sys.path.insert(0, str(TREE / "tools/testing/kunit"))
     import kunit_parser  # pylint: disable=import-outside-toplevel,import-error
@@ -45,7 +45,7 @@ def read(log, allocator):
     with open(log, encoding="utf-8", errors="backslashreplace") as lines, open(text, "w", encoding="utf-8") as out:
         test = kunit_parser.parse_run_tests(lines, Printer(output=out))
         kunit_parser.print_summary_line(test, Printer(output=out))
-    say(f"kunit, {allocator}: {test.counts}; results: {text}")
+    say(f"results: {text}")
     return test
 
 
@@ -74,37 +74,33 @@ def wrongly_skipped(test, kernel, cpus):
 
 def run(args, result):
     """Boot each allocator with KUnit."""
-    for allocator in args.allocators:
-        run_one(args, allocator, result)
-
-
-def run_one(args, allocator, result):
-    """Boot one allocator with KUnit."""
     kernel = args.kernel
-    # test_vmalloc is built in: without this mask it would run a million loops before KUnit. Each CPU of the guest is a
-    # thread: a race needs CPUs that run at the same time.
-    log = boot(result, args, "kunit", Expected(allocator, END, allow_in=ALLOWED[allocator], require=args.require),
-               "test_vmalloc.run_test_mask=0 kunit.enable=1 kunit_shutdown="
-               + ("halt" if kernel.arch == "um" else "reboot") + (f" kunit.filter_glob={args.filter}" if args.filter else ""),
-               nodes=max(kernel.kunit_nodes if args.cpus >= kernel.kunit_nodes else 1, args.nodes),
-               accel=args.accel or "threads", own_append=False, cpu="qemu64" if kernel.arch == "x86_64" else "")
-    test = read(log, allocator)
-    counts = test.counts
-    result.passed += counts.passed
-    ran = counts.passed + counts.failed + counts.crashed
-    # That none ran is one failure; errors of a log that ends with a crash are no more.
-    result.failed += counts.failed + counts.crashed + counts.errors * bool(ran and not counts.crashed)
-    result.skipped += counts.skipped
-    for state, name, lines in failures(test)[:20] if ran else ():
-        print(f"[{state.replace('FAILURE', 'FAILED')}] {name} ({allocator})",
-              *(f"    {line.strip()}" for line in lines[:20] if line.strip()), sep="\n", flush=True)
-    if not ran:
-        result.add(False, "KUnit", f"no test is {args.filter} (SUITE or SUITE.CASE, a glob)" if args.filter else "no test ran")
-    elif not test.ok_status() and not counts.failed + counts.crashed + counts.errors:
-        result.add(False, "KUnit", f"the results end early: {test.status.name}")
-    for case in wrongly_skipped(test, args.name, args.cpus) if allocator == "rust" else ():
-        result.add(False, case, f"was skipped: {args.name} must run it")
-    for suite in SUITES:
-        if fnmatch.fnmatchcase(suite, args.filter.partition(".")[0] or "*") and not any(
-                one.name.startswith(suite) and one.subtests for one in test.subtests):
-            result.add(False, f"{suite}*", "no such suite ran")
+    for allocator in args.allocators:
+        # test_vmalloc is built in: without this mask it would run a million loops before KUnit. Each CPU of the guest is a
+        # thread: a race needs CPUs that run at the same time.
+        log = boot(result, args, "kunit", Expected(allocator, END, allow_in=ALLOWED[allocator], require=args.require),
+                   "test_vmalloc.run_test_mask=0 kunit.enable=1 kunit_shutdown="
+                   + ("halt" if kernel.arch == "um" else "reboot") + (f" kunit.filter_glob={args.filter}" if args.filter else ""),
+                   nodes=max(kernel.kunit_nodes if args.cpus >= kernel.kunit_nodes else 1, args.nodes),
+                   accel=args.accel or "threads", own_append=False, cpu="qemu64" if kernel.arch == "x86_64" else "")
+        test = read(log)
+        counts = test.counts
+        print(f"KUnit, {allocator}: {counts.passed} cases passed", flush=True)
+        result.passed += counts.passed
+        ran = counts.passed + counts.failed + counts.crashed
+        # That none ran is one failure; errors of a log that ends with a crash are no more.
+        result.failed += counts.failed + counts.crashed + counts.errors * bool(ran and not counts.crashed)
+        result.skipped += counts.skipped
+        for state, name, lines in failures(test)[:20] if ran else ():
+            print(f"[{state.replace('FAILURE', 'FAILED')}] {name} ({allocator})",
+                  *(f"    {line.strip()}" for line in lines[:20] if line.strip()), sep="\n", flush=True)
+        if not ran:
+            result.add(False, "KUnit", "no test " + (f"is {args.filter} (SUITE or SUITE.CASE, a glob)" if args.filter else "ran"))
+        elif not test.ok_status() and not counts.failed + counts.crashed + counts.errors:
+            result.add(False, "KUnit", f"the results end early: {test.status.name}")
+        for case in wrongly_skipped(test, args.name, args.cpus) if allocator == "rust" else ():
+            result.add(False, case, f"was skipped: {args.name} must run it")
+        for suite in SUITES:
+            if fnmatch.fnmatchcase(suite, args.filter.partition(".")[0] or "*") and not any(
+                    one.name.startswith(suite) and one.subtests for one in test.subtests):
+                result.add(False, f"{suite}*", "no such suite ran")
