@@ -48,7 +48,8 @@ def parse(arguments):
             help="what is compared with (default: rbtree); pristine: the kernel without the patches")
         add("--b", choices=("rbtree", "rust"), default="rust", help="what is judged against it (default: rust); the same "
             "twice is a check of the bench: nothing may differ")
-        add("--instruments", nargs="+", choices=[*filter(plans.boots, plans.INSTRUMENTS)], help="only these")
+        add("--instruments", nargs="+", choices=[*filter(plans.boots, plans.INSTRUMENTS)], metavar="NAME",
+            help="only these: %(choices)s")
         add("--cases", type=plans.case_list, metavar="LIST", help="only these: area_pair,lookup_* ...")
         add("--repetitions", type=whole(1, 1000), metavar="N", help="boots of each side, instead of 5 or 15")
     elif name == "profile":
@@ -63,7 +64,8 @@ def parse(arguments):
         add("--build", action="store_true", help="only build the program, and print its path: it is static, for other machines")
         add("--from", dest="file", type=native.read, metavar="FILE", help="show what the program has printed on another machine")
     elif name == "programs":
-        add("--programs", nargs="+", choices=plans.program_texts(), default=plans.program_texts(), help="only these")
+        add("--programs", nargs="+", choices=plans.program_texts(), default=plans.program_texts(), metavar="NAME",
+            help="only these: %(choices)s")
     elif name in READERS:
         if name == "figures":
             add("--write", action="store_true", help="put the tables into README.md and docs/bench.md, too")

@@ -31,12 +31,6 @@ class Parser(argparse.ArgumentParser):
         super().__init__(prog=prog, description=fill(text), allow_abbrev=False,
                          formatter_class=argparse.RawDescriptionHelpFormatter)
 
-    def add_argument(self, *names, **more):
-        """Add an argument. A list of values is part of its help: argparse would print it twice, in a line of its own."""
-        if more.get("choices") and more.get("nargs") and "metavar" not in more:
-            more |= {"metavar": "NAME", "help": f"{more['help']}: {' '.join(more['choices'])}"}
-        return super().add_argument(*names, **more)
-
     def error(self, message):
         """Refuse it with one line."""
         raise Refused(f"{message}; see scripts/{self.prog} --help")

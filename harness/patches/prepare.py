@@ -40,13 +40,6 @@ def check_host():
                       "use the toolchain root")
 
 
-def check_host_rust(tree):
-    """TOOLCHAIN=host: raise Refused unless the kernel can use these rustc and bindgen."""
-    if subprocess.run(in_root("make", "-s", "-C", tree, f"O={BUILDS}/.rustavailable", LLVM, "rustavailable"),
-                      check=False).returncode:
-        raise Refused(f"TOOLCHAIN=host: the kernel cannot use these Rust tools (make {LLVM} rustavailable)")
-
-
 def ready(part, kernel):
     """Tell whether a part and those that it needs are ready. Needs no lock: a stamp is written after its part."""
     if TOOLCHAIN != "root" or not root.ready():
@@ -101,8 +94,9 @@ def make(part, kernel):
         if part == "source":
             return folder
         series.prepare(kernel, folder)
-        if TOOLCHAIN == "host":
-            check_host_rust(kernel.tree)
+        if TOOLCHAIN == "host" and subprocess.run(in_root(
+                "make", "-s", "-C", kernel.tree, f"O={BUILDS}/.rustavailable", LLVM, "rustavailable"), check=False).returncode:
+            raise Refused(f"TOOLCHAIN=host: the kernel cannot use these Rust tools (make {LLVM} rustavailable)")
         return folder
 
 
