@@ -4,26 +4,20 @@
 import functools
 import hashlib
 import json
-import subprocess
 
 from .boot import run
 from . import suites
 from .machine.result import Result
-from .machine.settings import CACHE, REPO, TREE, Refused, kernel_version, say, write
+from .machine.settings import CACHE, REPO, TREE, Refused, git, kernel_version, say, write
 from .machine.table import print_table
 
 RESULTS = CACHE / "matrix"
 
 
-def git(*words):
-    """Return what git prints about the repository."""
-    return subprocess.run(["git", "-C", REPO, *words], capture_output=True, text=True, check=True).stdout
-
-
 def files_hash():
     """Return a hash of the version of the kernel, and of all files but documents, also of those that are not committed."""
     digest = hashlib.sha256(kernel_version(TREE).encode())
-    for name in sorted(git("ls-files", "-coz", "--exclude-standard", "--", ":!docs", ":!*.md").split("\0")):
+    for name in sorted(git(REPO, "ls-files", "-coz", "--exclude-standard", "--", ":!docs", ":!*.md").split("\0")):
         if (REPO / name).is_file():
             digest.update(name.encode() + hashlib.sha256((REPO / name).read_bytes()).digest())
     return digest.hexdigest()[:16]
@@ -56,8 +50,8 @@ class Row:
         suites.run_all([one], RESULTS / "logs")
         for line in one.failures:
             say(line)
-        commit = git("rev-parse", "--short=10", "HEAD").strip()
-        commit += "+" if git("status", "--porcelain", "-uno", "--", ".", ":!docs", ":!*.md") else ""
+        commit = git(REPO, "rev-parse", "--short=10", "HEAD").strip()
+        commit += "+" if git(REPO, "status", "--porcelain", "-uno", "--", ".", ":!docs", ":!*.md") else ""
         # If files changed during the run, the result belongs to no state.
         self.fresh = self.state(files_hash()) == state
         self.stored = {"state": state if self.fresh else "changed", "commit": commit, "passed": one.passed,
@@ -115,8 +109,6 @@ def main(args):
     print_matrix(chosen, list(dict.fromkeys(row.column for row in found if row.column != "alone")))
     if missing := sum(not row.fresh for row in chosen):
         print(f"{missing} results are missing or stale; run scripts/test --full to get them")
-    result = Result()
-    result.passed, result.failed, result.skipped = (sum(row.stored[name] for row in chosen if row.fresh)
-                                                    for name in ("passed", "failed", "skipped"))
+    result = Result(*(sum(row.stored[name] for row in chosen if row.fresh) for name in ("passed", "failed", "skipped")))
     print(result.totals(), flush=True)
     return 1 if result.failed or missing else 0

@@ -152,8 +152,6 @@ def show(suites, start, logs):
     # Last, where it is read first.
     for name, line in ((one.name, line) for one in suites for line in one.failures):
         print(f"{name}: {line}")
-    result = Result()
-    result.passed, result.failed, result.skipped = (
-        sum(getattr(one, name) for one in suites) for name in ("passed", "failed", "skipped"))
+    result = Result(*(sum(getattr(one, name) for one in suites) for name in ("passed", "failed", "skipped")))
     print(f"{time.monotonic() - start:.0f} seconds in total; logs: {logs}\n{result.totals()}")
     return 1 if result.failed else 0

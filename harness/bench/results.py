@@ -5,12 +5,11 @@ it was taken with."""
 import datetime
 import json
 import os
-import subprocess
 from pathlib import Path
 
 from ..boot import build as builds, kernels
 from ..machine import step
-from ..machine.settings import BUILDS, CACHE, REPO, Refused, say
+from ..machine.settings import BUILDS, CACHE, REPO, Refused, git, say
 
 from .boots import boot_all
 from .plan import ICOUNT, INSTRUMENTS, on_side
@@ -39,8 +38,8 @@ def load(name):
 
 def commit():
     """Return what is measured: the commit, with "-dirty" when files differ from it, or "" without git."""
-    return subprocess.run(["git", "-c", "safe.directory=*", "-C", REPO, "describe", "--always", "--dirty", "--abbrev=12",
-                           "--exclude=*"], capture_output=True, text=True, check=False).stdout.strip()
+    return git(REPO, "-c", "safe.directory=*", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*",
+               check=False).strip()
 
 
 def take(sides, plans, repetitions, logs):

@@ -9,8 +9,8 @@ TOTALS = re.compile(r"(\d+) passed, (\d+) failed(?:, (\d+) skipped)?")
 class Result:
     """Adds up checks."""
 
-    def __init__(self):
-        self.passed, self.failed, self.skipped, self.logs = 0, 0, 0, []
+    def __init__(self, passed=0, failed=0, skipped=0):
+        self.passed, self.failed, self.skipped, self.logs = passed, failed, skipped, []
 
     def add(self, state, name, text=None):
         """Count one check, whose state is True, False or None (skipped). Prints it if it failed, or if there is a text; further

@@ -145,6 +145,11 @@ def need_space(mib, what):
                       "folder on a larger disk")
 
 
+def git(folder, *words, check=True):
+    """Return what git prints about a repository. check: raise CalledProcessError if it fails."""
+    return subprocess.run(["git", "-C", folder, *words], capture_output=True, text=True, check=check).stdout
+
+
 def kernel_version(folder):
     """Return the version of the kernel source in a folder (7.3.4, or 7.3 if SUBLEVEL is 0), or ""."""
     file = Path(folder) / "Makefile"

@@ -7,13 +7,13 @@ import hashlib
 import os
 import re
 import shutil
-import subprocess
 
 from . import prepare, series
 from ..machine.lock import locked
 from ..machine.options import Parser
 from .series import change_of, read
-from ..machine.settings import CACHE, REPO, ROOT_KERNEL, Linux, Refused, kernel_version, linux, need_tool, remove, say, write
+from ..machine.settings import CACHE, REPO, ROOT_KERNEL, Linux, Refused, git, kernel_version, linux, need_tool, remove, say, \
+    write
 
 HELP = f"""Makes or updates kernel-patches/vVERSION (7.4, for example): the patches that differ from those for Linux
 {ROOT_KERNEL}. Where one does not apply it names it and shows the conflict. Resolve it in the folder that it names,
@@ -45,11 +45,6 @@ def old_source():
 def patch_hash(patch):
     """Return the hash of what a patch changes, without its mail."""
     return hashlib.sha256(change_of(patch).encode()).hexdigest()[:16]
-
-
-def git(work, *words, check=True):
-    """Return what git prints about a repository. check: raise CalledProcessError if it fails."""
-    return subprocess.run(["git", "-C", work, *words], capture_output=True, text=True, check=check).stdout
 
 
 def commit_source(work, names, folder, branch):

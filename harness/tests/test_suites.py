@@ -87,7 +87,7 @@ def test_cell(tmp_path, monkeypatch, now, failed, cell):
 def test_files(tmp_path, monkeypatch):
     """A result depends on all files but documents, also on those that are not committed."""
     monkeypatch.setattr(matrix, "REPO", tmp_path)
-    matrix.git("init", "-q")
+    matrix.git(tmp_path, "init", "-q")
     (tmp_path / "docs").mkdir()
     hashes = []
     for name in ("docs/x.txt", "README.md", "x.sh", "kernel.c"):
