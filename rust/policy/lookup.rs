@@ -37,7 +37,7 @@ impl<T: Tlb> Space<T> {
                 return self.pin_at(addr, false);
             }
             let rcu = Guard::new();
-            // In a block, or if the page map knows `addr`, without a walk down the tree.
+            // In a block, or if the page map knows `addr`, mostly without a walk down the tree.
             let pinned = match self.blocks.dir.find(addr, &rcu) {
                 Some(block) => match block.pin_next(addr, last) {
                     None => {
@@ -65,7 +65,7 @@ impl<T: Tlb> Space<T> {
             };
             match next? {
                 Next::Busy(area) => {
-                    // It was found under another RCU read lock: its object may be one of another area by now.
+                    // Nothing has kept it since it was found: its object may be one of another area by now.
                     let pinned = self.pin_at(area.span().first(), false);
                     let pinned = pinned.filter(|pinned| pinned.area() == area);
                     if pinned.is_some() {

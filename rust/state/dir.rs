@@ -21,7 +21,7 @@ use super::{
 };
 
 /// Bytes of a part: the most that a block has.
-const MOST_SIZE: usize = SIZE * MAP_BITS;
+const MOST_SIZE: usize = MOST_BLOCK_PAGES * PAGE_SIZE;
 
 /// Bytes at the start of the space without blocks, for requests with a window there.
 const HEADROOM: usize = 64 * PAGE_SIZE;
@@ -331,10 +331,9 @@ impl Drop for Directory {
     }
 }
 
-/// All CPUs share a directory, so parts and blocks must be `Send` and `Sync`.
+/// All CPUs share a directory, so blocks must be `Send` and `Sync`. [`Table`] asks for it of what a part has.
 const _: () = {
     const fn is_shared<T: Send + Sync>() {}
-    is_shared::<Part>();
     is_shared::<Block>();
 };
 

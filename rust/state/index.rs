@@ -361,7 +361,8 @@ impl Index {
     #[inline(never)]
     pub(crate) fn unlink(&self, addr: usize, rcu: &Guard) -> Option<UnlinkedArea<'_>> {
         let area = self.area_at(addr, rcu)?;
-        // SAFETY: By the type invariants, it is an area of this index, found under the RCU read lock.
+        // SAFETY: It was found here under the RCU read lock. By the type invariants, it stays an area object, and a busy area
+        // that contains `addr` is one of this index.
         let area = unsafe { self.pins.unlink(area, addr) }?;
         Some(UnlinkedArea::lone(area))
     }

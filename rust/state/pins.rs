@@ -116,8 +116,11 @@ impl Pins {
         let lock = if try_ { lock.try_lock()? } else { lock.lock() };
         // SAFETY: By the safety requirements, the memory remains an area object.
         let is_busy = unsafe { found.is_still_busy() };
+        if !is_busy {
+            return None;
+        }
         // INVARIANT: It was seen busy with the pin taken. By the safety requirements, its unlink waits for this pin.
-        is_busy.then_some(Pinned {
+        Some(Pinned {
             area: found,
             _lock: lock,
             _reader: reader,
@@ -144,7 +147,8 @@ impl Pins {
     ///
     /// # Safety
     ///
-    /// As [`Pins::pin`].
+    /// `area` was found for `addr` under an RCU read lock, which is still held, in the directory or index that has these
+    /// pins. The object may have another user by now: if that is busy and contains `addr`, it is there, too.
     #[inline(always)]
     pub(super) unsafe fn unlink(&self, area: AreaPtr, addr: usize) -> Option<Area<Unlinked>> {
         // Another CPU may have written it last.
@@ -157,9 +161,10 @@ impl Pins {
         if self.readers.load(Acquire) != 0 {
             self.wait_for_reader(&area);
         }
-        // SAFETY: By the safety requirements, a reader has taken a pin from here. One that saw the area busy with the
-        // pin held was counted before that, by the type invariants. Either it has unpinned the area, or the load
-        // above saw its count and the lock was taken after it. Later readers see the area not busy.
+        // SAFETY: The area contained `addr` when it was left, so by the safety requirements, a reader has taken a pin from
+        // here. One that saw the area busy with the pin held was counted before that, by the type invariants. Either it has
+        // unpinned the area, or the load above saw its count and the lock was taken after it. Later readers see the area not
+        // busy.
         Some(unsafe { area.left() })
     }
 

@@ -36,7 +36,8 @@ impl<M> Part<M> {
 /// A place is null or points to a part that came from a [`KBox`] and lives as long as the table.
 pub(super) struct Table<M>(KBox<[Atomic<*mut Part<M>>; MAP_BITS]>);
 
-impl<M> Table<M> {
+// All CPUs share a table. An `Atomic` is `Sync` whatever its pointer leads to, so this asks for it.
+impl<M: Send + Sync> Table<M> {
     /// Creates a table without parts.
     pub(super) fn new() -> Result<Self> {
         // INVARIANT: All places are null.
