@@ -290,7 +290,8 @@ pub(crate) unsafe extern "C" fn vmap_rust_retire(va: *mut bindings::vmap_area) -
     }
 }
 
-/// Flushes and frees all areas that were retired before the call; flushes `start` to `end` with them.
+/// Flushes and frees all areas that were retired before the call; flushes `start` to `end` with them. Returns how many areas
+/// were flushed; if 0, nothing was, `start` to `end` neither.
 ///
 /// # Safety
 ///

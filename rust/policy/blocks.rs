@@ -309,7 +309,8 @@ impl Blocks {
             let cpu = first.wrapping_add(nth) % count;
             let rcu = Guard::new();
             for seat in self.cpus.get(CpuNumber::new(cpu)).current.iter() {
-                // Most have none, or one that is full: do not take the lock for them.
+                // Most have none, or one that is full: do not take the lock for them. If it has another block by now, that one
+                // is put into the pool, which is as good.
                 if returned >= most || !seat.get(&rcu).is_some_and(is_wanted) {
                     continue;
                 }
@@ -332,8 +333,8 @@ impl Blocks {
     pub(crate) fn retired(&self, pages: usize) -> usize {
         let cpu = self.cpus.here();
         cpu.counters.retire_block.one();
-        // Relaxed: the count says when to purge, and orders nothing. A load and a store are enough: the
-        // next purge corrects what a preempted task gets wrong.
+        // Relaxed: the count says when to purge, and orders nothing. A load and a store are enough: what a
+        // preempted task gets wrong is a batch at most.
         let here = cpu.lazy.load(Relaxed).saturating_add(pages);
         if here < self.lazy_batch {
             // The common count is not even read: its cache line would move.

@@ -57,7 +57,7 @@ pub(crate) enum Source {
 pub(crate) struct PoolCensus {
     pub(crate) live: usize,
     pub(crate) bytes: usize,
-    /// Blocks in the pool with room.
+    /// Blocks in the pool with room, empty ones too.
     pub(crate) partial: usize,
     pub(crate) empty: usize,
 }

@@ -41,7 +41,7 @@ pub(crate) struct Tree {
     pub(super) index: Index,
     /// Areas that are lazy.
     lazy: Locked<LazyList>,
-    /// Pages of these, and of those that a purge has taken and not freed.
+    /// Pages of these, and of those that a purge has taken and has neither freed nor found stuck.
     lazy_pages: CacheAligned<Atomic<usize>>,
     /// Flushed areas that could not be erased for lack of memory.
     stuck: Locked<AreaList<Flushed>>,
@@ -137,7 +137,7 @@ impl Tree {
             let freed = area.pages();
             // One store for each hold of the lock: it can take thousands of instructions.
             self.give_back(area, cpus);
-            // Relaxed: as in `retire()`.
+            // Relaxed: it orders nothing. The pages of an area that is taken were added before.
             self.lazy_pages.fetch_sub(freed, Relaxed);
             pages = pages.wrapping_add(freed);
             mm::cond_resched();

@@ -8,7 +8,7 @@
 //! | free | 1 | 0 | 0 |
 //! | that of an area that is reserved, busy or unlinked; any in a closed block | 0 | 0 | 0 |
 //! | lazy, and no purge has taken it yet | 0 | 1 | 0 |
-//! | taken by a purge, about to be TLB-flushed | 0 | 0 | 1 |
+//! | taken by a purge, until that has flushed and freed it | 0 | 0 | 1 |
 //!
 //! A slot has one owner while it changes state: the CPU that claimed it, the CPU that unlinked its area, or
 //! the purge that took it out of `lazy`.

@@ -15,7 +15,7 @@ pub(crate) enum Slot {
     Unlinked,
     /// Waits for a purge.
     Lazy,
-    /// Taken by a purge that has not flushed the TLBs yet.
+    /// Taken by a purge, which frees it after it has flushed the TLBs.
     Flushing,
     /// Claimed or given back during the look.
     Changing,

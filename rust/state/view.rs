@@ -200,7 +200,7 @@ impl AreaPtr {
     }
 
     /// Returns the bounds of an object of a block that is not busy, and whether its area is unlinked. If it
-    /// is not, nobody uses the object, and the bounds are those of its last user.
+    /// is not, it is about to be busy, or nobody uses the object, and the bounds are those of its last user.
     ///
     /// # Safety
     ///
