@@ -37,7 +37,7 @@ def checker(result):
     returns whether it passed."""
     def run(name, check, *args):
         try:
-            text, good = "".join((check(*args) or "").splitlines()[-1:]), True
+            text, good = "".join(str(check(*args) or "").splitlines()[-1:]), True
         except (Fault, Refused, OSError, ImportError) as fault:
             text, good = "\n".join(str(fault).splitlines()[:60]), False
         result.add(good, name, text)
