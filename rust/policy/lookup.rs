@@ -37,7 +37,7 @@ impl<T: Tlb> Space<T> {
                 return self.pin_at(addr, false);
             }
             let rcu = Guard::new();
-            // In a block, or if the page map knows `addr`, mostly without a walk down the tree.
+            // In a block, or if the page map knows `addr`, without a walk down the tree.
             let pinned = match self.blocks.dir.find(addr, &rcu) {
                 Some(block) => match block.pin_next(addr, last) {
                     None => {
@@ -46,10 +46,7 @@ impl<T: Tlb> Space<T> {
                     }
                     pinned => pinned,
                 },
-                None if self.tree.index.is_mapped(addr, &rcu) => {
-                    self.tree.index.pin_at(addr, false, &rcu)
-                }
-                None => None,
+                None => self.tree.index.pin_mapped(addr, &rcu),
             };
             drop(rcu);
             if pinned.is_some() {
@@ -172,6 +169,6 @@ impl<T: Tlb> Space<T> {
     /// Returns whether the page map has an area for `addr`.
     #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
     pub(crate) fn is_mapped(&self, addr: usize) -> bool {
-        self.tree.index.is_mapped(addr, &Guard::new())
+        self.tree.index.is_mapped(addr)
     }
 }

@@ -344,8 +344,9 @@ impl Index {
     }
 
     /// Returns whether the page map has an area for `addr`.
-    pub(crate) fn is_mapped(&self, addr: usize, rcu: &Guard) -> bool {
-        self.map.get(addr, rcu).is_some()
+    #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+    pub(crate) fn is_mapped(&self, addr: usize) -> bool {
+        self.map.get(addr, &Guard::new()).is_some()
     }
 
     /// Returns the busy area that contains `addr` and has an entry of its own, without the lock. Any
@@ -374,6 +375,16 @@ impl Index {
         let found = self.find(addr, rcu)?;
         // SAFETY: By the type invariants, it is an area of this index, found under the RCU read lock.
         unsafe { self.pins.pin(found, try_) }
+    }
+
+    /// As [`Index::pin_at`], but waits for the pin, and only if the page map knows `addr`: without a walk down the tree. Task
+    /// context.
+    pub(crate) fn pin_mapped(&self, addr: usize, rcu: &Guard) -> Option<Pinned<'_>> {
+        // SAFETY: By the type invariants, it stays an area object as long as the RCU read lock is held.
+        let found = unsafe { self.map.get(addr, rcu)?.look() };
+        let found = found.filter(|area| area.contains(addr))?;
+        // SAFETY: By the type invariants, it is an area of this index, found under the RCU read lock.
+        unsafe { self.pins.pin(found, false) }
     }
 
     pub(crate) fn pins(&self) -> &Pins {
