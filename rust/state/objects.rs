@@ -42,17 +42,18 @@ type Chunk = [Memory; BITS];
 ///   there is an object for each [`Bit`].
 /// - The memory is zeroed at first, and only [`crate::state::area`] accesses it, as area objects.
 /// - It is freed only if all objects are vacant, so it stays valid while `self` or the token of an area in it lives.
+/// - Several CPUs access only atomics of an object, and `vm`. That is written only by the owner of the token, or by C for the
+///   owner of an area that is busy and not published yet. While the area is busy, C only reads it, for the owner and for readers
+///   that have it pinned: the token that may write it again exists when no such reader is left.
+/// - Neither the chunks nor what `vm` refers to belong to a thread.
 pub(super) struct Objects {
     chunks: [NonNull<Chunk>; WORDS],
     owned: usize,
 }
 
-// SAFETY: By the type invariants, the memory is only accessed as area objects. Atomics are all that several CPUs access of
-// these. `vm` is a pointer that is written only by the owner of the token, or by C for the owner of an area that is busy and not
-// published yet. While it is busy, C only reads it, for its owner and for readers that have it pinned: the token that may write
-// it again exists when no such reader is left. It refers to nothing that belongs to a thread.
+// SAFETY: By the type invariants, CPUs share only atomics, and `vm`, which nobody writes while others read it.
 unsafe impl Sync for Objects {}
-// SAFETY: As for `Sync`: neither the chunks nor what `vm` refers to belong to a thread.
+// SAFETY: By the type invariants, nothing of it belongs to a thread.
 unsafe impl Send for Objects {}
 
 impl Objects {

@@ -161,10 +161,9 @@ impl Pins {
         if self.readers.load(Acquire) != 0 {
             self.wait_for_reader(&area);
         }
-        // SAFETY: The area contained `addr` when it was left, so by the safety requirements, a reader has taken a pin from
-        // here. One that saw the area busy with the pin held was counted before that, by the type invariants. Either it has
-        // unpinned the area, or the load above saw its count and the lock was taken after it. Later readers see the area not
-        // busy.
+        // SAFETY: It contained `addr` when it was left: by the safety requirements, the pin of a reader is from here. One that saw
+        // it busy with the pin held was counted before, by the type invariants. It has unpinned the area, or the load above saw
+        // its count, and the lock was taken after it. Later readers see the area not busy.
         Some(unsafe { area.left() })
     }
 
