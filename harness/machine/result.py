@@ -15,8 +15,9 @@ class Result:
     def add(self, state, name, text=None):
         """Count one check, whose state is True, False or None (skipped). Prints it if it failed, or if there is a text; further
         lines of that are below the first one."""
-        self.passed, self.failed, self.skipped = self.passed + (state is True), self.failed + (state is False), \
-            self.skipped + (state is None)
+        self.passed += state is True
+        self.failed += state is False
+        self.skipped += state is None
         if text is not None or state is False:
             lines = "\n     ".join((text or "").splitlines())
             print(f"{ {True: 'ok', False: 'FAIL', None: 'skip'}[state]} {name}{': ' if lines else ''}{lines}", flush=True)
