@@ -116,5 +116,6 @@ def test_places(tmp_path):
     assert code == 0 and re.search(r"area_4 far +│ 2x2 .*0.500", text) and "native-calls: " in text, text
     code, text = bench("figures", "last", **env)
     assert code == 0 and "\n| reserve and free a page | 100 -> 50.0 (-50%) | - | **100 -> 110 (+10%)** |\n" in text, text
+    assert "\n| reserve and free four pages | 100 -> 50.0 (-50%) | 100 -> 50.0 (-50%) | **100 -> 110 (+10%)** |\n" in text, text
     assert re.findall(r"^\| `area_4` \| ([12]) \| ([^|]*) \| 100 -> 50[^|]* \| (\**)100 -> 110", text, re.M) == [
         ("1", "", "**"), ("2", "65 ns", "**")], text
