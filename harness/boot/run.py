@@ -66,7 +66,7 @@ def usage():
     return ("usage: scripts/run SCENARIO NAME [OPTION...]\n\nBuilds kernel NAME (qemu/kernels.toml), boots it and "
             "judges what it prints. Scenarios, each with --help:\n\n" + "\n".join(texts) + "\n\n"
             'Last line: "N passed, N failed" and, if there are any, ", N skipped"; of boot and demo: PASS, or FAIL and '
-            "the reasons; of shell the exit code.\nExit code: 0 all passed, 1 not or wrong use, 4 this machine cannot run it.")
+            "the reasons; of shell its exit code.\nExit code: 0 all passed, 1 not or wrong use, 4 this machine cannot run it.")
 
 
 def check_allocator(args, scenario):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 """boots to a shell, with busybox; or runs the commands that it reads from a pipe
 
-The guest has /proc, /sys and debugfs. "exit" ends it. Commands from a pipe run without a terminal; the last line is then
-their exit code. scripts/run ends with 1 if the exit code of the shell is not 0, if the guest ended without one, or if what
-the kernel has printed before the shell is not good. What the commands print is not judged.
+The guest has /proc, /sys and debugfs. "exit" ends it. Commands from a pipe run without a terminal. The last line has the exit
+code of the shell. scripts/run ends with 1 if that is not 0, if the guest ended without one, or if what the kernel has printed
+before the shell is not good. What the commands print is not judged.
 
     scripts/run shell arm64 --cpus 2
 
@@ -53,8 +53,7 @@ def run(args, result):
         found = OUTPUT.search(read_text(one.log))
     else:
         found = OUTPUT.search(read_text(boot(result, *words, initramfs=initramfs)))
-        if found:
-            print(f"{found[1]}exit code {found[2]}")
-    # The exit code, which is the last line, says it.
-    good = bool(found) and found[2] == "0"
-    result.passed, result.failed = result.passed + good, result.failed + (not good)
+        print(found[1] if found else "", end="")
+    # Without one, the end of the boot is missing in the log, which then has failed.
+    if found:
+        result.add(found[2] == "0", f"exit code {found[2]}", "")
