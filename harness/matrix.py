@@ -5,10 +5,9 @@ import functools
 import hashlib
 import json
 
-from .boot import run
 from . import suites
 from .machine.result import Result
-from .machine.settings import CACHE, REPO, TREE, Refused, git, kernel_version, say, write
+from .machine.settings import CACHE, REPO, TREE, Refused, commit, git, kernel_version, say, write
 from .machine.table import print_table
 
 RESULTS = CACHE / "matrix"
@@ -37,25 +36,21 @@ class Row:
         self.fresh = bool(self.stored) and self.stored["state"] == self.state(files_hash_once())
 
     def state(self, files):
-        """Return a hash of all that the result depends on. files: of files_hash()."""
-        return hashlib.sha256(f"{self.command} {files}".encode()).hexdigest()[:16]
+        """Return all that the result depends on. files: of files_hash()."""
+        return f"{self.command} {files}"
 
     def run(self):
         """Run it, and store the result."""
         state = self.state(files_hash())
         self.file.unlink(missing_ok=True)
-        one = suites.Suite(f"{self.name}-{self.column}", self.command)
-        if scenario := one.scenario():
-            run.prepare_host(*scenario)
+        one = suites.prepare(f"{self.name}-{self.column}", self.command)
         suites.run_all([one], RESULTS / "logs")
         for line in one.failures:
             say(line)
-        commit = git(REPO, "rev-parse", "--short=10", "HEAD").strip()
-        commit += "+" if git(REPO, "status", "--porcelain", "-uno", "--", ".", ":!docs", ":!*.md") else ""
         # If files changed during the run, the result belongs to no state.
         self.fresh = self.state(files_hash()) == state
-        self.stored = {"state": state if self.fresh else "changed", "commit": commit, "passed": one.passed,
-                       "failed": one.failed, "skipped": one.skipped}
+        self.stored = {"state": state if self.fresh else "changed", "commit": commit(), "passed": one.result.passed,
+                       "failed": one.result.failed, "skipped": one.result.skipped}
         write(self.file, json.dumps(self.stored))
 
     def cell(self):
@@ -109,6 +104,9 @@ def main(args):
     print_matrix(chosen, list(dict.fromkeys(row.column for row in found if row.column != "alone")))
     if missing := sum(not row.fresh for row in chosen):
         print(f"{missing} results are missing or stale; run scripts/test --full to get them")
-    result = Result(*(sum(row.stored[name] for row in chosen if row.fresh) for name in ("passed", "failed", "skipped")))
-    print(result.totals(), flush=True)
-    return 1 if result.failed or missing else 0
+    total = Result()
+    for row in chosen:
+        if row.fresh:
+            total.include(Result(*(row.stored[name] for name in ("passed", "failed", "skipped"))))
+    print(total.totals(), flush=True)
+    return 1 if total.failed or missing else 0

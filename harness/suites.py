@@ -4,6 +4,7 @@
 A suite is a command, with a log and a folder for logs of its own. Two that boot and two that do not run side by side; a
 suite that boots begins when its kernels are built, one after the other, meanwhile."""
 
+import collections
 import dataclasses
 import functools
 import os
@@ -13,7 +14,7 @@ import time
 import tomllib
 from pathlib import Path
 
-from .boot import run
+from .boot import kernels, run
 from .machine import step
 from .toolchain.enter import in_root, root_python
 from .machine.result import Result, read_totals
@@ -31,15 +32,13 @@ PYTEST_FAILURES = re.compile(r"^(?:FAILED|ERROR) .*", re.M)
 
 @dataclasses.dataclass
 class Suite:
-    """A row of the table, or a kernel that is built for some."""
+    """A command, or a kernel that is built for some."""
 
     name: str
     command: str
     kernels: tuple = ()  # those that it boots, or the one that it builds
     kind: str = "other"  # a key of MOST
-    passed: int = 0
-    failed: int = 0
-    skipped: int = 0
+    result: Result = dataclasses.field(default_factory=Result)
     failures: tuple = ()  # lines
     seconds: int = 0
     process: step.Step = None
@@ -76,40 +75,32 @@ class Suite:
         """Read its counts when it has ended. That nothing passed is a failure, and so is an exit code that no count
         explains."""
         code, text = self.process.finish(), self.log.read_text(encoding="utf-8", errors="replace")
-        self.seconds = self.process.display.seconds
+        self.seconds, self.result = self.process.display.seconds, read_totals(text)
         if self.is_pytest:
-            last = re.findall(r"^=+ .* in [\d.]+s.*$", text, re.M)[-1:]
-            counts = {word: int(number) for number, word in re.findall(r"(\d+) (\w+)", "".join(last))}
-            self.passed, self.failed, self.skipped = (
-                counts.get("passed", 0), sum(counts.get(word, 0) for word in ("failed", "error", "errors")),
-                counts.get("skipped", 0))
-        else:
-            self.passed, self.failed, self.skipped = read_totals(text) or (0, 0, 0)
-        if code == 4 and not self.is_pytest and not self.passed + self.failed:
+            last = "".join(re.findall(r"^=+ .* in [\d.]+s.*$", text, re.M)[-1:])
+            counts = collections.Counter({word: int(number) for number, word in re.findall(r"(\d+) (passed|failed|error|skipped)", last)})
+            self.result = Result(counts["passed"], counts["failed"] + counts["error"], counts["skipped"])
+        if code == 4 and not self.is_pytest and not self.result.passed + self.result.failed:
             # This machine cannot run it.
-            self.skipped = 1
-        elif self.failed:
+            self.result.skipped = 1
+        elif self.result.failed:
             self.failures = (PYTEST_FAILURES if self.is_pytest else FAILURES).findall(text)[:12]
-        elif code or not self.passed + self.skipped:
-            self.failed = 1
-            self.failures = [f"exit code {code}, {self.passed} passed: {step.last_line(self.log)}; see {self.log}"]
+        elif code or not self.result.passed + self.result.skipped:
+            self.result.failed = 1
+            self.failures = [f"exit code {code}, {self.result.passed} passed: {step.last_line(self.log)}; see {self.log}"]
 
 
 @functools.cache
 def tables():
     """Return the tables of harness/suites.toml. Raises Refused if it cannot be read."""
     try:
-        found = tomllib.loads((REPO / "harness/suites.toml").read_text(encoding="utf-8"))
+        return tomllib.loads((REPO / "harness/suites.toml").read_text(encoding="utf-8"))
     except tomllib.TOMLDecodeError as error:
         raise Refused(f"harness/suites.toml: {error}") from None
-    if both := found["make-test"].keys() & found["alone"].keys():
-        raise Refused(f"harness/suites.toml: two suites are called {both.pop()}; rename one")
-    return found
 
 
-def suite(name):
-    """Return a suite by its name, ready to start. Raises Refused if something is missing for it."""
-    command = {**tables()["make-test"], **tables()["alone"]}[name]
+def prepare(name, command):
+    """Return a suite that is ready to start. Raises Refused if something is missing for it."""
     one = Suite(name, command, tuple(tables()["kernels"].get(name, ())))
     if scenario := one.scenario():
         run.prepare_host(*scenario)
@@ -119,19 +110,20 @@ def suite(name):
 
 
 def run_all(suites, logs, *more):
-    """Run suites, and count what they find. logs: a folder; more: words for those that pytest runs. Scenarios boot the
-    kernels that are built before, unless these do not build: then they try it again, and fail."""
-    waiting, running, display = [*suites], [], step.Display()
+    """Build the kernels that suites boot, run the suites, and count what they find. logs: a folder; more: words for those
+    that pytest runs. A scenario whose kernel does not build tries it again, and fails."""
+    builds = {name: Suite(f"building {name}", f"scripts/build {name}", (name,), "build")
+              for name in kernels.load() if any(name in one.kernels for one in suites)}
+    waiting, running, display = [*builds.values(), *suites], [], step.Display()
     try:
         while waiting or running:
-            unbuilt = {name for one in waiting + running if one.kind == "build" for name in one.kernels}
+            unbuilt = {name for name, one in builds.items() if one in waiting + running}
             for one in [*waiting]:
                 if sum(other.kind == one.kind for other in running) < MOST[one.kind] and (
                         one.kind == "build" or not unbuilt & {*one.kernels}):
-                    built = one.kind == "boots" and all(other.process.child.returncode == 0 for other in suites
-                                                        if other.kind == "build" and other.kernels[0] in one.kernels)
+                    built = one.scenario() and all(builds[name].process.child.returncode == 0 for name in one.kernels)
                     one.start(logs / f"{one.name.replace(' ', '-')}.log",
-                              more if one.is_pytest else ["--no-build"] if built and one.scenario() else [])
+                              more if one.is_pytest else ["--no-build"] if built else [])
                     waiting.remove(one)
                     running.append(one)
             for one in [one for one in running if one.process.child.poll() is not None]:
@@ -147,11 +139,12 @@ def run_all(suites, logs, *more):
 def show(suites, start, logs):
     """Print the table of suites and the totals; returns the exit code."""
     print(f"\n{'suite':<22} {'passed':>7} {'failed':>7} {'skipped':>8} {'seconds':>8}")
+    total = Result()
     for one in suites:
-        print(f"{one.name:<22} {one.passed:>7} {one.failed:>7} {one.skipped:>8} {one.seconds:>8}")
+        print(f"{one.name:<22} {one.result.passed:>7} {one.result.failed:>7} {one.result.skipped:>8} {one.seconds:>8}")
+        total.include(one.result)
     # Last, where it is read first.
     for name, line in ((one.name, line) for one in suites for line in one.failures):
         print(f"{name}: {line}")
-    result = Result(*(sum(getattr(one, name) for one in suites) for name in ("passed", "failed", "skipped")))
-    print(f"{time.monotonic() - start:.0f} seconds in total; logs: {logs}\n{result.totals()}")
-    return 1 if result.failed else 0
+    print(f"{time.monotonic() - start:.0f} seconds in total; logs: {logs}\n{total.totals()}")
+    return 1 if total.failed else 0

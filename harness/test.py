@@ -5,7 +5,6 @@ import fnmatch
 import time
 
 from .allocator import faults, litmus, mutants, rust
-from .boot import kernels
 from . import matrix, suites
 from .patches import own_tree, prepare
 from .machine import step
@@ -30,23 +29,6 @@ Suites: {}
 Only if they are named: {}"""
 
 
-def run_named(names, tests):
-    """Run suites by their names; returns the exit code. tests: only those of pytest whose names match, or ""."""
-    prepare.prepare()
-    start, logs, chosen = time.monotonic(), step.new_logs("test", 8), [suites.suite(name) for name in names]
-    if tests:
-        chosen = [one for one in chosen if one.is_pytest]
-    needed = {kernel for one in chosen for kernel in one.kernels}
-    builds = [suites.Suite(f"building {name}", f"scripts/build {name}", (name,), "build")
-              for name in kernels.load() if name in needed]
-    suites.run_all(builds + chosen, logs, *(["-k", tests] if tests else []))
-    # pytest exits with 5 where no test has such a name.
-    chosen = [one for one in chosen if not tests or one.process.child.returncode != 5]
-    if not chosen:
-        raise Refused(f"no test's name matches -k {tests}")
-    return suites.show(chosen, start, logs)
-
-
 def options():
     """Return the parser of the command line."""
     parser = Parser(HELP.format(*map(" ".join, (TOOLS, suites.tables()["make-test"], suites.tables()["alone"]))), "test")
@@ -64,7 +46,8 @@ def options():
 
 def main(arguments):
     """Run the wanted suites, or all configurations; returns the exit code."""
-    every = {**suites.tables()["make-test"], **suites.tables()["alone"]}
+    tables = suites.tables()
+    every = tables["make-test"] | tables["alone"]
     # Other suites or options of pytest's behind the first word: that is no argument of a tool.
     is_tool = arguments and arguments[0] in TOOLS and not {"--list", "-k"} & set(arguments)
     if is_tool and not any(fnmatch.filter(every, word) for word in arguments[1:]):
@@ -82,8 +65,16 @@ def main(arguments):
     if args.list:
         print("\n".join(f"{name:<22}{every[name]}" for name in names or every))
         return 0
-    names = names or [*suites.tables()["make-test"]]
+    names = names or [*tables["make-test"]]
     if TOOLCHAIN == "host" and not args.names:
         say("note: with TOOLCHAIN=host, the suites check and selftest are left out, which need the toolchain root")
         names = [name for name in names if name not in ("check", "selftest")]
-    return run_named(names, args.k)
+    prepare.prepare()
+    start, logs = time.monotonic(), step.new_logs("test", 8)
+    chosen = [one for one in (suites.prepare(name, every[name]) for name in names) if one.is_pytest or not args.k]
+    suites.run_all(chosen, logs, *(["-k", args.k] if args.k else []))
+    # pytest exits with 5 where no test has such a name.
+    chosen = [one for one in chosen if not args.k or one.process.child.returncode != 5]
+    if not chosen:
+        raise Refused(f"no test's name matches -k {args.k}")
+    return suites.show(chosen, start, logs)

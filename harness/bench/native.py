@@ -15,9 +15,7 @@ from ..machine import step
 from ..toolchain.enter import in_root
 from ..machine.lock import locked
 from ..allocator.rust import BUILDS
-from ..machine.settings import LLVM, LOGS, REPO, SERIES, Refused, Skipped, kernel_version, linux, need_tool, write
-
-from . import results
+from ..machine.settings import LLVM, LOGS, REPO, SERIES, Refused, Skipped, commit, kernel_version, linux, need_tool, write
 
 FOLDER = REPO / "bench/native"
 # Sides of the program.
@@ -110,7 +108,7 @@ def build(kind="timed", target="native"):
         versions = subprocess.run(in_root("sh", "-c", f"{clang} --version | head -1; rustc --version"),
                                   stdout=subprocess.PIPE, text=True, check=False).stdout
         write_if_new(out / "about.h", "".join(f'#define NATIVE_{key} "{value}"\n' for key, value in (
-            ("LINUX", kernel_version(kernel)), ("COMMIT", results.commit()),
+            ("LINUX", kernel_version(kernel)), ("COMMIT", commit()),
             ("COMPILERS", "; ".join(versions.replace('"', "").splitlines())))))
         step.must(f"native: build, {kind}", log, in_root(
             "make", "-s", f"-j{os.environ.get('JOBS') or os.cpu_count()}", "-C", FOLDER, f"LINUX={kernel}", f"OUT={out}",

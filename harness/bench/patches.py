@@ -10,12 +10,11 @@ import subprocess
 from ..boot import build as builds, kernels
 from ..patches import series
 from ..machine import step
-from ..machine.settings import SERIES, Refused, linux, say
+from ..machine.settings import SERIES, Refused, commit, linux, say
 from ..machine.table import markdown
 
 from .boots import boot_all
 from .plan import PRISTINE, Plan, on_side
-from .results import commit
 from .stats import amount
 
 BASES = ("arm64-bench", "x86_64-bench")

@@ -6,11 +6,11 @@ import statistics
 
 from ..boot import build as builds, initramfs, kernels
 from ..boot.guest import Boot
-from ..machine.settings import LOGS, REPO, Refused
+from ..machine.settings import LOGS, REPO, Refused, commit
 from ..machine.table import markdown
 from ..boot.verdict import Expected, read_lines
 
-from . import counts, results, stats
+from . import counts, stats
 from .plan import program_texts
 
 KERNEL = "arm64-programs"
@@ -87,6 +87,6 @@ def main(_name, args):
         for side, (_, kernel) in SIDES.items():
             boots[side].append(boot(side, archives[kernel], args.programs, number))
     rows = [row(name, text, boots) for name, text in program_texts().items() if name in args.programs]
-    print(f"`scripts/bench programs`, commit {results.commit()}, medians of {BOOTS} boots, instructions for one operation.\n\n"
+    print(f"`scripts/bench programs`, commit {commit()}, medians of {BOOTS} boots, instructions for one operation.\n\n"
           f"{markdown(COLUMNS, rows)}")
     return 0

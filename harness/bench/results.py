@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..boot import build as builds, kernels
 from ..machine import step
-from ..machine.settings import BUILDS, CACHE, REPO, Refused, git, say
+from ..machine.settings import BUILDS, CACHE, Refused, commit, say
 
 from .boots import boot_all
 from .plan import ICOUNT, INSTRUMENTS, on_side
@@ -34,12 +34,6 @@ def load(name):
     if not isinstance(result, dict) or result.get("kind") != KIND:
         raise Refused(f"{path}: is no result of this version of the benchmark; take it again")
     return result
-
-
-def commit():
-    """Return what is measured: the commit, with "-dirty" when files differ from it, or "" without git."""
-    return git(REPO, "-c", "safe.directory=*", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*",
-               check=False).strip()
 
 
 def take(sides, plans, repetitions, logs):

@@ -22,6 +22,11 @@ class Result:
             lines = "\n     ".join((text or "").splitlines())
             print(f"{ {True: 'ok', False: 'FAIL', None: 'skip'}[state]} {name}{': ' if lines else ''}{lines}", flush=True)
 
+    def include(self, other):
+        """Count what another one has counted."""
+        self.passed, self.failed, self.skipped = (
+            self.passed + other.passed, self.failed + other.failed, self.skipped + other.skipped)
+
     @property
     def good(self):
         """Tell whether something passed and nothing failed."""
@@ -33,6 +38,6 @@ class Result:
 
 
 def read_totals(text):
-    """Return (passed, failed, skipped) from the last such line of a suite's output, or None."""
+    """Return the result that the last such line of a suite's output has; an empty one without such a line."""
     found = [match for match in map(TOTALS.fullmatch, text.split("\n")) if match]
-    return tuple(int(x or 0) for x in found[-1].groups()) if found else None
+    return Result(*(int(x or 0) for x in found[-1].groups())) if found else Result()

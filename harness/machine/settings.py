@@ -150,6 +150,12 @@ def git(folder, *words, check=True):
     return subprocess.run(["git", "-C", folder, *words], capture_output=True, text=True, check=check).stdout
 
 
+def commit():
+    """Return what is measured or tested: the commit, with "-dirty" when files differ from it, or "" without git."""
+    return git(REPO, "-c", "safe.directory=*", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*",
+               check=False).strip()
+
+
 def kernel_version(folder):
     """Return the version of the kernel source in a folder (7.3.4, or 7.3 if SUBLEVEL is 0), or ""."""
     file = Path(folder) / "Makefile"
