@@ -1,27 +1,23 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Prepares the cache folder: toolchain root, kernel source, patched tree, guest images. A second run makes only what is
+"""Prepares the cache folder: toolchain root, kernel source, patched tree. A second run makes only what is
 missing."""
 
 import contextlib
 import shutil
 import subprocess
 
-from ..toolchain import debian, image, root
+from ..toolchain import debian, root
 from . import series, source
 from ..toolchain.enter import in_root
 from ..machine.lock import is_held, locked
 from ..machine.options import Parser
 from ..machine.settings import BUILDS, LLVM, REPO, SERIES, TOOLCHAIN, Refused, check_settings, linux
 
-PARTS = ("root", "source", "all")
 HELP = f"""Prepares the cache folder: toolchain root, kernel source, patched tree. What is ready is not made again.
 
-  root            the toolchain root, a Debian {debian.SUITE} (with TOOLCHAIN=host: check the tools of the build host)
-  source          the kernel source
-  all             both, and the tree: the source with its patches applied and mm/vmap_rust linked here (default)
-  guest-image     the Debian user space of the guests of scripts/run stress, same and tools
-  programs-image  the same for the guests of scripts/bench programs, for arm64
-
+  root    the toolchain root, a Debian {debian.SUITE} (with TOOLCHAIN=host: check the tools of the build host)
+  source  the kernel source
+  all     both, and the tree: the source with its patches applied and mm/vmap_rust linked here (default)
 TOOLCHAIN=host uses the tools of the build host, KERNEL_TARBALL=FILE another archive of the kernel source. All parts are
 in the cache folder: ~/.cache/vmap-rust, or VMAP_RUST_CACHE."""
 # Tools of the build host; those with a + end with the version of LLVM.
@@ -103,11 +99,6 @@ def make(part, kernel):
 def main(arguments):
     """Make one part; returns the exit code."""
     parser = Parser(HELP, "prepare")
-    parser.add_argument("part", nargs="?", default="all", choices=[*PARTS, *image.IMAGES], metavar="PART")
-    part = parser.parse_args(arguments).part
-    if part in PARTS:
-        prepare(part)
-    else:
-        check_settings()
-        image.prepare(part)
+    parser.add_argument("part", nargs="?", default="all", choices=("root", "source", "all"), metavar="PART")
+    prepare(parser.parse_args(arguments).part)
     return 0
