@@ -30,7 +30,6 @@ class Boot:
 
     kernel: Kernel
     expected: Expected
-    boot_value: str = ""  # of vmap_allocator=, instead of the expected allocator
     cpus: int = 1
     mem: int = 2048
     nodes: int = 1
@@ -54,10 +53,9 @@ class Boot:
 
     def arguments(self):
         """Return the kernel command line."""
-        value = self.boot_value or self.expected.allocator
+        allocator = self.expected.allocator
         words = ("panic=-1 oops=panic", "" if self.accel == "icount" else PATIENCE, self.kernel.append if self.own_append else "",
-                 "" if value == "none" else f"vmap_allocator={value}",
-                 self.append)
+                 "" if allocator == "none" else f"vmap_allocator={allocator}", self.append)
         return " ".join(filter(None, words))
 
     def command(self):

@@ -29,7 +29,6 @@ def options(parser, threads=None):
                         help="loops per case (default: %(default)s)")
     parser.add_argument("--mask", type=whole(0x1, 0x1fff, "#x"), default=0x1fff, metavar="M",
                         help="a bit for each case, 0x1 to 0x1fff or a decimal number (default: all)")
-    parser.add_argument("--boot-value", default="", metavar="V", help="pass vmap_allocator=V instead of the allocator")
     parser.add_argument("--require", action="append", default=[], metavar="RE", help="lines that the log must have")
 
 
@@ -94,7 +93,7 @@ def sweep(args, result):
         log = boot(result, args, "test_vmalloc", Expected(allocator, require=args.require),
                    f"kunit.enable=0 test_vmalloc.run_test_mask={args.mask:#x} test_vmalloc.nr_threads={args.threads} "
                    "test_vmalloc.sequential_test_order=1 test_vmalloc.nr_pcpu_objects=1000 "
-                   f"test_vmalloc.test_loop_count={args.loops}", boot_value=args.boot_value,
+                   f"test_vmalloc.test_loop_count={args.loops}",
                    log=args.logs / f"sweep-{args.kernel.name}-{allocator}-{args.cpus}{other}.log")
         found[allocator] = judge(read_lines(log), args.threads, args.mask, result, allocator)
     return found
