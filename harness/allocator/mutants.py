@@ -11,7 +11,7 @@ import tomllib
 from ..machine import step
 from ..toolchain.enter import in_root
 from ..machine.lock import locked
-from ..machine.options import Parser, whole
+from ..machine.options import Parser
 from .rust import RUST, policy_modules, prepare
 from ..machine.settings import CACHE, LOGS, Refused
 
@@ -79,8 +79,6 @@ def main(arguments, result):
     """Try the wanted modules, and print the mutants that no test noticed."""
     modules = policy_modules()
     parser = Parser(HELP + " ".join(modules), "test mutants")
-    parser.add_argument("--jobs", type=whole(1, 64), default=2, metavar="N",
-                        help="mutants at the same time (default: %(default)s)")
     parser.add_argument("modules", nargs="*", metavar="MODULE", help="only this module (default: all)")
     args = parser.parse_args(arguments)
     for name in args.modules:
@@ -101,7 +99,7 @@ def main(arguments, result):
         every = subprocess.run(cargo_mutants("--no-config", "--list", *files_of(modules)), cwd=RUST, check=True,
                                capture_output=True, text=True).stdout.splitlines()
         code = step.run("mutants", log, cargo_mutants(
-            "--iterate", "--output", OUT, "--timeout", "4000", "--build-timeout", "4000", "--jobs", args.jobs,
+            "--iterate", "--output", OUT, "--timeout", "4000", "--build-timeout", "4000", "--jobs", "2",
             *files_of(wanted)), cwd=RUST)
         # 2: some mutants were missed; 3: some tests did not end.
         if code not in (0, 2, 3):
