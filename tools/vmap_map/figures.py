@@ -8,11 +8,6 @@ def figures(shot):
     runs = [run for piece in inside for run in piece["runs"]]
     busy, lazy, free = (sum(end - start for start, end, letter, _ in runs if letter in letters)
                         for letters in ("B", "luf", "."))
-    # What one table of PTEs maps: it fills a page with entries of 8 bytes.
-    span, touched = shot["page_size"] // 8 * shot["page_size"], set()
-    for start, end, letter, _ in runs:
-        if letter == "B":
-            touched.update(range(start // span, (end - 1) // span + 1))
     gaps, at = [], shot["start"]
     for start, end in [*((piece["start"], piece["end"]) for piece in inside), (shot["end"], shot["end"])]:
         gaps += [start - at] if start > at else []
@@ -28,8 +23,6 @@ def figures(shot):
         "largest gap": size_text(max(gaps, default=0)),
         "spread: span from the first to the last piece / busy":
             f"{(inside[-1]['end'] - inside[0]['start']) / busy if busy else 0.0:,.1f}",
-        "tables of PTEs with a busy area (estimate)": f"{len(touched):,}",
-        "size of these": size_text(len(touched) * shot["page_size"]),
     }
 
 
