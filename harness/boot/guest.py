@@ -135,7 +135,6 @@ def boot(result, args, *what, **more):
     boot with the same words needs another one (log=)."""
     one = boot_of(args, *what, **more)
     reasons = one.run()
-    result.logs.append(one.log)
     rest = [f"and {len(reasons) - 6} more"] if len(reasons) > 6 else []
     result.add(not reasons, os.path.basename(one.log), "\n".join([*reasons[:6], *rest]) or None)
     return one.log

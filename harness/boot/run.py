@@ -16,9 +16,7 @@ from ..machine.options import Parser, fill, whole
 from ..machine.result import Result
 from ..machine.settings import INSIDE, LOGS, Refused, check_settings
 
-# What --help says of them.
-ALLOCATORS = {"rbtree": "", "rust": "", "none": "; none: a kernel without the option",
-              "both": "; both: one after the other"}
+ALLOCATORS = "rbtree", "rust", "none", "both"
 
 
 def common(parser, defaults):
@@ -33,10 +31,9 @@ def common(parser, defaults):
     kernel = defaults.get("kernel")
     parser.add_argument("name", metavar="NAME", nargs="?" if kernel else None, default=kernel,
                         help="a kernel of qemu/kernels.toml" + (f" (default: {kernel})" if kernel else ""))
-    if allocators := [x for x in ALLOCATORS if x in defaults.get("allocators", ALLOCATORS)]:
-        parser.add_argument("--allocator", choices=allocators, help=(
-            "the allocator that is active" + "".join(ALLOCATORS[x] for x in allocators)
-            + f" (default: {defaults['allocator']}, or what the kernel has)"))
+    if allocators := defaults.get("allocators", ALLOCATORS):
+        parser.add_argument("--allocator", choices=allocators, help="what is active; none: a kernel without the option; both: "
+                            f"one after the other (default: {defaults['allocator']}, or what the kernel has)")
     defaults = {"cpus": 1, "nodes": 1, "mem": 2048, **defaults}
     add("--cpus", "guest CPUs", type=whole(1, 64), metavar="N")
     add("--nodes", "NUMA nodes that share CPUs and memory evenly", type=whole(1, 8), metavar="N")
@@ -65,25 +62,20 @@ def usage():
     texts = (f"  {name:<{max(map(len, names())) + 2}}{get(name).__doc__.splitlines()[0]}" for name in names())
     return ("usage: scripts/run SCENARIO NAME [OPTION...]\n\nBuilds kernel NAME (qemu/kernels.toml), boots it and "
             "judges what it prints. Scenarios, each with --help:\n\n" + "\n".join(texts) + "\n\n"
-            'Last line: "N passed, N failed" and, if there are any, ", N skipped"; of boot and demo: PASS, or FAIL and '
-            "the reasons; of shell its exit code.\nExit code: 0 all passed, 1 not or wrong use, 4 this machine cannot run it.")
+            'Last line: "N passed, N failed" and, if there are any, ", N skipped".\nExit code: 0 all passed, 1 not or wrong use, '
+            "4 this machine cannot run it.")
 
 
 def check_allocator(args, scenario):
     """Complete --allocator, or raise Refused if the kernel has not what is asked for, or what the scenario needs."""
-    there, given = args.kernel.allocators, getattr(args, "allocator", None)
-    wanted = given or scenario.DEFAULTS.get("allocator", "both")
-    if not given and not {*each(wanted)} <= {*there} and there[0] in scenario.DEFAULTS.get("allocators", ALLOCATORS):
-        wanted = there[0]
-    if not {*each(wanted)} <= {*there}:
+    there, choices = args.kernel.allocators, scenario.DEFAULTS.get("allocators", ALLOCATORS)
+    default = "none" if there == ("none",) and "none" in choices else scenario.DEFAULTS.get("allocator", "both")
+    wanted = getattr(args, "allocator", None) or default
+    # Those that are booted one after the other.
+    args.allocator, args.allocators = wanted, ("rbtree", "rust") if wanted == "both" else (wanted,)
+    if not {*args.allocators} <= {*there}:
         raise Refused(f"configuration {args.kernel.name} has {' and '.join(there)} as allocator, not "
-                      f"{' and '.join(each(wanted))}; choose another one, or another configuration")
-    args.allocator, args.allocators = wanted, each(wanted)
-
-
-def each(allocator):
-    """Return what a value of --allocator means: the allocators that are booted one after the other."""
-    return ("rbtree", "rust") if allocator == "both" else (allocator,)
+                      f"{' and '.join(args.allocators)}; choose another one, or another configuration")
 
 
 def parse(arguments):
@@ -130,6 +122,5 @@ def main(arguments):
         args.logs = step.new_logs("run", 20)
     result = Result()
     scenario.run(args, result)
-    if scenario.DEFAULTS.get("totals", True):
-        print(result.totals())
+    print(result.totals())
     return 0 if result.good else 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What a scenario found: counts and logs. Its last line is "N passed, N failed"."""
+"""What a scenario found. Its last line is "N passed, N failed"."""
 
 import re
 
@@ -10,7 +10,7 @@ class Result:
     """Adds up checks."""
 
     def __init__(self, passed=0, failed=0, skipped=0):
-        self.passed, self.failed, self.skipped, self.logs = passed, failed, skipped, []
+        self.passed, self.failed, self.skipped = passed, failed, skipped
 
     def add(self, state, name, text=None):
         """Count one check, whose state is True, False or None (skipped). Prints it if it failed, or if there is a text; further

@@ -89,9 +89,10 @@ def test_shell(allocator):
     """Commands from a pipe run in the guest, and what they print is not judged. A script that fails is a failure."""
     script = "cat /sys/kernel/debug/vmap_rust/allocator; nproc; dmesg | grep -c 'vmap alloc'; echo 'WARNING: x'; "
     done = run("shell", "arm64", "--no-build", "--allocator", allocator, input=script)
-    assert done.returncode == 0 and done.stdout.split("\n") == [allocator, "2", "1", "WARNING: x", "ok exit code 0", ""], done
+    assert done.returncode == 0 and done.stdout.split("\n") == [allocator, "2", "1", "WARNING: x", "ok exit code 0",
+                                                             "2 passed, 0 failed", ""], done
     done = run("shell", "arm64", "--no-build", "--allocator", allocator, input="exit 3")
-    assert done.returncode == 1 and done.stdout == "FAIL exit code 3\n", done
+    assert done.returncode == 1 and done.stdout == "FAIL exit code 3\n1 passed, 1 failed\n", done
 
 
 @pytest.mark.parametrize("words, code", [(b"exit 3", 1), (b"exit", 0)])

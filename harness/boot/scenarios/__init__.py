@@ -9,8 +9,7 @@ or make_guest_image() (harness/boot/initramfs.py) with a script of qemu/, and co
 
 DEFAULTS has the defaults of the common options (harness/boot/run.py): "cpus", "timeout" and so on; "kernel" if a user need not
 name one; "allocators" to choose from, and "allocator" if a user need not choose. args.allocators has what is
-booted one after the other. "guest_image": True boots the guest image on kernels that can; "totals": False means that the last
-line is not a count.
+booted one after the other. "guest_image": True boots the guest image on kernels that can.
 
 Optional: options(parser) declares more options, check(args) may refuse or complete them; build_all(args) builds, if that is
 more than one kernel. What "make test" and "make test FULL=1" run is in harness/suites.toml.

@@ -4,7 +4,7 @@
 First measures both allocators in user space, in nanoseconds (scripts/bench native). With QEMU, boots the benchmark of the
 kernel twice for each allocator and prints the medians, in instructions for one operation (-icount), on which other work of the
 build host has no influence. With user-mode Linux (uml), which is quicker, runs KUnit instead. Then runs the kernel's own
-vmalloc tests, which pass or fail. Last line: PASS or FAIL.
+vmalloc tests, which pass or fail.
 """
 
 import statistics
@@ -19,7 +19,7 @@ from ...machine.settings import REPO, Refused, cpus
 from ...machine.table import print_table
 
 # With one CPU, the rb-trees of the kernel have no pools of free ranges: few machines are like that.
-DEFAULTS = {"kernel": "arm64", "allocators": (), "cpus": 2, "mem": 0, "totals": False}
+DEFAULTS = {"kernel": "arm64", "allocators": (), "cpus": 2, "mem": 0}
 CASES = "area_pair area_4 area_4096 percpu mixed vmalloc_pair stack lookup_inner_1k aliases_1".split()
 SEEDS = 1, 2
 # What is measured while nothing is built yet; all of it takes minutes.
@@ -62,7 +62,6 @@ def show_bench(args, result):
     values = {}
     for job, record in zip(jobs, boot_all(jobs, cpus())):
         good = record["status"] == "ok" and not record["skips"]
-        result.logs.append(job[-1])
         result.add(good, f"bench, {job[2]}", None if good else f"{record['status']} {record['skips']}")
         for one in record["results"]:
             values.setdefault((one["case"], one["metric"]), {}).setdefault(job[2], []).append(one["value"])
@@ -82,4 +81,3 @@ def run(args, result):
     found = vmalloc.sweep(args, result)
     print_table(f"test_vmalloc, {args.kernel.name}: {args.loops} loops for each case", ["case", *found],
                 [[name, *(cases[name][1] for cases in found.values())] for name in found["rust"]])
-    print("PASS" if result.good else f"FAIL see {' and '.join(result.logs)}")

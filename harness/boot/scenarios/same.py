@@ -84,5 +84,5 @@ def run(args, result):
             found[allocator] |= {case: text for case, text in read_results(log).items()
                                  if found[allocator].get(case, "fail") == "fail"}
     if not found["rbtree"]:
-        raise Refused(f"no test ran; see {result.logs[0]}")
+        raise Refused(f"no test ran; see {args.logs}")
     compare(result, found["rbtree"], found["rust"])

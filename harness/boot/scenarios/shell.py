@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """boots to a shell, with busybox; or runs the commands that it reads from a pipe
 
-The guest has /proc, /sys and debugfs. "exit" ends it. Commands from a pipe run without a terminal. The last line has the exit
-code of the shell. scripts/run ends with 1 if that is not 0, if the guest ended without one, or if what the kernel has printed
-before the shell is not good. What the commands print is not judged.
+The guest has /proc, /sys and debugfs. "exit" ends it. Commands from a pipe run without a terminal. The exit code of the shell
+is a check, and so is what the kernel has printed before the shell. What the commands print is not judged.
 
     scripts/run shell arm64 --cpus 2
 
@@ -21,7 +20,7 @@ from ..initramfs import make_busybox
 from ...machine.settings import Refused
 from ..verdict import Expected, judge
 
-DEFAULTS = {"allocators": ("rbtree", "rust", "none"), "allocator": "rust", "cpus": 2, "timeout": 300, "totals": False}
+DEFAULTS = {"allocators": ("rbtree", "rust", "none"), "allocator": "rust", "cpus": 2, "timeout": 300}
 BEGIN = "shell: begin"
 OUTPUT = re.compile(rf"{BEGIN}\n(.*)shell: exit code (\d+)", re.S)
 

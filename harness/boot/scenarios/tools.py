@@ -180,7 +180,6 @@ def check_allocator(args, result, allocator, initramfs):
                 session.damage()
         finally:
             session.step.stop()
-    result.logs.append(session.log)
     files = read_files(session.log)
     if args.kernel.guest_image:
         lists |= {f"{when} inside": files.get(when, {}).get("list", ()) for when in lists}
