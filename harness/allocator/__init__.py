@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: GPL-2.0
-"""The allocator by itself: what runs without a kernel."""
