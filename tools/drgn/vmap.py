@@ -100,7 +100,7 @@ def vmallocinfo_line(area: Area, starts: Set[int]) -> str:
     if vm.phys_addr:
         line += f" phys=0x{vm.phys_addr.value_():0{2 * sizeof(vm.phys_addr)}x}"
     line += "".join(f" {name}" for flag, name in _VM_FLAGS if flags & flag)
-    return line + " vpages" * (vm.pages.value_() in starts)
+    return f"{line} vpages" if vm.pages.value_() in starts else line
 
 
 # Dumps of QEMU: they have physical addresses, and no VMCOREINFO note unless the guest has given QEMU one.

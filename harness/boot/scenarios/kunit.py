@@ -89,7 +89,7 @@ def run(args, result):
         result.passed += counts.passed
         ran = counts.passed + counts.failed + counts.crashed
         # That none ran is one failure; errors of a log that ends with a crash are no more.
-        result.failed += counts.failed + counts.crashed + counts.errors * bool(ran and not counts.crashed)
+        result.failed += counts.failed + counts.crashed + (counts.errors if ran and not counts.crashed else 0)
         result.skipped += counts.skipped
         for state, name, lines in failures(test)[:20] if ran else ():
             print(f"[{state.replace('FAILURE', 'FAILED')}] {name} ({allocator})",
