@@ -18,8 +18,6 @@ ACCELERATORS = {"icount": ["-accel", "tcg", "-icount", "shift=0,sleep=off"], "th
                 "turns": ["-accel", "tcg,thread=single"]}
 # A guest whose time is that of a busy build host does everything later. A hang is left to the limit of the run.
 PATIENCE = "kunit.timeout=7200 rcupdate.rcu_cpu_stall_timeout=300 watchdog_thresh=60"
-# What a load is called, if it is not its own name.
-WORDS = {"kunit": "KUnit"}
 # Tests that are built in would run before the first process.
 NO_TESTS = "kunit.enable=0 test_vmalloc.run_test_mask=0"
 
@@ -99,8 +97,8 @@ class Boot:
         expected = dataclasses.replace(self.expected, allow=[*self.expected.allow, *self.kernel.allow])
         start = time.monotonic()
         # A boot without a root file system ends with a panic, which aborts user-mode Linux.
-        code = step.run(f"{WORDS.get(self.what, self.what)} on {self.kernel.name}, {self.expected.allocator}", self.log, command,
-                        self.timeout, progress, good=(0, -signal.SIGABRT) if self.kernel.arch == "um" else (0,))
+        code = step.run(f"{self.what} on {self.kernel.name}, {self.expected.allocator}", self.log, command, self.timeout,
+                        progress, good=(0, -signal.SIGABRT) if self.kernel.arch == "um" else (0,))
         reasons = judge(self.log, expected)
         if code is None:
             reasons.insert(0, f"timeout: the guest was ended after {self.timeout} s ({time.monotonic() - start:.0f} s with "

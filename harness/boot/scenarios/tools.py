@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 from ..console import count_checks, read_files, read_text
-from ..guest import NO_TESTS, Boot
+from ..guest import NO_TESTS, boot_of
 from ..initramfs import make_busybox, make_guest_image
 from ...machine.lock import locked
 from ...machine.settings import CACHE, REPO, Refused, Skipped, remove
@@ -87,10 +87,8 @@ class Session:
         """folder: for the sockets and the dump."""
         self.args, self.result, self.allocator, self.folder = args, result, allocator, folder
         self.vmlinux = args.kernel.folder / "vmlinux"
-        boot = Boot(args.kernel, Expected(allocator), cpus=args.cpus, nodes=args.nodes, mem=args.mem,
-                    initramfs=str(initramfs), accel=args.accel,
-                    log=args.logs / f"tools-{args.kernel.name}-{allocator}.log",
-                    append=f"nokaslr panic=0 {NO_TESTS} GUEST_RUN=tools ALLOCATOR={allocator} {args.append}")
+        boot = boot_of(args, "tools", Expected(allocator),
+                       f"nokaslr panic=0 {NO_TESTS} GUEST_RUN=tools ALLOCATOR={allocator}", initramfs=initramfs)
         self.log, self.limit = boot.log, Limit(args.timeout)
         self.step = Step(f"tools on {args.kernel.name}, {allocator}", boot.log, [
             *boot.command(), "-chardev", f"socket,id=gdb,path={folder}/gdb,server=on,wait=off", "-gdb", "chardev:gdb"],
