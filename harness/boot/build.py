@@ -30,11 +30,11 @@ def jobs():
     return os.environ.get("JOBS") or cpus()
 
 
-def make(kernel, *words, cwd, binds=(), folder=None, **env):
-    """Return the command that runs make for a kernel. cwd: the tree; folder: that of the build, if it is another one;
-    binds: see in_root_at()."""
-    return in_root("make", f"ARCH={kernel.arch}", f"O={folder or kernel.folder}", LLVM, *SAME, *words, cwd=cwd,
-                   binds=binds, **env)
+def make(kernel, *words, cwd, binds=()):
+    """Return the command that runs make for a kernel. cwd: the tree; binds: see in_root_at()."""
+    # The quicker mode of ccache does not see what ".incbin" includes: on 32-bit arm and x86 the compressed kernel.
+    env = {"CCACHE_DEPEND": 1} if kernel.arch in ("arm64", "um") else {}
+    return in_root("make", f"ARCH={kernel.arch}", f"O={kernel.folder}", LLVM, *SAME, *words, cwd=cwd, binds=binds, **env)
 
 
 def configure(kernel, tree):
@@ -90,20 +90,6 @@ def claim(folder):
     if read(folder / ".vmap-rust-repo").strip() != str(REPO):
         shutil.rmtree(folder / "mm/vmap_rust", ignore_errors=True)
         (folder / ".vmap-rust-repo").write_text(f"{REPO}\n", encoding="utf-8")
-
-
-def build_piggy(kernel, tree):
-    """Build piggy.o, which has the compressed kernel on 32-bit arm and x86, again without ccache, unless it is still the
-    one that was made like that. In its depend mode ccache does not see what ".incbin" includes, and gives out the object
-    of an earlier kernel."""
-    made = kernel.folder / ".vmap-rust-piggy"
-    for piggy in (kernel.folder / "arch").rglob("piggy.o"):
-        if read(made) != str(int(piggy.stat().st_mtime)):
-            piggy.unlink()
-            step.must(f"packing {kernel.name}", LOG / f"image-{kernel.name}.log", make(
-                kernel, f"-j{jobs()}", "all", cwd=tree, CCACHE_DISABLE=1), f"the image of {kernel.name} does not build",
-                cwd=tree)
-            made.write_text(str(int(piggy.stat().st_mtime)), encoding="ascii")
 
 
 def lock_of(kernel):
@@ -167,7 +153,6 @@ def build(kernel, count=0, some=series.WITHOUT, which=""):
         configure(kernel, tree)
         step.must(f"building {kernel.name}{which}", LOG / f"build-{kernel.name}.log", make(
             kernel, f"-j{jobs()}", "all", cwd=tree), f"kernel {kernel.name} does not build", cwd=tree)
-        build_piggy(kernel, tree)
         if not kernel.image.is_file():
             raise Refused(f"kernel {kernel.name} was built, but there is no {kernel.image}; check its arch in "
                           "qemu/kernels.toml")

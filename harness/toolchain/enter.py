@@ -28,7 +28,7 @@ def variables():
     """Return the environment of commands in the root."""
     return {**{name: value for name, value in os.environ.items() if LET_IN.fullmatch(name) and value},
             "PATH": PATH, "LIBCLANG_PATH": "/usr/lib/llvm-22/lib", "HOME": f"{CACHE}/home",
-            "CARGO_HOME": f"{CACHE}/home/.cargo", "CCACHE_DEPEND": "1", "CCACHE_DIR": f"{CACHE}/ccache",
+            "CARGO_HOME": f"{CACHE}/home/.cargo", "CCACHE_DIR": f"{CACHE}/ccache",
             "CCACHE_MAXSIZE": os.environ.get("CCACHE_MAXSIZE") or "5G", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8",
             "TOOLCHAIN": "root", "VMAP_RUST_CACHE": str(CACHE), "VMAP_RUST_IN_ROOT": "1"}
 
@@ -80,7 +80,7 @@ def in_root(*words, binds=(), cwd=None, **env):
     of its environment; see in_root_at()."""
     if TOOLCHAIN == "host" and not INSIDE:
         # ccache takes part when the system has its wrapper folder.
-        env = {"PATH": f"/usr/lib/ccache:{os.environ['PATH']}", "CCACHE_DEPEND": "1", "CCACHE_DIR": f"{CACHE}/ccache", **env}
+        env = {"PATH": f"/usr/lib/ccache:{os.environ['PATH']}", "CCACHE_DIR": f"{CACHE}/ccache", **env}
     if TOOLCHAIN == "host" or INSIDE:
         return [str(word) for word in (["env", *(f"{name}={value}" for name, value in env.items())] if env else [])
                 + [*words]]
