@@ -125,11 +125,11 @@ def held(kernel):
                     return
 
 
-def build(kernel, count=0, some=series.WITHOUT, which=""):
+def build(kernel, count=0, which=""):
     """Build a kernel; returns the path of the image. Raises Refused if it does not build.
 
-    which: of how many kernels it is, for the line of progress; count, some: of a kernel without the patches
-    (kernel.pristine), how many of which series it has nevertheless."""
+    which: of how many kernels it is, for the line of progress; count: of a kernel without the patches (kernel.pristine),
+    how many patches of series.WITHOUT it has nevertheless."""
     tree, folder = TREE, kernel.folder
     # Before the lock of a kernel, for which a command of another clone may wait that uses the tree.
     prepare.prepare()
@@ -140,7 +140,7 @@ def build(kernel, count=0, some=series.WITHOUT, which=""):
         if not kernel.image.exists():
             need_space(1500, f"the kernel {kernel.name}")
         if kernel.pristine:
-            tree, new = series.prepare_without(linux(SERIES), source, count, some)
+            tree, new = series.prepare_without(linux(SERIES), source, count)
             for old in BUILDS.glob("*-pristine") if new else ():
                 shutil.rmtree(old)
         # Objects can be newer than the files of another source.

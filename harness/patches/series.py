@@ -161,13 +161,13 @@ def prepare(kernel, source):
     link(kernel.tree)
 
 
-def prepare_without(kernel, source, count, some):
-    """Make or update the tree for benchmarks without the allocator: the source with the first count patches of some
-    series, and this repository wired up. Returns its path, and whether it is a new copy, whose files may be older than
-    objects of another state."""
+def prepare_without(kernel, source, count):
+    """Make or update the tree for benchmarks without the allocator: the source with the first count patches of WITHOUT,
+    and this repository wired up. Returns its path, and whether it is a new copy, whose files may be older than objects of
+    another state."""
     tree, new = kernel.tree.with_name(f"{kernel.tree.name}-pristine"), False
     copy_source(tree, source)
-    put_patches(tree, source, patches(kernel, some)[:count])
+    put_patches(tree, source, patches(kernel, WITHOUT)[:count])
     if "vmap_rust" not in read(tree / "mm/Makefile"):
         new = True
         # Files of a copy by hard links are replaced, never written to.
