@@ -86,13 +86,6 @@ def test_tree_of_other_patches(monkeypatch):
         assert len(made) == 2
 
 
-def test_shared_then_alone():
-    """A run that shares a lock would wait for itself if it asked for it alone."""
-    with lock.locked("a test", shared=True), pytest.raises(AssertionError):
-        with lock.locked("a test"):
-            pass
-
-
 @pytest.mark.parametrize("words", [["x"], ["x", "shared"]])
 def test_killed(cache, words):
     """A killed run holds its lock until the commands that it started have ended, and nothing after that."""

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""How commands are called: what --help prints, settings that are refused, errors that become one line, interrupts."""
+"""How commands are called: what --help prints, a tool without what it needs, interrupts."""
 
-import errno
 import os
 import re
 import signal
@@ -11,11 +10,10 @@ import time
 
 import pytest
 
-from harness.boot import build, run
-from harness.machine import options, settings
+from harness.boot import run
 from harness import __main__ as start, test
 from harness.bench import main as bench
-from harness.machine.settings import REPO, Refused
+from harness.machine.settings import REPO
 
 # The words of each command before --help.
 HELPS = [[name] for name in start.MODULES] + [["run", name] for name in run.names()] + [
@@ -31,36 +29,6 @@ def test_help_fits(monkeypatch, capsys, words, columns):
         start.main(*words, "--help")
     text = capsys.readouterr().out
     assert text and not [line for line in text.split("\n") if len(line) > columns]
-
-
-def test_fill(monkeypatch):
-    """Lines of a paragraph are joined, those of a list stay, and continue below their text."""
-    monkeypatch.setenv("COLUMNS", "30")
-    text = "Some words here.\nMore of them, and more.\n\n  name   what this is and does\n  other  x\n\n    a command"
-    assert options.fill(text).split("\n") == [
-        "Some words here. More of", "them, and more.", "", "  name   what this is and", "         does", "  other  x", "",
-        "    a command"]
-
-
-@pytest.mark.parametrize("value, is_good", [("1", True), ("16", True), ("", True), ("0", False), ("x", False), ("-2", False)])
-def test_jobs(monkeypatch, value, is_good):
-    """JOBS is a number of jobs."""
-    monkeypatch.setenv("JOBS", value)
-    if is_good:
-        settings.check_settings()
-    else:
-        with pytest.raises(Refused, match=f"^JOBS={value} must be a whole number from 1"):
-            settings.check_settings()
-
-
-def test_errors_of_the_system(monkeypatch, capsys):
-    """A full disk, and whatever else the system refuses, is one line."""
-    def fail(_words):
-        raise OSError(errno.ENOSPC, "No space left on device", "/a/b")
-    monkeypatch.setattr(build, "main", fail)
-    with pytest.raises(SystemExit, match="1"):
-        start.main("build")
-    assert capsys.readouterr().err == "build: error: /a/b: No space left on device; free some disk and call this again\n"
 
 
 def test_vmap_without_drgn():

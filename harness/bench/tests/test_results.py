@@ -8,7 +8,6 @@ import re
 import numpy as np
 import pytest
 
-from harness.machine import table
 from harness.bench import figures, report, results, stats
 from harness.machine.settings import Refused
 
@@ -140,11 +139,6 @@ def test_written(monkeypatch, tmp_path):
     document.write_text("a\n")
     with pytest.raises(Refused, match="<!-- figures readme -->"):
         figures.put("readme", "new\n")
-
-
-def test_document():
-    """A table for a document."""
-    assert table.markdown(["case", ">A"], [["a|b", "**2**"]]) == "| case | A |\n| --- | ---: |\n| a\\|b | **2** |"
 
 
 @pytest.mark.parametrize("words, pattern", [
