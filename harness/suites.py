@@ -54,22 +54,17 @@ class Suite:
         first, *words = shlex.split(self.command)
         return run.parse(words) if first == "scripts/run" else None
 
-    def start(self, log, more=()):
-        """Start it, in the toolchain root if it is a scenario (for which run.prepare_host() was called) or "pytest". log: its
-        path; more: further words."""
+    def words(self, more):
+        """Return the command that runs it with further words, and its environment. It runs in the toolchain root if it is a
+        scenario (for which run.prepare_host() was called) or "pytest"."""
         first, *words = [*shlex.split(self.command), *more]
-        self.log, logs = log, log.with_suffix("")
-        logs.mkdir(parents=True, exist_ok=True)
-        environment, user = {"VMAP_RUST_LOGS": str(logs)}, os.environ
+        logs, user, command = {"VMAP_RUST_LOGS": str(self.log.with_suffix(""))}, os.environ, [REPO / first, *words]
         if first == "pytest-host":
             command, user = root_python(*PYTHON[first], *words)
         elif first in PYTHON:
             command = in_root("python3", "-P", *PYTHON[first], *words, cwd=REPO, PYTHONPATH=REPO, PYTHONDONTWRITEBYTECODE=1,
-                              **environment)
-        else:
-            command = [REPO / first, *words]
-        self.process = step.Step(self.name, log, command, cwd=REPO, env={**user, **environment},
-                                 good=(0,) if self.is_pytest else (0, 4))
+                              **logs)
+        return command, {**user, **logs}
 
     def finish(self):
         """Read its counts when it has ended. That nothing passed is a failure, and so is an exit code that no count
@@ -122,8 +117,11 @@ def run_all(suites, logs, *more):
                 if sum(other.kind == one.kind for other in running) < MOST[one.kind] and (
                         one.kind == "build" or not unbuilt & {*one.kernels}):
                     built = one.scenario() and all(builds[name].process.child.returncode == 0 for name in one.kernels)
-                    one.start(logs / f"{one.name.replace(' ', '-')}.log",
-                              more if one.is_pytest else ["--no-build"] if built else [])
+                    one.log = logs / f"{one.name.replace(' ', '-')}.log"
+                    one.log.with_suffix("").mkdir(parents=True, exist_ok=True)
+                    command, environment = one.words(more if one.is_pytest else ["--no-build"] if built else [])
+                    one.process = step.Step(one.name, one.log, command, cwd=REPO, env=environment,
+                                            good=(0,) if one.is_pytest else (0, 4))
                     waiting.remove(one)
                     running.append(one)
             for one in [one for one in running if one.process.child.poll() is not None]:

@@ -49,7 +49,7 @@ def tests_for(patch):
 def run(name, command, seconds=SECONDS):
     """Run tests; returns the first 20 that failed, and the output. The last line of it says so if they took too long."""
     log = LOGS / "faults.log"
-    code = step.run(f"tests with {name}", log, command, seconds)
+    code = step.Step(f"tests with {name}", log, command).wait(seconds)
     text = log.read_text(encoding="utf-8", errors="replace") + (f"not done in {seconds} s\n" if code is None else "")
     return sorted({"".join(names) for names in re.findall(FAILED, text, re.M)})[:20], text
 

@@ -89,18 +89,18 @@ def main(arguments, result):
     # All clones of the repository share the outcomes.
     with locked("mutants", "mutants.lock"):
         # It is not built again.
-        if step.run(f"cargo-mutants {VERSION}", LOGS / "mutants-install.log", in_root(
+        if step.Step(f"cargo-mutants {VERSION}", LOGS / "mutants-install.log", in_root(
                 "cargo", "install", "--locked", "cargo-mutants", "--version", VERSION, "--root", TOOL, "--target-dir",
-                CACHE / "build/cargo-mutants")):
+                CACHE / "build/cargo-mutants")).wait():
             raise Refused("cargo-mutants cannot be built; check that cargo can reach its registry, and see "
                           f"{LOGS}/mutants-install.log")
         (OUT / "mutants.out").mkdir(parents=True, exist_ok=True)
         forget_changed()
         every = subprocess.run(cargo_mutants("--no-config", "--list", *files_of(modules)), cwd=RUST, check=True,
                                capture_output=True, text=True).stdout.splitlines()
-        code = step.run("mutants", log, cargo_mutants(
+        code = step.Step("mutants", log, cargo_mutants(
             "--iterate", "--output", OUT, "--timeout", "4000", "--build-timeout", "4000", "--jobs", "2",
-            *files_of(wanted)), cwd=RUST)
+            *files_of(wanted)), cwd=RUST).wait()
         # 2: some mutants were missed; 3: some tests did not end.
         if code not in (0, 2, 3):
             raise Refused(f"cargo-mutants failed; see {log}")

@@ -25,7 +25,8 @@ def prepare():
     log, lock = LOGS / "crates.log", RUST / "Cargo.lock"
 
     def call(what, command):
-        if step.run(what, log, in_root("sh", "-c", f"{command} --offline 2>/dev/null || {command}", cwd=RUST), cwd=RUST):
+        shell = in_root("sh", "-c", f"{command} --offline 2>/dev/null || {command}", cwd=RUST)
+        if step.Step(what, log, shell, cwd=RUST).wait():
             raise Refused("the crates that rust/ needs cannot be downloaded; check that cargo can reach its registry and "
                           f"that rust/crates.lock has what Cargo.toml names, and see {log}")
 
@@ -69,7 +70,7 @@ def run_tests(result, name, crate, *words, folder="", each="", **variables):
     log, cwd = LOGS / f"{name}-test.log", RUST / crate
     with locked(f"{name} tests", f"{name}-test.lock"):
         command = ["cargo", "test", "--offline", "--target-dir", BUILDS / (folder or name), *words]
-        code = step.run(f"{name} tests", log, in_root(*command, cwd=cwd, **variables), cwd=cwd)
+        code = step.Step(f"{name} tests", log, in_root(*command, cwd=cwd, **variables), cwd=cwd).wait()
         say(f"{name}: {count_tests(result, log, code)} tests{each}; log: {log}")
 
 

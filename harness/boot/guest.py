@@ -91,14 +91,15 @@ class Boot:
                       "-numa", f"node,memdev=node{i},cpus={self.cpus * i // nodes}-{self.cpus * (i + 1) // nodes - 1}"]
         return words
 
-    def run(self):
-        """Boot; returns the reasons to fail. How the emulator ended, if that was wrong, is the first."""
+    def run(self, result=None):
+        """Boot; returns the reasons to fail. How the emulator ended, if that was wrong, is the first. result: counts the boot as
+        one check."""
         command = self.command()
         expected = dataclasses.replace(self.expected, allow=[*self.expected.allow, *self.kernel.allow])
         start = time.monotonic()
         # A boot without a root file system ends with a panic, which aborts user-mode Linux.
-        code = step.run(f"{self.what} on {self.kernel.name}, {self.expected.allocator}", self.log, command, self.timeout,
-                        progress, good=(0, -signal.SIGABRT) if self.kernel.arch == "um" else (0,))
+        code = step.Step(f"{self.what} on {self.kernel.name}, {self.expected.allocator}", self.log, command, progress,
+                         good=(0, -signal.SIGABRT) if self.kernel.arch == "um" else (0,)).wait(self.timeout)
         reasons = judge(self.log, expected)
         if code is None:
             reasons.insert(0, f"timeout: the guest was ended after {self.timeout} s ({time.monotonic() - start:.0f} s with "
@@ -106,6 +107,9 @@ class Boot:
         elif code and self.kernel.arch != "um":
             reasons.insert(0, f"the emulator ended with exit code {code}")
         say(f"log: {self.log}")
+        if result:
+            rest = [f"and {len(reasons) - 6} more"] if len(reasons) > 6 else []
+            result.add(not reasons, os.path.basename(self.log), "\n".join([*reasons[:6], *rest]) or None)
         return reasons
 
 
@@ -120,22 +124,12 @@ def progress(log):
 def boot_of(args, what, expected, append="", **more):
     """Return the Boot that the options of a scenario ask for.
 
-    what: the load, for messages and the log's name; append: kernel arguments before those of the options; more: of
-    Boot."""
+    what: the load, for messages and the log's name: a second boot with the same words needs another one (log=); append:
+    kernel arguments before those of the options; more: of Boot."""
     log = args.logs / f"{what}-{args.kernel.name}-{expected.allocator}.log"
     common = {name: value for name in ("kernel", "cpus", "mem", "nodes", "timeout", "accel")
               if (value := getattr(args, name)) is not None}
     return Boot(**{**common, "log": log, **more}, expected=expected, what=what, append=f"{append} {args.append}".strip())
-
-
-def boot(result, args, *what, **more):
-    """Boot once, with the words of boot_of(), and count the verdict as one check of the result. Returns the log. A second
-    boot with the same words needs another one (log=)."""
-    one = boot_of(args, *what, **more)
-    reasons = one.run()
-    rest = [f"and {len(reasons) - 6} more"] if len(reasons) > 6 else []
-    result.add(not reasons, os.path.basename(one.log), "\n".join([*reasons[:6], *rest]) or None)
-    return one.log
 
 
 def boot_script(result, args, script, allocator, initramfs, append="", checks=(), allow=(), label="", **more):
@@ -143,10 +137,11 @@ def boot_script(result, args, script, allocator, initramfs, append="", checks=()
 
     append: what the script and the kernel get; allow: expressions of lines that are no failure; label: what the checks are
     counted for, if it is not the allocator; more: of Boot."""
-    log = boot(result, args, script, Expected(allocator, "^guest: done", list(allow)),
-               f"{NO_TESTS} GUEST_RUN={script} ALLOCATOR={allocator} {append}".strip(), initramfs=initramfs, **more)
-    count_checks(result, label or allocator, log, checks)
-    return log
+    boot = boot_of(args, script, Expected(allocator, "^guest: done", list(allow)),
+                   f"{NO_TESTS} GUEST_RUN={script} ALLOCATOR={allocator} {append}".strip(), initramfs=initramfs, **more)
+    boot.run(result)
+    count_checks(result, label or allocator, boot.log, checks)
+    return boot.log
 
 
 def invariants(args, allocator, suffixes=("",)):

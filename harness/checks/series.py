@@ -75,9 +75,8 @@ def build(name, option, patch, source, paths):
         log = LOGS / f"series-{name.partition('-')[0].replace('/', '-')}-{option}.log"
         # The tree that walks through the series and its build folder are seen under the paths of the originals, or every
         # command would be another and everything be built again.
-        code = step.run(f"{name}, option {option}", log, builds.make(kernel, *words, cwd=TREE, binds=[
-            "--bind", WALKED, TREE, "--bind", folder, kernel.folder]), cwd=TREE)
-        if code:
+        if step.Step(f"{name}, option {option}", log, builds.make(kernel, *words, cwd=TREE, binds=[
+                "--bind", WALKED, TREE, "--bind", folder, kernel.folder]), cwd=TREE).wait():
             raise Fault(step.errors(log))
         fault_if(line for line in read(log).split("\n") if re.search("(^|[^a-z])warning: ", line))
 

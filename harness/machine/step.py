@@ -115,20 +115,19 @@ class Step:
             f"{clear}{self.what}: failed after {seconds} s (exit code {code}); log: {self.log}")
         return code
 
-
-def run(what, log, command, timeout=None, progress=last_line, **more):
-    """Run a command to its end; returns the exit code, or None after timeout seconds (see Limit)."""
-    step, limit, pause = Step(what, log, command, progress, **more), Limit(timeout or float("inf")), 0.05
-    try:
-        while step.running():
-            if limit.is_over():
-                say(f"{what}: not done in {timeout} s; log: {log}")
-                return None
-            time.sleep(pause)
-            pause = min(pause * 1.2, 0.5)
-        return step.finish()
-    finally:
-        step.stop()
+    def wait(self, timeout=None):
+        """Wait for its end; returns the exit code, or None after timeout seconds (see Limit)."""
+        limit, pause = Limit(timeout or float("inf")), 0.05
+        try:
+            while self.running():
+                if limit.is_over():
+                    say(f"{self.what}: not done in {timeout} s; log: {self.log}")
+                    return None
+                time.sleep(pause)
+                pause = min(pause * 1.2, 0.5)
+            return self.finish()
+        finally:
+            self.stop()
 
 
 def new_logs(name, keep):
@@ -151,6 +150,6 @@ def errors(log):
 
 def must(what, log, command, why, **more):
     """Run a command to its end. If it fails, prints what its log says of it and raises Refused(why)."""
-    if run(what, log, command, **more) != 0:
+    if Step(what, log, command, **more).wait() != 0:
         say(errors(log))
         raise Refused(why)

@@ -35,8 +35,8 @@ def main(arguments, result):
     for number, line in enumerate(lines[at + 1:]):
         allocator, log = re.search(r"vmap_allocator=(\w+)", line)[1], LOG / f"own-tree-{number}.log"
         before = [one for one in lines[:at] if not number or one.startswith("cd ")]
-        code = step.run(f"own tree: {line}", log, in_root(
-            "bash", "-euo", "pipefail", "-c", "; ".join([*before, lines[at], line]), cwd=tree, R=REPO), cwd=tree)
+        code = step.Step(f"own tree: {line}", log, in_root(
+            "bash", "-euo", "pipefail", "-c", "; ".join([*before, lines[at], line]), cwd=tree, R=REPO), cwd=tree).wait()
         # kunit.py fails if a case fails, and keeps the console of the guest in a file.
         consoles = sorted(folder.glob("*/.kunit/test.log"))
         printed = consoles[0].read_text(encoding="utf-8", errors="replace") if consoles else ""

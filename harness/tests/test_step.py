@@ -25,9 +25,9 @@ def test_limit(monkeypatch, load, cpus, seconds):
 
 def test_timeout(tmp_path, capsys):
     """A command that does not end has no exit code, and is ended."""
-    assert step.run("a test", tmp_path / "log", ["sleep", "1000"], 0.2) is None
+    assert step.Step("a test", tmp_path / "log", ["sleep", "1000"]).wait(0.2) is None
     assert "a test: not done in 0.2 s" in capsys.readouterr().err
-    assert step.run("a test", tmp_path / "log", ["sleep", "0.1"], 1000) == 0
+    assert step.Step("a test", tmp_path / "log", ["sleep", "0.1"]).wait(1000) == 0
 
 
 @pytest.mark.parametrize("log, text", [

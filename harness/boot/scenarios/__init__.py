@@ -2,8 +2,8 @@
 """One file for each scenario; its name is that of the scenario, and a new file needs no entry anywhere else.
 
 Its docstring is printed by --help, the first line also by "scripts/run --help". run(args, result) boots and counts:
-boot() of harness/boot/guest.py boots once and counts the verdict on the log, which is named after its third argument, the
-kernel and the allocator; Expected of harness/boot/verdict.py says what the log must have. boot_script() boots make_busybox()
+boot_of(...).run(result) of harness/boot/guest.py boots once and counts the verdict on the log, which is named after the second
+argument, the kernel and the allocator; Expected of harness/boot/verdict.py says what the log must have. boot_script() boots make_busybox()
 or make_guest_image() (harness/boot/initramfs.py) with a script of qemu/, and counts the checks that it must report, as lines
 "guest: ok|FAIL|skip CHECK". inject.py is a short example.
 

@@ -5,7 +5,7 @@ Tests that are built in do not run, as they take minutes, unless --append turns 
 "test_vmalloc.run_test_mask=0x1fff".
 """
 
-from ..guest import NO_TESTS, boot
+from ..guest import NO_TESTS, boot_of
 from ..verdict import Expected
 
 DEFAULTS = {"allocators": ("rbtree", "rust", "none"), "allocator": "rust", "timeout": 300}
@@ -13,4 +13,4 @@ DEFAULTS = {"allocators": ("rbtree", "rust", "none"), "allocator": "rust", "time
 
 def run(args, result):
     """Boot once."""
-    boot(result, args, "boot", Expected(args.allocator), NO_TESTS)
+    boot_of(args, "boot", Expected(args.allocator), NO_TESTS).run(result)

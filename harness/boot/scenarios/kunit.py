@@ -8,7 +8,7 @@ import fnmatch
 import sys
 from pathlib import Path
 
-from ..guest import boot
+from ..guest import boot_of
 from ...machine.settings import TREE, say
 from ..verdict import Expected
 
@@ -78,12 +78,14 @@ def run(args, result):
     for allocator in args.allocators:
         # test_vmalloc is built in: without this mask it would run a million loops before KUnit. Each CPU of the guest is a
         # thread: a race needs CPUs that run at the same time.
-        log = boot(result, args, "kunit", Expected(allocator, END, allow_in=ALLOWED[allocator], require=args.require),
-                   "test_vmalloc.run_test_mask=0 kunit.enable=1 kunit_shutdown="
-                   + ("halt" if kernel.arch == "um" else "reboot") + (f" kunit.filter_glob={args.filter}" if args.filter else ""),
-                   nodes=max(kernel.kunit_nodes if args.cpus >= kernel.kunit_nodes else 1, args.nodes),
-                   accel=args.accel or "threads", own_append=False, cpu="qemu64" if kernel.arch == "x86_64" else "")
-        test = read(log)
+        boot = boot_of(
+            args, "kunit", Expected(allocator, END, allow_in=ALLOWED[allocator], require=args.require),
+            "test_vmalloc.run_test_mask=0 kunit.enable=1 kunit_shutdown="
+            + ("halt" if kernel.arch == "um" else "reboot") + (f" kunit.filter_glob={args.filter}" if args.filter else ""),
+            nodes=max(kernel.kunit_nodes if args.cpus >= kernel.kunit_nodes else 1, args.nodes),
+            accel=args.accel or "threads", own_append=False, cpu="qemu64" if kernel.arch == "x86_64" else "")
+        boot.run(result)
+        test = read(boot.log)
         counts = test.counts
         print(f"KUnit, {allocator}: {counts.passed} cases passed", flush=True)
         result.passed += counts.passed

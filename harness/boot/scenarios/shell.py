@@ -15,7 +15,7 @@ import re
 import sys
 
 from ..console import read_text
-from ..guest import NO_TESTS, boot, boot_of
+from ..guest import NO_TESTS, boot_of
 from ..initramfs import make_busybox
 from ...machine.settings import Refused
 from ..verdict import Expected, judge
@@ -41,17 +41,17 @@ def run(args, result):
     if commands is not None and not commands.strip():
         raise Refused("standard input is neither a terminal nor has commands; pipe commands in, or call this in a terminal")
     expected = Expected(args.allocator, "shell: exit code", until=BEGIN)
-    words = args, "shell", expected, f"{NO_TESTS} GUEST_RUN=shell"
-    initramfs = make_busybox(args.kernel, commands, args.logs)
+    boot = boot_of(args, "shell", expected, f"{NO_TESTS} GUEST_RUN=shell",
+                   initramfs=make_busybox(args.kernel, commands, args.logs))
     if commands is None:
-        one = boot_of(*words, initramfs=initramfs)
         # The monitor lets Ctrl-C through to the guest, and Ctrl-A x ends it.
-        interact([{"stdio": "mon:stdio"}.get(word, word) for word in one.command()], one.log)
-        for reason in judge(one.log, expected):
-            result.add(False, "shell", f"{reason}; log: {one.log}")
-        found = OUTPUT.search(read_text(one.log))
+        interact([{"stdio": "mon:stdio"}.get(word, word) for word in boot.command()], boot.log)
+        for reason in judge(boot.log, expected):
+            result.add(False, "shell", f"{reason}; log: {boot.log}")
+        found = OUTPUT.search(read_text(boot.log))
     else:
-        found = OUTPUT.search(read_text(boot(result, *words, initramfs=initramfs)))
+        boot.run(result)
+        found = OUTPUT.search(read_text(boot.log))
         print(found[1] if found else "", end="")
     # Without one, the end of the boot is missing in the log, which then has failed.
     if found:

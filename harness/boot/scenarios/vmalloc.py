@@ -6,7 +6,7 @@ Twelve cases must pass in each worker; align_shift_alloc requests impossible ali
 
 import re
 
-from ..guest import boot
+from ..guest import boot_of
 from ...machine.options import whole
 from ...machine.table import print_table
 from ..verdict import Expected, read_lines
@@ -90,12 +90,14 @@ def sweep(args, result):
     """Boot each allocator with the parameters of test_vmalloc; returns what judge() does for each."""
     found, other = {}, "-required" if args.require else ""
     for allocator in args.allocators:
-        log = boot(result, args, "test_vmalloc", Expected(allocator, require=args.require),
-                   f"kunit.enable=0 test_vmalloc.run_test_mask={args.mask:#x} test_vmalloc.nr_threads={args.threads} "
-                   "test_vmalloc.sequential_test_order=1 test_vmalloc.nr_pcpu_objects=1000 "
-                   f"test_vmalloc.test_loop_count={args.loops}",
-                   log=args.logs / f"sweep-{args.kernel.name}-{allocator}-{args.cpus}{other}.log")
-        found[allocator] = judge(read_lines(log), args.threads, args.mask, result, allocator)
+        boot = boot_of(
+            args, "test_vmalloc", Expected(allocator, require=args.require),
+            f"kunit.enable=0 test_vmalloc.run_test_mask={args.mask:#x} test_vmalloc.nr_threads={args.threads} "
+            "test_vmalloc.sequential_test_order=1 test_vmalloc.nr_pcpu_objects=1000 "
+            f"test_vmalloc.test_loop_count={args.loops}",
+            log=args.logs / f"sweep-{args.kernel.name}-{allocator}-{args.cpus}{other}.log")
+        boot.run(result)
+        found[allocator] = judge(read_lines(boot.log), args.threads, args.mask, result, allocator)
     return found
 
 
