@@ -30,9 +30,9 @@ def make_archive(kernel):
     path."""
     builds.build(kernel)
     modules = (kernel.folder / "modules.order").read_text(encoding="ascii").split()
-    files = {"init": REPO / "bench/programs.sh", **initramfs.tree(REPO / "bench/programs", "programs"),
-             **initramfs.module_files(kernel, [(kernel.folder / name).with_suffix(".ko") for name in modules])}
-    return initramfs.add_to_image("programs-image.cpio.zst", kernel, files, "initramfs-programs.cpio.zst")
+    files = {"init": REPO / "bench/programs.sh", **initramfs.tree(REPO / "bench/programs", "programs")}
+    with initramfs.module_files(kernel, [(kernel.folder / name).with_suffix(".ko") for name in modules]) as more:
+        return initramfs.add_to_image("programs-image.cpio.zst", kernel, files | more, "initramfs-programs.cpio.zst")
 
 
 def read(log):

@@ -2,7 +2,7 @@
 """Archives that guests boot from: busybox or the Debian guest image, each with the scripts of qemu/ and the kernel's
 modules."""
 
-import atexit
+import contextlib
 import os
 import re
 import shutil
@@ -67,22 +67,19 @@ def tree(folder, prefix):
     return {f"{prefix}/{path.relative_to(folder)}": path for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
+@contextlib.contextmanager
 def module_files(kernel, paths):
-    """Return the files of modules of a kernel, with what depmod lists of them, by their paths in the archive. paths: of
-    the modules on the build host."""
-    # Of this call only: another run may read the one that it has made.
-    base = Path(tempfile.mkdtemp(prefix="guest-modules-", dir=kernel.folder))
-    atexit.register(shutil.rmtree, base, ignore_errors=True)
+    """Give the files of modules of a kernel, with what depmod lists of them, by their paths in the archive. paths: of the
+    modules on the build host."""
     release = (kernel.folder / "include/config/kernel.release").read_text(encoding="ascii").strip()
-    modules = base / "lib/modules" / release
-    (modules / "kernel").mkdir(parents=True)
-    for path in paths:
-        shutil.copy(path, modules / "kernel")
-    for path in (kernel.folder / name for name in ("modules.builtin", "modules.builtin.modinfo", "modules.order")):
-        if path.is_file():
-            shutil.copy(path, modules)
-    run("/usr/sbin/depmod", "-b", base, release)
-    return tree(base / "lib", "usr/lib")
+    with tempfile.TemporaryDirectory(prefix="guest-modules-", dir=kernel.folder) as base:
+        modules = Path(base, "lib/modules", release)
+        (modules / "kernel").mkdir(parents=True)
+        lists = [kernel.folder / name for name in ("modules.builtin", "modules.builtin.modinfo", "modules.order")]
+        for path in (*paths, *filter(Path.is_file, lists)):
+            shutil.copy(path, modules if path in lists else modules / "kernel")
+        run("/usr/sbin/depmod", "-b", base, release)
+        yield tree(Path(base, "lib"), "usr/lib")
 
 
 def run(*command):
@@ -101,8 +98,6 @@ def make_guest_image(kernel, debuggers=False):
     """Make the archive with the guest image; returns its path. debuggers: with tools/, and the debug info of the kernel
     where drgn finds it, without the kernel's code."""
     files = common_files(kernel)
-    # Programs find modules where depmod has listed them.
-    files |= module_files(kernel, [path for name, path in files.items() if name.endswith(".ko")])
     if debuggers:
         symbols = kernel.folder / "vmlinux.debug"
         run("objcopy", "--only-keep-debug", kernel.folder / "vmlinux", symbols)
@@ -110,4 +105,6 @@ def make_guest_image(kernel, debuggers=False):
                   if not re.search(r"test_|__pycache__|vmap.map", name)}
         release = (kernel.folder / "include/config/kernel.release").read_text(encoding="ascii").strip()
         files[f"usr/lib/debug/boot/vmlinux-{release}"] = symbols
-    return add_to_image("guest-image.cpio.zst", kernel, files, "initramfs-guest.cpio.zst")
+    # Programs find modules where depmod has listed them.
+    with module_files(kernel, [path for name, path in files.items() if name.endswith(".ko")]) as modules:
+        return add_to_image("guest-image.cpio.zst", kernel, files | modules, "initramfs-guest.cpio.zst")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.boot import guest, initramfs, kernels, run
+from harness.boot import guest, kernels, run
 from harness.machine.result import Result
 from harness.boot.scenarios import demo, kunit, stress, tools
 
@@ -133,20 +133,6 @@ def test_areas_of_tools(listed, moments, good):
     """A list lacks no area but a few stacks, and has no others than those of one moment."""
     files = {"early": {"vmallocinfo": ALL}, "before": {"vmallocinfo": ALL}}
     assert (not tools.compare(listed, files, moments.split())) is good
-
-
-def test_modules_of_two_runs(tmp_path, monkeypatch):
-    """Two runs that boot modules of one kernel at the same time do not take away each other's files."""
-    monkeypatch.setattr(kernels, "BUILDS", tmp_path)
-    monkeypatch.setattr(initramfs, "run", lambda *words: None)
-    kernel = kernels.get("x86_64-user")
-    (kernel.folder / "include/config").mkdir(parents=True)
-    for name in ("include/config/kernel.release", "a.ko"):
-        (kernel.folder / name).write_text("7.3\n")
-    first, second = (initramfs.module_files(kernel, [kernel.folder / "a.ko"]) for _ in range(2))
-    assert [*first] == [*second] == ["usr/lib/modules/7.3/kernel/a.ko"]
-    assert all(path.is_file() for path in (*first.values(), *second.values()))
-    assert not {*first.values()} & {*second.values()}
 
 
 @pytest.mark.parametrize("kernel, cpus, wrong", [
