@@ -10,11 +10,11 @@ from . import results, stats
 from .plan import INSTRUMENTS
 from .stats import amount, ratio_text
 
-# In the plot: colours of Okabe and Ito; markers by CPUs and workers, of which others have the last one; and its axis, at whose
-# ends larger and smaller ratios are.
+# In the plot: colours of Okabe and Ito; markers by CPUs and workers, of which others have the last one; and what its axis shows
+# at least.
 COLORS = {"slower": "#d55e00", "too few": "#cc79a7", "no difference": "#777777", "faster": "#009e73"}
 MARKERS = {"1x1": ".", "2x1": "o", "8x1": "s", "8x8": "D", "others": "P"}
-TICKS = (0.25, 0.5, 0.75, 1, 1.25, 1.5, 2)
+TICKS = (0.1, 0.25, 0.5, 0.75, 1, 1.5, 2, 3, 5)
 
 
 def show_rows(title, rows, sides):
@@ -68,21 +68,14 @@ def plot(result, path):
     names = list(dict.fromkeys(f"{row.instrument}: {row.name}" for row in rows))
     pyplot.switch_backend("Agg")
     figure, axes = pyplot.subplots(figsize=(12, 2.4 + 0.24 * len(names)), layout="constrained")
-    beyond = {}
     for row in reversed(rows):
         y, color = names.index(f"{row.instrument}: {row.name}"), COLORS[row.verdict]
-        shown = min(max(row.ratio, TICKS[0]), TICKS[-1])
-        axes.plot(shown, y, MARKERS.get(row.size, MARKERS["others"]), color=color, clip_on=False)
-        if shown != row.ratio:
-            beyond.setdefault((shown, y), []).append(ratio_text(row.ratio))
-        elif row.low is not None:
+        axes.plot(row.ratio, y, MARKERS.get(row.size, MARKERS["others"]), color=color)
+        if row.low is not None:
             axes.hlines(y, row.low, row.high, color=color, linewidth=2, alpha=0.6)
-    for (shown, y), texts in beyond.items():
-        axes.annotate(", ".join(texts), (shown, y), (8 if shown < 1 else -8, 0), textcoords="offset points", fontsize=7,
-                      va="center", ha="left" if shown < 1 else "right")
     axes.axvline(1, color="black", linewidth=1)
     sides = result["sides"]
-    axes.set(xscale="log", xlim=(TICKS[0], TICKS[-1]), xlabel=f"ratio {sides['b']} / {sides['a']}, {stats.LEVEL:.0%} interval; "
+    axes.set(xscale="log", xlabel=f"ratio {sides['b']} / {sides['a']}, {stats.LEVEL:.0%} interval; "
              f"left of 1: {sides['b']} takes less")
     axes.set_title(f"{sides['b']} against {sides['a']}: {result['command']}, commit {result['commit']}", loc="left")
     axes.set_xticks(TICKS, [f"{tick:g}" for tick in TICKS])
