@@ -41,7 +41,7 @@ def whole(least, most, form="d"):
     printed."""
     def convert(text):
         try:
-            number = int(text, 16 if text.lower().startswith("0x") else 10)
+            number = int(text, 0)
         except ValueError:
             number = least - 1
         if not least <= number <= most:
