@@ -260,11 +260,6 @@ class RustVmap(Space):
         for state in [space["cpu_first"], *self.words(space["cpu_others"], space["cpu_others_len"])]:
             yield self.read("cpu", state)
 
-    def current(self) -> Dict[int, int]:
-        """Map the addresses of current blocks to the CPU that allocates from them, or the first one of a group."""
-        return {self.read("block", block)["first_page"] << self.page_shift: cpu
-                for cpu, state in enumerate(self.cpus()) for block in state["current"] if block}
-
     # What users ask.
 
     def areas(self) -> Iterator[Area]:
