@@ -125,11 +125,9 @@ def held(kernel):
                     return
 
 
-def build(kernel, count=0, which=""):
-    """Build a kernel; returns the path of the image. Raises Refused if it does not build.
-
-    which: of how many kernels it is, for the line of progress; count: of a kernel without the patches (kernel.pristine),
-    how many patches of series.WITHOUT it has nevertheless."""
+def build(kernel, count=0):
+    """Build a kernel; returns the path of the image. Raises Refused if it does not build. count: of a kernel without the
+    patches (kernel.pristine), how many patches of series.WITHOUT it has nevertheless."""
     tree, folder = TREE, kernel.folder
     # Before the lock of a kernel, for which a command of another clone may wait that uses the tree.
     prepare.prepare()
@@ -151,7 +149,7 @@ def build(kernel, count=0, which=""):
         write(made_of, read(series.beside(source, "stamp")))
         claim(folder)
         configure(kernel, tree)
-        step.must(f"building {kernel.name}{which}", LOG / f"build-{kernel.name}.log", make(
+        step.must(f"building {kernel.name}", LOG / f"build-{kernel.name}.log", make(
             kernel, f"-j{jobs()}", "all", cwd=tree), f"kernel {kernel.name} does not build", cwd=tree)
         if not kernel.image.is_file():
             raise Refused(f"kernel {kernel.name} was built, but there is no {kernel.image}; check its arch in "
@@ -163,7 +161,6 @@ def main(arguments):
     """Build some of them; returns the exit code."""
     parser = Parser(f"{HELP}\n\nKnown: {' '.join(kernels.load())}", "build")
     parser.add_argument("names", metavar="NAME", nargs="+", help="a configuration")
-    wanted = [kernels.get(name) for name in parser.parse_args(arguments).names]
-    for number, kernel in enumerate(wanted, 1):
-        print(build(kernel, which=f", {number} of {len(wanted)} kernels" if len(wanted) > 1 else ""))
+    for kernel in [kernels.get(name) for name in parser.parse_args(arguments).names]:
+        print(build(kernel))
     return 0

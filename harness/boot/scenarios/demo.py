@@ -49,9 +49,8 @@ def build_all(args):
     sys.stdout.flush()
     if subprocess.run([REPO / "scripts/bench", *NATIVE.split()], check=False).returncode:
         raise Refused(f"scripts/bench {NATIVE} failed; call it alone")
-    wanted = [kernel for kernel in (args.kernel, bench_of(args)) if kernel]
-    for number, kernel in enumerate(wanted, 1):
-        build.build(kernel, which=f", {number} of {len(wanted)} kernels")
+    for kernel in filter(None, (args.kernel, bench_of(args))):
+        build.build(kernel)
 
 
 def show_bench(args, result):
