@@ -1,24 +1,20 @@
 # SPDX-License-Identifier: GPL-2.0
 """Checks of the sources, the program of scripts/check. Each is a function whose docstring begins with what must hold. It
-raises Fault with what it found, or returns what it has looked at, of which the last line is printed."""
+raises Refused with what it found, or returns what it has looked at, of which the last line is printed."""
 
 import os
 import subprocess
 from pathlib import Path
 
 from ..toolchain.enter import in_root
-from ..machine.settings import REPO
-
-
-class Fault(Exception):
-    """A check failed; the message is what it found."""
+from ..machine.settings import REPO, Refused
 
 
 def fault_if(lines):
-    """Raise Fault with these lines if there are any."""
+    """Raise Refused with these lines if there are any."""
     text = "\n".join(lines)
     if text:
-        raise Fault(text)
+        raise Refused(text)
 
 
 def read(file):
@@ -26,13 +22,13 @@ def read(file):
     return Path(file).read_text(encoding="utf-8", errors="replace")
 
 
-def output(*words, why="", **more):
-    """Return what a command prints. Raises Fault with that and the line why if it fails. more: what subprocess.run
-    takes, for example cwd and input; without stderr, the user sees messages immediately."""
+def output(*words, **more):
+    """Return what a command prints. Raises Refused with that if it fails. more: what subprocess.run takes, for example cwd and
+    input; without stderr, the user sees messages immediately."""
     done = subprocess.run([str(word) for word in words], stdout=subprocess.PIPE, encoding="utf-8", errors="replace",
                           check=False, close_fds=False, **{"input": "", **more})
     if done.returncode:
-        raise Fault(done.stdout + why)
+        raise Refused(done.stdout)
     return done.stdout
 
 
@@ -44,6 +40,6 @@ def sources(*globs):
 
 def spread(files, number, *words, **more):
     """Return what a command prints in the toolchain root for that number of files at a time, on all processors. Raises
-    Fault if it fails."""
+    Refused if it fails."""
     return output(*in_root("xargs", "-d", "\\n", "-P", os.cpu_count(), "-n", number, *words, cwd=more.get("cwd")),
                   input="\n".join(files), **more)

@@ -9,8 +9,8 @@ from ..boot import build, kernels
 from ..patches import prepare
 from ..toolchain.enter import in_root
 from ..patches.rebase import patch_hash
-from ..machine.settings import CACHE, REPO, SERIES, TREE, linux
-from . import Fault, fault_if, output, read, sources, spread
+from ..machine.settings import CACHE, REPO, SERIES, TREE, Refused, linux
+from . import fault_if, output, read, sources, spread
 from .series import touched
 
 
@@ -91,7 +91,7 @@ def clippy():
     command = saved[1].replace("$(pound)", "#").replace("$$", "$").partition(";")[0] if saved else ""
     command, count = re.subn(r"(^|\s)rustc(?=\s)", r"\1clippy-driver", command)
     if not count:
-        raise Fault(f"cannot find the compiler in: {command}")
+        raise Refused(f"cannot find the compiler in: {command}")
     command = re.sub(r"--emit=(dep-info|obj|llvm-bc|asm|metadata|link)=\S+", "", command)
     (CACHE / "check").mkdir(exist_ok=True)
     out = output(*in_root("sh", "-c", f"{command} --emit=metadata={CACHE}/check/clippy.rmeta", cwd=kernel.folder,

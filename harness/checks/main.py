@@ -9,7 +9,7 @@ from ..toolchain.enter import become_root_python
 from ..machine.options import Parser
 from ..machine.result import Result
 from ..machine.settings import REPO, Refused
-from . import Fault, kernel, series, texts
+from . import kernel, series, texts
 
 CHECKS = {
     "shell": texts.shell, "spelling": texts.spelling, "docs": texts.links, "figures": texts.figures,
@@ -38,7 +38,7 @@ def checker(result):
     def run(name, check, *args):
         try:
             text, good = "".join(str(check(*args) or "").splitlines()[-1:]), True
-        except (Fault, Refused, OSError, ImportError) as fault:
+        except (Refused, OSError, ImportError) as fault:
             text, good = "\n".join(str(fault).splitlines()[:60]), False
         result.add(good, name, text)
         return good

@@ -16,7 +16,7 @@ from ..patches import prepare, series as patched
 from ..machine import step
 from ..machine.lock import locked
 from ..machine.settings import CACHE, INSIDE, LOGS, REPO, SERIES, TOOLCHAIN, TREE, Refused, linux
-from . import Fault, fault_if, output, read, sources
+from . import fault_if, output, read, sources
 
 CHECK = CACHE / "check"
 WALKED = CHECK / "tree"
@@ -31,7 +31,7 @@ def touched():
 
 
 def configure(folder, base, options, make):
-    """Configure a build folder with the configuration of base and options. Raises Fault if one cannot be chosen."""
+    """Configure a build folder with the configuration of base and options. Raises Refused if one cannot be chosen."""
     lines = re.sub(rf".*\bCONFIG_({'|'.join(options)})\b.*\n", "", read(base / ".config"))
     # Make takes three times as long when it has to read all Kconfig files, so the configuration of the state before
     # stays if it can.
@@ -50,7 +50,7 @@ def configure(folder, base, options, make):
 
 def build(name, option, patch, source, paths):
     """Apply patches to the source and build mm/ and the other C files that they touch. Returns since when that is known to
-    build, or nothing. Raises Fault if it fails or warns.
+    build, or nothing. Raises Refused if it fails or warns.
 
     name: of the log; option: "on" or "off"; patch: the one that this is about, the last of paths."""
     kernel, folder = kernels.get(BASES[option]), CHECK / "arm64" / option
@@ -77,7 +77,7 @@ def build(name, option, patch, source, paths):
         # command would be another and everything be built again.
         if step.Step(f"{name}, option {option}", log, builds.make(kernel, *words, cwd=TREE, binds=[
                 "--bind", WALKED, TREE, "--bind", folder, kernel.folder]), cwd=TREE).wait():
-            raise Fault(step.errors(log))
+            raise Refused(step.errors(log))
         fault_if(line for line in read(log).split("\n") if re.search("(^|[^a-z])warning: ", line))
 
     if not folder.exists():

@@ -6,7 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from harness.patches import series as patched
-from harness.checks import Fault, series
+from harness.checks import series
+from harness.machine.settings import Refused
 
 PATCH = """diff --git a/mm/vmalloc.c b/mm/vmalloc.c
 --- a/mm/vmalloc.c
@@ -53,5 +54,5 @@ def test_good_patch(build):
 @pytest.mark.parametrize("script", ["echo 'a.c:1: error: bad'; false", "echo 'a.c:1:1: warning: bad'"])
 def test_build_that_fails(build, script):
     """A build succeeds, without a warning."""
-    with pytest.raises(Fault, match="bad"):
+    with pytest.raises(Refused, match="bad"):
         build(script)
