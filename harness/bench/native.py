@@ -4,7 +4,6 @@
 The rb-trees are cut out of the kernel source (cut()), the rest of the program is bench/native and rust/native."""
 
 import json
-import os
 import platform
 import re
 import subprocess
@@ -13,9 +12,11 @@ from pathlib import Path
 from ..patches import source
 from ..machine import step
 from ..toolchain.enter import in_root
+from ..boot.build import jobs
 from ..machine.lock import locked
 from ..allocator.rust import BUILDS
-from ..machine.settings import LLVM, LOGS, REPO, SERIES, Refused, Skipped, commit, kernel_version, linux, write
+from ..machine.settings import LLVM, LOGS, REPO, SERIES, Refused, Skipped, commit, cpus, kernel_version, linux, \
+    write
 
 FOLDER = REPO / "bench/native"
 # Sides of the program.
@@ -41,10 +42,9 @@ def case_list(text):
 
 def thread_list(text):
     """Return the numbers of threads of a list. Refuses those that this machine has no CPUs for."""
-    most = len(os.sched_getaffinity(0))
     for number in text.split(","):
-        if not number.isdecimal() or not 1 <= int(number) <= most:
-            raise Refused(f'--threads: must be numbers from 1 to {most}, the CPUs of this machine, not "{number}"')
+        if not number.isdecimal() or not 1 <= int(number) <= cpus():
+            raise Refused(f'--threads: must be numbers from 1 to {cpus()}, the CPUs of this machine, not "{number}"')
     return text
 
 
@@ -101,7 +101,7 @@ def build(kind="timed", target="native"):
             ("LINUX", kernel_version(kernel)), ("COMMIT", commit()),
             ("COMPILERS", "; ".join(versions.replace('"', "").splitlines())))))
         step.must(f"native: build, {kind}", log, in_root(
-            "make", "-s", f"-j{os.environ.get('JOBS') or os.cpu_count()}", "-C", FOLDER, f"LINUX={kernel}", f"OUT={out}",
+            "make", "-s", f"-j{jobs()}", "-C", FOLDER, f"LINUX={kernel}", f"OUT={out}",
             f"KIND={kind}", LLVM, out / target), f"bench/native does not build with {file}; if the compiler names vmalloc.inc, that file "
             f"has changed too much: adapt bench/native/rbtree.c; log: {log}", cwd=REPO)
     return out / target

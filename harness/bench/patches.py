@@ -3,14 +3,13 @@
 and what the hook of the series area costs the rb-trees: "scripts/bench hook"."""
 
 import itertools
-import os
 import statistics
 import subprocess
 
 from ..boot import build as builds, kernels
 from ..patches import series
 from ..machine import step
-from ..machine.settings import SERIES, Refused, commit, linux, say
+from ..machine.settings import SERIES, Refused, commit, cpus, linux, say
 from ..machine.table import markdown
 
 from .boots import boot_all
@@ -52,7 +51,7 @@ def measure(kernel, allocator, some, logs, label, count, combine=statistics.medi
     values = {}
     jobs = [(plan, "a", allocator, number, number + 1, kernel, f"{logs}/{plan.name}-{label}-{number}.log")
             for plan in some for number in range(plan.repetitions)]
-    for record in boot_all(jobs, os.cpu_count()):
+    for record in boot_all(jobs, cpus()):
         if record["status"] != "ok" or record["skips"]:
             raise Refused(f"{record['plan']}, {label}: {record['status']} {record['skips']}; logs: {logs}")
         for result in record["results"]:

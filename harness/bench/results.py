@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..boot import build as builds, kernels
 from ..machine import step
-from ..machine.settings import BUILDS, CACHE, Refused, commit, say
+from ..machine.settings import BUILDS, CACHE, Refused, commit, cpus, say
 
 from .boots import boot_all
 from .plan import ICOUNT, INSTRUMENTS, on_side
@@ -49,7 +49,7 @@ def take(sides, plans, repetitions, logs):
                     p, side, allocator, number, 1 + 2 * number + (side == "b"), kernel,
                     f"{logs}/{p.instrument}-{p.name}-{side}-{number}.log"))
     for parallel, some in jobs.items():
-        for record in boot_all(some, os.cpu_count() if parallel else 1):
+        for record in boot_all(some, cpus() if parallel else 1):
             records.append(record)
             say(f"boot {len(records)} of {sum(map(len, jobs.values()))}: {record['instrument']} {record['plan']} "
                 f"{record['allocator']}: {record['status']}")

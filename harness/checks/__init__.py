@@ -2,12 +2,11 @@
 """Checks of the sources, the program of scripts/check. Each is a function whose docstring begins with what must hold. It
 raises Refused with what it found, or returns what it has looked at, of which the last line is printed."""
 
-import os
 import subprocess
 from pathlib import Path
 
 from ..toolchain.enter import in_root
-from ..machine.settings import REPO, Refused
+from ..machine.settings import REPO, Refused, cpus
 
 
 def fault_if(lines):
@@ -41,5 +40,5 @@ def sources(*globs):
 def spread(files, number, *words, **more):
     """Return what a command prints in the toolchain root for that number of files at a time, on all processors. Raises
     Refused if it fails."""
-    return output(*in_root("xargs", "-d", "\\n", "-P", os.cpu_count(), "-n", number, *words, cwd=more.get("cwd")),
+    return output(*in_root("xargs", "-d", "\\n", "-P", cpus(), "-n", number, *words, cwd=more.get("cwd")),
                   input="\n".join(files), **more)
