@@ -3,8 +3,8 @@
 mutants"."""
 
 import hashlib
-import json
 import re
+import shutil
 import subprocess
 import tomllib
 
@@ -12,8 +12,9 @@ from ..machine import step
 from ..toolchain.enter import in_root
 from ..machine.lock import locked
 from ..machine.options import Parser
+from ..patches.series import read
 from .rust import RUST, policy_modules, prepare
-from ..machine.settings import CACHE, LOGS, Refused
+from ..machine.settings import CACHE, LOGS, Refused, write
 
 VERSION = "27.1.0"
 TOOL, OUT = CACHE / "cargo-mutants", CACHE / "build/mutants"
@@ -21,8 +22,8 @@ CONFIG = RUST / ".cargo/mutants.toml"
 HELP = """Changes the policy modules in one place at a time, and checks that a host test fails (cargo-mutants).
 
 Prints the mutants that no test noticed. A mutant has passed if it does not compile, or if a test notices it, and is then
-not tried again until its module or a test changes, so an interrupted run can be continued; all of them take about an
-hour on 2 cores. rust/.cargo/mutants.toml has those that no test can notice, with reasons. Builds cargo-mutants in the cache if it
+not tried again until a file of rust/ changes, so an interrupted run can be continued; all of them take about an hour on
+2 cores. rust/.cargo/mutants.toml has those that no test can notice, with reasons. Builds cargo-mutants in the cache if it
 is missing. The folder build/mutants of the cache has the outcomes.
 
 Modules: """
@@ -53,19 +54,14 @@ def outcomes(*kinds):
 
 
 def forget_changed():
-    """Let cargo-mutants try again what it has tried in modules that have changed since, or with other tests."""
-    known, tests = OUT / "hashes.json", hashlib.sha256()
+    """Let cargo-mutants try everything again, if a file has changed since it tried something."""
+    known, digest = OUT / "hash", hashlib.sha256()
     for file in sorted([*RUST.glob("*/**/*.rs"), *RUST.glob("crates.lock"), *RUST.glob("host/*.sh"), *RUST.glob("Cargo.toml")]):
-        # Of a module, only its tests.
-        is_test = file.suffix != ".rs" or file.relative_to(RUST).parts[0] in ("host", "check")
-        tests.update(file.read_bytes() if is_test else file.read_bytes().partition(b"kunit_tests(")[2])
-    before = json.loads(known.read_text(encoding="utf-8")) if known.is_file() else {}
-    now = {module: hashlib.sha256(tests.digest() + (RUST / f"{module}.rs").read_bytes()).hexdigest()
-           for module in policy_modules()}
-    for kind in ("caught", "previously_caught", "unviable"):
-        lines = [line for line in outcomes(kind) if now.get(module_of(line), "") == before.get(module_of(line))]
-        (OUT / f"mutants.out/{kind}.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    known.write_text(json.dumps(now), encoding="utf-8")
+        digest.update(file.read_bytes())
+    if read(known) != digest.hexdigest():
+        shutil.rmtree(OUT / "mutants.out", ignore_errors=True)
+    (OUT / "mutants.out").mkdir(parents=True, exist_ok=True)
+    write(known, digest.hexdigest())
 
 
 def wrong_exclusions(patterns, mutants):
@@ -94,7 +90,6 @@ def main(arguments, result):
                 CACHE / "build/cargo-mutants")).wait():
             raise Refused("cargo-mutants cannot be built; check that cargo can reach its registry, and see "
                           f"{LOGS}/mutants-install.log")
-        (OUT / "mutants.out").mkdir(parents=True, exist_ok=True)
         forget_changed()
         every = subprocess.run(cargo_mutants("--no-config", "--list", *files_of(modules)), cwd=RUST, check=True,
                                capture_output=True, text=True).stdout.splitlines()
