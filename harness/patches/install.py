@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0
 """Installs the allocator into a kernel tree of the user, or removes it from there.
 
-The record is a folder, .vmap-rust-installed in a plain tree, vmap-rust in the git folder of a git tree. It is complete
-before the first change, and has "files", the names of the files that the patches touch. For a plain tree it has these
-files before (orig) and after (new); for a git tree what was checked out before (former), and the last commit (tip) as
-long as the installation is complete."""
+The link and the patches become commits on a branch of a git tree; a plain tree gets a git folder of its own for that, which
+has the files that the patches touch. The record is the folder vmap-rust in the git folder. It is complete before the first
+change, and has "former", what was checked out before, "files", the names of the files that the patches touch, and, as long as
+the installation is complete, "tip", the last commit."""
 
-import contextlib
 import fcntl
 import os
-import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 from . import series
@@ -18,25 +17,28 @@ from ..machine.options import Parser
 from .series import read
 from ..machine.settings import REPO, SERIES, Refused, check_version, kernel_version, linux, need_tool, remove, say, write
 
-BRANCH, LINK = "vmap-rust", Path("mm/vmap_rust")
+BRANCH, LINK, OWN = "vmap-rust", Path("mm/vmap_rust"), Path(".vmap-rust-git")
 HELP = f"""Applies the patches for the series of the kernel tree KDIR and links mm/vmap_rust to this repository. In a git
-tree the link and the patches become commits on a new branch {BRANCH}; in any other tree the files are changed, and
-their originals kept. Nothing is changed when a patch does not apply, or when a git tree has uncommitted changes."""
+tree the link and the patches become commits on a new branch {BRANCH}; in any other tree the files are changed, and their
+originals kept in {OWN}. Nothing is changed when a patch does not apply, or when a git tree has uncommitted changes."""
 # In the middle of these, a git tree has something that a checkout could lose.
 UNFINISHED = "rebase-apply rebase-merge MERGE_HEAD CHERRY_PICK_HEAD REVERT_HEAD BISECT_LOG".split()
 
 
 def git(*words, ok=True):
     """Return what git prints about the current folder, without the user's hooks and signing, and with an identity when
-    there is none. ok: raise CalledProcessError if it fails; otherwise return "" then."""
+    there is none. ok: raise Refused if it fails; otherwise return "" then."""
     settings = {"core.hooksPath": "/dev/null", "commit.gpgSign": "false", "advice.detachedHead": "false",
                 # A git that tidies up in the background would hold the lock.
                 "gc.auto": "0", "maintenance.auto": "false"}
     if subprocess.run(["git", "var", "GIT_COMMITTER_IDENT"], capture_output=True, check=False).returncode:
         settings |= {"user.name": "vmap-rust", "user.email": "vmap-rust@localhost"}
-    done = subprocess.run(["git", *(word for item in settings.items() for word in ("-c", "=".join(item))), *words],
-                          stdout=subprocess.PIPE, stderr=None if ok else subprocess.DEVNULL, text=True, check=ok,
-                          close_fds=False)
+    own = ["-c", "core.autocrlf=false", "--git-dir", OWN, "--work-tree", "."] if OWN.is_dir() else []
+    done = subprocess.run(["git", *(word for item in settings.items() for word in ("-c", "=".join(item))), *own, *words],
+                          capture_output=True, text=True, check=False, close_fds=False)
+    if done.returncode and ok:
+        lines = done.stderr.strip().splitlines() or ["failed"]
+        raise Refused(f"git {words[0]}: {next((line for line in lines if line.startswith(('error: ', 'fatal: '))), lines[-1])}")
     return "" if done.returncode else done.stdout.strip()
 
 
@@ -58,18 +60,22 @@ def on_branch():
 def forget(record):
     """Remove the record. Renamed first: a killed call then leaves a whole record, or one that does not count."""
     record.rename(f"{record}.new")
-    remove(f"{record}.new")
+    remove(OWN if OWN.is_dir() else f"{record}.new")
 
 
 def check_clean():
-    """Raise Refused if there is something of the user in the git tree that a checkout could lose."""
+    """Raise Refused if there is something of the user in the tree that a checkout could lose."""
     if any(git_path(name).exists() for name in UNFINISHED):
         raise Refused(f"{Path.cwd()} is in the middle of a merge, rebase, am or bisect; finish it first")
-    if git("status", "--porcelain", "--untracked-files=no"):
+    changed = git("status", "--porcelain", "--untracked-files=no")
+    if changed and OWN.is_dir():
+        raise Refused(f"changed since they were installed: {' '.join(line.split()[-1] for line in changed.splitlines())}; save "
+                      "your changes and undo them first")
+    if changed:
         raise Refused(f"{Path.cwd()} has changes that are not committed; commit or stash them first")
 
 
-def put_git(record, paths, linked):
+def put(record, paths, linked):
     """Make the branch with the link and the patches."""
     try:
         git("checkout", "-q", "-b", BRANCH)
@@ -79,15 +85,17 @@ def put_git(record, paths, linked):
             git("add", "-f", LINK)
             git("commit", "-q", "-m", "mm: link vmap_rust to its repository")
         git("am", "-q", *paths)
-    except (subprocess.CalledProcessError, OSError) as error:
-        say(str(error))
-        take_out_git(record)
-        forget(record)
-        raise Refused(f"git failed; {Path.cwd()} is as it was") from None
-    write(record / "tip", git("rev-parse", BRANCH))
+        write(record / "tip", git("rev-parse", BRANCH))
+    except (Refused, OSError) as error:
+        try:
+            take_out(record)
+            forget(record)
+        except (Refused, OSError):
+            raise Refused(f"{error}; call this with --remove, which restores {Path.cwd()}") from None
+        raise Refused(f"{error}; {Path.cwd()} is as it was") from None
 
 
-def take_out_git(record):
+def take_out(record):
     """Check out what was there before, and delete our branch. Raises Refused if commits or changes of the user would be
     lost."""
     former, tip = read(record / "former"), read(record / "tip")
@@ -113,42 +121,12 @@ def take_out_git(record):
     if on_branch():
         try:
             git("checkout", "-q", former, "--")
-        except subprocess.CalledProcessError:
+        except Refused as error:
             if tip:
                 write(record / "tip", tip)
-            raise Refused("check out another branch first") from None
+            raise Refused(f"{error}; mend that, and call this again") from None
     if has_branch():
         git("branch", "-q", "-D", BRANCH)
-
-
-def replace(record, state):
-    """Make the files of a plain tree those of a folder of the record. Each is replaced at once, and has a new modification
-    time: objects that were built from the other one must not look up to date."""
-    for name in map(Path, read(record / "files").split()):
-        kept, copy = record / state / name, record / "copy"
-        copy.unlink(missing_ok=True)
-        if os.path.lexists(kept):
-            shutil.copy(kept, copy, follow_symlinks=False)
-            name.parent.mkdir(parents=True, exist_ok=True)
-            copy.replace(name)
-        elif os.path.lexists(name):
-            name.unlink()
-            with contextlib.suppress(OSError):
-                os.removedirs(name.parent)
-
-
-def content(path):
-    """Return what a file has, or where a link points, or None if there is nothing."""
-    return os.readlink(path) if path.is_symlink() else path.read_bytes() if path.exists() else None
-
-
-def take_out_plain(record):
-    """Restore the originals. Raises Refused if the user has changed one of the files."""
-    changed = [name for name in read(record / "files").split()
-               if content(Path(name)) not in [content(record / state / name) for state in ("new", "orig")]]
-    if changed:
-        raise Refused(f"changed since they were installed: {' '.join(changed)}; save your changes and undo them first")
-    replace(record, "orig")
 
 
 def check(record, plain, linked):
@@ -181,33 +159,26 @@ def install(args, record, plain):
     linked = "area" in some
     paths = series.patches(check(record, plain, linked), some)
     names = series.files_of(paths)
-    tracked = None if plain else git("ls-files", "--", *names).split("\n")
-    if left := [name for name in names if not plain and os.path.lexists(name) and name not in tracked]:
+    tracked = names if plain else git("ls-files", "--", *names).split("\n")
+    if left := [name for name in names if os.path.lexists(name) and name not in tracked]:
         raise Refused(f"git does not track {left[0]} in {here}; commit all files of the kernel first (git add -f .)")
+    with tempfile.TemporaryDirectory() as scratch:
+        series.apply_copy(paths, here, Path(scratch, "tree"), names)
     try:
-        series.apply_copy(paths, here, new / "new", names)
         if plain:
-            for name in filter(os.path.exists, names):
-                (new / "orig" / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(name, new / "orig" / name)
-            if linked:
-                (new / "new" / LINK).symlink_to(REPO)
-        else:
-            write(new / "former", git("symbolic-ref", "-q", "--short", "HEAD", ok=False) or git("rev-parse", "HEAD"))
-        names += [LINK] if linked and plain else []
+            OWN.mkdir()
+            git("init", "-q")
+            git("add", "-f", "--", *filter(os.path.exists, names))
+            git("commit", "-q", "-m", "originals")
+        new.mkdir()
+        write(new / "former", git("symbolic-ref", "-q", "--short", "HEAD", ok=False) or git("rev-parse", "HEAD"))
         write(new / "files", "".join(f"{name}\n" for name in names))
-    except (Refused, OSError):
-        remove(new)
-        raise
+    except (Refused, OSError) as error:
+        remove(OWN if plain else new)
+        raise Refused(f"{error}; nothing was changed in {here}") from None
     # From here on the record counts.
     new.rename(record)
-    if plain:
-        try:
-            replace(record, "new")
-        except OSError as error:
-            raise Refused(f"{error.filename}: {error.strerror}; call this with --remove, which restores {here}") from None
-    else:
-        put_git(record, paths, linked)
+    put(record, paths, linked)
     say(f"installed in {here} ({'plain' if plain else 'git'} tree{f', only {args.only}' if args.only else ''}); "
         f"{'make menuconfig shows it below Memory Management options' if linked else 'it has no option'}")
 
@@ -228,24 +199,25 @@ def main(arguments):
     except OSError:
         raise Refused(f"there is no folder {args.folder}") from None
     top = git("rev-parse", "--show-toplevel", ok=False)
-    plain = Path(".vmap-rust-installed").is_dir() or not top or Path(top) != Path.cwd()
-    if plain and Path(".git").exists() and not Path(".vmap-rust-installed").is_dir():
+    plain = OWN.is_dir() or not top or Path(top) != Path.cwd()
+    if plain and Path(".git").exists() and not OWN.is_dir():
         raise Refused(f"git does not take {Path.cwd()} for its tree; look at what git status says there")
-    record = Path(".vmap-rust-installed") if plain else git_path(BRANCH)
+    record = OWN / BRANCH if plain else git_path(BRANCH)
     # What was being prepared, or is left of a record that does not count any more.
-    left = Path(f"{record}.new")
+    left = OWN if plain else Path(f"{record}.new")
     # One call at a time; the processes of a killed one hold the lock until they end.
     folder = os.open(".", os.O_RDONLY)
     os.set_inheritable(folder, True)
     fcntl.flock(folder, fcntl.LOCK_EX)
     if args.remove and not record.is_dir() and not left.is_dir():
         raise Refused(f"nothing is installed in {Path.cwd()}")
-    remove(left)
+    if not plain or not record.is_dir():
+        remove(left)
     if not args.remove:
         install(args, record, plain)
         return 0
     if record.is_dir():
-        (take_out_plain if plain else take_out_git)(record)
+        take_out(record)
         forget(record)
     say(f"removed from {Path.cwd()}")
     return 0

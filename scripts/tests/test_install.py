@@ -48,8 +48,10 @@ SAME = f"""same() {{
 }}
 """
 # What a killed call leaves: not all files are those of the series, or git has a lock, and the branch is not complete.
-HALF = """if [ -d .git ]; then rm .git/vmap-rust/tip; touch .git/index.lock; fi
-cp .vmap-rust-installed/orig/mm/vmalloc.c mm 2>/dev/null || rm mm/vmalloc.c"""
+HALF = """folder=.git
+[ -d $folder ] || folder=.vmap-rust-git
+rm $folder/vmap-rust/tip mm/vmalloc.c
+touch $folder/index.lock"""
 MINE = "mkdir mm/vmap_rust; echo mine >mm/vmap_rust/mine.c"
 # The tree, what the user does there first, arguments, and what is then true.
 INSTALLS = {
@@ -110,7 +112,7 @@ head -c ${free}K /dev/zero >../room
 cat /dev/zero >../full 2>/dev/null || rm ../room
 ! $install . 2>$said || exit 7
 rm ../full
-[ ! -d .vmap-rust-installed ] || $install . --remove
+[ ! -d .vmap-rust-git ] || $install . --remove
 diff -r --no-dereference . $tree
 cat $said
 """
@@ -123,7 +125,8 @@ def test_full_disk(tree, tmp_path, free):
     (tmp_path / "full").write_text(FULL)
     text = tree.run(f"export free={free} said={tmp_path}/said tree=$PWD install\n"
                     f"bwrap --dev-bind / / --size 32000000 --tmpfs /mnt bash -eu {tmp_path}/full")
-    assert re.fullmatch(".*: No space left on device; (free some disk|call this with --remove).*\n", text.splitlines(True)[-1])
+    assert re.fullmatch("install-into: error: .*(free some disk|nothing was changed|as it was|call this with --remove).*",
+                        text.splitlines()[-1]), text
     assert len((tmp_path / "said").read_text().splitlines()) == 1
 
 
