@@ -26,8 +26,7 @@ MOST = {"build": 1, "boots": 2, "other": 2}
 PYTEST = "-m pytest -v -p no:cacheprovider -o tmp_path_retention_policy=failed".split()
 PYTHON = {"scripts/run": ["-m", "harness", "run"], "pytest": PYTEST, "pytest-host": PYTEST}
 # Lines about failures in the log of a suite.
-FAILURES = re.compile(r"^(?:FAIL\b.*|\[(?:FAILED|TEST_CRASHED|ERROR)\].*)", re.M)
-PYTEST_FAILURES = re.compile(r"^(?:FAILED|ERROR) .*", re.M)
+FAILURES = re.compile(r"^(?:FAIL\b|FAILED |ERROR |\[(?:FAILED|TEST_CRASHED|ERROR)\]).*", re.M)
 
 
 @dataclasses.dataclass
@@ -79,7 +78,7 @@ class Suite:
             # This machine cannot run it.
             self.result.skipped = 1
         elif self.result.failed:
-            self.failures = (PYTEST_FAILURES if self.is_pytest else FAILURES).findall(text)[:12]
+            self.failures = FAILURES.findall(text)[-12:]
         elif code or not self.result.passed + self.result.skipped:
             self.result.failed = 1
             self.failures = [f"exit code {code}, {self.result.passed} passed: {step.last_line(self.log)}; see {self.log}"]
