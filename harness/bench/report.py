@@ -21,12 +21,8 @@ def show_rows(title, rows, sides):
     """Print some rows. sides: names of both."""
     def cells(row):
         interval = "-" if row.low is None else f"{ratio_text(row.low)} to {ratio_text(row.high)}"
-        verdict = row.verdict
-        # Many boots that vary widely.
-        if verdict == "no difference" and row.low is not None and max(row.low, 1 / row.high) > 1 + stats.FLOOR:
-            verdict = f"{'faster' if row.ratio < 1 else 'slower'}, but p >= {stats.ALPHA}"
         return [row.name, row.size, amount(row.median_a, row.unit), amount(row.median_b, row.unit),
-                ratio_text(row.ratio), interval, verdict]
+                ratio_text(row.ratio), interval, row.verdict]
     columns = ["case", "NxM", *(f">{side}" for side in sides), ">ratio", ">interval", "verdict"]
     print_table(title, columns, [cells(row) for row in rows])
 
