@@ -14,6 +14,7 @@ from ..machine import step
 from ..toolchain.enter import in_root
 from ..boot.build import jobs
 from ..machine.lock import locked
+from ..machine.options import whole
 from ..allocator.rust import BUILDS
 from ..machine.settings import LLVM, LOGS, REPO, SERIES, Refused, Skipped, commit, cpus, kernel_version, linux, \
     write
@@ -43,8 +44,7 @@ def case_list(text):
 def thread_list(text):
     """Return the numbers of threads of a list. Refuses those that this machine has no CPUs for."""
     for number in text.split(","):
-        if not number.isdecimal() or not 1 <= int(number) <= cpus():
-            raise Refused(f'--threads: must be numbers from 1 to {cpus()}, the CPUs of this machine, not "{number}"')
+        whole(1, cpus())(number)
     return text
 
 

@@ -151,7 +151,7 @@ def test_written(monkeypatch, tmp_path):
     ("--repetitions 0", "--repetitions: must be a whole number from 1 to 1000"),
     ("--cases area_pair,nosuch", '^bench: error: unknown case "nosuch"; scripts/bench list prints them$'),
     ("native --cases area_pair,nosuch", 'unknown case "nosuch"; there are area_pair .*'),
-    ("native --threads 0", '--threads: must be numbers from 1 to [0-9]+, the CPUs of this machine, not "0"'),
+    ("native --threads 0", '--threads: must be a whole number from 1 to [0-9]+, not "0"'),
     ("native --passes no", "--passes: must be a whole number from 1 to 1000"),
     ("native --from /nosuch", "/nosuch: cannot be read: No such file"),
     ("native --from README.md", "README.md: is not what the program printed"),
