@@ -116,13 +116,9 @@ def held(kernel):
     Others can build other kernels meanwhile, but not those without the patches, which share a tree. This run has called
     prepare() before."""
     with lock_of(kernel):
-        while True:
-            source = prepare.prepare()
-            with locked(f"build {kernel.name}", shared=not kernel.pristine):
-                # Another run, with other patches, may have changed it before the lock was taken.
-                if prepare.tree_ready(linux(SERIES)):
-                    yield source
-                    return
+        source = prepare.prepare()
+        with locked(f"build {kernel.name}", shared=not kernel.pristine):
+            yield source
 
 
 def build(kernel, count=0):

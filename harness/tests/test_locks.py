@@ -35,7 +35,6 @@ def separate_cache(tmp_path, monkeypatch):
     for module in (kernels, build):
         monkeypatch.setattr(module, "BUILDS", tmp_path / "build")
     monkeypatch.setattr(prepare, "prepare", lambda: tmp_path / "source")
-    monkeypatch.setattr(prepare, "tree_ready", lambda kernel: True)
     monkeypatch.delenv(lock.VARIABLE, raising=False)
     return tmp_path
 
@@ -75,15 +74,6 @@ def test_alone(cache):
     with build.alone(["arm64-bench"], "a test"):
         with build.held(kernels.get("arm64-bench")):
             assert free_locks(cache) == [False, True, False, False] and not is_free(cache / "build/arm64-bench.lock")
-
-
-def test_tree_of_other_patches(monkeypatch):
-    """When another run has changed the tree before the lock was taken, it is made again."""
-    made, states = [], iter([False, True])
-    monkeypatch.setattr(prepare, "prepare", lambda: made.append(1))
-    monkeypatch.setattr(prepare, "tree_ready", lambda kernel: next(states))
-    with build.held(kernels.get("arm64")):
-        assert len(made) == 2
 
 
 @pytest.mark.parametrize("words", [["x"], ["x", "shared"]])
