@@ -49,27 +49,18 @@ def read(log):
     return test
 
 
-def failures(test, suite=""):
-    """Return (status, name, lines) of the cases without subtests that did not pass. A case that ends the kernel has no name.
-
-    suite: what the test is part of."""
-    if test.subtests:
-        return [one for some in test.subtests for one in failures(some, test.name)]
-    return [] if test.ok_status() else [(test.status.name, test.name or f"a case of {suite}", test.log)]
-
-
-def skipped(test, *path):
-    """Return the skipped cases of suites vmap_*, as SUITE.CASE, or CASE.NAME with parameters. path: the names of what the
-    test is part of, and its own."""
-    if test.subtests:
-        return [case for some in test.subtests for case in skipped(some, *path, some.name)]
-    return [".".join(path[-2:])] if test.status.name == "SKIPPED" and path[0].startswith("vmap_") else []
+def cases(test, *path):
+    """Return (path, case) of each case without subtests. path: the names of what it is part of, and its own."""
+    return [one for some in test.subtests for one in cases(some, *path, some.name)] if test.subtests else [(path, test)]
 
 
 def wrongly_skipped(test, kernel, cpus):
-    """Return the skipped cases that no other kernel of "make test" runs in the place of this one."""
+    """Return the skipped cases of suites vmap_* that no other kernel of "make test" runs in the place of this one, as
+    SUITE.CASE, or CASE.NAME with parameters."""
     may_skip = {"arm64": lambda case: case in ONLY_DEBUG, "arm64-debug": lambda case: case not in ONLY_DEBUG}
-    return [case for case in skipped(test) if cpus > 1 and kernel in may_skip and not may_skip[kernel](case)]
+    names = [".".join(path[-2:]) for path, case in cases(test)
+             if case.status.name == "SKIPPED" and ".".join(path).startswith("vmap_")]
+    return [name for name in names if cpus > 1 and kernel in may_skip and not may_skip[kernel](name)]
 
 
 def run(args, result):
@@ -93,9 +84,10 @@ def run(args, result):
         # That none ran is one failure; errors of a log that ends with a crash are no more.
         result.failed += counts.failed + counts.crashed + (counts.errors if ran and not counts.crashed else 0)
         result.skipped += counts.skipped
-        for state, name, lines in failures(test)[:20] if ran else ():
-            print(f"[{state.replace('FAILURE', 'FAILED')}] {name} ({allocator})",
-                  *(f"    {line.strip()}" for line in lines[:20] if line.strip()), sep="\n", flush=True)
+        for path, case in [one for one in cases(test) if not one[1].ok_status()][:20] if ran else ():
+            # One that ends the kernel has no name.
+            print(f"[{case.status.name.replace('FAILURE', 'FAILED')}] {case.name or f'a case of {path[-2]}'} ({allocator})",
+                  *(f"    {line.strip()}" for line in case.log[:20] if line.strip()), sep="\n", flush=True)
         if not ran:
             result.add(False, "KUnit", "no test " + (f"is {args.filter} (SUITE or SUITE.CASE, a glob)" if args.filter else "ran"))
         elif not test.ok_status() and not counts.failed + counts.crashed + counts.errors:
