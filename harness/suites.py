@@ -4,7 +4,6 @@
 A suite is a command, with a log and a folder for logs of its own. Two that boot and two that do not run side by side; a
 suite that boots begins when its kernels are built, one after the other, meanwhile."""
 
-import collections
 import dataclasses
 import functools
 import os
@@ -12,7 +11,6 @@ import re
 import shlex
 import time
 import tomllib
-from pathlib import Path
 
 from .boot import kernels, run
 from .machine import step
@@ -41,7 +39,6 @@ class Suite:
     failures: tuple = ()  # lines
     seconds: int = 0
     process: step.Step = None
-    log: Path = None
 
     @property
     def is_pytest(self):
@@ -53,11 +50,12 @@ class Suite:
         first, *words = shlex.split(self.command)
         return run.parse(words) if first == "scripts/run" else None
 
-    def words(self, more):
+    def words(self, logs, more):
         """Return the command that runs it with further words, and its environment. It runs in the toolchain root if it is a
-        scenario (for which run.prepare_host() was called) or "pytest"."""
+        scenario (for which run.prepare_host() was called) or "pytest". logs: its folder."""
         first, *words = [*shlex.split(self.command), *more]
-        logs, user, command = {"VMAP_RUST_LOGS": str(self.log.with_suffix(""))}, os.environ, [REPO / first, *words]
+        logs.mkdir(parents=True, exist_ok=True)
+        logs, user, command = {"VMAP_RUST_LOGS": str(logs)}, os.environ, [REPO / first, *words]
         if first == "pytest-host":
             command, user = root_python(*PYTHON[first], *words)
         elif first in PYTHON:
@@ -68,12 +66,13 @@ class Suite:
     def finish(self):
         """Read its counts when it has ended. That nothing passed is a failure, and so is an exit code that no count
         explains."""
-        code, text = self.process.finish(), self.log.read_text(encoding="utf-8", errors="replace")
+        log = self.process.log
+        code, text = self.process.finish(), log.read_text(encoding="utf-8", errors="replace")
         self.seconds, self.result = self.process.display.seconds, read_totals(text)
         if self.is_pytest:
             last = "".join(re.findall(r"^=+ .* in [\d.]+s.*$", text, re.M)[-1:])
-            counts = collections.Counter({word: int(number) for number, word in re.findall(r"(\d+) (passed|failed|error|skipped)", last)})
-            self.result = Result(counts["passed"], counts["failed"] + counts["error"], counts["skipped"])
+            self.result = Result(*(sum(map(int, re.findall(rf"(\d+) (?:{words})", last)))
+                                   for words in ("passed", "failed|error", "skipped")))
         if code == 4 and not self.is_pytest and not self.result.passed + self.result.failed:
             # This machine cannot run it.
             self.result.skipped = 1
@@ -81,7 +80,7 @@ class Suite:
             self.failures = FAILURES.findall(text)[-12:]
         elif code or not self.result.passed + self.result.skipped:
             self.result.failed = 1
-            self.failures = [f"exit code {code}, {self.result.passed} passed: {step.last_line(self.log)}; see {self.log}"]
+            self.failures = [f"exit code {code}, {self.result.passed} passed: {step.last_line(log)}; see {log}"]
 
 
 @functools.cache
@@ -116,10 +115,10 @@ def run_all(suites, logs, *more):
                 if sum(other.kind == one.kind for other in running) < MOST[one.kind] and (
                         one.kind == "build" or not unbuilt & {*one.kernels}):
                     built = one.scenario() and all(builds[name].process.child.returncode == 0 for name in one.kernels)
-                    one.log = logs / f"{one.name.replace(' ', '-')}.log"
-                    one.log.with_suffix("").mkdir(parents=True, exist_ok=True)
-                    command, environment = one.words(more if one.is_pytest else ["--no-build"] if built else [])
-                    one.process = step.Step(one.name, one.log, command, cwd=REPO, env=environment,
+                    log = logs / f"{one.name.replace(' ', '-')}.log"
+                    command, environment = one.words(
+                        log.with_suffix(""), more if one.is_pytest else ["--no-build"] if built else [])
+                    one.process = step.Step(one.name, log, command, cwd=REPO, env=environment,
                                             good=(0,) if one.is_pytest else (0, 4))
                     waiting.remove(one)
                     running.append(one)

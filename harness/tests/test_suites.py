@@ -32,8 +32,8 @@ def test_table():
 def test_counts(tmp_path, command, text, code, counts, lines):
     """The last line of a suite has its counts; one without a test, and an exit code that contradicts them, are failures."""
     (tmp_path / "log").write_text(f"begin\n{text}\n")
-    one = suites.Suite("x", command, log=tmp_path / "log", process=SimpleNamespace(
-        finish=lambda: code, display=SimpleNamespace(seconds=1)))
+    one = suites.Suite("x", command, process=SimpleNamespace(
+        log=tmp_path / "log", finish=lambda: code, display=SimpleNamespace(seconds=1)))
     one.finish()
     assert (one.result.passed, one.result.failed, one.result.skipped) == counts and len(one.failures) == lines
 
