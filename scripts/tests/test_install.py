@@ -130,6 +130,8 @@ def test_full_disk(tree, tmp_path, free):
     assert len((tmp_path / "said").read_text().splitlines()) == 1
 
 
+# A plain tree also gets its git folder.
+@pytest.mark.parametrize("tree", ["plain"], indirect=True)
 @pytest.mark.parametrize("delay", [0.1, 0.2, 0.35])
 def test_killed(tree, delay):
     """A killed call and a killed --remove are repaired by --remove; without one to repair, there is one to take out."""
