@@ -19,7 +19,7 @@ $(error FULL=1 goes with CONFIGS, and SUITES without it)
 endif
 
 help:
-	@echo 'make demo    show that it works, and what it is good for'
+	@echo 'make demo    show that it works, and what it is good for; says PASS at its end'
 	@echo '             ARCH=arm64|uml|x86_64  CPUS=2  THREADS=1  LOOPS=100  MASK=0x1fff'
 	@echo '             uml is user-mode Linux, the quickest way; THREADS, LOOPS and MASK'
 	@echo '             are for test_vmalloc: its workers, loops and cases'

@@ -4,7 +4,7 @@
 First measures both allocators in user space, in nanoseconds (scripts/bench native). With QEMU, boots the benchmark of the
 kernel twice for each allocator and prints the medians, in instructions for one operation (-icount), on which other work of the
 build host has no influence. With user-mode Linux (uml), which is quicker, runs KUnit instead. Then runs the kernel's own
-vmalloc tests, which pass or fail.
+vmalloc tests, which pass or fail. Then says PASS or FAIL.
 """
 
 import statistics
@@ -80,3 +80,4 @@ def run(args, result):
     found = vmalloc.sweep(args, result)
     print_table(f"test_vmalloc, {args.kernel.name}: {args.loops} loops for each case", ["case", *found],
                 [[name, *(cases[name][1] for cases in found.values())] for name in found["rust"]])
+    print("PASS" if result.good else "FAIL")
