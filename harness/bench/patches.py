@@ -21,8 +21,10 @@ PATCHES_PLANS = (
     Plan("patches-1", "icount", 1, 1, "area_pair,area_4,mixed"),
     Plan("patches-2", "icount", 2, 1,
          "area_pair,vmalloc_*,stack,vmap_16,vm_map_ram_16,vmap_1m_order0,vmap_1m_order8,vmap_100m_order8,"
-         "vmap_100m_order9,ioremap_mapped_1m,huge_1m,map_1m,map_2m,aliases_0,info_1200"),
-    Plan("patches-8", "icount", 8, 1, "aliases_0,vmalloc_pair"),
+         "ioremap_mapped_1m,huge_1m,map_1m,map_2m,aliases_0,vread_page,info_1200"),
+    Plan("patches-8", "icount", 8, 1, "aliases_0,vread_page,vmalloc_pair"),
+    # Tables of other cases would be in the way of its PMD entries.
+    Plan("patches-alone", "icount", 2, 1, "vmap_100m_order9"),
 )
 # info_10k walks over 10,000 areas.
 HOOK_PLAN = Plan("hook", "icount", 2, 5, "area_pair,vmalloc_pair,vm_map_ram_16,lookup_inner_1k,info_10k")
