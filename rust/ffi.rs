@@ -245,10 +245,10 @@ pub(crate) unsafe extern "C" fn vmap_rust_put(va: *mut bindings::vmap_area) {
         return;
     };
     // SAFETY: By the safety requirements, the area is pinned, so it is valid and does not change.
-    let ((start, _), in_block) = unsafe { (area.start_and_end(), area.is_in_block()) };
+    let seen = unsafe { area.seen() };
     // SAFETY: `vmap_rust_get()` has pinned the area that starts there in this task, with these pins of the kernel's own
     // space.
-    unsafe { space.space().pins(in_block).unpin(start) };
+    unsafe { space.space().pins(seen.is_in_block()).unpin(seen.start) };
 }
 
 /// Takes an unlinked area back from C. Reports any other area and returns [`None`].
@@ -269,8 +269,9 @@ unsafe fn take_back(
     let area = unsafe { UnlinkedArea::from_c(ptr, space.space().directory()) };
     if area.is_none() {
         // SAFETY: By the safety requirements, the object is valid.
-        let ((start, end), flags) = unsafe { (ptr.start_and_end(), ptr.flags()) };
-        mm::refuse("a freed area is not unlinked", &[start, end], &[flags]);
+        let seen = unsafe { ptr.seen() };
+        let bounds = [seen.start, seen.end];
+        mm::refuse("a freed area is not unlinked", &bounds, &[seen.flags]);
     }
     Some((space, area?))
 }

@@ -103,7 +103,7 @@ impl<T: Tlb> Space<T> {
         }
         let rcu = Guard::new();
         let slot = self.blocks.claim(class, size, &rcu)?;
-        Some(slot.occupy(attributes))
+        slot.occupy(attributes)
     }
 
     /// Returns the counters of the CPU on which this runs, or ran a moment ago.
@@ -117,7 +117,7 @@ impl<T: Tlb> Space<T> {
     fn reserve_in_block(&self, class: Class, size: usize) -> Option<Area<Reserved>> {
         let rcu = Guard::new();
         let slot = self.blocks.claim(class, size, &rcu)?;
-        Some(slot.reserve())
+        slot.reserve()
     }
 
     /// Serves a request of `class` from the current block of this CPU, or from one of the pool, or from a new one, or from the

@@ -24,6 +24,15 @@
 //! The object of a slot is part of its block ([`crate::state::objects`]), whose bitmaps record which slots are lazy and
 //! which are free. [`Claimed`] begins its use, and [`Area::vacate`] ends it.
 //!
+//! The states are types. Those with one code differ only at compile time. `vmap_area::flags` has:
+//!
+//! | bits | |
+//! |---|---|
+//! | 0 to 15 | belong to C |
+//! | 16 to 18 | state: a [`State::CODE`], or one of the codes without a token |
+//! | 19 | the object is part of a block |
+//! | from 20 on | generation: counts the users of the object, and wraps around |
+//!
 //! C header: [`include/linux/vmalloc.h`](srctree/include/linux/vmalloc.h)
 
 use super::prelude::*;
@@ -31,6 +40,63 @@ use core::{
     marker::PhantomData,
     mem::ManuallyDrop, //
 };
+
+/// The state of an area.
+pub(crate) trait State {
+    /// Value in `vmap_area::flags`.
+    const CODE: usize;
+    /// Whether the range of the area is reserved in the tree.
+    const RESERVED: bool;
+}
+
+macro_rules! states {
+    ($($(#[$doc:meta])* $name:ident = $code:literal, reserved: $reserved:literal;)*) => {$(
+        $(#[$doc])*
+        // A name only: it has no values.
+        pub(crate) enum $name {}
+        impl State for $name {
+            const CODE: usize = $code;
+            const RESERVED: bool = $reserved;
+        }
+    )*};
+}
+
+states! {
+    /// An object without a range.
+    New = 2, reserved: false;
+    /// The range is reserved: the area can be made busy.
+    Reserved = 2, reserved: true;
+    /// New lookups do not find it; earlier readers may still have it pinned.
+    Leaving = 3, reserved: true;
+    /// Out of use, perhaps still mapped.
+    Unlinked = 3, reserved: true;
+    /// Unmapped, perhaps still in some TLB.
+    Lazy = 4, reserved: true;
+    /// In no TLB. Only [`Area::cancel`] stores the code: what a purge has flushed keeps that
+    /// of [`Lazy`].
+    Flushed = 5, reserved: true;
+}
+
+/// `vmap_area::flags`: the low bits belong to C.
+pub(super) const C_MASK: usize = (1 << STATE_SHIFT) - 1;
+/// `vmap_area::flags`: the state is above the bits of C.
+pub(super) const STATE_SHIFT: u32 = 16;
+pub(super) const STATE_MASK: usize = 0x7 << STATE_SHIFT;
+/// `vmap_area::flags`: the object is part of a block, not of the slab cache of area objects.
+pub(super) const IN_BLOCK: usize = 1 << 19;
+/// `vmap_area::flags`: the bits from this one on count the users of the object. The count wraps around.
+pub(super) const GENERATION: usize = 1 << 20;
+
+pub(super) const fn code_of(flags: usize) -> usize {
+    (flags & STATE_MASK) >> STATE_SHIFT
+}
+
+/// [`State::CODE`] of an unused object of a block. Zeroed memory has this code.
+pub(super) const VACANT_CODE: usize = 0;
+/// [`State::CODE`] of a busy area.
+pub(super) const BUSY_CODE: usize = 1;
+/// [`State::CODE`] of an area whose token was dropped.
+pub(super) const LEAKED_CODE: usize = 7;
 
 /// The fields of an area that C sets in its request. They are moved to the area, so only one area gets them.
 ///
@@ -47,7 +113,7 @@ impl Attributes {
     #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
     pub(crate) const NONE: Self = Self {
         flags: 0,
-        vm: core::ptr::null_mut(),
+        vm: ptr::null_mut(),
     };
 
     /// Wraps the attributes of a request.
@@ -135,8 +201,8 @@ impl<S: State> Area<S> {
 
     /// Returns whether the object is part of a block.
     pub(crate) fn is_in_block(&self) -> bool {
-        // SAFETY: By the type invariants, `ptr` points to an area object.
-        unsafe { self.ptr.is_in_block() }
+        // Relaxed: it never changes.
+        self.fields().flags.load(Relaxed) & IN_BLOCK != 0
     }
 
     /// Returns the addresses of the area.
@@ -148,7 +214,7 @@ impl<S: State> Area<S> {
 
     /// Returns the size in pages, guard page included.
     pub(crate) fn pages(&self) -> usize {
-        self.span().map_or(0, Span::size) / crate::base::range::PAGE_SIZE
+        self.span().map_or(0, Span::size) / PAGE_SIZE
     }
 
     /// Sets `vmap_area::vm`, which links lists of areas that have no `vm_struct`.
@@ -225,7 +291,7 @@ impl AreaPtr {
         if !vm.is_null() {
             // SAFETY: By the invariants of `Attributes`, it is valid and nobody uses it yet.
             unsafe {
-                (*vm).addr = core::ptr::with_exposed_provenance_mut(span.first());
+                (*vm).addr = ptr::with_exposed_provenance_mut(span.first());
                 (*vm).size = span.size();
             }
         }
@@ -238,73 +304,46 @@ impl AreaPtr {
     }
 }
 
-/// A slot that was claimed for an area: its vacant object, and the addresses of the area. The drop gives the slot back.
-///
-/// # Invariants
-///
-/// - `ptr` is the object of the slot of `claim`, valid for `'block`, and as long as its state is not vacant.
-/// - It is vacant, and only the owner of this changes it. `old` are its flags.
-/// - `span` is in the slot.
-pub(crate) struct Claimed<'block> {
-    ptr: AreaPtr,
-    span: Span,
-    old: usize,
-    claim: Claim<'block>,
-}
-
-impl<'block> Claimed<'block> {
-    /// Wraps the object of a claimed slot, for an area at `span`. Returns the claim if somebody uses the object: two areas have
-    /// the slot then.
-    ///
-    /// # Safety
-    ///
-    /// - The memory is the area object of the slot, zeroed initially, for `'block`, and as long as its state is not vacant.
-    /// - `span` is in the slot.
+impl Claimed<'_> {
+    /// Takes the object of the slot, and writes the bounds of the area. Returns it with its span, and the flags of the new
+    /// user without a state. If somebody uses the object, two areas have the slot: it stays claimed then, as a leak is safe
+    /// and reuse would not be.
     #[inline(always)]
-    pub(super) unsafe fn new(
-        ptr: AreaPtr,
-        span: Span,
-        claim: Claim<'block>,
-    ) -> Result<Self, Claim<'block>> {
-        // SAFETY: By the safety requirements.
-        let flags = unsafe { ptr.fields() }.flags;
+    fn take_object(self) -> Option<(AreaPtr, Span, usize)> {
+        let (ptr, span) = self.object();
+        // SAFETY: By the invariants of `Objects`, it is the object of the slot, as long as the block, and as the area in it.
+        let fields = unsafe { ptr.fields() };
         // Relaxed: the acquire of the claim orders it after `vacate()` of the last user.
-        let old = flags.load(Relaxed);
+        let old = fields.flags.load(Relaxed);
         if code_of(old) != VACANT_CODE {
-            return Err(claim);
+            self.leak();
+            return None;
         }
-        // INVARIANT: By the safety requirements. The owner of a slot owns its vacant object.
-        Ok(Self {
-            ptr,
-            span,
-            old: old | IN_BLOCK,
-            claim,
-        })
+        core::mem::forget(self);
+        // SAFETY: The owner of a claimed slot owns its vacant object.
+        let flags = unsafe { ptr.set_bounds(span, old | IN_BLOCK) };
+        Some((ptr, span, flags))
     }
 
-    /// Makes the object a busy area.
+    /// Makes the object of the slot a busy area.
     #[inline(always)]
-    pub(crate) fn occupy(self, attributes: Attributes) -> Busy {
-        // SAFETY: By the type invariants, only the owner of this changes the object.
-        let flags = unsafe { self.ptr.set_bounds(self.span, self.old) };
-        core::mem::forget(self.claim);
-        // SAFETY: Only the owner of this changes the object, whose bounds were just set. By the type invariants, the slot was
-        // claimed for the area: it is free only after the area was unlinked and flushed.
-        unsafe { self.ptr.publish(self.span, attributes, flags) }
+    pub(crate) fn occupy(self, attributes: Attributes) -> Option<Busy> {
+        let (ptr, span, flags) = self.take_object()?;
+        // SAFETY: Nobody else changes the object, whose bounds were just set. The slot was claimed for the area: it is free
+        // only after the area was unlinked and flushed.
+        Some(unsafe { ptr.publish(span, attributes, flags) })
     }
 
-    /// Makes the object a reserved area, which nobody finds until it is busy.
-    pub(crate) fn reserve(self) -> Area<Reserved> {
-        // SAFETY: By the type invariants, only the owner of this changes the object.
-        let flags = unsafe { self.ptr.set_bounds(self.span, self.old) };
-        // SAFETY: By the type invariants, it is an area object.
-        let fields = unsafe { self.ptr.fields() };
+    /// Makes the object of the slot a reserved area, which nobody finds until it is busy.
+    pub(crate) fn reserve(self) -> Option<Area<Reserved>> {
+        let (ptr, _, flags) = self.take_object()?;
+        // SAFETY: As in `take_object()`.
+        let fields = unsafe { ptr.fields() };
         // Relaxed: `publish()` orders it.
         let flags = flags | Reserved::CODE << STATE_SHIFT;
         fields.flags.store(flags, Relaxed);
-        core::mem::forget(self.claim);
-        // INVARIANT: The object was vacant, so it had no token. By the type invariants, the slot is reserved for it.
-        Area::from_ptr(self.ptr)
+        // INVARIANT: The object was vacant, so it had no token. The slot was claimed for the area.
+        Some(Area::from_ptr(ptr))
     }
 }
 
@@ -384,8 +423,9 @@ impl Area<Unlinked> {
     /// return of an area is detected as long as its object was not freed.
     pub(crate) unsafe fn from_c(ptr: AreaPtr) -> Option<Self> {
         // SAFETY: By the safety requirements, the object is valid.
-        let flags = unsafe { ptr.flags() };
-        if code_of(flags) != Unlinked::CODE {
+        let flags = unsafe { ptr.fields() }.flags;
+        // Relaxed: only its owner changes it.
+        if code_of(flags.load(Relaxed)) != Unlinked::CODE {
             return None;
         }
         // INVARIANT: By the safety requirements, nobody else uses the object, and its state is unlinked.
@@ -395,7 +435,7 @@ impl Area<Unlinked> {
     /// Marks the area as unmapped but not flushed.
     pub(crate) fn retire(self) -> Area<Lazy> {
         // C code may free the vm_struct at any time now.
-        self.set_vm(core::ptr::null_mut());
+        self.set_vm(ptr::null_mut());
         // INVARIANT: The range stays reserved, which is all that `Lazy` requires.
         self.into_state()
     }
@@ -404,7 +444,7 @@ impl Area<Unlinked> {
     /// release semantics afterwards.
     #[inline(always)]
     pub(super) fn vacate(self) {
-        self.set_vm(core::ptr::null_mut());
+        self.set_vm(ptr::null_mut());
         self.set_code(VACANT_CODE);
         core::mem::forget(self);
     }

@@ -121,29 +121,35 @@ impl Links {
     }
 }
 
-/// The right to a claimed slot of a block. The drop gives the slot back.
+/// A slot that was claimed for an area at `span`. The drop gives the slot back.
 ///
 /// # Invariants
 ///
-/// The bit of the slot was cleared in `free` of the block, and only the owner of this makes the slot free again.
-pub(super) struct Claim<'block> {
+/// - The bit of the slot was cleared in `free` of the block, and only the owner of this makes the slot free again.
+/// - `span` is in the slot.
+pub(crate) struct Claimed<'block> {
     block: &'block Block,
     slot: Bit,
+    span: Span,
 }
 
-impl<'block> Claim<'block> {
+impl Claimed<'_> {
+    /// Returns the object of the slot, and the addresses of the area.
     #[inline(always)]
-    pub(super) fn block(&self) -> &'block Block {
-        self.block
+    pub(super) fn object(&self) -> (AreaPtr, Span) {
+        (self.block.objects.of(self.slot), self.span)
     }
 
-    #[inline(always)]
-    pub(super) fn slot(&self) -> Bit {
-        self.slot
+    /// Reports that somebody uses the slot, which stays claimed.
+    #[cold]
+    pub(super) fn leak(self) {
+        let (start, slot) = (self.block.start(), self.slot.number());
+        core::mem::forget(self);
+        mm::refuse("a slot is not free", &[start], &[slot]);
     }
 }
 
-impl Drop for Claim<'_> {
+impl Drop for Claimed<'_> {
     fn drop(&mut self) {
         self.block.free.set(self.slot);
     }
@@ -153,7 +159,7 @@ impl Drop for Claim<'_> {
 ///
 /// # Invariants
 ///
-/// - A slot is set in one of `free`, `lazy` and `flushing`, or it has one owner: a [`Claim`], an area, or the function that
+/// - A slot is set in one of `free`, `lazy` and `flushing`, or it has one owner: a [`Claimed`], an area, or the function that
 ///   moves it from one map to another.
 /// - A closed block has no slot in these maps, and no area: it is new, or all its slots were free when they were claimed.
 pub(crate) struct Block {
@@ -287,8 +293,12 @@ impl Block {
             self.free.claim()
         }?;
         // INVARIANT: The bit was just cleared here.
-        let claim = Claim { block: self, slot };
-        claim.object(Span::with_size(self.address_of(slot.number()), size)?)
+        Some(Claimed {
+            block: self,
+            slot,
+            // Cannot fail: it is in the slot.
+            span: Span::with_size(self.address_of(slot.number()), size)?,
+        })
     }
 
     /// Reserves areas at fixed offsets from a common base in free slots: all, in order, or none. Takes no lock.
@@ -325,10 +335,13 @@ impl Block {
             let mut areas = AreaList::new();
             for member in members {
                 // INVARIANT: All these bits were just cleared here.
-                let (block, slot) = (self, slot(member));
-                let claim = Claim { block, slot };
+                let claimed = Claimed {
+                    block: self,
+                    slot: slot(member),
+                    span: span(member)?,
+                };
                 // Without an object, the slots of the others stay claimed.
-                areas.push(claim.object(span(member)?)?.reserve());
+                areas.push(claimed.reserve()?);
             }
             return Some(areas);
         }

@@ -6,7 +6,7 @@
 //! Its unsafe code argues from the invariants of these types, and relies on nothing that `policy` does: not on the lock of
 //! the pool, and not on `vmap_purge_lock`. So some checks here refuse, with a report, what these locks already rule out. They
 //! close no race: they are the seat word of a block ([`seat`]), [`Block::is_in_plan`](block::Block), the state of the object
-//! of a claimed slot ([`area::Claimed::new`]), and the directory that goes with a block that was found ([`found`]).
+//! of a claimed slot ([`block::Claimed`]), and the directory that goes with a block that was found ([`found`]).
 
 pub(crate) mod area;
 #[forbid(unsafe_code)]
@@ -16,8 +16,6 @@ pub(crate) mod block_view;
 #[forbid(unsafe_code)]
 pub(crate) mod class;
 pub(crate) mod dir;
-#[forbid(unsafe_code)]
-pub(crate) mod flags;
 pub(crate) mod flush;
 pub(crate) mod found;
 pub(crate) mod index;
@@ -40,7 +38,6 @@ pub(crate) mod prelude {
         block::*,
         class::*,
         dir::*,
-        flags::*,
         flush::*,
         found::*,
         index::*,

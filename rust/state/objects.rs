@@ -114,7 +114,7 @@ impl Objects {
     /// are those of the last user.
     pub(super) fn not_busy(&self, slot: Bit) -> Option<(Span, bool)> {
         // SAFETY: By the type invariants, it is an area object, and it lives as long as `self`.
-        unsafe { self.of(slot).not_busy() }
+        unsafe { self.of(slot).seen() }.not_busy()
     }
 
     /// Returns the busy area in slot `slot`.
@@ -131,29 +131,10 @@ impl Objects {
     }
 }
 
-impl<'block> Claim<'block> {
-    /// Returns the object of the slot, for an area at `span`, which is in the slot. If somebody uses the object, two areas have
-    /// the slot: it stays claimed, as a leak is safe and reuse would not be.
-    #[inline(always)]
-    pub(super) fn object(self, span: Span) -> Option<Claimed<'block>> {
-        let ptr = self.block().objects.of(self.slot());
-        // SAFETY: By the invariants of `Objects`, the object lives as long as the block, and as the area in it.
-        let claimed = unsafe { Claimed::new(ptr, span, self) };
-        claimed.map_err(Claim::leak).ok()
-    }
-
-    #[cold]
-    fn leak(self) {
-        let (start, slot) = (self.block().start(), self.slot().number());
-        core::mem::forget(self);
-        mm::refuse("a slot is not free", &[start], &[slot]);
-    }
-}
-
 impl Drop for Objects {
     fn drop(&mut self) {
         // SAFETY: By the type invariants, they are area objects that live as long as `self`.
-        if self.all().any(|area| unsafe { !area.is_vacant() }) {
+        if self.all().any(|area| unsafe { !area.seen().is_vacant() }) {
             // INVARIANT: The memory is not freed.
             mm::refuse("a block is freed with areas in it", &[], &[]);
             return;

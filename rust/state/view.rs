@@ -88,7 +88,7 @@ impl AreaPtr {
     /// once for a read, and once more for the write.
     #[inline(always)]
     pub(crate) fn prefetch_for_write(self) {
-        crate::sys::mm::prefetch_for_write(self.as_raw());
+        mm::prefetch_for_write(self.as_raw());
     }
 
     /// Returns the shared fields.
@@ -154,10 +154,10 @@ impl AreaPtr {
     /// As [`AreaPtr::look`].
     pub(crate) unsafe fn stage(self, span: Span) -> Stage {
         // SAFETY: By the safety requirements.
-        let (flags, bounds) = unsafe { (self.flags(), self.bounds()) };
-        match code_of(flags) {
+        let seen = unsafe { self.seen() };
+        match code_of(seen.flags) {
             // The object may have another user by now.
-            _ if bounds != Some(span) => Stage::Changing,
+            _ if seen.span() != Some(span) => Stage::Changing,
             BUSY_CODE => Stage::Busy,
             Unlinked::CODE => Stage::Unlinked,
             Lazy::CODE => Stage::Lazy,
@@ -167,75 +167,52 @@ impl AreaPtr {
         }
     }
 
-    /// Returns the flags of the area at some time during the call.
+    /// Returns what the object says, in any state.
     ///
     /// # Safety
     ///
     /// As [`AreaPtr::look`].
-    pub(crate) unsafe fn flags(self) -> usize {
+    pub(crate) unsafe fn seen(self) -> Seen {
         // SAFETY: By the safety requirements.
+        let fields = unsafe { self.fields() };
         // Relaxed: orders nothing; the caller has its own ordering.
-        unsafe { self.fields() }.flags.load(Relaxed)
+        Seen {
+            flags: fields.flags.load(Relaxed),
+            start: fields.start.load(Relaxed),
+            end: fields.end.load(Relaxed),
+        }
+    }
+}
+
+/// The fields of an area object at some time. They may be those of several users of the object.
+pub(crate) struct Seen {
+    pub(crate) flags: usize,
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+}
+
+impl Seen {
+    pub(crate) fn span(&self) -> Option<Span> {
+        Span::from_bounds(self.start, self.end)
     }
 
     /// Returns whether the object is part of a block.
-    ///
-    /// # Safety
-    ///
-    /// As [`AreaPtr::look`].
-    pub(crate) unsafe fn is_in_block(self) -> bool {
-        // SAFETY: By the safety requirements.
-        unsafe { self.flags() & IN_BLOCK != 0 }
+    pub(crate) fn is_in_block(&self) -> bool {
+        self.flags & IN_BLOCK != 0
     }
 
     /// Returns whether nobody uses this object of a block.
-    ///
-    /// # Safety
-    ///
-    /// As [`AreaPtr::look`].
-    pub(crate) unsafe fn is_vacant(self) -> bool {
-        // SAFETY: By the safety requirements.
-        // Relaxed: only the drop of the objects asks, which has them alone.
-        code_of(unsafe { self.fields() }.flags.load(Relaxed)) == VACANT_CODE
+    pub(super) fn is_vacant(&self) -> bool {
+        code_of(self.flags) == VACANT_CODE
     }
 
-    /// Returns the bounds of an object of a block that is not busy, and whether its area is unlinked. If it
-    /// is not, it is about to be busy, or nobody uses the object, and the bounds are those of its last user.
-    ///
-    /// # Safety
-    ///
-    /// As [`AreaPtr::look`].
-    pub(crate) unsafe fn not_busy(self) -> Option<(Span, bool)> {
-        // SAFETY: By the safety requirements.
-        let (code, bounds) = unsafe { (code_of(self.flags()), self.bounds()?) };
-        match code {
+    /// Returns the bounds of an object of a block that is not busy, and whether its area is unlinked. If it is not, it is
+    /// about to be busy, or nobody uses the object, and the bounds are those of its last user.
+    pub(super) fn not_busy(&self) -> Option<(Span, bool)> {
+        match code_of(self.flags) {
             BUSY_CODE => None,
-            Unlinked::CODE | LEAKED_CODE => Some((bounds, true)),
-            _ => Some((bounds, false)),
+            code => Some((self.span()?, matches!(code, Unlinked::CODE | LEAKED_CODE))),
         }
-    }
-
-    /// Returns the bounds of the area in any state. The two bounds may be those of two users.
-    ///
-    /// # Safety
-    ///
-    /// As [`AreaPtr::look`].
-    pub(crate) unsafe fn bounds(self) -> Option<Span> {
-        // SAFETY: By the safety requirements.
-        let (start, end) = unsafe { self.start_and_end() };
-        Span::from_bounds(start, end)
-    }
-
-    /// [`AreaPtr::bounds`] without a check that they are a range.
-    ///
-    /// # Safety
-    ///
-    /// As [`AreaPtr::look`].
-    pub(crate) unsafe fn start_and_end(self) -> (usize, usize) {
-        // SAFETY: By the safety requirements.
-        let fields = unsafe { self.fields() };
-        // Relaxed: the bounds need not belong together.
-        (fields.start.load(Relaxed), fields.end.load(Relaxed))
     }
 }
 

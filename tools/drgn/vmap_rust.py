@@ -21,7 +21,7 @@ BITMAPS = ("free", "lazy", "flushing")
 
 # Constants of rust/state, which debug information does not have. index.rs: the tag of a block.
 TAG_BITS, BLOCK_TAG = 3, 0b101
-# flags.rs: states of areas.
+# area.rs: states of areas.
 STATE_SHIFT, STATE_MASK = 16, 0x7
 STATES = {0: "vacant", 1: "busy", 2: "new", 3: "unlinked", 4: "lazy", 5: "flushed", 7: "leaked"}
 # class.rs: pages of the smallest block, which an entry of the directory is for.

@@ -112,7 +112,7 @@ impl Load {
         // The owner may try to unlink the area during this call.
         self.checked.find(addr);
         // SAFETY: The area is pinned, so it is valid and does not change.
-        assert_eq!(unsafe { area.area().start_and_end() }.0, start);
+        assert_eq!(unsafe { area.area().seen() }.start, start);
         self.count_readers(start, |readers| *readers -= 1);
         drop(pinned);
     }

@@ -69,7 +69,7 @@ fn slots_of_each_class_wait_for_the_end_of_a_purge() {
         assert!(block.claim(size).map(drop).is_some());
         assert_eq!((block.free_slots(), free), (free, class.slots()));
         let spans = [(); 3].map(|()| {
-            let area = block.claim(size).map(|slot| slot.occupy(Attributes::NONE));
+            let area = block.claim(size).and_then(|slot| slot.occupy(Attributes::NONE));
             area.expect("room").span()
         });
         // The first slots, and what is listed as lazy from the first two on.
@@ -131,7 +131,7 @@ fn randomized_areas_are_rarely_at_the_lowest_address() {
         let all = (0..class.slots()).map(|_| {
             let area = block
                 .claim(PAGE_SIZE)
-                .map(|slot| slot.occupy(Attributes::NONE));
+                .and_then(|slot| slot.occupy(Attributes::NONE));
             area.expect("room").span().first()
         });
         let all: Vec<usize> = all.collect();
@@ -183,7 +183,7 @@ fn alloc(dir: &Directory) -> usize {
     let block = dir.block_at(START, &block).expect("a block");
     let area = block
         .claim(PAGE_SIZE)
-        .map(|slot| slot.occupy(Attributes::NONE));
+        .and_then(|slot| slot.occupy(Attributes::NONE));
     area.expect("room").span().first()
 }
 
@@ -196,7 +196,7 @@ fn a_block_with_an_area_in_it_is_not_freed() {
     let area = unlink(&dir, alloc(&dir)).into_ptr();
     assert!(is_refused(|| at_once(|| drop(dir))));
     // SAFETY: Objects of which one is in use are never freed.
-    let bounds = unsafe { area.bounds() };
+    let bounds = unsafe { area.seen() }.span();
     assert_eq!(bounds, Span::with_size(START, PAGE_SIZE));
 }
 

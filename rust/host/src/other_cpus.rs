@@ -114,7 +114,7 @@ fn lazy_pages_of_blocks_begin_a_purge_before_all_blocks_are_lazy() {
             let area = space.unlink(alloc(&space, &request(&space, PAGES * PAGE_SIZE)));
             let area = area.expect("busy");
             // SAFETY: The area is unlinked, so its object is valid.
-            assert!(unsafe { area.ptr().is_in_block() });
+            assert!(unsafe { area.ptr().seen() }.is_in_block());
             let estimate = space.retire(area);
             match lazy {
                 _ if lazy == most => assert!(estimate > 1 << 19, "{estimate} pages"),

@@ -98,7 +98,7 @@ refuse! {
             ", "area.is_some_and(|area| area.retire().is_ok())" => "drop(dir); area.is_some_and(|area| area.retire().is_ok())", "
         }";
     attributes_of_two_areas: "The attributes of a request are given to one area.", E0382,
-        "fn occupy(slots: [Claimed<'_>; 2], attributes: [Attributes; 2]) -> [Busy; 2] {
+        "fn occupy(slots: [Claimed<'_>; 2], attributes: [Attributes; 2]) -> [Option<Busy>; 2] {
             let ([one, other], [first, second]) = (slots, attributes);
             [one.occupy(first), other.occupy(", "second" => "first", ")]
         }";
@@ -107,7 +107,7 @@ refuse! {
             let rcu = Guard::new();
             let slot = dir.block(number, &rcu)?.claim(PAGE_SIZE)?;
             ", "let area = slot.occupy(Attributes::NONE); drop(rcu);" => "drop(rcu); let area = slot.occupy(Attributes::NONE);", "
-            Some(area)
+            area
         }";
     copied_attributes: "The attributes of a request are not copied.", E0599,
         "fn keep(attributes: Attributes) -> Attributes {

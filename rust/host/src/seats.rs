@@ -55,7 +55,7 @@ fn a_block_that_cannot_be_removed_stays_as_it_was() {
     let block = dir.block(number, &rcu).expect("it is there");
     let area = block
         .claim(1)
-        .map(|slot| slot.occupy(Attributes::NONE))
+        .and_then(|slot| slot.occupy(Attributes::NONE))
         .expect("room");
     assert!(dir.remove(number).is_none());
     assert_eq!(block.free_slots(), Class::SMALLEST.slots() - 1);
