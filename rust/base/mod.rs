@@ -27,8 +27,17 @@ pub(crate) mod prelude {
         stats::*, //
     };
     pub(crate) use core::{
-        mem::offset_of,
-        ptr, //
+        cell::UnsafeCell,
+        marker::PhantomData,
+        mem::{
+            offset_of,
+            ManuallyDrop, //
+        },
+        ops::Deref,
+        ptr::{
+            self,
+            NonNull, //
+        }, //
     };
     pub(crate) use kernel::{
         alloc::Flags,

@@ -36,10 +36,6 @@
 //! C header: [`include/linux/vmalloc.h`](srctree/include/linux/vmalloc.h)
 
 use super::prelude::*;
-use core::{
-    marker::PhantomData,
-    mem::ManuallyDrop, //
-};
 
 /// The state of an area.
 pub(crate) trait State {

@@ -85,12 +85,15 @@ pub(crate) enum Place {
     Empty = 4,
 }
 
-/// What the pool knows of a block, written under its lock.
+/// What the pool knows of a block, written under its lock, and what a purge does. On lines that lookups do not read.
 pub(crate) struct Links {
     /// The next block and the one before, of lists of each kind.
     pub(crate) chains: [[BlockHint; 2]; 2],
     place: Atomic<usize>,
     owner: Atomic<usize>,
+    /// The next block of the plan that has taken slots of this one, and whether one has: see [`crate::state::flush`].
+    pub(super) next_in_plan: BlockHint,
+    pub(super) is_in_plan: Atomic<usize>,
 }
 
 impl Links {
@@ -177,9 +180,6 @@ pub(crate) struct Block {
     links: CacheAligned<Links>,
     /// See [`crate::state::seat`].
     pub(super) seat: Atomic<usize>,
-    /// The next block of the plan that has taken slots of this one, and whether one has: see [`crate::state::flush`].
-    pub(super) next_in_plan: BlockHint,
-    pub(super) is_in_plan: Atomic<usize>,
     pub(super) free: Map,
     pub(super) lazy: Map,
     pub(super) flushing: Map,
@@ -205,10 +205,10 @@ impl Block {
                 chains: [const { [const { BlockHint::new() }; 2] }; 2],
                 place: Atomic::new(0),
                 owner: Atomic::new(0),
+                next_in_plan: BlockHint::new(),
+                is_in_plan: Atomic::new(0),
             }),
             seat: Atomic::new(REMOVED),
-            next_in_plan: BlockHint::new(),
-            is_in_plan: Atomic::new(0),
             free: Map::new(),
             lazy: Map::new(),
             flushing: Map::new(),

@@ -340,10 +340,10 @@ const _: () = {
 impl Part {
     /// Returns the pointer to the box of the block at `addr`, which is in this part.
     #[inline(always)]
-    fn raw_at(&self, addr: usize) -> Option<ptr::NonNull<c_void>> {
+    fn raw_at(&self, addr: usize) -> Option<NonNull<c_void>> {
         // Relaxed: all reads of the block depend on the address, see `insert()`.
-        ptr::NonNull::new(self.entry(addr / SIZE).load(Relaxed))
-            .or_else(|| ptr::NonNull::new(self.more.whole.load(Relaxed)))
+        NonNull::new(self.entry(addr / SIZE).load(Relaxed))
+            .or_else(|| NonNull::new(self.more.whole.load(Relaxed)))
     }
 
     /// Returns the block whose first entry has bit `bit`.

@@ -36,7 +36,7 @@ pub(crate) struct Plan<'dir, T: Tlb> {
     blocks: Taken<'dir>,
 }
 
-/// The blocks of a plan, linked through [`Block::next_in_plan`].
+/// The blocks of a plan, linked through [`Links::next_in_plan`].
 struct Taken<'dir> {
     dir: &'dir Directory,
     first: Option<BlockNumber>,
@@ -74,7 +74,7 @@ impl<'dir, T: Tlb> Plan<'dir, T> {
     /// Takes the lazy slots of a block.
     fn take_from(&mut self, block: &Block) {
         // Acquire: pairs with the release in `Taken::drain()`.
-        if block.is_in_plan.cmpxchg(0, 1, Acquire).is_err() {
+        if block.links().is_in_plan.cmpxchg(0, 1, Acquire).is_err() {
             mm::refuse("a block is in another plan", &[block.start()], &[]);
             return;
         }
@@ -87,7 +87,7 @@ impl<'dir, T: Tlb> Plan<'dir, T> {
         let Some(cover) = cover else {
             block.lazy.set_words(&words);
             // Release: as in `Taken::drain()`.
-            block.is_in_plan.store(0, Release);
+            block.links().is_in_plan.store(0, Release);
             return;
         };
         // INVARIANT: It covers the slots.
@@ -95,7 +95,7 @@ impl<'dir, T: Tlb> Plan<'dir, T> {
         block.flushing.set_words(&words);
         self.areas = self.areas.wrapping_add(map::weight(&words));
         self.blocks.pages = self.blocks.pages.wrapping_add(block.pages_of(&words));
-        block.next_in_plan.set(self.blocks.first);
+        block.links().next_in_plan.set(self.blocks.first);
         self.blocks.first = block.number();
     }
 
@@ -198,7 +198,7 @@ impl<T: Tlb> FlushedPlan<'_, T> {
                 break;
             };
             let (size, slots) = (block.class().slot_pages(), block.flushing.words());
-            next = block.next_in_plan.get();
+            next = block.links().next_in_plan.get();
             drop(rcu);
             let bytes = |slots: usize| slots.wrapping_mul(size).wrapping_mul(PAGE_SIZE);
             for (first, count) in map::runs(&slots) {
@@ -230,10 +230,10 @@ impl Taken<'_> {
             let Some(block) = self.dir.block(number, &rcu) else {
                 break;
             };
-            self.first = block.next_in_plan.get();
+            self.first = block.links().next_in_plan.get();
             let slots = block.flushing.take();
             // Release: the next plan finds no slots noted.
-            block.is_in_plan.store(0, Release);
+            block.links().is_in_plan.store(0, Release);
             what(block, &slots);
             drop(rcu);
             mm::cond_resched();

@@ -4,7 +4,6 @@
 //! objects.
 
 use super::prelude::*;
-use core::marker::PhantomData;
 
 /// States of areas that can be in a list: nobody else reads `vmap_area::vm` of such an area. Readers that have pinned an
 /// area that is leaving may.
@@ -61,7 +60,7 @@ impl<S: Listed> AreaList<S> {
 
     /// Appends an area.
     pub(crate) fn push(&mut self, area: Area<S>) {
-        area.set_vm(core::ptr::null_mut());
+        area.set_vm(ptr::null_mut());
         let ptr = area.into_ptr();
         self.link(ptr, ptr, 1);
     }
@@ -78,7 +77,7 @@ impl<S: Listed> AreaList<S> {
     /// Inserts an area before the others. Leaves their objects alone, which other CPUs may have written last.
     pub(crate) fn push_first(&mut self, area: Area<S>) {
         let next = self.first.map(|next| next.as_raw().cast());
-        area.set_vm(next.unwrap_or(core::ptr::null_mut()));
+        area.set_vm(next.unwrap_or(ptr::null_mut()));
         let ptr = area.into_ptr();
         // INVARIANT: The area links to the former first one, or is the only one.
         self.first = Some(ptr);

@@ -5,7 +5,7 @@
 //!
 //! Its unsafe code argues from the invariants of these types, and relies on nothing that `policy` does: not on the lock of
 //! the pool, and not on `vmap_purge_lock`. So some checks here refuse, with a report, what these locks already rule out. They
-//! close no race: they are the seat word of a block ([`seat`]), [`Block::is_in_plan`](block::Block), the state of the object
+//! close no race: they are the seat word of a block ([`seat`]), [`Links::is_in_plan`](block::Links), the state of the object
 //! of a claimed slot ([`block::Claimed`]), and the directory that goes with a block that was found ([`found`]).
 
 pub(crate) mod area;
@@ -23,7 +23,6 @@ pub(crate) mod list;
 mod objects;
 mod page_map;
 pub(crate) mod pins;
-pub(crate) mod placed;
 pub(crate) mod seat;
 mod table;
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
@@ -43,7 +42,6 @@ pub(crate) mod prelude {
         index::*,
         list::*,
         pins::*,
-        placed::*,
         seat::*,
         view::*, //
     };

@@ -12,10 +12,6 @@
 //! objects of which one is in use are never freed, even if their block is dropped: their memory leaks, with a report.
 
 use super::prelude::*;
-use core::{
-    cell::UnsafeCell,
-    ptr::NonNull, //
-};
 
 /// Bytes that C uses of a `struct vmap_area` of this allocator: what is in front of `rb_node`.
 const OBJECT_SIZE: usize = 4 * size_of::<usize>();

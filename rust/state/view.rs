@@ -8,7 +8,6 @@
 //! area busy. It marks the area not busy before it changes the bounds ([`crate::state::area`]).
 
 use super::prelude::*;
-use core::ptr::NonNull;
 use kernel::sync::barrier;
 
 /// The address of an area object, without the right to access it.

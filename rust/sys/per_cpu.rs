@@ -9,7 +9,6 @@
 //! The kernel's per-CPU allocator cannot serve these values: it takes its memory from this allocator.
 
 use super::prelude::*;
-use core::ops::Deref;
 
 /// The number of a CPU, so that it is not mistaken for a count of CPUs, a NUMA node, or the number of something else.
 ///

@@ -11,7 +11,7 @@ use crate::{
         flush::Plan,
         found::UnlinkedArea,
         index::Index,
-        placed::{Placed, Run},
+        seat::{Placed, Run},
     },
     sys::grace::Guard,
 };
