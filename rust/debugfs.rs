@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! /sys/kernel/debug/vmap_rust: the name of the active allocator, and the counters of the one in Rust.
+//! /sys/kernel/debug/vmap_rust: what users and debuggers read.
 //!
-//! - `allocator`: `rust` or `rbtree`
+//! - `allocator`: the active allocator, `rust` or `rbtree`
 //! - `stats`: a line of name and value for each counter, as in /proc/vmstat; empty if the allocator is not in use
-//!
-//! [`crate::debug`] has more files.
+//! - `validate`, `checker`, `map`: with `CONFIG_VMAP_RUST_DEBUG`: checks all invariants; state of the checker; all ranges
 
 use crate::{
     kernel_space::{
@@ -15,21 +14,14 @@ use crate::{
     policy::prelude::*, //
 };
 use kernel::{
-    debugfs::{
-        Dir,
-        File, //
-    },
+    debugfs::Scope,
     fmt, //
 };
 
-/// The files, which remain until shutdown.
-pub(crate) struct DebugFs {
-    _files: [Pin<KBox<File<()>>>; 2],
-    #[cfg(CONFIG_VMAP_RUST_DEBUG)]
-    _debug: crate::debug::Files,
-}
+/// The files.
+pub(crate) struct Files;
 
-fn allocator(_: &(), out: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn allocator(_: &Files, out: &mut fmt::Formatter<'_>) -> fmt::Result {
     // A start that failed half way leaves a space that is not in use, so ask for the active allocator.
     let running = if kernel_space::space().is_some() {
         "rust"
@@ -39,7 +31,7 @@ fn allocator(_: &(), out: &mut fmt::Formatter<'_>) -> fmt::Result {
     writeln!(out, "{running}")
 }
 
-fn stats(_: &(), out: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn stats(_: &Files, out: &mut fmt::Formatter<'_>) -> fmt::Result {
     let Some(space) = kernel_space::space().map(KernelSpace::space) else {
         return Ok(());
     };
@@ -57,20 +49,58 @@ fn stats(_: &(), out: &mut fmt::Formatter<'_>) -> fmt::Result {
     Ok(())
 }
 
-impl DebugFs {
-    /// Creates the files. Sleepable context.
-    pub(crate) fn new() -> Result<Self> {
-        let dir = Dir::new(c"vmap_rust");
-        Ok(Self {
-            _files: [
-                KBox::pin_init(
-                    dir.read_callback_file(c"allocator", (), &allocator),
-                    GFP_KERNEL,
-                )?,
-                KBox::pin_init(dir.read_callback_file(c"stats", (), &stats), GFP_KERNEL)?,
-            ],
-            #[cfg(CONFIG_VMAP_RUST_DEBUG)]
-            _debug: crate::debug::Files::new(&dir)?,
-        })
+#[cfg(CONFIG_VMAP_RUST_DEBUG)]
+fn validate(_: &Files, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match kernel_space::space().map(|space| space.space().validate()) {
+        None => writeln!(out, "the allocator is not in use"),
+        Some(Ok(census)) => writeln!(
+            out,
+            "ok: {} busy, {} unlinked, {} blocks",
+            census.busy, census.unlinked, census.blocks,
+        ),
+        Some(Err(_)) => writeln!(out, "broken: see the kernel log"),
     }
+}
+
+#[cfg(CONFIG_VMAP_RUST_DEBUG)]
+fn checker(_: &Files, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match kernel_space::space().and_then(KernelSpace::checker) {
+        Some(checker) => checker.write(out),
+        None => writeln!(out, "the checker is off; boot with vmap_rust.check=1"),
+    }
+}
+
+/// The file `map`: a line for each reserved range. It may be long, so each read gets the next lines: a `seq_file` that is
+/// written at once would need memory for all of it, from the very space that it shows.
+#[cfg(CONFIG_VMAP_RUST_DEBUG)]
+impl kernel::debugfs::BinaryWriter for Files {
+    fn write_to_slice(
+        &self,
+        writer: &mut kernel::uaccess::UserSliceWriter,
+        offset: &mut kernel::fs::file::Offset,
+    ) -> Result<usize> {
+        let Some(space) = kernel_space::space().map(KernelSpace::space) else {
+            return Ok(0);
+        };
+        let mut position = u64::try_from(*offset)?;
+        let room = writer.len();
+        let written = space.read_list(&mut position, room, |text| writer.write_slice(text))?;
+        *offset = position.try_into()?;
+        Ok(written)
+    }
+}
+
+/// Creates the files, which remain as long as what this returns. Sleepable context. `ENOMEM` without memory.
+pub(crate) fn new() -> Result<Pin<KBox<Scope<Files>>>> {
+    let files = Scope::dir(Files, c"vmap_rust", |files, dir| {
+        dir.read_callback_file(c"allocator", files, &allocator);
+        dir.read_callback_file(c"stats", files, &stats);
+        #[cfg(CONFIG_VMAP_RUST_DEBUG)]
+        {
+            dir.read_callback_file(c"validate", files, &validate);
+            dir.read_callback_file(c"checker", files, &checker);
+            dir.read_binary_file(c"map", files);
+        }
+    });
+    KBox::pin_init(files, GFP_KERNEL)
 }

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The kernel's own space: where it is, how it starts, and what KUnit and debuggers see of it.
+//! The kernel's own space: where it is, how it starts, and what KUnit sees of it.
 
-use crate::policy::prelude::*;
+#[cfg(CONFIG_VMAP_RUST_DEBUG)]
+use crate::check::checked::CheckedSpace as AnySpace;
 #[cfg(not(CONFIG_VMAP_RUST_DEBUG))]
-use crate::sys::mm::KernelTlb;
+use crate::policy::space::Space as AnySpace;
+use crate::{
+    policy::prelude::*,
+    sys::mm::KernelTlb, //
+};
 
 /// The kernel's own space.
-#[cfg(not(CONFIG_VMAP_RUST_DEBUG))]
-pub(crate) type KernelSpace = crate::policy::space::Space<KernelTlb>;
-#[cfg(CONFIG_VMAP_RUST_DEBUG)]
-pub(crate) type KernelSpace = crate::debug::KernelSpace;
+pub(crate) type KernelSpace = AnySpace<KernelTlb>;
 
 /// This space. It stays null if C does not use this allocator. Debuggers find it by its name: `tools/drgn/vmap_rust.py`.
 ///
@@ -34,6 +36,34 @@ pub(crate) fn space() -> Option<&'static KernelSpace> {
     unsafe { SPACE.load(Relaxed).as_ref() }
 }
 
+#[cfg(not(CONFIG_VMAP_RUST_DEBUG))]
+fn make(home: Span, options: Options) -> Result<KernelSpace> {
+    KernelSpace::new(home, KernelTlb, options)
+}
+
+/// Makes the space with a checker if it is to have one, and fails if it is to fail.
+#[cfg(CONFIG_VMAP_RUST_DEBUG)]
+fn make(home: Span, options: Options) -> Result<KernelSpace> {
+    use crate::{
+        check::checker::Checker,
+        module_parameters::{
+            check,
+            fail_init, //
+        },
+        sys::tlb::Watched, //
+    };
+
+    if fail_init.value() != 0 {
+        return Err(ENOMEM);
+    }
+    let watch = match check.value() {
+        0 => None,
+        _ => Some(Checker::new(true, GFP_NOWAIT)?),
+    };
+    let tlb = KernelTlb;
+    KernelSpace::new(home, Watched { tlb, watch }, options)
+}
+
 /// Makes the space for `home`, lets `import` reserve what is there already, and publishes it. Fails with `ENOMEM` without
 /// memory, or as `import` does; what that has reserved stays so. Called once, early in the boot.
 pub(crate) fn start(home: Span, import: impl FnOnce(&KernelSpace) -> Result) -> Result {
@@ -41,11 +71,7 @@ pub(crate) fn start(home: Span, import: impl FnOnce(&KernelSpace) -> Result) -> 
         limit: None,
         is_randomized: crate::module_parameters::randomize.value() != 0,
     };
-    #[cfg(not(CONFIG_VMAP_RUST_DEBUG))]
-    let space = KernelSpace::new(home, KernelTlb, options)?;
-    #[cfg(CONFIG_VMAP_RUST_DEBUG)]
-    let space = crate::debug::start(home, options)?;
-    let space = KBox::into_raw(KBox::new(space, GFP_NOWAIT)?);
+    let space = KBox::into_raw(KBox::new(make(home, options)?, GFP_NOWAIT)?);
     // SAFETY: It came from a box, and nobody frees it. If the import fails, it stays unused.
     import(unsafe { &*space })?;
     // INVARIANT: It came from a box, and nobody frees it.

@@ -36,58 +36,44 @@
 //!
 //! # How it works
 //!
-//! One maple tree holds the reserved ranges of the whole address space: modules, vmalloc, KASAN shadow,
-//! percpu. Its gaps are the free space; there is no second tree.
+//! One maple tree holds the reserved ranges of the whole address space: modules, vmalloc, KASAN shadow, percpu. Its gaps are
+//! the free space.
 //!
-//! A request for up to 80 MiB anywhere in vmalloc space, or less if that is small, is served from the current block of
-//! its class. It claims a bit of a bitmap, and makes the object of that slot busy. This takes no lock, allocates no
-//! memory and does not change the tree. If the block is full, the CPU takes another one out of the pool, or makes one,
-//! which can be anywhere in vmalloc space. Any other request takes the lowest gap that fits.
+//! A request for up to 80 MiB anywhere in vmalloc space, or less if that is small, claims a bit of the current block of its
+//! class, and makes the object of that slot busy. This takes no lock, allocates no memory and does not change the tree. If the
+//! block is full, the CPU takes another one out of the pool, or makes one. Any other request takes the lowest gap that fits.
 //!
-//! Finding an area takes no lock. A few loads lead from the address to its block, and a multiplication to the slot and
-//! its object. If the address is in no block, the page map leads to the object, or else a walk down the tree, which is
-//! in RCU mode.
+//! Finding an area takes no lock: a few loads lead from the address to its block, and a multiplication to the slot and its
+//! object; else the page map leads to the object, or a walk down the tree, which is in RCU mode.
 //!
-//! The area object stores the state of the area, so unlinking is one atomic exchange and cannot fail.
-//! Freeing a range in the tree may need memory. Without memory, the area is stuck until the next purge, or the empty
-//! block stays in the pool, so freeing cannot fail either.
-//!
-//! The fast paths of two CPUs seldom write to one cache line unless both use one block. Values that many CPUs use are
-//! [`sys::per_cpu::CacheAligned`], and a [`base::map::Map`] fills a cache line. CPUs count lazy pages for themselves, and
-//! seldom add them to the common count.
+//! The area object stores the state of the area, so unlinking is one atomic exchange and cannot fail. Freeing a range in the
+//! tree may need memory. Without it, the area is stuck until the next purge, or the empty block stays in the pool.
 //!
 //! # Layers, from the outside in
 //!
-//! To read it top-down, begin with `ffi`, then `policy::space`, and follow a request.
+//! To read it top-down, begin with `ffi`, then `policy::space`, and follow a request. A folder uses only folders below it;
+//! only tests and `debugfs` may use `check`.
 //!
 //! | folder | modules | unsafe |
 //! |---|---|---|
 //! | | `ffi`: the operations that C calls; `kernel_space`: the space that they use, and its start | yes |
-//! | | `debugfs`: files for users: name of the active allocator, counters | no |
-//! | `debug` | what only `CONFIG_VMAP_RUST_DEBUG` has: the space that is checked, and more files | no |
-//! | `check` | `record`, `checker`, `checked`, `watched`: in tests and for debugging: compare answers with an independent record of all areas | no |
-//! | | `tests`, `fixtures`: KUnit cases, one file for each layer besides; what tests make a space of, and allocations that fail | no |
-//! | | `trace`, `random`: random traces of requests, the numbers of which a seed repeats | no |
-//! | `policy` | `space`: the order in which a request is served; `congruent`: areas at a common base | no |
-//! | | `blocks`: current blocks, and what a CPU has of its own | no |
-//! | | `pool`, `list`: the blocks that are not current | no |
-//! | | `supply`: the birth and the death of blocks | no |
+//! | | `debugfs`: files for users | no |
+//! | `check` | `record`, `checker`, `checked`, `watched`: compare answers with an independent record of all areas; `validate`: check all invariants | no |
+//! | | `tests`, `fixtures`, `trace`, `random`: KUnit cases, one file for each layer; what they make a space of, and random requests | no |
+//! | `policy` | `space`: the order in which a request is served, and the end of an area; `congruent`: areas at a common base | no |
+//! | | `blocks`, `pool`, `supply`: current blocks, the others, and the birth and the death of blocks | no |
 //! | | `tree`: lone areas, from the request to the free range | no |
-//! | | `lookup`, `purge`: find areas by address; what becomes of a freed area | no |
-//! | | `listing`, `validate`: for debugging: the list of all ranges, checks | no |
-//! | `state` | `flags`, `area`, `view`, `list`: states as types, tokens of areas, what others see of an area, lists of tokens | yes |
-//! | | `class`, `block`, `block_view`: sizes; one block; its slots in order, and its checks | no |
-//! | | `objects`, `seat`, `placed`: area objects of a block; the place of a current block; a block in no directory | yes |
+//! | | `lookup`, `listing`: find areas by address; the list of all ranges | no |
+//! | `state` | `area`, `view`, `list`: states as types and tokens of areas; what others see of an area; lists of tokens | yes |
+//! | | `class`, `block`: sizes; one block and its slots | no |
+//! | | `objects`, `seat`: area objects of a block; where a block is if not in the directory | yes |
 //! | | `index`, `page_map`, `dir`, `pins`: all reserved ranges, a map of those that are areas, the block at an address, pins | yes |
 //! | | `table`: the table of parts that the page map and the directory are | yes |
 //! | | `found`: areas of a block that was found: pinned, unlinked, and returned to their directory | yes |
 //! | | `flush`: what a purge takes, and the proof that it was flushed | yes |
-//! | `sys` | bindings: `maple` (maple tree), `grace` (RCU), `lock` (spinlock), `mm` (the rest of mm, memory on a NUMA node) | yes |
-//! | | `tlb`: TLBs and KASAN shadow; `trace` (tracepoints) | yes |
+//! | `sys` | bindings: `maple` (maple tree), `grace` (RCU), `lock` (spinlock), `tlb` (TLBs, KASAN shadow), `trace`, `mm` (the rest) | yes |
 //! | | `per_cpu`: a value for each CPU, on cache lines of its own and on the node of the CPU | no |
-//! | `base` | `map`, `fit`, `range`, `stats`: bitmaps, searches for gaps, addresses, counters | no |
-//!
-//! A folder uses only folders below it; only tests and `debug` may use `check`.
+//! | `base` | `map`, `range`, `stats`: bitmaps, addresses and gaps, counters | no |
 //!
 //! # Lock order
 //!
@@ -114,9 +100,6 @@ mod base;
 #[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
 #[forbid(unsafe_code)]
 mod check;
-#[cfg(CONFIG_VMAP_RUST_DEBUG)]
-#[forbid(unsafe_code)]
-mod debug;
 #[forbid(unsafe_code)]
 mod debugfs;
 mod ffi;
@@ -131,7 +114,7 @@ use kernel::prelude::*;
 /// What can wait for the initcalls. Areas are served from `vmalloc_init()` on, see [`kernel_space`].
 struct VmapRust {
     /// The files remain until shutdown. kmemleak finds them here.
-    _debugfs: debugfs::DebugFs,
+    _debugfs: Pin<KBox<kernel::debugfs::Scope<debugfs::Files>>>,
 }
 
 module! {
@@ -159,7 +142,7 @@ module! {
 impl kernel::Module for VmapRust {
     fn init(_module: &'static ThisModule) -> Result<Self> {
         Ok(Self {
-            _debugfs: debugfs::DebugFs::new()?,
+            _debugfs: debugfs::new()?,
         })
     }
 }

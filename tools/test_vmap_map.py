@@ -140,6 +140,6 @@ def test_each_counter_is_described():
 
 def test_each_letter_is_described():
     """The documentation and this program have the letters and states of the code."""
-    letters = re.findall(r"=> '(.)',", (HERE.parent / "rust/state/block_view.rs").read_text(encoding="utf-8"))
+    letters = re.findall(r"=> '(.)',", (HERE.parent / "rust/check/slots.rs").read_text(encoding="utf-8"))
     assert set(letters) == set(snapshot.SLOT_STATES)
     assert all(f"`{word}`" in section("docs/debugging.md", "### map") for word in [*letters, *snapshot.AREA_STATES])

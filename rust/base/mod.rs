@@ -2,7 +2,6 @@
 
 //! Values and searches that know nothing of the kernel: addresses, gaps, bitmaps, counters, text.
 
-pub(crate) mod fit;
 pub(crate) mod map;
 pub(crate) mod range;
 pub(crate) mod stats;
@@ -13,7 +12,6 @@ mod tests;
 /// What the modules of this layer offer, and what all layers use of the kernel.
 pub(crate) mod prelude {
     pub(crate) use super::{
-        fit::*,
         map::{
             self,
             Bit,

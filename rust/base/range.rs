@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Spans of addresses, and address arithmetic without overflow.
+//! Spans of addresses, address arithmetic without overflow, and searches for free addresses.
 
 /// The page size in bytes.
 pub(crate) const PAGE_SIZE: usize = kernel::page::PAGE_SIZE;
@@ -130,4 +130,149 @@ pub(crate) const fn align_down(addr: usize, align: usize) -> usize {
 /// Returns whether `addr` is a multiple of `align`, a power of two.
 pub(crate) const fn is_aligned(addr: usize, align: usize) -> bool {
     align_down(addr, align) == addr
+}
+
+/// A set of reserved spans with queries for the gaps between them: the locked maple tree, or any model of it.
+pub(crate) trait Gaps {
+    /// Returns the lowest free run of `bytes` addresses within `window`.
+    fn lowest_gap(&mut self, window: Span, bytes: usize) -> Option<Span>;
+
+    /// Returns the highest free run of `bytes` addresses within `window`.
+    fn highest_gap(&mut self, window: Span, bytes: usize) -> Option<Span>;
+
+    /// Returns the whole gap around `addr`; [`None`] if `addr` is reserved.
+    fn gap_around(&mut self, addr: usize) -> Option<Span>;
+
+    /// Lets others change the set between two steps of a long search. Gaps found before may be gone.
+    fn pause(&mut self) {}
+}
+
+/// Finds a free run of `bytes` addresses in `window` that starts at a multiple of `align`, a power of two.
+///
+/// The first search takes one descent: it asks for a gap so large that it must contain an aligned start.
+/// Only if there is none, it walks upwards over the gaps of at least `bytes`, which also finds a gap of
+/// exactly the size and alignment. The walk takes a descent for each gap that does not fit.
+///
+/// Returns no address below the first page.
+pub(crate) fn lowest_fit(
+    gaps: &mut impl Gaps,
+    window: Span,
+    bytes: usize,
+    align: usize,
+) -> Option<Span> {
+    let align = align.max(PAGE_SIZE);
+    let window = Span::new(align_up(window.first().max(1), PAGE_SIZE)?, window.last())?;
+
+    // The window starts at a page, and so does each gap in it: page alignment needs no padding.
+    if let Some(padded) = bytes.checked_add(align.wrapping_sub(PAGE_SIZE)) {
+        if window.has_room(padded) {
+            if let Some(gap) = gaps.lowest_gap(window, padded) {
+                return aligned_in(gap, bytes, align);
+            }
+        }
+    }
+    // If even the empty window has no aligned start, no gap has one.
+    aligned_in(window, bytes, align)?;
+    if align == PAGE_SIZE {
+        return None;
+    }
+
+    let mut rest = window;
+    loop {
+        if !rest.has_room(bytes) {
+            return None;
+        }
+        let found = gaps.lowest_gap(rest, bytes)?;
+        let gap = gaps.gap_around(found.first())?.clip(window)?;
+        if let Some(fit) = aligned_in(gap, bytes, align) {
+            return Some(fit);
+        }
+        gaps.pause();
+        rest = Span::new(gap.last().checked_add(1)?, window.last())?;
+    }
+}
+
+/// Finds a free run of `bytes` addresses that starts at a multiple of `align`, but only in the lowest gap
+/// of at least that size in `window`. Takes two descents.
+pub(crate) fn lowest_gap_fit(
+    gaps: &mut impl Gaps,
+    window: Span,
+    bytes: usize,
+    align: usize,
+) -> Option<Span> {
+    if !window.has_room(bytes) {
+        return None;
+    }
+    let found = gaps.lowest_gap(window, bytes)?;
+    let gap = gaps.gap_around(found.first())?.clip(window)?;
+    aligned_in(gap, bytes, align)
+}
+
+/// Returns whether a run of `bytes` addresses that starts at a multiple of `align`, a power of two, fits in `window`.
+pub(crate) fn can_fit(window: Span, bytes: usize, align: usize) -> bool {
+    aligned_in(window, bytes, align.max(PAGE_SIZE)).is_some()
+}
+
+/// Returns the lowest run of `bytes` addresses in `gap` that starts at a multiple of `align`.
+fn aligned_in(gap: Span, bytes: usize, align: usize) -> Option<Span> {
+    let fit = Span::with_size(align_up(gap.first(), align)?, bytes)?;
+    gap.covers(fit).then_some(fit)
+}
+
+/// One of several *congruent* areas, which have fixed offsets from a common base.
+#[derive(Clone, Copy)]
+pub(crate) struct Member {
+    /// Bytes from the base.
+    pub(crate) offset: usize,
+    /// Size in bytes.
+    pub(crate) size: usize,
+}
+
+impl Member {
+    /// Returns the addresses of the member for a given base.
+    pub(crate) fn at(self, base: usize) -> Option<Span> {
+        Span::with_size(base.checked_add(self.offset)?, self.size)
+    }
+}
+
+/// Finds the highest base in `window`, a multiple of `align`, at which all `members` are free.
+///
+/// When a member does not fit, the base moves down to where it does, and all members are tried again. Each
+/// step takes one descent, and the base never moves up.
+pub(crate) fn highest_congruent(
+    gaps: &mut impl Gaps,
+    window: Span,
+    members: impl Iterator<Item = Member> + Clone,
+    align: usize,
+) -> Option<usize> {
+    let mut reach = 0;
+    for member in members.clone() {
+        reach = reach.max(member.offset.checked_add(member.size)?);
+    }
+    if reach == 0 {
+        return None;
+    }
+
+    let top = window.last().checked_sub(reach.wrapping_sub(1))?;
+    let mut base = align_down(top, align);
+    'lower: loop {
+        if base < window.first() {
+            return None;
+        }
+        for member in members.clone() {
+            let want = member.at(base)?;
+            let below = Span::new(window.first().checked_add(member.offset)?, want.last())?;
+            if !below.has_room(member.size) {
+                return None;
+            }
+            let gap = gaps.highest_gap(below, member.size)?;
+            if gap != want {
+                // All members are tried again, so what others change now is seen.
+                gaps.pause();
+                base = align_down(gap.first().checked_sub(member.offset)?, align);
+                continue 'lower;
+            }
+        }
+        return Some(base);
+    }
 }

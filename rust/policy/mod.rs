@@ -5,12 +5,10 @@
 
 pub(crate) mod blocks;
 mod congruent;
-mod list;
 #[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
 pub(crate) mod listing;
 mod lookup;
 pub(crate) mod pool;
-mod purge;
 pub(crate) mod space;
 mod supply;
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
@@ -18,13 +16,13 @@ mod supply;
 mod tests;
 mod tree;
 #[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
+#[path = "../check/validate.rs"]
 pub(crate) mod validate;
 
 /// What the modules of this layer and of those below offer.
 pub(crate) mod prelude {
     pub(crate) use super::{
         blocks::*,
-        list::*,
         pool::*,
         space::*,
         tree::*, //

@@ -370,10 +370,47 @@ impl Block {
         self.objects.of(self.slot_at(addr))
     }
 
-    /// Returns how many slots are free. Others may change it.
-    #[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
-    pub(crate) fn free_slots(&self) -> usize {
-        map::weight(&self.free.words())
+    /// Returns the number of the slot at `addr`; 0 below the block.
+    fn slot_from(&self, addr: usize) -> usize {
+        if addr > self.start() {
+            self.slot_at(addr).number()
+        } else {
+            0
+        }
+    }
+
+    /// Returns the lowest busy area that ends above `addr` and begins at or below `last`. A step costs about the same
+    /// however many areas the block has: it looks at no object whose slot is free.
+    pub(crate) fn next_busy(&self, addr: usize, last: usize) -> Option<Busy> {
+        let mut from = self.slot_from(addr);
+        loop {
+            // Bits behind the last slot are clear, too.
+            let slot = self.free.next_clear(from)?;
+            from = slot.number().wrapping_add(1);
+            // An area begins in its slot.
+            if from > self.slot_count || self.address_of(slot.number()) > last {
+                return None;
+            }
+            let found = self.objects.look(slot);
+            if found.is_some_and(|area| area.span().last() >= addr) {
+                return found.filter(|area| area.span().first() <= last);
+            }
+        }
+    }
+
+    /// Returns the lowest area at or above `addr` that was lazy during the call, one that a purge was flushing included. It
+    /// looks at no other object. A slot that is freed and reserved again meanwhile may be taken for a lazy area, and one that a
+    /// purge takes meanwhile may be missed: it is in neither map for a moment.
+    pub(crate) fn next_lazy(&self, addr: usize) -> Option<Span> {
+        let mut from = self.slot_from(addr);
+        loop {
+            let slot = map::next_set_in([&self.lazy, &self.flushing], from)?;
+            match self.objects.not_busy(slot) {
+                // The object keeps the bounds of the area.
+                Some((span, false)) if span.first() >= addr => return Some(span),
+                _ => from = slot.number().wrapping_add(1),
+            }
+        }
     }
 
     /// Returns whether all slots are free. Others may change it.

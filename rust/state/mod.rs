@@ -12,8 +12,6 @@ pub(crate) mod area;
 #[forbid(unsafe_code)]
 pub(crate) mod block;
 #[forbid(unsafe_code)]
-pub(crate) mod block_view;
-#[forbid(unsafe_code)]
 pub(crate) mod class;
 pub(crate) mod dir;
 pub(crate) mod flush;
@@ -24,6 +22,10 @@ mod objects;
 mod page_map;
 pub(crate) mod pins;
 pub(crate) mod seat;
+#[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
+#[forbid(unsafe_code)]
+#[path = "../check/slots.rs"]
+mod slots;
 mod table;
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
 #[path = "../check/tests/state.rs"]

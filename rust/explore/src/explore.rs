@@ -7,10 +7,7 @@
 //! `VMAP_RUST_SCHEDULES` is the number of schedules of each kind, 300 by default.
 
 use crate::{
-    base::{
-        fit::Member,
-        range::{Span, PAGE_SIZE},
-    },
+    base::range::{Member, Span, PAGE_SIZE},
     check::fixtures::{publish, World},
     load::{Load, Mine},
     policy::space::Request,

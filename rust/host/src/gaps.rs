@@ -3,7 +3,7 @@
 //! Searches for gaps in all small spaces, compared with trying every place.
 
 use crate::{
-    base::fit::{highest_congruent, lowest_fit, lowest_gap_fit, Gaps},
+    base::range::{highest_congruent, lowest_fit, lowest_gap_fit, Gaps},
     prelude::*,
 };
 

@@ -69,7 +69,9 @@ fn slots_of_each_class_wait_for_the_end_of_a_purge() {
         assert!(block.claim(size).map(drop).is_some());
         assert_eq!((block.free_slots(), free), (free, class.slots()));
         let spans = [(); 3].map(|()| {
-            let area = block.claim(size).and_then(|slot| slot.occupy(Attributes::NONE));
+            let area = block
+                .claim(size)
+                .and_then(|slot| slot.occupy(Attributes::NONE));
             area.expect("room").span()
         });
         // The first slots, and what is listed as lazy from the first two on.

@@ -4,7 +4,7 @@
 //! test.
 
 pub(crate) use crate::{
-    base::{fit::Member, prelude::*},
+    base::prelude::*,
     check::{
         fixtures::{publish, Failing, FlushLog, World},
         random::Random,

@@ -4,7 +4,7 @@
 //! allocation, which may fail; the maple tree makes none or several.
 
 use crate::{
-    base::{fit::Gaps, range::Span},
+    base::range::{Gaps, Span},
     cpu::{Mutex, MutexGuard},
     runs::FreeRuns,
     sys::mm::Gfp,

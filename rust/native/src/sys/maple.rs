@@ -3,7 +3,7 @@
 //! Stand-in of `maple`: lib/maple_tree.c, by the functions of bench/native/maple.c. There always is memory for a node.
 
 use crate::{
-    base::{fit::Gaps, range::Span},
+    base::range::{Gaps, Span},
     sys::mm::Gfp,
 };
 use core::{cell::UnsafeCell, marker::PhantomData, ptr};

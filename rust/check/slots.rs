@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The slots of a block in the order of addresses: for readers of all areas, for the list of all ranges, and for checks.
-//! Reads only, takes no lock, and changes nothing.
+//! The states of the slots of a block, for the list of all ranges and for checks. A module of `state`. Takes no lock, and
+//! changes nothing.
 
 use super::prelude::*;
 
 /// The state of a slot.
-#[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Slot {
     Free,
@@ -21,7 +20,6 @@ pub(crate) enum Slot {
     Changing,
 }
 
-#[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
 impl Slot {
     /// Returns the letter of the state in the list.
     pub(crate) fn letter(self) -> char {
@@ -38,7 +36,6 @@ impl Slot {
 
 impl Block {
     /// Returns the state of slot `slot`, and the addresses of its area if it has one.
-    #[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
     pub(super) fn slot(&self, slot: Bit) -> (Slot, Option<Span>) {
         // Against the order in which a slot changes its state, and the object first: what it says is newest.
         if let Some(area) = self.objects.look(slot) {
@@ -65,58 +62,18 @@ impl Block {
         )
     }
 
-    /// Returns the number of the slot at `addr`; 0 below the block.
-    fn slot_from(&self, addr: usize) -> usize {
-        if addr > self.start() {
-            self.slot_at(addr).number()
-        } else {
-            0
-        }
-    }
-
-    /// Returns the lowest busy area that ends above `addr` and begins at or below `last`. A step costs about the same
-    /// however many areas the block has: it looks at no object whose slot is free.
-    pub(crate) fn next_busy(&self, addr: usize, last: usize) -> Option<Busy> {
-        let mut from = self.slot_from(addr);
-        loop {
-            // Bits behind the last slot are clear, too.
-            let slot = self.free.next_clear(from)?;
-            from = slot.number().wrapping_add(1);
-            // An area begins in its slot.
-            if from > self.slot_count || self.address_of(slot.number()) > last {
-                return None;
-            }
-            let found = self.objects.look(slot);
-            if found.is_some_and(|area| area.span().last() >= addr) {
-                return found.filter(|area| area.span().first() <= last);
-            }
-        }
-    }
-
-    /// Returns the lowest area at or above `addr` that was lazy during the call, one that a purge was flushing included. It
-    /// looks at no other object. A slot that is freed and reserved again meanwhile may be taken for a lazy area, and one that a
-    /// purge takes meanwhile may be missed: it is in neither map for a moment.
-    pub(crate) fn next_lazy(&self, addr: usize) -> Option<Span> {
-        let mut from = self.slot_from(addr);
-        loop {
-            let slot = map::next_set_in([&self.lazy, &self.flushing], from)?;
-            match self.objects.not_busy(slot) {
-                // The object keeps the bounds of the area.
-                Some((span, false)) if span.first() >= addr => return Some(span),
-                _ => from = slot.number().wrapping_add(1),
-            }
-        }
+    /// Returns how many slots are free.
+    pub(crate) fn free_slots(&self) -> usize {
+        map::weight(&self.free.words())
     }
 
     /// Returns the states of all slots.
-    #[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
     pub(crate) fn states(&self) -> impl Iterator<Item = Slot> + '_ {
         let slots = (0..self.slot_count).map(Bit::in_row);
         slots.map(|slot| self.slot(slot).0)
     }
 }
 
-#[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
 /// The counts of one block.
 #[derive(Default)]
 pub(crate) struct Contents {
@@ -128,7 +85,6 @@ pub(crate) struct Contents {
     pub(crate) lazy_pages: usize,
 }
 
-#[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
 impl Block {
     /// Checks the invariants and counts the areas. `quiet` says that nobody else changes the block: otherwise an area may
     /// be counted twice or not at all, and only the bitmaps are judged. `EINVAL` if an invariant is broken.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Checks a whole space, for tests and debugging.
+//! Checks a whole space, for tests and debugging. A module of `policy`.
 
 use super::prelude::*;
 
