@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Checks a whole space, for tests and debugging. A module of `policy`.
+//! Checks a whole space, and what tests ask of one. A module of `policy`.
 
 use super::prelude::*;
 
@@ -105,5 +105,38 @@ impl Blocks {
             return Err(EINVAL);
         }
         Ok(())
+    }
+}
+
+impl<T: Tlb> Space<T> {
+    #[inline(always)]
+    pub(crate) fn tlb(&self) -> &T {
+        &self.tlb
+    }
+
+    /// Puts all current blocks into the pool.
+    #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+    pub(crate) fn return_all(&self) {
+        self.blocks.return_current(true, &|_| true);
+    }
+
+    /// Returns the window that blocks serve.
+    #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+    pub(crate) fn home(&self) -> Span {
+        self.home
+    }
+
+    /// Returns the memory that was allocated for CPU `cpu` and no other.
+    #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+    pub(crate) fn memory_of_cpu(&self, cpu: CpuNumber) -> [*const c_void; 2] {
+        let cpu = self.blocks.cpus.get(cpu);
+        let own = cpu.own.iter().as_slice().as_ptr();
+        [ptr::from_ref(cpu).cast(), own.cast()]
+    }
+
+    /// Returns whether blocks serve requests for `size` bytes.
+    #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+    pub(crate) fn serves(&self, size: usize) -> bool {
+        self.blocks.class_of(size, 1).is_some()
     }
 }

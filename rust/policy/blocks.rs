@@ -87,13 +87,6 @@ impl Cpu {
     pub(super) fn seat(&self, class: Class) -> &Seat {
         &self.current[class.number()]
     }
-
-    /// Returns the memory that was allocated for this CPU.
-    #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
-    pub(super) fn memory(&self) -> [*const c_void; 2] {
-        let own = self.own.iter().as_slice().as_ptr();
-        [ptr::from_ref(self).cast(), own.cast()]
-    }
 }
 
 /// The state of all CPUs.

@@ -32,12 +32,7 @@ impl<T: Tlb> Space<T> {
                 Ok(())
             }
             Err(error) => {
-                if error == EBUSY {
-                    counters.no_room.one()
-                } else {
-                    counters.no_memory.one()
-                }
-                trace::refuse(reach, align, window, gfp, error);
+                self.refused(reach, align, window, gfp, error);
                 Err(error)
             }
         }
@@ -93,12 +88,12 @@ impl<T: Tlb> Space<T> {
             drop(index);
             match result {
                 Ok(()) => return Ok(held),
-                Err(failure) => {
+                Err(error) => {
                     // Nobody has found them, so there is nothing to undo that others could have seen.
                     for area in held {
                         self.tree.give_back(area.cancel(), &self.blocks.cpus);
                     }
-                    if failure == Failure::NoMemory {
+                    if error == ENOMEM {
                         return Err(ENOMEM);
                     }
                     // The lock was dropped, and the gap of a member was taken meanwhile.
@@ -160,16 +155,16 @@ impl<T: Tlb> Space<T> {
         mut areas: AreaList<New>,
         held: &mut AreaList<Reserved>,
         gfp: Gfp,
-    ) -> Result<(), Failure> {
+    ) -> Result {
         for member in members {
-            let span = member.at(base).ok_or(Failure::NoRoom)?;
-            let mut area = areas.pop().ok_or(Failure::NoRoom)?;
+            let span = member.at(base).ok_or(EBUSY)?;
+            let mut area = areas.pop().ok_or(EBUSY)?;
             let mut tries = 0..MAX_RETRIES;
             loop {
                 // A store must follow a search without dropping the lock between.
                 let gap = index.gap_around(span.first());
                 if !gap.is_some_and(|gap| gap.covers(span)) {
-                    return Err(Failure::NoRoom);
+                    return Err(EBUSY);
                 }
                 area = match index.reserve(area, span) {
                     Ok(area) => {
@@ -179,7 +174,7 @@ impl<T: Tlb> Space<T> {
                     Err((area, _)) => area,
                 };
                 if tries.next().is_none() || !index.nomem(gfp) {
-                    return Err(Failure::NoMemory);
+                    return Err(ENOMEM);
                 }
             }
         }

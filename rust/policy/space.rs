@@ -135,7 +135,7 @@ impl<T: Tlb> Space<T> {
     }
 
     /// Serves a request from a gap of the tree.
-    fn reserve_gap(&self, req: &Request) -> Result<Area<Reserved>, Failure> {
+    fn reserve_gap(&self, req: &Request) -> Result<Area<Reserved>> {
         // Areas of the kernel image and of modules have windows of their own. They are many in a region, and are looked
         // up often.
         let all_pages = !self.is_for_home(req);
@@ -149,20 +149,22 @@ impl<T: Tlb> Space<T> {
     fn reserve_in_tree(&self, req: &Request, class: Option<Class>) -> Result<Area<Reserved>> {
         let times = self.tree.times_freed();
         let result = match self.reserve_gap(req) {
-            Err(Failure::NoRoom) => self.reserve_without_room(req, class, times),
+            Err(EBUSY) => self.reserve_without_room(req, class, times),
             // Blocks of other CPUs are left alone: more memory may come.
             result => result,
         };
-        result.map_err(|failure| {
-            let counters = self.counters_here();
-            match failure {
-                Failure::NoMemory => counters.no_memory.one(),
-                Failure::NoRoom => counters.no_room.one(),
-            }
-            let error = Error::from(failure);
-            trace::refuse(req.size, req.align, req.window, req.gfp, error);
-            error
-        })
+        result.inspect_err(|&err| self.refused(req.size, req.align, req.window, req.gfp, err))
+    }
+
+    /// Counts and traces a request that gets no area.
+    pub(super) fn refused(&self, size: usize, align: usize, window: Span, gfp: Gfp, error: Error) {
+        let counters = self.counters_here();
+        if error == EBUSY {
+            counters.no_room.one()
+        } else {
+            counters.no_memory.one()
+        }
+        trace::refuse(size, align, window, gfp, error);
     }
 
     /// Serves a request for which there was no gap when ranges had become free `times` times: from any block with a large
@@ -174,7 +176,7 @@ impl<T: Tlb> Space<T> {
         req: &Request,
         class: Option<Class>,
         times: usize,
-    ) -> Result<Area<Reserved>, Failure> {
+    ) -> Result<Area<Reserved>> {
         // Larger classes serve the request, too, if their slots have its alignment.
         let pages = (req.align / PAGE_SIZE).max(1);
         let fits = |class: &Class| is_aligned(class.slot_pages(), pages);
@@ -207,7 +209,7 @@ impl<T: Tlb> Space<T> {
         }
         // Another CPU may have taken all that could be freed, and has freed it by now.
         if self.tree.times_freed() == times {
-            return Err(Failure::NoRoom);
+            return Err(EBUSY);
         }
         self.reserve_gap(req)
     }
@@ -292,36 +294,6 @@ impl<T: Tlb> Space<T> {
     #[inline(always)]
     pub(crate) fn space(&self) -> &Self {
         self
-    }
-
-    #[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
-    #[inline(always)]
-    pub(crate) fn tlb(&self) -> &T {
-        &self.tlb
-    }
-
-    /// Puts all current blocks into the pool.
-    #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
-    pub(crate) fn return_all(&self) {
-        self.blocks.return_current(true, &|_| true);
-    }
-
-    /// Returns the window that blocks serve.
-    #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
-    pub(crate) fn home(&self) -> Span {
-        self.home
-    }
-
-    /// Returns the memory that was allocated for CPU `cpu` and no other.
-    #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
-    pub(crate) fn memory_of_cpu(&self, cpu: CpuNumber) -> [*const c_void; 2] {
-        self.blocks.cpus.get(cpu).memory()
-    }
-
-    /// Returns whether blocks serve requests for `size` bytes.
-    #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
-    pub(crate) fn serves(&self, size: usize) -> bool {
-        self.blocks.class_of(size, 1).is_some()
     }
 
     /// Returns the number of empty blocks and stuck areas, which reclaim can free.

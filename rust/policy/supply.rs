@@ -25,11 +25,6 @@ impl Blocks {
         self.pool.lock().reserve(class, limit)
     }
 
-    /// Undoes [`Blocks::reserve`].
-    pub(crate) fn unreserve(&self, class: Class) {
-        self.pool.lock().unreserve(class);
-    }
-
     /// Inserts a new block, and makes it the current block of this CPU. Returns whether that worked. Takes the pool lock.
     pub(crate) fn adopt(&self, block: Placed) -> bool {
         let group = self.group(block.class());
@@ -38,7 +33,7 @@ impl Blocks {
         let class = block.class();
         let rcu = Guard::new();
         let Ok(number) = self.dir.insert(block) else {
-            self.unreserve(class);
+            self.pool.lock().unreserve(class);
             return false;
         };
         let Some(block) = self.dir.block(number, &rcu) else {
@@ -84,21 +79,22 @@ impl<T: Tlb> Space<T> {
         match self.new_block(class, gfp) {
             Ok(block) => self.blocks.adopt(block),
             Err(_) => {
-                self.blocks.unreserve(class);
+                self.blocks.pool.lock().unreserve(class);
                 false
             }
         }
     }
 
-    /// Creates a block of `class`, and reserves the lowest free range of its size. Sleeps if `gfp` allows it.
-    pub(super) fn new_block(&self, class: Class, gfp: Gfp) -> Result<Placed, Failure> {
+    /// Creates a block of `class`, and reserves the lowest free range of its size. `EBUSY` without a range, `ENOMEM` without
+    /// memory. Sleeps if `gfp` allows it.
+    pub(super) fn new_block(&self, class: Class, gfp: Gfp) -> Result<Placed> {
         let size = class.block_size();
-        let times = self.tree.may_have_gap(size).ok_or(Failure::NoRoom)?;
+        let times = self.tree.may_have_gap(size).ok_or(EBUSY)?;
         // Allocate memory before the lock is taken.
         let flags = gfp.flags();
         let block = Block::new(class, self.options.is_randomized, flags);
-        let mut block = block.map_err(|_| Failure::NoMemory)?;
-        let mut window = self.blocks.dir.window().ok_or(Failure::NoRoom)?;
+        let mut block = block.map_err(|_| ENOMEM)?;
+        let mut window = self.blocks.dir.window().ok_or(EBUSY)?;
         let mut index = self.tree.index.lock();
         for _ in 0..MAX_RETRIES {
             // Try the lowest gap first: the gap that a freed block leaves has exactly this size.
@@ -106,7 +102,7 @@ impl<T: Tlb> Space<T> {
                 .or_else(|| lowest_fit(&mut index, window, size, size));
             let Some(span) = span else {
                 self.tree.note_no_gap(&index, size, times);
-                return Err(Failure::NoRoom);
+                return Err(EBUSY);
             };
             if !self.blocks.dir.is_prepared(span.first()) {
                 // Allocate memory without the lock. The gap may be taken meanwhile, so search again.
@@ -121,16 +117,16 @@ impl<T: Tlb> Space<T> {
                             let index = self.tree.index.lock();
                             self.tree.note_no_gap(&index, size, times);
                         }
-                        window = rest.ok_or(Failure::NoRoom)?;
+                        window = rest.ok_or(EBUSY)?;
                     }
-                    Err(_) => return Err(Failure::NoMemory),
+                    Err(_) => return Err(ENOMEM),
                 }
                 index = self.tree.index.lock();
                 continue;
             }
             block = match index.reserve_block(block, span.first()) {
                 Ok(block) => return Ok(block),
-                Err((_, StoreError::Mismatch)) => return Err(Failure::NoRoom),
+                Err((_, StoreError::Mismatch)) => return Err(EBUSY),
                 Err((block, StoreError::NoMemory)) => block,
             };
             // The lock may have been dropped: search again.
@@ -138,7 +134,7 @@ impl<T: Tlb> Space<T> {
                 break;
             }
         }
-        Err(Failure::NoMemory)
+        Err(ENOMEM)
     }
 
     /// Frees the ranges of stuck areas, see [`Tree::free_stuck`].

@@ -15,22 +15,6 @@ use super::prelude::*;
 /// Maximum number of searches for one request.
 pub(super) const MAX_RETRIES: u32 = 16;
 
-/// Why a search and store under the lock failed.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Failure {
-    NoRoom,
-    NoMemory,
-}
-
-impl From<Failure> for Error {
-    fn from(failure: Failure) -> Self {
-        match failure {
-            Failure::NoRoom => EBUSY,
-            Failure::NoMemory => ENOMEM,
-        }
-    }
-}
-
 /// Returns whether freeing for this cause may sleep.
 pub(super) fn may_sleep(cause: Cause, gfp: Gfp) -> bool {
     cause != Cause::Request || gfp.may_block()
@@ -69,21 +53,17 @@ impl Tree {
     }
 
     /// Serves a request from the lowest gap that fits. If `all_pages`, lookups find each page of the area at once, as far as
-    /// there is memory. Sleeps if the request allows it.
-    pub(super) fn reserve(
-        &self,
-        req: &Request,
-        all_pages: bool,
-    ) -> Result<Area<Reserved>, Failure> {
+    /// there is memory. `EBUSY` without a gap, `ENOMEM` without memory. Sleeps if the request allows it.
+    pub(super) fn reserve(&self, req: &Request, all_pages: bool) -> Result<Area<Reserved>> {
         // A request that can never fit allocates nothing.
         if !can_fit(req.window, req.size, req.align) {
-            return Err(Failure::NoRoom);
+            return Err(EBUSY);
         }
-        let mut area = Area::alloc(req.gfp, req.node).ok_or(Failure::NoMemory)?;
+        let mut area = Area::alloc(req.gfp, req.node).ok_or(ENOMEM)?;
         let mut index = self.index.lock();
         for nth in 0..MAX_RETRIES {
             let span = lowest_fit(&mut index, req.window, req.size, req.align);
-            let span = span.ok_or(Failure::NoRoom)?;
+            let span = span.ok_or(EBUSY)?;
             if nth == 0 && index.lacks(span, all_pages) {
                 // Allocate memory without the lock. The gap may be taken meanwhile, so search again.
                 drop(index);
@@ -95,7 +75,7 @@ impl Tree {
                 Ok(area) => return Ok(area),
                 Err((_, StoreError::Mismatch)) => {
                     mm::refuse("a gap is not free", &[span.first(), span.end()], &[]);
-                    return Err(Failure::NoRoom);
+                    return Err(EBUSY);
                 }
                 Err((area, StoreError::NoMemory)) => area,
             };
@@ -104,7 +84,7 @@ impl Tree {
                 break;
             }
         }
-        Err(Failure::NoMemory)
+        Err(ENOMEM)
     }
 
     /// Makes an unmapped area lazy. Returns about how many pages are lazy. Takes the lock of the list.
