@@ -43,7 +43,7 @@ fn stats(_: &Files, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         ("blocks_partial", blocks.partial),
         ("blocks_empty", blocks.empty),
     ];
-    for (name, value) in Iterator::chain(space.counters().all().into_iter(), now) {
+    for (name, value) in Iterator::chain(space.counters().all(), now) {
         writeln!(out, "{name} {value}")?;
     }
     Ok(())

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The operations that mm/vmalloc.c calls: they check what C passes, and convert it to Rust types and back.
-//!
-//! The C header describes each operation and its context. No input from C causes a panic: invalid input is
-//! refused with an error or a report.
+//! The operations that mm/vmalloc.c calls, which the C header describes: they check what C passes, and convert it to Rust types
+//! and back. Invalid input is refused with an error or a report.
 //!
 //! C header: [`include/linux/vmap_rust.h`](srctree/include/linux/vmap_rust.h)
 
@@ -162,15 +160,14 @@ pub(crate) unsafe extern "C" fn vmap_rust_alloc_congruent(
         if nr == 0 || !align.is_power_of_two() {
             return Err(EINVAL);
         }
-        // SAFETY: By the safety requirements, the array has `nr` elements and does not change during the
-        // call.
-        let offsets = unsafe { core::slice::from_raw_parts(offsets, nr) };
-        // SAFETY: By the safety requirements, the array has `nr` elements and does not change during the
-        // call.
-        let sizes = unsafe { core::slice::from_raw_parts(sizes, nr) };
-        // SAFETY: By the safety requirements, the array has `nr` elements and does not change during the
-        // call.
-        let vms = unsafe { core::slice::from_raw_parts(vms, nr) };
+        // SAFETY: By the safety requirements, the arrays have `nr` elements and do not change during the call.
+        let (offsets, sizes, vms) = unsafe {
+            (
+                core::slice::from_raw_parts(offsets, nr),
+                core::slice::from_raw_parts(sizes, nr),
+                core::slice::from_raw_parts(vms, nr),
+            )
+        };
         let members = offsets.iter().zip(sizes);
         let members = members.map(|(&offset, &size)| Member { offset, size });
         space().ok_or(EBUSY)?.alloc_congruent(

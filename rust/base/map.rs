@@ -37,7 +37,6 @@ impl Bit {
         Self(number % MAP_BITS)
     }
 
-    /// Returns the number of the bit, which is below [`MAP_BITS`].
     #[inline(always)]
     pub(crate) const fn number(self) -> usize {
         self.0
@@ -70,21 +69,18 @@ impl Bit {
 
 /// Returns a map in which only the bits below `count` are set.
 pub(crate) fn first(count: usize) -> Words {
-    core::array::from_fn(
-        |index| match count.saturating_sub(index.wrapping_mul(BITS)) {
-            BITS.. => usize::MAX,
-            rest => (1_usize << rest).wrapping_sub(1),
-        },
-    )
+    let left = |index: usize| count.saturating_sub(index.wrapping_mul(BITS));
+    core::array::from_fn(|index| match left(index) {
+        BITS.. => usize::MAX,
+        rest => (1_usize << rest).wrapping_sub(1),
+    })
 }
 
-/// Returns whether `bit` is set.
 #[inline(always)]
 pub(crate) fn has(words: &Words, bit: Bit) -> bool {
     words[bit.word()] & bit.mask() != 0
 }
 
-/// Returns the number of set bits.
 #[inline(never)]
 pub(crate) fn weight(words: &Words) -> usize {
     // Most words are 0, and to count bits takes a dozen instructions.
@@ -120,7 +116,6 @@ pub(crate) fn next_set_in(maps: [&Map; 2], from: usize) -> Option<Bit> {
     next_in(|index| word(one, index) | word(other, index), from)
 }
 
-/// Returns the highest set bit.
 pub(crate) fn last_set(words: &Words) -> Option<Bit> {
     let index = words.iter().rposition(|&word| word != 0)?;
     // CAST: A number of bits fits in a `usize`.
@@ -184,7 +179,6 @@ impl Map {
         self.0.each_ref().map(|word| word.load(Relaxed))
     }
 
-    /// Returns whether the bit is set.
     #[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
     pub(crate) fn has(&self, bit: Bit) -> bool {
         // Relaxed: the caller provides the ordering.
@@ -197,7 +191,6 @@ impl Map {
         next_in(|index| !self.0[index].load(Relaxed), from)
     }
 
-    /// Returns whether no bit is set.
     pub(crate) fn is_clear(&self) -> bool {
         // Relaxed: as in `words()`. Mostly all words are 0, so there is no branch for each.
         self.0.iter().fold(0, |all, word| all | word.load(Relaxed)) == 0

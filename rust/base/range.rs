@@ -5,10 +5,7 @@
 /// The page size in bytes.
 pub(crate) const PAGE_SIZE: usize = kernel::page::PAGE_SIZE;
 
-/// A span of addresses, never empty.
-///
-/// Both ends are inclusive, as in the maple tree, so that a span can contain the last address of the
-/// address space.
+/// A span of addresses, never empty. Both ends are inclusive, as in the maple tree, so that it can contain the last address.
 ///
 /// # Invariants
 ///
@@ -31,30 +28,19 @@ impl Span {
     }
 
     /// Returns the span from `start` to before `end`; [`None`] if it would be empty.
-    pub(crate) const fn from_bounds(start: usize, end: usize) -> Option<Self> {
-        match end.checked_sub(1) {
-            Some(last) => Self::new(start, last),
-            None => None,
-        }
+    pub(crate) fn from_bounds(start: usize, end: usize) -> Option<Self> {
+        Self::new(start, end.checked_sub(1)?)
     }
 
-    /// Returns the span of `bytes` addresses from `first` on; [`None`] if it would be empty or exceed the
-    /// address space.
-    pub(crate) const fn with_size(first: usize, bytes: usize) -> Option<Self> {
-        match bytes.checked_sub(1) {
-            Some(more) => match first.checked_add(more) {
-                Some(last) => Self::new(first, last),
-                None => None,
-            },
-            None => None,
-        }
+    /// Returns the span of `bytes` addresses from `first` on; [`None`] if it would be empty or exceed the address space.
+    pub(crate) fn with_size(first: usize, bytes: usize) -> Option<Self> {
+        Self::new(first, first.checked_add(bytes.checked_sub(1)?)?)
     }
 
     pub(crate) const fn first(self) -> usize {
         self.first
     }
 
-    /// Returns the highest address, which belongs to the span.
     pub(crate) const fn last(self) -> usize {
         self.last
     }
@@ -114,12 +100,9 @@ impl Span {
 }
 
 /// Rounds `addr` up to a multiple of `align`, a power of two; [`None`] on overflow.
-pub(crate) const fn align_up(addr: usize, align: usize) -> Option<usize> {
+pub(crate) fn align_up(addr: usize, align: usize) -> Option<usize> {
     let mask = align.wrapping_sub(1);
-    match addr.checked_add(mask) {
-        Some(sum) => Some(sum & !mask),
-        None => None,
-    }
+    Some(addr.checked_add(mask)? & !mask)
 }
 
 /// Rounds `addr` down to a multiple of `align`, a power of two.
@@ -147,13 +130,10 @@ pub(crate) trait Gaps {
     fn pause(&mut self) {}
 }
 
-/// Finds a free run of `bytes` addresses in `window` that starts at a multiple of `align`, a power of two.
+/// Finds a free run of `bytes` addresses in `window` that starts at a multiple of `align`, a power of two, not in page 0.
 ///
-/// The first search takes one descent: it asks for a gap so large that it must contain an aligned start.
-/// Only if there is none, it walks upwards over the gaps of at least `bytes`, which also finds a gap of
-/// exactly the size and alignment. The walk takes a descent for each gap that does not fit.
-///
-/// Returns no address below the first page.
+/// The first search takes one descent: it asks for a gap so large that it must contain an aligned start. Only if there is
+/// none, it walks upwards over the gaps of at least `bytes`, with a descent for each gap that does not fit.
 pub(crate) fn lowest_fit(
     gaps: &mut impl Gaps,
     window: Span,
@@ -192,8 +172,7 @@ pub(crate) fn lowest_fit(
     }
 }
 
-/// Finds a free run of `bytes` addresses that starts at a multiple of `align`, but only in the lowest gap
-/// of at least that size in `window`. Takes two descents.
+/// As [`lowest_fit`], but only in the lowest gap of at least `bytes`. Takes two descents.
 pub(crate) fn lowest_gap_fit(
     gaps: &mut impl Gaps,
     window: Span,
@@ -224,7 +203,7 @@ fn aligned_in(gap: Span, bytes: usize, align: usize) -> Option<Span> {
 pub(crate) struct Member {
     /// Bytes from the base.
     pub(crate) offset: usize,
-    /// Size in bytes.
+    /// In bytes.
     pub(crate) size: usize,
 }
 
@@ -237,8 +216,7 @@ impl Member {
 
 /// Finds the highest base in `window`, a multiple of `align`, at which all `members` are free.
 ///
-/// When a member does not fit, the base moves down to where it does, and all members are tried again. Each
-/// step takes one descent, and the base never moves up.
+/// When a member does not fit, the base moves down to where it does, and all members are tried again. A step is one descent.
 pub(crate) fn highest_congruent(
     gaps: &mut impl Gaps,
     window: Span,

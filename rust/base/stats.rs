@@ -12,11 +12,7 @@ macro_rules! counters {
             $($(#[doc = $doc])* pub(crate) $name: T,)*
         }
 
-        /// Number of counters.
-        const NUMBER: usize = [$(stringify!($name)),*].len();
-
         impl Counters<Counter> {
-            /// Creates counters that are all zero.
             pub(crate) const fn new() -> Self {
                 Self { $($name: Counter(Atomic::new(0)),)* }
             }
@@ -29,8 +25,8 @@ macro_rules! counters {
             }
 
             /// Returns the name and the value of each counter.
-            pub(crate) fn all(&self) -> [(&'static str, usize); NUMBER] {
-                [$((stringify!($name), self.$name),)*]
+            pub(crate) fn all(&self) -> impl Iterator<Item = (&'static str, usize)> {
+                [$((stringify!($name), self.$name),)*].into_iter()
             }
         }
     };

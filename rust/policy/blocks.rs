@@ -1,14 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! All blocks, and the current ones of each CPU: how requests and frees find their block, and how blocks serve them
-//! without a lock.
+//! All blocks, and the current ones of each CPU, from which it allocates without a lock. When one is full, the CPU takes
+//! another out of the pool ([`crate::policy::pool`]), or makes one, and puts the old one into the pool.
 //!
-//! Each CPU has a current block for each class of sizes. Allocating from it and freeing to it takes no
-//! lock. When it is full, the CPU takes a block of the class out of the pool ([`crate::policy::pool`]), or makes a new
-//! one, and puts the old one into the pool. This takes the pool lock, about once for all areas that a block has room for.
-//!
-//! A current block is not in the pool, so no other CPU takes it. A task that has moved to another CPU may
-//! still allocate from the block of its old CPU, which is harmless.
+//! A task that has moved to another CPU may still allocate from the block of its old CPU, which is harmless.
 //!
 //! CPUs share the current blocks of large classes, in groups: those of the first CPU of the group. If there are too many
 //! CPUs for the size of the space, they share those of small classes, too.
@@ -82,14 +77,12 @@ impl Cpu {
         })
     }
 
-    /// Returns the seat of the current block of `class`.
     #[inline(always)]
     pub(super) fn seat(&self, class: Class) -> &Seat {
         &self.current[class.number()]
     }
 }
 
-/// The state of all CPUs.
 pub(crate) type Cpus = PerCpu<Cpu>;
 
 /// Lazy pages of all blocks.
@@ -185,7 +178,6 @@ impl Blocks {
         mm::cpu_hint().first_of_group(self.group_shift(class))
     }
 
-    /// Takes the pool lock.
     pub(super) fn pool(&self) -> PoolGuard<'_> {
         PoolGuard {
             pool: self.pool.lock(),
@@ -374,14 +366,5 @@ impl Blocks {
             pages = pages.wrapping_add(block.lazy_pages())
         });
         pages
-    }
-
-    /// Returns the number of empty blocks. Takes the pool lock.
-    pub(crate) fn empty(&self) -> usize {
-        self.pool.lock().empty()
-    }
-
-    pub(crate) fn census(&self) -> PoolCensus {
-        self.pool.lock().census()
     }
 }

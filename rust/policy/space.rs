@@ -26,7 +26,7 @@ pub(crate) struct Request {
     /// Whether [`Space::alloc_current`] has just found no slot for the request. A wrong value costs time only: the current
     /// block is asked in vain once more, or the pool is locked although that block has room, and keeps it current.
     pub(crate) fast_path_failed: bool,
-    /// The gfp flags for metadata.
+    /// For metadata.
     pub(crate) gfp: Gfp,
     /// NUMA node of the metadata, or -1 for any node.
     pub(crate) node: i32,
@@ -67,16 +67,10 @@ impl<T: Tlb> Space<T> {
     /// `EBUSY` without room. Sleeps only if the request's flags allow it.
     #[inline(always)]
     pub(crate) fn alloc(&self, req: &Request, attributes: Attributes) -> Result<Busy> {
-        // Blocks lie anywhere in `home`: a request with a window of its own must not get a range outside
-        // it.
-        let class = if self.is_for_home(req) {
-            self.blocks.class_of(req.size, req.align)
-        } else {
-            None
-        };
-        let area = match class {
-            Some(class) => self.reserve_by_class(req, class),
-            None => self.reserve_in_tree(req, None),
+        // Blocks lie anywhere in `home`: a request with a window of its own must not get a range outside it.
+        let area = match self.blocks.class_of(req.size, req.align) {
+            Some(class) if self.is_for_home(req) => self.reserve_by_class(req, class),
+            _ => self.reserve_in_tree(req, None),
         };
         area?.busy(attributes).ok_or(EBUSY)
     }
@@ -136,8 +130,7 @@ impl<T: Tlb> Space<T> {
 
     /// Serves a request from a gap of the tree.
     fn reserve_gap(&self, req: &Request) -> Result<Area<Reserved>> {
-        // Areas of the kernel image and of modules have windows of their own. They are many in a region, and are looked
-        // up often.
+        // Areas of modules have windows of their own. They are many in a region, and are looked up often.
         let all_pages = !self.is_for_home(req);
         let area = self.tree.reserve(req, all_pages)?;
         self.counters_here().alloc_tree.one();
@@ -150,7 +143,7 @@ impl<T: Tlb> Space<T> {
         let times = self.tree.times_freed();
         let result = match self.reserve_gap(req) {
             Err(EBUSY) => self.reserve_without_room(req, class, times),
-            // Blocks of other CPUs are left alone: more memory may come.
+            // Without memory, blocks of other CPUs are left alone.
             result => result,
         };
         result.inspect_err(|&err| self.refused(req.size, req.align, req.window, req.gfp, err))
@@ -298,7 +291,8 @@ impl<T: Tlb> Space<T> {
 
     /// Returns the number of empty blocks and stuck areas, which reclaim can free.
     pub(crate) fn reclaimable(&self) -> usize {
-        self.blocks.empty().wrapping_add(self.tree.stuck())
+        let empty = self.blocks.pool.lock().empty();
+        empty.wrapping_add(self.tree.stuck())
     }
 
     pub(crate) fn stuck(&self) -> usize {
@@ -314,7 +308,7 @@ impl<T: Tlb> Space<T> {
 
     /// Returns how many blocks exist, are partial, and are empty.
     pub(crate) fn blocks(&self) -> PoolCensus {
-        self.blocks.census()
+        self.blocks.pool.lock().census()
     }
 
     /// Returns the sums of the counters of all CPUs.

@@ -137,7 +137,7 @@ impl<T: Tlb> Space<T> {
         Err(ENOMEM)
     }
 
-    /// Frees the ranges of stuck areas, see [`Tree::free_stuck`].
+    /// See [`Tree::free_stuck`].
     pub(super) fn free_stuck(&self, gfp: Gfp, cause: Cause) -> usize {
         self.tree.free_stuck(gfp, cause, &self.blocks.cpus)
     }
@@ -246,13 +246,8 @@ impl<T: Tlb> Space<T> {
         for block in blocks.iter().flatten() {
             let (start, class) = (block.start(), block.class());
             let owner = block.links().owner();
-            trace::block(
-                Event::Close,
-                start,
-                class.block_size(),
-                class.number(),
-                owner,
-            );
+            let size = class.block_size();
+            trace::block(Event::Close, start, size, class.number(), owner);
         }
         Ok(blocks)
     }

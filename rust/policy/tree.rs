@@ -5,10 +5,8 @@
 //! A search for a gap and the store there must happen under one hold of the tree lock. If memory for the store can
 //! be had only without the lock, the search is made again, because others may have changed the tree meanwhile.
 //!
-//! A freed area is in the list of lazy ones until a purge takes it. Freeing its range may need memory. Without memory, the
-//! area is *stuck* in a list until the next purge or drain, so freeing an area never fails.
-//!
-//! Blocks have entries, too: [`crate::policy::supply`] makes and frees them.
+//! Freeing a range may need memory. Without it, the area is *stuck* in a list until the next purge or drain. Blocks have
+//! entries, too: [`crate::policy::supply`] makes and frees them.
 
 use super::prelude::*;
 
@@ -39,7 +37,6 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    /// Creates a tree without entries.
     pub(super) fn new(home: Span) -> Result<Self> {
         Ok(Self {
             index: Index::new(home, c"vmap_rust index", static_lock_class!())?,
@@ -98,13 +95,11 @@ impl Tree {
         self.lazy_pages()
     }
 
-    /// Returns the number of lazy pages.
     pub(super) fn lazy_pages(&self) -> usize {
         // Relaxed: as in `retire()`.
         self.lazy_pages.load(Relaxed)
     }
 
-    /// Takes all lazy areas, under the lock of their list.
     pub(super) fn take_lazy(&self) -> LazyList {
         self.lazy.lock().take()
     }
@@ -158,12 +153,9 @@ impl Tree {
                 Err(area)
             }
             Err((area, StoreError::Mismatch)) => {
-                mm::refuse(
-                    "an area is not in the index",
-                    &[area.span().map_or(0, Span::first)],
-                    &[],
-                );
                 // Leak it: a range without an entry must not be reused. The drop reports the leak.
+                let start = area.span().map_or(0, Span::first);
+                mm::refuse("an area is not in the index", &[start], &[]);
                 drop(area);
                 Ok(())
             }
@@ -206,7 +198,6 @@ impl Tree {
         freed
     }
 
-    /// Adds stuck areas, under the lock of their list.
     fn add_stuck(&self, areas: AreaList<Flushed>) {
         let mut stuck = self.stuck.lock();
         stuck.append(areas);
@@ -222,10 +213,9 @@ impl Tree {
         let mut stuck = self.stuck.lock();
         // Relaxed: the count orders nothing.
         self.stuck_count.store(0, Relaxed);
-        core::mem::replace(&mut *stuck, AreaList::new())
+        core::mem::take(&mut *stuck)
     }
 
-    /// Returns the number of stuck areas.
     pub(super) fn stuck(&self) -> usize {
         // Relaxed: one that was added a moment ago can wait.
         self.stuck_count.load(Relaxed)
@@ -240,13 +230,11 @@ impl Tree {
         index
     }
 
-    /// Notes that a range became free. Under the tree lock.
     pub(super) fn has_more_room(&self) {
         // Relaxed: see `times_freed()`.
         self.times.add(1, Relaxed);
     }
 
-    /// Returns how often a range became free.
     pub(super) fn times_freed(&self) -> usize {
         // Relaxed: a request that sees an old value is served without a block, or searches once more in vain.
         self.times.load(Relaxed)

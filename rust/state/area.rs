@@ -112,8 +112,6 @@ impl Attributes {
         vm: ptr::null_mut(),
     };
 
-    /// Wraps the attributes of a request.
-    ///
     /// # Safety
     ///
     /// `vm` is null, or valid and not used by others until the area is busy.

@@ -222,7 +222,6 @@ impl Block {
         Ok(block)
     }
 
-    /// Sets the address of the block.
     pub(super) fn place_at(&mut self, start: usize) {
         self.first_page = start / PAGE_SIZE;
     }
@@ -262,7 +261,6 @@ impl Block {
         Bit::in_row(((page as u64).wrapping_mul(self.reciprocal) >> 32) as usize)
     }
 
-    /// Returns the first address of slot `number`.
     #[inline(always)]
     pub(super) fn address_of(&self, number: usize) -> usize {
         let page = number.wrapping_mul(self.slot_pages);
@@ -275,7 +273,6 @@ impl Block {
         Span::from_bounds(self.address_of(first.number()), self.address_of(end))
     }
 
-    /// Returns the number of pages of the slots in `words`.
     pub(crate) fn pages_of(&self, words: &Words) -> usize {
         map::weight(words).wrapping_mul(self.slot_pages)
     }
@@ -356,7 +353,7 @@ impl Block {
         self.free.claim_near(Bit::in_row(near))
     }
 
-    /// Returns the busy area that contains `addr`. The caller keeps the block from being freed.
+    /// Returns the busy area that contains `addr`.
     #[inline(always)]
     pub(crate) fn find(&self, addr: usize) -> Option<Busy> {
         self.objects
@@ -364,7 +361,7 @@ impl Block {
             .filter(|area| area.contains(addr))
     }
 
-    /// Returns the object of the slot at `addr`, which is in the block.
+    /// `addr` is in the block.
     #[inline(always)]
     pub(super) fn object_at(&self, addr: usize) -> AreaPtr {
         self.objects.of(self.slot_at(addr))

@@ -29,8 +29,8 @@ const _: () = assert!(MOST_BLOCK_PAGES.checked_mul(PAGE_SIZE).is_some());
 /// Sizes up to this many pages have a class each.
 pub(super) const EXACT: usize = 8;
 
-/// Classes up to this size belong to a CPU. Of larger ones, groups of CPUs share blocks: what such an area costs is mapping
-/// its pages, and blocks for each CPU would need more page tables.
+/// Groups of CPUs share the blocks of classes above this size: what such an area costs is mapping its pages, and blocks for
+/// each CPU would need more page tables.
 const MOST_OWN: usize = 10;
 
 /// Number of classes: some below the last one are not used.
@@ -131,7 +131,6 @@ impl Class {
         (last < most).then(|| Self(number_for(last) as u8))
     }
 
-    /// Returns this class and all larger ones.
     pub(crate) fn and_larger(self) -> impl Iterator<Item = Self> {
         // INVARIANT: Each is below the end of the range, and has a size.
         // CAST: A class is a small number.
@@ -174,8 +173,8 @@ impl Class {
         self.block_pages() / self.slot_pages()
     }
 
-    /// Returns `2^32 / slot_pages()`, rounded up: pages are divided by a multiplication, which is exact for each page of a
-    /// block. Rounding up adds less than one part in `slot_pages()` to the quotient, as is asserted below.
+    /// Returns `2^32 / slot_pages()`, rounded up: pages are divided by a multiplication, exact for each page of a block, as is
+    /// asserted below.
     pub(super) const fn reciprocal(self) -> u64 {
         RECIPROCALS[self.number()]
     }
@@ -209,7 +208,6 @@ const _: () = assert!(CLASSES <= 64);
 impl ClassSet {
     pub(crate) const EMPTY: Self = Self(0);
 
-    /// Returns the set of all classes.
     pub(crate) fn all() -> Self {
         let mut set = Self::EMPTY;
         Class::all().for_each(|class| set.insert(class));
@@ -228,7 +226,6 @@ impl ClassSet {
 impl Iterator for ClassSet {
     type Item = Class;
 
-    /// Takes the smallest class out of the set.
     fn next(&mut self) -> Option<Class> {
         // INVARIANT: Only classes were inserted.
         // CAST: A class is a small number.

@@ -2,14 +2,11 @@
 
 //! The directory of blocks: finds the block at an address without a lock.
 //!
-//! It is a [`Table`] with an entry for each [`SIZE`] bytes, so a lookup takes a few loads with any number of blocks and
-//! CPUs. A larger block has several entries, and one that fills a part is in a pointer of its own. Blocks can be anywhere in
-//! the space, wherever large areas are, but not in two parts with the same place.
+//! It is a [`Table`] with an entry for each [`SIZE`] bytes, so a lookup takes a few loads. A larger block has several entries,
+//! and one that fills a part is in a pointer of its own. Blocks can be anywhere, but not in two parts with the same place.
 //!
-//! A part has a bitmap of *dirty* blocks: those with areas that were retired since the last purge. It leads a purge to
-//! them, and parts are never freed: so who retires an area need not keep its block. A purge looks only at parts with blocks.
-//!
-//! A block that was removed from the directory is freed after an RCU grace period.
+//! A part has a bitmap of *dirty* blocks, which leads a purge to them. Parts are never freed, so who retires an area need not
+//! keep its block. A block that was removed from the directory is freed after an RCU grace period.
 
 use super::{
     prelude::*,
@@ -58,7 +55,7 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// Creates a directory without blocks, for blocks in `home`.
+    /// Creates an empty directory, for blocks in `home`.
     pub(crate) fn new(home: Span) -> Result<Self> {
         let start = home.first().saturating_add(HEADROOM);
         let window = align_up(start, SIZE).and_then(|start| {
@@ -78,12 +75,10 @@ impl Directory {
         &self.pins
     }
 
-    /// Returns all addresses at which blocks can be.
     pub(crate) fn window(&self) -> Option<Span> {
         self.window
     }
 
-    /// Returns the part that has `addr`.
     #[inline(always)]
     fn part_at(&self, addr: usize) -> Option<&Part> {
         self.parts.part_of(addr / SIZE)

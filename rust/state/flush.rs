@@ -7,13 +7,10 @@
 //! ```
 //!
 //! A [`Plan`] owns what a purge has taken: a list of areas, and a list of blocks that have noted which slots were taken.
-//! Both are added together with the range to flush for them. [`Plan::flush`] consumes the plan and returns a
-//! [`FlushedPlan`], which has exactly what was in the plan. Only this makes lazy areas flushed ones, and lazy slots free.
+//! [`Plan::flush`] turns it into a [`FlushedPlan`]: only this makes lazy areas flushed ones, and lazy slots free.
 //!
-//! The plan is flushed as one range that covers everything, as `__purge_vmap_area_lazy()` in mm/vmalloc.c
-//! does. Several smaller ranges would cost more: without TLB instructions that reach all CPUs, each flush
-//! is a round of interrupts (`flush_tlb_kernel_range()` in arch/x86/mm/tlb.c), which isolated CPUs pay for
-//! as well.
+//! The plan is flushed as one range that covers everything, as `__purge_vmap_area_lazy()` in mm/vmalloc.c does: where no TLB
+//! instruction reaches all CPUs, each flush is a round of interrupts, which isolated CPUs pay for as well.
 
 use super::prelude::*;
 
@@ -30,17 +27,13 @@ const _: () = assert!(PIECE.is_power_of_two());
 #[must_use = "areas in no block that a purge has taken and does not free leak"]
 pub(crate) struct Plan<'dir, T: Tlb> {
     tlb: &'dir T,
+    dir: &'dir Directory,
     cover: Option<Span>,
     areas: usize,
     list: AreaList<Lazy>,
-    blocks: Taken<'dir>,
-}
-
-/// The blocks of a plan, linked through [`Links::next_in_plan`].
-struct Taken<'dir> {
-    dir: &'dir Directory,
+    /// The first of the blocks that have noted slots, linked through [`Links::next_in_plan`].
     first: Option<BlockNumber>,
-    pages: usize,
+    slot_pages: usize,
 }
 
 impl<'dir, T: Tlb> Plan<'dir, T> {
@@ -49,14 +42,12 @@ impl<'dir, T: Tlb> Plan<'dir, T> {
         // INVARIANT: There is nothing to cover.
         Self {
             tlb,
+            dir,
             cover: None,
             areas: 0,
             list: AreaList::new(),
-            blocks: Taken {
-                dir,
-                first: None,
-                pages: 0,
-            },
+            first: None,
+            slot_pages: 0,
         }
     }
 
@@ -67,13 +58,13 @@ impl<'dir, T: Tlb> Plan<'dir, T> {
 
     /// Takes all slots that became lazy before the call. Sleepable context.
     pub(crate) fn take_slots(&mut self) {
-        let dir = self.blocks.dir;
+        let dir = self.dir;
         dir.each_dirty(true, &mut |block| self.take_from(block));
     }
 
     /// Takes the lazy slots of a block.
     fn take_from(&mut self, block: &Block) {
-        // Acquire: pairs with the release in `Taken::drain()`.
+        // Acquire: pairs with the release in `Plan::drain()`.
         if block.links().is_in_plan.cmpxchg(0, 1, Acquire).is_err() {
             mm::refuse("a block is in another plan", &[block.start()], &[]);
             return;
@@ -86,7 +77,7 @@ impl<'dir, T: Tlb> Plan<'dir, T> {
         });
         let Some(cover) = cover else {
             block.lazy.set_words(&words);
-            // Release: as in `Taken::drain()`.
+            // Release: as in `drain()`.
             block.links().is_in_plan.store(0, Release);
             return;
         };
@@ -94,9 +85,9 @@ impl<'dir, T: Tlb> Plan<'dir, T> {
         self.add(cover);
         block.flushing.set_words(&words);
         self.areas = self.areas.wrapping_add(map::weight(&words));
-        self.blocks.pages = self.blocks.pages.wrapping_add(block.pages_of(&words));
-        block.links().next_in_plan.set(self.blocks.first);
-        self.blocks.first = block.number();
+        self.slot_pages = self.slot_pages.wrapping_add(block.pages_of(&words));
+        block.links().next_in_plan.set(self.first);
+        self.first = block.number();
     }
 
     /// Adds a list of areas. The plan has none yet.
@@ -125,7 +116,7 @@ impl<'dir, T: Tlb> Plan<'dir, T> {
 
     /// Returns the number of pages of the slots that were taken.
     pub(crate) fn slot_pages(&self) -> usize {
-        self.blocks.pages
+        self.slot_pages
     }
 
     /// Flushes everything in the plan with one call. Sleepable context, with `vmap_purge_lock` held.
@@ -135,12 +126,36 @@ impl<'dir, T: Tlb> Plan<'dir, T> {
         }
         // INVARIANT: The flush was for all that is in the plan, by its invariants.
         FlushedPlan {
-            tlb: self.tlb,
-            cover: self.cover,
-            list: self.list,
-            blocks: self.blocks,
+            plan: self,
             proof: TlbFlushed(()),
         }
+    }
+
+    /// Takes all slots out of the plan. Calls `what` for each block with those that it had. Sleepable context, though `what`
+    /// must not sleep.
+    fn drain(&mut self, what: impl Fn(&Block, &Words)) {
+        while let Some(number) = self.first {
+            let rcu = Guard::new();
+            // A block with a slot that is not free stays.
+            let Some(block) = self.dir.block(number, &rcu) else {
+                break;
+            };
+            self.first = block.links().next_in_plan.get();
+            let slots = block.flushing.take();
+            // Release: the next plan finds no slots noted.
+            block.links().is_in_plan.store(0, Release);
+            what(block, &slots);
+            drop(rcu);
+            mm::cond_resched();
+        }
+    }
+}
+
+impl<T: Tlb> Drop for Plan<'_, T> {
+    /// Makes the slots lazy again that were not freed. Sleepable context.
+    fn drop(&mut self) {
+        let dir = self.dir;
+        self.drain(|block, slots| dir.make_lazy(block, slots));
     }
 }
 
@@ -154,23 +169,20 @@ pub(super) struct TlbFlushed(());
 /// What it has was flushed after it was taken.
 #[must_use = "areas in no block that a purge has taken and does not free leak"]
 pub(crate) struct FlushedPlan<'dir, T: Tlb> {
-    tlb: &'dir T,
-    cover: Option<Span>,
-    list: AreaList<Lazy>,
-    blocks: Taken<'dir>,
+    plan: Plan<'dir, T>,
     proof: TlbFlushed,
 }
 
 impl<T: Tlb> FlushedPlan<'_, T> {
     /// Takes the areas that are in no block.
     pub(crate) fn take_list(&mut self) -> AreaList<Flushed> {
-        core::mem::replace(&mut self.list, AreaList::new()).flushed(&self.proof)
+        core::mem::take(&mut self.plan.list).flushed(&self.proof)
     }
 
     /// Releases the KASAN shadow of all that the plan has. Sleepable context.
     pub(crate) fn release_shadow(&mut self) {
-        let tlb = self.tlb;
-        let Some(cover) = self.cover.filter(|_| tlb.has_shadow()) else {
+        let tlb = self.plan.tlb;
+        let Some(cover) = self.plan.cover.filter(|_| tlb.has_shadow()) else {
             return;
         };
         self.each_run(|span| {
@@ -178,23 +190,23 @@ impl<T: Tlb> FlushedPlan<'_, T> {
             unsafe { release_in_pieces(span, tlb) };
         });
         let mut released = AreaList::new();
-        while let Some(area) = self.list.pop() {
+        while let Some(area) = self.plan.list.pop() {
             if let Some(span) = area.span() {
                 // SAFETY: By the type invariants, the area was flushed. Its range is reserved as long as it is in the list.
                 unsafe { release_in_pieces(span, tlb) };
             }
             released.push(area);
         }
-        self.list = released;
+        self.plan.list = released;
         tlb.flush_shadow(cover);
     }
 
     /// Calls `what`, which may sleep, for each run of slots that the plan has.
     fn each_run(&self, what: impl Fn(Span)) {
-        let mut next = self.blocks.first;
+        let mut next = self.plan.first;
         while let Some(number) = next {
             let rcu = Guard::new();
-            let Some(block) = self.blocks.dir.block(number, &rcu) else {
+            let Some(block) = self.plan.dir.block(number, &rcu) else {
                 break;
             };
             let (size, slots) = (block.class().slot_pages(), block.flushing.words());
@@ -213,31 +225,10 @@ impl<T: Tlb> FlushedPlan<'_, T> {
     /// Frees all slots of the plan. Calls `what` for each of their blocks afterwards, with the number of slots. Sleepable
     /// context, though `what` must not sleep.
     pub(crate) fn free_slots(&mut self, what: impl Fn(&Block, usize)) {
-        self.blocks.drain(|block, slots| {
+        self.plan.drain(|block, slots| {
             block.free.set_words(slots);
             what(block, map::weight(slots));
         });
-    }
-}
-
-impl Taken<'_> {
-    /// Takes all slots out of the plan. Calls `what` for each block with those that it had. Sleepable context, though `what`
-    /// must not sleep.
-    fn drain(&mut self, what: impl Fn(&Block, &Words)) {
-        while let Some(number) = self.first {
-            let rcu = Guard::new();
-            // A block with a slot that is not free stays.
-            let Some(block) = self.dir.block(number, &rcu) else {
-                break;
-            };
-            self.first = block.links().next_in_plan.get();
-            let slots = block.flushing.take();
-            // Release: the next plan finds no slots noted.
-            block.links().is_in_plan.store(0, Release);
-            what(block, &slots);
-            drop(rcu);
-            mm::cond_resched();
-        }
     }
 }
 
@@ -270,13 +261,5 @@ unsafe fn release_in_pieces(span: Span, tlb: &impl Tlb) {
             return;
         }
         start = last.wrapping_add(1);
-    }
-}
-
-impl Drop for Taken<'_> {
-    /// Makes the slots lazy again that were not freed. Sleepable context.
-    fn drop(&mut self) {
-        let dir = self.dir;
-        self.drain(|block, slots| dir.make_lazy(block, slots));
     }
 }

@@ -27,6 +27,12 @@ pub(crate) struct AreaList<S: Listed> {
     _state: PhantomData<Area<S>>,
 }
 
+impl<S: Listed> Default for AreaList<S> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl<S: Listed> AreaList<S> {
     pub(crate) const fn new() -> Self {
         // INVARIANT: Both ends are `None`.

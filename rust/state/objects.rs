@@ -2,14 +2,10 @@
 
 //! The area objects of a block, one for each slot.
 //!
-//! An object has the fields of `struct vmap_area` that C uses of an area of this allocator, without those
-//! that only the rb-trees need. Objects are allocated with their block and freed with it after an RCU
-//! grace period, so an area in a block costs no allocation. They are allocated in chunks, one for each word of the
-//! bitmaps: with 2 KiB a chunk needs no more than a page, also with the redzones of KASAN and SLUB, because fragmented
-//! memory may have only single pages.
-//!
-//! The owner of an area may keep its token longer than the RCU read lock under which it found the block. So
-//! objects of which one is in use are never freed, even if their block is dropped: their memory leaks, with a report.
+//! An object has the fields of `struct vmap_area` that C uses of an area of this allocator, without those that only the
+//! rb-trees need. Objects are allocated with their block, in chunks of 2 KiB, one for each word of the bitmaps: fragmented
+//! memory may have only single pages. They are freed with the block after an RCU grace period, unless one is in use, as the
+//! token of an area may outlive the RCU read lock: then their memory leaks, with a report.
 
 use super::prelude::*;
 
@@ -77,11 +73,8 @@ impl Objects {
         Ok(objects)
     }
 
-    /// Makes kmemleak look for references only in `vmap_area::vm` of each object. The start of an area
-    /// would be a second reference to its memory, besides `vm_struct::addr`, and `kmemleak_vmalloc()`
-    /// takes memory with two references for memory in use.
-    ///
-    /// Without memory, kmemleak scans the whole chunk.
+    /// Makes kmemleak look for references only in `vmap_area::vm` of each object: the start of an area would be a second
+    /// reference to its memory, and `kmemleak_vmalloc()` takes memory with two references for memory in use.
     #[cfg(CONFIG_DEBUG_KMEMLEAK)]
     fn limit_kmemleak(&self, count: usize, flags: Flags) {
         for area in self.all().take(count).map(AreaPtr::as_raw) {
@@ -113,14 +106,12 @@ impl Objects {
         unsafe { self.of(slot).seen() }.not_busy()
     }
 
-    /// Returns the busy area in slot `slot`.
     #[inline(always)]
     pub(super) fn look(&self, slot: Bit) -> Option<Busy> {
         // SAFETY: By the type invariants, it is an area object, and it lives as long as `self`.
         unsafe { self.of(slot).look() }
     }
 
-    /// Returns all objects.
     fn all(&self) -> impl Iterator<Item = AreaPtr> + '_ {
         let count = self.owned.wrapping_mul(BITS);
         (0..count).map(|number| self.of(Bit::in_row(number)))

@@ -2,14 +2,12 @@
 
 //! The page map: finds areas that have an entry of their own in the tree without a walk down the tree.
 //!
-//! Such areas are those of the kernel image and of modules, which are looked up often and hardly ever change, and areas
-//! that are too large for a block. The space is divided into *regions* of [`REGION`] bytes, for each of which
-//! the map has an entry in a [`Table`]. An area covers a region, so the entry points to it; or the entry points to an
-//! array with a pointer for each page.
+//! The space is divided into *regions* of [`REGION`] bytes, for each of which the map has an entry in a [`Table`]. It points
+//! to the area that covers the region, or to an array with a pointer for each page.
 //!
 //! The map is a hint: what is not in it, for lack of memory or of a place, is found in the tree. It changes under the lock
-//! of the tree, when an area is inserted and when its entry is erased. Parts and arrays are never freed before the map:
-//! they are at most as large as the page tables of the areas that were ever there.
+//! of the tree, when an area is inserted and when its entry is erased. Parts and arrays are freed with the map: they are at
+//! most as large as the page tables of the areas that were ever there.
 
 use super::{
     prelude::*,

@@ -3,8 +3,8 @@
 //! A table with an entry for each [`SIZE`] bytes of the address space. The directory of blocks and the page map are such
 //! tables.
 //!
-//! The entries of 1 GiB (with pages of 4 KiB) are one *part*, which is made when it is needed, and never freed before the
-//! table. Its place is its number modulo the number of places: no two parts with the same place exist.
+//! The entries of 1 GiB (with pages of 4 KiB) are one *part*, made when needed, and freed with the table. Its place is its
+//! number modulo the number of places: no two parts with the same place exist.
 
 use super::prelude::*;
 

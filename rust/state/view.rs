@@ -83,8 +83,7 @@ impl AreaPtr {
         self.0.as_ptr()
     }
 
-    /// Fetches the cache line of the object for a write that follows soon. Otherwise the line would be fetched
-    /// once for a read, and once more for the write.
+    /// Fetches the cache line of the object for a write that follows soon, not once for a read and once more for the write.
     #[inline(always)]
     pub(crate) fn prefetch_for_write(self) {
         mm::prefetch_for_write(self.as_raw());

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Data under a spinlock, in a box.
-//!
-//! A kernel lock must not move. The box lets modules without unsafe code keep locks in vectors without
-//! pinning. On the build host a mutex has this interface.
+//! Data under a spinlock, in a box, as a lock must not move. On the build host a mutex has this interface.
 
 use super::prelude::*;
 use kernel::sync::{
@@ -50,8 +47,7 @@ impl<T> Locked<T> {
         self.0.lock.lock()
     }
 
-    /// Takes the lock unless that means waiting; any context, with PREEMPT_RT except interrupts
-    /// (`rt_mutex_trylock()` in kernel/locking/rtmutex_api.c).
+    /// Takes the lock unless that means waiting; any context, with PREEMPT_RT except interrupts (`rt_mutex_trylock()`).
     pub(crate) fn try_lock(&self) -> Option<LockGuard<'_, T>> {
         self.0.lock.try_lock()
     }
@@ -60,8 +56,7 @@ impl<T> Locked<T> {
     ///
     /// # Safety
     ///
-    /// The caller owns the lock: for each call, this task has called [`core::mem::forget`] once on a guard
-    /// of it.
+    /// For each call, this task has called [`core::mem::forget`] once on a guard of it.
     pub(crate) unsafe fn unlock_forgotten(&self) {
         // SAFETY: By the safety requirements, this task owns the lock.
         drop(unsafe { SpinLockGuard::new(&self.0.lock, ()) });

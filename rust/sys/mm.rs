@@ -44,9 +44,8 @@ impl Gfp {
         self.0
     }
 
-    /// Returns the flags for metadata that Rust allocates. They keep the restrictions of the request
-    /// (`GFP_NOFS`, `__GFP_NORETRY`), but let the allocation fail without a warning: the request can be
-    /// served without it.
+    /// Returns the flags for metadata: with the restrictions of the request (`GFP_NOFS`, `__GFP_NORETRY`), but it may fail
+    /// without a warning, as the request can be served without it.
     pub(crate) fn flags(self) -> alloc::Flags {
         const NOFAIL: bindings::gfp_t = 1 << bindings::___GFP_NOFAIL_BIT;
         alloc::Flags::from_raw(self.0 & !NOFAIL) | alloc::flags::__GFP_NOWARN
@@ -57,7 +56,6 @@ impl Gfp {
         alloc::Flags::from_raw(self.0)
     }
 
-    /// Returns whether an allocation with these flags may sleep.
     pub(crate) fn may_block(self) -> bool {
         self.0 & (1 << bindings::___GFP_DIRECT_RECLAIM_BIT) != 0
     }
@@ -82,7 +80,7 @@ impl Node {
         NumaNode::new(node).map_or(Self::ANY, Self)
     }
 
-    /// Returns the node of the CPU on which this runs: a hint, since the task may move to another CPU at once.
+    /// Returns the node of the CPU on which this runs: a hint, as in [`cpu_hint`].
     pub(crate) fn here() -> Self {
         Self::of_cpu(cpu_hint())
     }
@@ -100,8 +98,8 @@ impl Node {
         Ok(self.new_uninit(flags)?.write(value))
     }
 
-    /// Puts an array, each element of which `make` returns, into a box. The elements are made in place: on the stack
-    /// there might be no room for all. Sleeps if `flags` allow it.
+    /// Puts an array, each element of which `make` returns, into a box, in place: the stack might have no room for it. Sleeps
+    /// if `flags` allow it.
     pub(crate) fn new_array<T, const N: usize>(
         self,
         mut make: impl FnMut() -> T,
@@ -126,11 +124,8 @@ pub(crate) fn scan_only<T>(part: *const T, flags: Flags) {
     unsafe { bindings::kmemleak_scan_area(part.cast(), size_of::<T>(), flags.as_raw()) };
 }
 
-/// Lets other tasks run between two steps of long work.
-///
-/// As [`might_sleep()`](kernel::task::might_sleep), this function can only be used in a nonatomic context, in which no RCU
-/// read lock is held either. No type says so, as with all functions of the kernel crate that may sleep: a kernel with
-/// `CONFIG_DEBUG_ATOMIC_SLEEP` reports another context, and a test on the build host fails there.
+/// Lets other tasks run between two steps of long work. Sleepable context, without an RCU read lock. No type says so, as with
+/// all functions of the kernel crate that may sleep: `CONFIG_DEBUG_ATOMIC_SLEEP` reports another context.
 pub(crate) fn cond_resched() {
     // SAFETY: It has no requirements but the context.
     unsafe { bindings::vmap_area_cond_resched() };
@@ -191,7 +186,7 @@ unsafe impl Tlb for KernelTlb {
     }
 }
 
-/// An address that is shown to users, as in /proc/vmallocinfo: `kernel.kptr_restrict` says who sees it (`%pK`). Task context.
+/// An address as users see it in /proc/vmallocinfo: `kernel.kptr_restrict` says who does (`%pK`). Task context.
 #[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
 pub(crate) struct Restricted(pub(crate) usize);
 
@@ -230,7 +225,7 @@ pub(super) struct Limit {
 }
 
 impl Limit {
-    /// Number of reports that are printed without a limit.
+    /// Reports that are printed without a limit.
     pub(super) const FIRST: u32 = 16;
 
     pub(super) const fn new() -> Self {

@@ -1,19 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A value for each CPU, on cache lines of its own and on the NUMA node of the CPU.
+//! A value for each CPU, on cache lines of its own and on the NUMA node of the CPU. The kernel's per-CPU allocator cannot serve
+//! them: it takes its memory from this allocator.
 //!
-//! The CPU number is only a hint: a task that moves to another CPU after reading it uses the value of the
-//! old CPU. All users tolerate that, so preemption stays enabled, and a CPU that goes offline needs no
-//! cleanup.
-//!
-//! The kernel's per-CPU allocator cannot serve these values: it takes its memory from this allocator.
+//! A task that moves to another CPU uses the value of the old one. All users tolerate that, so preemption stays enabled, and a
+//! CPU that goes offline needs no cleanup.
 
 use super::prelude::*;
 
-/// The number of a CPU, so that it is not mistaken for a count of CPUs, a NUMA node, or the number of something else.
-///
-/// It needs no bound: [`PerCpu`] has a value for any number, and C has no NUMA node for a CPU that
-/// does not exist.
+/// The number of a CPU, not to be mistaken for a count of CPUs or a NUMA node. It needs no bound: [`PerCpu`] has a value for
+/// any number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct CpuNumber(usize);
@@ -36,9 +32,7 @@ impl CpuNumber {
     }
 }
 
-/// A value that shares no cache line with other data.
-///
-/// The alignment is at least `L1_CACHE_BYTES` of the architecture.
+/// A value that shares no cache line with other data: its alignment is at least `L1_CACHE_BYTES`.
 #[cfg_attr(CONFIG_S390, repr(align(256)))]
 #[cfg_attr(
     any(

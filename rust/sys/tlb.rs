@@ -20,7 +20,7 @@ pub(crate) unsafe trait Tlb {
     /// Returns whether areas have KASAN shadow.
     fn has_shadow(&self) -> bool;
 
-    /// Returns whether only the test that created the space uses it. False for the space of the kernel.
+    /// Returns whether only a test uses the space.
     #[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
     fn is_test(&self) -> bool {
         false

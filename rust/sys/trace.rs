@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tracepoints: what is rare, and explains a slow request.
-//!
-//! A tracepoint that is off costs a branch that is patched out. None is where an area is taken from a current block,
-//! or looked up.
+//! Tracepoints: what is rare, and explains a slow request. None is where an area is taken from a current block, or looked up.
 //!
 //! C header: [`include/trace/events/vmap_rust.h`](srctree/include/trace/events/vmap_rust.h)
 
@@ -22,33 +19,12 @@ macro_rules! declare_trace {
 declare_trace! {
     /// # Safety
     ///
-    /// RCU is watching, and the code may be instrumented (it is not `noinstr`). That holds for all of them. Operations of
-    /// the allocator that emit events are called by C in task context, or in an interrupt that may take spinlocks: both
-    /// are such contexts.
-    unsafe fn vmap_rust_block(
-        event: c_uint,
-        start: usize,
-        size: usize,
-        class: c_uint,
-        owner: c_uint,
-    );
-    unsafe fn vmap_rust_purge(
-        start: usize,
-        end: usize,
-        areas: usize,
-        ranges: usize,
-        pages: usize,
-        ns: u64,
-    );
+    /// For all of them: RCU is watching, and the code may be instrumented (it is not `noinstr`). That is so in task context,
+    /// and in an interrupt that may take spinlocks: where C calls operations that emit events.
+    unsafe fn vmap_rust_block(event: c_uint, start: usize, size: usize, class: c_uint, owner: c_uint);
+    unsafe fn vmap_rust_purge(start: usize, end: usize, areas: usize, ranges: usize, pages: usize, ns: u64);
     unsafe fn vmap_rust_drain(cause: c_uint, blocks: usize);
-    unsafe fn vmap_rust_refuse(
-        size: usize,
-        align: usize,
-        start: usize,
-        end: usize,
-        gfp: bindings::gfp_t,
-        error: c_int,
-    );
+    unsafe fn vmap_rust_refuse(size: usize, align: usize, start: usize, end: usize, gfp: bindings::gfp_t, error: c_int);
 }
 
 /// What happens to a block. The values are those of `enum vmap_rust_block_event`.
@@ -79,18 +55,19 @@ pub(crate) enum Cause {
 
 #[cfg(CONFIG_VMAP_RUST_TRACE)]
 const _: () = {
+    use bindings::*;
     // CAST: Small numbers, here and below.
-    assert!(Event::Open as c_uint == bindings::vmap_rust_block_event_VMAP_RUST_BLOCK_OPEN);
-    assert!(Event::Close as c_uint == bindings::vmap_rust_block_event_VMAP_RUST_BLOCK_CLOSE);
-    assert!(Event::Refill as c_uint == bindings::vmap_rust_block_event_VMAP_RUST_BLOCK_REFILL);
-    assert!(Event::Steal as c_uint == bindings::vmap_rust_block_event_VMAP_RUST_BLOCK_STEAL);
-    assert!(Cause::Request as c_uint == bindings::vmap_rust_drain_cause_VMAP_RUST_DRAIN_REQUEST);
-    assert!(Cause::Purge as c_uint == bindings::vmap_rust_drain_cause_VMAP_RUST_DRAIN_PURGE);
-    assert!(Cause::Trim as c_uint == bindings::vmap_rust_drain_cause_VMAP_RUST_DRAIN_TRIM);
-    assert!(Cause::Reclaim as c_uint == bindings::vmap_rust_drain_cause_VMAP_RUST_DRAIN_RECLAIM);
+    assert!(Event::Open as c_uint == vmap_rust_block_event_VMAP_RUST_BLOCK_OPEN);
+    assert!(Event::Close as c_uint == vmap_rust_block_event_VMAP_RUST_BLOCK_CLOSE);
+    assert!(Event::Refill as c_uint == vmap_rust_block_event_VMAP_RUST_BLOCK_REFILL);
+    assert!(Event::Steal as c_uint == vmap_rust_block_event_VMAP_RUST_BLOCK_STEAL);
+    assert!(Cause::Request as c_uint == vmap_rust_drain_cause_VMAP_RUST_DRAIN_REQUEST);
+    assert!(Cause::Purge as c_uint == vmap_rust_drain_cause_VMAP_RUST_DRAIN_PURGE);
+    assert!(Cause::Trim as c_uint == vmap_rust_drain_cause_VMAP_RUST_DRAIN_TRIM);
+    assert!(Cause::Reclaim as c_uint == vmap_rust_drain_cause_VMAP_RUST_DRAIN_RECLAIM);
 };
 
-/// Traces what happens to a block of `size` bytes whose current block it was of CPU `owner`.
+/// Traces what happens to a block of `size` bytes that CPU `owner` allocates from, or did last.
 #[inline(always)]
 pub(crate) fn block(event: Event, start: usize, size: usize, class: usize, owner: CpuNumber) {
     // CAST: Small numbers.
@@ -134,7 +111,7 @@ pub(crate) fn purge(began: u64, cover: Option<Span>, areas: usize, ranges: usize
     unsafe { vmap_rust_purge(start, end, areas, ranges, pages, ns) };
 }
 
-/// Traces a drain that has given back `blocks` blocks, unless it found nothing.
+/// Traces a drain that has given back `blocks` blocks, if any.
 #[inline(always)]
 pub(crate) fn drain(cause: Cause, blocks: usize) {
     if blocks != 0 {
