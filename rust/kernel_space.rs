@@ -80,8 +80,7 @@ pub(crate) fn start(home: Span, import: impl FnOnce(&KernelSpace) -> Result) -> 
     Ok(())
 }
 
-/// Returns whether all invariants hold, and reports those that do not. True if this allocator is not in
-/// use.
+/// Returns whether all invariants hold, and reports those that do not. True if this allocator is not in use.
 ///
 /// Sleepable context. For KUnit: C header kunit/vmap_area_kunit.h.
 ///

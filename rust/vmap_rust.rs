@@ -5,9 +5,8 @@
 //!
 //! # Interface
 //!
-//! mm/vmalloc.c asks the allocator to reserve a range (an *area*), to find the area that contains an
-//! address, and to take an area back. C code maps and unmaps the pages; the allocator manages only
-//! addresses.
+//! mm/vmalloc.c asks the allocator to reserve a range (an *area*), to find the area that contains an address, and to take
+//! an area back. C code maps and unmaps the pages; the allocator manages only addresses.
 //!
 //! # Terms
 //!
@@ -92,8 +91,7 @@
 //! may look up an area ([`policy::space::Space::find`]), try to pin it (`try_get()`), allocate from the current block
 //! (`alloc_current()`), and retire an area of a block.
 //!
-//! `docs/lock-free.md` shows why the code without locks is correct, and `docs/design.md` has the reasons
-//! for the design.
+//! `docs/lock-free.md` shows why the code without locks is correct, and `docs/design.md` has the reasons for the design.
 
 #[forbid(unsafe_code)]
 mod base;

@@ -38,8 +38,7 @@ impl<T: Tlb> Space<T> {
         }
     }
 
-    /// Does what [`Space::alloc_congruent`] says, for members that end `reach` bytes from their base, and nobody finds
-    /// yet.
+    /// Does what [`Space::alloc_congruent`] says, for members that end `reach` bytes from their base, and nobody finds yet.
     fn reserve_congruent(
         &self,
         window: Span,

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What serves a request, and what becomes of a freed range. No unsafe code: `vmap_rust.rs` forbids it for this
-//! folder.
+//! What serves a request, and what becomes of a freed range. No unsafe code: `vmap_rust.rs` forbids it for this folder.
 
 pub(crate) mod blocks;
 mod congruent;

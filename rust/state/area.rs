@@ -68,8 +68,7 @@ states! {
     Unlinked = 3, reserved: true;
     /// Unmapped, perhaps still in some TLB.
     Lazy = 4, reserved: true;
-    /// In no TLB. Only [`Area::cancel`] stores the code: what a purge has flushed keeps that
-    /// of [`Lazy`].
+    /// In no TLB. Only [`Area::cancel`] stores the code: what a purge has flushed keeps that of [`Lazy`].
     Flushed = 5, reserved: true;
 }
 
@@ -129,9 +128,8 @@ impl Attributes {
 /// # Invariants
 ///
 /// - `ptr` points to an area object that only the owner of the token changes.
-/// - The object stays valid as long as the token, also without an RCU read lock: an object of the slab cache is
-///   freed with its token, and one of a block is not freed while it is in use
-///   ([`Objects`](crate::state::objects::Objects)).
+/// - The object stays valid as long as the token, also without an RCU read lock: an object of the slab cache is freed with
+///   its token, and one of a block is not freed while it is in use ([`Objects`](crate::state::objects::Objects)).
 /// - Lockless readers read only the fields that [`AreaPtr::look`] reads, in any state; pinned readers
 ///   read all fields if `S` is [`Leaving`].
 /// - If `S::RESERVED`, exactly its range is reserved for it: by an entry of the index that is this object, or

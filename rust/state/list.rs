@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Lists of areas in one state, which need no memory: they are linked through `vmap_area::vm` of the area
-//! objects.
+//! Lists of areas in one state, which need no memory: they are linked through `vmap_area::vm` of the area objects.
 
 use super::prelude::*;
 
