@@ -62,6 +62,12 @@ impl Block {
         )
     }
 
+    /// Returns whether the block is in a seat.
+    pub(crate) fn is_current(&self) -> bool {
+        // Relaxed: for checks only.
+        self.seat.load(Relaxed) == SEATED
+    }
+
     /// Returns how many slots are free.
     pub(crate) fn free_slots(&self) -> usize {
         map::weight(&self.free.words())

@@ -87,7 +87,7 @@ pub(crate) type Cpus = PerCpu<Cpu>;
 /// Lazy pages of all blocks.
 pub(super) struct LazyPages {
     /// Estimate of those that became lazy since the last purge began, without those in per-CPU counts.
-    retired: Atomic<usize>,
+    pub(super) retired: Atomic<usize>,
     /// Those of the slots that a purge is flushing, until it has freed all of them.
     pub(super) flushing: Atomic<usize>,
 }
@@ -340,20 +340,6 @@ impl Blocks {
             pages
         } else {
             PURGE_NOW
-        }
-    }
-
-    /// Returns an estimate of the lazy pages in blocks, without those in per-CPU counts.
-    pub(crate) fn lazy_estimate(&self) -> usize {
-        // Relaxed: the count says when to purge, and orders nothing.
-        self.lazy.retired.load(Relaxed)
-    }
-
-    /// Begins to count lazy pages from 0, for a purge.
-    pub(super) fn reset_lazy(&self) {
-        // Relaxed: the count orders nothing. Retires read it, so do not store the same value.
-        if self.lazy.retired.load(Relaxed) != 0 {
-            self.lazy.retired.store(0, Relaxed);
         }
     }
 

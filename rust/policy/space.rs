@@ -224,7 +224,8 @@ impl<T: Tlb> Space<T> {
     fn retire_in_tree(&self, area: Area<Unlinked>) -> usize {
         self.counters_here().retire_tree.one();
         let pages = self.tree.retire(area);
-        pages.wrapping_add(self.blocks.lazy_estimate())
+        // Relaxed: the count says when to purge, and orders nothing.
+        pages.wrapping_add(self.blocks.lazy.retired.load(Relaxed))
     }
 
     /// Flushes all areas retired before the call, and `also`, and frees these areas. Frees all empty blocks, too, if
@@ -233,7 +234,11 @@ impl<T: Tlb> Space<T> {
     pub(crate) fn purge(&self, also: Option<Span>, drain: bool) -> usize {
         self.free_stuck(Gfp::NOWAIT, Cause::Purge);
         let mut plan = Plan::new(&self.blocks.dir, &self.tlb);
-        self.blocks.reset_lazy();
+        let retired = &self.blocks.lazy.retired;
+        // Relaxed: the count orders nothing. Retires read it, so do not store the same value.
+        if retired.load(Relaxed) != 0 {
+            retired.store(0, Relaxed);
+        }
         plan.take_slots();
         if self.tree.lazy_pages() != 0 {
             plan.add_list(self.tree.take_lazy());

@@ -40,7 +40,7 @@ impl Tree {
     pub(super) fn new(home: Span) -> Result<Self> {
         Ok(Self {
             index: Index::new(home, c"vmap_rust index", static_lock_class!())?,
-            lazy: Locked::new(LazyList::EMPTY, c"vmap_rust lazy", static_lock_class!())?,
+            lazy: Locked::new(LazyList::default(), c"vmap_rust lazy", static_lock_class!())?,
             lazy_pages: CacheAligned::new(Atomic::new(0)),
             stuck: Locked::new(AreaList::new(), c"vmap_rust stuck", static_lock_class!())?,
             stuck_count: Atomic::new(0),
@@ -101,7 +101,7 @@ impl Tree {
     }
 
     pub(super) fn take_lazy(&self) -> LazyList {
-        self.lazy.lock().take()
+        core::mem::take(&mut *self.lazy.lock())
     }
 
     /// Frees the ranges of areas that a purge has flushed. Returns the number of their pages. Sleepable context.

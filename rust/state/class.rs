@@ -114,6 +114,7 @@ pub(crate) struct Class(u8);
 
 impl Class {
     /// The smallest class.
+    #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
     // INVARIANT: There are more classes.
     pub(crate) const SMALLEST: Self = Self(0);
 
@@ -131,15 +132,12 @@ impl Class {
         (last < most).then(|| Self(number_for(last) as u8))
     }
 
-    pub(crate) fn and_larger(self) -> impl Iterator<Item = Self> {
-        // INVARIANT: Each is below the end of the range, and has a size.
-        // CAST: A class is a small number.
-        let from_here = (self.number()..CLASSES).map(|number| Self(number as u8));
-        from_here.filter(|class| class.slot_pages() != 0)
+    pub(crate) fn and_larger(self) -> ClassSet {
+        ClassSet(ClassSet::ALL.0 >> self.number() << self.number())
     }
 
-    pub(crate) fn all() -> impl Iterator<Item = Self> {
-        Self::SMALLEST.and_larger()
+    pub(crate) fn all() -> ClassSet {
+        ClassSet::ALL
     }
 
     #[inline(always)]
@@ -209,10 +207,18 @@ impl ClassSet {
     pub(crate) const EMPTY: Self = Self(0);
 
     pub(crate) fn all() -> Self {
-        let mut set = Self::EMPTY;
-        Class::all().for_each(|class| set.insert(class));
-        set
+        Self::ALL
     }
+
+    const ALL: Self = {
+        let (mut set, mut number) = (0, 0);
+        while number < CLASSES {
+            // CAST: 0 or 1.
+            set |= ((SLOT_PAGES[number] != 0) as u64) << number;
+            number += 1;
+        }
+        Self(set)
+    };
 
     pub(crate) fn insert(&mut self, class: Class) {
         self.0 |= 1 << class.number();

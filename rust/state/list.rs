@@ -150,28 +150,19 @@ impl<S: Listed> Drop for AreaList<S> {
     }
 }
 
-/// A list of lazy areas, and the bounds of a span that covers them.
+/// A list of lazy areas, and a span that covers them.
 ///
 /// # Invariants
 ///
-/// All pages of the areas are in `first..=last`.
+/// All pages of the areas are in `cover`.
+#[derive(Default)]
 pub(crate) struct LazyList {
     areas: AreaList<Lazy>,
     /// In pages: kmemleak would take an address for a reference to the area that starts there.
-    first: usize,
-    /// Below `first` if there are no areas.
-    last: usize,
+    cover: Option<Span>,
 }
 
 impl LazyList {
-    /// A list without areas.
-    // INVARIANT: There are no pages.
-    pub(crate) const EMPTY: Self = Self {
-        areas: AreaList::new(),
-        first: usize::MAX,
-        last: 0,
-    };
-
     /// Inserts an area before the others, and returns its pages. Leaves their objects alone, which other CPUs may have
     /// written last.
     pub(crate) fn push_first(&mut self, area: Area<Lazy>) -> usize {
@@ -180,21 +171,14 @@ impl LazyList {
             return 0;
         };
         let pages = span.in_pages();
-        // INVARIANT: The bounds include the pages of the area.
-        self.first = self.first.min(pages.first());
-        self.last = self.last.max(pages.last());
+        // INVARIANT: It covers the pages of the area.
+        self.cover = Some(self.cover.map_or(pages, |cover| cover.join(pages)));
         self.areas.push_first(area);
         pages.size()
     }
 
-    /// Moves all areas to a new list.
-    pub(crate) fn take(&mut self) -> Self {
-        core::mem::replace(self, Self::EMPTY)
-    }
-
     /// Returns the areas, and a span that covers them if there are some.
     pub(super) fn into_parts(self) -> (AreaList<Lazy>, Option<Span>) {
-        let cover = Span::new(self.first, self.last).and_then(Span::from_pages);
-        (self.areas, cover)
+        (self.areas, self.cover.and_then(Span::from_pages))
     }
 }

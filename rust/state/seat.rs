@@ -68,13 +68,6 @@ impl Drop for Seat {
 }
 
 impl Block {
-    /// Returns whether the block is in a seat. Others may change it.
-    #[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
-    pub(crate) fn is_current(&self) -> bool {
-        // Relaxed: for checks only.
-        self.seat.load(Relaxed) == SEATED
-    }
-
     /// Marks the block as removed from the directory, unless it is in a seat.
     pub(super) fn leave_directory(&self) -> bool {
         // Acquire: pairs with the release in `Seat::replace()`.
