@@ -85,7 +85,8 @@
 //! ```
 //!
 //! While the lock of the pool, of a list or of the tree is held, no other lock is taken, except that of the slab. A task
-//! that holds a pin never takes the tree lock.
+//! that holds a pin never takes the tree lock. A lock, also the RCU read lock, is held as long as its guard: until a `drop()` of
+//! it, or else the end of the block that declares it.
 //!
 //! All of them are spinlocks that do not disable interrupts: code that takes one must not run in an interrupt. Any context
 //! may look up an area ([`policy::space::Space::find`]), try to pin it (`try_get()`), allocate from the current block

@@ -92,8 +92,7 @@ impl<T: Tlb> Space<T> {
         let times = self.tree.may_have_gap(size).ok_or(EBUSY)?;
         // Allocate memory before the lock is taken.
         let flags = gfp.flags();
-        let block = Block::new(class, self.options.is_randomized, flags);
-        let mut block = block.map_err(|_| ENOMEM)?;
+        let mut block = Block::new(class, self.options.is_randomized, flags)?;
         let mut window = self.blocks.dir.window().ok_or(EBUSY)?;
         let mut index = self.tree.index.lock();
         for _ in 0..MAX_RETRIES {
@@ -119,7 +118,7 @@ impl<T: Tlb> Space<T> {
                         }
                         window = rest.ok_or(EBUSY)?;
                     }
-                    Err(_) => return Err(ENOMEM),
+                    Err(err) => return Err(err),
                 }
                 index = self.tree.index.lock();
                 continue;

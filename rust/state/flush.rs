@@ -133,7 +133,7 @@ impl<'dir, T: Tlb> Plan<'dir, T> {
 
     /// Takes all slots out of the plan. Calls `what` for each block with those that it had. Sleepable context, though `what`
     /// must not sleep.
-    fn drain(&mut self, what: impl Fn(&Block, &Words)) {
+    fn drain(&mut self, what: &dyn Fn(&Block, &Words)) {
         while let Some(number) = self.first {
             let rcu = Guard::new();
             // A block with a slot that is not free stays.
@@ -155,7 +155,7 @@ impl<T: Tlb> Drop for Plan<'_, T> {
     /// Makes the slots lazy again that were not freed. Sleepable context.
     fn drop(&mut self) {
         let dir = self.dir;
-        self.drain(|block, slots| dir.make_lazy(block, slots));
+        self.drain(&|block, slots| dir.make_lazy(block, slots));
     }
 }
 
@@ -225,7 +225,7 @@ impl<T: Tlb> FlushedPlan<'_, T> {
     /// Frees all slots of the plan. Calls `what` for each of their blocks afterwards, with the number of slots. Sleepable
     /// context, though `what` must not sleep.
     pub(crate) fn free_slots(&mut self, what: impl Fn(&Block, usize)) {
-        self.plan.drain(|block, slots| {
+        self.plan.drain(&|block, slots| {
             block.free.set_words(slots);
             what(block, map::weight(slots));
         });
