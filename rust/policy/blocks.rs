@@ -248,11 +248,12 @@ impl Blocks {
         let Some(block) = pool.take(class, group, from, &rcu) else {
             return false;
         };
-        let mut event = Event::Refill;
-        if from == Source::Anyone {
+        let event = if from == Source::Anyone {
             self.cpus.here().counters.steal.one();
-            event = Event::Steal;
-        }
+            Event::Steal
+        } else {
+            Event::Refill
+        };
         self.make_current(&mut pool, group, block, event);
         true
     }

@@ -20,22 +20,15 @@ impl<T: Tlb> Space<T> {
             .clone()
             .map(|member| member.offset.saturating_add(member.size));
         let reach = ends.fold(0, usize::max);
-        let result = self.reserve_congruent(window, members, reach, align, gfp);
-        let counters = self.counters_here();
-        match result {
-            Ok(areas) => {
-                counters.alloc_congruent.add(areas.len());
-                // All are reserved: now they may be found.
-                for (index, area) in (0..areas.len()).zip(areas) {
-                    publish(index, area);
-                }
-                Ok(())
-            }
-            Err(error) => {
-                self.refused(reach, align, window, gfp, error);
-                Err(error)
-            }
+        let areas = self
+            .reserve_congruent(window, members, reach, align, gfp)
+            .inspect_err(|&err| self.refused(reach, align, window, gfp, err))?;
+        self.counters_here().alloc_congruent.add(areas.len());
+        // All are reserved: now they may be found.
+        for (index, area) in (0..areas.len()).zip(areas) {
+            publish(index, area);
         }
+        Ok(())
     }
 
     /// Does what [`Space::alloc_congruent`] says, for members that end `reach` bytes from their base, and nobody finds yet.

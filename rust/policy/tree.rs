@@ -175,12 +175,8 @@ impl Tree {
             };
             let mut index = self.lock_to_free(cause);
             let mut result = self.try_give_back(&mut index, area, cpus);
-            if let Err(area) = result {
-                result = if gfp.may_block() && index.nomem(gfp) {
-                    self.try_give_back(&mut index, area, cpus)
-                } else {
-                    Err(area)
-                };
+            if result.is_err() && gfp.may_block() && index.nomem(gfp) {
+                result = result.or_else(|area| self.try_give_back(&mut index, area, cpus));
             }
             drop(index);
             if let Err(area) = result {

@@ -78,20 +78,6 @@ const SLOT_PAGES: [u32; PLACES] = {
     sizes
 };
 
-/// See [`Class::reciprocal`]. 32-bit kernels have no division of 64-bit numbers.
-const RECIPROCALS: [u64; PLACES] = {
-    let mut reciprocals = [0; PLACES];
-    let mut number = 0;
-    while number < PLACES {
-        if SLOT_PAGES[number] != 0 {
-            // CAST: A `u32` fits in a `u64`.
-            reciprocals[number] = (1_u64 << 32).div_ceil(SLOT_PAGES[number] as u64);
-        }
-        number += 1;
-    }
-    reciprocals
-};
-
 /// Returns a size in bytes, whole pages, of which each smaller class has blocks of less than `block` bytes, as far as blocks are
 /// that large.
 pub(crate) fn least_slot(block: usize) -> usize {
@@ -174,7 +160,11 @@ impl Class {
     /// Returns `2^32 / slot_pages()`, rounded up: pages are divided by a multiplication, exact for each page of a block, as is
     /// asserted below.
     pub(super) const fn reciprocal(self) -> u64 {
-        RECIPROCALS[self.number()]
+        // 32-bit kernels have no division of 64-bit numbers. CAST: A `u32` fits in a `u64`.
+        match u32::MAX.checked_div(SLOT_PAGES[self.number()]) {
+            Some(quotient) => (quotient as u64).wrapping_add(1),
+            None => 0,
+        }
     }
 
     /// Returns whether groups of CPUs share the blocks that they allocate from.
