@@ -68,6 +68,7 @@ impl Bit {
 }
 
 /// Returns a map in which only the bits below `count` are set.
+#[inline(never)]
 pub(crate) fn first(count: usize) -> Words {
     let left = |index: usize| count.saturating_sub(index.wrapping_mul(BITS));
     core::array::from_fn(|index| match left(index) {

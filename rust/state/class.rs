@@ -201,11 +201,10 @@ impl ClassSet {
     }
 
     const ALL: Self = {
-        let (mut set, mut number) = (0, 0);
-        while number < CLASSES {
-            // CAST: 0 or 1.
-            set |= ((SLOT_PAGES[number] != 0) as u64) << number;
-            number += 1;
+        let (mut set, mut last) = (0, 0);
+        while last < MOST_PAGES {
+            set |= 1 << number_for(last);
+            last += 1;
         }
         Self(set)
     };
