@@ -117,8 +117,8 @@ pub(crate) unsafe extern "C" fn vmap_rust_alloc(
     area
 }
 
-/// Serves a request for one area anywhere in vmalloc space, without flags of C, from the current block of this CPU. Null
-/// means that the caller must ask [`vmap_rust_alloc`].
+/// Serves a request for one area anywhere in vmalloc space, without flags of C, from the current block of this CPU. Null: the
+/// caller must ask [`vmap_rust_alloc`].
 ///
 /// # Safety
 ///
@@ -129,12 +129,10 @@ pub(crate) unsafe extern "C" fn vmap_rust_alloc_current(
     align: usize,
     vm: *mut bindings::vm_struct,
 ) -> *mut bindings::vmap_area {
-    let Some(space) = space() else {
-        return ptr::null_mut();
-    };
     // SAFETY: By the safety requirements, `vm` is valid and not yet shared.
     let attributes = unsafe { Attributes::new(0, vm) };
-    null_or(space.alloc_current(size, align, attributes).map(Busy::area))
+    let area = space().and_then(|space| space.alloc_current(size, align, attributes));
+    null_or(area.map(Busy::area))
 }
 
 /// Serves a request for several areas at a common base.
@@ -226,7 +224,7 @@ pub(crate) unsafe extern "C" fn vmap_rust_get(
             space.get(addr, last)
         }
     });
-    // `vmap_rust_put()` unpins it.
+    // Pinned until `vmap_rust_put()`.
     null_or(got.map(Pinned::into_ptr))
 }
 
@@ -282,10 +280,7 @@ unsafe fn take_back(
 #[export]
 pub(crate) unsafe extern "C" fn vmap_rust_retire(va: *mut bindings::vmap_area) -> usize {
     // SAFETY: By the safety requirements, C has unlinked the area and no longer uses it.
-    match unsafe { take_back(va) } {
-        Some((space, area)) => space.retire(area),
-        None => 0,
-    }
+    unsafe { take_back(va) }.map_or(0, |(space, area)| space.retire(area))
 }
 
 /// Flushes and frees all areas that were retired before the call; flushes `start` to `end` with them. Returns how many areas
