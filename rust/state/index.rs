@@ -13,10 +13,7 @@ use super::{
     page_map::PageMap,
     prelude::*, //
 };
-use kernel::types::{
-    ForeignOwnable,
-    ForeignOwnableRcu, //
-};
+use kernel::types::ForeignOwnable;
 
 /// Entries read while the lock is held once. Each is a walk from the root.
 pub(crate) const LOOKS: usize = 16;
@@ -69,16 +66,6 @@ unsafe impl ForeignOwnable for Entry {
     }
 
     unsafe fn borrow_mut<'a>(raw: *mut c_void) -> Self::BorrowedMut<'a> {
-        // SAFETY: As in `borrow()`.
-        unsafe { Self::from_foreign(raw) }
-    }
-}
-
-// SAFETY: What is borrowed is a copy, which refers to nothing.
-unsafe impl ForeignOwnableRcu for Entry {
-    type RcuBorrowed<'a> = Self;
-
-    unsafe fn rcu_borrow<'a>(raw: *mut c_void) -> Self::RcuBorrowed<'a> {
         // SAFETY: As in `borrow()`.
         unsafe { Self::from_foreign(raw) }
     }

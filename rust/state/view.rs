@@ -16,6 +16,8 @@ pub(crate) struct AreaPtr(NonNull<bindings::vmap_area>);
 
 // SAFETY: It is only an address; tokens and locks guard the object.
 unsafe impl Send for AreaPtr {}
+// SAFETY: As above; a reference to it allows no more than a copy.
+unsafe impl Sync for AreaPtr {}
 
 /// An area as it was seen busy. It may be out of use by now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Maple tree of ranges: `kernel::maple_tree`, with spans, for one kind of entries. It adds that a search of many steps
-//! lets others have the lock in between.
+//! Maple tree of ranges: `kernel::maple_tree`, with spans, for one kind of entries. It adds that nothing is overwritten, and
+//! that a search of many steps lets others have the lock in between.
 //!
 //! C header: [`include/linux/maple_tree.h`](srctree/include/linux/maple_tree.h)
 
@@ -9,26 +9,15 @@ use super::prelude::*;
 use core::ops::RangeInclusive;
 use kernel::{
     maple_tree::{
-        InsertErrorKind,
-        LockedMaState,
-        MapleTreeRcu, //
+        MapleTreeRcu,
+        MapleTreeRcuGuard,
+        MapleValue, //
     },
-    sync::rcu,
-    types::{
-        ForeignOwnable,
-        ForeignOwnableRcu, //
-    }, //
+    sync::rcu, //
 };
 
 /// A pointer-sized value that a tree can store: what is read from the tree is a copy.
-pub(crate) trait Entry:
-    'static
-    + Copy
-    + PartialEq
-    + for<'a> ForeignOwnable<BorrowedMut<'a> = Self>
-    + for<'a> ForeignOwnableRcu<RcuBorrowed<'a> = Self>
-{
-}
+pub(crate) trait Entry: MapleValue + PartialEq {}
 
 /// The reason why an entry was not stored.
 #[derive(Debug, PartialEq)]
@@ -37,15 +26,6 @@ pub(crate) enum StoreError {
     NoMemory,
     /// The range is not within the gap found last, or does not hold the expected entry.
     Mismatch,
-}
-
-impl From<InsertErrorKind> for StoreError {
-    fn from(kind: InsertErrorKind) -> Self {
-        match kind {
-            InsertErrorKind::AllocError(_) => StoreError::NoMemory,
-            _ => StoreError::Mismatch,
-        }
-    }
 }
 
 fn span_of(range: RangeInclusive<usize>) -> Option<Span> {
@@ -68,7 +48,8 @@ impl<E: Entry> Tree<E> {
     /// Takes the tree lock, for searches and changes; any context that may take spinlocks.
     pub(crate) fn lock(&self) -> Guard<'_, E> {
         Guard {
-            state: self.tree.lock().into_ma_state(0, 0),
+            tree: self.tree.lock(),
+            gap: None,
             steps: 0,
             flags: None,
         }
@@ -78,8 +59,8 @@ impl<E: Entry> Tree<E> {
     /// after an RCU grace period stays valid while `rcu` is held.
     ///
     /// Any context in which RCU is watching.
-    pub(crate) fn load(&self, addr: usize, rcu: &rcu::Guard) -> Option<E> {
-        self.tree.load_rcu(addr, rcu)
+    pub(crate) fn load(&self, addr: usize, _: &rcu::Guard) -> Option<E> {
+        self.tree.load(addr)
     }
 
     /// Calls `wanted`, under the RCU read lock and without the lock of the tree, for the entries at or above
@@ -94,12 +75,18 @@ impl<E: Entry> Tree<E> {
 }
 
 /// A locked tree.
+///
+/// # Invariants
+///
+/// If there is a `gap`, the tree has no entry in it.
 #[must_use = "the lock unlocks immediately when the guard is unused"]
 pub(crate) struct Guard<'tree, E: Entry> {
-    state: LockedMaState<'tree, E>,
+    tree: MapleTreeRcuGuard<'tree, E>,
+    /// The gap that the last search has found, if nothing was done since.
+    gap: Option<Span>,
     /// Steps of a search since the lock was taken.
     steps: u32,
-    /// Flags for the memory of stores, if not those of [`LockedMaState::store`].
+    /// Flags for the memory of stores, if not those of [`MapleTreeRcuGuard::store`].
     flags: Option<Flags>,
 }
 
@@ -107,18 +94,10 @@ pub(crate) struct Guard<'tree, E: Entry> {
 const MAX_STEPS: u32 = 6;
 
 impl<E: Entry> Guard<'_, E> {
-    /// Returns the entry at `addr` and its range.
-    fn entry_at(&mut self, addr: usize) -> Option<(Span, E)> {
-        self.state.set_range(addr, addr);
-        let entry = self.state.walk()?;
-        Some((span_of(self.state.range())?, entry))
-    }
-
     /// Returns the first entry at or above `addr`, and its range.
     pub(crate) fn entry_from(&mut self, addr: usize) -> Option<(Span, E)> {
-        self.state.set_range(addr, addr);
-        let entry = self.state.find(usize::MAX)?;
-        Some((span_of(self.state.range())?, entry))
+        let (range, entry) = self.tree.find(addr)?;
+        Some((span_of(range)?, entry))
     }
 
     /// Lets stores of this guard fail rather than take memory from the reserves: `GFP_NOWAIT` may take it from there
@@ -127,71 +106,85 @@ impl<E: Entry> Guard<'_, E> {
         self.flags = Some(Gfp::RECLAIM.node_flags());
     }
 
+    /// Writes an entry, or none, to `span`. If that fails, the tree is unchanged.
+    fn write(&mut self, span: Span, entry: Option<E>) -> Result<(), StoreError> {
+        self.gap = None;
+        let range = span.first()..=span.last();
+        let written = match self.flags {
+            None => self.tree.store(range, entry),
+            Some(flags) => self.tree.store_prealloc(range, entry, flags),
+        };
+        written.map_err(|err| match err {
+            ENOMEM => StoreError::NoMemory,
+            _ => StoreError::Mismatch,
+        })
+    }
+
     /// Stores a new entry at `span`, which is within the gap found last. If that fails, the tree is unchanged.
     ///
-    /// The state remembers the gap of its last search, and [`LockedMaState::store`] writes only there: after any other call in
-    /// between, or with a `span` that is elsewhere, it returns [`StoreError::Mismatch`].
+    /// After any other change in between, or with a `span` that is elsewhere, this returns [`StoreError::Mismatch`].
     pub(crate) fn insert(&mut self, span: Span, entry: E) -> Result<(), StoreError> {
-        let range = span.first()..=span.last();
-        let stored = match self.flags {
-            None => self.state.store(range, entry),
-            Some(flags) => self.state.store_gfp(range, entry, flags),
-        };
-        stored.map_err(|err| err.cause.into())
+        if !self.gap.is_some_and(|gap| gap.covers(span)) {
+            return Err(StoreError::Mismatch);
+        }
+        self.write(span, Some(entry))
     }
 
     /// Removes the entry `old`, whose range is exactly `span`. If that fails, the tree is unchanged.
     pub(crate) fn erase(&mut self, span: Span, old: E) -> Result<(), StoreError> {
-        if self.entry_at(span.first()) != Some((span, old)) {
+        let (range, entry) = self.tree.walk(span.first());
+        if entry != Some(old) || span_of(range) != Some(span) {
             return Err(StoreError::Mismatch);
         }
-        let erased = match self.flags {
-            None => self.state.erase_found(),
-            Some(flags) => self.state.erase_found_gfp(flags),
-        };
-        match erased {
-            Ok(Some(_)) => Ok(()),
-            Ok(None) => Err(StoreError::Mismatch),
-            Err(_) => Err(StoreError::NoMemory),
-        }
+        self.write(span, None)
     }
 
     /// Removes all entries in `span` with one store, if each is wholly in it. If that fails, the tree is unchanged.
     pub(crate) fn erase_all(&mut self, span: Span) -> Result<(), StoreError> {
-        let range = span.first()..=span.last();
-        Ok(self.state.remove_range(range, self.flags)?)
+        for addr in [span.first(), span.last()] {
+            let (range, entry) = self.tree.walk(addr);
+            if entry.is_some() && !span_of(range).is_some_and(|range| span.covers(range)) {
+                return Err(StoreError::Mismatch);
+            }
+        }
+        self.write(span, None)
     }
 
     /// Allocates nodes after [`StoreError::NoMemory`]. Returns false if there is no memory.
     ///
     /// Drops the lock and sleeps if `gfp` allows it: results of earlier searches are void.
     pub(crate) fn nomem(&mut self, gfp: Gfp) -> bool {
-        self.state.nomem(gfp.node_flags())
+        self.gap = None;
+        self.tree.nomem(gfp.node_flags())
     }
 
     /// Releases the lock and takes it again, so that others do not wait long. What was found may have changed.
     pub(crate) fn relock(&mut self) {
         self.steps = 0;
-        self.state.relock();
+        self.gap = None;
+        self.tree.relock();
     }
 }
 
 impl<E: Entry> Gaps for Guard<'_, E> {
+    // INVARIANT: The lock is held, so what is found here remains a gap until something is written or the lock is released,
+    // which forgets the gap.
     fn lowest_gap(&mut self, window: Span, bytes: usize) -> Option<Span> {
-        let found = self.state.empty_area(bytes, window.first()..=window.last());
-        found.ok().and_then(span_of)
+        let range = window.first()..=window.last();
+        self.gap = self.tree.empty_area(bytes, range).and_then(span_of);
+        self.gap
     }
 
     fn highest_gap(&mut self, window: Span, bytes: usize) -> Option<Span> {
         let range = window.first()..=window.last();
-        let found = self.state.empty_area_rev(bytes, range);
-        found.ok().and_then(span_of)
+        self.gap = self.tree.empty_area_rev(bytes, range).and_then(span_of);
+        self.gap
     }
 
     fn gap_around(&mut self, addr: usize) -> Option<Span> {
-        self.state.set_range(addr, addr);
-        let is_free = self.state.walk().is_none();
-        is_free.then(|| span_of(self.state.range())).flatten()
+        let (range, entry) = self.tree.walk(addr);
+        self.gap = span_of(range).filter(|_| entry.is_none());
+        self.gap
     }
 
     fn pause(&mut self) {

@@ -13,11 +13,14 @@ use kernel::{
     bindings, fault, hooks,
     prelude::*,
     sync::{rcu, LockClassKey},
-    types::ForeignOwnableRcu,
+    types::ForeignOwnable,
 };
 use std::collections::BTreeMap;
 
-pub(crate) trait Entry: Copy + PartialEq + ForeignOwnableRcu {}
+pub(crate) trait Entry:
+    'static + Copy + PartialEq + for<'a> ForeignOwnable<Borrowed<'a> = Self>
+{
+}
 
 #[derive(Debug, PartialEq)]
 pub(crate) enum StoreError {
@@ -126,7 +129,7 @@ impl<E: Entry> Guard<'_, E> {
     pub(crate) fn entry_from(&mut self, addr: usize) -> Option<(Span, E)> {
         let (span, raw) = at_or_above(&self.inner().map, addr).next()?;
         // SAFETY: The map stores only values that `into_foreign()` returned.
-        Some((span, unsafe { E::from_foreign(raw) }))
+        Some((span, unsafe { E::borrow(raw) }))
     }
 
     fn memory_for_store(&mut self) -> Result<(), StoreError> {

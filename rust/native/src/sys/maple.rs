@@ -10,10 +10,13 @@ use core::{cell::UnsafeCell, marker::PhantomData, ptr};
 use kernel::{
     prelude::*,
     sync::{rcu, LockClassKey},
-    types::ForeignOwnableRcu,
+    types::ForeignOwnable,
 };
 
-pub(crate) trait Entry: Copy + PartialEq + ForeignOwnableRcu {}
+pub(crate) trait Entry:
+    'static + Copy + PartialEq + for<'a> ForeignOwnable<Borrowed<'a> = Self>
+{
+}
 
 #[derive(Debug, PartialEq)]
 pub(crate) enum StoreError {
@@ -54,7 +57,7 @@ extern "C" {
 /// Turns what C has found back into an entry.
 fn entry_of<E: Entry>(raw: *mut c_void) -> Option<E> {
     // SAFETY: The tree has only values that `into_foreign()` has returned, and entries are copies.
-    (!raw.is_null()).then(|| unsafe { E::from_foreign(raw) })
+    (!raw.is_null()).then(|| unsafe { E::borrow(raw) })
 }
 
 /// # Invariants
