@@ -6,4 +6,4 @@
 
 #define CREATE_TRACE_POINTS
 #define CREATE_RUST_TRACE_POINTS
-#include <trace/events/vmap_rust.h>
+#include "vmap_rust_events.h"

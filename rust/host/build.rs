@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Enables the tests of the allocator's modules and its tracepoints, here and in rust/explore.
+//! Enables the tests of the allocator's modules, here and in rust/explore.
 
 fn main() {
     println!("cargo:rustc-cfg=CONFIG_VMAP_RUST_KUNIT_TEST");
-    println!("cargo:rustc-cfg=CONFIG_VMAP_RUST_TRACE");
     println!("cargo:rerun-if-changed=build.rs");
 }

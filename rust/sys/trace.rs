@@ -2,19 +2,10 @@
 
 //! Tracepoints: what is rare, and explains a slow request. None is where an area is taken from a current block, or looked up.
 //!
-//! C header: [`include/trace/events/vmap_rust.h`](srctree/include/trace/events/vmap_rust.h)
+//! C header: [`mm/vmap_rust/rust/vmap_rust_events.h`](srctree/mm/vmap_rust/rust/vmap_rust_events.h)
 
 use super::prelude::*;
-#[cfg(CONFIG_VMAP_RUST_TRACE)]
 use kernel::tracepoint::declare_trace;
-
-/// In a kernel without the events.
-#[cfg(not(CONFIG_VMAP_RUST_TRACE))]
-macro_rules! declare_trace {
-    ($($(#[$doc:meta])* unsafe fn $name:ident($($arg:ident: $type:ty),* $(,)?);)*) => {
-        $($(#[$doc])* #[inline(always)] unsafe fn $name($(_: $type),*) {})*
-    };
-}
 
 declare_trace! {
     /// # Safety
@@ -53,7 +44,7 @@ pub(crate) enum Cause {
     Reclaim,
 }
 
-#[cfg(CONFIG_VMAP_RUST_TRACE)]
+#[cfg(CONFIG_TRACEPOINTS)]
 const _: () = {
     use bindings::*;
     // CAST: Small numbers, here and below.
@@ -79,7 +70,7 @@ pub(crate) fn block(event: Event, start: usize, size: usize, class: usize, owner
 /// Returns the time in nanoseconds if purges are traced, else 0.
 #[inline(always)]
 pub(crate) fn purge_clock() -> u64 {
-    #[cfg(all(CONFIG_TRACEPOINTS, CONFIG_VMAP_RUST_TRACE))]
+    #[cfg(CONFIG_TRACEPOINTS)]
     {
         // SAFETY: The key of a tracepoint may be read at any time.
         let is_traced = unsafe {

@@ -19,14 +19,6 @@ use core::{
 pub type gfp_t = u32;
 pub const GFP_NOWAIT: gfp_t = 0x2800;
 pub const GFP_KERNEL: gfp_t = 0xcc0;
-pub const vmap_rust_block_event_VMAP_RUST_BLOCK_OPEN: u32 = 0;
-pub const vmap_rust_block_event_VMAP_RUST_BLOCK_CLOSE: u32 = 1;
-pub const vmap_rust_block_event_VMAP_RUST_BLOCK_REFILL: u32 = 2;
-pub const vmap_rust_block_event_VMAP_RUST_BLOCK_STEAL: u32 = 3;
-pub const vmap_rust_drain_cause_VMAP_RUST_DRAIN_REQUEST: u32 = 0;
-pub const vmap_rust_drain_cause_VMAP_RUST_DRAIN_PURGE: u32 = 1;
-pub const vmap_rust_drain_cause_VMAP_RUST_DRAIN_TRIM: u32 = 2;
-pub const vmap_rust_drain_cause_VMAP_RUST_DRAIN_RECLAIM: u32 = 3;
 
 /// What `call_rcu()` needs in an object.
 pub struct callback_head(());

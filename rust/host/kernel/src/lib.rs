@@ -157,7 +157,17 @@ pub mod tracepoint {
     pub use crate::declare_trace;
 }
 
+/// `kernel::tracepoint::declare_trace`: there are no events.
+#[cfg(feature = "native")]
+#[macro_export]
+macro_rules! declare_trace {
+    ($($(#[$doc:meta])* unsafe fn $name:ident($($arg:ident: $type:ty),* $(,)?);)*) => {
+        $($(#[$doc])* #[inline(always)] unsafe fn $name($(_: $type),*) {})*
+    };
+}
+
 /// `kernel::tracepoint::declare_trace`: events go to [`hooks::event`].
+#[cfg(not(feature = "native"))]
 #[macro_export]
 macro_rules! declare_trace {
     ($($(#[$doc:meta])* unsafe fn $name:ident($($arg:ident: $type:ty),* $(,)?);)*) => {
