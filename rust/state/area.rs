@@ -244,6 +244,7 @@ impl Area<New> {
         let area = Self::from_ptr(ptr);
         let flags = area.fields().flags;
         // Keep the generation: readers may still look at the memory's previous user, whose writes the slab cache orders before.
+        // That of new memory may be any.
         let generation = flags.load(Relaxed) & !(GENERATION - 1);
         // Relaxed: readers use only busy areas.
         flags.store(generation | (New::CODE << STATE_SHIFT), Relaxed);
