@@ -52,26 +52,21 @@ impl<T: Tlb> Space<T> {
             if pinned.is_some() {
                 return pinned;
             }
-            let index = &self.tree.index;
-            // With PREEMPT_RT, a lockless walk would spin behind a writer that it has preempted. Taking the lock gives
-            // priority inheritance.
-            let next = if cfg!(CONFIG_PREEMPT_RT) {
-                index.lock().next(addr, last)
-            } else {
-                index.next(addr, last)
-            };
-            match next? {
-                Next::Busy(area) => {
-                    // Nothing has kept it since it was found: its object may be one of another area by now.
-                    let pinned = self.pin_at(area.span().first(), false);
-                    let pinned = pinned.filter(|pinned| pinned.area() == area);
+            // A walk without the lock would spin behind a writer that it has preempted.
+            let (span, range) = self.tree.index.lock().next_range(addr)?;
+            match range {
+                _ if span.first() > last => return None,
+                Range::Area(Stage::Busy) => {
+                    addr = addr.max(span.first());
+                    // Nothing has kept it since it was found. If it is gone, another one may be here by now.
+                    let pinned = self.pin_at(addr, false);
                     if pinned.is_some() {
                         return pinned;
                     }
                 }
-                Next::Block(span) if span.first() > addr => addr = span.first(),
-                // One that is being inserted or removed has no areas.
-                Next::Block(span) => addr = span.last().checked_add(1)?,
+                Range::Block if span.first() > addr => addr = span.first(),
+                // It is out of use, or not yet in use; a block that is being inserted or removed has no areas.
+                _ => addr = span.last().checked_add(1)?,
             }
         }
         None
@@ -127,28 +122,16 @@ impl<T: Tlb> Space<T> {
                 continue;
             }
             drop(rcu);
-            let no_block_at = addr;
-            let mut index = self.tree.index.lock();
-            for _ in 0..LOOKS {
-                let (span, range) = index.next_range(addr)?;
-                match range {
-                    // One that begins before was not there when `last` was found.
-                    Range::Area(stage) if stage.is_out_of_use() && span.first() >= addr => {
-                        return Some(span)
-                    }
-                    Range::Area(_) => addr = span.last().checked_add(1)?,
-                    Range::Block => {
-                        // One that is being inserted or removed has no areas.
-                        addr = if span.contains(no_block_at) {
-                            span.last().checked_add(1)?
-                        } else {
-                            span.first()
-                        };
-                        break;
-                    }
+            let (span, range) = self.tree.index.lock().next_range(addr)?;
+            match range {
+                // One that begins before was not there when `last` was found.
+                Range::Area(stage) if stage.is_out_of_use() && span.first() >= addr => {
+                    return Some(span)
                 }
+                Range::Block if span.first() > addr => addr = span.first(),
+                // A block that is being inserted or removed has no areas.
+                _ => addr = span.last().checked_add(1)?,
             }
-            drop(index);
             mm::cond_resched();
         }
     }

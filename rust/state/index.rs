@@ -15,9 +15,6 @@ use super::{
 };
 use kernel::types::ForeignOwnable;
 
-/// Entries read while the lock is held once. Each is a walk from the root.
-pub(crate) const LOOKS: usize = 16;
-
 /// An entry of the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Entry {
@@ -72,15 +69,6 @@ unsafe impl ForeignOwnable for Entry {
 }
 
 impl maple::Entry for Entry {}
-
-/// The next busy area of a walk, or the block that may contain it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Next {
-    /// A busy area.
-    Busy(Busy),
-    /// A block, with this range.
-    Block(Span),
-}
 
 /// What a reserved range is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,37 +136,9 @@ impl IndexGuard<'_> {
         self.tree.nomem(gfp)
     }
 
-    /// Releases the lock and takes it again, see [`maple::Guard::relock`].
-    pub(crate) fn relock(&mut self) {
-        self.tree.relock();
-    }
-
     /// Returns whether [`Index::prepare`] can help lookups in an area at `span`; if `all`, at each of its pages.
     pub(crate) fn lacks(&self, span: Span, all: bool) -> bool {
         self.map.lacks(span, all)
-    }
-
-    /// Returns the lowest busy area that ends above `addr`, or the block before it, if it begins at or below `last`. For
-    /// contexts in which [`Index::next`] could spin behind a preempted writer.
-    pub(crate) fn next(&mut self, mut addr: usize, last: usize) -> Option<Next> {
-        loop {
-            for _ in 0..LOOKS {
-                let (span, slot) = self.tree.entry_from(addr)?;
-                if span.first() > last {
-                    return None;
-                }
-                match slot {
-                    // SAFETY: The area is in the tree, whose lock is held.
-                    Entry::Area(area) => match unsafe { area.look() } {
-                        Some(area) => return Some(Next::Busy(area)),
-                        None => addr = span.last().checked_add(1)?,
-                    },
-                    Entry::Block(_) => return Some(Next::Block(span)),
-                }
-            }
-            // There can be any number of lazy ranges side by side.
-            self.relock();
-        }
     }
 
     /// Returns the lowest reserved range that ends above `addr`, and what it is for.
@@ -376,46 +336,5 @@ impl Index {
 
     pub(crate) fn pins(&self) -> &Pins {
         &self.pins
-    }
-
-    /// Returns the lowest busy area that ends above `addr`, or the block before it, if it begins at or below `last`. Takes
-    /// the lock only if others have replaced what was found meanwhile. Task context.
-    pub(crate) fn next(&self, addr: usize, last: usize) -> Option<Next> {
-        enum End {
-            Found(Next),
-            /// The next entry begins above `last`.
-            Above,
-            /// The entry here was stale, so other areas may be at its place by now; or enough was skipped.
-            Lock(usize),
-        }
-        // One read section must not skip any number of lazy areas.
-        let skipped = core::cell::Cell::new(0_usize);
-        // The closure returns `None` to go on.
-        let end = self.tree.next(addr, |span, slot| match slot {
-            _ if span.first() > last => Some(End::Above),
-            Entry::Area(area) => {
-                // SAFETY: The closure runs under the RCU read lock, and the area was in the tree after that was
-                // taken.
-                let Some(area) = (unsafe { area.look() }) else {
-                    skipped.set(skipped.get().wrapping_add(1));
-                    return (skipped.get() >= LOOKS).then_some(End::Lock(span.first()));
-                };
-                // With other bounds, the object was freed and has a new user. It may be anywhere.
-                Some(if area.span() == span {
-                    End::Found(Next::Busy(area))
-                } else {
-                    End::Lock(span.first())
-                })
-            }
-            Entry::Block(_) => Some(End::Found(Next::Block(span))),
-        });
-        match end? {
-            End::Found(next) => Some(next),
-            End::Above => None,
-            End::Lock(first) => {
-                let mut index = self.lock();
-                index.next(addr.max(first), last)
-            }
-        }
     }
 }

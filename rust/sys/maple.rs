@@ -62,16 +62,6 @@ impl<E: Entry> Tree<E> {
     pub(crate) fn load(&self, addr: usize, _: &rcu::Guard) -> Option<E> {
         self.tree.load(addr)
     }
-
-    /// Calls `wanted`, under the RCU read lock and without the lock of the tree, for the entries at or above
-    /// `addr` in ascending order. Returns its first [`Some`].
-    ///
-    /// Task context only: the step to the next leaf retries until a concurrent writer is done.
-    pub(crate) fn next<T>(&self, addr: usize, wanted: impl Fn(Span, E) -> Option<T>) -> Option<T> {
-        let rcu = rcu::Guard::new();
-        let mut entries = self.tree.iter_rcu(addr, &rcu);
-        entries.find_map(|(range, entry)| wanted(span_of(range)?, entry))
-    }
 }
 
 /// A locked tree.

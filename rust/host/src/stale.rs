@@ -3,11 +3,11 @@
 //! Readers see a state that others change at once.
 
 use crate::prelude::*;
-use kernel::{hooks::FOUND, sync::rcu::elsewhere};
+use kernel::{hooks::UNLOCKED, sync::rcu::elsewhere};
 
 /// Reserves the pages `busy`, each for an area of its own, and pins the lowest area that ends above page `from`, which
-/// is one of them. When the search has found this area, others free it and reserve the pages `new`: the object of the
-/// freed area is that of the first of them. Returns the page of the pinned area.
+/// is one of them. When a search of the tree has found this area, others free it and reserve the pages `new`: the object of
+/// the freed area is that of the first of them. Returns the page of the pinned area.
 fn pin_while_others_reserve(busy: &[usize], from: usize, new: &'static [usize]) -> usize {
     let home = span_of(64 << 20, 64 * PAGE_SIZE);
     let space = &*Box::leak(Box::new(World::new(home).space().expect("memory")));
@@ -16,7 +16,7 @@ fn pin_while_others_reserve(busy: &[usize], from: usize, new: &'static [usize]) 
     for &page in busy {
         reserve(page);
     }
-    FOUND.set(Some(Box::new(move || {
+    UNLOCKED.set(Some(Box::new(move || {
         let area = space.unlink(addr_of(from)).expect("busy");
         let object = area.ptr();
         space.retire(area);
@@ -29,14 +29,14 @@ fn pin_while_others_reserve(busy: &[usize], from: usize, new: &'static [usize]) 
         .get(addr_of(from - 1), usize::MAX)
         .expect("there are busy areas above");
     let area = pinned.area();
-    assert!(FOUND.take().is_none(), "nothing was found without the lock");
+    assert!(UNLOCKED.take().is_none(), "the tree was not searched");
     drop(pinned);
     free_everything(space);
     (area.span().first() - home.first()) / PAGE_SIZE
 }
 
-/// A search without the lock finds an entry of the tree, and others free its area before the search looks at the object.
-/// The object may have a new user at once, anywhere: the slab cache is type-safe by RCU, and no more.
+/// A search finds a busy area of the tree, and others free it before it is pinned. Its object may have a new user at once,
+/// anywhere: the slab cache is type-safe by RCU, and no more.
 #[test]
 fn a_search_survives_that_the_object_of_the_found_area_moves() {
     for (new, found) in [(&[40][..], 6), (&[2], 6), (&[40, 5], 5)] {

@@ -87,21 +87,6 @@ impl<E: Entry> Tree<E> {
         let mut guard = self.lock();
         guard.entry_at(addr).map(|(_, entry)| entry)
     }
-
-    pub(crate) fn next<T>(&self, addr: usize, wanted: impl Fn(Span, E) -> Option<T>) -> Option<T> {
-        let _rcu = rcu::Guard::new();
-        let mut from = addr;
-        loop {
-            // The lock is held only for the step to the next entry: others may change the tree before it is used.
-            let (span, entry) = self.lock().entry_from(from)?;
-            hooks::after_find();
-            let found = wanted(span, entry);
-            if found.is_some() {
-                return found;
-            }
-            from = span.last().checked_add(1)?;
-        }
-    }
 }
 
 pub(crate) struct Guard<'tree, E: Entry> {
@@ -200,6 +185,13 @@ impl<E: Entry> Guard<'_, E> {
         self.gap = None;
         self.held = None;
         self.held = Some(take(self.mutex));
+    }
+}
+
+impl<E: Entry> Drop for Guard<'_, E> {
+    fn drop(&mut self) {
+        self.held = None;
+        hooks::after_unlock();
     }
 }
 

@@ -97,20 +97,6 @@ impl<E: Entry> Tree<E> {
         entry_of(unsafe { native_tree_load(self.raw(), addr) })
     }
 
-    pub(crate) fn next<T>(&self, addr: usize, wanted: impl Fn(Span, E) -> Option<T>) -> Option<T> {
-        let _rcu = rcu::Guard::new();
-        let mut from = addr;
-        loop {
-            let (span, raw) = self.find(native_tree_next, from);
-            let (span, entry) = (span?, entry_of(raw)?);
-            let found = wanted(span, entry);
-            if found.is_some() {
-                return found;
-            }
-            from = span.last().checked_add(1)?;
-        }
-    }
-
     /// Calls a search of C, under RCU or the lock. Returns what it has found, and its range.
     fn find(&self, search: Found, addr: usize) -> (Option<Span>, *mut c_void) {
         let (mut first, mut last) = (0, 0);
