@@ -228,11 +228,42 @@ pub(crate) unsafe extern "C" fn vmap_rust_get(
     null_or(got.map(Pinned::into_ptr))
 }
 
-/// Unpins an area.
+/// Steps to the next busy area, the first one if `va` is null: that is pinned, and `va` is unpinned, unless both have one pin
+/// and nobody waits for this CPU (`yield_`).
 ///
 /// # Safety
 ///
-/// `va` is null, or came from [`vmap_rust_get`] in the same task and is still pinned.
+/// - `va` is null, or came from this function in the same task and is still pinned. The caller holds no other pin, and calls
+///   this function or [`vmap_rust_put`] for the area that it gets.
+/// - Task context.
+#[export]
+pub(crate) unsafe extern "C" fn vmap_rust_next(
+    va: *mut bindings::vmap_area,
+    yield_: bool,
+) -> *mut bindings::vmap_area {
+    let mut addr = 0;
+    // SAFETY: By the safety requirements, it is null or an area.
+    if let Some(area) = unsafe { AreaPtr::new(va) } {
+        // SAFETY: By the safety requirements, it is pinned until the caller has done with what it gets, or is unpinned below.
+        match unsafe { area.next_pinned() } {
+            Some(next) if !yield_ => return next.area().as_raw(),
+            _ => (),
+        }
+        // SAFETY: By the safety requirements, the area is pinned, so it is valid and does not change. It is unpinned once.
+        unsafe {
+            addr = area.seen().end;
+            vmap_rust_put(va);
+        }
+    }
+    // SAFETY: By the safety requirements. No pin is held any more.
+    unsafe { vmap_rust_get(addr, usize::MAX, false) }
+}
+
+/// Unpins an area, and those that were pinned with it.
+///
+/// # Safety
+///
+/// `va` is null, or came from [`vmap_rust_get`] or [`vmap_rust_next`] in the same task and is still pinned.
 #[export]
 pub(crate) unsafe extern "C" fn vmap_rust_put(va: *mut bindings::vmap_area) {
     // SAFETY: By the safety requirements, it is null or an area.
@@ -240,10 +271,9 @@ pub(crate) unsafe extern "C" fn vmap_rust_put(va: *mut bindings::vmap_area) {
         return;
     };
     // SAFETY: By the safety requirements, the area is pinned, so it is valid and does not change.
-    let seen = unsafe { area.seen() };
-    // SAFETY: `vmap_rust_get()` has pinned the area that starts there in this task, with these pins of the kernel's own
-    // space.
-    unsafe { space.space().pins(seen.is_in_block()).unpin(seen.start) };
+    let in_block = unsafe { area.seen() }.is_in_block();
+    // SAFETY: `vmap_rust_get()` has pinned it in this task, or what led to it, with these pins of the kernel's own space.
+    unsafe { space.space().pins(in_block).unpin(area) };
 }
 
 /// Takes an unlinked area back from C. Reports any other area and returns [`None`].

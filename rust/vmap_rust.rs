@@ -30,7 +30,7 @@
 //! - *dirty*: a block in which an area was retired since the last purge.
 //! - *stuck*: a flushed area that could not be erased from the index for lack of memory.
 //! - *drain*: give back empty blocks, to make room or to free memory.
-//! - *pin*: one of 32 spinlocks for areas in blocks, or of 32 for lone areas, chosen by the address of the area. A reader
+//! - *pin*: one of 32 spinlocks for areas in blocks, or of 32 for lone areas, chosen by the address of the area object. A reader
 //!   that *pins* an area of another owner holds its pin: the area stays unchanged, and its unlink waits.
 //!
 //! # How it works

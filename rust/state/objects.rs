@@ -19,12 +19,23 @@ const _: () = {
     assert!(offset_of!(bindings::vmap_area, __bindgen_anon_1) < OBJECT_SIZE);
 };
 
+/// Objects side by side that share a pin, see [`crate::state::pins`], and their bytes.
+const GROUP: usize = 32;
+pub(super) const GROUP_SIZE: usize = GROUP * OBJECT_SIZE;
+
 /// Memory for one object.
 #[repr(C)]
 struct Memory(UnsafeCell<[usize; 4]>);
 
+/// Memory for a group of objects, aligned to its size.
+#[cfg_attr(target_pointer_width = "64", repr(C, align(1024)))]
+#[cfg_attr(target_pointer_width = "32", repr(C, align(512)))]
+struct Group([Memory; GROUP]);
+
 /// The objects of the bits of a word.
-type Chunk = [Memory; BITS];
+type Chunk = [Group; BITS / GROUP];
+
+const _: () = assert!(size_of::<Group>() == GROUP_SIZE && align_of::<Group>() == GROUP_SIZE);
 
 /// The objects of a block.
 ///
@@ -54,7 +65,8 @@ impl Objects {
     pub(super) fn new(count: usize, flags: Flags) -> Result<Self> {
         let node = Node::here();
         let chunk = || -> Result<NonNull<Chunk>> {
-            let chunk = node.new_array(|| Memory(UnsafeCell::new([0; 4])), flags)?;
+            let group = || Group([const { Memory(UnsafeCell::new([0; 4])) }; GROUP]);
+            let chunk = node.new_array(group, flags)?;
             // SAFETY: The pointer of a box is not null.
             Ok(unsafe { NonNull::new_unchecked(KBox::into_raw(chunk)) })
         };
@@ -92,11 +104,12 @@ impl Objects {
     /// Returns the object of slot `slot`. It stays an area object as long as `self`, or the area.
     #[inline(always)]
     pub(super) fn of(&self, slot: Bit) -> AreaPtr {
-        // SAFETY: By the type invariants, each pointer is to a chunk that lives as long as `self`.
-        let chunk = unsafe { self.chunks[slot.word()].as_ref() };
-        let raw: *mut bindings::vmap_area = chunk[slot.in_word()].0.get().cast();
-        // SAFETY: By the type invariants, it is an area object. A reference is not null.
-        unsafe { AreaPtr::new(raw).unwrap_unchecked() }
+        let chunk: NonNull<Memory> = self.chunks[slot.word()].cast();
+        // SAFETY: By the type invariants, each pointer is to a chunk, which has an object for each bit of a word. The pointer to
+        // one can be moved to the others, see `AreaPtr::next_in_group()`.
+        let memory = unsafe { chunk.add(slot.in_word()) };
+        // SAFETY: By the type invariants, it is an area object. It is not null.
+        unsafe { AreaPtr::new(memory.as_ptr().cast()).unwrap_unchecked() }
     }
 
     /// Returns the bounds of the area in slot `slot` if it is not busy, and whether it is unlinked. If it is not, the bounds
@@ -115,6 +128,23 @@ impl Objects {
     fn all(&self) -> impl Iterator<Item = AreaPtr> + '_ {
         let count = self.owned.wrapping_mul(BITS);
         (0..count).map(|number| self.of(Bit::in_row(number)))
+    }
+}
+
+impl AreaPtr {
+    /// Returns the object behind this one if both are in one group.
+    ///
+    /// # Safety
+    ///
+    /// It is the object of a block whose objects are not freed during the call.
+    pub(super) unsafe fn next_in_group(self) -> Option<Self> {
+        let next = self.as_raw().cast::<Memory>().wrapping_add(1);
+        if next.addr() % GROUP_SIZE == 0 {
+            return None;
+        }
+        // SAFETY: By the safety requirements, it is in a group, which is aligned to its size: the next one is an object of the same
+        // chunk, also if the block has no slot for it.
+        unsafe { Self::new(next.cast()) }
     }
 }
 

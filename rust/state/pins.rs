@@ -3,7 +3,7 @@
 //! Pins: a reader pins an area of another owner, so that it stays unchanged meanwhile.
 //!
 //! /proc/vmallocinfo, /proc/kcore and others read areas that their owners may free at any time. A pin is
-//! one of [`PINS`] spinlocks, chosen by the address of the area, and there is one count of all readers. The directory has
+//! one of [`PINS`] spinlocks, chosen by the address of the area object, and there is one count of all readers. The directory has
 //! pins for the areas in its blocks, and the index for those with an entry of their own. The protocol is:
 //!
 //! - A reader finds the area without a lock, increments the count of readers, takes the lock of the
@@ -16,10 +16,16 @@
 //! sees the other: the reader finds the area not busy, or the unlinking CPU waits
 //! (`docs/litmus/pin.litmus`).
 //!
-//! While an area is pinned, which lasts for one printed line or one copied page, the unlink of an area with
-//! the same pin waits. Allocations and lookups do not wait.
+//! Objects side by side share a pin, so a reader of all areas steps from one to the next without another search: what it finds
+//! busy while it holds the pin is pinned, too.
+//!
+//! While an area is pinned, which lasts for one copied page or the printed lines of a group of objects, the unlink of an area
+//! with the same pin waits. Allocations and lookups do not wait.
 
-use super::prelude::*;
+use super::{
+    objects::GROUP_SIZE,
+    prelude::*, //
+};
 
 /// Number of pins of a directory or of an index; a power of two.
 const PINS: usize = 32;
@@ -55,11 +61,40 @@ impl Pinned<'_> {
         self.area
     }
 
+    /// Returns the area, and those behind it that are pinned with it.
+    #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+    pub(crate) fn areas(&self) -> impl Iterator<Item = Busy> + '_ {
+        // SAFETY: By the type invariants, the first one is pinned, and so is each that was found.
+        core::iter::successors(Some(self.area), |area| unsafe { area.area().next_pinned() })
+    }
+
     /// Keeps the area pinned until [`Pins::unpin`].
     pub(crate) fn into_ptr(self) -> AreaPtr {
         let area = self.area.area();
         core::mem::forget(self);
         area
+    }
+}
+
+impl AreaPtr {
+    /// Returns the next busy area of a block that is in the group of this one: it has the same pin, so it is pinned, too.
+    ///
+    /// # Safety
+    ///
+    /// The area is pinned, and stays so as long as what this returns is used.
+    pub(crate) unsafe fn next_pinned(self) -> Option<Busy> {
+        // SAFETY: By the safety requirements, the area stays, and with it all objects of its block.
+        let mut object = unsafe { self.seen() }.is_in_block().then_some(self)?;
+        loop {
+            // SAFETY: As above. What is seen busy has its pin taken, for which its unlink waits.
+            let next = unsafe {
+                object = object.next_in_group()?;
+                object.look()
+            };
+            if next.is_some() {
+                return next;
+            }
+        }
     }
 }
 
@@ -94,11 +129,10 @@ impl Pins {
         Ok(Self { locks, readers })
     }
 
-    /// Returns the lock of the pin of the area that starts at `start`.
-    fn lock_of(&self, start: usize) -> Option<&Locked<()>> {
-        // Use the high bits of the product, which depend on all bits of the address: large areas differ
-        // only in their high address bits.
-        let spread = (start / PAGE_SIZE).wrapping_mul(SPREAD);
+    /// Returns the lock of the pin of `area`.
+    fn lock_of(&self, area: AreaPtr) -> Option<&Locked<()>> {
+        // Use the high bits of the product, which depend on all bits of the address.
+        let spread = (area.as_raw().addr() / GROUP_SIZE).wrapping_mul(SPREAD);
         self.locks
             .get(spread.wrapping_shr(const { usize::BITS - PINS.ilog2() }))
     }
@@ -111,7 +145,7 @@ impl Pins {
     /// The area was found under an RCU read lock, which is still held, in the directory or index that has these pins.
     #[inline(never)]
     pub(super) unsafe fn pin(&self, found: Busy, try_: bool) -> Option<Pinned<'_>> {
-        let lock = self.lock_of(found.span().first())?;
+        let lock = self.lock_of(found.area())?;
         let reader = Reader::new(self);
         let lock = if try_ { lock.try_lock()? } else { lock.lock() };
         // SAFETY: By the safety requirements, the memory remains an area object.
@@ -127,14 +161,14 @@ impl Pins {
         })
     }
 
-    /// Unpins the area that starts at `start`.
+    /// Unpins `area`, and all that were pinned with it.
     ///
     /// # Safety
     ///
-    /// For each call, this task has called [`Pinned::into_ptr`] once for an area that starts at `start` and that these
-    /// pins have pinned.
-    pub(crate) unsafe fn unpin(&self, start: usize) {
-        if let Some(lock) = self.lock_of(start) {
+    /// For each call, this task has called [`Pinned::into_ptr`] once, of what these pins have pinned. That returned `area`, or an
+    /// area from which [`AreaPtr::next_pinned`] has led to it.
+    pub(crate) unsafe fn unpin(&self, area: AreaPtr) {
+        if let Some(lock) = self.lock_of(area) {
             // SAFETY: By the safety requirements, this task owns the lock.
             unsafe { lock.unlock_forgotten() };
             // Release: as in the destructor of the `Reader`, which `Pinned::into_ptr()` has forgotten.
@@ -171,7 +205,7 @@ impl Pins {
     #[cold]
     #[inline(never)]
     fn wait_for_reader(&self, area: &Area<Leaving>) {
-        if let Some(lock) = area.span().and_then(|span| self.lock_of(span.first())) {
+        if let Some(lock) = self.lock_of(area.ptr()) {
             // Released at once: the reader is done then.
             drop(lock.lock());
         }

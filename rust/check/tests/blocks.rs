@@ -202,6 +202,31 @@ mod tests {
         Ok(())
     }
 
+    /// A walk over all areas passes over those that are not busy, and needs one search for a group of 32 slots.
+    #[test]
+    fn areas_side_by_side_are_pinned_together() -> Result {
+        let (space, req) = make_blocks(1, 1)?;
+        let starts = fill(&space, &req, 40)?;
+        let retired = [1, 31, 32, 33].map(|nth| starts[nth]);
+        for start in retired {
+            retire(&space, start)?;
+        }
+        let mut busy = starts.iter().filter(|start| !retired.contains(start));
+        let (mut addr, mut searches) = (0, 0);
+        while let Some(pinned) = space.get(addr, usize::MAX) {
+            for area in pinned.areas() {
+                assert_eq!(busy.next(), Some(&area.span().first()));
+                addr = area.span().end();
+            }
+            searches += 1;
+        }
+        assert!(busy.next().is_none());
+        assert_eq!(searches, 2);
+        let freed = free_all(&space, starts.iter().copied());
+        assert_eq!(freed, starts.len() - retired.len());
+        Ok(())
+    }
+
     #[test]
     fn a_freed_block_is_not_found_any_more() -> Result {
         let (space, mut req) = make_blocks(1, 1)?;

@@ -96,7 +96,8 @@ impl Load {
         self.checked.find(addr);
     }
 
-    /// Pins the area at `addr`, or unless `try_only` the next one above, and checks that it does not change.
+    /// Pins the area at `addr`, or unless `try_only` the next one above. Checks that it does not change, nor those behind it
+    /// that are pinned, too.
     pub(crate) fn read(&self, addr: usize, try_only: bool) {
         let got = match try_only {
             true => self.checked.try_get(addr),
@@ -105,15 +106,16 @@ impl Load {
         let Some(pinned) = got else {
             return;
         };
-        let area = pinned.area();
-        let start = area.span().first();
-        assert!(!try_only || start <= addr);
-        self.count_readers(start, |readers| *readers += 1);
-        // The owner may try to unlink the area during this call.
-        self.checked.find(addr);
-        // SAFETY: The area is pinned, so it is valid and does not change.
-        assert_eq!(unsafe { area.area().seen() }.start, start);
-        self.count_readers(start, |readers| *readers -= 1);
+        assert!(!try_only || pinned.area().span().first() <= addr);
+        for area in pinned.areas() {
+            let start = area.span().first();
+            self.count_readers(start, |readers| *readers += 1);
+            // The owner may try to unlink the area during this call.
+            self.checked.find(addr);
+            // SAFETY: The area is pinned, so it is valid and does not change.
+            assert_eq!(unsafe { area.area().seen() }.start, start);
+            self.count_readers(start, |readers| *readers -= 1);
+        }
         drop(pinned);
     }
 
