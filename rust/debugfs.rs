@@ -42,6 +42,7 @@ fn stats(_: &Files, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         ("blocks", blocks.live),
         ("blocks_partial", blocks.partial),
         ("blocks_empty", blocks.empty),
+        ("inline_helpers", cfg!(CONFIG_RUST_INLINE_HELPERS).into()),
     ];
     for (name, value) in Iterator::chain(space.counters().all(), now) {
         writeln!(out, "{name} {value}")?;

@@ -33,7 +33,7 @@ pub(crate) fn space() -> Option<&'static KernelSpace> {
     // Relaxed: all reads of the space depend on the address, see `start()`. `SetOnce` would add an acquire
     // to each operation.
     // SAFETY: By the invariants of `SPACE`, and the space is only used through shared references.
-    unsafe { SPACE.load(Relaxed).as_ref() }
+    unsafe { SPACE.read_once().as_ref() }
 }
 
 #[cfg(not(CONFIG_VMAP_RUST_DEBUG))]

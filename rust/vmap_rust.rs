@@ -73,6 +73,7 @@
 //! | `sys` | bindings: `maple` (maple tree), `grace` (RCU), `lock` (spinlock), `tlb` (TLBs, KASAN shadow), `trace`, `mm` (the rest) | yes |
 //! | | `per_cpu`: a value for each CPU, on cache lines of its own and on the node of the CPU | no |
 //! | `base` | `map`, `range`, `stats`: bitmaps, addresses and gaps, counters | no |
+//! | | `once`: relaxed loads and stores that are no calls | yes |
 //!
 //! # Lock order
 //!
@@ -94,7 +95,6 @@
 //!
 //! `docs/lock-free.md` shows why the code without locks is correct, and `docs/design.md` has the reasons for the design.
 
-#[forbid(unsafe_code)]
 mod base;
 #[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
 #[forbid(unsafe_code)]
@@ -140,6 +140,9 @@ module! {
 
 impl kernel::Module for VmapRust {
     fn init(_module: &'static ThisModule) -> Result<Self> {
+        if kernel_space::space().is_some() && !cfg!(CONFIG_RUST_INLINE_HELPERS) {
+            pr_info!("would be faster with CONFIG_RUST_INLINE_HELPERS\n");
+        }
         Ok(Self {
             _debugfs: debugfs::new()?,
         })

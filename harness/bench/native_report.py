@@ -100,8 +100,8 @@ def show_native(raw, sides_by_row, disturbed):
         tails.append([key[0], str(key[1]), key[2], *(
             amount(round(text)) for side in ("rbtree", "rust") for text in (
                 median(sides[side], "p50"), median(sides[side], "p99.9"), max(one["max"] for one in sides[side])))])
-    print(f"{machine['cpu']}, {machine['cores']} CPUs{' of a virtual machine' if machine['hypervisor'] else ''} "
-          f"(CPU 0 shares its core with {machine['siblings']}); commit {raw['commit']}; rb-trees of Linux {raw['linux']}; "
+    siblings = f", of which {machine['siblings']} share a core" if machine["siblings"] != "0" else ""
+    print(f"{machine['cpu']}, {machine['cores']} CPUs{siblings}{' of a virtual machine' if machine['hypervisor'] else ''}; commit {raw['commit']}; rb-trees of Linux {raw['linux']}; "
           f"{raw['compilers']}", "mitigations: " + "; ".join(
               f"{name}: {text}" for name, text in sorted(machine["mitigations"].items()) if "Not affected" not in text), sep="\n")
     print_table("ns of CPU time for one operation, medians; ratios with 95% intervals; M/s: million operations of all threads a "

@@ -112,7 +112,7 @@ pub(crate) fn next_set(words: &Words, from: usize) -> Option<Bit> {
 /// Returns the lowest bit at or above `from` that is set in one of the maps.
 pub(crate) fn next_set_in(maps: [&Map; 2], from: usize) -> Option<Bit> {
     // Relaxed: as in `Map::words()`.
-    let word = |map: &Map, index: usize| map.0[index].load(Relaxed);
+    let word = |map: &Map, index: usize| map.0[index].read_once();
     let [one, other] = maps;
     next_in(|index| word(one, index) | word(other, index), from)
 }
@@ -177,31 +177,31 @@ impl Map {
     pub(crate) fn words(&self) -> Words {
         // Relaxed: a claim reads the word again. A purge sees the bits of all that was retired before it began, by coherence, as
         // that happens before it. Only the purge that reads `flushing` writes it.
-        self.0.each_ref().map(|word| word.load(Relaxed))
+        self.0.each_ref().map(|word| word.read_once())
     }
 
     #[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
     pub(crate) fn has(&self, bit: Bit) -> bool {
         // Relaxed: the caller provides the ordering.
-        self.word(bit).load(Relaxed) & bit.mask() != 0
+        self.word(bit).read_once() & bit.mask() != 0
     }
 
     /// Returns the lowest clear bit at or above `from`.
     pub(crate) fn next_clear(&self, from: usize) -> Option<Bit> {
         // Relaxed: as in `words()`.
-        next_in(|index| !self.0[index].load(Relaxed), from)
+        next_in(|index| !self.0[index].read_once(), from)
     }
 
     pub(crate) fn is_clear(&self) -> bool {
         // Relaxed: as in `words()`. Mostly all words are 0, so there is no branch for each.
-        self.0.iter().fold(0, |all, word| all | word.load(Relaxed)) == 0
+        self.0.iter().fold(0, |all, word| all | word.read_once()) == 0
     }
 
     /// Returns whether the bits of `words` are set, and no others.
     pub(crate) fn is_equal(&self, words: &Words) -> bool {
         let mut pairs = self.0.iter().zip(words);
         // Relaxed: as in `words()`.
-        pairs.all(|(word, &wanted)| word.load(Relaxed) == wanted)
+        pairs.all(|(word, &wanted)| word.read_once() == wanted)
     }
 
     /// Claims (clears) the lowest set bit.
@@ -209,7 +209,7 @@ impl Map {
     pub(crate) fn claim(&self) -> Option<Bit> {
         loop {
             // Relaxed: the exchange reads it again.
-            let mut words = self.0.iter().map(|word| word.load(Relaxed)).enumerate();
+            let mut words = self.0.iter().map(|word| word.read_once()).enumerate();
             let (index, old) = words.find(|&(_, word)| word != 0)?;
             let bit = Bit::lowest(index, old)?;
             // Acquire: pairs with the release in `set()` and `set_words()`, which made the bit free.
@@ -224,7 +224,7 @@ impl Map {
     pub(crate) fn claim_bit(&self, bit: Bit) -> bool {
         let word = self.word(bit);
         // Relaxed: the exchange reads it again.
-        let mut old = word.load(Relaxed);
+        let mut old = word.read_once();
         while old & bit.mask() != 0 {
             // Acquire: as in `claim()`.
             match word.cmpxchg(old, old & !bit.mask(), Acquire) {
@@ -243,7 +243,7 @@ impl Map {
             let index = near.word().wrapping_add(step) % WORDS;
             let word = &self.0[index];
             // Relaxed: the exchange reads it again.
-            let mut old = word.load(Relaxed);
+            let mut old = word.read_once();
             let mask = if step == 0 { above } else { usize::MAX };
             while let Some(bit) = Bit::lowest(index, old & mask) {
                 // Acquire: as in `claim()`.
@@ -297,7 +297,7 @@ impl Map {
         self.0.each_ref().map(|word| {
             // Most words are 0: skip the exchange.
             // Full: ordered after the writers of the bits and before the caller's next access.
-            match word.load(Relaxed) {
+            match word.read_once() {
                 0 => 0,
                 _ => word.xchg(0, Full),
             }
@@ -308,7 +308,7 @@ impl Map {
     pub(crate) fn remove_and_fence(&self, bit: Bit) {
         let word = self.word(bit);
         // Relaxed: the exchange reads it again.
-        let mut old = word.load(Relaxed);
+        let mut old = word.read_once();
         while let Err(now) = word.cmpxchg(old, old & !bit.mask(), Full) {
             old = now;
         }
@@ -319,7 +319,7 @@ impl Map {
     pub(crate) fn insert(&self, bit: Bit) {
         let (word, mask) = (self.word(bit), bit.mask());
         // Relaxed: the caller has executed a full barrier.
-        let mut old = word.load(Relaxed);
+        let mut old = word.read_once();
         while old & mask == 0 {
             // Release: the state that the bit announces is written before it.
             match word.cmpxchg(old, old | mask, Release) {

@@ -2,8 +2,12 @@
 
 //! Values and searches that know nothing of the kernel: addresses, gaps, bitmaps, counters, text.
 
+#[forbid(unsafe_code)]
 pub(crate) mod map;
+pub(crate) mod once;
+#[forbid(unsafe_code)]
 pub(crate) mod range;
+#[forbid(unsafe_code)]
 pub(crate) mod stats;
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
 #[path = "../check/tests/base.rs"]
@@ -21,6 +25,7 @@ pub(crate) mod prelude {
             MAP_BITS,
             WORDS, //
         },
+        once::Once,
         range::*,
         stats::*, //
     };

@@ -76,11 +76,11 @@ impl Counter {
 
     pub(crate) fn add(&self, more: usize) {
         // Relaxed: a statistic orders nothing.
-        self.0.store(self.get().wrapping_add(more), Relaxed);
+        self.0.write_once(self.get().wrapping_add(more));
     }
 
     fn get(&self) -> usize {
         // Relaxed: a statistic orders nothing.
-        self.0.load(Relaxed)
+        self.0.read_once()
     }
 }

@@ -320,13 +320,13 @@ impl Blocks {
         cpu.counters.retire_block.one();
         // Relaxed: the count says when to purge, and orders nothing. A load and a store are enough: what a
         // preempted task gets wrong is a batch at most.
-        let here = cpu.lazy.load(Relaxed).saturating_add(pages);
+        let here = cpu.lazy.read_once().saturating_add(pages);
         if here < self.lazy_batch {
             // The common count is not even read: its cache line would move.
-            cpu.lazy.store(here, Relaxed);
+            cpu.lazy.write_once(here);
             0
         } else {
-            cpu.lazy.store(0, Relaxed);
+            cpu.lazy.write_once(0);
             self.count_lazy(here)
         }
     }
@@ -347,7 +347,7 @@ impl Blocks {
     /// Returns the number of lazy pages of dirty blocks, and of those that a purge is flushing. Sleepable context.
     pub(crate) fn lazy_pages(&self) -> usize {
         // Relaxed: for users, who see no order.
-        let mut pages = self.lazy.flushing.load(Relaxed);
+        let mut pages = self.lazy.flushing.read_once();
         self.dir.each_dirty(false, &mut |block| {
             pages = pages.wrapping_add(block.lazy_pages())
         });

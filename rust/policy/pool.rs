@@ -337,7 +337,7 @@ impl List {
 
     pub(crate) fn len(&self) -> usize {
         // Relaxed: written under the lock.
-        self.len.load(Relaxed)
+        self.len.read_once()
     }
 
     pub(crate) fn first<'a>(&self, dir: &'a Directory, rcu: &'a Guard) -> Option<&'a Block> {
@@ -372,7 +372,7 @@ impl List {
         self.links(block)[before].set(None);
         self.set(dir, neighbour, other, number);
         self.ends[at].set(number);
-        self.len.store(self.len().wrapping_add(1), Relaxed);
+        self.len.write_once(self.len().wrapping_add(1));
     }
 
     /// Removes a block, which is in this list.
@@ -380,6 +380,6 @@ impl List {
         let [next, before] = self.links(block).each_ref().map(BlockHint::get);
         self.set(dir, next, End::Last, before);
         self.set(dir, before, End::First, next);
-        self.len.store(self.len().wrapping_sub(1), Relaxed);
+        self.len.write_once(self.len().wrapping_sub(1));
     }
 }

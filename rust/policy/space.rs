@@ -225,7 +225,7 @@ impl<T: Tlb> Space<T> {
         self.counters_here().retire_tree.one();
         let pages = self.tree.retire(area);
         // Relaxed: the count says when to purge, and orders nothing.
-        pages.wrapping_add(self.blocks.lazy.retired.load(Relaxed))
+        pages.wrapping_add(self.blocks.lazy.retired.read_once())
     }
 
     /// Flushes all areas retired before the call, and `also`, and frees these areas. Frees all empty blocks, too, if
@@ -236,8 +236,8 @@ impl<T: Tlb> Space<T> {
         let mut plan = Plan::new(&self.blocks.dir, &self.tlb);
         let retired = &self.blocks.lazy.retired;
         // Relaxed: the count orders nothing. Retires read it, so do not store the same value.
-        if retired.load(Relaxed) != 0 {
-            retired.store(0, Relaxed);
+        if retired.read_once() != 0 {
+            retired.write_once(0);
         }
         plan.take_slots();
         if self.tree.lazy_pages() != 0 {
@@ -254,7 +254,7 @@ impl<T: Tlb> Space<T> {
             let began = trace::purge_clock();
             let (cover, slot_pages) = (plan.cover(), plan.slot_pages());
             // Relaxed: for users, who see no order.
-            self.blocks.lazy.flushing.store(slot_pages, Relaxed);
+            self.blocks.lazy.flushing.write_once(slot_pages);
             let flushed = plan.flush();
             let counters = self.counters_here();
             counters.purge.one();
@@ -283,7 +283,7 @@ impl<T: Tlb> Space<T> {
             pool.pool.purged(block.class(), count);
             pool.update(block);
         });
-        self.blocks.lazy.flushing.store(0, Relaxed);
+        self.blocks.lazy.flushing.write_once(0);
         self.tree.free_flushed(areas, &self.blocks.cpus)
     }
 

@@ -97,7 +97,7 @@ impl Tree {
 
     pub(super) fn lazy_pages(&self) -> usize {
         // Relaxed: as in `retire()`.
-        self.lazy_pages.load(Relaxed)
+        self.lazy_pages.read_once()
     }
 
     pub(super) fn take_lazy(&self) -> LazyList {
@@ -198,7 +198,7 @@ impl Tree {
         let mut stuck = self.stuck.lock();
         stuck.append(areas);
         // Relaxed: the count orders nothing.
-        self.stuck_count.store(stuck.len(), Relaxed);
+        self.stuck_count.write_once(stuck.len());
     }
 
     /// Takes all stuck areas. Takes no lock if there is none.
@@ -208,13 +208,13 @@ impl Tree {
         }
         let mut stuck = self.stuck.lock();
         // Relaxed: the count orders nothing.
-        self.stuck_count.store(0, Relaxed);
+        self.stuck_count.write_once(0);
         core::mem::take(&mut *stuck)
     }
 
     pub(super) fn stuck(&self) -> usize {
         // Relaxed: one that was added a moment ago can wait.
-        self.stuck_count.load(Relaxed)
+        self.stuck_count.read_once()
     }
 
     /// Locks the index for freeing ranges.
@@ -233,13 +233,13 @@ impl Tree {
 
     pub(super) fn times_freed(&self) -> usize {
         // Relaxed: a request that sees an old value is served without a block, or searches once more in vain.
-        self.times.load(Relaxed)
+        self.times.read_once()
     }
 
     /// Returns how often a range became free if a block of `size` bytes may find a gap: not if there was none since one
     /// became free.
     pub(super) fn may_have_gap(&self, size: usize) -> Option<usize> {
-        let [times, least] = self.no_gap.each_ref().map(|value| value.load(Relaxed));
+        let [times, least] = self.no_gap.each_ref().map(|value| value.read_once());
         let now = self.times_freed();
         (times != now || size < least).then_some(now)
     }
@@ -249,12 +249,12 @@ impl Tree {
     pub(super) fn note_no_gap(&self, _: &IndexGuard<'_>, size: usize, times: usize) {
         let [noted, least] = &self.no_gap;
         // There is no gap for a larger block, either.
-        let size = if noted.load(Relaxed) == times {
-            size.min(least.load(Relaxed))
+        let size = if noted.read_once() == times {
+            size.min(least.read_once())
         } else {
             size
         };
-        least.store(size, Relaxed);
-        noted.store(times, Relaxed);
+        least.write_once(size);
+        noted.write_once(times);
     }
 }

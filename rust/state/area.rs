@@ -172,8 +172,8 @@ impl<S: State> Area<S> {
         let flags = self.fields().flags;
         // Relaxed: readers use only busy areas, and no caller stores the busy code. A load and a store
         // are enough because only the owner writes.
-        let others = flags.load(Relaxed) & !STATE_MASK;
-        flags.store(others | (code << STATE_SHIFT), Relaxed);
+        let others = flags.read_once() & !STATE_MASK;
+        flags.write_once(others | (code << STATE_SHIFT));
     }
 
     /// Changes the state to `T`, for which the caller argues that the type invariants hold.
@@ -194,14 +194,14 @@ impl<S: State> Area<S> {
     /// Returns whether the object is part of a block.
     pub(crate) fn is_in_block(&self) -> bool {
         // Relaxed: it never changes.
-        self.fields().flags.load(Relaxed) & IN_BLOCK != 0
+        self.fields().flags.read_once() & IN_BLOCK != 0
     }
 
     /// Returns the addresses of the area.
     pub(crate) fn span(&self) -> Option<Span> {
         let fields = self.fields();
         // Relaxed: only the owner writes them.
-        Span::from_bounds(fields.start.load(Relaxed), fields.end.load(Relaxed))
+        Span::from_bounds(fields.start.read_once(), fields.end.read_once())
     }
 
     /// Returns the size in pages, guard page included.
@@ -245,9 +245,9 @@ impl Area<New> {
         let flags = area.fields().flags;
         // Keep the generation: readers may still look at the memory's previous user, whose writes the slab cache orders before.
         // That of new memory may be any.
-        let generation = flags.load(Relaxed) & !(GENERATION - 1);
+        let generation = flags.read_once() & !(GENERATION - 1);
         // Relaxed: readers use only busy areas.
-        flags.store(generation | (New::CODE << STATE_SHIFT), Relaxed);
+        flags.write_once(generation | (New::CODE << STATE_SHIFT));
         Some(area)
     }
 }
@@ -263,8 +263,8 @@ impl AreaPtr {
         // SAFETY: By the safety requirements.
         let fields = unsafe { self.fields() };
         // Relaxed: the store of the busy flags publishes them; for readers of the previous user see `look()`.
-        fields.start.store(span.first(), Relaxed);
-        fields.end.store(span.end(), Relaxed);
+        fields.start.write_once(span.first());
+        fields.end.write_once(span.end());
         (old & !(C_MASK | STATE_MASK)).wrapping_add(GENERATION)
     }
 
@@ -307,7 +307,7 @@ impl Claimed<'_> {
         // SAFETY: By the invariants of `Objects`, it is the object of the slot, as long as the block, and as the area in it.
         let fields = unsafe { ptr.fields() };
         // Relaxed: the acquire of the claim orders it after `vacate()` of the last user.
-        let old = fields.flags.load(Relaxed);
+        let old = fields.flags.read_once();
         if code_of(old) != VACANT_CODE {
             self.leak();
             return None;
@@ -334,7 +334,7 @@ impl Claimed<'_> {
         let fields = unsafe { ptr.fields() };
         // Relaxed: `publish()` orders it.
         let flags = flags | Reserved::CODE << STATE_SHIFT;
-        fields.flags.store(flags, Relaxed);
+        fields.flags.write_once(flags);
         // INVARIANT: The object was vacant, so it had no token. The slot was claimed for the area.
         Some(Area::from_ptr(ptr))
     }
@@ -349,11 +349,11 @@ impl Area<New> {
     pub(super) unsafe fn inserted(self, span: Span) -> Area<Reserved> {
         let flags = self.fields().flags;
         // Relaxed: only the owner of the token writes them.
-        let old = flags.load(Relaxed);
+        let old = flags.read_once();
         // SAFETY: By the type invariants, only the owner of the token changes the object, which is not busy.
         let new = unsafe { self.ptr.set_bounds(span, old) };
         // Relaxed: `publish()` orders it.
-        flags.store(new | Reserved::CODE << STATE_SHIFT, Relaxed);
+        flags.write_once(new | Reserved::CODE << STATE_SHIFT);
         // INVARIANT: By the safety requirements, the range is reserved.
         Area::from_ptr(self.into_ptr())
     }
@@ -365,7 +365,7 @@ impl Area<Reserved> {
     pub(crate) fn busy(self, attributes: Attributes) -> Option<Busy> {
         let span = self.span()?;
         // Relaxed: only the owner of the token writes them.
-        let flags = self.fields().flags.load(Relaxed) & !STATE_MASK;
+        let flags = self.fields().flags.read_once() & !STATE_MASK;
         // SAFETY: By the type invariants, only the owner of the token changes the object, which is not busy, and exactly its
         // range is reserved for it.
         Some(unsafe { self.into_ptr().publish(span, attributes, flags) })
@@ -418,7 +418,7 @@ impl Area<Unlinked> {
         // SAFETY: By the safety requirements, the object is valid.
         let flags = unsafe { ptr.fields() }.flags;
         // Relaxed: only its owner changes it.
-        if code_of(flags.load(Relaxed)) != Unlinked::CODE {
+        if code_of(flags.read_once()) != Unlinked::CODE {
             return None;
         }
         // INVARIANT: By the safety requirements, nobody else uses the object, and its state is unlinked.

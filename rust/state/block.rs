@@ -56,12 +56,11 @@ impl BlockHint {
     }
 
     pub(crate) fn get(&self) -> Option<BlockNumber> {
-        NonZero::new(self.0.load(Relaxed)).map(BlockNumber)
+        NonZero::new(self.0.read_once()).map(BlockNumber)
     }
 
     pub(crate) fn set(&self, number: Option<BlockNumber>) {
-        self.0
-            .store(number.map_or(0, |number| number.0.get()), Relaxed);
+        self.0.write_once(number.map_or(0, |number| number.0.get()));
     }
 }
 
@@ -99,7 +98,7 @@ pub(crate) struct Links {
 impl Links {
     pub(crate) fn place(&self) -> Place {
         // Relaxed: changed under the lock of the pool; others may read it for a report.
-        match self.place.load(Relaxed) {
+        match self.place.read_once() {
             1 => Place::Full,
             2 => Place::Owned,
             3 => Place::Orphan,
@@ -110,17 +109,17 @@ impl Links {
 
     pub(crate) fn set_place(&self, place: Place) {
         // CAST: The variants are small numbers.
-        self.place.store(place as usize, Relaxed);
+        self.place.write_once(place as usize);
     }
 
     /// Returns the CPU, or the first one of the group of CPUs, that allocates from the block or did last.
     pub(crate) fn owner(&self) -> CpuNumber {
-        CpuNumber::new(self.owner.load(Relaxed))
+        CpuNumber::new(self.owner.read_once())
     }
 
     /// Notes who allocates from the block.
     pub(crate) fn set_owner(&self, cpu: CpuNumber) {
-        self.owner.store(cpu.number(), Relaxed);
+        self.owner.write_once(cpu.number());
     }
 }
 

@@ -92,14 +92,14 @@ impl Directory {
     /// Lets purges pass over `part` if it has no block, until one is inserted. Returns whether it has none. Only for a purge.
     fn pass_over(&self, part: &Part) -> bool {
         // Relaxed: it is read again behind the barrier.
-        if part.more.blocks.load(Relaxed) != 0 {
+        if part.more.blocks.read_once() != 0 {
             return false;
         }
         let place = Bit::in_row(part.number);
         // A full barrier between the bit and the count, which `insert()` accesses in the other order: either this sees the
         // block that it has counted, or it sees the bit clear.
         self.parts_with_blocks.remove_and_fence(place);
-        if part.more.blocks.load(Relaxed) != 0 {
+        if part.more.blocks.read_once() != 0 {
             self.parts_with_blocks.insert(place);
             return false;
         }
@@ -255,7 +255,7 @@ impl Directory {
         first.xchg(raw, Full);
         for other in others {
             // Relaxed: ordered by the full barrier above. The release of the slots that `open()` frees comes later.
-            other.store(raw, Relaxed);
+            other.write_once(raw);
         }
         // SAFETY: As in `block_at()`: it is in the directory, under the RCU read lock.
         let block = unsafe { GraceBox::<Block>::peek(raw) };
@@ -312,7 +312,7 @@ impl Drop for Directory {
                 // Relaxed: nobody else looks at the directory. This loop does, and must not see the block again.
                 if let Some((first, others)) = block.span().and_then(|span| part.pointers(span)) {
                     for entry in Iterator::chain(core::iter::once(first), others) {
-                        entry.store(ptr::null_mut(), Relaxed);
+                        entry.write_once(ptr::null_mut());
                     }
                 }
                 drop(rcu);
@@ -337,8 +337,8 @@ impl Part {
     #[inline(always)]
     fn raw_at(&self, addr: usize) -> Option<NonNull<c_void>> {
         // Relaxed: all reads of the block depend on the address, see `insert()`.
-        NonNull::new(self.entry(addr / SIZE).load(Relaxed))
-            .or_else(|| NonNull::new(self.more.whole.load(Relaxed)))
+        NonNull::new(self.entry(addr / SIZE).read_once())
+            .or_else(|| NonNull::new(self.more.whole.read_once()))
     }
 
     /// Returns the block whose first entry has bit `bit`.

@@ -156,8 +156,8 @@ impl IndexGuard<'_> {
     fn count(&self, span: Span, bytes: usize) {
         if self.home.covers(span) {
             // Relaxed: written under the lock.
-            let bytes = self.bytes.load(Relaxed).wrapping_add(bytes);
-            self.bytes.store(bytes, Relaxed);
+            let bytes = self.bytes.read_once().wrapping_add(bytes);
+            self.bytes.write_once(bytes);
         }
     }
 
@@ -263,7 +263,7 @@ impl Index {
     /// Returns the bytes of all areas in the home of the space with an entry of their own: an estimate.
     pub(crate) fn bytes(&self) -> usize {
         // Relaxed: written under the lock.
-        self.bytes.load(Relaxed)
+        self.bytes.read_once()
     }
 
     /// Allocates memory for the page map to find an area at `span` that is about to be published; if `all`, at each of

@@ -63,7 +63,7 @@ impl PageMap {
     fn region(&self, region: usize) -> Option<Region<'_>> {
         let pointer = self.0.part_of(region)?.entry(region);
         // Relaxed: all reads of an array depend on the address, see `prepare_pages()`.
-        let raw = pointer.load(Relaxed);
+        let raw = pointer.read_once();
         if raw.addr() & ARRAY == 0 {
             return Some(Region::Covered(pointer));
         }
@@ -80,7 +80,7 @@ impl PageMap {
             Region::Paged(pages) => &pages[addr / PAGE_SIZE % TABLE_PAGES],
         };
         // Relaxed: `AreaPtr::look()` orders the reads of the object.
-        let raw = pointer.load(Relaxed);
+        let raw = pointer.read_once();
         // An array may have come meanwhile.
         match raw.addr() & ARRAY {
             // SAFETY: By the type invariants, it is null or points to an area object.
@@ -149,7 +149,7 @@ impl PageMap {
                 // the region get an array, and this one does.
                 Some(Region::Covered(pointer)) if covers(span, region) => {
                     // Relaxed: areas are stored only under the lock, and the exchange decides about an array.
-                    let old = pointer.load(Relaxed);
+                    let old = pointer.read_once();
                     // An array may come at this moment: `prepare()` makes it without the lock, for a gap that this area may
                     // have taken. It stays, and lookups of the area walk down the tree.
                     if old.addr() & ARRAY == 0 {
@@ -176,7 +176,7 @@ impl Drop for PageMap {
     fn drop(&mut self) {
         for region in self.0.parts().flat_map(|part| part.entries.iter()) {
             // Relaxed: the map has one owner.
-            let raw = region.load(Relaxed);
+            let raw = region.read_once();
             if raw.addr() & ARRAY != 0 {
                 // SAFETY: By the type invariants, it is an array that lives as long as the map, which ends here.
                 drop(unsafe { KBox::from_raw(untagged(raw)) });

@@ -29,7 +29,7 @@ impl Seat {
     #[inline(always)]
     pub(crate) fn get<'a>(&'a self, _rcu: &'a Guard) -> Option<&'a Block> {
         // Relaxed: all reads of the block depend on the address, see `replace()`.
-        let block = self.0.load(Relaxed);
+        let block = self.0.read_once();
         // SAFETY: By the type invariants, it is null, or a block that was not freed when it was loaded. A block that
         // leaves the seat is freed a grace period later, so not while the RCU read lock is held.
         unsafe { block.as_ref() }

@@ -56,7 +56,7 @@ impl<M: Send + Sync> Table<M> {
     #[inline(always)]
     pub(super) fn in_place(&self, number: usize) -> Option<&Part<M>> {
         // Relaxed: all reads of the part depend on the address, see `prepare()`.
-        let part = self.place(number).load(Relaxed);
+        let part = self.place(number).read_once();
         // SAFETY: By the type invariants, the pointer is null or valid as long as `self` is.
         unsafe { part.as_ref() }
     }
@@ -112,7 +112,7 @@ impl<M: Send + Sync> Table<M> {
 impl<M> Drop for Table<M> {
     fn drop(&mut self) {
         // Relaxed: the table has one owner.
-        let parts = self.0.iter().map(|place| place.load(Relaxed));
+        let parts = self.0.iter().map(|place| place.read_once());
         for part in parts.filter(|part| !part.is_null()) {
             // SAFETY: By the type invariants, it came from a box, and it lives as long as the table, which ends here.
             drop(unsafe { KBox::from_raw(part) });

@@ -124,7 +124,7 @@ impl AreaPtr {
         // a full barrier, before the next user wrote the bounds.
         barrier::smp_mb(barrier::Read);
         // SAFETY: By the safety requirements.
-        let flags = unsafe { self.fields() }.flags.load(Relaxed);
+        let flags = unsafe { self.fields() }.flags.read_once();
         (flags == seen.flags).then_some(seen)
     }
 
@@ -143,7 +143,7 @@ impl AreaPtr {
         if code_of(flags) != BUSY_CODE {
             return None;
         }
-        let span = Span::from_bounds(fields.start.load(Relaxed), fields.end.load(Relaxed))?;
+        let span = Span::from_bounds(fields.start.read_once(), fields.end.read_once())?;
         Some(Busy::new(self, span, flags))
     }
 
@@ -177,9 +177,9 @@ impl AreaPtr {
         let fields = unsafe { self.fields() };
         // Relaxed: orders nothing; the caller has its own ordering.
         Seen {
-            flags: fields.flags.load(Relaxed),
-            start: fields.start.load(Relaxed),
-            end: fields.end.load(Relaxed),
+            flags: fields.flags.read_once(),
+            start: fields.start.read_once(),
+            end: fields.end.read_once(),
         }
     }
 }

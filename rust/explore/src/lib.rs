@@ -4,7 +4,6 @@
 
 #![allow(dead_code, reason = "only the tests in `explore` run here")]
 
-#[forbid(unsafe_code)]
 #[path = "../../base/mod.rs"]
 mod base;
 #[path = "../../host/src/check/mod.rs"]

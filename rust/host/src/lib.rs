@@ -8,7 +8,6 @@
 
 #![allow(dead_code, reason = "functions for C have no caller here")]
 
-#[forbid(unsafe_code)]
 #[path = "../../base/mod.rs"]
 mod base;
 mod check;

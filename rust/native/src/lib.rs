@@ -6,7 +6,6 @@
 #![allow(dead_code, reason = "not every function has a caller here")]
 #![feature(thread_local)]
 
-#[forbid(unsafe_code)]
 #[path = "../../base/mod.rs"]
 mod base;
 #[path = "../../ffi.rs"]

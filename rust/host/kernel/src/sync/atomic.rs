@@ -80,6 +80,11 @@ impl<T: AtomicType> Atomic<T> {
         // SAFETY: `Self` is a transparent `T`; the safety requirements are those of this cast.
         unsafe { &*ptr.cast::<Self>() }
     }
+    /// Returns a pointer to the value.
+    #[inline]
+    pub fn as_ptr(&self) -> *mut T {
+        self.0.get()
+    }
     #[inline]
     fn bits(&self) -> &AtomicUsize {
         super::schedule();

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Relaxed loads and stores of words that are no calls: `READ_ONCE()` and `WRITE_ONCE()` of C.
+//!
+//! Without `CONFIG_RUST_INLINE_HELPERS` each operation of an [`Atomic`] calls a function of C. An area that is reserved and
+//! freed takes some 25 of these loads and stores.
+
+use super::prelude::*;
+
+/// A word that several CPUs access.
+pub(crate) trait Once<T> {
+    /// Loads the value; relaxed.
+    fn read_once(&self) -> T;
+
+    /// Stores `value`; relaxed.
+    fn write_once(&self, value: T);
+}
+
+macro_rules! once {
+    ($([$($parameter:ident)?] $word:ty;)*) => {$(
+        impl$(<$parameter>)? Once<$word> for Atomic<$word> {
+            #[inline(always)]
+            fn read_once(&self) -> $word {
+                if cfg!(CONFIG_RUST_INLINE_HELPERS) {
+                    return self.load(Relaxed);
+                }
+                // SAFETY: `as_ptr()` guarantees a valid and aligned pointer. A volatile access to an aligned word is one
+                // instruction. In the kernel's memory model it is READ_ONCE(), which is no data race with atomics.
+                unsafe { self.as_ptr().read_volatile() }
+            }
+
+            #[inline(always)]
+            fn write_once(&self, value: $word) {
+                if cfg!(CONFIG_RUST_INLINE_HELPERS) {
+                    return self.store(value, Relaxed);
+                }
+                // SAFETY: As above, with WRITE_ONCE(). Where Rust is supported, it is what `atomic_set()` is.
+                unsafe { self.as_ptr().write_volatile(value) }
+            }
+        }
+    )*};
+}
+
+once! {
+    [] usize;
+    [T] *mut T;
+}
