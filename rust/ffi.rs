@@ -228,14 +228,14 @@ pub(crate) unsafe extern "C" fn vmap_rust_get(
     null_or(got.map(Pinned::into_ptr))
 }
 
-/// Steps to the next busy area, the first one if `va` is null: that is pinned, and `va` is unpinned, unless both have one pin
-/// and nobody waits for this CPU (`yield_`).
+/// Steps to the next busy area, the first one if `va` is null: that is pinned, and `va` is unpinned, unless both have one pin and
+/// not `yield_`. With `yield_` other tasks may run in between.
 ///
 /// # Safety
 ///
 /// - `va` is null, or came from this function in the same task and is still pinned. The caller holds no other pin, and calls
 ///   this function or [`vmap_rust_put`] for the area that it gets.
-/// - Task context.
+/// - Task context; sleepable, besides the pin, if `yield_`.
 #[export]
 pub(crate) unsafe extern "C" fn vmap_rust_next(
     va: *mut bindings::vmap_area,
@@ -244,15 +244,19 @@ pub(crate) unsafe extern "C" fn vmap_rust_next(
     let mut addr = 0;
     // SAFETY: By the safety requirements, it is null or an area.
     if let Some(area) = unsafe { AreaPtr::new(va) } {
-        // SAFETY: By the safety requirements, it is pinned until the caller has done with what it gets, or is unpinned below.
-        match unsafe { area.next_pinned() } {
-            Some(next) if !yield_ => return next.area().as_raw(),
-            _ => (),
+        if !yield_ {
+            // SAFETY: By the safety requirements, it is pinned until the caller has done with what it gets.
+            if let Some(next) = unsafe { area.next_pinned() } {
+                return next.area().as_raw();
+            }
         }
         // SAFETY: By the safety requirements, the area is pinned, so it is valid and does not change. It is unpinned once.
         unsafe {
             addr = area.seen().end;
             vmap_rust_put(va);
+        }
+        if yield_ {
+            mm::cond_resched();
         }
     }
     // SAFETY: By the safety requirements. No pin is held any more.

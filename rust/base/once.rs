@@ -2,6 +2,9 @@
 
 //! Relaxed loads and stores of words that are no calls: `READ_ONCE()` and `WRITE_ONCE()` of C.
 //!
+//! An address dependency orders them, as in C: Rust code is in no link-time optimization of the kernel. KCSAN, which sees only
+//! the accesses of C, gets the functions of C.
+//!
 //! Without `CONFIG_RUST_INLINE_HELPERS` each operation of an [`Atomic`] calls a function of C. An area that is reserved and
 //! freed takes some 25 of these loads and stores.
 
@@ -21,7 +24,7 @@ macro_rules! once {
         impl$(<$parameter>)? Once<$word> for Atomic<$word> {
             #[inline(always)]
             fn read_once(&self) -> $word {
-                if cfg!(CONFIG_RUST_INLINE_HELPERS) {
+                if cfg!(any(CONFIG_RUST_INLINE_HELPERS, CONFIG_KCSAN)) {
                     return self.load(Relaxed);
                 }
                 // SAFETY: `as_ptr()` guarantees a valid and aligned pointer. A volatile access to an aligned word is one
@@ -31,7 +34,7 @@ macro_rules! once {
 
             #[inline(always)]
             fn write_once(&self, value: $word) {
-                if cfg!(CONFIG_RUST_INLINE_HELPERS) {
+                if cfg!(any(CONFIG_RUST_INLINE_HELPERS, CONFIG_KCSAN)) {
                     return self.store(value, Relaxed);
                 }
                 // SAFETY: As above, with WRITE_ONCE(). Where Rust is supported, it is what `atomic_set()` is.

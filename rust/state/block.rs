@@ -288,12 +288,16 @@ impl Block {
         } else {
             self.free.claim()
         }?;
-        // INVARIANT: The bit was just cleared here.
+        let Some(span) = Span::with_size(self.address_of(slot.number()), size) else {
+            // Cannot happen: it is in the slot.
+            self.free.set(slot);
+            return None;
+        };
+        // INVARIANT: The bit was just cleared here. By the check above, the area has no more pages than the slot.
         Some(Claimed {
             block: self,
             slot,
-            // Cannot fail: it is in the slot.
-            span: Span::with_size(self.address_of(slot.number()), size)?,
+            span,
         })
     }
 
@@ -330,7 +334,7 @@ impl Block {
             }
             let mut areas = AreaList::new();
             for member in members {
-                // INVARIANT: All these bits were just cleared here.
+                // INVARIANT: All these bits were just cleared here, and `span()` checks that each area is in its slot.
                 let claimed = Claimed {
                     block: self,
                     slot: slot(member),

@@ -50,21 +50,33 @@ unsafe impl ForeignOwnable for Entry {
     }
 
     unsafe fn from_foreign(raw: *mut c_void) -> Self {
+        // SAFETY: By the safety requirements.
+        unsafe { Self::decode(raw) }
+    }
+
+    unsafe fn borrow<'a>(raw: *mut c_void) -> Self::Borrowed<'a> {
+        // SAFETY: By the safety requirements.
+        unsafe { Self::decode(raw) }
+    }
+
+    unsafe fn borrow_mut<'a>(raw: *mut c_void) -> Self::BorrowedMut<'a> {
+        // SAFETY: By the safety requirements.
+        unsafe { Self::decode(raw) }
+    }
+}
+
+impl Entry {
+    /// Returns the entry that a pointer stands for. It is a copy: there may be others.
+    ///
+    /// # Safety
+    ///
+    /// `raw` came from `into_foreign()`.
+    unsafe fn decode(raw: *mut c_void) -> Self {
         if raw.addr() & TAG_MASK == BLOCK_TAG {
             return Entry::Block((raw.addr() >> TAG_BITS).wrapping_mul(PAGE_SIZE));
         }
         // SAFETY: By the safety requirements, `raw` is what `into_foreign()` made of an `AreaPtr`, which is not null.
         Entry::Area(unsafe { AreaPtr::new(raw.cast()).unwrap_unchecked() })
-    }
-
-    unsafe fn borrow<'a>(raw: *mut c_void) -> Self::Borrowed<'a> {
-        // SAFETY: By the safety requirements; a copy of the value does no harm.
-        unsafe { Self::from_foreign(raw) }
-    }
-
-    unsafe fn borrow_mut<'a>(raw: *mut c_void) -> Self::BorrowedMut<'a> {
-        // SAFETY: As in `borrow()`.
-        unsafe { Self::from_foreign(raw) }
     }
 }
 
