@@ -139,6 +139,6 @@ def main(arguments):
         print(fill(HELP))
         return 0 if arguments else 1
     check_settings()
-    named = [Path(os.path.abspath(word)) for word in arguments[1:] if os.path.isdir(word)]
+    named = [Path(os.path.realpath(word)) for word in arguments[1:] if os.path.isdir(word)]
     become(in_root(*arguments, binds=[word for folder in named if not is_own(ROOT, folder)
                                       for word in ("--bind", folder, folder)]))
