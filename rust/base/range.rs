@@ -50,6 +50,11 @@ impl Span {
         self.last.wrapping_add(1)
     }
 
+    /// Returns the first address after the span; [`None`] if the span ends at the end of the address space.
+    pub(crate) const fn next_addr(self) -> Option<usize> {
+        self.last.checked_add(1)
+    }
+
     /// Returns the size in bytes; `usize::MAX` for the whole address space, which is one byte larger.
     pub(crate) const fn size(self) -> usize {
         // By the type invariant, this does not wrap.
@@ -168,7 +173,7 @@ pub(crate) fn lowest_fit(
             return Some(fit);
         }
         gaps.pause();
-        rest = Span::new(gap.last().checked_add(1)?, window.last())?;
+        rest = Span::new(gap.next_addr()?, window.last())?;
     }
 }
 

@@ -251,7 +251,7 @@ impl Checker {
                         *slot = record.remove(area);
                         last_removed = Some((area, entry));
                     }
-                    next = area.last().checked_add(1);
+                    next = area.next_addr();
                     match next {
                         Some(behind) => addr = behind,
                         None => break,

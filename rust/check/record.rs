@@ -121,7 +121,7 @@ impl Record {
             if entry.state == State::Busy {
                 return Some((span, entry.identity));
             }
-            addr = span.last().checked_add(1)?;
+            addr = span.next_addr()?;
         }
     }
 
@@ -239,7 +239,7 @@ mod room {
                     return None;
                 }
                 match self.overlapping(fit) {
-                    Some((taken, _)) => from = taken.last().checked_add(1)?,
+                    Some((taken, _)) => from = taken.next_addr()?,
                     None => return Some(fit),
                 }
             }

@@ -48,7 +48,7 @@ impl<T: Tlb> Space<T> {
                     }
                 }
             }
-            addr = match span.last().checked_add(1) {
+            addr = match span.next_addr() {
                 Some(next) => next,
                 None => break,
             };

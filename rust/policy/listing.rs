@@ -133,7 +133,7 @@ impl<T: Tlb> Space<T> {
             if span.first() >= addr {
                 return Some((span, range));
             }
-            addr = span.last().checked_add(1)?;
+            addr = span.next_addr()?;
         }
     }
 

@@ -66,7 +66,7 @@ impl<T: Tlb> Space<T> {
                 }
                 Range::Block if span.first() > addr => addr = span.first(),
                 // It is out of use, or not yet in use; a block that is being inserted or removed has no areas.
-                _ => addr = span.last().checked_add(1)?,
+                _ => addr = span.next_addr()?,
             }
         }
         None
@@ -106,7 +106,7 @@ impl<T: Tlb> Space<T> {
     /// purge takes at this moment may be missed. Sleepable context.
     pub(crate) fn next_lazy(&self, last: Option<Span>) -> Option<Span> {
         let mut addr = match last {
-            Some(last) => last.last().checked_add(1)?,
+            Some(last) => last.next_addr()?,
             None => 0,
         };
         loop {
@@ -116,7 +116,7 @@ impl<T: Tlb> Space<T> {
                 if let Some(lazy) = block.next_lazy(addr) {
                     return Some(lazy);
                 }
-                addr = block.span()?.last().checked_add(1)?;
+                addr = block.span()?.next_addr()?;
                 drop(rcu);
                 mm::cond_resched();
                 continue;
@@ -130,7 +130,7 @@ impl<T: Tlb> Space<T> {
                 }
                 Range::Block if span.first() > addr => addr = span.first(),
                 // A block that is being inserted or removed has no areas.
-                _ => addr = span.last().checked_add(1)?,
+                _ => addr = span.next_addr()?,
             }
             mm::cond_resched();
         }
@@ -145,7 +145,7 @@ impl<T: Tlb> Space<T> {
             if found.area() == area {
                 return Some(found.span().first());
             }
-            addr = found.span().last().checked_add(1)?;
+            addr = found.span().next_addr()?;
         }
     }
 

@@ -32,7 +32,7 @@ impl Directory {
 impl<'dir> Found<'dir, '_> {
     /// Returns the first address behind the block; [`None`] if there is none.
     pub(crate) fn end(&self) -> Option<usize> {
-        self.block.span()?.last().checked_add(1)
+        self.block.span()?.next_addr()
     }
 
     /// Returns the busy area that contains `addr`.

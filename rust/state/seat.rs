@@ -156,7 +156,7 @@ impl Run {
         let (Some(place), Some(span)) = (place, block.span()) else {
             return Err(block);
         };
-        let is_below = |low: Span, high: Span| low.last().checked_add(1) == Some(high.first());
+        let is_below = |low: Span, high: Span| low.next_addr() == Some(high.first());
         let run = self.span.unwrap_or(span);
         if self.span.is_some() && !is_below(run, span) && !is_below(span, run) {
             return Err(block);

@@ -117,7 +117,7 @@ impl FreeRuns {
         if let Some(below) = Span::from_bounds(run.first(), span.first()) {
             self.insert(below);
         }
-        let above = span.last().checked_add(1);
+        let above = span.next_addr();
         if let Some(above) = above.and_then(|first| Span::new(first, run.last())) {
             self.insert(above);
         }

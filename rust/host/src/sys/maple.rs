@@ -158,7 +158,7 @@ impl<E: Entry> Guard<'_, E> {
                 return Err(StoreError::Mismatch);
             }
             found.push(entry);
-            from = entry.last().checked_add(1);
+            from = entry.next_addr();
         }
         self.memory_for_store()?;
         for entry in found {
