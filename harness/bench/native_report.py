@@ -101,8 +101,9 @@ def show_native(raw, sides_by_row, disturbed):
             amount(round(text)) for side in ("rbtree", "rust") for text in (
                 median(sides[side], "p50"), median(sides[side], "p99.9"), max(one["max"] for one in sides[side])))])
     siblings = f", of which {machine['siblings']} share a core" if machine["siblings"] != "0" else ""
-    print(f"{machine['cpu']}, {machine['cores']} CPUs{siblings}{' of a virtual machine' if machine['hypervisor'] else ''}; commit {raw['commit']}; rb-trees of Linux {raw['linux']}; "
-          f"{raw['compilers']}", "mitigations: " + "; ".join(
+    virtual = " of a virtual machine" if machine["hypervisor"] else ""
+    print(f"{machine['cpu']}, {machine['cores']} CPUs{siblings}{virtual}; commit {raw['commit']}; "
+          f"rb-trees of Linux {raw['linux']}; {raw['compilers']}", "mitigations: " + "; ".join(
               f"{name}: {text}" for name, text in sorted(machine["mitigations"].items()) if "Not affected" not in text), sep="\n")
     print_table("ns of CPU time for one operation, medians; ratios with 95% intervals; M/s: million operations of all threads a "
                 "second",
