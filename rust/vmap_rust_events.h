@@ -20,12 +20,12 @@
 /* What happened to a block. */
 enum vmap_rust_block_event {
 	VMAP_RUST_BLOCK_OPEN,		/* a CPU has made it */
-	VMAP_RUST_BLOCK_CLOSE,		/* it was given back to the tree */
+	VMAP_RUST_BLOCK_CLOSE,		/* it was freed */
 	VMAP_RUST_BLOCK_REFILL,		/* a CPU takes it from the pool */
 	VMAP_RUST_BLOCK_STEAL,		/* a CPU takes it for lack of room */
 };
 
-/* Why empty blocks were given back. */
+/* Why empty blocks were freed. */
 enum vmap_rust_drain_cause {
 	VMAP_RUST_DRAIN_REQUEST,	/* a request found no room */
 	VMAP_RUST_DRAIN_PURGE,		/* a purge that has to make room */
@@ -44,7 +44,7 @@ TRACE_DEFINE_ENUM(VMAP_RUST_DRAIN_TRIM);
 TRACE_DEFINE_ENUM(VMAP_RUST_DRAIN_RECLAIM);
 
 /**
- * vmap_rust_block - a block was made, taken or given back
+ * vmap_rust_block - a block was made, taken or freed
  * @event:	which of these
  * @start:	its first address
  * @size:	its size in bytes
@@ -121,7 +121,7 @@ TRACE_EVENT(vmap_rust_purge,
 );
 
 /**
- * vmap_rust_drain - empty blocks were given back to the tree
+ * vmap_rust_drain - empty blocks were freed
  * @cause:	why
  * @blocks:	how many
  */

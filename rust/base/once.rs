@@ -10,6 +10,9 @@
 
 use super::prelude::*;
 
+/// Whether the functions of C are used: they cost no call, or KCSAN must see them.
+const BY_C: bool = cfg!(any(CONFIG_RUST_INLINE_HELPERS, CONFIG_KCSAN));
+
 /// A word that several CPUs access.
 pub(crate) trait Once<T> {
     /// Loads the value; relaxed.
@@ -24,7 +27,7 @@ macro_rules! once {
         impl$(<$parameter>)? Once<$word> for Atomic<$word> {
             #[inline(always)]
             fn read_once(&self) -> $word {
-                if cfg!(any(CONFIG_RUST_INLINE_HELPERS, CONFIG_KCSAN)) {
+                if BY_C {
                     return self.load(Relaxed);
                 }
                 // SAFETY: `as_ptr()` guarantees a valid and aligned pointer. A volatile access to an aligned word is one
@@ -34,7 +37,7 @@ macro_rules! once {
 
             #[inline(always)]
             fn write_once(&self, value: $word) {
-                if cfg!(any(CONFIG_RUST_INLINE_HELPERS, CONFIG_KCSAN)) {
+                if BY_C {
                     return self.store(value, Relaxed);
                 }
                 // SAFETY: As above, with WRITE_ONCE(). Where Rust is supported, it is what `atomic_set()` is.

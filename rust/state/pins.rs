@@ -57,6 +57,7 @@ pub(crate) struct Pinned<'a> {
 }
 
 impl Pinned<'_> {
+    /// Returns the area as it was seen when its pin was taken.
     #[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
     pub(crate) fn area(&self) -> Busy {
         self.area

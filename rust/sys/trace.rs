@@ -23,7 +23,7 @@ declare_trace! {
 pub(crate) enum Event {
     /// A CPU has made it.
     Open,
-    /// It was given back to the tree.
+    /// It was freed, and its range erased from the tree.
     Close,
     /// A CPU takes it from the pool.
     Refill,
@@ -63,7 +63,7 @@ const _: () = {
 pub(crate) fn block(event: Event, start: usize, size: usize, class: usize, owner: CpuNumber) {
     // CAST: Small numbers.
     let (event, class, owner) = (event as c_uint, class as c_uint, owner.number() as c_uint);
-    // SAFETY: RCU is watching where blocks are opened, taken and given back: in code that takes spinlocks.
+    // SAFETY: RCU is watching where blocks are opened, taken and freed: in code that takes spinlocks.
     unsafe { vmap_rust_block(event, start, size, class, owner) };
 }
 
@@ -102,7 +102,7 @@ pub(crate) fn purge(began: u64, cover: Option<Span>, areas: usize, ranges: usize
     unsafe { vmap_rust_purge(start, end, areas, ranges, pages, ns) };
 }
 
-/// Traces a drain that has given back `blocks` blocks, if any.
+/// Traces a drain that has freed `blocks` empty blocks, if any.
 #[inline(always)]
 pub(crate) fn drain(cause: Cause, blocks: usize) {
     if blocks != 0 {
