@@ -78,7 +78,7 @@ pub(crate) unsafe extern "C" fn vmap_rust_start(
 /// # Safety
 ///
 /// - `vm` is null, or valid and not yet shared.
-/// - The context allows `gfp`.
+/// - `gfp` has flags of `GFP_RECLAIM_MASK` only, and the context allows it.
 #[export]
 pub(crate) unsafe extern "C" fn vmap_rust_alloc(
     size: usize,
@@ -90,7 +90,8 @@ pub(crate) unsafe extern "C" fn vmap_rust_alloc(
     gfp: bindings::gfp_t,
     node: c_int,
 ) -> *mut bindings::vmap_area {
-    let gfp = Gfp::from_raw(gfp);
+    // SAFETY: By the safety requirements.
+    let gfp = unsafe { Gfp::from_raw(gfp) };
     let serve = || -> Result<Busy> {
         if size == 0 || !is_aligned(size, PAGE_SIZE) || !align.is_power_of_two() {
             return Err(EINVAL);
@@ -141,7 +142,7 @@ pub(crate) unsafe extern "C" fn vmap_rust_alloc_current(
 ///
 /// - The arrays have `nr` elements that do not change during the call.
 /// - Each element of `vms` is valid, and not yet shared.
-/// - The context allows `gfp`.
+/// - `gfp` has flags of `GFP_RECLAIM_MASK` only, and the context allows it.
 #[export]
 pub(crate) unsafe extern "C" fn vmap_rust_alloc_congruent(
     offsets: *const usize,
@@ -172,7 +173,8 @@ pub(crate) unsafe extern "C" fn vmap_rust_alloc_congruent(
             Span::from_bounds(vstart, vend).ok_or(EBUSY)?,
             members,
             align,
-            Gfp::from_raw(gfp),
+            // SAFETY: By the safety requirements.
+            unsafe { Gfp::from_raw(gfp) },
             |index, area| {
                 let vm = vms.get(index).copied()?;
                 // SAFETY: By the safety requirements, it is valid and nobody uses it. Each index has one area.

@@ -21,6 +21,11 @@ use kernel::alloc::{
 };
 
 /// Allocation flags from C.
+///
+/// # Invariants
+///
+/// They are some of `GFP_RECLAIM_MASK` or of the constants of [`alloc::flags`]: memory that is asked for with
+/// `__GFP_ZERO` is zeroed.
 #[derive(Clone, Copy)]
 pub(crate) struct Gfp(bindings::gfp_t);
 
@@ -36,7 +41,11 @@ impl Gfp {
     #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
     pub(crate) const KERNEL: Self = Self(bindings::GFP_KERNEL);
 
-    pub(crate) fn from_raw(raw: bindings::gfp_t) -> Self {
+    /// # Safety
+    ///
+    /// `raw` has flags of `GFP_RECLAIM_MASK` only.
+    pub(crate) unsafe fn from_raw(raw: bindings::gfp_t) -> Self {
+        // INVARIANT: By the safety requirements.
         Self(raw)
     }
 
@@ -48,12 +57,14 @@ impl Gfp {
     /// without a warning, as the request can be served without it.
     pub(crate) fn flags(self) -> alloc::Flags {
         const NOFAIL: bindings::gfp_t = 1 << bindings::___GFP_NOFAIL_BIT;
-        alloc::Flags::from_raw(self.0 & !NOFAIL) | alloc::flags::__GFP_NOWARN
+        // SAFETY: By the type invariants.
+        (unsafe { alloc::Flags::from_raw(self.0 & !NOFAIL) }) | alloc::flags::__GFP_NOWARN
     }
 
     /// Returns the flags for nodes of the maple tree, without which a request fails.
     pub(crate) fn node_flags(self) -> alloc::Flags {
-        alloc::Flags::from_raw(self.0)
+        // SAFETY: By the type invariants.
+        unsafe { alloc::Flags::from_raw(self.0) }
     }
 
     pub(crate) fn may_block(self) -> bool {

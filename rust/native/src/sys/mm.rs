@@ -74,7 +74,10 @@ impl Gfp {
     pub(crate) const RECLAIM: Self = Self(bindings::GFP_NOWAIT);
     pub(crate) const KERNEL: Self = Self(bindings::GFP_KERNEL);
 
-    pub(crate) fn from_raw(raw: bindings::gfp_t) -> Self {
+    /// # Safety
+    ///
+    /// None here.
+    pub(crate) unsafe fn from_raw(raw: bindings::gfp_t) -> Self {
         Self(raw)
     }
 
