@@ -24,8 +24,7 @@ use kernel::alloc::{
 ///
 /// # Invariants
 ///
-/// They are some of `GFP_RECLAIM_MASK` or of the constants of [`alloc::flags`]: memory that is asked for with
-/// `__GFP_ZERO` is zeroed.
+/// They are some of `GFP_RECLAIM_MASK`, so `__GFP_SKIP_ZERO` is not among them.
 #[derive(Clone, Copy)]
 pub(crate) struct Gfp(bindings::gfp_t);
 
