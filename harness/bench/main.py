@@ -51,7 +51,7 @@ def parse(arguments):
         add("--instruments", nargs="+", choices=[*filter(plans.boots, plans.INSTRUMENTS)], metavar="NAME",
             help="only these: %(choices)s")
         add("--cases", type=plans.case_list, metavar="LIST", help="only these: area_pair,lookup_* ...")
-        add("--repetitions", type=whole(1, 1000), metavar="N", help="boots of each side, instead of 5 or 15")
+        add("--repetitions", type=whole(1, 1000), metavar="N", help="boots of each side, instead of 5")
     elif name == "profile":
         add("case", metavar="CASE", help="a case of scripts/bench list, or some as for --cases")
         add("--threads", type=whole(1, 64), default=1, metavar="N", help="workers, each on a CPU of its own (default: 1)")

@@ -19,7 +19,6 @@ ALONE = "growth,info_*"
 LATENCY = "latency_*"
 HOLDS = "area_pair,area_4096,mixed,percpu"
 FLUSHES = "area_pair,vmalloc_pair,vm_map_ram_16,aliases_0,aliases_1"
-NATIVE = "area_pair,area_4"
 LINES = "area_pair,area_remote,area_4096"
 # What the mapping series is about, and what it must not make slower.
 MAPPING_8 = "area_pair,vmalloc_*,stack,vmap_16,vm_map_ram_16,vmap_1m_*,ioremap_mapped_1m"
@@ -55,12 +54,11 @@ INSTRUMENTS = {
                           "softirqs, counted by a plugin", ICOUNT, "softirq"),
     "lines": Instrument(ARM64, "QEMU cortex-a72, workers take turns before each call in random order: cache lines that "
                         "move between CPUs, counted by a plugin", {"accel": "threads"}, "lines"),
-    "uml": Instrument("uml-bench", "user-mode Linux: wall clock at native speed, sides in turns", {"mem": 1024}),
     "native": Instrument("", "scripts/bench native: both allocators in user space on the build host", {}),
     "native-calls": Instrument("", "as native, without CONFIG_RUST_INLINE_HELPERS", {}),
 }
 # Those whose nanoseconds are no instructions.
-CLOCKS = ("uml", "native", "native-calls")
+CLOCKS = ("native", "native-calls")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +96,6 @@ QUICK = [
     Plan("live", "icount", 2, 5, "live_1m", scale=scale_for(2)),
     Plan("tables", "icount", 2, 5, "page_tables", append=TEST_VMALLOC),
     *(Plan(f"latency-{n}", "latency", n, 5, LATENCY) for n in (2, 8)),
-    Plan("native", "uml", 2, 15, NATIVE, (1, 2)),
 ]
 # What the documents quote.
 FIGURES = [

@@ -82,7 +82,7 @@ def test_sets():
     for made in plans.SETS.values():
         assert len({one.name for one in made}) == len(made)
         for one in made:
-            assert one.repetitions >= (15 if one.instrument == "uml" else 5), one
+            assert one.repetitions >= 5, one
             assert plans.case_list(one.run) and max(one.threads) <= one.cpus, one
 
 

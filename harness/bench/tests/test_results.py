@@ -146,7 +146,7 @@ def test_written(monkeypatch, tmp_path):
     ("show last~9999", "there is no result last~9999"),
     ("--set foo", "--set: invalid choice: 'foo'"),
     ("--instruments foo", '--instruments: invalid choice: .foo.'),
-    ("--set mapping --instruments uml", "--set, --a, --instruments and --cases leave nothing to measure"),
+    ("--set mapping --instruments lines", "--set, --a, --instruments and --cases leave nothing to measure"),
     ("--instruments latency --cases area_pair", "--cases leave nothing to measure"),
     ("--repetitions 0", "--repetitions: must be a whole number from 1 to 1000"),
     ("--cases area_pair,nosuch", '^bench: error: unknown case "nosuch"; scripts/bench list prints them$'),
