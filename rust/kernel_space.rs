@@ -50,7 +50,7 @@ fn make(home: Span, options: Options) -> Result<KernelSpace> {
             check,
             fail_init, //
         },
-        sys::tlb::Watched, //
+        sys::tlb::watched::Watched, //
     };
 
     if fail_init.value() != 0 {

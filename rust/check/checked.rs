@@ -10,7 +10,7 @@ use crate::{
         record::Identity, //
     },
     policy::prelude::*,
-    sys::tlb::{
+    sys::tlb::watched::{
         Done,
         Watch,
         Watched, //

@@ -14,7 +14,7 @@ use crate::{
     policy::prelude::*,
     sys::{
         lock::Quiet,
-        tlb::{
+        tlb::watched::{
             Done,
             Unmapped,
             Watch,

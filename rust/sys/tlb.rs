@@ -45,6 +45,4 @@ pub(crate) unsafe trait Tlb {
 
 #[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
 #[path = "../check/watched.rs"]
-mod watched;
-#[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
-pub(crate) use watched::*;
+pub(crate) mod watched;

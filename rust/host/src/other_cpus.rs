@@ -7,7 +7,7 @@ use crate::{
     prelude::*,
     sys::{
         per_cpu::CpuNumber,
-        tlb::{Done, Unmapped, Watch, Watched},
+        tlb::watched::{Done, Unmapped, Watch, Watched},
     },
 };
 use std::{cell::Cell, collections::HashSet};
