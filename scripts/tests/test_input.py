@@ -19,7 +19,8 @@ done
 REFUSED = {
     "unknown configuration": ("build nosuch", 'unknown configuration "nosuch"; there are: .*arm64'),
     "unknown part": ("prepare rooot", "PART: invalid choice: 'rooot' .choose from '?root"),
-    "JOBS that is no number": ("JOBS=0 prepare", "JOBS=0 must be a whole number from 1"),
+    "JOBS that is too small": ("JOBS=0 prepare", "JOBS=0 must be a whole number from 1"),
+    "JOBS that is no number": ("JOBS=x prepare", "JOBS=x must be a whole number from 1"),
     "unknown TOOLCHAIN": ("TOOLCHAIN=foo prepare", "TOOLCHAIN=foo is unknown; use"),
     "cache path with a space": ("VMAP_RUST_CACHE='a b' prepare", "paths? with spaces or colons.*VMAP_RUST_CACHE"),
     "in-root without a root": ("VMAP_RUST_CACHE=none in-root true", "not ready; run scripts/prepare"),
