@@ -78,7 +78,7 @@ pub(crate) unsafe extern "C" fn vmap_rust_start(
 /// # Safety
 ///
 /// - `vm` is null, or valid and not yet shared.
-/// - `gfp` has flags of `GFP_RECLAIM_MASK` only, and the context allows it.
+/// - The context allows `gfp`.
 #[export]
 pub(crate) unsafe extern "C" fn vmap_rust_alloc(
     size: usize,
@@ -90,8 +90,7 @@ pub(crate) unsafe extern "C" fn vmap_rust_alloc(
     gfp: bindings::gfp_t,
     node: c_int,
 ) -> *mut bindings::vmap_area {
-    // SAFETY: By the safety requirements.
-    let gfp = unsafe { Gfp::from_raw(gfp) };
+    let gfp = Gfp::from_raw(gfp);
     let serve = || -> Result<Busy> {
         if size == 0 || !is_aligned(size, PAGE_SIZE) || !align.is_power_of_two() {
             return Err(EINVAL);
@@ -142,7 +141,7 @@ pub(crate) unsafe extern "C" fn vmap_rust_alloc_current(
 ///
 /// - The arrays have `nr` elements that do not change during the call.
 /// - Each element of `vms` is valid, and not yet shared.
-/// - `gfp` has flags of `GFP_RECLAIM_MASK` only, and the context allows it.
+/// - The context allows `gfp`.
 #[export]
 pub(crate) unsafe extern "C" fn vmap_rust_alloc_congruent(
     offsets: *const usize,
@@ -173,8 +172,7 @@ pub(crate) unsafe extern "C" fn vmap_rust_alloc_congruent(
             Span::from_bounds(vstart, vend).ok_or(EBUSY)?,
             members,
             align,
-            // SAFETY: By the safety requirements.
-            unsafe { Gfp::from_raw(gfp) },
+            Gfp::from_raw(gfp),
             |index, area| {
                 let vm = vms.get(index).copied()?;
                 // SAFETY: By the safety requirements, it is valid and nobody uses it. Each index has one area.

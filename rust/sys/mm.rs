@@ -21,10 +21,6 @@ use kernel::alloc::{
 };
 
 /// Allocation flags from C.
-///
-/// # Invariants
-///
-/// They are some of `GFP_RECLAIM_MASK`, so `__GFP_SKIP_ZERO` is not among them.
 #[derive(Clone, Copy)]
 pub(crate) struct Gfp(bindings::gfp_t);
 
@@ -40,11 +36,7 @@ impl Gfp {
     #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
     pub(crate) const KERNEL: Self = Self(bindings::GFP_KERNEL);
 
-    /// # Safety
-    ///
-    /// `raw` has flags of `GFP_RECLAIM_MASK` only.
-    pub(crate) unsafe fn from_raw(raw: bindings::gfp_t) -> Self {
-        // INVARIANT: By the safety requirements.
+    pub(crate) fn from_raw(raw: bindings::gfp_t) -> Self {
         Self(raw)
     }
 
@@ -56,14 +48,12 @@ impl Gfp {
     /// without a warning, as the request can be served without it.
     pub(crate) fn flags(self) -> alloc::Flags {
         const NOFAIL: bindings::gfp_t = 1 << bindings::___GFP_NOFAIL_BIT;
-        // SAFETY: By the type invariants.
-        (unsafe { alloc::Flags::from_raw(self.0 & !NOFAIL) }) | alloc::flags::__GFP_NOWARN
+        alloc::Flags::from_raw(self.0 & !NOFAIL) | alloc::flags::__GFP_NOWARN
     }
 
     /// Returns the flags for nodes of the maple tree, without which a request fails.
     pub(crate) fn node_flags(self) -> alloc::Flags {
-        // SAFETY: By the type invariants.
-        unsafe { alloc::Flags::from_raw(self.0) }
+        alloc::Flags::from_raw(self.0)
     }
 
     pub(crate) fn may_block(self) -> bool {

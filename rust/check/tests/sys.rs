@@ -35,14 +35,11 @@ mod mm_tests {
             bindings::GFP_ATOMIC,
             0,
         ] {
-            // SAFETY: These are flags of `GFP_RECLAIM_MASK`.
-            let gfp = unsafe { Gfp::from_raw(raw) };
-            assert_eq!(gfp.flags().as_raw(), raw | NOWARN);
+            assert_eq!(Gfp::from_raw(raw).flags().as_raw(), raw | NOWARN);
         }
         // It may fail: the request can be served without it.
-        // SAFETY: As above.
-        let gfp = unsafe { Gfp::from_raw(kernel | NOFAIL) };
-        assert_eq!(gfp.flags().as_raw(), kernel | NOWARN);
+        let made = Gfp::from_raw(kernel | NOFAIL).flags();
+        assert_eq!(made.as_raw(), kernel | NOWARN);
     }
 
     /// Without `no_hash_pointers`, and for [`Restricted`] with the `kernel.kptr_restrict` of a kernel that starts.

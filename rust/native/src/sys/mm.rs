@@ -74,10 +74,7 @@ impl Gfp {
     pub(crate) const RECLAIM: Self = Self(bindings::GFP_NOWAIT);
     pub(crate) const KERNEL: Self = Self(bindings::GFP_KERNEL);
 
-    /// # Safety
-    ///
-    /// None here.
-    pub(crate) unsafe fn from_raw(raw: bindings::gfp_t) -> Self {
+    pub(crate) fn from_raw(raw: bindings::gfp_t) -> Self {
         Self(raw)
     }
 
