@@ -84,8 +84,10 @@ impl<'dir, T: Tlb> Plan<'dir, T> {
         // INVARIANT: It covers the slots.
         self.add(cover);
         block.flushing.set_words(&words);
-        self.areas = self.areas.wrapping_add(map::weight(&words));
-        self.slot_pages = self.slot_pages.wrapping_add(block.pages_of(&words));
+        let count = map::weight(&words);
+        self.areas = self.areas.wrapping_add(count);
+        let pages = count.wrapping_mul(block.class().slot_pages());
+        self.slot_pages = self.slot_pages.wrapping_add(pages);
         block.links().next_in_plan.set(self.first);
         self.first = block.number();
     }
