@@ -122,7 +122,8 @@ pub(crate) unsafe extern "C" fn vmap_rust_alloc(
 ///
 /// # Safety
 ///
-/// `vm` is valid and not yet shared.
+/// - `vm` is valid and not yet shared.
+/// - Not in an interrupt or NMI: with `vmap_rust.randomize`, a lock is taken for a random number.
 #[export]
 pub(crate) unsafe extern "C" fn vmap_rust_alloc_current(
     size: usize,
@@ -197,7 +198,7 @@ pub(crate) unsafe extern "C" fn vmap_rust_find(addr: usize) -> *mut bindings::vm
 ///
 /// # Safety
 ///
-/// The caller holds no pin.
+/// The caller holds no pin, and runs in no interrupt: this may wait for a reader's pin.
 #[export]
 pub(crate) unsafe extern "C" fn vmap_rust_unlink(addr: usize) -> *mut bindings::vmap_area {
     null_or(space().and_then(|space| Some(space.unlink(untagged(addr))?.into_ptr())))
@@ -310,7 +311,8 @@ unsafe fn take_back(
 ///
 /// # Safety
 ///
-/// `va` is null, or came from [`vmap_rust_unlink`] and C no longer uses it.
+/// - `va` is null, or came from [`vmap_rust_unlink`] and C no longer uses it.
+/// - Not in an interrupt: for a lone area, a lock is taken.
 #[export]
 pub(crate) unsafe extern "C" fn vmap_rust_retire(va: *mut bindings::vmap_area) -> usize {
     // SAFETY: By the safety requirements, C has unlinked the area and no longer uses it.

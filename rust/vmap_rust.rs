@@ -31,7 +31,8 @@
 //! - *stuck*: a flushed area that could not be erased from the index for lack of memory.
 //! - *drain*: give back empty blocks, to make room or to free memory.
 //! - *pin*: one of 32 spinlocks for areas in blocks, or of 32 for lone areas, chosen by the address of the area object. A reader
-//!   that *pins* an area of another owner holds its pin: the area stays unchanged, and its unlink waits.
+//!   that *pins* an area of another owner holds its pin: the area stays unchanged, and its unlink waits. So does vrealloc(),
+//!   which changes the `vm_struct` of its own area.
 //!
 //! # How it works
 //!
@@ -78,6 +79,7 @@
 //! # Lock order
 //!
 //! ```text
+//! fs_reclaim -> vmap_purge_lock (purge, shrinker)
 //! vmap_purge_lock -> pool
 //!                 -> pin (C frees a block of vm_map_ram())
 //!                 -> list of lazy areas, list of stuck areas
@@ -85,13 +87,14 @@
 //! pin -> vb->lock (C, for /proc/kcore)
 //! ```
 //!
-//! While the lock of the pool, of a list or of the tree is held, no other lock is taken, except that of the slab. A task
-//! that holds a pin never takes the tree lock. A lock, also the RCU read lock, is held as long as its guard: until a `drop()` of
-//! it, or else the end of the block that declares it.
+//! While the lock of the pool, of a list or of the tree is held, no other lock is taken, except that of the slab under that of
+//! the tree. A task that holds a pin never takes the tree lock. A lock, also the RCU read lock, is held as long as its guard:
+//! until a `drop()` of it, or else the end of the block that declares it.
 //!
-//! All of them are spinlocks that do not disable interrupts: code that takes one must not run in an interrupt. Any context
-//! may look up an area ([`policy::space::Space::find`]), try to pin it (`try_get()`), allocate from the current block
-//! (`alloc_current()`), and retire an area of a block.
+//! But for the mutex `vmap_purge_lock`, these are spinlocks that do not disable interrupts: code that takes one must not run in
+//! an interrupt. Any context, also an NMI, may look up an area ([`policy::space::Space::find`]) and try to pin it (`try_get()`;
+//! with PREEMPT_RT not in interrupts). All others run in tasks: `unlink()` may wait for a reader, to retire an area takes a
+//! lock if it is in no block, and `alloc_current()` takes one for a random number if areas are placed at random.
 //!
 //! `docs/lock-free.md` shows why the code without locks is correct, and `docs/design.md` has the reasons for the design.
 

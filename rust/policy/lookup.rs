@@ -16,8 +16,8 @@ impl<T: Tlb> Space<T> {
         }
     }
 
-    /// Unlinks the busy area that contains `addr`. Never allocates, sleeps or fails. Takes the pin of the area only while
-    /// there are readers of any areas.
+    /// Unlinks the busy area that contains `addr`. Needs no memory. Takes the pin of the area, and so may wait for its
+    /// reader, only while there are readers of any areas. Not in interrupts.
     #[inline(always)]
     pub(crate) fn unlink(&self, addr: usize) -> Option<UnlinkedArea<'_>> {
         let rcu = Guard::new();
@@ -52,7 +52,8 @@ impl<T: Tlb> Space<T> {
             if pinned.is_some() {
                 return pinned;
             }
-            // A walk without the lock would spin behind a writer that it has preempted.
+            // Without the lock, a step to the next entry would spin behind a writer that it has preempted: it goes up, to
+            // nodes that are dead by then. A load, as in `find()`, only goes down, from the root.
             let (span, range) = self.tree.index.lock().next_range(addr)?;
             match range {
                 _ if span.first() > last => return None,

@@ -81,7 +81,7 @@ impl<T: Tlb> Space<T> {
     }
 
     /// Serves a request for `size` bytes at a multiple of `align`, a power of two, anywhere in the space, if the current
-    /// block of this CPU can. [`None`] if not, also for bad arguments. Takes no lock; any context.
+    /// block of this CPU can. [`None`] if not, also for bad arguments. Takes no lock of the allocator; any context but NMIs.
     #[inline(always)]
     pub(crate) fn alloc_current(
         &self,
@@ -200,7 +200,7 @@ impl<T: Tlb> Space<T> {
         if may_help || self.tree.stuck() != 0 {
             self.drain(req.gfp);
         }
-        // Another CPU may have taken all that could be freed, and has freed it by now.
+        // Another CPU may have taken all that could be freed. If it has not freed it by now, this request fails.
         if self.tree.times_freed() == times {
             return Err(EBUSY);
         }

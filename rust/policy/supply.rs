@@ -154,7 +154,7 @@ impl<T: Tlb> Space<T> {
 
     /// Drains about `most` empty blocks during memory reclaim, current ones last, and all stuck areas for which there is memory.
     /// Neither waits for memory nor takes it from the reserves. Sleepable context. Returns how many of both were freed.
-    /// Purges nothing: reclaim may run inside a purge.
+    /// Purges nothing. C calls this with `vmap_purge_lock` held, so reclaim waits for a purge, and a purge must not reclaim.
     pub(crate) fn drain_for_reclaim(&self, most: usize) -> usize {
         let stuck = self.free_stuck(Gfp::RECLAIM, Cause::Reclaim);
         let free = |most| self.free_blocks(most, Gfp::RECLAIM, Cause::Reclaim);

@@ -276,7 +276,7 @@ impl Block {
         map::weight(words).wrapping_mul(self.slot_pages)
     }
 
-    /// Claims a free slot for an area of `size` bytes. Takes no lock; any context.
+    /// Claims a free slot for an area of `size` bytes. Takes no lock of the allocator; any context but NMIs.
     #[inline(always)]
     pub(crate) fn claim(&self, size: usize) -> Option<Claimed<'_>> {
         // Not a size for this class, or 0.

@@ -78,7 +78,7 @@ impl<T> DerefMut for Unpublished<T> {
 }
 
 /// A box that readers may read until a grace period after its drop, which frees the memory then. Any
-/// context may drop it.
+/// context but NMIs may drop it, as call_rcu() asks for.
 ///
 /// # Invariants
 ///
@@ -153,7 +153,7 @@ impl<T: Send + Sync + 'static> Drop for GraceBox<T> {
 }
 
 /// Boxes that wait for one grace period together after the drop of the list, and are then dropped one after the other in
-/// a worker, which lets other tasks run in between. Any context may drop the list.
+/// a worker, which lets other tasks run in between. Any context but NMIs may drop the list.
 ///
 /// # Invariants
 ///
