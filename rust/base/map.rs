@@ -70,11 +70,16 @@ impl Bit {
 /// Returns a map in which only the bits below `count` are set.
 #[inline(never)]
 pub(crate) fn first(count: usize) -> Words {
-    let left = |index: usize| count.saturating_sub(index.wrapping_mul(BITS));
-    core::array::from_fn(|index| match left(index) {
+    core::array::from_fn(|index| word_of_first(count, index))
+}
+
+/// Returns the word at `index` of [`first`].
+#[inline(always)]
+fn word_of_first(count: usize, index: usize) -> usize {
+    match count.saturating_sub(index.wrapping_mul(BITS)) {
         BITS.. => usize::MAX,
         rest => (1_usize << rest).wrapping_sub(1),
-    })
+    }
 }
 
 #[inline(always)]
@@ -197,11 +202,11 @@ impl Map {
         self.0.iter().fold(0, |all, word| all | word.read_once()) == 0
     }
 
-    /// Returns whether the bits of `words` are set, and no others.
-    pub(crate) fn is_equal(&self, words: &Words) -> bool {
-        let mut pairs = self.0.iter().zip(words);
+    /// Returns whether the bits below `count` are set, and no others.
+    pub(crate) fn is_first(&self, count: usize) -> bool {
+        let mut words = self.0.iter().enumerate();
         // Relaxed: as in `words()`.
-        pairs.all(|(word, &wanted)| word.read_once() == wanted)
+        words.all(|(index, word)| word.read_once() == word_of_first(count, index))
     }
 
     /// Claims (clears) the lowest set bit.

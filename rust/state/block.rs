@@ -272,10 +272,6 @@ impl Block {
         Span::from_bounds(self.address_of(first.number()), self.address_of(end))
     }
 
-    pub(crate) fn pages_of(&self, words: &Words) -> usize {
-        map::weight(words).wrapping_mul(self.slot_pages)
-    }
-
     /// Claims a free slot for an area of `size` bytes. Takes no lock of the allocator; any context but NMIs.
     #[inline(always)]
     pub(crate) fn claim(&self, size: usize) -> Option<Claimed<'_>> {
@@ -415,7 +411,7 @@ impl Block {
 
     /// Returns whether all slots are free. Others may change it.
     pub(crate) fn is_empty(&self) -> bool {
-        self.free.is_equal(&map::first(self.slot_count))
+        self.free.is_first(self.slot_count)
     }
 
     /// Returns whether no slot is free. Others may change it.
@@ -425,7 +421,7 @@ impl Block {
 
     /// Returns the number of pages, in whole slots, that wait for a purge to take them.
     pub(crate) fn lazy_pages(&self) -> usize {
-        self.pages_of(&self.lazy.words())
+        map::weight(&self.lazy.words()).wrapping_mul(self.slot_pages)
     }
 
     /// Closes the block if all of it is free, by claiming all slots: nobody can allocate from it then.
