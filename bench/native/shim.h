@@ -18,9 +18,19 @@
 #define READ_ONCE(x) __atomic_load_n(&(x), __ATOMIC_RELAXED)
 #define WRITE_ONCE(x, v) __atomic_store_n(&(x), (v), __ATOMIC_RELAXED)
 #ifdef CHECK
-/* The machine of a test may do many other things. */
+/*
+ * The machine of a test may do many other things, and a thread that is waited for may not run. If it does, it is
+ * done soon: who yields at once gets the CPU back only after all the others.
+ */
 int sched_yield(void);
-#define cpu_relax() sched_yield()
+static inline void cpu_relax(void)
+{
+	static __thread unsigned int waited;
+
+	__builtin_ia32_pause();
+	if (++waited % 1024 == 0)
+		sched_yield();
+}
 #else
 #define cpu_relax() __builtin_ia32_pause()
 #endif
