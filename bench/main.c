@@ -12,6 +12,7 @@
  *   vmap_bench.scale=25                operations, in percent
  *   vmap_bench.seed=7                  of random orders, sizes and addresses
  *   vmap_bench.keep=1                  leave a mapping of each case of mapping.c
+ *   vmap_bench.restart=1               restart the machine at the end
  *
  * and prints lines for harness/bench/, which boots it often enough to say what
  * differs. See report.c for the lines.
@@ -21,6 +22,7 @@
 #include <linux/cpumask.h>
 #include <linux/kernel.h>
 #include <linux/module.h>
+#include <linux/reboot.h>
 #include <linux/slab.h>
 #include <linux/string.h>
 #include <linux/utsname.h>
@@ -42,6 +44,10 @@ MODULE_PARM_DESC(scale, "Operations, in percent of what a case asks for, 1 to 10
 static ullong seed = 1;
 module_param(seed, ullong, 0444);
 MODULE_PARM_DESC(seed, "Seed of random orders, sizes and addresses (default 1)");
+
+static bool restart;
+module_param(restart, bool, 0444);
+MODULE_PARM_DESC(restart, "Restart the machine at the end (default 0)");
 
 static const struct bench_case *const tables[] = {
 	bench_pair_cases, bench_mixed_cases, bench_lookup_cases, bench_info_cases,
@@ -229,6 +235,8 @@ static int __init vmap_bench_init(void)
 out:
 	kfree(r);
 	kfree(counts);
+	if (restart)
+		kernel_restart(NULL);
 	return failed ? -EINVAL : 0;
 }
 
