@@ -47,7 +47,7 @@ MODULE_PARM_DESC(seed, "Seed of random orders, sizes and addresses (default 1)")
 
 static bool restart;
 module_param(restart, bool, 0444);
-MODULE_PARM_DESC(restart, "Restart the machine at the end (default 0)");
+MODULE_PARM_DESC(restart, "Restart the machine at the end, for guests: each boot ends so (default 0)");
 
 static const struct bench_case *const tables[] = {
 	bench_pair_cases, bench_mixed_cases, bench_lookup_cases, bench_info_cases,

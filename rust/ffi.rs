@@ -123,7 +123,7 @@ pub(crate) unsafe extern "C" fn vmap_rust_alloc(
 /// # Safety
 ///
 /// - `vm` is valid and not yet shared.
-/// - Not in an interrupt or NMI: with `vmap_rust.randomize`, a lock is taken for a random number.
+/// - Not in an NMI, nor in an interrupt with PREEMPT_RT: `vmap_rust.randomize` calls get_random_u32().
 #[export]
 pub(crate) unsafe extern "C" fn vmap_rust_alloc_current(
     size: usize,

@@ -7,8 +7,7 @@ use super::prelude::*;
 
 impl<T: Tlb> Space<T> {
     /// Reserves a range for each of `members` at a common base: in one block, from the top down, or at the highest base in
-    /// `window`; for all or none. Passes the areas
-    /// to `publish` in order, which makes them busy. Sleeps if `gfp` allows it.
+    /// `window`; for all or none. Passes the areas to `publish` in order, which makes them busy. Sleeps if `gfp` allows it.
     pub(crate) fn alloc_congruent(
         &self,
         window: Span,

@@ -81,7 +81,8 @@ impl<T: Tlb> Space<T> {
     }
 
     /// Serves a request for `size` bytes at a multiple of `align`, a power of two, anywhere in the space, if the current
-    /// block of this CPU can. [`None`] if not, also for bad arguments. Takes no lock of the allocator; any context but NMIs.
+    /// block of this CPU can. [`None`] if not, also for bad arguments. Takes no lock of the allocator. Not in NMIs, nor in
+    /// interrupts with PREEMPT_RT.
     #[inline(always)]
     pub(crate) fn alloc_current(
         &self,

@@ -49,9 +49,9 @@ impl Tree {
         })
     }
 
-    /// Serves a request from the lowest gap that fits. If `all_pages`, which is for modules, lookups find each page of
-    /// the area at once, as far as there is memory; else only where that takes no array of
-    /// the page map. `EBUSY` without a gap, `ENOMEM` without memory. Sleeps if the request allows it.
+    /// Serves a request from the lowest gap that fits. If `all_pages`, which is for modules, lookups find each page of the area
+    /// at once, as far as there is memory; else only where that takes no array of the page map. `EBUSY` without a gap,
+    /// `ENOMEM` without memory. Sleeps if the request allows it.
     pub(super) fn reserve(&self, req: &Request, all_pages: bool) -> Result<Area<Reserved>> {
         // A request that can never fit allocates nothing.
         if !can_fit(req.window, req.size, req.align) {

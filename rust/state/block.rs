@@ -272,7 +272,8 @@ impl Block {
         Span::from_bounds(self.address_of(first.number()), self.address_of(end))
     }
 
-    /// Claims a free slot for an area of `size` bytes. Takes no lock of the allocator; any context but NMIs.
+    /// Claims a free slot for an area of `size` bytes. Takes no lock of the allocator. Not in NMIs, nor in interrupts with
+    /// PREEMPT_RT.
     #[inline(always)]
     pub(crate) fn claim(&self, size: usize) -> Option<Claimed<'_>> {
         // Not a size for this class, or 0.

@@ -150,7 +150,7 @@ pub(crate) fn prefetch_for_write<T>(at: *const T) {
     unsafe { bindings::prefetchw(at.cast()) };
 }
 
-/// Returns an unpredictable number. Not in NMIs.
+/// Returns an unpredictable number. Not in NMIs, nor in interrupts with PREEMPT_RT.
 pub(crate) fn random() -> usize {
     // SAFETY: No requirements.
     // CAST: A `u32` fits in a `usize` on all platforms of Linux.
