@@ -10,7 +10,7 @@
 #include "vmap_area_kunit.h"
 
 /* A block of areas of one page, with a guard page each: see ../rust/state/class.rs. */
-#define BLOCK_SIZE	(512 * PAGE_SIZE)
+#define BYTES_IN_BLOCK	(512 * PAGE_SIZE)
 #define AREAS_IN_BLOCK	256
 
 /* New blocks to fill, and most areas for that: partial blocks are filled first. */
@@ -72,8 +72,8 @@ static unsigned int fill_new_blocks(struct vm_struct **vms, int node, unsigned i
 		if (!vms[i])
 			break;
 		start = vmap_start(vms[i]);
-		if (ALIGN_DOWN(start, BLOCK_SIZE) != block) {
-			block = ALIGN_DOWN(start, BLOCK_SIZE);
+		if (ALIGN_DOWN(start, BYTES_IN_BLOCK) != block) {
+			block = ALIGN_DOWN(start, BYTES_IN_BLOCK);
 			in_block = 0;
 			remote = 0;
 		}
