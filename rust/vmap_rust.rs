@@ -93,9 +93,8 @@
 //!
 //! But for fs_reclaim and the mutex `vmap_purge_lock`, these are spinlocks that do not disable interrupts: code that takes one
 //! must not run in an interrupt. Any context, also an NMI, may look up an area ([`policy::space::Space::find`]) and try to pin
-//! it (`try_get()`; with PREEMPT_RT not in interrupts). C calls all others in tasks: `unlink()` may wait for a reader, and to
-//! retire an area takes a lock if it is in no block. `alloc_current()`, and to retire an area of a block, would be fine in an
-//! interrupt, but not in an NMI: a random place is chosen by get_random_u32().
+//! it (`try_get()`; with PREEMPT_RT not in interrupts). C calls all others in tasks: `unlink()` may wait for a reader, to retire
+//! an area takes a lock if it is in no block, and `alloc_current()` may call get_random_u32(), which is not for NMIs.
 //!
 //! `docs/lock-free.md` shows why the code without locks is correct, and `docs/design.md` has the reasons for the design.
 

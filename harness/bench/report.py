@@ -45,7 +45,8 @@ def show_result(result):
           *(f"kernel {name}: {what}" for name, what in result["kernels"].items()),
           "NxM is CPUs x workers; values are medians over boots, lower is better;",
           "instr: instructions of all CPUs for one operation; rows that lose come first;",
-          f"a verdict needs p < {stats.ALPHA} and {stats.FLOOR:.0%} difference; intervals of the ratio are {stats.LEVEL:.0%}", sep="\n")
+          f"a verdict needs p < {stats.ALPHA} and {stats.FLOOR:.0%} difference; intervals of the ratio are {stats.LEVEL:.0%}",
+          sep="\n")
     every = stats.rows(result)
     for name in result["instruments"]:
         rows = [row for row in every if row.instrument == name]
