@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Bitmaps that several CPUs change concurrently: of the slots of a block, and of the entries of a directory.
+//! Bitmaps that several CPUs change concurrently: of the slots of a block, and of the entries and parts of a directory.
 //!
 //! A CPU that claims a bit is its only writer then, and knows its value. So it can set a clear bit by an addition, without
 //! a carry into other bits: `kernel::sync::atomic` has no `fetch_or()`, and a loop with `cmpxchg()` may have to try again.
@@ -185,7 +185,7 @@ impl Map {
         self.0.each_ref().map(|word| word.read_once())
     }
 
-    #[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
+    #[inline(always)]
     pub(crate) fn has(&self, bit: Bit) -> bool {
         // Relaxed: the caller provides the ordering.
         self.word(bit).read_once() & bit.mask() != 0
@@ -309,28 +309,11 @@ impl Map {
         })
     }
 
-    /// Clears one bit, while other CPUs may set it and others; a full barrier.
-    pub(crate) fn remove_and_fence(&self, bit: Bit) {
-        let word = self.word(bit);
-        // Relaxed: the exchange reads it again.
-        let mut old = word.read_once();
-        while let Err(now) = word.cmpxchg(old, old & !bit.mask(), Full) {
-            old = now;
-        }
-    }
-
-    /// Sets one bit, which other CPUs may set concurrently, unless it is set.
-    #[inline(always)]
+    /// Sets one bit unless it is set. The caller holds a lock without which nobody changes the map.
     pub(crate) fn insert(&self, bit: Bit) {
-        let (word, mask) = (self.word(bit), bit.mask());
-        // Relaxed: the caller has executed a full barrier.
-        let mut old = word.read_once();
-        while old & mask == 0 {
-            // Release: the state that the bit announces is written before it.
-            match word.cmpxchg(old, old | mask, Release) {
-                Ok(_) => return,
-                Err(now) => old = now,
-            }
+        if !self.has(bit) {
+            // The release is for those who read the map without the lock.
+            self.set(bit);
         }
     }
 }

@@ -84,6 +84,10 @@ impl Blocks {
                 mm::refuse("a block is at the wrong place", &[block.start()], &numbers);
                 return Err(EINVAL);
             }
+            if quiet && block.lazy_pages() > 0 && !self.dir.is_marked(block) {
+                mm::refuse("no purge would take lazy slots", &[block.start()], &[]);
+                return Err(EINVAL);
+            }
             found.live = found.live.wrapping_add(1);
             found.bytes = found.bytes.wrapping_add(block.class().block_size());
             if matches!(place, Place::Owned | Place::Empty) {

@@ -209,7 +209,7 @@ impl<T: Tlb> Space<T> {
     }
 
     /// Makes an unmapped area lazy. Returns about how many pages are lazy; 0, so that no purge begins, if
-    /// this CPU has counted only few since it was asked last. Takes no lock for an area of a block.
+    /// this CPU has counted only few since it was asked last. Takes a lock if its block is clean, or it is in none.
     #[inline(always)]
     pub(crate) fn retire(&self, area: UnlinkedArea<'_>) -> usize {
         match area.retire() {

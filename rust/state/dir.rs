@@ -5,8 +5,9 @@
 //! It is a [`Table`] with an entry for each [`SIZE`] bytes, so a lookup takes a few loads. A larger block has several entries,
 //! and one that fills a part is in a pointer of its own. Blocks can be anywhere, but not in two parts with the same place.
 //!
-//! A part has a bitmap of *dirty* blocks, which leads a purge to them. Parts are never freed, so who retires an area need not
-//! keep its block. A block that was removed from the directory is freed after an RCU grace period.
+//! A part has a bitmap of *dirty* blocks, and the directory one of parts with such blocks, which lead a purge to them. Parts are
+//! never freed, so who retires an area need not keep its block. A block that was removed from the directory is freed after an RCU
+//! grace period.
 
 use super::{
     prelude::*,
@@ -27,8 +28,6 @@ const HEADROOM: usize = 64 * PAGE_SIZE;
 struct PartBlocks {
     /// A block that fills the part.
     whole: Pointer,
-    /// Number of its blocks. One that is about to be inserted counts.
-    blocks: Atomic<usize>,
     /// Blocks that may have lazy slots which no purge has taken. The bit of a block is that of its first entry.
     dirty: Map,
 }
@@ -48,8 +47,11 @@ pub(crate) struct Directory {
     /// Where blocks can be.
     window: Option<Span>,
     parts: Table<PartBlocks>,
-    /// The places of these. A purge clears the bit of a part that has no block any more.
-    parts_with_blocks: Map,
+    /// The places of the parts that have dirty blocks.
+    dirty_parts: Map,
+    /// Who changes these, or the dirty blocks of a part, holds this lock. Without it, a purge could clear the bit of a part
+    /// after a retire has set it, and before that sets the bit of the block.
+    marks: Locked<()>,
     /// The pins of all areas in blocks of this directory.
     pub(super) pins: Pins,
 }
@@ -66,7 +68,8 @@ impl Directory {
         Ok(Self {
             window,
             parts: Table::new()?,
-            parts_with_blocks: Map::new(),
+            dirty_parts: Map::new(),
+            marks: Locked::new((), c"vmap_rust marks", static_lock_class!())?,
             pins: Pins::new()?,
         })
     }
@@ -84,28 +87,6 @@ impl Directory {
         self.parts.part_of(addr / SIZE)
     }
 
-    fn all_parts(&self) -> impl Iterator<Item = &Part> {
-        let places = map::set_bits(self.parts_with_blocks.words());
-        places.filter_map(|place| self.parts.in_place(place.number()))
-    }
-
-    /// Lets purges pass over `part` if it has no block, until one is inserted. Returns whether it has none. Only for a purge.
-    fn pass_over(&self, part: &Part) -> bool {
-        // Relaxed: it is read again behind the barrier.
-        if part.more.blocks.read_once() != 0 {
-            return false;
-        }
-        let place = Bit::in_row(part.number);
-        // A full barrier between the bit and the count, which `insert()` accesses in the other order: either this sees the
-        // block that it has counted, or it sees the bit clear.
-        self.parts_with_blocks.remove_and_fence(place);
-        if part.more.blocks.read_once() != 0 {
-            self.parts_with_blocks.insert(place);
-            return false;
-        }
-        true
-    }
-
     /// Returns whether there is a part for a block at `addr`.
     pub(crate) fn is_prepared(&self, addr: usize) -> bool {
         self.part_at(addr).is_some()
@@ -116,7 +97,6 @@ impl Directory {
     pub(crate) fn prepare(&self, addr: usize, flags: Flags) -> Result {
         let more = || PartBlocks {
             whole: Atomic::new(ptr::null_mut()),
-            blocks: Atomic::new(0),
             dirty: Map::new(),
         };
         // INVARIANT: All its pointers are null.
@@ -147,7 +127,7 @@ impl Directory {
         (block.number() == Some(number)).then_some(block)
     }
 
-    /// Makes an unmapped area of a block lazy. Returns its size in pages. Any context.
+    /// Makes an unmapped area of a block lazy. Returns its size in pages. Takes a lock if the block is clean.
     ///
     /// # Safety
     ///
@@ -177,19 +157,54 @@ impl Directory {
         // SAFETY: The block stays until the bit is set. Then others may free it before the call returns. All bytes of a map
         // are in `UnsafeCell`s: a reference to such bytes need not be valid any longer than it is used.
         let lazy = unsafe { &(*block.as_ptr()).lazy };
-        // A full barrier. A purge that clears the dirty bit takes the lazy slots afterwards, so either this sees the bit
-        // clear, or the purge takes the slot.
+        // A full barrier: see `mark()`.
         lazy.set_and_fence(slot);
-        part.more.dirty.insert(bit);
+        self.mark(part, bit);
         span.size() / PAGE_SIZE
     }
 
-    /// Makes slots of a block of this directory lazy again that a purge has taken.
+    /// Marks a block of `part` as dirty. The caller has made a slot lazy, and executed a full barrier.
+    ///
+    /// A purge that clears the bit takes the lazy slots afterwards, so either this sees the bit clear, or the purge takes the
+    /// slot.
+    #[inline(always)]
+    fn mark(&self, part: &Part, bit: Bit) {
+        if !part.more.dirty.has(bit) {
+            self.mark_clean(part, bit);
+        }
+    }
+
+    /// [`Directory::mark`] for a block that was clean. Takes a lock.
+    #[inline(never)]
+    fn mark_clean(&self, part: &Part, bit: Bit) {
+        let _lock = self.marks.lock();
+        // The bit of the part first: who sees that of the block leaves both alone.
+        self.dirty_parts.insert(Bit::in_row(part.number));
+        part.more.dirty.insert(bit);
+    }
+
+    /// Returns whether a purge would come to a block.
+    #[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
+    pub(crate) fn is_marked(&self, block: &Block) -> bool {
+        self.part_at(block.start()).is_some_and(|part| {
+            part.more.dirty.has(block.bit_in_part())
+                && self.dirty_parts.has(Bit::in_row(part.number))
+        })
+    }
+
+    /// Takes the dirty blocks of a part, with a full barrier for each word that has one. Takes a lock.
+    fn take_dirty(&self, part: &Part) -> Words {
+        let _lock = self.marks.lock();
+        self.dirty_parts.claim_bit(Bit::in_row(part.number));
+        part.more.dirty.take()
+    }
+
+    /// Makes slots of a block of this directory lazy again that a purge has taken. Takes a lock if the block is clean.
     pub(super) fn make_lazy(&self, block: &Block, slots: &Words) {
-        // A full barrier: see `retire()`.
+        // A full barrier: see `mark()`.
         map::set_bits(*slots).for_each(|slot| block.lazy.set_and_fence(slot));
         if let Some(part) = self.part_at(block.start()) {
-            part.more.dirty.insert(block.bit_in_part());
+            self.mark(part, block.bit_in_part());
         }
     }
 
@@ -197,13 +212,15 @@ impl Directory {
     /// there is one at a time. Sleepable context.
     #[inline(never)]
     pub(crate) fn each_dirty(&self, clear: bool, what: &mut dyn FnMut(&Block)) {
-        for part in self.all_parts() {
-            if clear && self.pass_over(part) || part.more.dirty.is_clear() {
+        // Without the lock: a purge sees the bits of all that was retired before it began, unless an earlier one has cleared
+        // them, which has taken the slots, too.
+        for place in map::set_bits(self.dirty_parts.words()) {
+            // There is one, as the bit was set after it was made.
+            let Some(part) = self.parts.in_place(place.number()) else {
                 continue;
-            }
-            // A full barrier if a bit was set: see `retire()`.
+            };
             let dirty = if clear {
-                part.more.dirty.take()
+                self.take_dirty(part)
             } else {
                 part.more.dirty.words()
             };
@@ -221,7 +238,7 @@ impl Directory {
     /// Calls `what` for each block until it returns an error.
     #[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
     pub(crate) fn try_each(&self, mut what: impl FnMut(&Block) -> Result) -> Result {
-        for part in self.all_parts() {
+        for part in self.parts.parts() {
             for entry in 0..MAP_BITS {
                 let rcu = Guard::new();
                 if let Some(block) = part.block(Bit::in_row(entry), &rcu) {
@@ -237,16 +254,11 @@ impl Directory {
         let place = block.span().and_then(|span| {
             let part = self.part_at(span.first())?;
             let (first, others) = part.pointers(span)?;
-            Some((block.number()?, part, first, others))
+            Some((block.number()?, first, others))
         });
-        let Some((number, part, first, others)) = place else {
+        let Some((number, first, others)) = place else {
             return Err(block);
         };
-        // Full: this counts, then reads the bit; `pass_over()` clears the bit, then reads the count. With a full barrier on
-        // both sides, one sees the other. All before the block can be found: a purge that begins after an area of the block
-        // was retired looks at the part.
-        part.more.blocks.fetch_add(1, Full);
-        self.parts_with_blocks.insert(Bit::in_row(part.number));
         let rcu = Guard::new();
         let raw = block.into_block().into_raw();
         // INVARIANT: The pointer came from `into_raw()`, and the first entry owns the box. By the invariants of `Placed`, the
@@ -285,8 +297,6 @@ impl Directory {
         for other in others {
             other.store(ptr::null_mut(), Release);
         }
-        // Relaxed: a block without lazy slots does not matter to a purge.
-        part.more.blocks.fetch_sub(1, Relaxed);
         // SAFETY: By the type invariants, the pointer came from `into_raw()`, and the first entry owned the box: only one
         // caller marks a block as removed. No entry holds it any more, so nobody finds it. Its range stays reserved, and it was
         // closed when all slots were free, so they were flushed.

@@ -122,8 +122,8 @@ impl<'dir> UnlinkedArea<'dir> {
         self.area.span()
     }
 
-    /// Makes an unmapped area of a block lazy, and returns its size in pages. Returns an area that is in no block. Any
-    /// context.
+    /// Makes an unmapped area of a block lazy, and returns its size in pages. Returns an area that is in no block.
+    /// Takes a lock if the block is clean. Not in an interrupt.
     #[inline(always)]
     pub(crate) fn retire(self) -> Result<usize, Area<Unlinked>> {
         match self.dir {

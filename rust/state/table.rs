@@ -101,7 +101,7 @@ impl<M: Send + Sync> Table<M> {
     }
 
     /// Returns all parts.
-    #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+    #[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
     pub(super) fn parts(&self) -> impl Iterator<Item = &Part<M>> {
         (0..MAP_BITS).filter_map(|number| self.in_place(number))
     }

@@ -233,13 +233,6 @@ fn one_empty_block(shared: &Shared) {
     release_held(shared);
 }
 
-/// Leaves a part of the directory that has had a block.
-fn one_block_that_goes(shared: &Shared) {
-    one_empty_block(shared);
-    reclaim(shared);
-    assert_eq!(shared.space().blocks().live, 0);
-}
-
 /// Removes empty blocks.
 fn reclaim(shared: &Shared) {
     for _ in 0..3 {
@@ -398,9 +391,9 @@ explore! {
         WHOLE, |_| (), [|shared| shared.replace_blocks(1), |shared| shared.replace_blocks(30 * TABLE_PAGES)];
     /// Empty blocks are removed while a CPU allocates from them.
     empty_blocks_are_removed_while_they_are_used: SMALL, one_empty_block, [release_three, reclaim];
-    /// A part of the directory gets a block while a purge finds that it has none.
-    a_part_gets_a_block_while_a_purge_passes_it_over:
-        SMALL, one_block_that_goes, [retire, purge];
+    /// A block becomes dirty while a purge clears the bit of its part.
+    a_block_becomes_dirty_while_a_purge_clears_its_part:
+        SMALL, one_empty_block, [retire, purge];
     /// Blocks are removed and put back while a CPU allocates from them.
     blocks_are_put_back_while_they_are_used: SMALL, one_empty_block, [release_three, reclaim_without_memory];
     /// Without room, current blocks are taken from CPUs that still allocate from them, and requests get larger slots.
