@@ -25,8 +25,8 @@ COMMANDS = {
     "patches": ("patches", "measures which cases each patch changes that needs no allocator, for docs/mapping.md", "patches")}
 HELP = "Commands:\n\n" + "".join(f"  scripts/bench {words:<22}{what}\n" for words, what, _ in COMMANDS.values()) + """
 docs/bench.md explains what is measured. Each command has --help. A RESULT is "last", "last~1" for the one before, or
-the name of a file in the folder of results. Exit code: 0 measured, also when something is slower; 1 a boot or a case
-failed, or wrong use."""
+the name or path of a file in the folder of results. Exit code: 0 measured, also when something is slower; 1 a boot or a
+case failed, or wrong use."""
 # The commands that only read results, and how many.
 READERS = {"show": 1, "figures": "+", "compare": 2}
 
@@ -69,7 +69,7 @@ def parse(arguments):
     elif name in READERS:
         if name == "figures":
             add("--write", action="store_true", help="put the tables into README.md and docs/bench.md, too")
-        add("results", nargs=READERS[name], type=results.load, metavar="RESULT", help="last, last~1 or a name")
+        add("results", nargs=READERS[name], type=results.load, metavar="RESULT", help="last, last~1, a name or a path")
     args = parser.parse_args(words)
     args.words = words
     if name == "profile":

@@ -20,11 +20,11 @@ KIND = "vmap-rust-bench-2"
 
 
 def load(name):
-    """Return a stored result: "last", "last~N", which is N before the newest, or a name in the folder. Refuses one that
-    is not there, and anything else than a result, with one line."""
+    """Return a stored result: "last", "last~N", which is N before the newest, a name in the folder, or a path of one, as a
+    benchmark prints it. Refuses one that is not there, and anything else than a result, with one line."""
     files = sorted(FOLDER.glob("*.json"), reverse=True)
     by_name = {path.stem: path for path in files} | {f"last~{back}": path for back, path in enumerate(files)}
-    path = by_name.get("last~0" if name == "last" else name.removesuffix(".json"))
+    path = by_name.get("last~0" if name == "last" else name.removesuffix(".json"), Path(name) if Path(name).is_file() else None)
     if not path:
         raise Refused(f"there is no result {name} in {FOLDER}; run scripts/bench")
     try:

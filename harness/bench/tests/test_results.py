@@ -40,11 +40,12 @@ def by_case(result):
 @pytest.mark.parametrize("data, words", [(b'{"kind": ', "is not JSON, or was cut off"),
                                          (b'{"kind": "vmap-rust-bench"}', "is no result of this version")])
 def test_stored(monkeypatch, tmp_path, data, words):
-    """Half of a file, and one of another version: one line."""
+    """Half of a file, and one of another version, by name and by path: one line."""
     monkeypatch.setattr(results, "FOLDER", tmp_path)
     (tmp_path / "x.json").write_bytes(data)
-    with pytest.raises(Refused, match=words):
-        results.load("last")
+    for name in "last", f"{tmp_path}/x.json":
+        with pytest.raises(Refused, match=words):
+            results.load(name)
 
 
 def test_verdicts():
