@@ -82,19 +82,20 @@
 //! fs_reclaim -> vmap_purge_lock (purge, shrinker)
 //! vmap_purge_lock -> pool
 //!                 -> pin (C frees a block of vm_map_ram())
-//!                 -> list of lazy areas, list of stuck areas
+//!                 -> list of lazy areas, list of stuck areas, marks of dirty blocks
 //!                 -> tree lock -> slab (without waiting)
 //! pin -> vb->lock (C, for /proc/kcore)
 //! ```
 //!
-//! While the lock of the pool, of a list or of the tree is held, no other lock is taken, except that of the slab under that of
-//! the tree. A task that holds a pin never takes the tree lock. A lock, also the RCU read lock, is held as long as its guard:
-//! until a `drop()` of it, or else the end of the block that declares it.
+//! While the lock of the pool, of a list, of the marks or of the tree is held, no other lock is taken, except that of the
+//! slab under that of the tree. A task that holds a pin never takes the tree lock. A lock, also the RCU read lock, is held as
+//! long as its guard: until a `drop()` of it, or else the end of the block that declares it.
 //!
 //! But for fs_reclaim and the mutex `vmap_purge_lock`, these are spinlocks that do not disable interrupts: code that takes one
 //! must not run in an interrupt. Any context, also an NMI, may look up an area ([`policy::space::Space::find`]) and try to pin
 //! it (`try_get()`; with PREEMPT_RT not in interrupts). C calls all others in tasks: `unlink()` may wait for a reader, to retire
-//! an area takes a lock if it is in no block, and `alloc_current()` may call get_random_u32(), which is not for NMIs.
+//! an area takes a lock if it is in no block or in a clean one, and `alloc_current()` may call get_random_u32(), which is not for
+//! NMIs.
 //!
 //! `docs/lock-free.md` shows why the code without locks is correct, and `docs/design.md` has the reasons for the design.
 
