@@ -179,7 +179,7 @@ impl Directory {
     fn mark_clean(&self, part: &Part, bit: Bit) {
         let _lock = self.marks.lock();
         // The bit of the part first: who sees that of the block leaves both alone.
-        self.dirty_parts.insert(Bit::in_row(part.number));
+        self.dirty_parts.insert(part.place());
         part.more.dirty.insert(bit);
     }
 
@@ -187,15 +187,14 @@ impl Directory {
     #[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
     pub(crate) fn is_marked(&self, block: &Block) -> bool {
         self.part_at(block.start()).is_some_and(|part| {
-            part.more.dirty.has(block.bit_in_part())
-                && self.dirty_parts.has(Bit::in_row(part.number))
+            part.more.dirty.has(block.bit_in_part()) && self.dirty_parts.has(part.place())
         })
     }
 
     /// Takes the dirty blocks of a part, with a full barrier for each word that has one. Takes a lock.
     fn take_dirty(&self, part: &Part) -> Words {
         let _lock = self.marks.lock();
-        self.dirty_parts.claim_bit(Bit::in_row(part.number));
+        self.dirty_parts.claim_bit(part.place());
         part.more.dirty.take()
     }
 
@@ -343,6 +342,11 @@ const _: () = {
 };
 
 impl Part {
+    /// Returns the bit of this part in [`Directory::dirty_parts`].
+    fn place(&self) -> Bit {
+        Bit::in_row(self.number)
+    }
+
     /// Returns the pointer to the box of the block at `addr`, which is in this part.
     #[inline(always)]
     fn raw_at(&self, addr: usize) -> Option<NonNull<c_void>> {
