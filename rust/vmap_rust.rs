@@ -41,7 +41,8 @@
 //!
 //! A request for up to 80 MiB anywhere in vmalloc space, or less if that is small, claims a bit of the current block of its
 //! class, and makes the object of that slot busy. This takes no lock, allocates no memory and does not change the tree. If the
-//! block is full, the CPU takes another one out of the pool, or makes one. Any other request takes the lowest gap that fits.
+//! block is full, the CPU takes another one out of the pool, or makes one. Any other request takes the lowest gap that fits
+//! (a percpu set the highest base), or, with an alignment above a page, the lowest that has room for the padding.
 //!
 //! Finding an area takes no lock: a few loads lead from the address to its block, and a multiplication to the slot and its
 //! object; else the page map leads to the object, or a walk down the tree, which is in RCU mode.
@@ -89,7 +90,8 @@
 //!
 //! While the lock of the pool, of a list, of the marks or of the tree is held, no other lock is taken, except that of the
 //! slab under that of the tree. A task that holds a pin never takes the tree lock. A lock, also the RCU read lock, is held as
-//! long as its guard: until a `drop()` of it, or else the end of the block that declares it.
+//! long as its guard: until a `drop()` of it, or else the end of the block that declares it. One without a name, as in
+//! `lock().f()`, ends with the statement; a pin lasts until `unpin()`.
 //!
 //! But for fs_reclaim and the mutex `vmap_purge_lock`, these are spinlocks that do not disable interrupts: code that takes one
 //! must not run in an interrupt. Any context, also an NMI, may look up an area ([`policy::space::Space::find`]) and try to pin

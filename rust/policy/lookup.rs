@@ -103,8 +103,8 @@ impl<T: Tlb> Space<T> {
     }
 
     /// Returns the lowest range that waits for a purge, or is being flushed, and that lies behind `last`, which this has
-    /// returned, or anywhere without that. An area with an entry of its own counts from when it is unlinked. A slot that a
-    /// purge takes at this moment may be missed. Sleepable context.
+    /// returned, or anywhere without that. An area with an entry of its own counts from when it is unlinked until it is
+    /// erased, also if it is stuck or leaked. A slot that a purge takes at this moment may be missed. Sleepable context.
     pub(crate) fn next_lazy(&self, last: Option<Span>) -> Option<Span> {
         let mut addr = match last {
             Some(last) => last.next_addr()?,

@@ -248,7 +248,7 @@ impl<'a> PoolGuard<'a> {
         Some(block)
     }
 
-    /// Takes a block out of the pool that is about to be current. Its owner stays.
+    /// Takes a block that is about to be current out of the pool, or counts a new one as taken. Its owner stays.
     pub(super) fn hold(&mut self, block: &Block) {
         self.move_to(block, Place::Held);
         let class = self.pool.classes.of_mut(block.class());

@@ -85,7 +85,7 @@ impl<T: Tlb> Space<T> {
         }
     }
 
-    /// Creates a block of `class`, and reserves the lowest free range of its size. `EBUSY` without a range, `ENOMEM` without
+    /// Creates a block of `class`, and reserves a low free range of its size. `EBUSY` without a range, `ENOMEM` without
     /// memory. Sleeps if `gfp` allows it.
     pub(super) fn new_block(&self, class: Class, gfp: Gfp) -> Result<Placed> {
         let size = class.block_size();

@@ -13,8 +13,8 @@
 //! A slot has one owner while it changes state: the CPU that claimed it, the CPU that unlinked its area, or
 //! the purge that took it out of `lazy`.
 //!
-//! What a CPU writes when it allocates, what another writes when it frees, and what lookups read, are on
-//! different cache lines.
+//! The bits that a CPU writes when it allocates, those that another writes when it frees, and the head that
+//! lookups read are on different cache lines. All three use the line of the object.
 
 use super::{
     objects::Objects,

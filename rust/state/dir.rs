@@ -291,7 +291,7 @@ impl Directory {
             block.return_to_directory();
             return None;
         }
-        // Release: who finds an entry empty finds the block closed.
+        // Release: the entries stay until the block is closed. Who uses the range next is ordered by the lock of the tree.
         let raw = first.xchg(ptr::null_mut(), Release);
         for other in others {
             other.store(ptr::null_mut(), Release);

@@ -19,8 +19,8 @@
 //! Objects side by side share a pin, so a reader of all areas steps from one to the next without another search: what it finds
 //! busy while it holds the pin is pinned, too.
 //!
-//! While an area is pinned, which lasts for one copied page or the printed lines of a group of objects, the unlink of an area
-//! with the same pin waits. Allocations and lookups do not wait.
+//! While an area is pinned, which lasts for one copied page or the printed lines of a group of objects (with NUMA, C looks at
+//! each page of these areas), the unlink of an area with the same pin waits. Allocations and lookups do not wait.
 
 use super::{
     objects::GROUP_SIZE,

@@ -80,7 +80,7 @@ pub(crate) struct Guard<'tree, E: Entry> {
     flags: Option<Flags>,
 }
 
-/// Steps of a search for which the lock is held. Each is a walk from the root or two.
+/// Steps of a search for which the lock is held. Each is a walk from the root or two; for a percpu set, one for each member.
 const MAX_STEPS: u32 = 6;
 
 impl<E: Entry> Guard<'_, E> {
