@@ -5,9 +5,9 @@
 //! The space is divided into *regions* of [`REGION`] bytes, for each of which the map has an entry in a [`Table`]. It points
 //! to the area that covers the region, or to an array with a pointer for each page.
 //!
-//! The map is a hint: what is not in it, for lack of memory or of a place, is found in the tree. Its pointers to areas change
-//! under the lock of the tree, when an area is inserted and when its entry is erased. Parts and arrays are freed with the map: they are at
-//! most as large as the page tables of the areas that were ever there.
+//! The map is a hint: what is not in it, for lack of memory or of a place, is found in the tree. Its pointers to areas
+//! change under the lock of the tree, when an area is inserted and when its entry is erased. Parts and arrays are freed with
+//! the map: they are at most as large as the page tables of the areas that were ever there.
 
 use super::{
     prelude::*,
