@@ -11,7 +11,7 @@
  *   vmap_bench.threads=1,2,4           workers, each bound to a CPU of its own
  *   vmap_bench.scale=25                operations, in percent
  *   vmap_bench.seed=7                  of random orders, sizes and addresses
- *   vmap_bench.keep=1                  leave a mapping of each case of mapping.c
+ *   vmap_bench.keep=1                  leave a mapping of each case of ../mapping/bench.c
  *   vmap_bench.restart=1               restart the machine at the end
  *
  * and prints lines for harness/bench/, which boots it often enough to say what

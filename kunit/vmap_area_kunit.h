@@ -40,9 +40,6 @@
  */
 #define VMAP_FAR	((VMAP_IS_SMALL ? 4096UL : 262144UL) * PAGE_SIZE)
 
-/* Areas that vmap_walk_skip_tables() reserves where tables are left. */
-#define VMAP_MAX_RESERVED	1024
-
 /* For requests that may sleep, purge and retry, and fail without a message. */
 #define VMAP_GFP	(GFP_KERNEL | __GFP_NOWARN)
 
@@ -60,31 +57,6 @@
 struct vmap_win {
 	unsigned long start;
 	unsigned long end;
-};
-
-/* What maps a page: levels from vmap_walk(). VMAP_ODD: what no case expects. */
-enum vmap_level { VMAP_NONE, VMAP_PTE, VMAP_CONT, VMAP_PMD, VMAP_ODD };
-
-/**
- * struct vmap_entry - how the page tables map one page
- * @level: the kind of entry; VMAP_CONT is one of a group of PTEs
- * @pfn: the page frame
- * @raw: the whole entry
- */
-struct vmap_entry {
-	enum vmap_level level;
-	unsigned long pfn;
-	u64 raw;
-};
-
-/**
- * struct vmap_block - contiguous pages, naturally aligned
- * @page: the first one
- * @nr: number of pages, a power of two
- */
-struct vmap_block {
-	struct page *page;
-	unsigned long nr;
 };
 
 /* ../rust/kernel_space.rs */
@@ -124,23 +96,6 @@ void vmap_fault_arm(unsigned int nth);
 unsigned int vmap_fault_left(void);
 bool vmap_fault_disarm(void);
 void vmap_fault_need(struct kunit *test);
-
-/* vmap_walk_kunit.c */
-struct vmap_entry vmap_walk(unsigned long addr, unsigned long *span);
-unsigned int vmap_group_shift(void);
-unsigned int vmap_max_shift(void);
-unsigned int vmap_io_max_shift(void);
-unsigned int vmap_best_shift(const unsigned long *pfns, unsigned long nr, pgprot_t prot,
-			     unsigned int max_shift, unsigned long addr);
-bool vmap_walk_is(struct kunit *test, unsigned long addr, const unsigned long *pfns,
-		  unsigned long nr, pgprot_t prot, unsigned int max_shift, bool keeps_tables,
-		  const struct vmap_block *block);
-bool vmap_walk_is_empty(struct kunit *test, unsigned long addr, unsigned long nr,
-			const char *what);
-unsigned long vmap_walk_count(unsigned long pfn, unsigned long nr);
-unsigned int vmap_walk_skip_tables(struct kunit *test, unsigned long nr,
-				   struct vm_struct **reserved, unsigned int count);
-struct vmap_block vmap_block_get(struct kunit *test, unsigned long min_pages);
 
 /**
  * VMAP_SUITE() - register the cases of a file as a KUnit suite

@@ -11,6 +11,7 @@
 #include <linux/rcupdate.h>
 #include <linux/sched.h>
 
+#include "../mapping/vmap_walk_kunit.h"
 #include "vmap_area_kunit.h"
 
 /*

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * KUnit suite "vmap_map": functions that map memory. Their page tables are
- * compared in the suites vmap_pte and vmap_pte_more.
+ * KUnit suite "vmap_map": functions that map memory. The suites of
+ * ../mapping/ compare their page tables.
  */
 #include <linux/slab.h>
 

@@ -13,6 +13,7 @@
 #include <linux/sched.h>
 #include <linux/uaccess.h>
 
+#include "../mapping/vmap_walk_kunit.h"
 #include "vmap_area_kunit.h"
 
 #define ROUNDS		24

@@ -111,11 +111,11 @@ def main(arguments, result):
     """Try the wanted faults."""
     parser = Parser(HELP, "test faults")
     parser.add_argument("--mapping", action="store_true",
-                        help="the faults of kunit/faults/mapping, which come after the series mapping, and KUnit's "
+                        help="the faults of mapping/faults, which come after the series mapping, and KUnit's "
                         "cases about page tables, on arm64 with the rb-trees (a minute for each)")
     parser.add_argument("names", nargs="*", metavar="FAULT", help="only faults whose name starts with this")
     args = parser.parse_args(arguments)
-    folder = REPO / "kunit/faults" / ("mapping" if args.mapping else "")
+    folder = REPO / ("mapping" if args.mapping else "kunit") / "faults"
     faults = []
     for name in args.names or [""]:
         found = sorted(folder.glob(f"{name}*.patch"))

@@ -22,7 +22,7 @@ COMMANDS = {
     "figures": ("figures RESULT...", "prints the tables of the documents; of more results side B, too", "figures"),
     "hook": ("hook", "measures what the series area costs the rb-trees, for docs/bench.md", "patches"),
     "programs": ("programs", "measures what real programs gain, by instructions, for docs/bench.md", "programs"),
-    "patches": ("patches", "measures which cases each patch changes that needs no allocator, for docs/mapping.md", "patches")}
+    "patches": ("patches", "measures which cases each patch changes that needs no allocator, for mapping/README.md", "patches")}
 HELP = "Commands:\n\n" + "".join(f"  scripts/bench {words:<22}{what}\n" for words, what, _ in COMMANDS.values()) + """
 docs/bench.md explains what is measured. Each command has --help. A RESULT is "last", "last~1" for the one before, or
 the name or path of a file in the folder of results. Exit code: 0 measured, also when something is slower; 1 a boot or a
@@ -43,7 +43,7 @@ def parse(arguments):
     add = parser.add_argument
     if name == "run":
         add("--set", choices=plans.SETS, default="quick", help='what is measured: "figures" is what docs/bench.md quotes, '
-            '"mapping" what docs/mapping.md quotes')
+            '"mapping" what mapping/README.md quotes')
         add("--a", choices=("rbtree", "rust", plans.PRISTINE), default="rbtree",
             help="what is compared with (default: rbtree); pristine: the kernel without the patches")
         add("--b", choices=("rbtree", "rust"), default="rust", help="what is judged against it (default: rust); the same "

@@ -10,7 +10,7 @@ from ..boot import kernels
 from ..boot.guest import NO_TESTS
 from ..machine.settings import REPO, Refused
 
-# Cases of bench/*.c: what is measured with each number of CPUs, and what only one worker can do.
+# Cases of the bench: what is measured with each number of CPUs, and what only one worker can do.
 BASE = ("area_*,vmalloc_*,stack,align_64k,ioremap_64k,vmap_16,vm_map_ram_16,mixed,percpu,lookup_*,vmap_1m_order0,"
         "vmap_1m_order8,ioremap_mapped_1m")
 ONE_WORKER = "purge_512,aliases_0,aliases_1,window_*,vread_*"
@@ -114,8 +114,9 @@ def on_side(side, kernel):
 
 
 def guest_cases():
-    """Return the cases that the kernel knows, and what each measures: the entries of the tables in bench/*.c."""
-    text = "".join(path.read_text(encoding="utf-8") for path in sorted((REPO / "bench").glob("*.c")))
+    """Return the cases that the kernel knows, and what each measures: the entries of their tables."""
+    paths = sorted((REPO / "bench").glob("*.c")) + [REPO / "mapping/bench.c"]
+    text = "".join(path.read_text(encoding="utf-8") for path in paths)
     return dict(re.findall(r'^\t(?:[A-Z_]+\(|\{ \.name = )"(\w+)",\s+(?:\.what = )?"([^"]+)"', text, re.M))
 
 

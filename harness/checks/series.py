@@ -65,7 +65,8 @@ def build(name, option, patch, source, paths):
              read(kernel.folder / ".config"), read(__file__), option]
     # The allocator is built again where it is wired up; what differs later is not its own.
     if wired and "mm/Makefile" in patched.files_of([patch]):
-        parts += [(file, (REPO / file).read_bytes()) for file in sources("rust", "kunit", "bench", "Kconfig", "Kbuild")]
+        parts += [(file, (REPO / file).read_bytes())
+                  for file in sources("rust", "kunit", "mapping", "bench", "Kconfig", "Kbuild")]
     memory = CHECK / "built" / hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
     if memory.exists():
         return f"unchanged since it built on {read(memory).strip()}"

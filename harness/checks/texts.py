@@ -16,7 +16,7 @@ ELSEWHERE = re.compile(r"""(?:^|[\s"'`=:(])/(?:wor[k]|roo[t]|hom[e]/[a-z]+|tm[p]
                        r"|\b(?:static\.|index\.)?crate[s]\.io\b|\bproxy\.golan[g]")
 # "rust/host/src/*.rs", or the first word of "scripts/test host NAME"; not what the kernel's tree or a build has.
 IN_BACKTICKS = re.compile(r"(?!(?:scripts/gdb|\S*\.o)(?: |$))"
-                          r"((?:bench|docs|harness|kernel-patches|kunit|qemu|rust|scripts|tools)/[\w./*-]*)(?: .*)?")
+                          r"((?:bench|docs|harness|kernel-patches|kunit|mapping|qemu|rust|scripts|tools)/[\w./*-]*)(?: .*)?")
 # Layers of rust/, the lowest first. The crate root, ffi.rs, kernel_space.rs and debugfs.rs use all.
 LAYERS = ("base", "sys", "state", "policy", "check")
 

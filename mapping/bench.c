@@ -15,7 +15,7 @@
 #include <linux/sizes.h>
 #include <linux/slab.h>
 
-#include "bench.h"
+#include "../bench/bench.h"
 
 static bool keep;
 module_param(keep, bool, 0444);

@@ -7,7 +7,7 @@
 #include <linux/set_memory.h>
 #include <linux/uaccess.h>
 
-#include "vmap_area_kunit.h"
+#include "vmap_walk_kunit.h"
 
 /* Expects that an area maps its pages, with entries of at most that size. */
 static void expect_own_pages(struct kunit *test, const void *mem, unsigned int max_shift)

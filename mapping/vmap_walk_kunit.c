@@ -6,7 +6,7 @@
 #include <linux/init.h>
 #include <linux/string.h>
 
-#include "vmap_area_kunit.h"
+#include "vmap_walk_kunit.h"
 
 /* Entries of these architectures can be computed, so they are compared whole. */
 #if defined(CONFIG_ARM64) || defined(CONFIG_X86) || defined(CONFIG_UML) || \

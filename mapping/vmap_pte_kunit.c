@@ -5,7 +5,7 @@
 #include <linux/pgtable.h>
 #include <linux/sched.h>
 
-#include "vmap_area_kunit.h"
+#include "vmap_walk_kunit.h"
 
 /* Pages in the group of PTEs that the cases are about, on any architecture. */
 #define VMAP_GROUP	(vmap_group_shift() > PAGE_SHIFT ? \
