@@ -7,10 +7,6 @@
 
 #include "vmap_walk_kunit.h"
 
-/* Pages in the group of PTEs that the cases are about, on any architecture. */
-#define VMAP_GROUP	(vmap_group_shift() > PAGE_SHIFT ? \
-			 1UL << (vmap_group_shift() - PAGE_SHIFT) : 16UL)
-
 /**
  * struct trial - arrays of pages to be mapped
  * @test: the running case
@@ -295,10 +291,28 @@ static void vmap_pte_null_page(struct kunit *test)
 /* Areas until one comes back to an address that was free before. */
 #define MAX_AREAS	256
 
+KUNIT_DEFINE_ACTION_WRAPPER(vunmap_action, vunmap, const void *);
+
+/* Maps all pages until the end of the case. */
+static void *map_huge(struct trial *t)
+{
+	void *mem = vmap(t->pages, t->nr, VM_MAP | VM_ALLOW_HUGE_VMAP, PAGE_KERNEL);
+
+	KUNIT_ASSERT_NOT_NULL(t->test, mem);
+	KUNIT_ASSERT_EQ(t->test, 0, kunit_add_action_or_reset(t->test, vunmap_action, mem));
+	KUNIT_ASSERT_TRUE(t->test, is_vm_area_hugepages(mem));
+	return mem;
+}
+
+static unsigned long addr_of(const void *mem)
+{
+	return (unsigned long)kasan_reset_tag(mem);
+}
+
 /* The level that maps the start of an area. */
 static enum vmap_level level_of(const void *mem)
 {
-	return vmap_walk((unsigned long)kasan_reset_tag(mem), NULL).level;
+	return vmap_walk(addr_of(mem), NULL).level;
 }
 
 /*
@@ -309,51 +323,36 @@ static enum vmap_level level_of(const void *mem)
 static void vmap_pte_keep_table(struct kunit *test)
 {
 	const unsigned int nr = PTRS_PER_PTE;
-	unsigned int nr_held = 0;
+	unsigned int nr_areas = 0;
 	unsigned long addr;
-	bool back = false;
-	void **held, *mem;
 	struct trial t;
+	void *mem;
 
 	if (vmap_max_shift() < PMD_SHIFT || !IS_ENABLED(CONFIG_64BIT))
 		kunit_skip(test, "vmap() has no PMD entries here");
 	trial_start(test, &t, nr, nr);
 	append(&t, 0, nr);
-	held = vmap_array(test, MAX_AREAS, sizeof(*held));
 
 	/* Tables of earlier cases may be in the way of the first ones. */
 	do {
-		mem = vmap(t.pages, nr, VM_MAP | VM_ALLOW_HUGE_VMAP, PAGE_KERNEL);
-		KUNIT_EXPECT_NOT_NULL(test, mem);
-		if (!mem)
-			goto out;
-		held[nr_held++] = mem;
-		KUNIT_EXPECT_TRUE(test, is_vm_area_hugepages(mem));
-	} while (level_of(mem) != VMAP_PMD && nr_held < MAX_AREAS / 2);
-	KUNIT_EXPECT_EQ_MSG(test, level_of(mem), VMAP_PMD, "in %u areas", nr_held);
+		mem = map_huge(&t);
+		nr_areas++;
+	} while (level_of(mem) != VMAP_PMD && nr_areas < MAX_AREAS / 2);
+	KUNIT_ASSERT_EQ_MSG(test, level_of(mem), VMAP_PMD, "in %u areas", nr_areas);
 
-	addr = (unsigned long)kasan_reset_tag(mem);
-	nr_held--;
-	vunmap(mem);
+	addr = addr_of(mem);
+	kunit_release_action(test, vunmap_action, mem);
 	vm_unmap_aliases();
 	/* As an area of one page would leave it. */
-	KUNIT_EXPECT_NOT_NULL(test, pte_alloc_kernel(pmd_off_k(addr), addr));
+	KUNIT_ASSERT_NOT_NULL(test, pte_alloc_kernel(pmd_off_k(addr), addr));
 
-	while (!back && nr_held < MAX_AREAS) {
-		mem = vmap(t.pages, nr, VM_MAP | VM_ALLOW_HUGE_VMAP, PAGE_KERNEL);
-		KUNIT_EXPECT_NOT_NULL(test, mem);
-		if (!mem)
-			goto out;
-		held[nr_held++] = mem;
-		back = (unsigned long)kasan_reset_tag(mem) == addr;
-		if (back)
-			KUNIT_EXPECT_NE(test, level_of(mem), VMAP_PMD);
-	}
-out:
-	while (nr_held--)
-		vunmap(held[nr_held]);
-	if (!back && test->status == KUNIT_SUCCESS)
+	do {
+		mem = map_huge(&t);
+		nr_areas++;
+	} while (addr_of(mem) != addr && nr_areas < MAX_AREAS);
+	if (addr_of(mem) != addr)
 		kunit_skip(test, "vmap() did not come back to the address of the PMD entry");
+	KUNIT_EXPECT_NE(test, level_of(mem), VMAP_PMD);
 }
 
 static struct kunit_case vmap_pte_cases[] = {

@@ -70,7 +70,7 @@ static void vmap_pte_vrealloc(struct kunit *test)
 /* vmalloc_huge() has entries as large as the pages that it has allocated. */
 static void vmap_pte_huge(struct kunit *test)
 {
-	const unsigned long group = 1UL << vmap_group_shift();
+	const unsigned long group = VMAP_GROUP * PAGE_SIZE;
 	const unsigned long sizes[] = {
 		PAGE_SIZE, 3 * PAGE_SIZE, group - PAGE_SIZE, group, group + PAGE_SIZE,
 		3 * group + 5 * PAGE_SIZE, SZ_1M, SZ_2M - PAGE_SIZE, SZ_2M,
@@ -79,12 +79,10 @@ static void vmap_pte_huge(struct kunit *test)
 	unsigned int i, nr_large = 0;
 
 	for (i = 0; i < ARRAY_SIZE(sizes); i++) {
-		void *mem = sizes[i] ? vmalloc_huge(sizes[i], GFP_KERNEL) : NULL;
+		void *mem = vmalloc_huge(sizes[i], GFP_KERNEL);
 		unsigned long start, nr;
 		struct vm_struct *vm;
 
-		if (!sizes[i])
-			continue;
 		KUNIT_ASSERT_NOT_NULL_MSG(test, mem, "%#lx bytes", sizes[i]);
 		vm = find_vm_area(mem);
 		KUNIT_ASSERT_NOT_NULL_MSG(test, vm, "%#lx bytes", sizes[i]);
@@ -150,7 +148,7 @@ static bool io_map(struct io_trial *t, unsigned long offset, unsigned long pfn,
 /* Runs around a group of PTEs, at all misalignments of addresses and pages. */
 static void vmap_pte_ioremap(struct kunit *test)
 {
-	const unsigned long group = max(1UL << (vmap_group_shift() - PAGE_SHIFT), 16UL);
+	const unsigned long group = VMAP_GROUP;
 	const unsigned long lengths[] = { 1, group - 1, group, group + 1, 2 * group };
 	const unsigned long step = max(group / 16, 1UL);
 	struct io_trial t = { .prot = PAGE_KERNEL };
@@ -218,7 +216,7 @@ static void vmap_pte_ioremap_pmd(struct kunit *test)
  */
 static void vmap_pte_ioremap_in_use(struct kunit *test)
 {
-	const unsigned long nr = 2 * max(PFN_DOWN(1UL << vmap_group_shift()), 16UL);
+	const unsigned long nr = 2 * VMAP_GROUP;
 	const unsigned long offsets[] = { 0, 1, nr / 2 + 1, nr - 1 };
 	struct vmap_block block = vmap_block_get(test, 2 * nr);
 	const unsigned long other = page_to_pfn(block.page) + nr;

@@ -45,24 +45,18 @@ struct vmap_entry vmap_walk(unsigned long addr, unsigned long *span)
 
 	*span = PGDIR_SIZE;
 	pgd = pgd_offset_k(addr);
-	if (pgd_none(*pgd))
-		return none;
-	if (pgd_leaf(*pgd))
-		return odd;
+	if (pgd_none(*pgd) || pgd_leaf(*pgd))
+		return pgd_none(*pgd) ? none : odd;
 
 	*span = P4D_SIZE;
 	p4d = p4d_offset(pgd, addr);
-	if (p4d_none(*p4d))
-		return none;
-	if (p4d_leaf(*p4d))
-		return odd;
+	if (p4d_none(*p4d) || p4d_leaf(*p4d))
+		return p4d_none(*p4d) ? none : odd;
 
 	*span = PUD_SIZE;
 	pud = pud_offset(p4d, addr);
-	if (pud_none(*pud))
-		return none;
-	if (pud_leaf(*pud))
-		return odd;
+	if (pud_none(*pud) || pud_leaf(*pud))
+		return pud_none(*pud) ? none : odd;
 
 	*span = PMD_SIZE;
 	pmd = pmd_offset(pud, addr);

@@ -11,6 +11,9 @@
 /* Areas that vmap_walk_skip_tables() reserves where tables are left. */
 #define VMAP_MAX_RESERVED	1024
 
+/* Pages in the group of PTEs that cases are about, on any architecture. */
+#define VMAP_GROUP	max(PFN_DOWN(1UL << vmap_group_shift()), 16UL)
+
 /* What maps a page: levels from vmap_walk(). VMAP_ODD: what no case expects. */
 enum vmap_level { VMAP_NONE, VMAP_PTE, VMAP_CONT, VMAP_PMD, VMAP_ODD };
 
