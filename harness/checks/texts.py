@@ -23,7 +23,7 @@ LAYERS = ("base", "sys", "state", "policy", "check")
 
 def shell():
     """shellcheck finds nothing above the level "style" in shell scripts."""
-    files = [file for file in sources(":!*.patch", ":!*.png")
+    files = [file for file in sources(":!*.patch")
              if file.endswith(".sh") or re.match(r"#!.*\b(bash|sh)\n", read(file))]
     # One process reads one script after the other, for two minutes.
     spread(files, 6, "shellcheck", "-S", "info", "--")
@@ -32,7 +32,7 @@ def shell():
 
 def spelling():
     """codespell finds nothing in texts and patches."""
-    files = sources(":!LICENSE*", ":!*.png")
+    files = sources(":!LICENSE*", ":!docs/*.svg")
     # "vas" is the kernel's plural of vmap_area.
     output(*in_root("codespell", "-L", "vas", "--", *files))
     return f"{len(files)} files"
@@ -91,7 +91,7 @@ def figures():
 
 def machine_paths():
     """No path of one machine, and no host name of a package registry."""
-    fault_if(f"{file}:{number}:{line}" for file in sources(":!*.png")
+    fault_if(f"{file}:{number}:{line}" for file in sources()
              for number, line in enumerate(read(file).split("\n"), 1) if ELSEWHERE.search(line))
 
 

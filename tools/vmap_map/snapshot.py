@@ -11,10 +11,10 @@ import re
 VERSION = 1
 # With the rb-trees the map is empty, or not there.
 FILES = {"map": "/sys/kernel/debug/vmap_rust/map", "vmallocinfo": "/proc/vmallocinfo"}
-# Letters: those of slots in the map, then others. Their colour is of the palette of Okabe and Ito.
-STATES = {".": ("#e4e4e4", "free in a block"), "B": ("#0072B2", "busy, first page of an area"), "u": ("#CC79A7", "leaving"),
-          "l": ("#E69F00", "lazy"), "f": ("#F0E442", "being flushed"), "?": ("#666666", "changing"),
-          "b": ("#56B4E9", "busy"), "!": ("#D55E00", "leaked"), "-": ("#009E73", "behind the last slot")}
+# Letters: those of slots in the map, then others, in the order of a legend. Their colour is of the palette of Okabe and Ito.
+STATES = {"B": ("#0072B2", "busy, first page of an area"), "b": ("#56B4E9", "busy"), "u": ("#CC79A7", "leaving"),
+          "f": ("#F0E442", "being flushed"), "l": ("#E69F00", "lazy"), "!": ("#D55E00", "leaked"), "?": ("#666666", "changing"),
+          "-": ("#009E73", "behind the last slot"), ".": ("#e4e4e4", "free in a block")}
 SLOT_STATES = ".Bulf?"
 AREA_STATES = {"busy": "B", "leaving": "u", "lazy": "l", "flushed": "f", "changing": "?", "leaked": "!"}
 KINDS = ("ioremap", "vmalloc", "vmap", "user", "dma-coherent", "vm_map_ram", "sparse")
@@ -91,12 +91,12 @@ def from_texts(texts):
     """A snapshot from a dictionary of the contents of FILES."""
     info = parse_vmallocinfo(texts.get("vmallocinfo", ""))
     if texts.get("map"):
-        shot = {"name": "rust"} | parse_map(texts["map"])
+        shot = parse_map(texts["map"])
         owners = {area["start"]: area["owner"] for area in info if area["state"] == "busy"}
         for piece in shot["pieces"]:
             piece["runs"] = [(*run[:3], owners.get(run[0], "")) for run in piece["runs"]]
     else:
-        shot = {"name": "areas", "page_size": 4096, "start": None}
+        shot = {"page_size": 4096, "start": None}
         shot["pieces"] = [{"start": area["start"], "end": area["end"], "block": False, "runs": [
             (area["start"], area["end"], AREA_STATES[area["state"]], area["owner"])]} for area in without_overlaps(info)]
     if not shot["pieces"]:

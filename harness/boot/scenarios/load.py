@@ -5,7 +5,6 @@ The text format of /proc/vmallocinfo must be equal for both allocators. tools/vm
 the load, a page to zoom beside the logs.
 """
 
-import importlib.util
 import subprocess
 import tempfile
 from pathlib import Path
@@ -45,9 +44,7 @@ def draw(result, logs, page):
             Path(folder, allocator).mkdir()
             for name, lines in read_files(log).get("loaded", {}).items():
                 Path(folder, allocator, name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-        # Tools of the host may have no matplotlib.
-        picture = ["--png", page.with_suffix(".png")] if importlib.util.find_spec("matplotlib") else []
-        code = subprocess.run([REPO / "tools/vmap-map", *logs, "--html", page, *picture], cwd=folder,
+        code = subprocess.run([REPO / "tools/vmap-map", *logs, "--html", page, "--svg", page.with_suffix(".svg")], cwd=folder,
                               stdout=subprocess.DEVNULL, check=False).returncode
     result.add(not code, "picture", str(page))
 
