@@ -3,12 +3,11 @@
 
 import dataclasses
 import os
-import re
 import signal
 import time
 
 from ..machine import step
-from .console import count_checks, read_text
+from .console import count_checks
 from .kernels import Kernel
 from ..patches.series import read
 from ..machine.settings import REPO, Refused, cpus, say
@@ -98,7 +97,7 @@ class Boot:
         expected = dataclasses.replace(self.expected, allow=[*self.expected.allow, *self.kernel.allow])
         start = time.monotonic()
         # A boot without a root file system ends with a panic, which aborts user-mode Linux.
-        code = step.Step(f"{self.what} on {self.kernel.name}, {self.expected.allocator}", self.log, command, progress,
+        code = step.Step(f"{self.what} on {self.kernel.name}, {self.expected.allocator}", self.log, command,
                          good=(0, -signal.SIGABRT) if self.kernel.arch == "um" else (0,)).wait(self.timeout)
         reasons = judge(self.log, expected)
         if code is None:
@@ -111,14 +110,6 @@ class Boot:
             rest = [f"and {len(reasons) - 6} more"] if len(reasons) > 6 else []
             result.add(not reasons, os.path.basename(self.log), "\n".join([*reasons[:6], *rest]) or None)
         return reasons
-
-
-def progress(log):
-    """Return how many suites of KUnit a guest has done, of how many, or else the last line of its log."""
-    text = read_text(log)
-    stamp = r"^(?:\[ *\d+\.\d+\] )?"
-    plan, done = re.search(rf"{stamp}1\.\.(\d+)$", text, re.M), re.findall(rf"{stamp}(?:not )?ok (\d+) ", text, re.M)
-    return f"{done[-1] if done else 0} of {plan[1]}" if plan else step.last_line(log)
 
 
 def boot_of(args, what, expected, append="", **more):

@@ -73,12 +73,12 @@ class Limit:
 class Step:
     """A command in a process group of its own, whose output is in a log."""
 
-    def __init__(self, what, log, command, progress=last_line, good=(0,), **more):
+    def __init__(self, what, log, command, good=(0,), **more):
         """Start it.
 
-        what: is being done; progress: a function of the log that says how far it is; good: exit codes that say no failure;
-        more: what subprocess.Popen takes, for example cwd, env and stdin."""
-        self.what, self.log, self.progress, self.good, self.display = what, log, progress, good, Display()
+        what: is being done; good: exit codes that say no failure; more: what subprocess.Popen takes, for example cwd, env
+        and stdin."""
+        self.what, self.log, self.good, self.display = what, log, good, Display()
         os.makedirs(os.path.dirname(log), exist_ok=True)
         with open(log, "wb") as out:
             # The kernel ends it if this program is killed. Until it has ended, it holds the locks (harness/machine/lock.py).
@@ -88,7 +88,7 @@ class Step:
 
     def text(self):
         """Return what is being done, and how far it is."""
-        return f"{self.what}: {self.progress(self.log)}"
+        return f"{self.what}: {last_line(self.log)}"
 
     def running(self):
         """Tell whether it still runs, and show its progress."""

@@ -30,15 +30,6 @@ def test_timeout(tmp_path, capsys):
     assert step.Step("a test", tmp_path / "log", ["sleep", "0.1"]).wait(1000) == 0
 
 
-@pytest.mark.parametrize("log, text", [
-    ("[    0.1] KTAP version 1\r\n[    0.2] 1..146\r\n[    0.3]     1..9\r\n[    0.4]     ok 8 a\r\n", "0 of 146"),
-    ("1..146\nok 1 a\n[    3.4] not ok 87 b # x\n    ok 3 c\n", "87 of 146"), ("", ""), ("a\nbooting\n", "booting")])
-def test_progress(tmp_path, log, text):
-    """The progress of KUnit is the number of its suites that are done; that of another load its last line."""
-    (tmp_path / "log").write_text(log)
-    assert guest.progress(tmp_path / "log") == text
-
-
 @pytest.mark.parametrize("accel", ["", "icount"])
 def test_patience(accel):
     """The guest's own detectors of hangs are patient, unless its time does not depend on the build host."""
