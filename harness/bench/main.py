@@ -53,10 +53,9 @@ def parse(arguments):
         add("--cases", type=plans.case_list, metavar="LIST", help="only these: area_pair,lookup_* ...")
         add("--repetitions", type=whole(1, 1000), metavar="N", help="boots of each side, instead of 5")
     elif name == "profile":
-        add("case", metavar="CASE", help="a case of scripts/bench list, or some as for --cases")
+        add("case", type=plans.case_list, metavar="CASE", help="a case of scripts/bench list, or some as for --cases")
         add("--threads", type=whole(1, 64), default=1, metavar="N", help="workers, each on a CPU of its own (default: 1)")
         add("--lines", action="store_true", help="print instead which cache lines move between the CPUs of the workers")
-        add("--native", action="store_true", help="profile a case of scripts/bench native instead, with perf")
     elif name == "native":
         add("--cases", type=native.case_list, metavar="LIST", help="only these: area_pair,find_1k ...")
         add("--threads", type=native.thread_list, metavar="LIST", help="numbers of threads (default: 1,2,4 ... all CPUs)")
@@ -72,8 +71,6 @@ def parse(arguments):
         add("results", nargs=READERS[name], type=results.load, metavar="RESULT", help="last, last~1, a name or a path")
     args = parser.parse_args(words)
     args.words = words
-    if name == "profile":
-        args.case = native.profiled(args) if args.native else plans.case_list(args.case)
     if name == "run":
         args.plans = plans.wanted(args)
     return name, args
@@ -82,10 +79,10 @@ def parse(arguments):
 def main(arguments):
     """Run one command; returns the exit code."""
     name, args = parse(arguments)
-    if name == "native" or getattr(args, "native", False):
-        # The program and perf run on the build host, with the Python of the toolchain root.
+    if name == "native":
+        # The program runs on the build host, with the Python of the toolchain root.
         if not INSIDE:
-            prepare.prepare("root" if name == "native" and args.file else "source")
+            prepare.prepare("root" if args.file else "source")
             need_space(300, "the program and results")
         become_root_python("bench", *arguments)
     elif not INSIDE and name != "list":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Builds both allocators into one program of the build host, for "scripts/bench native" (native_report.py), and profiles it.
+"""Builds both allocators into one program of the build host, for "scripts/bench native" (native_report.py).
 
 The rb-trees are cut out of the kernel source (cut()), the rest of the program is bench/native and rust/native."""
 
@@ -16,8 +16,7 @@ from ..boot.build import jobs
 from ..machine.lock import locked
 from ..machine.options import whole
 from ..allocator.rust import BUILDS
-from ..machine.settings import LLVM, LOGS, REPO, SERIES, Refused, Skipped, commit, cpus, kernel_version, linux, \
-    need_tool, write
+from ..machine.settings import LLVM, LOGS, REPO, SERIES, Refused, Skipped, commit, cpus, kernel_version, linux, write
 
 FOLDER = REPO / "bench/native"
 # Sides of the program.
@@ -31,16 +30,6 @@ PARTS = [("/*** Global kva allocator ***/", "int register_vmap_purge_notifier(")
 def known_cases():
     """Return the cases of the program."""
     return re.findall(r'^\t\[[A-Z0-9_]+\] = \{ "(\w+)", ', (FOLDER / "driver.c").read_text(encoding="utf-8"), re.M)
-
-
-def profiled(args):
-    """Check the options of "scripts/bench profile --native"; returns the case. Refuses what the program would refuse."""
-    if args.lines:
-        raise Refused("--lines: the program of --native counts no lines; leave one of them out")
-    thread_list(str(args.threads))
-    if args.case not in known_cases():
-        raise Refused(f'unknown case "{args.case}"; there are {" ".join(known_cases())}')
-    return args.case
 
 
 def case_list(text):
@@ -115,23 +104,3 @@ def build(kind="timed", target="native"):
             f"KIND={kind}", LLVM, out / target), f"bench/native does not build with {file}; if the compiler names vmalloc.inc, that file "
             f"has changed too much: adapt bench/native/rbtree.c; log: {log}", cwd=REPO)
     return out / target
-
-
-def profile(args):
-    """Show where the time of a case goes, by perf of the build host; returns the exit code."""
-    need_tool("perf", "linux-perf")
-    program, log = build(), LOGS / "native-perf.log"
-    for side in ("rbtree", "rust"):
-        data = LOGS / f"native-{side}.perf"
-        step.must(f"native: {args.case}, {side}", log, [
-            "perf", "record", "-e", "cpu-clock", "-o", data, program, "--cases", args.case, "--threads", args.threads,
-            "--ms", 3000, "--side", side], f"perf cannot record; see {log}, or try sysctl kernel.perf_event_paranoid=1")
-        ns = re.search(r" (\S+) ns$", log.read_text(encoding="utf-8", errors="replace"), re.M)
-        if not ns:
-            raise Refused(f"{args.case} does not run with {args.threads} threads; give another number of --threads")
-        text = subprocess.run(["perf", "report", "-i", data, "--stdio", "--sort", "symbol", "--percent-limit", "0.5"],
-                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True).stdout
-        print(f"\n{args.case}, {SIDES[side]}: {ns[1]} ns for one operation, {args.threads} threads; {data}",
-              *(f"  {share:>6}%  {symbol.split('  ')[0]}" for share, symbol in re.findall(
-                  r"^ +(\d+\.\d+)% +\[[.k]\] (.*)$", text, re.M)), sep="\n")
-    return 0

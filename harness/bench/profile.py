@@ -8,7 +8,7 @@ from ..machine import step
 from ..machine.settings import Refused, say
 from ..machine.table import print_table
 
-from . import counts, native
+from . import counts
 from .boots import run_guest
 from .plan import INSTRUMENTS, Plan
 from .stats import amount
@@ -87,8 +87,6 @@ def profile(args, side, sums, logs):
 
 def main(_name, args):
     """Build what is needed and show a profile; returns the exit code."""
-    if args.native:
-        return native.profile(args)
     builds.build(kernels.get(KERNEL))
     sums, sides, logs = defaultdict(Counter), ("rbtree", "rust"), step.new_logs("bench", 5)
     codes = [profile(args, side, sums, logs) for side in sides]
