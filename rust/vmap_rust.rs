@@ -65,13 +65,13 @@
 //! | | `blocks`, `pool`, `supply`: current blocks, the others, and the birth and the death of blocks | no |
 //! | | `tree`: lone areas, from the request to the free range | no |
 //! | | `lookup`, `listing`: find areas by address; the list of all ranges | no |
-//! | `state` | `area`, `view`, `list`: states as types and tokens of areas; what others see of an area; lists of tokens | yes |
+//! | `state` | `area`, `view`: states as types and tokens of areas; what others see of an area | yes |
 //! | | `class`, `block`: sizes; one block and its slots | no |
 //! | | `objects`, `seat`: area objects of a block; where a block is if not in the directory | yes |
 //! | | `index`, `page_map`, `dir`, `pins`: all reserved ranges, a map of those that are areas, the block at an address, pins | yes |
 //! | | `table`: the table of parts that the page map and the directory are | yes |
 //! | | `found`: areas of a block that was found: pinned, unlinked, and returned to their directory | yes |
-//! | | `flush`: what a purge takes, and the proof that it was flushed | yes |
+//! | | `flush`: lists of tokens; what a purge takes, flushes and frees | yes |
 //! | `sys` | bindings: `maple` (maple tree), `grace` (RCU), `lock` (spinlock), `tlb` (TLBs, KASAN shadow), `trace`, `mm` (the rest) | yes |
 //! | | `per_cpu`: a value for each CPU, on cache lines of its own and on the node of the CPU | no |
 //! | `base` | `map`, `range`, `stats`: bitmaps, addresses and gaps, counters | no |

@@ -1,18 +1,194 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a purge takes, flushes and frees. The types prove that nothing becomes free before its TLB flush:
+//! How freed areas become free addresses: a purge takes what waits, flushes the TLBs once for all of it, and only then makes it
+//! free. The types prove that nothing becomes free before its TLB flush:
 //!
 //! ```text
 //! lazy areas, lazy slots --- taken ---> Plan --- flush ---> FlushedPlan --- its list, its slots ---> free
 //! ```
 //!
 //! A [`Plan`] owns what a purge has taken: a list of areas, and a list of blocks that have noted which slots were taken.
-//! [`Plan::flush`] turns it into a [`FlushedPlan`]: only this makes lazy areas flushed ones, and lazy slots free.
+//! [`Plan::flush`] turns it into a [`FlushedPlan`]: only this makes lazy areas flushed ones, and lazy slots free. Lists of areas
+//! come first: they need no memory, as they are linked through `vmap_area::vm` of the area objects.
 //!
 //! The plan is flushed as one range that covers everything, as `__purge_vmap_area_lazy()` in mm/vmalloc.c does: where no TLB
 //! instruction reaches all CPUs, each flush is a round of interrupts, which isolated CPUs pay for as well.
 
 use super::prelude::*;
+
+/// States of areas that can be in a list: nobody else reads `vmap_area::vm` of such an area. Readers that have pinned an
+/// area that is leaving may.
+pub(crate) trait Listed: State {}
+impl Listed for New {}
+impl Listed for Reserved {}
+impl Listed for Lazy {}
+impl Listed for Flushed {}
+
+/// A list of areas in state `S`, linked through the area objects.
+///
+/// # Invariants
+///
+/// - `first` and `last` are both [`Some`] or both [`None`]. If [`Some`], `vmap_area::vm` links `len` areas
+///   from `first` to `last`, and is null in `last`.
+/// - The list owns the tokens of all its areas.
+pub(crate) struct AreaList<S: Listed> {
+    first: Option<AreaPtr>,
+    last: Option<AreaPtr>,
+    len: usize,
+    _state: PhantomData<Area<S>>,
+}
+
+impl<S: Listed> Default for AreaList<S> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<S: Listed> AreaList<S> {
+    pub(crate) const fn new() -> Self {
+        // INVARIANT: Both ends are `None`.
+        Self {
+            first: None,
+            last: None,
+            len: 0,
+            _state: PhantomData,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+
+    /// Appends the `len` areas that are linked from `first` to `last`.
+    fn link(&mut self, first: AreaPtr, last: AreaPtr, len: usize) {
+        match self.last {
+            // SAFETY: By the type invariants, the list owns the area.
+            Some(end) => unsafe { (*end.as_raw()).__bindgen_anon_1.vm = first.as_raw().cast() },
+            None => self.first = Some(first),
+        }
+        // INVARIANT: The previous last area links to `first`.
+        self.last = Some(last);
+        self.len = self.len.wrapping_add(len);
+    }
+
+    /// Appends an area.
+    pub(crate) fn push(&mut self, area: Area<S>) {
+        area.set_vm(ptr::null_mut());
+        let ptr = area.into_ptr();
+        self.link(ptr, ptr, 1);
+    }
+
+    /// Appends the areas of another list: one step, however many there are.
+    pub(crate) fn append(&mut self, mut other: Self) {
+        // INVARIANT: The other list is empty, and this one owns its areas.
+        if let (Some(first), Some(last)) = (other.first.take(), other.last.take()) {
+            self.link(first, last, other.len);
+            other.len = 0;
+        }
+    }
+
+    /// Inserts an area before the others. Leaves their objects alone, which other CPUs may have written last.
+    pub(crate) fn push_first(&mut self, area: Area<S>) {
+        let next = self.first.map(|next| next.as_raw().cast());
+        area.set_vm(next.unwrap_or(ptr::null_mut()));
+        let ptr = area.into_ptr();
+        // INVARIANT: The area links to the former first one, or is the only one.
+        self.first = Some(ptr);
+        self.last.get_or_insert(ptr);
+        self.len = self.len.wrapping_add(1);
+    }
+
+    /// Fetches the object of the first area for writing: [`AreaList::pop`] reads it, and its caller changes it.
+    pub(crate) fn prefetch(&self) {
+        if let Some(first) = self.first {
+            first.prefetch_for_write();
+        }
+    }
+
+    /// Removes the first area.
+    pub(crate) fn pop(&mut self) -> Option<Area<S>> {
+        let first = self.first?;
+        // SAFETY: By the type invariants, the list owns the area.
+        let next = unsafe { (*first.as_raw()).__bindgen_anon_1.vm };
+        // INVARIANT: The next area becomes the first; without one, the list is empty.
+        // SAFETY: By the type invariants, it is null or links an area of the list.
+        self.first = unsafe { AreaPtr::new(next.cast()) };
+        if self.first.is_none() {
+            self.last = None;
+        }
+        self.len = self.len.wrapping_sub(1);
+        // SAFETY: By the type invariants, the list owned the token, and it gives it up.
+        let area = unsafe { Area::take_back(first) };
+        area.set_vm(ptr::null_mut());
+        Some(area)
+    }
+}
+
+impl AreaList<Lazy> {
+    /// Turns areas that were flushed into flushed ones: the only way from [`Lazy`] to [`Flushed`]. The caller has taken the list
+    /// out of a [`FlushedPlan`].
+    fn flushed(mut self) -> AreaList<Flushed> {
+        // INVARIANT: The links are unchanged. The objects keep the code of `Lazy` until their next
+        // change of state; others only read from it that the areas are not busy.
+        let flushed = AreaList {
+            first: self.first.take(),
+            last: self.last.take(),
+            len: self.len,
+            _state: PhantomData,
+        };
+        self.len = 0;
+        flushed
+    }
+}
+
+impl<S: Listed> Iterator for AreaList<S> {
+    type Item = Area<S>;
+
+    fn next(&mut self) -> Option<Area<S>> {
+        self.pop()
+    }
+}
+
+impl<S: Listed> Drop for AreaList<S> {
+    fn drop(&mut self) {
+        while let Some(area) = self.pop() {
+            // Frees a new area, and leaks any other with a report.
+            drop(area);
+        }
+    }
+}
+
+/// A list of lazy areas, and a span that covers them.
+///
+/// # Invariants
+///
+/// All pages of the areas are in `cover`.
+#[derive(Default)]
+pub(crate) struct LazyList {
+    areas: AreaList<Lazy>,
+    /// In pages: kmemleak would take an address for a reference to the area that starts there.
+    cover: Option<Span>,
+}
+
+impl LazyList {
+    /// Inserts an area before the others, and returns its pages. Leaves their objects alone, which other CPUs may have
+    /// written last.
+    pub(crate) fn push_first(&mut self, area: Area<Lazy>) -> usize {
+        let Some(span) = area.span() else {
+            // Cannot happen: a span is not empty. The drop of the area reports the leak.
+            return 0;
+        };
+        let pages = span.in_pages();
+        // INVARIANT: It covers the pages of the area.
+        self.cover = Some(self.cover.map_or(pages, |cover| cover.join(pages)));
+        self.areas.push_first(area);
+        pages.size()
+    }
+}
 
 /// Bytes of which the KASAN shadow is released at once, a power of two. Their shadow has 512 pages with pages of 4 KiB.
 const PIECE: usize = 8 * SIZE;
@@ -76,7 +252,10 @@ impl<'dir, T: Tlb> Plan<'dir, T> {
             block.slots(first, count)
         });
         let Some(cover) = cover else {
-            block.lazy.set_words(&words);
+            if bounds.is_some() {
+                // Cannot happen: the slots are in the block.
+                self.dir.make_lazy(block, &words);
+            }
             // Release: as in `drain()`.
             block.links().is_in_plan.store(0, Release);
             return;
@@ -94,13 +273,12 @@ impl<'dir, T: Tlb> Plan<'dir, T> {
 
     /// Adds a list of areas. The plan has none yet.
     pub(crate) fn add_list(&mut self, list: LazyList) {
-        let (areas, cover) = list.into_parts();
         // INVARIANT: `cover` covers the areas.
-        if let Some(cover) = cover {
+        if let Some(cover) = list.cover.and_then(Span::from_pages) {
             self.add(cover);
         }
-        self.areas = self.areas.wrapping_add(areas.len());
-        self.list = areas;
+        self.areas = self.areas.wrapping_add(list.areas.len());
+        self.list = list.areas;
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -127,10 +305,7 @@ impl<'dir, T: Tlb> Plan<'dir, T> {
             self.tlb.flush(cover, self.areas);
         }
         // INVARIANT: The flush was for all that is in the plan, by its invariants.
-        FlushedPlan {
-            plan: self,
-            proof: TlbFlushed(()),
-        }
+        FlushedPlan { plan: self }
     }
 
     /// Takes all slots out of the plan. Calls `what` for each block with those that it had. Sleepable context, though `what`
@@ -161,10 +336,7 @@ impl<T: Tlb> Drop for Plan<'_, T> {
     }
 }
 
-/// Proof that the TLB was flushed after what it is shown for had been taken from others: only [`Plan::flush`] makes one.
-pub(super) struct TlbFlushed(());
-
-/// What was in a [`Plan`] when it was flushed.
+/// What was in a [`Plan`] when it was flushed. Only [`Plan::flush`] makes one.
 ///
 /// # Invariants
 ///
@@ -172,13 +344,12 @@ pub(super) struct TlbFlushed(());
 #[must_use = "areas in no block that a purge has taken and does not free leak"]
 pub(crate) struct FlushedPlan<'dir, T: Tlb> {
     plan: Plan<'dir, T>,
-    proof: TlbFlushed,
 }
 
 impl<T: Tlb> FlushedPlan<'_, T> {
     /// Takes the areas that are in no block.
     pub(crate) fn take_list(&mut self) -> AreaList<Flushed> {
-        core::mem::take(&mut self.plan.list).flushed(&self.proof)
+        core::mem::take(&mut self.plan.list).flushed()
     }
 
     /// Releases the KASAN shadow of all that the plan has. Sleepable context.

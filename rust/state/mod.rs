@@ -17,7 +17,6 @@ pub(crate) mod dir;
 pub(crate) mod flush;
 pub(crate) mod found;
 pub(crate) mod index;
-pub(crate) mod list;
 mod objects;
 mod page_map;
 pub(crate) mod pins;
@@ -42,7 +41,6 @@ pub(crate) mod prelude {
         flush::*,
         found::*,
         index::*,
-        list::*,
         pins::*,
         seat::*,
         view::*, //
