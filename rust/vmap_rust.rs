@@ -68,8 +68,8 @@
 //! | `state` | `area`, `view`: states as types and tokens of areas; what others see of an area | yes |
 //! | | `class`, `block`: sizes; one block and its slots | no |
 //! | | `objects`, `seat`: area objects of a block; where a block is if not in the directory | yes |
-//! | | `index`, `page_map`, `dir`, `pins`: all reserved ranges, a map of those that are areas, the block at an address, pins | yes |
-//! | | `table`: the table of parts that the page map and the directory are | yes |
+//! | | `index`, `page_map`: all reserved ranges; a map of those that are areas, and the table that it and the directory are | yes |
+//! | | `dir`, `pins`: the block at an address; pins | yes |
 //! | | `found`: areas of a block that was found: pinned, unlinked, and returned to their directory | yes |
 //! | | `flush`: lists of tokens; what a purge takes, flushes and frees | yes |
 //! | `sys` | bindings: `maple` (maple tree), `grace` (RCU), `lock` (spinlock), `tlb` (TLBs, KASAN shadow), `trace`, `mm` (the rest) | yes |

@@ -10,12 +10,12 @@
 //! grace period.
 
 use super::{
-    prelude::*,
-    table::{
+    page_map::{
         self,
         Pointer,
         Table, //
-    }, //
+    },
+    prelude::*, //
 };
 
 /// Bytes of a part: the most that a block has.
@@ -32,7 +32,7 @@ struct PartBlocks {
     dirty: Map,
 }
 
-type Part = table::Part<PartBlocks>;
+type Part = page_map::Part<PartBlocks>;
 
 /// All blocks by address.
 ///

@@ -37,7 +37,7 @@ SPACE = "vmap_rust::kernel_space::SPACE"
 FIELDS = {
     "space": ("", {"index": "tree.index.tree", "dir_parts": "blocks.dir.parts", "cpu_first": "blocks.cpus.first",
                    "cpu_others": "blocks.cpus.others.ptr", "cpu_others_len": "blocks.cpus.others.len"}),
-    "part": ("state::table::Part<vmap_rust::state::dir::PartBlocks>", {
+    "part": ("state::page_map::Part<vmap_rust::state::dir::PartBlocks>", {
         "number": "number", "table": "entries", "whole": "more.whole", "dirty": "more.dirty"}),
     "block": ("state::block::Block", {"chunks": "objects.chunks", "place": "links.place", **{
         name: name for name in ("first_page", "slot_pages", "class", *BITMAPS)}}),
