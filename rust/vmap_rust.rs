@@ -69,8 +69,8 @@
 //! | | `class`, `block`: sizes; one block and its slots | no |
 //! | | `objects`, `seat`: area objects of a block; where a block is if not in the directory | yes |
 //! | | `index`, `page_map`: all reserved ranges; a map of those that are areas, and the table that it and the directory are | yes |
-//! | | `dir`, `pins`: the block at an address; pins | yes |
-//! | | `found`: areas of a block that was found: pinned, unlinked, and returned to their directory | yes |
+//! | | `dir`: the block at an address | yes |
+//! | | `pins`: areas that are pinned, and unlinked | yes |
 //! | | `flush`: lists of tokens; what a purge takes, flushes and frees | yes |
 //! | `sys` | bindings: `maple` (maple tree), `grace` (RCU), `lock` (spinlock), `tlb` (TLBs, KASAN shadow), `trace`, `mm` (the rest) | yes |
 //! | | `per_cpu`: a value for each CPU, on cache lines of its own and on the node of the CPU | no |

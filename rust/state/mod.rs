@@ -6,7 +6,7 @@
 //! Its unsafe code argues from the invariants of these types, and relies on nothing that `policy` does: not on the lock of
 //! the pool, and not on `vmap_purge_lock`. So some checks here refuse, with a report, what these locks already rule out. They
 //! close no race: they are the seat word of a block ([`seat`]), [`Links::is_in_plan`](block::Links), the state of the object
-//! of a claimed slot ([`block::Claimed`]), and the directory that goes with a block that was found ([`found`]).
+//! of a claimed slot ([`block::Claimed`]), and the directory of a block that was found ([`pins::Found`]).
 
 pub(crate) mod area;
 #[forbid(unsafe_code)]
@@ -15,7 +15,6 @@ pub(crate) mod block;
 pub(crate) mod class;
 pub(crate) mod dir;
 pub(crate) mod flush;
-pub(crate) mod found;
 pub(crate) mod index;
 mod objects;
 mod page_map;
@@ -38,7 +37,6 @@ pub(crate) mod prelude {
         class::*,
         dir::*,
         flush::*,
-        found::*,
         index::*,
         pins::*,
         seat::*,
