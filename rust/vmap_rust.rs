@@ -65,9 +65,10 @@
 //! | | `blocks`, `pool`, `supply`: current blocks, the others, and the birth and the death of blocks | no |
 //! | | `tree`: lone areas, from the request to the free range | no |
 //! | | `lookup`, `listing`: find areas by address; the list of all ranges | no |
-//! | `state` | `area`, `view`: states as types and tokens of areas; what others see of an area | yes |
+//! | `state` | `area`: states as types and tokens of areas | yes |
+//! | | `objects`: what others see of an area; the area objects of a block | yes |
 //! | | `class`, `block`: sizes; one block and its slots | no |
-//! | | `objects`, `seat`: area objects of a block; where a block is if not in the directory | yes |
+//! | | `seat`: where a block is if not in the directory | yes |
 //! | | `index`, `page_map`: all reserved ranges; a map of those that are areas, and the table that it and the directory are | yes |
 //! | | `dir`: the block at an address | yes |
 //! | | `pins`: areas that are pinned, and unlinked | yes |

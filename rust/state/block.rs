@@ -16,10 +16,7 @@
 //! The bits that a CPU writes when it allocates, those that another writes when it frees, and the head that
 //! lookups read are on different cache lines. All three use the line of the object.
 
-use super::{
-    objects::Objects,
-    prelude::*, //
-};
+use super::prelude::*;
 use core::num::NonZero;
 
 /// The number of a block: its start, in units of [`SIZE`]. So a count or an address is not mistaken for one, and kmemleak

@@ -16,7 +16,7 @@ pub(crate) mod class;
 pub(crate) mod dir;
 pub(crate) mod flush;
 pub(crate) mod index;
-mod objects;
+pub(crate) mod objects;
 mod page_map;
 pub(crate) mod pins;
 pub(crate) mod seat;
@@ -27,7 +27,6 @@ mod slots;
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
 #[path = "../check/tests/state.rs"]
 mod tests;
-pub(crate) mod view;
 
 /// What the modules of this layer and of those below offer.
 pub(crate) mod prelude {
@@ -38,9 +37,9 @@ pub(crate) mod prelude {
         dir::*,
         flush::*,
         index::*,
+        objects::*,
         pins::*,
-        seat::*,
-        view::*, //
+        seat::*, //
     };
     pub(crate) use crate::sys::prelude::*;
 }

@@ -26,10 +26,7 @@
 //! A block that was [`Found`] knows its directory: its areas are pinned with the pins of that, their unlink waits for these, and
 //! they return to it. So safe code cannot confuse the blocks of two spaces.
 
-use super::{
-    objects::GROUP_SIZE,
-    prelude::*, //
-};
+use super::prelude::*;
 
 /// Number of pins of a directory or of an index; a power of two.
 const PINS: usize = 32;

@@ -13,7 +13,7 @@ use crate::{
         space::{Request, Space},
         validate::Census,
     },
-    state::view::{AreaPtr, Busy},
+    state::objects::{AreaPtr, Busy},
 };
 use std::collections::HashMap;
 

@@ -17,7 +17,7 @@ pub(crate) use crate::{
     state::{
         area::Attributes,
         class::{Class, SIZE},
-        view::Busy,
+        objects::Busy,
     },
     sys::{
         mm::{self, Gfp},
