@@ -68,9 +68,8 @@
 //! | `state` | `area`: states as types and tokens of areas | yes |
 //! | | `objects`: what others see of an area; the area objects of a block | yes |
 //! | | `class`, `block`: sizes; one block and its slots | no |
-//! | | `seat`: where a block is if not in the directory | yes |
 //! | | `index`, `page_map`: all reserved ranges; a map of those that are areas, and the table that it and the directory are | yes |
-//! | | `dir`: the block at an address | yes |
+//! | | `dir`: where blocks are: in the directory of addresses, in the seat of a CPU | yes |
 //! | | `pins`: areas that are pinned, and unlinked | yes |
 //! | | `flush`: lists of tokens; what a purge takes, flushes and frees | yes |
 //! | `sys` | bindings: `maple` (maple tree), `grace` (RCU), `lock` (spinlock), `tlb` (TLBs, KASAN shadow), `trace`, `mm` (the rest) | yes |

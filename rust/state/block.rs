@@ -174,7 +174,7 @@ pub(crate) struct Block {
     is_randomized: bool,
     pub(super) objects: Objects,
     links: CacheAligned<Links>,
-    /// See [`crate::state::seat`].
+    /// See [`crate::state::dir::Seat`].
     pub(super) seat: Atomic<usize>,
     pub(super) free: Map,
     pub(super) lazy: Map,

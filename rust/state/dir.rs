@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The directory of blocks: finds the block at an address without a lock.
+//! Where blocks are: the directory finds the block at an address without a lock, and a seat leads to the block from which a CPU
+//! allocates.
 //!
 //! It is a [`Table`] with an entry for each [`SIZE`] bytes, so a lookup takes a few loads. A larger block has several entries,
 //! and one that fills a part is in a pointer of its own. Blocks can be anywhere, but not in two parts with the same place.
@@ -8,6 +9,9 @@
 //! A part has a bitmap of *dirty* blocks, and the directory one of parts with such blocks, which lead a purge to them. Parts are
 //! never freed, so who retires an area need not keep its block. A block that was removed from the directory is freed after an RCU
 //! grace period.
+//!
+//! A block knows whether it is in a [`Seat`], or was removed from the directory: both begin with an exchange of the same word,
+//! so no block is in two seats, and none in a seat is removed.
 
 use super::{
     page_map::{
@@ -373,5 +377,76 @@ impl Part {
             (0, MAP_BITS) => Some((&self.more.whole, &[])),
             _ => self.entries.get(first..end)?.split_first(),
         }
+    }
+}
+
+/// The place for a current block: it leads there with one load, under RCU.
+///
+/// # Invariants
+///
+/// It is null, or points to a block that is marked as seated for this seat. Such a block is not freed: only
+/// [`Block::leave_directory`] lets it be, and a grace period passes then.
+#[repr(transparent)]
+pub(crate) struct Seat(Atomic<*mut Block>);
+
+impl Seat {
+    pub(crate) const fn new() -> Self {
+        // INVARIANT: It is null.
+        Self(Atomic::new(ptr::null_mut()))
+    }
+
+    /// Returns the block, as long as `_rcu` is held.
+    #[inline(always)]
+    pub(crate) fn get<'a>(&'a self, _rcu: &'a Guard) -> Option<&'a Block> {
+        // Relaxed: all reads of the block depend on the address, see `replace()`.
+        let block = self.0.read_once();
+        // SAFETY: By the type invariants, it is null, or a block that was not freed when it was loaded. A block that
+        // leaves the seat is freed a grace period later, so not while the RCU read lock is held.
+        unsafe { block.as_ref() }
+    }
+
+    /// Puts `block` into the seat, or nothing. Returns the block that was there, as long as `_rcu` is held. A block that
+    /// is in a seat already, or removed, is refused: the seat is empty then. `policy` calls this with the lock of the pool
+    /// held.
+    pub(crate) fn replace<'a>(&self, block: Option<&Block>, _rcu: &'a Guard) -> Option<&'a Block> {
+        let block = block.filter(|block| {
+            // Acquire: pairs with the release below.
+            let seated = block.seat.cmpxchg(NOWHERE, SEATED, Acquire).is_ok();
+            if !seated {
+                mm::refuse("a block cannot be current", &[block.start()], &[]);
+            }
+            seated
+        });
+        let new = block.map_or(ptr::null_mut(), |block| ptr::from_ref(block).cast_mut());
+        // INVARIANT: It was just marked as seated.
+        // Full: a release is needed, so that a CPU that finds the block finds it initialized.
+        let old = self.0.xchg(new, Full);
+        // SAFETY: By the type invariants, it is null or a seated block. It is freed a grace period after the store below.
+        let old = unsafe { old.as_ref() }?;
+        // Release: the seat is left before.
+        old.seat.store(NOWHERE, Release);
+        Some(old)
+    }
+}
+
+/// The seats of the kernel are there until shutdown, or have no block yet if the start fails.
+#[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.replace(None, &Guard::new());
+    }
+}
+
+impl Block {
+    /// Marks the block as removed from the directory, unless it is in a seat.
+    fn leave_directory(&self) -> bool {
+        // Acquire: pairs with the release in `Seat::replace()`.
+        self.seat.cmpxchg(NOWHERE, REMOVED, Acquire).is_ok()
+    }
+
+    /// Undoes [`Block::leave_directory`].
+    fn return_to_directory(&self) {
+        // Release: as in `Seat::replace()`.
+        let _ = self.seat.cmpxchg(REMOVED, NOWHERE, Release);
     }
 }

@@ -9,9 +9,8 @@ use crate::{
         block::{Block, BlockNumber},
         dir::Directory,
         flush::Plan,
-        index::Index,
+        index::{Index, Placed, Run},
         pins::UnlinkedArea,
-        seat::{Placed, Run},
     },
     sys::grace::Guard,
 };

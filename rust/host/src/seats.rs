@@ -5,7 +5,7 @@
 use crate::{
     one_block::{directory, free_at, insert, new_block, remove, START},
     prelude::*,
-    state::{block::Block, seat::Seat},
+    state::{block::Block, dir::Seat},
     sys::grace::Guard,
 };
 
