@@ -73,9 +73,9 @@
 //! | | `pins`: areas that are pinned, and unlinked | yes |
 //! | | `flush`: lists of tokens; what a purge takes, flushes and frees | yes |
 //! | `sys` | bindings: `maple` (maple tree), `grace` (RCU), `lock` (spinlock), `tlb` (TLBs, KASAN shadow), `trace`, `mm` (the rest) | yes |
-//! | | `per_cpu`: a value for each CPU, on cache lines of its own and on the node of the CPU | no |
-//! | `base` | `map`, `range`, `stats`: bitmaps, addresses and gaps, counters | no |
-//! | | `once`: relaxed loads and stores that are no calls | yes |
+//! | | `per_cpu`: a value for each CPU, on cache lines of its own and on the node of the CPU; counters | no |
+//! | `base` | `map`, `range`: bitmaps; addresses and gaps | no |
+//! | | `mod`: relaxed loads and stores that are no calls | yes |
 //!
 //! # Lock order
 //!

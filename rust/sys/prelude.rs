@@ -24,6 +24,8 @@ pub(crate) use super::{
     },
     per_cpu::{
         CacheAligned,
+        Counter,
+        Counters,
         CpuNumber,
         PerCpu, //
     },
