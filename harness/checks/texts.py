@@ -100,9 +100,9 @@ def layers():
     found = []
     for file in (file for layer in LAYERS for file in sorted(Path("rust", layer).glob("*.rs"))):
         allowed = LAYERS[:LAYERS.index(file.parent.name) + 1]
-        # In "use crate::{", each name that is indented once is one of the crate.
-        text = re.sub(r"^(pub(\(crate\))? )?use crate::\{\n(.*\n)*?\};",
-                      lambda use: re.sub(r"^    (?=[a-z_]+(::|,))", "crate::", use[0], flags=re.M),
+        # In "use crate::{", each name that is indented once more is one of the crate.
+        text = re.sub(r"^( *)(pub(\(crate\))? )?use crate::\{\n(.*\n)*?\1\};",
+                      lambda use: re.sub(rf"^{use[1]}    (?=[a-z_]+(::|,))", "crate::", use[0], flags=re.M),
                       read(file).split("kunit_tests(")[0], flags=re.M)
         found += [f"{file}:{number}: uses crate::{name}" for number, line in enumerate(text.split("\n"), 1)
                   for name in re.findall("crate::([a-z_]+)", line)

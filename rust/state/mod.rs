@@ -39,5 +39,41 @@ pub(crate) mod prelude {
         objects::*,
         pins::*, //
     };
-    pub(crate) use crate::sys::prelude::*;
+    pub(crate) use crate::{
+        base::prelude::*,
+        sys::{
+            grace::{
+                GraceBox,
+                GraceList,
+                Guard,
+                Unpublished, //
+            },
+            lock::{
+                LockGuard,
+                Locked, //
+            },
+            maple::{
+                self,
+                StoreError, //
+            },
+            mm::{
+                self,
+                Gfp,
+                Node, //
+            },
+            per_cpu::{
+                CacheAligned,
+                Counter,
+                Counters,
+                CpuNumber,
+                PerCpu, //
+            },
+            tlb::Tlb,
+            trace::{
+                self,
+                Cause,
+                Event, //
+            }, //
+        }, //
+    };
 }

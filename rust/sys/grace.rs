@@ -12,16 +12,9 @@
 //! C headers: [`include/linux/rcupdate.h`](srctree/include/linux/rcupdate.h),
 //! [`include/linux/workqueue.h`](srctree/include/linux/workqueue.h)
 
-use super::prelude::*;
-use core::{
-    cell::UnsafeCell,
-    mem::ManuallyDrop,
-    ops::{
-        Deref,
-        DerefMut, //
-    },
-    ptr::NonNull, //
-};
+use super::mm;
+use crate::base::prelude::*;
+use core::ops::DerefMut;
 pub(crate) use kernel::sync::rcu::Guard;
 use kernel::types::Opaque;
 

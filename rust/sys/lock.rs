@@ -2,7 +2,8 @@
 
 //! Data under a spinlock, in a box, as a lock must not move. On the build host a mutex has this interface.
 
-use super::prelude::*;
+use super::per_cpu::CacheAligned;
+use crate::base::prelude::*;
 use kernel::sync::{
     lock::spinlock::SpinLockGuard,
     SpinLock, //

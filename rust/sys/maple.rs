@@ -5,7 +5,8 @@
 //!
 //! C header: [`include/linux/maple_tree.h`](srctree/include/linux/maple_tree.h)
 
-use super::prelude::*;
+use super::mm::Gfp;
+use crate::base::prelude::*;
 use core::ops::RangeInclusive;
 use kernel::{
     maple_tree::{

@@ -7,7 +7,11 @@
 
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
 pub(crate) use super::for_tests::*;
-use super::prelude::*;
+use super::{
+    per_cpu::CpuNumber,
+    tlb::Tlb, //
+};
+use crate::base::prelude::*;
 use core::{
     alloc::Layout,
     fmt,

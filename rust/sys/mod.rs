@@ -12,8 +12,6 @@ pub(crate) mod maple;
 pub(crate) mod mm;
 #[forbid(unsafe_code)]
 pub(crate) mod per_cpu;
-#[forbid(unsafe_code)]
-pub(crate) mod prelude;
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
 #[path = "../check/tests/sys.rs"]
 mod tests;

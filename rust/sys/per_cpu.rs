@@ -6,7 +6,11 @@
 //! A task that moves to another CPU uses the value of the old one. All users tolerate that, so preemption stays enabled, and a
 //! CPU that goes offline needs no cleanup.
 
-use super::prelude::*;
+use super::mm::{
+    self,
+    Node, //
+};
+use crate::base::prelude::*;
 
 /// The number of a CPU, not to be mistaken for a count of CPUs or a NUMA node. It needs no bound: [`PerCpu`] has a value for
 /// any number.

@@ -3,7 +3,8 @@
 //! What makes freed ranges safe to reuse: the TLBs and the KASAN shadow. Those of the kernel are in `mm`; tests have some
 //! without mappings, and record what is done to them.
 
-use super::prelude::*;
+use super::mm;
+use crate::base::prelude::*;
 #[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
 use core::fmt;
 

@@ -4,7 +4,11 @@
 //!
 //! C header: [`mm/vmap_rust/rust/vmap_rust_events.h`](srctree/mm/vmap_rust/rust/vmap_rust_events.h)
 
-use super::prelude::*;
+use super::{
+    mm::Gfp,
+    per_cpu::CpuNumber, //
+};
+use crate::base::prelude::*;
 use kernel::tracepoint::declare_trace;
 
 declare_trace! {

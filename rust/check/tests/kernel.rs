@@ -2,7 +2,7 @@
 
 //! What only tests need of the kernel. A module of `sys`; on the build host, its `mm` has these.
 
-use super::prelude::*;
+use crate::base::prelude::*;
 
 /// Makes the `nth` allocation of this task from now on fail, counting only those that may fail; 0 ends it.
 /// Returns what remains of the previous count. Works only if [`CAN_FAIL`].

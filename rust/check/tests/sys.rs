@@ -2,11 +2,11 @@
 
 //! Bindings, in a kernel. A module of `sys`, whose private items it uses.
 
-use super::{
-    mm::*,
-    prelude::*, //
+use super::mm::*;
+use crate::{
+    base::prelude::*,
+    policy::listing::Line, //
 };
-use crate::policy::listing::Line;
 
 #[kernel::prelude::kunit_tests(vmap_rust_mm)]
 mod mm_tests {

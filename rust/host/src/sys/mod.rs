@@ -10,9 +10,6 @@ pub(crate) mod mm;
 #[forbid(unsafe_code)]
 #[path = "../../../sys/per_cpu.rs"]
 pub(crate) mod per_cpu;
-#[forbid(unsafe_code)]
-#[path = "../../../sys/prelude.rs"]
-pub(crate) mod prelude;
 #[path = "../../../sys/tlb.rs"]
 pub(crate) mod tlb;
 #[path = "../../../sys/trace.rs"]
