@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The kernel's own space: where it is, how it starts, and what KUnit sees of it.
+//! The kernel's own space: where it is, its TLB and KASAN shadow, how it starts, and what KUnit sees of it.
 
 #[cfg(CONFIG_VMAP_RUST_DEBUG)]
 use crate::check::checked::CheckedSpace as AnySpace;
+use crate::policy::prelude::*;
 #[cfg(not(CONFIG_VMAP_RUST_DEBUG))]
 use crate::policy::space::Space as AnySpace;
-use crate::{
-    policy::prelude::*,
-    sys::mm::KernelTlb, //
-};
 
 /// The kernel's own space.
 pub(crate) type KernelSpace = AnySpace<KernelTlb>;
@@ -36,6 +33,35 @@ pub(crate) fn space() -> Option<&'static KernelSpace> {
     unsafe { SPACE.read_once().as_ref() }
 }
 
+/// The TLB and the KASAN shadow of the kernel. Flushing the TLB needs `vmap_purge_lock`.
+pub(crate) struct KernelTlb;
+
+// SAFETY: The function of C returns when all CPUs have flushed the range.
+unsafe impl Tlb for KernelTlb {
+    fn has_shadow(&self) -> bool {
+        cfg!(CONFIG_KASAN_VMALLOC)
+    }
+
+    fn flush(&self, span: Span, areas: usize) {
+        // SAFETY: Flushing more than needed is harmless. The C side checks the lock.
+        unsafe { bindings::vmap_area_flush_tlb(span.first(), span.end(), areas) };
+    }
+
+    unsafe fn release_shadow(&self, span: Span) {
+        if cfg!(CONFIG_KASAN_VMALLOC) {
+            // SAFETY: By the safety requirements, nobody uses the range. It may have no KASAN shadow.
+            unsafe { bindings::vmap_area_release_shadow(span.first(), span.end()) };
+        }
+    }
+
+    fn flush_shadow(&self, span: Span) {
+        if cfg!(CONFIG_KASAN_VMALLOC) {
+            // SAFETY: Flushing more than needed is harmless.
+            unsafe { bindings::vmap_area_flush_shadow(span.first(), span.end()) };
+        }
+    }
+}
+
 #[cfg(not(CONFIG_VMAP_RUST_DEBUG))]
 fn make(home: Span, options: Options) -> Result<KernelSpace> {
     KernelSpace::new(home, KernelTlb, options)
@@ -50,7 +76,7 @@ fn make(home: Span, options: Options) -> Result<KernelSpace> {
             check,
             fail_init, //
         },
-        sys::tlb::watched::Watched, //
+        state::watched::Watched, //
     };
 
     if fail_init.value() != 0 {

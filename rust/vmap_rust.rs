@@ -57,7 +57,7 @@
 //!
 //! | folder | modules | unsafe |
 //! |---|---|---|
-//! | | `ffi`: the operations that C calls; `kernel_space`: the space that they use, and its start | yes |
+//! | | `ffi`: the operations that C calls; `kernel_space`: the space that they use, its TLB and its start | yes |
 //! | | `debugfs`: files for users | no |
 //! | `check` | `record`, `checker`, `checked`, `watched`: compare answers with an independent record of all areas; `validate`: check all invariants | no |
 //! | | `tests`, `fixtures`, `trace`, `random`: KUnit cases, one file for each layer; what they make a space of, and random requests | no |
@@ -71,8 +71,8 @@
 //! | | `index`, `page_map`: all reserved ranges; a map of those that are areas, and the table that it and the directory are | yes |
 //! | | `dir`: where blocks are: in the directory of addresses, in the seat of a CPU | yes |
 //! | | `pins`: areas that are pinned, and unlinked | yes |
-//! | | `flush`: lists of tokens; what a purge takes, flushes and frees | yes |
-//! | `sys` | bindings: `maple` (maple tree), `grace` (RCU), `lock` (spinlock), `tlb` (TLBs, KASAN shadow), `trace`, `mm` (the rest) | yes |
+//! | | `flush`: lists of tokens; TLBs and KASAN shadow; what a purge takes, flushes and frees | yes |
+//! | `sys` | bindings: `maple` (maple tree), `grace` (RCU), `lock` (spinlock), `trace`, `mm` (the rest) | yes |
 //! | | `per_cpu`: a value for each CPU, on cache lines of its own and on the node of the CPU; counters | no |
 //! | `base` | `map`, `range`: bitmaps; addresses and gaps | no |
 //! | | `mod`: relaxed loads and stores that are no calls | yes |

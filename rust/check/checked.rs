@@ -10,7 +10,7 @@ use crate::{
         record::Identity, //
     },
     policy::prelude::*,
-    sys::tlb::watched::{
+    state::watched::{
         Done,
         Watch,
         Watched, //

@@ -12,15 +12,13 @@ use crate::{
         checker::Checker, //
     },
     policy::prelude::*,
-    sys::{
-        lock::Quiet,
-        tlb::watched::{
-            Done,
-            Unmapped,
-            Watch,
-            Watched, //
-        }, //
-    }, //
+    state::watched::{
+        Done,
+        Unmapped,
+        Watch,
+        Watched, //
+    },
+    sys::lock::Quiet, //
 };
 
 /// What a test makes its space of.

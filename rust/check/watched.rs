@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A TLB of which all that is done is seen: by the checker, or by a test. A module of `sys`.
+//! A TLB of which all that is done is seen: by the checker, or by a test. A module of `state`.
 
-use super::*;
+use super::prelude::*;
+use core::fmt;
 
 /// Proof that a TLB was flushed.
 pub(crate) struct Done(());

@@ -26,6 +26,9 @@ mod slots;
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
 #[path = "../check/tests/state.rs"]
 mod tests;
+#[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
+#[path = "../check/watched.rs"]
+pub(crate) mod watched;
 
 /// What the modules of this layer and of those below offer.
 pub(crate) mod prelude {
@@ -68,7 +71,6 @@ pub(crate) mod prelude {
                 CpuNumber,
                 PerCpu, //
             },
-            tlb::Tlb,
             trace::{
                 self,
                 Cause,

@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Bindings to the rest of mm, in this order: flags for memory and memory on a NUMA node; CPUs and the scheduler; TLBs and
-//! KASAN shadow; reports.
+//! Bindings to the rest of mm, in this order: flags for memory and memory on a NUMA node; CPUs and the scheduler;
+//! reports.
 //!
 //! C header: [`include/linux/vmap_rust.h`](srctree/include/linux/vmap_rust.h)
 
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
 pub(crate) use super::for_tests::*;
-use super::{
-    per_cpu::CpuNumber,
-    tlb::Tlb, //
-};
+use super::per_cpu::CpuNumber;
 use crate::base::prelude::*;
 use core::{
     alloc::Layout,
@@ -159,35 +156,6 @@ pub(crate) fn random() -> usize {
     // SAFETY: It has no requirements but the context.
     // CAST: A `u32` fits in a `usize` on all platforms of Linux.
     unsafe { bindings::get_random_u32() as usize }
-}
-
-/// The TLB and the KASAN shadow of the kernel. Flushing the TLB needs `vmap_purge_lock`.
-pub(crate) struct KernelTlb;
-
-// SAFETY: The function of C returns when all CPUs have flushed the range.
-unsafe impl Tlb for KernelTlb {
-    fn has_shadow(&self) -> bool {
-        cfg!(CONFIG_KASAN_VMALLOC)
-    }
-
-    fn flush(&self, span: Span, areas: usize) {
-        // SAFETY: Flushing more than needed is harmless. The C side checks the lock.
-        unsafe { bindings::vmap_area_flush_tlb(span.first(), span.end(), areas) };
-    }
-
-    unsafe fn release_shadow(&self, span: Span) {
-        if cfg!(CONFIG_KASAN_VMALLOC) {
-            // SAFETY: By the safety requirements, nobody uses the range. It may have no KASAN shadow.
-            unsafe { bindings::vmap_area_release_shadow(span.first(), span.end()) };
-        }
-    }
-
-    fn flush_shadow(&self, span: Span) {
-        if cfg!(CONFIG_KASAN_VMALLOC) {
-            // SAFETY: Flushing more than needed is harmless.
-            unsafe { bindings::vmap_area_flush_shadow(span.first(), span.end()) };
-        }
-    }
 }
 
 /// An address as users see it in /proc/vmallocinfo: `kernel.kptr_restrict` says who does (`%pK`). Task context.

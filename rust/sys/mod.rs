@@ -15,5 +15,4 @@ pub(crate) mod per_cpu;
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
 #[path = "../check/tests/sys.rs"]
 mod tests;
-pub(crate) mod tlb;
 pub(crate) mod trace;

@@ -5,10 +5,8 @@
 use crate::{
     policy::space::Options,
     prelude::*,
-    sys::{
-        per_cpu::CpuNumber,
-        tlb::watched::{Done, Unmapped, Watch, Watched},
-    },
+    state::watched::{Done, Unmapped, Watch, Watched},
+    sys::per_cpu::CpuNumber,
 };
 use std::{cell::Cell, collections::HashSet};
 

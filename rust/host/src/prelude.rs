@@ -17,12 +17,10 @@ pub(crate) use crate::{
     state::{
         area::Attributes,
         class::{Class, SIZE},
+        flush::Tlb,
         objects::Busy,
     },
-    sys::{
-        mm::{self, Gfp},
-        tlb::Tlb,
-    },
+    sys::mm::{self, Gfp},
 };
 use std::panic::{catch_unwind, AssertUnwindSafe};
 

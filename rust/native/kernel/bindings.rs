@@ -107,5 +107,9 @@ extern "C" {
     fn queue_work(work: *mut work_struct);
     pub fn vmap_area_cache_alloc(gfp: gfp_t, node: c_int) -> *mut vmap_area;
     pub fn vmap_area_cache_free(va: *mut vmap_area);
+    /// Counts flushes.
     pub fn vmap_area_flush_tlb(start: usize, end: usize, areas: usize);
+    /// Not there: only KASAN calls them.
+    pub fn vmap_area_release_shadow(start: usize, end: usize);
+    pub fn vmap_area_flush_shadow(start: usize, end: usize);
 }

@@ -10,7 +10,5 @@ pub(crate) mod mm;
 #[forbid(unsafe_code)]
 #[path = "../../../sys/per_cpu.rs"]
 pub(crate) mod per_cpu;
-#[path = "../../../sys/tlb.rs"]
-pub(crate) mod tlb;
 #[path = "../../../sys/trace.rs"]
 pub(crate) mod trace;

@@ -2,8 +2,7 @@
 
 //! Stand-in of `mm`. Memory has no nodes and never runs out.
 
-use super::{per_cpu::CpuNumber, tlb::Tlb};
-use crate::base::range::Span;
+use super::per_cpu::CpuNumber;
 use kernel::{alloc::Flags, bindings, error::Result, prelude::KBox};
 
 extern "C" {
@@ -89,25 +88,6 @@ impl Gfp {
     pub(crate) fn may_block(self) -> bool {
         self.0 == bindings::GFP_KERNEL
     }
-}
-
-/// Flushes are counted.
-pub(crate) struct KernelTlb;
-
-// SAFETY: Nothing is mapped.
-unsafe impl Tlb for KernelTlb {
-    fn flush(&self, span: Span, areas: usize) {
-        // SAFETY: No requirements.
-        unsafe { bindings::vmap_area_flush_tlb(span.first(), span.end(), areas) };
-    }
-
-    fn has_shadow(&self) -> bool {
-        false
-    }
-
-    unsafe fn release_shadow(&self, _: Span) {}
-
-    fn flush_shadow(&self, _: Span) {}
 }
 
 pub(crate) fn random() -> usize {
