@@ -72,7 +72,7 @@
 //! | | `dir`: where blocks are: in the directory of addresses, in the seat of a CPU | yes |
 //! | | `pins`: areas that are pinned, and unlinked | yes |
 //! | | `flush`: lists of tokens; TLBs and KASAN shadow; what a purge takes, flushes and frees | yes |
-//! | `sys` | bindings: `maple` (maple tree), `grace` (RCU), `lock` (spinlock), `trace`, `mm` (the rest) | yes |
+//! | `sys` | bindings: `maple` (maple tree), `grace` (RCU), `trace`, `mm` (the rest: memory, CPUs, spinlocks, reports) | yes |
 //! | | `per_cpu`: a value for each CPU, on cache lines of its own and on the node of the CPU; counters | no |
 //! | `base` | `map`, `range`: bitmaps; addresses and gaps | no |
 //! | | `mod`: relaxed loads and stores that are no calls | yes |

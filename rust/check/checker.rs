@@ -26,7 +26,7 @@ use crate::{
         State, //
     },
     policy::prelude::*,
-    sys::lock::Quiet, //
+    sys::mm::Quiet, //
 };
 use core::fmt;
 

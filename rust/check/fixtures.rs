@@ -18,7 +18,7 @@ use crate::{
         Watch,
         Watched, //
     },
-    sys::lock::Quiet, //
+    sys::mm::Quiet, //
 };
 
 /// What a test makes its space of.

@@ -51,10 +51,6 @@ pub(crate) mod prelude {
                 Guard,
                 Unpublished, //
             },
-            lock::{
-                LockGuard,
-                Locked, //
-            },
             maple::{
                 self,
                 StoreError, //
@@ -62,6 +58,8 @@ pub(crate) mod prelude {
             mm::{
                 self,
                 Gfp,
+                LockGuard,
+                Locked,
                 Node, //
             },
             per_cpu::{

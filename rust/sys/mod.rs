@@ -7,7 +7,6 @@
 #[path = "../check/tests/kernel.rs"]
 mod for_tests;
 pub(crate) mod grace;
-pub(crate) mod lock;
 pub(crate) mod maple;
 pub(crate) mod mm;
 #[forbid(unsafe_code)]

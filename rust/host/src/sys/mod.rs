@@ -4,7 +4,6 @@
 
 #[path = "../../../sys/grace.rs"]
 pub(crate) mod grace;
-pub(crate) mod lock;
 pub(crate) mod maple;
 pub(crate) mod mm;
 #[forbid(unsafe_code)]
