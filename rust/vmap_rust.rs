@@ -59,12 +59,12 @@
 //! |---|---|---|
 //! | | `ffi`: the operations that C calls; `kernel_space`: the space that they use, its TLB and its start | yes |
 //! | | `debugfs`: files for users | no |
-//! | `check` | `record`, `checker`, `checked`, `watched`: compare answers with an independent record of all areas; `validate`: check all invariants | no |
+//! | `check` | `record`, `checker`, `checked`, `watched`: compare answers with an independent record of all areas; `validate`: check all invariants; `listing`: the list of all ranges | no |
 //! | | `tests`, `fixtures`, `trace`, `random`: KUnit cases, one file for each layer; what they make a space of, and random requests | no |
 //! | `policy` | `space`: the order in which a request is served, and the end of an area; `congruent`: areas at a common base | no |
 //! | | `blocks`, `pool`, `supply`: current blocks, the others, and the birth and the death of blocks | no |
 //! | | `tree`: lone areas, from the request to the free range | no |
-//! | | `lookup`, `listing`: find areas by address; the list of all ranges | no |
+//! | | `lookup`: find areas by address | no |
 //! | `state` | `area`: states as types and tokens of areas | yes |
 //! | | `objects`: what others see of an area; the area objects of a block | yes |
 //! | | `class`, `block`: sizes; one block and its slots | no |

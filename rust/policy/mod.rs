@@ -5,6 +5,7 @@
 pub(crate) mod blocks;
 mod congruent;
 #[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
+#[path = "../check/listing.rs"]
 pub(crate) mod listing;
 mod lookup;
 pub(crate) mod pool;
