@@ -6,7 +6,7 @@
 use crate::check::checked::CheckedSpace as AnySpace;
 use crate::policy::prelude::*;
 #[cfg(not(CONFIG_VMAP_RUST_DEBUG))]
-use crate::policy::space::Space as AnySpace;
+use crate::policy::Space as AnySpace;
 
 /// The kernel's own space.
 pub(crate) type KernelSpace = AnySpace<KernelTlb>;

@@ -52,7 +52,7 @@
 //!
 //! # Layers, from the outside in
 //!
-//! To read it top-down, begin with `ffi`, then `policy::space`, and follow a request. A folder uses only folders below it;
+//! To read it top-down, begin with `ffi`, then `policy`, and follow a request. A folder uses only folders below it;
 //! only tests and `debugfs` may use `check`.
 //!
 //! | folder | modules | unsafe |
@@ -61,7 +61,7 @@
 //! | | `debugfs`: files for users | no |
 //! | `check` | `record`, `checker`, `checked`, `watched`: compare answers with an independent record of all areas; `validate`: check all invariants; `listing`: the list of all ranges | no |
 //! | | `tests`, `fixtures`, `trace`, `random`: KUnit cases, one file for each layer; what they make a space of, and random requests | no |
-//! | `policy` | `space`: the order in which a request is served, and the end of an area; `congruent`: areas at a common base | no |
+//! | `policy` | `mod`: the order in which a request is served, and the end of an area; `congruent`: areas at a common base | no |
 //! | | `blocks`, `pool`, `supply`: current blocks, the others, and the birth and the death of blocks | no |
 //! | | `tree`: lone areas, from the request to the free range | no |
 //! | | `lookup`: find areas by address | no |
@@ -94,7 +94,7 @@
 //! `lock().f()`, ends with the statement; a pin lasts until `unpin()`.
 //!
 //! But for fs_reclaim and the mutex `vmap_purge_lock`, these are spinlocks that do not disable interrupts: code that takes one
-//! must not run in an interrupt. Any context, also an NMI, may look up an area ([`policy::space::Space::find`]) and try to pin
+//! must not run in an interrupt. Any context, also an NMI, may look up an area ([`policy::Space::find`]) and try to pin
 //! it (`try_get()`; with PREEMPT_RT not in interrupts). C calls all others in tasks: `unlink()` may wait for a reader, to retire
 //! an area takes a lock if it is in no block or in a clean one, and `alloc_current()` may call get_random_u32(), which is not for
 //! NMIs.

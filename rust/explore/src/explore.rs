@@ -10,7 +10,7 @@ use crate::{
     base::range::{Member, Span, PAGE_SIZE},
     check::fixtures::{publish, World},
     load::{Load, Mine},
-    policy::space::Request,
+    policy::Request,
     state::class::{SIZE, TABLE_PAGES},
     sys::mm::{self, Gfp},
 };

@@ -9,10 +9,7 @@ use crate::{
         fixtures::{FlushLog, World},
     },
     cpu::Mutex,
-    policy::{
-        space::{Request, Space},
-        validate::Census,
-    },
+    policy::{validate::Census, Request, Space},
     state::objects::{AreaPtr, Busy},
 };
 use std::collections::HashMap;

@@ -3,7 +3,7 @@
 //! What a CPU counts and has by itself: other CPUs miss nothing of it.
 
 use crate::{
-    policy::space::Options,
+    policy::Options,
     prelude::*,
     state::watched::{Done, Unmapped, Watch, Watched},
     sys::per_cpu::CpuNumber,

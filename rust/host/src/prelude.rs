@@ -10,10 +10,7 @@ pub(crate) use crate::{
         random::Random,
     },
     cpu,
-    policy::{
-        space::{Request, Space},
-        validate::Census,
-    },
+    policy::{validate::Census, Request, Space},
     state::{
         area::Attributes,
         class::{Class, SIZE},
