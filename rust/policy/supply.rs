@@ -32,11 +32,10 @@ impl Blocks {
         block.links().set_owner(group);
         let class = block.class();
         let rcu = Guard::new();
-        let Ok(number) = self.dir.insert(block) else {
+        let number = self.dir.insert(block).ok();
+        let Some(block) = number.and_then(|number| self.dir.block(number, &rcu)) else {
+            // Cannot happen: it has its part of the directory, and no other CPU removes it.
             self.pool.lock().unreserve(class);
-            return false;
-        };
-        let Some(block) = self.dir.block(number, &rcu) else {
             return false;
         };
         let mut pool = self.pool();
