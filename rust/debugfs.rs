@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! /sys/kernel/debug/vmap_rust: what users and debuggers read.
+//! /sys/kernel/debug/vmap_rust: which allocator is active, what it has counted, and, for debugging, all that it has. Each file
+//! is text for users.
 //!
 //! - `allocator`: the active allocator, `rust` or `rbtree`
 //! - `stats`: a line of name and value for each counter, as in /proc/vmstat; empty if the allocator is not in use

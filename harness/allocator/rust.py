@@ -108,7 +108,8 @@ def policy_modules():
     """Return the modules without unsafe code that the build host has, as LAYER/NAME. The others bind the allocator to
     the kernel, or, on the build host, to the stand-in kernel crate."""
     # The list of all ranges is for users, too.
-    found = ["check/listing", *(f"{layer}/{file.stem}" for layer in ("base", "policy") for file in (RUST / layer).rglob("*.rs"))]
+    found = ["check/listing"]
+    found += [f"{layer}/{file.stem}" for layer in ("base", "policy") for file in (RUST / layer).rglob("*.rs")]
     for layer in ("state", "sys"):
         found += [f"{layer}/{name}" for name in re.findall(r"forbid\(unsafe_code\).*\n(?:pub\(crate\) )*mod (.*);",
                                                            (RUST / layer / "mod.rs").read_text(encoding="utf-8"))]

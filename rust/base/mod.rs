@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Values and searches that know nothing of the allocator: addresses, gaps, bitmaps, and words that several CPUs access.
+//! The layers above are made of them.
 
 #[forbid(unsafe_code)]
 pub(crate) mod map;

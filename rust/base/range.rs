@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Spans of addresses, address arithmetic without overflow, and searches for free addresses.
+//! Spans of addresses, address arithmetic without overflow, and searches for free addresses. A search asks only for gaps,
+//! through the trait [`Gaps`], so tests try it without a tree.
 
 /// The page size in bytes.
 pub(crate) const PAGE_SIZE: usize = kernel::page::PAGE_SIZE;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The list of all reserved ranges in the order of addresses, as text for debugfs and for pictures. A reader takes the
-//! lock of the tree for one walk down the tree per line, and holds the RCU read lock for one line at a time. A module of `policy`,
+//! The list of all reserved ranges in the order of addresses, as text for debugfs and for pictures. A reader takes the lock of
+//! the tree for one walk down the tree per line, and holds the RCU read lock for one line at a time. A module of `policy`,
 //! whose private items it uses.
 //!
 //! ```text

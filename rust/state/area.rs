@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The area object, and its states as types (typestates).
+//! An area is a reserved range of addresses, and has an object with its bounds and its state. The states are types
+//! (typestates): code that reuses a range too early does not compile.
 //!
 //! An [`Area<S>`] is the token of an area in state `S`. An area changes its state only by a function that
 //! takes the token of the old state and returns the token of the new one:

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! A [`Plan`] owns what a purge has taken: a list of areas, and a list of blocks that have noted which slots were taken.
-//! [`Plan::flush`] turns it into a [`FlushedPlan`]: only this makes lazy areas flushed ones, and lazy slots free. Lists of areas
-//! come first: they need no memory, as they are linked through `vmap_area::vm` of the area objects.
+//! [`Plan::flush`] turns it into a [`FlushedPlan`]: only this makes lazy areas flushed ones, and lazy slots free. Lists of
+//! areas come first: they need no memory, as they are linked through `vmap_area::vm` of the area objects.
 //!
 //! The plan is flushed as one range that covers everything, as `__purge_vmap_area_lazy()` in mm/vmalloc.c does: where no TLB
 //! instruction reaches all CPUs, each flush is a round of interrupts, which isolated CPUs pay for as well.
@@ -131,8 +131,8 @@ impl<S: Listed> AreaList<S> {
 }
 
 impl AreaList<Lazy> {
-    /// Turns areas that were flushed into flushed ones: the only way from [`Lazy`] to [`Flushed`]. The caller has taken the list
-    /// out of a [`FlushedPlan`].
+    /// Turns areas that were flushed into flushed ones: the only way from [`Lazy`] to [`Flushed`]. The caller has taken the
+    /// list out of a [`FlushedPlan`].
     fn flushed(mut self) -> AreaList<Flushed> {
         // INVARIANT: The links are unchanged. The objects keep the code of `Lazy` until their next
         // change of state; others only read from it that the areas are not busy.

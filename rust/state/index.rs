@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The index of the whole space: all reserved ranges, each with its area or block.
+//! The index of the whole space: all reserved ranges, each with its area or block. What is in no range of it is free.
 //!
 //! An entry is a pointer to an area object, or marks the range of a block. The object stores the state of
 //! the area, so the tree changes only when a range is reserved or freed.
@@ -227,8 +227,8 @@ impl IndexGuard<'_> {
         match self.tree.insert(span, Entry::Block(start)) {
             Ok(()) => {
                 block.place_at(start);
-                // SAFETY: `insert()` has stored the entry at exactly the range of the block, and only `free_blocks()` erases it.
-                // A new block is closed. What was there before was flushed before its range became free.
+                // SAFETY: `insert()` has stored the entry at exactly the range of the block, and only `free_blocks()` erases
+                // it. A new block is closed. What was there before was flushed before its range became free.
                 Ok(unsafe { Placed::new(block.into()) })
             }
             Err(err) => Err((block, err)),

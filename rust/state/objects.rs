@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Area objects: what code without a token sees of one, its address, and its bounds and state at some time; and the memory of
-//! those of a block, one for each slot.
+//! An area object is what C has as `struct vmap_area`: where an area is, and in which state. Here is what code without a token
+//! sees of one, its address, and its bounds and state at some time; and the memory of those of a block, one for each slot.
 //!
 //! The memory of an object remains an area object until an RCU grace period has passed, so a reader may
 //! read the object that it has found. [`AreaPtr::look`] detects a change of user: the flags hold a
 //! generation that each new user increments. The owner of the token writes the bounds before it marks the
 //! area busy. It marks the area not busy before it changes the bounds ([`crate::state::area`]).
 //!
-//! An object of a block has the fields of `struct vmap_area` that C uses of an area of this allocator, without those that only the
-//! rb-trees need. Objects are allocated with their block, in chunks of 2 KiB, one for each word of the bitmaps: fragmented
+//! An object of a block has the fields of `struct vmap_area` that C uses of an area of this allocator, without those that only
+//! the rb-trees need. Objects are allocated with their block, in chunks of 2 KiB, one for each word of the bitmaps: fragmented
 //! memory may have only single pages. They are freed with the block after an RCU grace period, unless one is in use, as the
 //! token of an area may outlive the RCU read lock: then their memory leaks, with a report.
 
@@ -340,15 +340,15 @@ impl Objects {
     #[inline(always)]
     pub(super) fn of(&self, slot: Bit) -> AreaPtr {
         let chunk: NonNull<Memory> = self.chunks[slot.word()].cast();
-        // SAFETY: By the type invariants, each pointer is to a chunk, which has an object for each bit of a word. The pointer to
-        // one can be moved to the others, see `AreaPtr::next_in_group()`.
+        // SAFETY: By the type invariants, each pointer is to a chunk, which has an object for each bit of a word. The pointer
+        // to one can be moved to the others, see `AreaPtr::next_in_group()`.
         let memory = unsafe { chunk.add(slot.in_word()) };
         // SAFETY: By the type invariants, it is an area object. It is not null.
         unsafe { AreaPtr::new(memory.as_ptr().cast()).unwrap_unchecked() }
     }
 
-    /// Returns the bounds of the area in slot `slot` if it is not busy, and whether it is unlinked. If it is not, it is about to
-    /// be busy, or nobody uses the object, and the bounds are those of its last user.
+    /// Returns the bounds of the area in slot `slot` if it is not busy, and whether it is unlinked. If it is not, it is about
+    /// to be busy, or nobody uses the object, and the bounds are those of its last user.
     pub(super) fn not_busy(&self, slot: Bit) -> Option<(Span, bool)> {
         // SAFETY: By the type invariants, it is an area object, and it lives as long as `self`.
         let seen = unsafe { self.of(slot).seen() };
@@ -381,8 +381,8 @@ impl AreaPtr {
         if next.addr() % GROUP_SIZE == 0 {
             return None;
         }
-        // SAFETY: By the safety requirements, it is in a group, which is aligned to its size: the next one is an object of the same
-        // chunk, also if the block has no slot for it.
+        // SAFETY: By the safety requirements, it is in a group, which is aligned to its size: the next one is an object of the
+        // same chunk, also if the block has no slot for it.
         unsafe { Self::new(next.cast()) }
     }
 }

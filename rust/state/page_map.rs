@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The page map: finds areas that have an entry of their own in the tree without a walk down the tree. It is a [`Table`], as the
-//! directory of blocks is.
+//! The page map: finds areas that have an entry of their own in the tree without a walk down the tree. It is a [`Table`], as
+//! the directory of blocks is.
 //!
-//! The space is divided into *regions* of [`REGION`] bytes, for each of which the table has an entry. It points to the area that
-//! covers the region, or to an array with a pointer for each page.
+//! The space is divided into *regions* of [`REGION`] bytes, for each of which the table has an entry. It points to the area
+//! that covers the region, or to an array with a pointer for each page.
 //!
 //! The map is a hint: what is not in it, for lack of memory or of a place, is found in the tree. Its pointers to areas
 //! change under the lock of the tree, when an area is inserted and when its entry is erased. Parts and arrays are freed with

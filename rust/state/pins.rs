@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Pins: a reader pins an area of another owner, so that it stays unchanged meanwhile. So the end of an area is here, too: its
-//! unlink waits for such a reader.
+//! Pins: a reader pins an area of another owner, so that it stays unchanged meanwhile. Who takes the area out of use waits for
+//! such a reader, so how an area is unlinked is here, too.
 //!
-//! /proc/vmallocinfo, /proc/kcore and others read areas that their owners may free at any time. A pin is
-//! one of [`PINS`] spinlocks, chosen by the address of the area object, and there is one count of all readers. The directory has
-//! pins for the areas in its blocks, and the index for those with an entry of their own. The protocol is:
+//! /proc/vmallocinfo, /proc/kcore and others read areas that their owners may free at any time. A pin is one of [`PINS`]
+//! spinlocks, chosen by the address of the area object, and there is one count of all readers. The directory has pins for the
+//! areas in its blocks, and the index for those with an entry of their own. The protocol is:
 //!
 //! - A reader finds the area without a lock, increments the count of readers, takes the lock of the
 //!   pin, and looks at the area again. If it is still busy, it does not change until the reader unpins it,
@@ -23,8 +23,8 @@
 //! While an area is pinned, which lasts for one copied page or the printed lines of a group of objects (with NUMA, C looks at
 //! each page of these areas), the unlink of an area with the same pin waits. Allocations and lookups do not wait.
 //!
-//! A block that was [`Found`] knows its directory: its areas are pinned with the pins of that, their unlink waits for these, and
-//! they return to it. So safe code cannot confuse the blocks of two spaces.
+//! A block that was [`Found`] knows its directory: its areas are pinned with the pins of that, their unlink waits for these,
+//! and they return to it. So safe code cannot confuse the blocks of two spaces.
 
 use super::prelude::*;
 
@@ -168,8 +168,8 @@ impl Pins {
     ///
     /// # Safety
     ///
-    /// For each call, this task has called [`Pinned::into_ptr`] once, of what these pins have pinned. That returned `area`, or an
-    /// area from which [`AreaPtr::next_pinned`] has led to it.
+    /// For each call, this task has called [`Pinned::into_ptr`] once, of what these pins have pinned. That returned `area`, or
+    /// an area from which [`AreaPtr::next_pinned`] has led to it.
     pub(crate) unsafe fn unpin(&self, area: AreaPtr) {
         if let Some(lock) = self.lock_of(area) {
             // SAFETY: By the safety requirements, this task owns the lock.
@@ -198,9 +198,9 @@ impl Pins {
         if self.readers.load(Acquire) != 0 {
             self.wait_for_reader(&area);
         }
-        // SAFETY: It contained `addr` when it was left: by the safety requirements, the pin of a reader is from here. One that saw
-        // it busy with the pin held was counted before, by the type invariants. It has unpinned the area, or the load above saw
-        // its count, and the lock was taken after it. Later readers see the area not busy.
+        // SAFETY: It contained `addr` when it was left: by the safety requirements, the pin of a reader is from here. One that
+        // saw it busy with the pin held was counted before, by the type invariants. It has unpinned the area, or the load above
+        // saw its count, and the lock was taken after it. Later readers see the area not busy.
         Some(unsafe { area.left() })
     }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Boxes that are freed after an RCU grace period, because lockless readers may still read them.
+//! Boxes that are freed after an RCU grace period, because lockless readers may still read them. When it ends, each reader that
+//! may have seen the box is done.
 //!
 //! A value is [`Unpublished`] at first: its owner alone has it, may change it, and may free it at once. As a
 //! [`GraceBox`] it can be published, so readers may have a reference, and only a grace period after its drop

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Maple tree of ranges: `kernel::maple_tree`, with spans, for one kind of entries. It adds that nothing is overwritten, and
-//! that a search of many steps lets others have the lock in between.
+//! The maple tree, the kernel's search tree for ranges of numbers: `kernel::maple_tree`, with spans, for one kind of entries.
+//! It adds that nothing is overwritten, and that a search of many steps lets others have the lock in between.
 //!
 //! C header: [`include/linux/maple_tree.h`](srctree/include/linux/maple_tree.h)
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tracepoints: what is rare, and explains a slow request. None is where an area is taken from a current block, or looked up.
+//! Tracepoints, events that users can record: what is rare, and explains a slow request. None is where an area is taken from a
+//! current block, or looked up.
 //!
 //! C header: [`mm/vmap_rust/rust/vmap_rust_events.h`](srctree/mm/vmap_rust/rust/vmap_rust_events.h)
 
