@@ -122,7 +122,9 @@ pub(crate) struct IndexGuard<'index> {
     home: Span,
 }
 
+// Out of line: a call costs little beside a walk down the tree.
 impl Gaps for IndexGuard<'_> {
+    #[inline(never)]
     fn lowest_gap(&mut self, window: Span, bytes: usize) -> Option<Span> {
         self.tree.lowest_gap(window, bytes)
     }
@@ -131,10 +133,12 @@ impl Gaps for IndexGuard<'_> {
         self.tree.highest_gap(window, bytes)
     }
 
+    #[inline(never)]
     fn gap_around(&mut self, addr: usize) -> Option<Span> {
         self.tree.gap_around(addr)
     }
 
+    #[inline(never)]
     fn pause(&mut self) {
         self.tree.pause();
     }
@@ -157,6 +161,7 @@ impl IndexGuard<'_> {
     }
 
     /// Returns the lowest reserved range that ends above `addr`, and what it is for.
+    #[inline(never)]
     pub(crate) fn next_range(&mut self, addr: usize) -> Option<(Span, Range)> {
         let (span, slot) = self.tree.entry_from(addr)?;
         let range = match slot {
