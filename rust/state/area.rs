@@ -221,10 +221,8 @@ impl<S: State> Area<S> {
 impl<S: State> Drop for Area<S> {
     fn drop(&mut self) {
         if S::RESERVED {
-            // The range stays reserved: a leak is safe, reuse would not be.
-            self.set_code(LEAKED_CODE);
-            let start = self.span().map_or(0, Span::first);
-            mm::refuse("an area was leaked", &[start], &[S::CODE]);
+            // INVARIANT: The token ends here, and nobody else changes the object.
+            leak(Area::from_ptr(self.ptr), S::CODE);
         } else {
             // SAFETY: By the type invariants, nobody else changes the object, and it is in no entry of the
             // index. Lockless readers find it not busy, and the slab cache is type-safe by RCU, so the
@@ -232,6 +230,17 @@ impl<S: State> Drop for Area<S> {
             unsafe { bindings::vmap_area_cache_free(self.ptr.as_raw()) };
         }
     }
+}
+
+/// Leaks an area whose token was dropped in a state with code `code`. The same code serves all states.
+#[cold]
+#[inline(never)]
+fn leak(area: Area<Unlinked>, code: usize) {
+    let area = ManuallyDrop::new(area);
+    // The range stays reserved: a leak is safe, reuse would not be.
+    area.set_code(LEAKED_CODE);
+    let start = area.span().map_or(0, Span::first);
+    mm::refuse("an area was leaked", &[start], &[code]);
 }
 
 impl Area<New> {
