@@ -185,6 +185,13 @@ impl Blocks {
         }
     }
 
+    /// Returns the counters of the CPU on which this runs, or ran a moment ago.
+    // For what is rare: one copy of the search for the CPU.
+    #[inline(never)]
+    pub(super) fn counters_here(&self) -> &Counters<Counter> {
+        &self.cpus.here().counters
+    }
+
     /// Claims a slot of `class` for `size` bytes in the current block of this CPU. Takes no lock.
     #[inline(always)]
     pub(crate) fn claim<'a>(
@@ -249,7 +256,7 @@ impl Blocks {
             return false;
         };
         let event = if from == Source::Anyone {
-            self.cpus.here().counters.steal.one();
+            self.counters_here().steal.one();
             Event::Steal
         } else {
             Event::Refill
@@ -275,7 +282,7 @@ impl Blocks {
         if let Some(previous_block) = seat.replace(Some(block), &rcu) {
             pool.put(previous_block);
         }
-        self.cpus.here().counters.refill.one();
+        self.counters_here().refill.one();
     }
 
     /// Puts current blocks for which `is_wanted` returns true into the pool, also those of CPUs that are offline. Of all CPUs

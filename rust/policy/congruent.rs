@@ -23,7 +23,7 @@ impl<T: Tlb> Space<T> {
         let areas = self
             .reserve_congruent(window, members, reach, align, gfp)
             .inspect_err(|&err| self.refused(reach, align, window, gfp, err))?;
-        self.counters_here().alloc_congruent.add(areas.len());
+        self.blocks.counters_here().alloc_congruent.add(areas.len());
         // All are reserved: now they may be found.
         for (index, area) in (0..areas.len()).zip(areas) {
             publish(index, area);

@@ -132,12 +132,6 @@ impl<T: Tlb> Space<T> {
         slot.occupy(attributes)
     }
 
-    /// Returns the counters of the CPU on which this runs, or ran a moment ago.
-    #[inline(always)]
-    fn counters_here(&self) -> &Counters<Counter> {
-        &self.blocks.cpus.here().counters
-    }
-
     /// Reserves a slot of `class` in the current block of this CPU.
     #[inline(never)]
     fn reserve_in_block(&self, class: Class, size: usize) -> Option<Area<Reserved>> {
@@ -166,7 +160,7 @@ impl<T: Tlb> Space<T> {
         // Areas of modules have windows of their own. They are many in a region, and are looked up often.
         let all_pages = !self.is_for_home(req);
         let area = self.tree.reserve(req, all_pages)?;
-        self.counters_here().alloc_tree.one();
+        self.blocks.counters_here().alloc_tree.one();
         Ok(area)
     }
 
@@ -184,7 +178,7 @@ impl<T: Tlb> Space<T> {
 
     /// Counts and traces a request that gets no area.
     fn refused(&self, size: usize, align: usize, window: Span, gfp: Gfp, error: Error) {
-        let counters = self.counters_here();
+        let counters = self.blocks.counters_here();
         if error == EBUSY {
             counters.no_room.one()
         } else {
@@ -255,7 +249,7 @@ impl<T: Tlb> Space<T> {
 
     #[inline(never)]
     fn retire_in_tree(&self, area: Area<Unlinked>) -> usize {
-        self.counters_here().retire_tree.one();
+        self.blocks.counters_here().retire_tree.one();
         let pages = self.tree.retire(area);
         // Relaxed: the count says when to purge, and orders nothing.
         pages.wrapping_add(self.blocks.lazy.retired.read_once())
@@ -289,7 +283,7 @@ impl<T: Tlb> Space<T> {
             // Relaxed: for users, who see no order.
             self.blocks.lazy.flushing.write_once(slot_pages);
             let flushed = plan.flush();
-            let counters = self.counters_here();
+            let counters = self.blocks.counters_here();
             counters.purge.one();
             counters.purge_areas.add(areas);
             let pages = self.free_flushed(flushed);

@@ -41,7 +41,7 @@ impl Blocks {
         let mut pool = self.pool();
         pool.hold(block);
         self.make_current(&mut pool, group, block, Event::Open);
-        self.cpus.here().counters.block_new.one();
+        self.counters_here().block_new.one();
         true
     }
 
@@ -185,7 +185,7 @@ impl<T: Tlb> Space<T> {
             if run.span().is_none() {
                 break;
             }
-            let counters = self.counters_here();
+            let counters = self.blocks.counters_here();
             let freed_blocks = match self.free_run(&mut run, gfp, cause) {
                 Ok(blocks) => blocks,
                 Err(err) => {
