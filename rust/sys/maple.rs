@@ -49,7 +49,7 @@ impl<E: Entry> Tree<E> {
     /// Takes the tree lock, for searches and changes; any context that may take spinlocks.
     pub(crate) fn lock(&self) -> Guard<'_, E> {
         Guard {
-            tree: self.tree.lock(),
+            tree: ManuallyDrop::new(self.tree.lock()),
             gap: None,
             steps: 0,
             flags: None,
@@ -72,7 +72,8 @@ impl<E: Entry> Tree<E> {
 /// If there is a `gap`, the tree has no entry in it.
 #[must_use = "the lock unlocks immediately when the guard is unused"]
 pub(crate) struct Guard<'tree, E: Entry> {
-    tree: MapleTreeRcuGuard<'tree, E>,
+    /// Always there; dropped by the drop of the guard.
+    tree: ManuallyDrop<MapleTreeRcuGuard<'tree, E>>,
     /// The gap that the last search has found, if nothing was done since.
     gap: Option<Span>,
     /// Steps of a search since the lock was taken.
@@ -154,6 +155,15 @@ impl<E: Entry> Guard<'_, E> {
         self.steps = 0;
         self.gap = None;
         self.tree.relock();
+    }
+}
+
+impl<E: Entry> Drop for Guard<'_, E> {
+    // The unlock is not short: one copy for all that take the lock.
+    #[inline(never)]
+    fn drop(&mut self) {
+        // SAFETY: Nobody uses the guard afterwards.
+        unsafe { ManuallyDrop::drop(&mut self.tree) };
     }
 }
 
