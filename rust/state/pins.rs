@@ -126,7 +126,7 @@ impl Pins {
         let mut locks = KVec::with_capacity(PINS, GFP_NOWAIT)?;
         for _ in 0..PINS {
             let lock = Locked::new((), c"vmap_rust pin", static_lock_class!())?;
-            locks.push(lock, GFP_NOWAIT)?;
+            locks.push_within_capacity(lock)?;
         }
         let readers = CacheAligned::new(Atomic::new(0));
         Ok(Self { locks, readers })

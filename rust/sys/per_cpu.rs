@@ -91,7 +91,7 @@ impl<T> PerCpu<T> {
         let first = slot(0)?;
         let mut others = KVec::with_capacity(count, GFP_NOWAIT)?;
         for cpu in 1..=count {
-            others.push(slot(cpu)?, GFP_NOWAIT)?;
+            others.push_within_capacity(slot(cpu)?)?;
         }
         Ok(Self { first, others })
     }
