@@ -242,6 +242,8 @@ fn a_full_block_is_asked_once() {
             ..slot(&space)
         };
         let count = steps(|| alloc(&space, &request));
+        // It is not served without a block.
+        assert_eq!(space.counters().alloc_tree, 0);
         free_everything(&space);
         count
     });
