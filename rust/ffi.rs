@@ -99,7 +99,7 @@ pub(crate) unsafe extern "C" fn vmap_rust_alloc(
             window: Span::from_bounds(vstart, vend).ok_or(EBUSY)?,
             size,
             align,
-            // C has just called `vmap_rust_alloc_current()`: the condition is that of `vmap_rust_alloc_fast()` in the C
+            // C has called `vmap_rust_alloc_current()` before: the condition is that of `vmap_rust_alloc_fast()` in the C
             // header, besides the window.
             fast_path_failed: !cfg!(CONFIG_KASAN_VMALLOC) && va_flags == 0 && !vm.is_null(),
             gfp,
@@ -366,7 +366,7 @@ pub(crate) unsafe extern "C" fn vmap_rust_count() -> usize {
 ///
 /// # Safety
 ///
-/// Sleepable context.
+/// Sleepable context, with `vmap_purge_lock` held.
 #[export]
 pub(crate) unsafe extern "C" fn vmap_rust_drain(nr: usize) -> usize {
     space().map_or(0, |space| space.space().drain_for_reclaim(nr))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The one space that the kernel uses, its addresses for vmalloc() with all areas: where it is, its TLB and KASAN shadow, how
-//! it starts, and what KUnit sees of it. Tests make spaces of their own.
+//! The one space of the kernel: all its areas, those of vmalloc(), modules and percpu among them. This says where it is, what
+//! its TLB and KASAN shadow are, how it starts, and what KUnit sees of it. Tests make spaces of their own.
 
 #[cfg(CONFIG_VMAP_RUST_DEBUG)]
 use crate::check::checked::CheckedSpace as AnySpace;

@@ -41,26 +41,27 @@
 //!
 //! A request for up to 80 MiB anywhere in vmalloc space, or less if that is small, claims a bit of the current block of its
 //! class, and makes the object of that slot busy. This takes no lock, allocates no memory and does not change the tree. If the
-//! block is full, the CPU takes another one out of the pool, or makes one. Any other request takes the lowest gap that fits
-//! (a percpu set the highest base), or, with an alignment above a page, the lowest that has room for the padding.
+//! block is full, the CPU takes another one out of the pool, or makes one. Any other request takes the lowest gap that fits,
+//! or, with an alignment above a page, the lowest that has room for the padding. A percpu set takes slots of one block, or else
+//! the highest base.
 //!
 //! Finding an area takes no lock: a few loads lead from the address to its block, and a multiplication to the slot and its
 //! object; else the page map leads to the object, or a walk down the tree, which is in RCU mode.
 //!
-//! The area object stores the state of the area, so unlinking is one atomic exchange and cannot fail. Freeing a range in the
-//! tree may need memory. Without it, the area is stuck until the next purge, or the empty block stays in the pool.
+//! The area object stores the state of the area, so unlinking is one compare-exchange, which needs no memory. Freeing a range
+//! in the tree may need some. Without it, the area is stuck until the next purge or drain, or the empty block stays in the pool.
 //!
 //! # Layers, from the outside in
 //!
 //! To read it top-down, begin with `ffi`, then `policy`, and follow a request. A folder uses only folders below it;
-//! only tests and `debugfs` may use `check`.
+//! only tests, `debugfs`, and with DEBUG `kernel_space`, may use `check`.
 //!
 //! | folder | modules | unsafe |
 //! |---|---|---|
 //! | | `ffi`: the operations that C calls; `kernel_space`: the space that they use, its TLB and its start | yes |
 //! | | `debugfs`: files for users | no |
-//! | `check` | `record`, `checker`, `checked`, `watched`: compare answers with an independent record of all areas; `validate`: check all invariants; `listing`: the list of all ranges | no |
-//! | | `tests`, `fixtures`, `trace`, `random`: KUnit cases, one file for each layer; what they make a space of, and random requests | no |
+//! | `check` | `record`, `checker`, `checked`, `watched`: compare answers with an independent record of all areas (`watched`: unsafe); `validate`, `slots`: check all invariants; `listing`: the list of all ranges | no |
+//! | | `tests`, `fixtures`, `trace`, `random`: KUnit cases, by layer or by subject; what they make a space of, and random requests | no |
 //! | `policy` | `mod`: the order in which a request is served, and the end of an area; `congruent`: areas at a common base | no |
 //! | | `blocks`, `pool`, `supply`: current blocks, the others, and the birth and the death of blocks | no |
 //! | | `tree`: lone areas, from the request to the free range | no |

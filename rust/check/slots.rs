@@ -65,7 +65,7 @@ impl Block {
     /// Returns whether the block is in a seat.
     pub(crate) fn is_current(&self) -> bool {
         // Relaxed: for checks only.
-        self.seat.load(Relaxed) == SEATED
+        self.status.load(Relaxed) == SEATED
     }
 
     /// Returns how many slots are free.

@@ -17,7 +17,7 @@ pub(super) const LEAST_BLOCKS: usize = 48;
 /// Blocks take at most 1/`SHARE` of the space.
 pub(super) const SHARE: usize = 4;
 
-/// With 1/`LAZY_SHARE` of what all blocks may have lazy, a purge is to begin.
+/// A purge is to begin when lazy pages reach 1/`LAZY_SHARE` of what blocks may have.
 const LAZY_SHARE: usize = 4;
 
 /// CPUs in a group that shares the current blocks of large classes, as a power of two.

@@ -187,8 +187,8 @@ impl<T: Tlb> Space<T> {
         trace::refuse(size, align, window, gfp, error);
     }
 
-    /// Serves a request for which there was no gap when ranges had become free `times` times: from any block with a large
-    /// enough slot, or from what a drain frees, here or on another CPU.
+    /// Serves a request for which there was no gap: from any block with a large enough slot, or from what a drain frees, here
+    /// or on another CPU. `times` is [`Tree::times_freed`] before the search.
     #[cold]
     #[inline(never)]
     fn reserve_without_room(
@@ -243,6 +243,7 @@ impl<T: Tlb> Space<T> {
                 0 => 0,
                 lazy => lazy.wrapping_add(self.tree.lazy_pages()),
             },
+            // No failure: the area is in no block.
             Err(area) => self.retire_in_tree(area),
         }
     }

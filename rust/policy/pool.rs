@@ -156,7 +156,7 @@ pub(crate) struct PoolGuard<'a> {
 }
 
 impl<'a> PoolGuard<'a> {
-    /// Returns the list of blocks of `cpu` that are of the class of `block`.
+    /// Returns the list of blocks of `class` whose owner is `cpu`.
     fn own(&self, cpu: CpuNumber, class: Class) -> &'a List {
         self.cpus.get(cpu).own.of(class)
     }
@@ -295,7 +295,7 @@ impl<'a> PoolGuard<'a> {
 /// The links of its blocks that a list uses. A block is in at most one list of each kind.
 #[derive(Clone, Copy)]
 pub(crate) enum Kind {
-    /// All blocks of a class that have free slots only, or all that have others, too.
+    /// The empty, or the partial blocks of a class.
     Class = 0,
     /// Blocks of a class with room, of one owner.
     Owner = 1,

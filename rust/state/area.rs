@@ -221,7 +221,8 @@ impl<S: State> Area<S> {
 impl<S: State> Drop for Area<S> {
     fn drop(&mut self) {
         if S::RESERVED {
-            // INVARIANT: The token ends here, and nobody else changes the object.
+            // INVARIANT: The token ends here, and nobody else changes the object. Of the states whose range is reserved,
+            // this one claims least: readers may still have the area pinned.
             leak(Area::from_ptr(self.ptr), S::CODE);
         } else {
             // SAFETY: By the type invariants, nobody else changes the object, and it is in no entry of the
@@ -232,10 +233,10 @@ impl<S: State> Drop for Area<S> {
     }
 }
 
-/// Leaks an area whose token was dropped in a state with code `code`. The same code serves all states.
+/// Leaks an area whose token was dropped in the state with code `code`. One copy serves all states.
 #[cold]
 #[inline(never)]
-fn leak(area: Area<Unlinked>, code: usize) {
+fn leak(area: Area<Leaving>, code: usize) {
     let area = ManuallyDrop::new(area);
     // The range stays reserved: a leak is safe, reuse would not be.
     area.set_code(LEAKED_CODE);

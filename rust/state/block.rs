@@ -61,8 +61,8 @@ impl BlockHint {
     }
 }
 
-/// Values of [`Block::seat`].
-pub(super) const NOWHERE: usize = 0;
+/// Values of [`Block::status`].
+pub(super) const UNSEATED: usize = 0;
 pub(super) const SEATED: usize = 1;
 pub(super) const REMOVED: usize = 2;
 
@@ -175,7 +175,7 @@ pub(crate) struct Block {
     pub(super) objects: Objects,
     links: CacheAligned<Links>,
     /// See [`crate::state::dir::Seat`].
-    pub(super) seat: Atomic<usize>,
+    pub(super) status: Atomic<usize>,
     pub(super) free: Map,
     pub(super) lazy: Map,
     pub(super) flushing: Map,
@@ -204,7 +204,7 @@ impl Block {
                 next_in_plan: BlockHint::new(),
                 is_in_plan: Atomic::new(0),
             }),
-            seat: Atomic::new(REMOVED),
+            status: Atomic::new(REMOVED),
             free: Map::new(),
             lazy: Map::new(),
             flushing: Map::new(),

@@ -3,7 +3,7 @@
 //! Where blocks are: the directory finds the block at an address without a lock, and a seat leads to the block from which a CPU
 //! allocates.
 //!
-//! The directory is a [`Table`] with an entry for each [`SIZE`] bytes, so a lookup takes a few loads. A larger block has
+//! Areas in a block that was found are in `pins.rs`. The directory is a [`Table`] with an entry for each [`SIZE`] bytes, so a lookup takes a few loads. A larger block has
 //! several entries, and one that fills a part is in a pointer of its own. Blocks can be anywhere, but not in two parts with the
 //! same place.
 //!
@@ -414,7 +414,7 @@ impl Seat {
     pub(crate) fn replace<'a>(&self, block: Option<&Block>, _rcu: &'a Guard) -> Option<&'a Block> {
         let block = block.filter(|block| {
             // Acquire: pairs with the release below.
-            let seated = block.seat.cmpxchg(NOWHERE, SEATED, Acquire).is_ok();
+            let seated = block.status.cmpxchg(UNSEATED, SEATED, Acquire).is_ok();
             if !seated {
                 mm::refuse("a block cannot be current", &[block.start()], &[]);
             }
@@ -427,7 +427,7 @@ impl Seat {
         // SAFETY: By the type invariants, it is null or a seated block. It is freed a grace period after the store below.
         let old = unsafe { old.as_ref() }?;
         // Release: the seat is left before.
-        old.seat.store(NOWHERE, Release);
+        old.status.store(UNSEATED, Release);
         Some(old)
     }
 }
@@ -444,12 +444,12 @@ impl Block {
     /// Marks the block as removed from the directory, unless it is in a seat.
     fn leave_directory(&self) -> bool {
         // Acquire: pairs with the release in `Seat::replace()`.
-        self.seat.cmpxchg(NOWHERE, REMOVED, Acquire).is_ok()
+        self.status.cmpxchg(UNSEATED, REMOVED, Acquire).is_ok()
     }
 
     /// Undoes [`Block::leave_directory`].
     fn return_to_directory(&self) {
         // Release: as in `Seat::replace()`.
-        let _ = self.seat.cmpxchg(REMOVED, NOWHERE, Release);
+        let _ = self.status.cmpxchg(REMOVED, UNSEATED, Release);
     }
 }

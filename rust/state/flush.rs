@@ -130,23 +130,6 @@ impl<S: Listed> AreaList<S> {
     }
 }
 
-impl AreaList<Lazy> {
-    /// Turns areas that were flushed into flushed ones: the only way from [`Lazy`] to [`Flushed`]. The caller has taken the
-    /// list out of a [`FlushedPlan`].
-    fn flushed(mut self) -> AreaList<Flushed> {
-        // INVARIANT: The links are unchanged. The objects keep the code of `Lazy` until their next
-        // change of state; others only read from it that the areas are not busy.
-        let flushed = AreaList {
-            first: self.first.take(),
-            last: self.last.take(),
-            len: self.len,
-            _state: PhantomData,
-        };
-        self.len = 0;
-        flushed
-    }
-}
-
 impl<S: Listed> Iterator for AreaList<S> {
     type Item = Area<S>;
 
@@ -282,6 +265,8 @@ impl<'dir, T: Tlb> Plan<'dir, T> {
         // Acquire: pairs with the release in `Plan::drain()`.
         if block.links().is_in_plan.cmpxchg(0, 1, Acquire).is_err() {
             mm::refuse("a block is in another plan", &[block.start()], &[]);
+            // It was made clean before: the next purge comes to it.
+            self.dir.make_lazy(block, &[0; WORDS]);
             return;
         }
         let words = block.lazy.take();
@@ -386,9 +371,17 @@ pub(crate) struct FlushedPlan<'dir, T: Tlb> {
 }
 
 impl<T: Tlb> FlushedPlan<'_, T> {
-    /// Takes the areas that are in no block.
+    /// Takes the areas that are in no block: the only way from [`Lazy`] to [`Flushed`].
     pub(crate) fn take_list(&mut self) -> AreaList<Flushed> {
-        core::mem::take(&mut self.plan.list).flushed()
+        let mut lazy = core::mem::take(&mut self.plan.list);
+        // INVARIANT: By the type invariants, the areas were flushed. The links are unchanged. The objects keep the code of
+        // `Lazy` until their next change of state; others only read from it that the areas are not busy.
+        AreaList {
+            first: lazy.first.take(),
+            last: lazy.last.take(),
+            len: core::mem::take(&mut lazy.len),
+            _state: PhantomData,
+        }
     }
 
     /// Releases the KASAN shadow of all that the plan has. Sleepable context.

@@ -122,7 +122,7 @@ pub(crate) struct IndexGuard<'index> {
     home: Span,
 }
 
-// Out of line: a call costs little beside a walk down the tree.
+// What is out of line: a call costs little beside a walk down the tree.
 impl Gaps for IndexGuard<'_> {
     #[inline(never)]
     fn lowest_gap(&mut self, window: Span, bytes: usize) -> Option<Span> {

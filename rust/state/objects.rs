@@ -278,7 +278,7 @@ const _: () = assert!(size_of::<Group>() == GROUP_SIZE && align_of::<Group>() ==
 ///
 /// - Each pointer is to a chunk that `self` owns: the first `owned` to one of their own, the others to the first one. So
 ///   there is an object for each [`Bit`].
-/// - The memory is zeroed at first, and only [`crate::state::area`] accesses it, as area objects.
+/// - The memory is zeroed at first, and only [`AreaPtr`], tokens and lists of areas access it, as area objects.
 /// - It is freed only if all objects are vacant, so it stays valid while `self` or the token of an area in it lives.
 /// - Several CPUs access only atomics of an object, and `vm`. That is written only by the owner of the token, or by C for the
 ///   owner of an area that is busy and not published yet. While the area is busy, C only reads it, for the owner and for readers

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The page map: finds areas that have an entry of their own in the tree without a walk down the tree. It is a [`Table`], as
-//! the directory of blocks is.
+//! The page map: finds areas that have an entry of their own in the tree without a walk down the tree. It is a [`Table`], which
+//! comes first, as the directory of blocks is one, too.
 //!
 //! The space is divided into *regions* of [`REGION`] bytes, for each of which the table has an entry. It points to the area
 //! that covers the region, or to an array with a pointer for each page.

@@ -69,10 +69,10 @@ impl<E: Entry> Tree<E> {
 ///
 /// # Invariants
 ///
-/// If there is a `gap`, the tree has no entry in it.
+/// - If there is a `gap`, the tree has no entry in it.
+/// - `tree` is dropped only by the drop of the guard.
 #[must_use = "the lock unlocks immediately when the guard is unused"]
 pub(crate) struct Guard<'tree, E: Entry> {
-    /// Always there; dropped by the drop of the guard.
     tree: ManuallyDrop<MapleTreeRcuGuard<'tree, E>>,
     /// The gap that the last search has found, if nothing was done since.
     gap: Option<Span>,
@@ -162,7 +162,7 @@ impl<E: Entry> Drop for Guard<'_, E> {
     // The unlock is not short: one copy for all that take the lock.
     #[inline(never)]
     fn drop(&mut self) {
-        // SAFETY: Nobody uses the guard afterwards.
+        // SAFETY: By the type invariants, it was not dropped before. Nobody uses the guard afterwards.
         unsafe { ManuallyDrop::drop(&mut self.tree) };
     }
 }
