@@ -115,13 +115,12 @@ mod policy;
 mod state;
 mod sys;
 
-use core::mem::ManuallyDrop;
 use kernel::prelude::*;
 
 /// What can wait for the initcalls. Areas are served from `vmalloc_init()` on, see [`kernel_space`].
 struct VmapRust {
-    /// The files remain until shutdown, so there is no code to remove them. kmemleak finds them here.
-    _debugfs: ManuallyDrop<Pin<KBox<kernel::debugfs::Scope<debugfs::Files>>>>,
+    /// The files remain until shutdown. kmemleak finds them here.
+    _debugfs: Pin<KBox<kernel::debugfs::Scope<debugfs::Files>>>,
 }
 
 module! {
@@ -152,7 +151,7 @@ impl kernel::Module for VmapRust {
             pr_info!("would be faster with CONFIG_RUST_INLINE_HELPERS\n");
         }
         Ok(Self {
-            _debugfs: ManuallyDrop::new(debugfs::new()?),
+            _debugfs: debugfs::new()?,
         })
     }
 }
