@@ -53,7 +53,8 @@ mod mm_tests {
         write!(restricted, "{}", Restricted(addr)).map_err(|_| EINVAL)?;
         for line in [&hashed, &restricted] {
             let text = core::str::from_utf8(line.bytes()).map_err(|_| EINVAL)?;
-            assert!(text.contains("0x"));
+            // Before the kernel has random numbers, there is no hash of an address.
+            assert!(text.contains("0x") || text.contains("ptrval"));
             assert_eq!(text.contains("12345000"), no_hash);
         }
         Ok(())
