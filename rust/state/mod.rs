@@ -5,7 +5,7 @@
 //!
 //! Its unsafe code argues from the invariants of these types, and relies on nothing that `policy` does: not on the lock of the
 //! pool, and not on `vmap_purge_lock`. So some checks here refuse, with a report, what these locks already rule out. They close
-//! no race: they are the seat word of a block ([`dir::Seat`]), [`Links::is_in_plan`](block::Links), the state of the object of
+//! no race: they are the status of a block ([`dir::Seat`]), [`Links::is_in_plan`](block::Links), the state of the object of
 //! a claimed slot ([`block::Claimed`]), and the directory of a block that was found ([`pins::Found`]).
 
 pub(crate) mod area;
