@@ -364,19 +364,10 @@ impl Block {
         self.objects.of(self.slot_at(addr))
     }
 
-    /// Returns the number of the slot at `addr`; 0 below the block.
-    fn slot_from(&self, addr: usize) -> usize {
-        if addr > self.start() {
-            self.slot_at(addr).number()
-        } else {
-            0
-        }
-    }
-
-    /// Returns the lowest busy area that ends above `addr` and begins at or below `last`. A step costs about the same
-    /// however many areas the block has: it looks at no object whose slot is free.
+    /// Returns the lowest busy area that ends above `addr`, which is in the block, and begins at or below `last`. A step costs
+    /// about the same however many areas the block has: it looks at no object whose slot is free.
     pub(crate) fn next_busy(&self, addr: usize, last: usize) -> Option<Busy> {
-        let mut from = self.slot_from(addr);
+        let mut from = self.slot_at(addr).number();
         loop {
             // Bits behind the last slot are clear, too.
             let slot = self.free.next_clear(from)?;
@@ -392,11 +383,11 @@ impl Block {
         }
     }
 
-    /// Returns the lowest area at or above `addr` that was lazy during the call, one that a purge was flushing included. It
-    /// looks at no other object. A slot that is freed and reserved again meanwhile may be taken for a lazy area, and one that a
+    /// Returns the lowest area at or above `addr`, which is in the block, that was lazy during the call, one that a purge was
+    /// flushing included. It looks at no other object. A slot that is freed and reserved again meanwhile may be taken for a lazy area, and one that a
     /// purge takes meanwhile may be missed: it is in neither map for a moment.
     pub(crate) fn next_lazy(&self, addr: usize) -> Option<Span> {
-        let mut from = self.slot_from(addr);
+        let mut from = self.slot_at(addr).number();
         loop {
             let slot = map::next_set_in([&self.lazy, &self.flushing], from)?;
             match self.objects.not_busy(slot) {

@@ -174,7 +174,8 @@ impl Class {
     }
 }
 
-const _: () = {
+/// Asserts when the crate is built what the functions of [`Class`] take for granted.
+const fn assert_sound() {
     let mut last = 0;
     while last < MOST_PAGES {
         // INVARIANT: It is the class of a size.
@@ -185,7 +186,9 @@ const _: () = {
         assert!((class.block_pages() as u64 - 1) * excess < 1 << 32);
         last += 1;
     }
-};
+}
+
+const _: () = assert_sound();
 
 /// A set of classes.
 #[derive(Clone, Copy)]

@@ -5,7 +5,7 @@
 
 use crate::prelude::*;
 use kernel::{
-    hooks::{last_event, RESCHED},
+    hooks::{last_event, MEANWHILE, RESCHED},
     sync::rcu::{at_once, STEPS},
 };
 
@@ -23,7 +23,6 @@ fn nowait(request: Request) -> Request {
 /// those that are reserved are given back, and the search is made again.
 #[test]
 fn members_are_searched_for_again_if_a_gap_is_taken() {
-    use kernel::hooks::MEANWHILE;
     let home = span_of(64 << 20, 16 * PAGE_SIZE);
     let offsets = [0, 3 * PAGE_SIZE, 5 * PAGE_SIZE];
     for (nth, page) in [(4, 10), (5, 13), (5, 15), (6, 15)] {
@@ -184,6 +183,43 @@ fn a_request_searches_again_for_what_another_cpu_has_freed() {
     }
 }
 
+/// A block that is being removed is in the tree, but no longer in the directory. A lookup there goes on behind it.
+#[test]
+fn a_block_that_is_being_removed_has_no_areas() {
+    const BLOCKS: usize = 4;
+    let space = &*Box::leak(Box::new(empty_blocks(BLOCKS)));
+    let behind = reserve(space, span_of(space.home().end() - PAGE_SIZE, PAGE_SIZE)).span();
+    RESCHED.set(Some(Box::new(move || {
+        assert_eq!(space.blocks().live, BLOCKS - 1);
+        for block in 1..=BLOCKS {
+            let start = behind.first() - block * SIZE;
+            for addr in [start, start + PAGE_SIZE] {
+                let next = space.get(addr, usize::MAX).map(|next| next.area().span());
+                assert_eq!(next, Some(behind));
+                let before = span_of(addr - PAGE_SIZE, PAGE_SIZE);
+                assert_eq!(space.next_lazy(Some(before)), None);
+            }
+        }
+    })));
+    assert_eq!(space.drain_for_reclaim(1), 1);
+    assert!(RESCHED.take().is_none());
+    free_everything(space);
+}
+
+/// A lookup in one page goes down the tree without its lock: no other area begins there.
+#[test]
+fn a_lookup_in_one_page_takes_no_lock() {
+    let space = space_of(home_of(1), 1);
+    let addr = space.home().first() + SIZE;
+    for pages in [1, 2] {
+        MEANWHILE.set(vec![Box::new(|| ())]);
+        let found = space.get(addr, addr + pages * PAGE_SIZE - 1);
+        assert!(found.is_none());
+        assert_eq!(MEANWHILE.take().is_empty(), pages == 2, "{pages} pages");
+    }
+    free_everything(&space);
+}
+
 /// What a purge does for classes depends only on those that have changed.
 #[test]
 fn a_purge_looks_only_at_classes_that_have_changed() {
@@ -205,20 +241,21 @@ fn a_purge_looks_only_at_classes_that_have_changed() {
     assert!(one[0] < 2 * Class::all().count(), "{one:?}");
 }
 
-/// However many blocks a purge removes, they wait for one callback of RCU, a softirq. It looks at none of their objects: a
-/// worker does, which lets other tasks run after each block.
+/// Up to 64 blocks that a purge removes wait for one callback of RCU, a softirq. It looks at none of their objects: a worker
+/// does, which lets other tasks run after each block.
 #[test]
 fn removed_blocks_are_taken_apart_in_a_worker() {
-    const BLOCKS: usize = 24;
-    let space = empty_blocks(BLOCKS);
-    STEPS.take();
-    at_once(|| space.purge(None, true));
-    let [callbacks, works] = STEPS.take();
-    assert_eq!(space.counters().block_freed, BLOCKS);
-    assert_eq!(callbacks, (1, 0));
-    let objects = SIZE / PAGE_SIZE / PAGES;
-    assert!(works.0 == 1 && works.1 >= BLOCKS * objects, "{works:?}");
-    free_everything(&space);
+    for (blocks, lists) in [(24, 1), (65, 2)] {
+        let space = empty_blocks(blocks);
+        STEPS.take();
+        at_once(|| space.purge(None, true));
+        let [callbacks, works] = STEPS.take();
+        assert_eq!(space.counters().block_freed, blocks);
+        assert_eq!(callbacks, (lists, 0));
+        let objects = SIZE / PAGE_SIZE / PAGES;
+        assert!(works.0 == lists && works.1 >= blocks * objects, "{works:?}");
+        free_everything(&space);
+    }
 }
 
 /// Calls `what`. Returns why it has freed empty blocks, if it has, in the words of the tracepoint.

@@ -100,6 +100,10 @@ fn slots_of_larger_classes_serve_without_other_room() {
         if let Ok(area) = area {
             assert_eq!(area.span(), span_of(last, pages * PAGE_SIZE));
             assert_eq!(space.find(last).map(|area| area.span()), Some(area.span()));
+        } else {
+            // The block that does not serve it stays the current one.
+            let hit = space.alloc_current(slot * PAGE_SIZE, 1, Attributes::NONE);
+            assert!(hit.is_some(), "{pages} pages at {align} in {slot}");
         }
         assert_eq!(space.counters().steal, usize::from(is_served));
         free_everything(&space);
@@ -346,6 +350,8 @@ fn a_cpu_leaves_partial_blocks_to_others() {
     });
     space.purge(None, false);
     assert!(space.validate().is_ok());
+    // It fills its current block, and then takes one of its own, not an orphan.
+    alloc_many(&space, PAGES, SLOTS + 1);
     cpu::be_on(1, 2);
     for new in [0, 0, 0, 1] {
         let before = space.counters().block_new;

@@ -42,7 +42,6 @@ struct Inner {
 }
 
 fn take(mutex: &Mutex<Inner>) -> MutexGuard<'_, Inner> {
-    hooks::before_lock();
     mutex.lock().expect("no test panics with the lock held")
 }
 
@@ -73,6 +72,11 @@ impl<E: Entry> Tree<E> {
     }
 
     pub(crate) fn lock(&self) -> Guard<'_, E> {
+        hooks::before_lock();
+        self.take()
+    }
+
+    fn take(&self) -> Guard<'_, E> {
         Guard {
             mutex: &self.inner,
             held: Some(take(&self.inner)),
@@ -84,7 +88,8 @@ impl<E: Entry> Tree<E> {
     }
 
     pub(crate) fn load(&self, addr: usize, _: &rcu::Guard) -> Option<E> {
-        let mut guard = self.lock();
+        // In the kernel, this takes no lock.
+        let mut guard = self.take();
         guard.entry_at(addr).map(|(_, entry)| entry)
     }
 }
@@ -184,6 +189,7 @@ impl<E: Entry> Guard<'_, E> {
     pub(crate) fn relock(&mut self) {
         self.gap = None;
         self.held = None;
+        hooks::before_lock();
         self.held = Some(take(self.mutex));
     }
 }
