@@ -397,6 +397,26 @@ struct page **vmap_pages_get(struct kunit *test, unsigned int nr_pages)
 	return pages;
 }
 
+/* Returns the pages of vmalloc() on all nodes, with those that each CPU counts for itself. */
+long vmap_pages_count(void)
+{
+	long nr = global_node_page_state(NR_VMALLOC);
+#ifdef CONFIG_SMP
+	struct pglist_data *node;
+	int cpu;
+
+	for_each_online_pgdat(node) {
+		for_each_online_cpu(cpu) {
+			const struct per_cpu_nodestat *stat;
+
+			stat = per_cpu_ptr(node->per_cpu_nodestats, cpu);
+			nr += stat->vm_node_stat_diff[NR_VMALLOC];
+		}
+	}
+#endif
+	return nr;
+}
+
 /*
  * Makes the n-th slab or page allocation of this task fail; 0: none. See
  * should_fail_ex() in lib/fault-inject.c.

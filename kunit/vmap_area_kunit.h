@@ -49,6 +49,9 @@
  */
 #define VMAP_GFP_FAILING	(GFP_NOWAIT | __GFP_NOWARN)
 
+/* Pages of others in vmalloc space: stacks that a CPU keeps for new tasks, and of workers. */
+#define VMAP_MAX_OTHERS	((long)(8 * (THREAD_SIZE / PAGE_SIZE) * num_online_cpus()))
+
 /**
  * struct vmap_win - a range of addresses that only the running case uses
  * @start: first address, aligned to VMAP_WIN_ALIGN
@@ -92,6 +95,7 @@ long vmap_pages_bad(const void *p, unsigned long nr_pages, u64 seed);
 void vmap_pages_expect(struct kunit *test, const void *p, unsigned long nr_pages, u64 seed);
 void *vmap_array(struct kunit *test, size_t nr, size_t size);
 struct page **vmap_pages_get(struct kunit *test, unsigned int nr_pages);
+long vmap_pages_count(void);
 void vmap_fault_arm(unsigned int nth);
 unsigned int vmap_fault_left(void);
 bool vmap_fault_disarm(void);

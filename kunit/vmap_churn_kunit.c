@@ -19,9 +19,6 @@
 #define MAX_STEPS	60000
 #define MIN_HITS	5
 
-/* Pages of others in vmalloc space: stacks that a CPU keeps for new tasks, and of workers. */
-#define MAX_OTHERS	((long)(8 * (THREAD_SIZE / PAGE_SIZE) * num_online_cpus()))
-
 enum kind { AREA, AREA_IN_WINDOW, MEMORY, MEMORY_IN_WINDOW, MAPPED, RAM, PERCPU, NR_KINDS };
 
 /* An allocation, written by one task and freed by any. */
@@ -223,26 +220,6 @@ static void arena_put(struct churn *c)
 	vmap_win_expect_free_soon(c->test, &c->arena->win);
 }
 
-/* Pages of vmalloc() on all nodes: also those that each CPU counts for itself. */
-static long nr_vmalloc_pages(void)
-{
-	long nr = global_node_page_state(NR_VMALLOC);
-#ifdef CONFIG_SMP
-	struct pglist_data *node;
-	int cpu;
-
-	for_each_online_pgdat(node) {
-		for_each_online_cpu(cpu) {
-			const struct per_cpu_nodestat *stat;
-
-			stat = per_cpu_ptr(node->per_cpu_nodestats, cpu);
-			nr += stat->vm_node_stat_diff[NR_VMALLOC];
-		}
-	}
-#endif
-	return nr;
-}
-
 static const struct failing {
 	const char *name;
 	unsigned int one_in;
@@ -276,7 +253,7 @@ static void vmap_churn_alone(struct kunit *test)
 	c.arena->one_in_purges = 64;
 	vmap_seed(test, &c.rnd);
 
-	before = nr_vmalloc_pages();
+	before = vmap_pages_count();
 	for (i = 0; i < min_steps || (one_in && c.nr_hits < MIN_HITS && i < MAX_STEPS); i++) {
 		if (one_in)
 			failing_step(&c, one_in);
@@ -287,14 +264,14 @@ static void vmap_churn_alone(struct kunit *test)
 	c.left = 0;
 	arena_put(&c);
 	/* A work item frees what a failed vmalloc() has allocated. */
-	while (nr_vmalloc_pages() - before > MAX_OTHERS && --tries)
+	while (vmap_pages_count() - before > VMAP_MAX_OTHERS && --tries)
 		msleep(20);
 
 	kunit_info(test, "%u faults, %lu areas, %lu refused in %u steps\n", c.nr_hits, c.nr_taken,
 		   c.nr_refused, i);
 	if (one_in)
 		KUNIT_EXPECT_GE(test, c.nr_hits, MIN_HITS);
-	KUNIT_EXPECT_LE_MSG(test, nr_vmalloc_pages() - before, MAX_OTHERS, "lost pages");
+	KUNIT_EXPECT_LE_MSG(test, vmap_pages_count() - before, VMAP_MAX_OTHERS, "lost pages");
 }
 
 static int work(void *data)
