@@ -58,67 +58,6 @@ static void vmap_vmalloc_sizes(struct kunit *test)
 	}
 }
 
-/* Allocates memory for at least @nr_pages pages in one of the ways that there are. */
-static void *get_in_some_way(struct rnd_state *rnd, unsigned int nr_pages)
-{
-	const size_t size = nr_pages * PAGE_SIZE;
-	void *mem;
-
-	switch (prandom_u32_state(rnd) % 16) {
-	case 0:
-		return vmalloc_huge(SZ_2M + size, GFP_KERNEL);
-	case 1 ... 4:
-		return __vmalloc(size, GFP_KERNEL_ACCOUNT);
-	case 5 ... 8:
-		/* A chunk of which some pages are freed alone. */
-		mem = vmalloc(2 * size);
-		return mem ? vrealloc(mem, size, GFP_KERNEL) : NULL;
-	default:
-		return vmalloc_node(size, numa_node_id());
-	}
-}
-
-/*
- * Pages of chunks of all orders are counted and freed once, also those after
- * which vrealloc() has shrunk. A page that somebody holds outlives vfree().
- */
-static void vmap_pages_are_counted(struct kunit *test)
-{
-	const long before = vmap_pages_count();
-	struct vm_struct *vms[12] = {};
-	struct rnd_state rnd;
-	unsigned int i, nth;
-	struct page *held;
-	long mine = 0;
-
-	vmap_seed(test, &rnd);
-	for (i = 0; i < 1500 || mine; i++) {
-		struct vm_struct **vm = &vms[i % ARRAY_SIZE(vms)];
-
-		if (*vm) {
-			nth = prandom_u32_state(&rnd) % (*vm)->nr_pages;
-			held = (*vm)->pages[nth];
-			get_page(held);
-			mine -= (*vm)->nr_pages;
-			vfree((*vm)->addr);
-			*vm = NULL;
-			KUNIT_EXPECT_EQ_MSG(test, 1, page_count(held), "page %u", nth);
-			put_page(held);
-		}
-		if (i < 1500) {
-			nth = prandom_u32_state(&rnd);
-			/* Mostly a power of two: a chunk. */
-			nth = nth % 3 ? 1 << nth % 7 : 1 + nth % 70;
-			*vm = find_vm_area(get_in_some_way(&rnd, nth));
-			KUNIT_ASSERT_NOT_NULL_MSG(test, *vm, "%u pages", nth);
-			mine += (*vm)->nr_pages;
-		}
-		if (i % 100 == 0 || !mine)
-			KUNIT_EXPECT_LE_MSG(test, abs(vmap_pages_count() - before - mine),
-					    VMAP_MAX_OTHERS, "step %u", i);
-	}
-}
-
 /* With VM_MAP_PUT_PAGES, vfree() drops the page references and the array. */
 static void vmap_vmap_put_pages(struct kunit *test)
 {
@@ -208,7 +147,6 @@ static void vmap_vfree_atomic(struct kunit *test)
 
 static struct kunit_case vmap_map_cases[] = {
 	KUNIT_CASE(vmap_vmalloc_sizes),
-	KUNIT_CASE(vmap_pages_are_counted),
 	KUNIT_CASE(vmap_vmap_put_pages),
 	KUNIT_CASE(vmap_map_ram),
 	KUNIT_CASE(vmap_vfree_atomic),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * KUnit suite "vmap_pte_more": page tables of vmalloc() and ioremap().
+ * KUnit suite "vmap_pte_more": page tables of vmalloc() and ioremap(), and pages of
+ * vmalloc().
  */
 #include <linux/cacheflush.h>
 #include <linux/io.h>
@@ -327,6 +328,67 @@ static void vmap_pte_set_memory(struct kunit *test)
 	vfree(mem);
 }
 
+/* Allocates memory for at least @nr_pages pages in one of the ways that there are. */
+static void *get_in_some_way(struct rnd_state *rnd, unsigned int nr_pages)
+{
+	const size_t size = nr_pages * PAGE_SIZE;
+	void *mem;
+
+	switch (prandom_u32_state(rnd) % 16) {
+	case 0:
+		return vmalloc_huge(SZ_2M + size, GFP_KERNEL);
+	case 1 ... 4:
+		return __vmalloc(size, GFP_KERNEL_ACCOUNT);
+	case 5 ... 8:
+		/* A chunk of which some pages are freed alone. */
+		mem = vmalloc(2 * size);
+		return mem ? vrealloc(mem, size, GFP_KERNEL) : NULL;
+	default:
+		return vmalloc_node(size, numa_node_id());
+	}
+}
+
+/*
+ * Pages of chunks of all orders are counted and freed once, also those after
+ * which vrealloc() has shrunk. A page that somebody holds outlives vfree().
+ */
+static void vmap_pte_pages_are_counted(struct kunit *test)
+{
+	const long before = vmap_pages_count();
+	struct vm_struct *vms[12] = {};
+	struct rnd_state rnd;
+	unsigned int i, nth;
+	struct page *held;
+	long mine = 0;
+
+	vmap_seed(test, &rnd);
+	for (i = 0; i < 1500 || mine; i++) {
+		struct vm_struct **vm = &vms[i % ARRAY_SIZE(vms)];
+
+		if (*vm) {
+			nth = prandom_u32_state(&rnd) % (*vm)->nr_pages;
+			held = (*vm)->pages[nth];
+			get_page(held);
+			mine -= (*vm)->nr_pages;
+			vfree((*vm)->addr);
+			*vm = NULL;
+			KUNIT_EXPECT_EQ_MSG(test, 1, page_count(held), "page %u", nth);
+			put_page(held);
+		}
+		if (i < 1500) {
+			nth = prandom_u32_state(&rnd);
+			/* Mostly a power of two: a chunk. */
+			nth = nth % 3 ? 1 << nth % 7 : 1 + nth % 70;
+			*vm = find_vm_area(get_in_some_way(&rnd, nth));
+			KUNIT_ASSERT_NOT_NULL_MSG(test, *vm, "%u pages", nth);
+			mine += (*vm)->nr_pages;
+		}
+		if (i % 100 == 0 || !mine)
+			KUNIT_EXPECT_LE_MSG(test, abs(vmap_pages_count() - before - mine),
+					    VMAP_MAX_OTHERS, "step %u", i);
+	}
+}
+
 static struct kunit_case vmap_pte_more_cases[] = {
 	KUNIT_CASE(vmap_pte_vrealloc),
 	KUNIT_CASE(vmap_pte_huge),
@@ -336,6 +398,7 @@ static struct kunit_case vmap_pte_more_cases[] = {
 	KUNIT_CASE(vmap_pte_set_ptes),
 	KUNIT_CASE(vmap_pte_reset_perms),
 	KUNIT_CASE(vmap_pte_set_memory),
+	KUNIT_CASE(vmap_pte_pages_are_counted),
 	{}
 };
 
