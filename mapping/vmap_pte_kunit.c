@@ -315,6 +315,40 @@ static enum vmap_level level_of(const void *mem)
 	return vmap_walk(addr_of(mem), NULL).level;
 }
 
+/* Maps all pages, again as long as tables of earlier cases are in the way of a PMD entry. */
+static void *map_with_pmd(struct trial *t, unsigned int *nr_areas)
+{
+	void *mem;
+
+	do {
+		mem = map_huge(t);
+		(*nr_areas)++;
+	} while (level_of(mem) != VMAP_PMD && *nr_areas < MAX_AREAS / 2);
+	KUNIT_ASSERT_EQ_MSG(t->test, level_of(mem), VMAP_PMD, "in %u areas", *nr_areas);
+	return mem;
+}
+
+/* Pages get no PMD entry if the first of them is at no multiple of its size. */
+static void vmap_pte_no_pmd(struct kunit *test)
+{
+	const unsigned int nr = PTRS_PER_PTE;
+	unsigned int nr_areas = 0;
+	struct trial t;
+	void *mem;
+
+	if (vmap_max_shift() < PMD_SHIFT || !IS_ENABLED(CONFIG_64BIT))
+		kunit_skip(test, "vmap() has no PMD entries here");
+	trial_start(test, &t, nr + 1, 9 * nr);
+	append(&t, 0, nr);
+	/* A table may be in the way of some. */
+	while (t.nr < t.max)
+		append(&t, 1, nr);
+
+	mem = map_with_pmd(&t, &nr_areas);
+	vmap_walk_is(test, addr_of(mem), t.pfns, t.nr, PAGE_KERNEL, vmap_max_shift(), true,
+		     &t.block);
+}
+
 /*
  * vmap() gives no table of PTEs up for a PMD entry: that would flush the TLBs of
  * all CPUs for each entry, and take the table away from readers of /proc/kcore,
@@ -333,13 +367,7 @@ static void vmap_pte_keep_table(struct kunit *test)
 	trial_start(test, &t, nr, nr);
 	append(&t, 0, nr);
 
-	/* Tables of earlier cases may be in the way of the first ones. */
-	do {
-		mem = map_huge(&t);
-		nr_areas++;
-	} while (level_of(mem) != VMAP_PMD && nr_areas < MAX_AREAS / 2);
-	KUNIT_ASSERT_EQ_MSG(test, level_of(mem), VMAP_PMD, "in %u areas", nr_areas);
-
+	mem = map_with_pmd(&t, &nr_areas);
 	addr = addr_of(mem);
 	kunit_release_action(test, vunmap_action, mem);
 	vm_unmap_aliases();
@@ -359,6 +387,7 @@ static struct kunit_case vmap_pte_cases[] = {
 	KUNIT_CASE_SLOW(vmap_pte_runs),
 	KUNIT_CASE(vmap_pte_random),
 	KUNIT_CASE(vmap_pte_null_page),
+	KUNIT_CASE(vmap_pte_no_pmd),
 	KUNIT_CASE(vmap_pte_keep_table),
 	{}
 };
