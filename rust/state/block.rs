@@ -384,8 +384,8 @@ impl Block {
     }
 
     /// Returns the lowest area at or above `addr`, which is in the block, that was lazy during the call, one that a purge was
-    /// flushing included. It looks at no other object. A slot that is freed and reserved again meanwhile may be taken for a lazy area, and one that a
-    /// purge takes meanwhile may be missed: it is in neither map for a moment.
+    /// flushing included. It looks at no other object. A slot that is freed and reserved again meanwhile may be taken for a lazy
+    /// area, and one that a purge takes meanwhile may be missed: it is in neither map for a moment.
     pub(crate) fn next_lazy(&self, addr: usize) -> Option<Span> {
         let mut from = self.slot_at(addr).number();
         loop {

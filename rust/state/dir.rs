@@ -3,9 +3,9 @@
 //! Where blocks are: the directory finds the block at an address without a lock, and a seat leads to the block from which a CPU
 //! allocates.
 //!
-//! Areas in a block that was found are in `pins.rs`. The directory is a [`Table`] with an entry for each [`SIZE`] bytes, so a lookup takes a few loads. A larger block has
-//! several entries, and one that fills a part is in a pointer of its own. Blocks can be anywhere, but not in two parts with the
-//! same place.
+//! Areas in a block that was found are in `pins.rs`. The directory is a [`Table`] with an entry for each [`SIZE`] bytes, so a
+//! lookup takes a few loads. A larger block has several entries, and one that fills a part is in a pointer of its own. Blocks
+//! can be anywhere, but not in two parts with the same place.
 //!
 //! A part has a bitmap of *dirty* blocks, and the directory one of parts with such blocks, which lead a purge to them. Parts
 //! are never freed, so who retires an area need not keep its block. A block that was removed from the directory is freed after

@@ -73,10 +73,10 @@ impl<E: Entry> Tree<E> {
 
     pub(crate) fn lock(&self) -> Guard<'_, E> {
         hooks::before_lock();
-        self.take()
+        self.guard()
     }
 
-    fn take(&self) -> Guard<'_, E> {
+    fn guard(&self) -> Guard<'_, E> {
         Guard {
             mutex: &self.inner,
             held: Some(take(&self.inner)),
@@ -89,7 +89,7 @@ impl<E: Entry> Tree<E> {
 
     pub(crate) fn load(&self, addr: usize, _: &rcu::Guard) -> Option<E> {
         // In the kernel, this takes no lock.
-        let mut guard = self.take();
+        let mut guard = self.guard();
         guard.entry_at(addr).map(|(_, entry)| entry)
     }
 }
