@@ -131,7 +131,6 @@ impl Blocks {
         let share_of = limit.is_none().then_some(size);
         let limit = limit.map_or(size / SHARE, |blocks| blocks.saturating_mul(SIZE));
         let count = mm::cpu_count();
-        // Shared classes with the smallest blocks count, too: their groups may be no larger.
         let smallest = Class::all().filter(|class| class.block_size() == SIZE);
         let shift = group_shift(count, limit, smallest.count());
         Ok(Self {

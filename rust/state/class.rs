@@ -29,9 +29,9 @@ const _: () = assert!(MOST_BLOCK_PAGES.checked_mul(PAGE_SIZE).is_some());
 /// Sizes up to this many pages have a class each.
 pub(super) const EXACT: usize = 8;
 
-/// Groups of CPUs share the blocks of classes above this size: what such an area costs is mapping its pages, and blocks for
-/// each CPU would need more page tables.
-const MOST_OWN: usize = 10;
+/// Groups of CPUs share the blocks of classes above this size, which are larger than the smallest ones: what such an area costs
+/// is mapping its pages, and blocks for each CPU would need more page tables.
+const MOST_OWN: usize = TABLE_PAGES / LEAST_SLOTS;
 
 /// Number of classes: some below the last one are not used.
 const CLASSES: usize = number_for(MOST_PAGES - 1) + 1;

@@ -153,13 +153,14 @@ fn groups_of_cpus_share_blocks() {
         }
     }
     for (cpus, pages, limit, blocks) in [
-        (20, 10, 4000, 20),
-        (20, 11, 4000, 3),
+        (20, 32, 4000, 20),
+        (20, 33, 4000, 3),
         (20, 200, 4000, 3),
-        (7, 11, 4000, 1),
+        (7, 33, 4000, 1),
         // As few as of small classes.
         (40, 10, 100, 3),
-        (40, 11, 100, 3),
+        (40, 32, 100, 3),
+        (40, 33, 100, 3),
     ] {
         let found = blocks_of(limit, cpus, pages);
         assert_eq!(found, blocks, "{cpus} CPUs, {pages} pages");
