@@ -60,8 +60,15 @@ impl Tree {
         let mut area = Area::alloc(req.gfp, req.node).ok_or(ENOMEM)?;
         let mut index = self.index.lock();
         for nth in 0..MAX_RETRIES {
-            let span = lowest_fit(&mut index, req.window, req.size, req.align);
-            let span = span.ok_or(EBUSY)?;
+            let fit = |index: &mut _, align| lowest_fit(index, req.window, req.size, align);
+            // Lookups find a part of the page map at once that the area covers.
+            let aligned = match req.size {
+                PART.. if !all_pages => fit(&mut index, req.align.max(PART)),
+                _ => None,
+            };
+            let span = aligned
+                .or_else(|| fit(&mut index, req.align))
+                .ok_or(EBUSY)?;
             if nth == 0 && index.lacks(span, all_pages) {
                 // Allocate memory without the lock. The gap may be taken meanwhile, so search again.
                 drop(index);

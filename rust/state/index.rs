@@ -12,6 +12,7 @@
 //! A block that has a range and is in no directory, new or removed, is [`Placed`]. Only such a block can be inserted there, and
 //! only the range of such a block is freed.
 
+pub(crate) use super::page_map::PART;
 use super::{
     page_map::PageMap,
     prelude::*, //
@@ -290,7 +291,8 @@ impl Index {
     /// its pages. Sleeps if `flags` allow it.
     pub(crate) fn prepare(&self, span: Span, all: bool, flags: Flags) {
         // Without the memory, lookups walk down the tree.
-        let _ = self.map.prepare(span, all, flags);
+        // SAFETY: `lock()` takes the lock.
+        let _ = unsafe { self.map.prepare(span, all, flags, || self.lock()) };
     }
 
     /// Returns the only area that may be at `addr` and have an entry of its own, without the lock. Its object was not

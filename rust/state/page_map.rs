@@ -4,10 +4,11 @@
 //! comes first, as the directory of blocks is one, too.
 //!
 //! The space is divided into *regions* of [`REGION`] bytes, for each of which the table has an entry. It points to the area
-//! that covers the region, or to an array with a pointer for each page.
+//! that covers the region, or to an array with a pointer for each page. A part of the table has a pointer, too, to an area that
+//! covers all of it.
 //!
-//! The map is a hint: what is not in it, for lack of memory or of a place, is found in the tree. Its pointers to areas
-//! change under the lock of the tree, when an area is inserted and when its entry is erased. Parts and arrays are freed with
+//! The map is a hint: what is not in it, for lack of memory or of a place, is found in the tree. Its pointers change under
+//! the lock of the tree, when an area is inserted and when its entry is erased. Parts and arrays are freed with
 //! the map: they are at most as large as the page tables of the areas that were ever there.
 
 use super::prelude::*;
@@ -129,8 +130,13 @@ impl<M> Drop for Table<M> {
 /// Bytes of a region, for which the table has an entry.
 const REGION: usize = SIZE;
 
-/// Areas with more regions are not in the map: it changes with the lock of the tree held.
-const MAX_REGIONS: usize = 128;
+/// Bytes of a part. An area at a multiple of this is found as fast as one in a block, however large it is.
+pub(crate) const PART: usize = MAP_BITS * REGION;
+
+/// Besides the parts that it covers, an area with more regions than this has no pointers in entries, and none at all with more
+/// parts than the other: they change with the lock of the tree held.
+const MAX_REGIONS: usize = MAP_BITS;
+const MAX_PARTS: usize = 128;
 
 /// In arrays of regions that they cover, areas with more regions are not: each would be 512 stores with the lock held.
 const MAX_COVERED_ARRAYS: usize = 16;
@@ -143,22 +149,95 @@ const _: () = assert!(core::mem::align_of::<bindings::vmap_area>() > ARRAY);
 /// The pages of a region: each is null or points to the object of an area.
 type Pages = [Pointer; TABLE_PAGES];
 
-/// What a region points to.
-enum Region<'a> {
-    /// An area that covers it, or nothing.
-    Covered(&'a Pointer),
-    /// The pointers of its pages.
-    Paged(&'a Pages),
+/// Where the map has pointers to an area: in the parts that it covers, and in entries of other parts.
+struct Pieces {
+    parts: Range<usize>,
+    whole: Range<usize>,
+    regions: Range<usize>,
+    covered: Range<usize>,
+}
+
+impl Pieces {
+    fn of(span: Span) -> Self {
+        let [parts, mut regions] = [PART, REGION].map(|bytes| touched(span, bytes));
+        let [whole, covered] = [PART, REGION].map(|bytes| covered(span, bytes));
+        if regions
+            .len()
+            .wrapping_sub(whole.len().wrapping_mul(MAP_BITS))
+            > MAX_REGIONS
+        {
+            regions = 0..0;
+        }
+        Self {
+            parts: if parts.len() <= MAX_PARTS {
+                parts
+            } else {
+                0..0
+            },
+            whole,
+            regions,
+            covered,
+        }
+    }
+
+    /// Returns the regions of part `number` whose entries, or the pages there, point to the area.
+    fn regions_in(&self, number: usize) -> Range<usize> {
+        if self.whole.contains(&number) {
+            return 0..0;
+        }
+        let first = number.wrapping_mul(MAP_BITS);
+        let end = first.saturating_add(MAP_BITS);
+        self.regions.start.max(first)..self.regions.end.min(end)
+    }
+
+    /// Returns where in part `number` the entries of those are that the area covers.
+    fn covered_in(&self, number: usize) -> Range<usize> {
+        let regions = self.regions_in(number);
+        let first = number.wrapping_mul(MAP_BITS);
+        let [start, end] = [
+            regions.start.max(self.covered.start),
+            regions.end.min(self.covered.end),
+        ];
+        start.saturating_sub(first)..end.saturating_sub(first)
+    }
+
+    /// Returns the regions of part `number` that the area does not cover: at most its first one and its last one.
+    fn edges_in(&self, number: usize) -> impl Iterator<Item = usize> + '_ {
+        let regions = self.regions_in(number);
+        let first = self.regions.start;
+        let last = self
+            .regions
+            .end
+            .checked_sub(1)
+            .filter(|&last| last != first);
+        let ends = Iterator::chain(core::iter::once(first), last);
+        ends.filter(move |region| regions.contains(region) && !self.covered.contains(region))
+    }
+
+    /// Returns whether the map points to the area from part `number`; if `all`, from each page in it.
+    fn is_in(&self, number: usize, all: bool) -> bool {
+        let regions = self.regions_in(number);
+        let edges = if all {
+            0
+        } else {
+            self.edges_in(number).count()
+        };
+        self.whole.contains(&number) || regions.len() > edges
+    }
 }
 
 /// Areas by address.
 ///
 /// # Invariants
 ///
-/// - The entry of a region with the tag [`ARRAY`] points to [`Pages`] that live as long as the map.
+/// - The entry of a region with the tag [`ARRAY`] points to [`Pages`] that live as long as the map. A tag comes only under the
+///   lock of the tree, and stays.
 /// - Any other pointer is null or points to an area object. It is removed before the object is freed, and the memory
 ///   remains an area object until an RCU grace period after that.
-pub(super) struct PageMap(Table<()>);
+pub(super) struct PageMap(
+    /// What a part has more is the pointer to an area that covers it.
+    Table<Pointer>,
+);
 
 impl PageMap {
     pub(super) fn new() -> Result<Self> {
@@ -166,83 +245,119 @@ impl PageMap {
         Ok(Self(Table::new()?))
     }
 
-    /// Returns what region `region` points to; [`None`] if its part does not exist.
+    /// Returns the array of the pages of a region, or else what its entry is: null or an area.
+    ///
+    /// # Safety
+    ///
+    /// `entry` is the entry of a region of this map.
     #[inline(always)]
-    fn region(&self, region: usize) -> Option<Region<'_>> {
-        let pointer = self.0.part_of(region)?.entry(region);
+    unsafe fn pages(&self, entry: &Pointer) -> Result<&Pages, *mut c_void> {
         // Relaxed: all reads of an array depend on the address, see `prepare_pages()`.
-        let raw = pointer.read_once();
+        let raw = entry.read_once();
         if raw.addr() & ARRAY == 0 {
-            return Some(Region::Covered(pointer));
+            return Err(raw);
         }
-        // SAFETY: By the type invariants, the tagged pointer is that of an array that lives as long as `self`.
-        Some(Region::Paged(unsafe { &*untagged(raw) }))
+        // SAFETY: By the safety requirements and the type invariants, it is an array that lives as long as `self`.
+        Ok(unsafe { &*untagged(raw) })
     }
 
     /// Returns an area that may contain `addr`. Its object was not freed before the RCU read lock was taken, which `_rcu`
     /// shows. Any context in which RCU is watching.
     #[inline(always)]
     pub(super) fn get(&self, addr: usize, _rcu: &Guard) -> Option<AreaPtr> {
-        let pointer = match self.region(addr / REGION)? {
-            Region::Covered(pointer) => pointer,
-            Region::Paged(pages) => &pages[addr / PAGE_SIZE % TABLE_PAGES],
+        let part = self.0.part_of(addr / REGION)?;
+        // SAFETY: The part is one of this map.
+        let mut raw = match unsafe { self.pages(part.entry(addr / REGION)) } {
+            // Relaxed, here and below: `AreaPtr::look()` orders the reads of the object.
+            Ok(pages) => pages[addr / PAGE_SIZE % TABLE_PAGES].read_once(),
+            Err(raw) => raw,
         };
-        // Relaxed: `AreaPtr::look()` orders the reads of the object.
-        let raw = pointer.read_once();
-        // An array may have come meanwhile.
-        match raw.addr() & ARRAY {
-            // SAFETY: By the type invariants, it is null or points to an area object.
-            0 => unsafe { AreaPtr::new(raw.cast()) },
-            _ => None,
+        if raw.is_null() {
+            raw = part.more.read_once();
         }
+        // SAFETY: By the type invariants, it is null or points to an area object: pages have no tag.
+        unsafe { AreaPtr::new(raw.cast()) }
     }
 
     /// Returns whether memory is missing for an area at `span`: for its parts, and, if `all`, for the arrays of regions
     /// that it does not cover.
     pub(super) fn lacks(&self, span: Span, all: bool) -> bool {
-        regions_of(span).any(|region| {
-            let is_covered = covers(span, region);
-            if self.0.is_free(region) {
-                return all || is_covered;
-            }
-            // If another part has the place, there is no region, and no memory can help.
-            let has_no_array = matches!(self.region(region), Some(Region::Covered(_)));
-            has_no_array && all && !is_covered
+        let pieces = Pieces::of(span);
+        let mut parts = pieces.parts.clone();
+        parts.any(|number| {
+            let first = number.wrapping_mul(MAP_BITS);
+            // SAFETY: The part is one of this map.
+            let has_none =
+                |part: &Part<_>, region| unsafe { self.pages(part.entry(region)) }.is_err();
+            pieces.is_in(number, all)
+                && match self.0.part_of(first) {
+                    Some(part) => {
+                        all && pieces.edges_in(number).any(|region| has_none(part, region))
+                    }
+                    // If another part has the place, no memory can help.
+                    None => self.0.is_free(first),
+                }
         })
     }
 
-    /// Allocates what [`PageMap::lacks`] misses, as far as there is memory. Sleeps if `flags` allow it.
-    pub(super) fn prepare(&self, span: Span, all: bool, flags: Flags) -> Result {
-        for region in regions_of(span).filter(|region| all || covers(span, *region)) {
-            match self.0.prepare(region, || (), flags) {
-                Ok(_) if covers(span, region) => {}
-                Ok(_) => self.prepare_pages(region, flags)?,
+    /// Allocates what [`PageMap::lacks`] misses, as far as there is memory. Sleeps if `flags` allow it. Calls `lock` for each
+    /// array.
+    ///
+    /// # Safety
+    ///
+    /// What `lock` returns holds the lock of the tree.
+    pub(super) unsafe fn prepare<L>(
+        &self,
+        span: Span,
+        all: bool,
+        flags: Flags,
+        lock: impl Fn() -> L,
+    ) -> Result {
+        let pieces = Pieces::of(span);
+        for number in pieces.parts.clone() {
+            if !pieces.is_in(number, all) {
+                continue;
+            }
+            let more = || Atomic::new(ptr::null_mut());
+            let part = match self.0.prepare(number.wrapping_mul(MAP_BITS), more, flags) {
+                Ok(part) => part,
                 // Another part has the place: no memory can help.
-                Err(EBUSY) => {}
+                Err(EBUSY) => continue,
                 Err(err) => return Err(err),
+            };
+            for region in pieces.edges_in(number).filter(|_| all) {
+                let entry = part.entry(region);
+                // SAFETY: The part is one of this map, and `lock` is as it asks for, by the safety requirements.
+                unsafe {
+                    if self.pages(entry).is_err() {
+                        Self::prepare_pages(entry, flags, &lock)?;
+                    }
+                }
             }
         }
         Ok(())
     }
 
-    fn prepare_pages(&self, region: usize, flags: Flags) -> Result {
-        let Some(Region::Covered(pointer)) = self.region(region) else {
-            return Ok(());
-        };
+    /// Makes the array of the pages of a region.
+    ///
+    /// # Safety
+    ///
+    /// As [`PageMap::prepare`]; `entry` is the entry of a region of this map.
+    unsafe fn prepare_pages<L>(entry: &Pointer, flags: Flags, lock: impl Fn() -> L) -> Result {
         let pages: KBox<Pages> = Node::ANY.new_array(|| Atomic::new(ptr::null_mut()), flags)?;
-        let pages = KBox::into_raw(pages);
-        let tagged = pages.cast::<c_void>().map_addr(|addr| addr | ARRAY);
-        // INVARIANT: The pages point to nothing yet, and are not freed before the map.
-        // Full: a release is needed, so that a CPU that finds the array finds it initialized. It fails if an area
-        // covers the region by now.
-        if pointer.cmpxchg(ptr::null_mut(), tagged, Full).is_err() {
-            // SAFETY: The exchange failed, so nobody else has the pointer.
-            drop(unsafe { KBox::from_raw(pages) });
+        let lock = lock();
+        // An area may cover the region by now, or another CPU has made the array.
+        if entry.read_once().is_null() {
+            let raw = KBox::into_raw(pages).cast::<c_void>();
+            // INVARIANT: The pages point to nothing yet, and are not freed before the map. The lock of the tree is held.
+            // Release: a CPU that finds the array finds it initialized.
+            entry.store(raw.map_addr(|addr| addr | ARRAY), Release);
         }
+        drop(lock);
         Ok(())
     }
 
-    /// Lets the map point to `area` for all of `span`, or to nothing. Changes no region without memory for it.
+    /// Lets the map point to `area` for all of `span`, or to nothing. Changes nothing without memory for it.
     ///
     /// # Safety
     ///
@@ -250,29 +365,37 @@ impl PageMap {
     /// - `area` is in the tree at exactly `span`, or is [`None`] while the object that was there is not freed.
     pub(super) unsafe fn set(&self, span: Span, area: Option<AreaPtr>) {
         let raw = area.map_or(ptr::null_mut(), |area| area.as_raw().cast());
-        for region in regions_of(span) {
-            match self.region(region) {
-                // Release: orders it after the stores of the owner, as the tree does.
-                // INVARIANT: By the safety requirements; for lack of a tag it is no array. Only areas that do not cover
-                // the region get an array, and this one does.
-                Some(Region::Covered(pointer)) if covers(span, region) => {
-                    // Relaxed: areas are stored only under the lock, and the exchange decides about an array.
-                    let old = pointer.read_once();
-                    // An array may come at this moment: `prepare()` makes it without the lock, for a gap that this area may
-                    // have taken. It stays, and lookups of the area walk down the tree.
-                    if old.addr() & ARRAY == 0 {
-                        let _ = pointer.cmpxchg(old, raw, Release);
-                    }
+        let pieces = Pieces::of(span);
+        for number in pieces.parts.clone() {
+            let Some(part) = self.0.part_of(number.wrapping_mul(MAP_BITS)) else {
+                continue;
+            };
+            // Release, here and below: orders it after the stores of the owner, as the tree does.
+            // INVARIANT: By the safety requirements. Where there is a tag, it stays.
+            if pieces.whole.contains(&number) {
+                part.more.store(raw, Release);
+            }
+            let set_pages = |pages: &Pages, range: Range<usize>| {
+                for page in pages.get(range).unwrap_or_default() {
+                    page.store(raw, Release);
                 }
-                Some(Region::Paged(pages))
-                    if !covers(span, region) || regions_of(span).len() <= MAX_COVERED_ARRAYS =>
-                {
-                    for page in pages.get(pages_of(span, region)).unwrap_or_default() {
-                        // INVARIANT: By the safety requirements.
-                        page.store(raw, Release);
-                    }
+            };
+            for region in pieces.edges_in(number) {
+                // SAFETY: The part is one of this map.
+                if let Ok(pages) = unsafe { self.pages(part.entry(region)) } {
+                    set_pages(pages, pages_of(span, region));
                 }
-                _ => {}
+            }
+            let covered = part.entries.get(pieces.covered_in(number));
+            for entry in covered.unwrap_or_default() {
+                // SAFETY: The part is one of this map. Entries change only under the lock.
+                match unsafe { self.pages(entry) } {
+                    Err(_) => entry.store(raw, Release),
+                    Ok(pages) if pieces.regions.len() <= MAX_COVERED_ARRAYS => {
+                        set_pages(pages, 0..TABLE_PAGES);
+                    }
+                    Ok(_) => {}
+                }
             }
         }
     }
@@ -299,20 +422,15 @@ fn untagged(raw: *mut c_void) -> *mut Pages {
     raw.map_addr(|addr| addr & !ARRAY).cast()
 }
 
-/// Returns the regions that an area is in; none if they are too many.
-fn regions_of(span: Span) -> Range<usize> {
-    let (first, last) = (span.first() / REGION, span.last() / REGION);
-    if last.wrapping_sub(first) < MAX_REGIONS {
-        first..last.saturating_add(1)
-    } else {
-        0..0
-    }
+/// Returns the multiples of `bytes` bytes that an area is in.
+fn touched(span: Span, bytes: usize) -> Range<usize> {
+    span.first() / bytes..(span.last() / bytes).saturating_add(1)
 }
 
-/// Returns whether an area that is in `region` covers all of it.
-fn covers(span: Span, region: usize) -> bool {
-    let first = region.wrapping_mul(REGION);
-    span.first() <= first && span.last() >= first.wrapping_add(REGION - 1)
+/// Returns those that it covers.
+fn covered(span: Span, bytes: usize) -> Range<usize> {
+    let is_full = span.last() % bytes == bytes.wrapping_sub(1);
+    span.first().div_ceil(bytes)..(span.last() / bytes).saturating_add(usize::from(is_full))
 }
 
 /// Returns the pages of an area in a region that it is in.

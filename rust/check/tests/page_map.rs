@@ -129,20 +129,41 @@ mod tests {
         Ok(())
     }
 
+    /// Areas with more regions than a part has them are in the map only where they cover a part.
     #[test]
-    fn what_has_too_many_regions_is_found_in_the_tree() -> Result {
+    fn a_part_points_to_the_area_that_covers_it() -> Result {
         // On 32-bit machines there is no room for it.
         if usize::BITS < 64 {
             return Ok(());
         }
-        let areas = Areas::new(300)?;
-        let large = areas.alloc(200 * PAGES)?;
-        assert!(!areas.is_mapped(large.first()));
-        areas.compare(PAGES / 2 + 1)?;
-        areas.free(0)?;
-        let small = areas.alloc(100 * PAGES)?;
-        assert!(areas.is_mapped(small.first()));
-        areas.compare(PAGES / 2 + 1)?;
+        const IN_PART: usize = PART / REGION;
+        // A page of each part: the window begins in the first one.
+        let page = |part: usize| part * PART + 9 * REGION;
+        for (regions, in_part) in [
+            (IN_PART, [true, true, false]),
+            (IN_PART + 1, [false, false, false]),
+            (2 * IN_PART - 8, [true, true, false]),
+            (2 * IN_PART - 7, [true, true, true]),
+            (2 * IN_PART + 10, [false, true, false]),
+            (3 * IN_PART - 8, [true, true, true]),
+        ] {
+            let areas = Areas::new(3 * IN_PART)?;
+            // Before, and between two, it is mapped region by region.
+            for pages in [regions, 5, regions].map(|regions| regions * PAGES) {
+                let area = areas.alloc(pages)?;
+                areas.compare(PAGES / 2 + 1)?;
+                if pages == regions * PAGES {
+                    for (part, want) in in_part.into_iter().enumerate() {
+                        let addr = page(part);
+                        let want = want && area.contains(addr);
+                        assert_eq!(areas.is_mapped(addr), want);
+                    }
+                }
+                areas.free(0)?;
+                assert!(!areas.is_mapped(page(1)));
+                areas.compare(PAGES / 2 + 1)?;
+            }
+        }
         Ok(())
     }
 
