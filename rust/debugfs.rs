@@ -39,6 +39,7 @@ fn stats(_: &Files, out: &mut fmt::Formatter<'_>) -> fmt::Result {
     let blocks = space.blocks();
     let now = [
         ("stuck", space.stuck()),
+        ("kept", space.kept()),
         ("lazy_pages", space.lazy_pages()),
         ("blocks", blocks.live),
         ("blocks_partial", blocks.partial),

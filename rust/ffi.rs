@@ -352,7 +352,7 @@ pub(crate) unsafe extern "C" fn vmap_rust_next_lazy(start: *mut usize, end: *mut
     true
 }
 
-/// Returns the number of empty blocks and stuck areas.
+/// Returns the number of empty blocks, and of stuck and kept areas.
 ///
 /// # Safety
 ///
@@ -362,7 +362,7 @@ pub(crate) unsafe extern "C" fn vmap_rust_count() -> usize {
     space().map_or(0, |space| space.space().reclaimable())
 }
 
-/// Frees about `nr` empty blocks, and all stuck areas for which there is memory. Returns how many of both were freed.
+/// Frees about `nr` empty blocks, and all stuck and kept areas for which there is memory. Returns how many of all were freed.
 ///
 /// # Safety
 ///

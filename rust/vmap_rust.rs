@@ -28,7 +28,8 @@
 //! - *pool*: the blocks that are not held. A *partial* block has free slots, an *empty* one only free slots.
 //! - *owner* of a block: the CPU whose current block it is or was last. An *orphan* is in the list of no CPU.
 //! - *dirty*: a block in which an area was retired since the last purge.
-//! - *stuck*: a flushed area that could not be erased from the index for lack of memory.
+//! - *stuck*: a flushed area that could not be erased from the index for lack of memory. *Kept*: one above 80 MiB that was not
+//!   erased, for the next request of its size.
 //! - *drain*: give back empty blocks, to make room or to free memory.
 //! - *pin*: one of 32 spinlocks for areas in blocks, or of 32 for lone areas, chosen by the address of the area object. A reader
 //!   that *pins* an area of another owner holds its pin: the area stays unchanged, and its unlink waits. So does vrealloc(),
@@ -42,8 +43,8 @@
 //! A request for up to 80 MiB anywhere in vmalloc space, or less if that is small, claims a bit of the current block of its
 //! class, and makes the object of that slot busy. This takes no lock, allocates no memory and does not change the tree. If the
 //! block is full, the CPU takes another one out of the pool, or makes one. Any other request takes the lowest gap that fits,
-//! or, with an alignment above a page, the lowest that has room for the padding. A percpu set takes slots of one block, or else
-//! the highest base.
+//! or, with an alignment above a page, which areas of 1 GiB get, the lowest that has room for the padding; or a kept area. A
+//! percpu set takes slots of one block, or else the highest base.
 //!
 //! Finding an area takes no lock: a few loads lead from the address to its block, and a multiplication to the slot and its
 //! object; else the page map leads to the object, or a walk down the tree, which is in RCU mode.
@@ -84,7 +85,7 @@
 //! fs_reclaim -> vmap_purge_lock (purge, shrinker)
 //! vmap_purge_lock -> pool
 //!                 -> pin (C frees a block of vm_map_ram())
-//!                 -> list of lazy areas, list of stuck areas, marks of dirty blocks
+//!                 -> lists of lazy, of stuck and of kept areas, marks of dirty blocks
 //!                 -> tree lock -> slab (without waiting)
 //! pin -> vb->lock (C, for /proc/kcore)
 //! ```

@@ -104,7 +104,7 @@ impl<T: Tlb> Space<T> {
 
     /// Returns the lowest range that waits for a purge, or is being flushed, and that lies behind `last`, which this has
     /// returned, or anywhere without that. An area with an entry of its own counts from when it is unlinked until it is
-    /// erased, also if it is stuck or leaked. A slot that a purge takes at this moment may be missed. Sleepable context.
+    /// erased or kept, also if it is leaked. A slot that a purge takes at this moment may be missed. Sleepable context.
     pub(crate) fn next_lazy(&self, last: Option<Span>) -> Option<Span> {
         let mut addr = match last {
             Some(last) => last.next_addr()?,
@@ -126,7 +126,7 @@ impl<T: Tlb> Space<T> {
             let (span, range) = self.tree.index.lock().next_range(addr)?;
             match range {
                 // One that begins before was not there when `last` was found.
-                Range::Area(stage) if stage.is_out_of_use() && span.first() >= addr => {
+                Range::Area(stage) if stage.is_unpurged() && span.first() >= addr => {
                     return Some(span)
                 }
                 Range::Block if span.first() > addr => addr = span.first(),

@@ -159,7 +159,10 @@ impl<T: Tlb> Space<T> {
     fn reserve_gap(&self, req: &Request) -> Result<Area<Reserved>> {
         // Areas of modules have windows of their own. They are many in a region, and are looked up often.
         let all_pages = !self.is_for_home(req);
-        let area = self.tree.reserve(req, all_pages)?;
+        let area = match self.tree.reserve_kept(req, &self.blocks.cpus) {
+            Some(area) => area,
+            None => self.tree.reserve(req, all_pages)?,
+        };
         self.blocks.counters_here().alloc_tree.one();
         Ok(area)
     }
@@ -223,8 +226,8 @@ impl<T: Tlb> Space<T> {
                 }
             }
         }
-        // A stuck area may be anywhere.
-        if may_help || self.tree.stuck() != 0 {
+        // A stuck or a kept area may be anywhere.
+        if may_help || self.tree.stuck() != 0 || self.tree.kept() != 0 {
             self.drain(req.gfp);
         }
         // Another CPU may have taken all that could be freed. If it has not freed it by now, this request fails.
@@ -294,6 +297,8 @@ impl<T: Tlb> Space<T> {
             drop(pool);
         }
         if drain {
+            self.tree.keep_none();
+            self.free_stuck(Gfp::NOWAIT, Cause::Purge);
             self.blocks.return_current(true, &Block::is_empty);
             self.free_blocks(usize::MAX, Gfp::NOWAIT, Cause::Purge);
         } else if has_surplus {
@@ -322,14 +327,20 @@ impl<T: Tlb> Space<T> {
         self
     }
 
-    /// Returns the number of empty blocks and stuck areas, which reclaim can free.
+    /// Returns the number of empty blocks, and of stuck and kept areas, which reclaim can free.
     pub(crate) fn reclaimable(&self) -> usize {
         let empty = self.blocks.pool.lock().empty();
-        empty.wrapping_add(self.tree.stuck())
+        empty
+            .wrapping_add(self.tree.stuck())
+            .wrapping_add(self.tree.kept())
     }
 
     pub(crate) fn stuck(&self) -> usize {
         self.tree.stuck()
+    }
+
+    pub(crate) fn kept(&self) -> usize {
+        self.tree.kept()
     }
 
     /// Returns the number of lazy pages. Sleepable context.

@@ -140,8 +140,9 @@ impl<T: Tlb> Space<T> {
         self.tree.free_stuck(gfp, cause, &self.blocks.cpus)
     }
 
-    /// Frees empty blocks and stuck areas for a request with `gfp` that found no room.
+    /// Frees empty blocks, and stuck and kept areas, for a request with `gfp` that found no room.
     pub(super) fn drain(&self, gfp: Gfp) {
+        self.tree.keep_none();
         self.free_stuck(gfp, Cause::Request);
         let most = if gfp.may_block() {
             usize::MAX
@@ -151,10 +152,11 @@ impl<T: Tlb> Space<T> {
         self.free_blocks(most, gfp, Cause::Request);
     }
 
-    /// Drains about `most` empty blocks during memory reclaim, current ones last, and all stuck areas for which there is memory.
-    /// Neither waits for memory nor takes it from the reserves. Sleepable context. Returns how many of both were freed.
+    /// Drains about `most` empty blocks during memory reclaim, current ones last, and all stuck and kept areas for which there is
+    /// memory. Neither waits for memory nor takes it from the reserves. Sleepable context. Returns how many of both were freed.
     /// Purges nothing. C calls this with `vmap_purge_lock` held, so reclaim waits for a purge, and a purge must not reclaim.
     pub(crate) fn drain_for_reclaim(&self, most: usize) -> usize {
+        self.tree.keep_none();
         let stuck = self.free_stuck(Gfp::RECLAIM, Cause::Reclaim);
         let free = |most| self.free_blocks(most, Gfp::RECLAIM, Cause::Reclaim);
         let mut freed = free(most);

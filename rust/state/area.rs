@@ -14,6 +14,7 @@
 //! Unlinked - vacate: unmapped -------> (vacant, and the slot is lazy)
 //! Reserved - cancel: was never found > Flushed
 //! Flushed -- erase the entry --------> New ------- freed
+//! Flushed -- kept for a request -----> Reserved
 //! all but New ------ dropped --------> (leaked: reserved for ever)
 //! ```
 //!
@@ -69,7 +70,7 @@ states! {
     Unlinked = 3, reserved: true;
     /// Unmapped, perhaps still in some TLB.
     Lazy = 4, reserved: true;
-    /// In no TLB. Only [`Area::cancel`] stores the code: what a purge has flushed keeps that of [`Lazy`].
+    /// In no TLB. Only [`Area::cancel`] and [`Area::keep`] store the code: what a purge has flushed keeps that of [`Lazy`].
     Flushed = 5, reserved: true;
 }
 
@@ -455,6 +456,25 @@ impl Area<Unlinked> {
 }
 
 impl Area<Flushed> {
+    /// Notes that the area waits for a request.
+    pub(crate) fn keep(self) -> Self {
+        self.into_state()
+    }
+
+    /// Reserves the range for another user of the object, which stays the entry of the range.
+    pub(crate) fn reserve_again(self) -> Option<Area<Reserved>> {
+        let span = self.span()?;
+        let flags = self.fields().flags;
+        // Relaxed: only the owner of the token writes them.
+        let old = flags.read_once();
+        // SAFETY: By the type invariants, only the owner of the token changes the object, which is not busy.
+        let new = unsafe { self.ptr.set_bounds(span, old) };
+        // Relaxed: `publish()` orders it.
+        flags.write_once(new | Reserved::CODE << STATE_SHIFT);
+        // INVARIANT: The range stays reserved, and no TLB has a translation of an address in it.
+        Some(Area::from_ptr(self.into_ptr()))
+    }
+
     /// Turns the area into an object without a range.
     ///
     /// # Safety

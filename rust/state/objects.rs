@@ -218,16 +218,16 @@ pub(crate) enum Stage {
     Unlinked,
     /// Waits for a purge, or was flushed and is about to be erased.
     Lazy,
-    /// Was never busy, as its request has failed, and is about to be erased.
+    /// Is kept, or was, and is about to be erased; or its request has failed, so that it was never busy.
     Flushed,
     /// Lost by a bug, and reserved for ever.
     Leaked,
 }
 
 impl Stage {
-    /// Returns whether the area is out of use, and its range is not yet free.
-    pub(crate) fn is_out_of_use(self) -> bool {
-        !matches!(self, Self::Changing | Self::Busy)
+    /// Returns whether the area is out of use and waits for a purge, was flushed and not kept, or is lost.
+    pub(crate) fn is_unpurged(self) -> bool {
+        matches!(self, Self::Unlinked | Self::Lazy | Self::Leaked)
     }
 
     /// Returns the word for the state in the list.

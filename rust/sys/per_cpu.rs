@@ -162,7 +162,7 @@ counters! {
     block_freed,
     /// blocks of a larger class or another CPU that became current because there could be no new one
     steal,
-    /// areas handed out from a gap of the tree
+    /// areas handed out from a gap of the tree, or kept there
     alloc_tree,
     /// areas handed out at a common base (percpu)
     alloc_congruent,

@@ -123,7 +123,8 @@ impl Case {
             let must_fail = mm::CAN_FAIL && mm::CAN_FAIL_ALL;
             assert!(space.blocks().live > 0 || kept > 0 || !must_fail);
         }
-        let (before, stuck) = (space.blocks(), space.stuck());
+        let out_of_use = || space.stuck() + space.kept();
+        let (before, out_before) = (space.blocks(), out_of_use());
         let (result, has_failed) = failing.run(|| match operation {
             New => Ok(()),
             Alloc => space.alloc_bare(self.request(home, size)).map(|area| {
@@ -145,8 +146,8 @@ impl Case {
             }
             Reclaim => {
                 let freed = space.drain_for_reclaim(usize::MAX);
-                let kept = space.blocks().live + space.stuck();
-                assert_eq!(freed + kept, before.live + stuck);
+                let left = space.blocks().live + out_of_use();
+                assert_eq!(freed + left, before.live + out_before);
                 Ok(())
             }
         });
@@ -158,7 +159,7 @@ impl Case {
         };
         let is_served = result.is_ok();
         assert_eq!(census.busy, self.others + if is_served { busy } else { 0 });
-        assert_eq!(census.unlinked, space.stuck());
+        assert_eq!(census.unlinked, out_of_use());
         assert_eq!(counters.no_memory, usize::from(result == Err(ENOMEM)));
         if let Err(err) = result {
             // Freeing needs no memory.
@@ -185,7 +186,7 @@ impl Case {
             assert_eq!(blocks.live + tree, 1, "{self:?}");
             assert!(has_failed || (tree == 0) == space.serves(size));
         }
-        assert_eq!(space.reclaimable(), blocks.empty + space.stuck());
+        assert_eq!(space.reclaimable(), blocks.empty + out_of_use());
         // Blocks that could not be removed, and all others, serve on. Then all is one gap again.
         if operation != Room || !is_served {
             let again = fill(&space, &Request::bytes(home, size), ORDER.len())?;

@@ -3,7 +3,7 @@
 //! What a request without room, a purge and memory reclaim free, what they do when an allocation fails or another request
 //! takes a gap, and what they say to tracepoints.
 
-use crate::prelude::*;
+use crate::{prelude::*, state::class::MOST_PAGES};
 use kernel::{
     hooks::{last_event, MEANWHILE, RESCHED},
     sync::rcu::{at_once, STEPS},
@@ -117,6 +117,100 @@ fn stuck_areas_are_freed_as_far_as_there_is_memory() {
     assert_eq!(space.stuck(), AREAS - 2 - MOST);
     free_everything(&space);
     assert_eq!(space.stuck(), 0);
+}
+
+/// A purge leaves up to 32 large areas in the tree, for the next requests of their sizes. Large requests that find none, a
+/// drain, reclaim, and a request that finds no room free them.
+#[test]
+fn large_areas_are_kept_for_the_next_requests_of_their_sizes() {
+    const LARGE: usize = (MOST_PAGES + 1) * PAGE_SIZE;
+    const MOST: usize = 32;
+    let space = space_of(home_of(200_000), 64);
+    let large = request(&space, LARGE);
+    let keep = |size| {
+        let start = alloc(&space, &request(&space, size));
+        release(&space, start);
+        assert!(space.find(start).is_none());
+        (start, space.kept())
+    };
+    // Blocks serve the one, and the other is too much for the space.
+    let too_large = space.home().size() / 64 / MOST + PAGE_SIZE;
+    for size in [LARGE - PAGE_SIZE, too_large] {
+        assert_eq!(keep(size).1, 0);
+    }
+    for way in 0..3 {
+        let (start, kept) = keep(LARGE);
+        // Nothing waits for a purge.
+        assert_eq!((kept, space.next_lazy(None)), (1, None));
+        let above = Span::from_bounds(start + PAGE_SIZE, space.home().end()).expect("not empty");
+        let other = match way {
+            0 => request(&space, LARGE + PAGE_SIZE),
+            1 => Request {
+                align: 2 * (start & start.wrapping_neg()),
+                ..large
+            },
+            _ => Request {
+                window: above,
+                ..large
+            },
+        };
+        let other = alloc(&space, &other);
+        assert_eq!((space.kept(), other == start), (1, false));
+        retire(&space, other);
+        space.purge(None, true);
+    }
+    let more = |pages| LARGE + pages * PAGE_SIZE;
+    let starts = [1, 2, 3, 4, 5, 6, 7].map(|pages| alloc(&space, &request(&space, more(pages))));
+    for start in starts {
+        release(&space, start);
+    }
+    assert_eq!(space.kept(), 7);
+    // Small ones leave them alone. Of large ones without a kept area, two free two, and then one.
+    release(&space, alloc(&space, &request(&space, LARGE - PAGE_SIZE)));
+    assert_eq!(space.kept(), 7);
+    let misses = [8, 9, 10].map(|pages| {
+        let start = alloc(&space, &request(&space, more(pages)));
+        (start, space.kept())
+    });
+    assert_eq!(misses.map(|(_, kept)| kept), [5, 4, 4]);
+    // Those that were kept last are left, in their order.
+    for (pages, start) in [(5, starts[4]), (4, starts[3]), (7, starts[6])] {
+        assert_eq!(alloc(&space, &request(&space, more(pages))), start);
+        retire(&space, start);
+    }
+    for (start, _) in misses {
+        retire(&space, start);
+    }
+    space.purge(None, true);
+    let (start, kept) = keep(LARGE);
+    assert_eq!(kept, 1);
+    let (busy, stored) = (
+        space.validate().expect("sound").busy,
+        space.counters().give_back,
+    );
+    assert_eq!(alloc(&space, &large), start);
+    let found = space.find(start).map(|area| area.span());
+    assert_eq!(found, Some(span_of(start, LARGE)));
+    assert_eq!(space.validate().expect("sound").busy, busy + 1);
+    assert_eq!(space.counters().give_back, stored);
+    for way in 0..3 {
+        let starts = alloc_many(&space, LARGE / PAGE_SIZE, MOST + 3);
+        for start in &starts {
+            retire(&space, *start);
+        }
+        space.purge(None, false);
+        assert_eq!((space.kept(), space.stuck()), (MOST, 0));
+        match way {
+            0 => assert_eq!(space.purge(None, true), 0),
+            1 => assert!(space.drain_for_reclaim(1) >= MOST),
+            _ => {
+                let most = space.home().size() - LARGE;
+                retire(&space, alloc(&space, &request(&space, most)));
+            }
+        }
+        assert_eq!((space.kept(), space.stuck()), (0, 0), "way {way}");
+    }
+    free_everything(&space);
 }
 
 /// Creates a space that is full of empty blocks.
