@@ -151,7 +151,7 @@ mod tests {
             // Before, and between two, it is mapped region by region.
             for pages in [regions, 5, regions].map(|regions| regions * PAGES) {
                 let area = areas.alloc(pages)?;
-                areas.compare(PAGES / 2 + 1)?;
+                areas.compare(8 * PAGES + 1)?;
                 if pages == regions * PAGES {
                     for (part, want) in in_part.into_iter().enumerate() {
                         let addr = page(part);
@@ -161,7 +161,7 @@ mod tests {
                 }
                 areas.free(0)?;
                 assert!(!areas.is_mapped(page(1)));
-                areas.compare(PAGES / 2 + 1)?;
+                areas.compare(8 * PAGES + 1)?;
             }
         }
         Ok(())
