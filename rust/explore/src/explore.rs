@@ -45,6 +45,8 @@ const fn room(below: usize, pages: usize, limit: usize) -> Room {
 
 /// Room for two of the smallest blocks, and as much that is not theirs.
 const SMALL: Room = room(TABLE_PAGES - 1, 2 * TABLE_PAGES, OWN);
+/// The same, but both CPUs share each.
+const SHARED_SMALL: Room = room(TABLE_PAGES - 1, 2 * TABLE_PAGES, 2);
 /// Both CPUs share the only block.
 const SHARED: Room = room(TABLE_PAGES - 1, 2 * TABLE_PAGES, 1);
 /// Only the tree serves requests.
@@ -373,7 +375,7 @@ explore! {
     /// Blocks are filled, shared, drained and made again.
     refill_and_drain: SHARED, |_| (), [fill_half, fill_half, drain];
     /// A block gets full, and goes to the pool, while others free slots of it: it is not lost.
-    a_full_block_gets_free_slots: SMALL, fill_but_one, [two, two, purge];
+    a_full_block_gets_free_slots: SHARED_SMALL, fill_but_one, [two, two, purge];
     /// No page has two owners, none is reused before its flush, none is forgotten. An empty block is drained while another
     /// CPU still allocates from it.
     drain_and_allocate: SMALL, |_| (), [churn, churn, drain, purge];
