@@ -297,8 +297,7 @@ impl<T: Tlb> Space<T> {
             drop(pool);
         }
         if drain {
-            self.tree.keep_none();
-            self.free_stuck(Gfp::NOWAIT, Cause::Purge);
+            self.free_kept(Gfp::NOWAIT, Cause::Purge);
             self.blocks.return_current(true, &Block::is_empty);
             self.free_blocks(usize::MAX, Gfp::NOWAIT, Cause::Purge);
         } else if has_surplus {

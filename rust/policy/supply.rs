@@ -140,10 +140,15 @@ impl<T: Tlb> Space<T> {
         self.tree.free_stuck(gfp, cause, &self.blocks.cpus)
     }
 
+    /// As [`Space::free_stuck`], and kept areas, too.
+    pub(super) fn free_kept(&self, gfp: Gfp, cause: Cause) -> usize {
+        self.tree.keep_none();
+        self.free_stuck(gfp, cause)
+    }
+
     /// Frees empty blocks, and stuck and kept areas, for a request with `gfp` that found no room.
     pub(super) fn drain(&self, gfp: Gfp) {
-        self.tree.keep_none();
-        self.free_stuck(gfp, Cause::Request);
+        self.free_kept(gfp, Cause::Request);
         let most = if gfp.may_block() {
             usize::MAX
         } else {
@@ -156,8 +161,7 @@ impl<T: Tlb> Space<T> {
     /// memory. Neither waits for memory nor takes it from the reserves. Sleepable context. Returns how many of both were freed.
     /// Purges nothing. C calls this with `vmap_purge_lock` held, so reclaim waits for a purge, and a purge must not reclaim.
     pub(crate) fn drain_for_reclaim(&self, most: usize) -> usize {
-        self.tree.keep_none();
-        let stuck = self.free_stuck(Gfp::RECLAIM, Cause::Reclaim);
+        let stuck = self.free_kept(Gfp::RECLAIM, Cause::Reclaim);
         let free = |most| self.free_blocks(most, Gfp::RECLAIM, Cause::Reclaim);
         let mut freed = free(most);
         if freed < most {

@@ -184,6 +184,18 @@ impl<S: State> Area<S> {
         Area::from_ptr(self.into_ptr())
     }
 
+    /// Begins with the next user of the object, at `span`, for which the caller argues that the type invariants hold.
+    fn reserved(self, span: Span) -> Area<Reserved> {
+        let flags = self.fields().flags;
+        // Relaxed: only the owner of the token writes them.
+        let old = flags.read_once();
+        // SAFETY: By the type invariants, only the owner of the token changes the object, which is not busy.
+        let new = unsafe { self.ptr.set_bounds(span, old) };
+        // Relaxed: `publish()` orders it.
+        flags.write_once(new | Reserved::CODE << STATE_SHIFT);
+        Area::from_ptr(self.into_ptr())
+    }
+
     pub(crate) fn ptr(&self) -> AreaPtr {
         self.ptr
     }
@@ -359,15 +371,8 @@ impl Area<New> {
     ///
     /// The object is the entry of exactly `span`, until an owner of the token erases it.
     pub(super) unsafe fn inserted(self, span: Span) -> Area<Reserved> {
-        let flags = self.fields().flags;
-        // Relaxed: only the owner of the token writes them.
-        let old = flags.read_once();
-        // SAFETY: By the type invariants, only the owner of the token changes the object, which is not busy.
-        let new = unsafe { self.ptr.set_bounds(span, old) };
-        // Relaxed: `publish()` orders it.
-        flags.write_once(new | Reserved::CODE << STATE_SHIFT);
         // INVARIANT: By the safety requirements, the range is reserved.
-        Area::from_ptr(self.into_ptr())
+        self.reserved(span)
     }
 }
 
@@ -464,15 +469,8 @@ impl Area<Flushed> {
     /// Reserves the range for another user of the object, which stays the entry of the range.
     pub(crate) fn reserve_again(self) -> Option<Area<Reserved>> {
         let span = self.span()?;
-        let flags = self.fields().flags;
-        // Relaxed: only the owner of the token writes them.
-        let old = flags.read_once();
-        // SAFETY: By the type invariants, only the owner of the token changes the object, which is not busy.
-        let new = unsafe { self.ptr.set_bounds(span, old) };
-        // Relaxed: `publish()` orders it.
-        flags.write_once(new | Reserved::CODE << STATE_SHIFT);
         // INVARIANT: The range stays reserved, and no TLB has a translation of an address in it.
-        Some(Area::from_ptr(self.into_ptr()))
+        Some(self.reserved(span))
     }
 
     /// Turns the area into an object without a range.

@@ -133,8 +133,8 @@ const REGION: usize = SIZE;
 /// Bytes of a part. An area at a multiple of this is found as fast as one in a block, however large it is.
 pub(crate) const PART: usize = MAP_BITS * REGION;
 
-/// Besides the parts that it covers, an area with more regions than this has no pointers in entries, and none at all with more
-/// parts than the other: they change with the lock of the tree held.
+/// Pointers to an area change with the lock of the tree held, so it has none in entries if it has more regions than this besides
+/// the parts that it covers, and none at all if it is in more than [`MAX_PARTS`] parts.
 const MAX_REGIONS: usize = MAP_BITS;
 const MAX_PARTS: usize = 128;
 
