@@ -293,8 +293,6 @@ unsafe fn take_back(
     let space = space()?;
     // SAFETY: By the safety requirements, it is null or an area.
     let ptr = unsafe { AreaPtr::new(va) }?;
-    // An area on the same line may have been used meanwhile.
-    ptr.prefetch_for_write();
     // SAFETY: By the safety requirements, which are those of `Area::from_c()`. C has areas of this space only.
     let area = unsafe { UnlinkedArea::from_c(ptr, space.space().directory()) };
     if area.is_none() {

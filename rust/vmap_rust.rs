@@ -27,7 +27,8 @@
 //! - *held*: a block that is current or about to be removed.
 //! - *pool*: the blocks that are not held. A *partial* block has free slots, an *empty* one only free slots.
 //! - *owner* of a block: the CPU whose current block it is or was last. An *orphan* is in the list of no CPU.
-//! - *dirty*: a block in which an area was retired since the last purge.
+//! - *batch*: slots that a CPU has made lazy, and not yet *noted* in the bitmaps of their blocks.
+//! - *dirty*: a block in which lazy slots were noted since the last purge.
 //! - *stuck*: a flushed area that could not be erased from the index for lack of memory. *Kept*: one above 80 MiB that was not
 //!   erased, for the next request of its size.
 //! - *drain*: give back empty blocks, to make room or to free memory.
@@ -72,6 +73,7 @@
 //! | | `class`, `block`: sizes; one block and its slots | no |
 //! | | `index`, `page_map`: all reserved ranges; a map of those that are areas, and the table that it and the directory are | yes |
 //! | | `dir`: where blocks are: in the directory of addresses, in the seat of a CPU | yes |
+//! | | `batch`: lazy slots that a CPU has not yet noted in their blocks | yes |
 //! | | `pins`: areas that are pinned, and unlinked | yes |
 //! | | `flush`: lists of tokens; TLBs and KASAN shadow; what a purge takes, flushes and frees | yes |
 //! | `sys` | bindings: `maple` (maple tree), `grace` (RCU), `trace`, `mm` (the rest: memory, CPUs, spinlocks, reports) | yes |
@@ -85,20 +87,21 @@
 //! fs_reclaim -> vmap_purge_lock (purge, shrinker)
 //! vmap_purge_lock -> pool
 //!                 -> pin (C frees a block of vm_map_ram())
-//!                 -> lists of lazy, of stuck and of kept areas, marks of dirty blocks
+//!                 -> lists of lazy, of stuck and of kept areas
+//!                 -> batch of a CPU -> marks of dirty blocks
 //!                 -> tree lock -> slab (without waiting)
 //! pin -> vb->lock (C, for /proc/kcore)
 //! ```
 //!
-//! While the lock of the pool, of a list, of the marks or of the tree is held, no other lock is taken, except that of the
-//! slab under that of the tree. A task that holds a pin never takes the tree lock. A lock, also the RCU read lock, is held as
+//! While the lock of the pool, of a list, of a batch, of the marks or of the tree is held, no other lock is taken, except those
+//! of the marks under that of a batch, and of the slab under that of the tree. A task that holds a pin never takes the tree lock. A lock, also the RCU read lock, is held as
 //! long as its guard: until a `drop()` of it, or else the end of the block that declares it. One without a name, as in
 //! `lock().f()`, ends with the statement; a pin lasts until `unpin()`.
 //!
 //! But for fs_reclaim and the mutex `vmap_purge_lock`, these are spinlocks that do not disable interrupts: code that takes one
 //! must not run in an interrupt. Any context, also an NMI, may look up an area ([`policy::Space::find`]) and try to pin
 //! it (`try_get()`; with PREEMPT_RT not in interrupts). C calls all others in tasks: `unlink()` may wait for a reader, to retire
-//! an area takes a lock if it is in no block or in a clean one, and `alloc_current()` may call get_random_u32(), which is not for
+//! an area takes locks if it is in no block or the batch of the CPU is full, and `alloc_current()` may call get_random_u32(), which is not for
 //! NMIs.
 //!
 //! `docs/lock-free.md` shows why the code without locks is correct, and `docs/design.md` has the reasons for the design.

@@ -7,7 +7,7 @@
 unsigned int nr_cpu_ids = 1;
 __thread unsigned int cpu_number;
 __thread int cpu_work;
-static __thread int preempt_count;
+__thread int preempt_count;
 
 void broken(const char *what)
 {

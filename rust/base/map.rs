@@ -55,7 +55,7 @@ impl Bit {
     }
 
     #[inline(always)]
-    const fn mask(self) -> usize {
+    pub(crate) const fn mask(self) -> usize {
         1 << self.in_word()
     }
 
@@ -281,10 +281,10 @@ impl Map {
         self.word(bit).fetch_add(bit.mask(), Release);
     }
 
-    /// Sets one bit, which is clear and owned by the caller; a full barrier.
+    /// Sets bits of the word that has `bit`, which are clear and owned by the caller; a full barrier.
     #[inline(always)]
-    pub(crate) fn set_and_fence(&self, bit: Bit) {
-        self.word(bit).fetch_add(bit.mask(), Full);
+    pub(crate) fn set_and_fence(&self, bit: Bit, mask: usize) {
+        self.word(bit).fetch_add(mask, Full);
     }
 
     /// Sets the bits of `words`, which are clear and owned by the caller.

@@ -23,19 +23,19 @@ const LAZY_SHARE: usize = 4;
 /// CPUs in a group that shares the current blocks of large classes, as a power of two.
 const GROUP_SHIFT: u32 = 3;
 
-/// Maximum of the number of lazy pages at which a CPU adds its count to the common one. With that, CPUs do so rarely that its
-/// cache line hardly ever moves.
+/// Maximum of the number of lazy pages with which a CPU notes its batch, and adds them to the common count. With that, CPUs do so
+/// rarely that its cache line hardly ever moves.
 const MOST_BATCH: usize = 128;
 
 /// A number of lazy pages that exceeds `lazy_max_pages()` in mm/vmalloc.c, 114,688 with 8,192 CPUs, so that C begins a
 /// purge.
 const PURGE_NOW: usize = 1 << 20;
 
-/// Bytes that the counts of all CPUs together may hide, per power of two of the number of CPUs: a quarter of
+/// Bytes that the batches of all CPUs together may hide, per power of two of the number of CPUs: a quarter of
 /// `lazy_max_pages()` in mm/vmalloc.c.
 const UNCOUNTED: usize = 8 << 20;
 
-/// Returns with how many lazy pages of `page_size` bytes a CPU adds its count to the common one. With 0 or 1 it has none.
+/// Returns with how many lazy pages of `page_size` bytes a CPU notes its batch.
 ///
 /// `lazy_max_pages()` is proportional to `fls(online)`, which `ilog2(possible) / possible * online` does not exceed.
 pub(super) fn lazy_batch(cpus: usize, page_size: usize) -> usize {
@@ -61,8 +61,6 @@ pub(crate) struct Cpu {
     /// For each class, blocks in the pool with room that were current blocks: partial ones, then empty ones. Used under the
     /// lock of the pool.
     pub(super) own: ByClass<List>,
-    /// Estimate of the lazy pages that this CPU has not yet added to the total of all CPUs.
-    pub(crate) lazy: Atomic<usize>,
     pub(crate) counters: Counters<Counter>,
 }
 
@@ -71,7 +69,6 @@ impl Cpu {
         Ok(Self {
             current: CacheAligned::new([const { Seat::new() }; PLACES]),
             own: ByClass::new(node, || List::new(Kind::Owner))?,
-            lazy: Atomic::new(0),
             counters: Counters::new(),
         })
     }
@@ -108,8 +105,8 @@ pub(crate) struct Blocks {
     group_shifts: [u32; 2],
     /// With this many lazy pages, a purge is to begin.
     lazy_most: usize,
-    /// A CPU adds its count to `lazy.retired` when it reaches this many pages.
-    lazy_batch: usize,
+    /// A CPU notes its batch when it has this many pages.
+    pub(super) lazy_batch: usize,
     /// On a line of its own: requests read the fields above.
     pub(super) lazy: CacheAligned<LazyPages>,
     /// The CPU at which the next [`Blocks::return_current`] without sleeping begins, modulo the number of CPUs.
@@ -318,29 +315,11 @@ impl Blocks {
         }
     }
 
-    /// Counts `pages` that became lazy in a block. Returns 0 if it is too early to ask; else about how many pages are lazy in
-    /// blocks, or [`PURGE_NOW`] if blocks may have no room because of them. Any context.
-    #[inline(always)]
-    pub(crate) fn retired(&self, pages: usize) -> usize {
-        let cpu = self.cpus.here();
-        cpu.counters.retire_block.one();
-        // Relaxed: the count says when to purge, and orders nothing. A load and a store are enough: what a
-        // preempted task gets wrong is a batch at most.
-        let here = cpu.lazy.read_once().saturating_add(pages);
-        if here < self.lazy_batch {
-            // The common count is not even read: its cache line would move.
-            cpu.lazy.write_once(here);
-            0
-        } else {
-            cpu.lazy.write_once(0);
-            self.count_lazy(here)
-        }
-    }
-
-    /// Adds `pages` to the common count. Returns what [`Blocks::retired`] does.
+    /// Counts pages that a CPU has noted. Returns about how many pages are lazy in blocks, or [`PURGE_NOW`] if blocks may have no
+    /// room because of them. Any context.
     #[inline(never)]
-    fn count_lazy(&self, more: usize) -> usize {
-        // Relaxed: as in `retired()`.
+    pub(super) fn noted(&self, more: usize) -> usize {
+        // Relaxed: the count says when to purge, and orders nothing.
         let before = self.lazy.retired.fetch_add(more, Relaxed);
         let pages = before.saturating_add(more);
         if pages < self.lazy_most {

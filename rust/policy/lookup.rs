@@ -108,7 +108,10 @@ impl<T: Tlb> Space<T> {
     pub(crate) fn next_lazy(&self, last: Option<Span>) -> Option<Span> {
         let mut addr = match last {
             Some(last) => last.next_addr()?,
-            None => 0,
+            None => {
+                self.blocks.dir.note_batches();
+                0
+            }
         };
         loop {
             let rcu = Guard::new();

@@ -237,15 +237,16 @@ impl<T: Tlb> Space<T> {
         self.reserve_gap(req)
     }
 
-    /// Makes an unmapped area lazy. Returns about how many pages are lazy; 0, so that no purge begins, if
-    /// this CPU has counted only few since it was asked last. Takes a lock if its block is clean, or it is in none.
+    /// Makes an unmapped area lazy. Returns about how many pages are lazy; 0, so that no purge begins, if the area waits in the
+    /// batch of this CPU. Takes locks if it does not.
     #[inline(always)]
     pub(crate) fn retire(&self, area: UnlinkedArea<'_>) -> usize {
-        match area.retire() {
-            Ok(pages) => match self.blocks.retired(pages) {
-                0 => 0,
-                lazy => lazy.wrapping_add(self.tree.lazy_pages()),
-            },
+        match area.retire(self.blocks.lazy_batch) {
+            Ok(0) => 0,
+            Ok(noted) => {
+                let lazy = self.blocks.noted(noted);
+                lazy.wrapping_add(self.tree.lazy_pages())
+            }
             // No failure: the area is in no block.
             Err(area) => self.retire_in_tree(area),
         }
@@ -344,6 +345,7 @@ impl<T: Tlb> Space<T> {
 
     /// Returns the number of lazy pages. Sleepable context.
     pub(crate) fn lazy_pages(&self) -> usize {
+        self.blocks.dir.note_batches();
         self.blocks
             .lazy_pages()
             .wrapping_add(self.tree.lazy_pages())
@@ -360,6 +362,7 @@ impl<T: Tlb> Space<T> {
         for cpu in self.blocks.cpus.iter() {
             totals.add(&cpu.counters);
         }
+        totals.retire_block = self.blocks.dir.retired();
         totals
     }
 }

@@ -158,8 +158,8 @@ impl Drop for Claimed<'_> {
 ///
 /// # Invariants
 ///
-/// - A slot is set in one of `free`, `lazy` and `flushing`, or it has one owner: a [`Claimed`], an area, or the function that
-///   moves it from one map to another.
+/// - A slot is set in one of `free`, `lazy` and `flushing`, or it has one owner: a [`Claimed`], an area, a batch
+///   ([`crate::state::batch`]), or the function that moves it from one map to another.
 /// - A closed block has no slot in these maps, and no area: it is new, or all its slots were free when they were claimed.
 pub(crate) struct Block {
     /// The number of the first page: the address itself would be a reference to the first area for kmemleak.
@@ -255,6 +255,13 @@ impl Block {
         let page = (addr / PAGE_SIZE).wrapping_sub(self.first_page);
         // CAST: A number of pages fits in a `u64`, and that of a slot in a `usize`.
         Bit::in_row(((page as u64).wrapping_mul(self.reciprocal) >> 32) as usize)
+    }
+
+    /// Returns whether `addr` is in a slot of the block.
+    #[inline(always)]
+    pub(super) fn has(&self, addr: usize) -> bool {
+        let page = (addr / PAGE_SIZE).wrapping_sub(self.first_page);
+        page < self.slot_count.wrapping_mul(self.slot_pages)
     }
 
     #[inline(always)]

@@ -15,6 +15,11 @@
 //! so no block is in two seats, and none in a seat is removed.
 
 use super::{
+    batch::{
+        Added,
+        Batch,
+        LazySlot, //
+    },
     page_map::{
         self,
         Pointer,
@@ -59,6 +64,8 @@ pub(crate) struct Directory {
     marks: Locked<()>,
     /// The pins of all areas in blocks of this directory.
     pub(super) pins: Pins,
+    /// Lazy slots of its blocks that were not noted there yet.
+    batches: PerCpu<Batch>,
 }
 
 impl Directory {
@@ -76,6 +83,7 @@ impl Directory {
             dirty_parts: Map::new(),
             marks: Locked::new((), c"vmap_rust marks", static_lock_class!())?,
             pins: Pins::new()?,
+            batches: PerCpu::new(|_| Batch::new())?,
         })
     }
 
@@ -134,40 +142,105 @@ impl Directory {
         (block.number() == Some(number)).then_some(block)
     }
 
-    /// Makes an unmapped area of a block lazy. Returns its size in pages. Takes a lock if the block is clean.
+    /// Makes an unmapped area of a block lazy, and adds its slot to the batch of this CPU. Notes the batch if it has `most` pages
+    /// then. Returns how many pages were noted. Takes locks only for that.
     ///
     /// # Safety
     ///
     /// The area is in a block of this directory.
     #[inline(always)]
-    pub(super) unsafe fn retire(&self, area: Area<Unlinked>) -> usize {
-        let place = area.span().and_then(|span| {
-            let part = self.part_at(span.first())?;
-            Some((span, part, part.raw_at(span.first())?))
-        });
-        let Some((span, part, raw)) = place else {
-            // Cannot happen: a block with an area in it stays. The drop of the area reports the leak.
+    pub(super) unsafe fn retire(&self, area: Area<Unlinked>, most: usize) -> usize {
+        let Some(span) = area.span() else {
+            // Cannot happen: a span is not empty. The drop of the area reports the leak.
             return 0;
         };
-        // SAFETY: The pointer is one of a block, by the type invariants.
-        let block = unsafe { GraceBox::<Block>::value_at(raw.as_ptr()) };
-        let (slot, bit) = {
-            // No RCU read lock is needed. Before the bit below is set, the slot keeps the block; after it, only `part` is
-            // used, which is never freed.
-            // SAFETY: By the safety requirements, the area is in this block, and its slot is not free before the bit below is
-            // set. So the block cannot be closed, and stays in the directory. The reference is gone by then.
-            let block = unsafe { block.as_ref() };
-            (block.slot_at(span.first()), block.bit_in_part())
-        };
-        // Before the bit: from then on a purge may make the slot free for the next user.
         area.vacate();
-        // SAFETY: The block stays until the bit is set. Then others may free it before the call returns. All bytes of a map
-        // are in `UnsafeCell`s: a reference to such bytes need not be valid any longer than it is used.
-        let lazy = unsafe { &(*block.as_ptr()).lazy };
-        // A full barrier: see `mark()`.
-        lazy.set_and_fence(slot);
-        self.mark(part, bit);
-        span.size() / PAGE_SIZE
+        // SAFETY: By the safety requirements, the area was in a block of this directory, and was just vacated.
+        let slot = unsafe { LazySlot::new(span.first() / PAGE_SIZE) };
+        let pages = span.size() / PAGE_SIZE;
+        match self.batches.with_own(|batch| batch.add(slot, pages, most)) {
+            (_, Added::Waits) => 0,
+            (batch, added) => self.note_due(batch, added, pages, most),
+        }
+    }
+
+    /// Notes a batch that is due, or had no room for the slot of an area of `pages` pages. Returns how many pages were noted.
+    #[inline(never)]
+    fn note_due(&self, batch: &Batch, mut added: Added, pages: usize, most: usize) -> usize {
+        let mut noted = self.note(batch);
+        // Without room: a task that has filled the batch was preempted before it came here.
+        while let Added::NoRoom(slot) = added {
+            let (batch, again) = self.batches.with_own(|batch| batch.add(slot, pages, most));
+            added = again;
+            if !matches!(added, Added::Waits) {
+                noted = noted.wrapping_add(self.note(batch));
+            }
+        }
+        noted
+    }
+
+    /// Notes all slots that were retired before the call, of all CPUs. Sleepable context.
+    pub(crate) fn note_batches(&self) {
+        for batch in self.batches.iter().filter(|batch| batch.is_waiting()) {
+            self.note(batch);
+            mm::cond_resched();
+        }
+    }
+
+    /// Returns how many areas were retired, ever.
+    pub(crate) fn retired(&self) -> usize {
+        let counts = self.batches.iter().map(Batch::count);
+        counts.fold(0, usize::wrapping_add)
+    }
+
+    /// Notes the slots of a batch in their blocks. Returns how many pages these have. Takes the lock of the batch, and one more
+    /// for each block that is clean.
+    #[inline(never)]
+    fn note(&self, batch: &Batch) -> usize {
+        let mut pages = 0_usize;
+        let mut slots = batch.take();
+        let mut next = slots.next();
+        while let Some(first) = next.take() {
+            let part = self.part_at(first.start());
+            let place = part.and_then(|part| Some((part, part.raw_at(first.start())?)));
+            let Some((part, raw)) = place else {
+                // Cannot happen: a block with such a slot stays. The slot leaks.
+                mm::refuse("a lazy slot is in no block", &[first.start()], &[]);
+                next = slots.next();
+                continue;
+            };
+            // SAFETY: The pointer is one of a block, by the type invariants.
+            let block = unsafe { GraceBox::<Block>::value_at(raw.as_ptr()) };
+            let (slot, mask, bit, slot_pages) = {
+                // No RCU read lock is needed. Before the bits below are set, the slots keep the block; after it, only `part` is
+                // used, which is never freed.
+                // SAFETY: By the invariants of `LazySlot`, the slot is in this block, and not free before its bit is set below.
+                // So the block cannot be closed, and stays in the directory. The reference is gone by then.
+                let block = unsafe { block.as_ref() };
+                let slot = block.slot_at(first.start());
+                let mut mask = slot.mask();
+                // Those that were retired one after the other are mostly in one word.
+                next = slots.find(|other| {
+                    let other = block
+                        .has(other.start())
+                        .then(|| block.slot_at(other.start()));
+                    let joins = other.filter(|other| other.word() == slot.word());
+                    mask |= joins.map_or(0, Bit::mask);
+                    joins.is_none()
+                });
+                (slot, mask, block.bit_in_part(), block.class().slot_pages())
+            };
+            // SAFETY: The block stays until the bits are set. Then others may free it before the call returns. All bytes of a
+            // map are in `UnsafeCell`s: a reference to such bytes need not be valid any longer than it is used.
+            let lazy = unsafe { &(*block.as_ptr()).lazy };
+            // A full barrier: see `mark()`.
+            lazy.set_and_fence(slot, mask);
+            self.mark(part, bit);
+            // CAST: A number of bits fits in a `usize`.
+            let count = mask.count_ones() as usize;
+            pages = pages.wrapping_add(count.wrapping_mul(slot_pages));
+        }
+        pages
     }
 
     /// Marks a block of `part` as dirty. The caller has made a slot lazy, and executed a full barrier.
@@ -208,7 +281,7 @@ impl Directory {
     /// Makes slots of a block of this directory lazy again that a purge has taken. Takes a lock if the block is clean.
     pub(super) fn make_lazy(&self, block: &Block, slots: &Words) {
         // A full barrier: see `mark()`.
-        map::set_bits(*slots).for_each(|slot| block.lazy.set_and_fence(slot));
+        map::set_bits(*slots).for_each(|slot| block.lazy.set_and_fence(slot, slot.mask()));
         if let Some(part) = self.part_at(block.start()) {
             self.mark(part, block.bit_in_part());
         }

@@ -257,6 +257,7 @@ impl<'dir, T: Tlb> Plan<'dir, T> {
     /// Takes all slots that became lazy before the call. Sleepable context.
     pub(crate) fn take_slots(&mut self) {
         let dir = self.dir;
+        dir.note_batches();
         dir.each_dirty(true, &mut |block| self.take_from(block));
     }
 

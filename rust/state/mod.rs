@@ -9,6 +9,7 @@
 //! a claimed slot ([`block::Claimed`]), and the directory of a block that was found ([`pins::Found`]).
 
 pub(crate) mod area;
+mod batch;
 #[forbid(unsafe_code)]
 pub(crate) mod block;
 #[forbid(unsafe_code)]

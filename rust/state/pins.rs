@@ -332,13 +332,13 @@ impl<'dir> UnlinkedArea<'dir> {
         self.area.span()
     }
 
-    /// Makes an unmapped area of a block lazy, and returns its size in pages. Returns an area that is in no block.
-    /// Takes a lock if the block is clean. Not in an interrupt.
+    /// Makes an unmapped area of a block lazy. Notes the batch of this CPU if it has `most` pages then. Returns how many pages were
+    /// noted, or an area that is in no block. Takes locks only to note. Not in an interrupt.
     #[inline(always)]
-    pub(crate) fn retire(self) -> Result<usize, Area<Unlinked>> {
+    pub(crate) fn retire(self, most: usize) -> Result<usize, Area<Unlinked>> {
         match self.dir {
             // SAFETY: By the type invariants, the area is in a block of this directory.
-            Some(dir) => Ok(unsafe { dir.retire(self.area) }),
+            Some(dir) => Ok(unsafe { dir.retire(self.area, most) }),
             None => Err(self.area),
         }
     }

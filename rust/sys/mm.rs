@@ -27,7 +27,8 @@ use kernel::{
     sync::{
         lock::spinlock::SpinLockGuard,
         SpinLock, //
-    }, //
+    },
+    types::NotThreadSafe, //
 };
 
 /// Allocation flags from C.
@@ -139,6 +140,26 @@ pub(crate) fn scan_only<T>(part: *const T, flags: Flags) {
 pub(crate) fn cond_resched() {
     // SAFETY: It has no requirements but the context.
     unsafe { bindings::vmap_area_cond_resched() };
+}
+
+/// Keeps the task on its CPU, and others off it, while this lives: preemption is disabled. Interrupts still come. Any context.
+pub(crate) struct OneCpu(NotThreadSafe);
+
+impl OneCpu {
+    #[inline(always)]
+    pub(crate) fn new() -> Self {
+        // SAFETY: The drop enables preemption again, on the same CPU: this cannot be sent to another task.
+        unsafe { bindings::preempt_disable() };
+        Self(NotThreadSafe)
+    }
+}
+
+impl Drop for OneCpu {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // SAFETY: `new()` has disabled it.
+        unsafe { bindings::preempt_enable() };
+    }
 }
 
 /// Returns the CPU number: a hint, since the task may move to another CPU at once.

@@ -3,12 +3,13 @@
 //! A value for each CPU, on cache lines of its own and on the NUMA node of the CPU, and counters for such a value. The kernel's
 //! per-CPU allocator cannot serve them: it takes its memory from this allocator.
 //!
-//! A task that moves to another CPU uses the value of the old one. All users tolerate that, so preemption stays enabled, and a
-//! CPU that goes offline needs no cleanup.
+//! A task that moves to another CPU uses the value of the old one. Nearly all users tolerate that, so preemption stays enabled;
+//! for the others, see [`PerCpu::with_own`]. A CPU that goes offline needs no cleanup.
 
 use super::mm::{
     self,
-    Node, //
+    Node,
+    OneCpu, //
 };
 use crate::base::prelude::*;
 
@@ -73,6 +74,21 @@ impl<T> Deref for CacheAligned<T> {
     }
 }
 
+/// The value of the CPU on which this runs: no other task has this of the same CPU at the same time.
+///
+/// # Invariants
+///
+/// A task has it as long as it stays on that CPU, with preemption disabled.
+pub(crate) struct Own<'a, T>(&'a T);
+
+impl<T> Deref for Own<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.0
+    }
+}
+
 /// One `T` for each possible CPU.
 pub(crate) struct PerCpu<T> {
     /// The first value is apart, so that there always is one.
@@ -100,6 +116,18 @@ impl<T> PerCpu<T> {
     #[inline(always)]
     pub(crate) fn here(&self) -> &T {
         self.get(mm::cpu_hint())
+    }
+
+    /// Calls `what` with the value of the CPU on which this runs, without preemption. Returns the value, which is that of another
+    /// CPU perhaps by now, and what `what` returns.
+    #[inline(always)]
+    pub(crate) fn with_own<R>(&self, what: impl FnOnce(Own<'_, T>) -> R) -> (&T, R) {
+        let cpu = OneCpu::new();
+        let value = self.here();
+        // INVARIANT: The task stays on this CPU until `what` returns, which cannot keep it any longer.
+        let result = what(Own(value));
+        drop(cpu);
+        (value, result)
     }
 
     /// Returns the value of CPU `cpu`, or of CPU 0 if there is no such CPU.

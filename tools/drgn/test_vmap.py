@@ -44,7 +44,8 @@ def started(side):
 def rust_program():
     """The program with the allocator in Rust, and its areas."""
     # The stand-in of KVec is a vector of the library.
-    vmap_rust.FIELDS["space"][1]["cpu_others"] = "blocks.cpus.others.buf.inner.ptr"
+    vmap_rust.FIELDS["space"][1].update(cpu_others="blocks.cpus.others.buf.inner.ptr",
+                                        batch_others="blocks.dir.batches.others.buf.inner.ptr")
     with started("rust") as found:
         yield found
 
@@ -93,9 +94,9 @@ def test_stats(rust):
     """Numbers of areas, slots and counters."""
     prog, at = rust
     space = vmap_allocator(prog)
-    wanted = {"busy": 4, "lazy": 2, "unlinked": 1, "blocks": 2, "blocks_held": 2, "blocks_dirty": 1, "slots_free": 252 + 11,
-              "slots_free_bytes": 252 * 2 * PAGE + 11 * 80 * MIB, "slots_lazy": 1, "count_hit": 5, "count_refill": 2,
-              "count_alloc_tree": 2, "count_retire_tree": 1, "busy_bytes": 170 * MIB + 6 * PAGE}
+    wanted = {"busy": 4, "lazy": 2, "unlinked": 1, "blocks": 2, "blocks_held": 2, "blocks_dirty": 0, "slots_free": 252 + 11,
+              "slots_free_bytes": 252 * 2 * PAGE + 11 * 80 * MIB, "slots_lazy": 0, "slots_batched": 1, "count_hit": 5, "count_refill": 2,
+              "count_alloc_tree": 2, "count_retire_block": 1, "count_retire_tree": 1, "busy_bytes": 170 * MIB + 6 * PAGE}
     assert {name: space.stats()[name] for name in wanted} == wanted
     # The area in the largest block came from CPU 1.
     assert [cpu["count_hit"] for cpu in space.cpus()] == [4, 1]

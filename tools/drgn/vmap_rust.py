@@ -36,12 +36,15 @@ SPACE = "vmap_rust::kernel_space::SPACE"
 # Types of the crate vmap_rust, but for the space, and where in them is what is read here.
 FIELDS = {
     "space": ("", {"index": "tree.index.tree", "dir_parts": "blocks.dir.parts", "cpu_first": "blocks.cpus.first",
-                   "cpu_others": "blocks.cpus.others.ptr", "cpu_others_len": "blocks.cpus.others.len"}),
+                   "cpu_others": "blocks.cpus.others.ptr", "cpu_others_len": "blocks.cpus.others.len",
+                   "batch_first": "blocks.dir.batches.first", "batch_others": "blocks.dir.batches.others.ptr",
+                   "batch_others_len": "blocks.dir.batches.others.len"}),
     "part": ("state::page_map::Part<vmap_rust::state::dir::PartBlocks>", {
         "number": "number", "table": "entries", "whole": "more.whole", "dirty": "more.dirty"}),
     "block": ("state::block::Block", {"chunks": "objects.chunks", "place": "links.place", **{
         name: name for name in ("first_page", "slot_pages", "class", *BITMAPS)}}),
     "cpu": ("policy::blocks::Cpu", {"current": "current"}),
+    "batch": ("state::batch::Batch", {name: name for name in ("first_pages", "added", "noted")}),
 }
 
 
@@ -78,10 +81,12 @@ class Block:
         self.slot_size = max(self.slot_pages, 1) << rust.page_shift
         self.slots = min(max(size // self.slot_size, 1), rust.map_bits)
         self.free, self.lazy, self.flushing = (rust.bitmap(fields[name]) for name in BITMAPS)
+        pages = range(fields["first_page"], fields["first_page"] + self.slots * self.slot_pages)
+        self.batched = sum(1 << pages.index(page) // self.slot_pages for page in rust.batched() if page in pages)
 
     def counts(self) -> Dict[str, int]:
-        """Return how many slots each bitmap has."""
-        return {name: getattr(self, name).bit_count() for name in BITMAPS}
+        """Return how many slots each bitmap has, and how many lazy ones are in batches of CPUs."""
+        return {name: getattr(self, name).bit_count() for name in (*BITMAPS, "batched")}
 
     def objects(self) -> Iterator[Area]:
         """Iterate over the area objects of all slots, also those that nobody uses."""
@@ -98,7 +103,7 @@ class Block:
 
     def areas(self) -> Iterator[Area]:
         """Iterate over the areas that are busy, unlinked or lazy."""
-        waiting = self.lazy | self.flushing
+        waiting = self.lazy | self.flushing | self.batched
         for area in self.objects():
             # The object of a lazy slot is vacant, and keeps the bounds of its last area.
             if area.state == "vacant" and waiting >> area.index & 1:
@@ -114,6 +119,7 @@ class RustVmap(Space):
 
     def __init__(self, prog: Program):
         super().__init__(prog)
+        self._batched: Optional[Set[int]] = None
         self.page_shift = prog["PAGE_SHIFT"].value_()
         self._va, self._word = prog.type("struct vmap_area *"), prog.type("unsigned long")
         self._word_bits = 8 * sizeof(self._word)
@@ -194,6 +200,7 @@ class RustVmap(Space):
 
         :raises ValueError: if no two reads agree, or an entry is damaged
         """
+        self._batched = None
         if not self.live:
             yield from self._read_entries()
             return
@@ -260,6 +267,21 @@ class RustVmap(Space):
         for state in [space["cpu_first"], *self.words(space["cpu_others"], space["cpu_others_len"])]:
             yield self.read("cpu", state)
 
+    def batches(self) -> Iterator[Dict[str, Any]]:
+        """Iterate over the batches of all CPUs that there can be."""
+        space = self.space()
+        for batch in [space["batch_first"], *self.words(space["batch_others"], space["batch_others_len"])]:
+            yield self.read("batch", batch)
+
+    def batched(self) -> Set[int]:
+        """Return the numbers of the first pages of slots in batches, as they were when the index was last read."""
+        if self._batched is None:
+            self._batched = set()
+            for batch in self.batches():
+                pages, added, noted = batch["first_pages"], batch["added"], batch["noted"]
+                self._batched.update(pages[nth % len(pages)] for nth in range(max(noted, added - len(pages)), added))
+        return self._batched
+
     # What users ask.
 
     def areas(self) -> Iterator[Area]:
@@ -286,6 +308,7 @@ class RustVmap(Space):
         for state in self.cpus():
             for name in state.keys() - {"current"}:
                 numbers[name] += state[name]
+        numbers["count_retire_block"] = sum(batch["added"] for batch in self.batches())
         return numbers
 
     # Checks.
@@ -337,7 +360,7 @@ class RustVmap(Space):
         yield from self._validate_slots(where, block)
 
     def _validate_slots(self, where: str, block: Block) -> Iterator[str]:
-        """A slot is free, lazy, taken by a purge, or an area's. One that is none of these was claimed a moment ago."""
+        """A slot is free, lazy, taken by a purge, in a batch, or an area's. One that is none of these was claimed a moment ago."""
         waiting = block.lazy | block.flushing
         for name, wrong in (("free and lazy", block.free & block.lazy),
                             ("free and taken by a purge", block.free & block.flushing),

@@ -77,7 +77,7 @@ impl Pair {
                 self.set[number] = true;
             }
             4 if !is_set => {
-                self.map.set_and_fence(bit);
+                self.map.set_and_fence(bit, bit.mask());
                 self.set[number] = true;
             }
             5 => {

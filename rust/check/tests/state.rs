@@ -30,6 +30,75 @@ mod per_cpu {
     }
 }
 
+#[kernel::prelude::kunit_tests(vmap_rust_batch)]
+mod batches {
+    use crate::state::{
+        batch::*,
+        prelude::*, //
+    };
+
+    /// Adds a slot to the batch of this CPU. Returns whether the batch is due then; [`None`] without room.
+    fn add(batches: &PerCpu<Batch>, page: usize, pages: usize, most: usize) -> Option<bool> {
+        // SAFETY: No directory has the batch, so nobody looks for the block of the slot.
+        let slot = unsafe { LazySlot::new(page) };
+        match batches.with_own(|batch| batch.add(slot, pages, most)).1 {
+            Added::Waits => Some(false),
+            Added::IsDue => Some(true),
+            Added::NoRoom(slot) => {
+                assert_eq!(slot.start(), page * PAGE_SIZE);
+                None
+            }
+        }
+    }
+
+    /// Takes up to `count` slots out. Returns whether these are the pages from `first` on, and how many were there.
+    fn take(batch: &Batch, first: usize, count: usize) -> (bool, usize) {
+        let (mut is_right, mut taken) = (true, 0);
+        for slot in batch.take().take(count) {
+            is_right &= slot.start() == (first + taken) * PAGE_SIZE;
+            taken += 1;
+        }
+        (is_right, taken)
+    }
+
+    /// Also where the ring begins again, and after only some were taken.
+    #[test]
+    fn a_batch_gives_back_each_slot_once_and_in_order() -> Result {
+        mm::stay_on_this_cpu()?;
+        let batches = PerCpu::new(|_| Batch::new())?;
+        let batch = batches.here();
+        let mut added = 0;
+        for some in [1, LEN - 1, LEN, 7] {
+            assert!(!batch.is_waiting());
+            let first = added;
+            while added - first < LEN {
+                let is_last = added - first == LEN - 1;
+                assert_eq!(add(&batches, added, 1, usize::MAX), Some(is_last));
+                added += 1;
+            }
+            assert_eq!(add(&batches, added, 1, usize::MAX), None);
+            assert!(batch.is_waiting());
+            assert_eq!(take(batch, first, some), (true, some));
+            assert_eq!(take(batch, first + some, LEN), (true, LEN - some));
+            assert_eq!(batch.count(), added);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_batch_is_due_with_so_many_pages() -> Result {
+        mm::stay_on_this_cpu()?;
+        let batches = PerCpu::new(|_| Batch::new())?;
+        let due = [3, 3, 1, 6, 7, 8, 6, 0].map(|pages| add(&batches, 0, pages, 7));
+        let wanted = [false, false, true, false, true, true, false, false];
+        assert_eq!(due, wanted.map(Some));
+        // With one page, each slot is noted at once.
+        assert_eq!(add(&batches, 0, 1, 1), Some(true));
+        assert_eq!(add(&batches, 0, 1, 0), Some(true));
+        Ok(())
+    }
+}
+
 #[kernel::prelude::kunit_tests(vmap_rust_class)]
 mod classes {
     use crate::state::prelude::*;

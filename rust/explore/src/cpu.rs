@@ -5,17 +5,50 @@
 use crate::sys::per_cpu::CpuNumber;
 use shuttle::rand::Rng;
 pub(crate) use shuttle::sync::{Mutex, MutexGuard};
+use std::cell::Cell;
+
+const CPU_COUNT: usize = 2;
 
 /// Does nothing: accesses to atomics are enough points to switch threads.
 pub(crate) fn cond_resched() {}
 
-/// Returns a random CPU: threads migrate all the time.
+shuttle::thread_local! {
+    /// The CPU on which this thread stays.
+    static STAYS: Cell<Option<usize>> = Cell::new(None);
+}
+
+shuttle::lazy_static! {
+    static ref CPUS: [Mutex<()>; CPU_COUNT] = core::array::from_fn(|_| Mutex::new(()));
+}
+
+/// Returns a random CPU: threads migrate all the time, but for one without preemption.
 pub(crate) fn cpu_hint() -> CpuNumber {
-    CpuNumber::new(shuttle::rand::thread_rng().gen_range(0..cpu_count()))
+    let any = || shuttle::rand::thread_rng().gen_range(0..CPU_COUNT);
+    CpuNumber::new(STAYS.with(Cell::get).unwrap_or_else(any))
+}
+
+/// This thread alone is on its CPU, and stays there.
+pub(crate) struct OneCpu {
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl OneCpu {
+    pub(crate) fn new() -> Self {
+        let cpu = cpu_hint().number();
+        let alone = CPUS[cpu].lock().expect("no test panics without preemption");
+        STAYS.with(|stays| stays.set(Some(cpu)));
+        Self { _alone: alone }
+    }
+}
+
+impl Drop for OneCpu {
+    fn drop(&mut self) {
+        STAYS.with(|stays| stays.set(None));
+    }
 }
 
 pub(crate) fn cpu_count() -> usize {
-    2
+    CPU_COUNT
 }
 
 /// Lets the scheduler choose the next thread, at one access in four. Choices at every access would make long

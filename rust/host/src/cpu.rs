@@ -45,6 +45,21 @@ pub(crate) fn cpu_hint() -> CpuNumber {
     CpuNumber::new(chosen.unwrap_or_else(|| CPU.with(|cpu| *cpu)))
 }
 
+/// This thread alone is on its CPU.
+pub(crate) struct OneCpu {
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl OneCpu {
+    pub(crate) fn new() -> Self {
+        static CPUS: [Mutex<()>; 64] = [const { Mutex::new(()) }; 64];
+        let lock = &CPUS[cpu_hint().number() % CPUS.len()];
+        Self {
+            _alone: lock.lock().expect("no test panics without preemption"),
+        }
+    }
+}
+
 pub(crate) fn cpu_count() -> usize {
     CHOSEN.get().map_or(CPUS, |(_, count)| count)
 }

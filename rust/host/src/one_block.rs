@@ -156,7 +156,7 @@ fn unlink(dir: &Directory, addr: usize) -> UnlinkedArea<'_> {
 
 /// Makes an unlinked area of a block lazy.
 fn retire(area: UnlinkedArea<'_>) {
-    assert!(area.retire().is_ok());
+    assert!(area.retire(1).is_ok());
 }
 
 /// Makes an area of `dir` lazy in `other`, which is wrong: that breaks a rule of both.

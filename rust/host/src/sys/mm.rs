@@ -3,7 +3,7 @@
 //! Stand-in of `mm`: allocations fail on demand, a lock is a mutex, and a report is a panic.
 
 use super::per_cpu::CpuNumber;
-pub(crate) use crate::cpu::{cond_resched, cpu_count, cpu_hint};
+pub(crate) use crate::cpu::{cond_resched, cpu_count, cpu_hint, OneCpu};
 use crate::cpu::{Mutex, MutexGuard};
 use kernel::{alloc::Flags, bindings, fault, prelude::*, sync::LockClassKey};
 

@@ -13,6 +13,8 @@ extern "C" {
     /// The CPU of this thread, where the kernel has a per-CPU variable.
     #[thread_local]
     static cpu_number: u32;
+    #[thread_local]
+    static mut preempt_count: i32;
     static nr_cpu_ids: u32;
     fn _raw_spin_lock(lock: *mut u32);
     fn _raw_spin_trylock(lock: *mut u32) -> bool;
@@ -39,6 +41,28 @@ pub(crate) fn prefetch_for_write<T>(at: *const T) {
     // SAFETY: A prefetch changes no memory, and faults at no address.
     unsafe {
         core::arch::asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags, readonly));
+    }
+}
+
+/// Nobody else runs on this CPU: only the counter of preemption.
+pub(crate) struct OneCpu;
+
+impl OneCpu {
+    #[cfg_attr(feature = "calls", inline(never))]
+    #[cfg_attr(not(feature = "calls"), inline(always))]
+    pub(crate) fn new() -> Self {
+        // SAFETY: It belongs to this thread.
+        unsafe { preempt_count += 1 };
+        Self
+    }
+}
+
+impl Drop for OneCpu {
+    #[cfg_attr(feature = "calls", inline(never))]
+    #[cfg_attr(not(feature = "calls"), inline(always))]
+    fn drop(&mut self) {
+        // SAFETY: It belongs to this thread.
+        unsafe { preempt_count -= 1 };
     }
 }
 
