@@ -310,7 +310,7 @@ unsafe fn take_back(
 /// # Safety
 ///
 /// - `va` is null, or came from [`vmap_rust_unlink`] and C no longer uses it.
-/// - Not in an interrupt: a lock may be taken.
+/// - Not in an interrupt: a lock may be taken, and a task adds to the batch of its CPU with only preemption disabled.
 #[export]
 pub(crate) unsafe extern "C" fn vmap_rust_retire(va: *mut bindings::vmap_area) -> usize {
     // SAFETY: By the safety requirements, C has unlinked the area and no longer uses it.

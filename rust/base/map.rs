@@ -191,6 +191,13 @@ impl Map {
         self.word(bit).read_once() & bit.mask() != 0
     }
 
+    /// As [`Map::has`]. Who sees the bit sees what was done before [`Map::insert`] set it.
+    #[inline(always)]
+    pub(crate) fn has_acquire(&self, bit: Bit) -> bool {
+        // Acquire: pairs with the release in `insert()`.
+        self.word(bit).load(Acquire) & bit.mask() != 0
+    }
+
     /// Returns the lowest clear bit at or above `from`.
     pub(crate) fn next_clear(&self, from: usize) -> Option<Bit> {
         // Relaxed: as in `words()`.

@@ -111,7 +111,7 @@ impl<T: Tlb> Space<T> {
     /// first page, and the page from which to look for the next one; [`None`] if there is no range.
     fn write_line(&self, page: usize, line: &mut Line) -> Result<Option<(usize, usize)>> {
         if page == 0 {
-            self.blocks.dir.note_batches();
+            self.blocks.note_batches();
             self.write_head(line).map_err(|_| EINVAL)?;
             return Ok(Some((0, 1)));
         }

@@ -20,7 +20,7 @@ impl<T: Tlb> Space<T> {
     /// Holds the tree lock during the whole walk: for tests and debugging.
     pub(crate) fn validate(&self) -> Result<Census> {
         let is_quiet = self.tlb.is_test();
-        self.blocks.dir.note_batches();
+        self.blocks.note_batches();
         self.blocks.validate(is_quiet)?;
         let mut index = self.tree.index.lock();
         let mut census = Census::default();

@@ -23,26 +23,9 @@ const LAZY_SHARE: usize = 4;
 /// CPUs in a group that shares the current blocks of large classes, as a power of two.
 const GROUP_SHIFT: u32 = 3;
 
-/// Maximum of the number of lazy pages with which a CPU notes its batch, and adds them to the common count. With that, CPUs do so
-/// rarely that its cache line hardly ever moves.
-const MOST_BATCH: usize = 128;
-
 /// A number of lazy pages that exceeds `lazy_max_pages()` in mm/vmalloc.c, 114,688 with 8,192 CPUs, so that C begins a
 /// purge.
 const PURGE_NOW: usize = 1 << 20;
-
-/// Bytes that the batches of all CPUs together may hide, per power of two of the number of CPUs: a quarter of
-/// `lazy_max_pages()` in mm/vmalloc.c.
-const UNCOUNTED: usize = 8 << 20;
-
-/// Returns with how many lazy pages of `page_size` bytes a CPU notes its batch.
-///
-/// `lazy_max_pages()` is proportional to `fls(online)`, which `ilog2(possible) / possible * online` does not exceed.
-pub(super) fn lazy_batch(cpus: usize, page_size: usize) -> usize {
-    // CAST: A logarithm fits in a `usize`.
-    let log = cpus.checked_ilog2().unwrap_or(0).max(1) as usize;
-    ((UNCOUNTED / page_size).wrapping_mul(log) / cpus.max(1)).min(MOST_BATCH)
-}
 
 /// Returns the logarithm of the number of CPUs that share current blocks: the least for which the current blocks of all
 /// groups, one for each of `classes` classes of the smallest blocks, take at most half of `limit` bytes.
@@ -83,7 +66,7 @@ pub(crate) type Cpus = PerCpu<Cpu>;
 
 /// Lazy pages of all blocks.
 pub(super) struct LazyPages {
-    /// Estimate of those that became lazy since the last purge began, without those in per-CPU counts.
+    /// Estimate of those that became lazy since the last purge began, without those in batches.
     pub(super) retired: Atomic<usize>,
     /// Those of the slots that a purge is flushing, until it has freed all of them.
     pub(super) flushing: Atomic<usize>,
@@ -105,8 +88,6 @@ pub(crate) struct Blocks {
     group_shifts: [u32; 2],
     /// With this many lazy pages, a purge is to begin.
     lazy_most: usize,
-    /// A CPU notes its batch when it has this many pages.
-    pub(super) lazy_batch: usize,
     /// On a line of its own: requests read the fields above.
     pub(super) lazy: CacheAligned<LazyPages>,
     /// The CPU at which the next [`Blocks::return_current`] without sleeping begins, modulo the number of CPUs.
@@ -142,7 +123,6 @@ impl Blocks {
             share_of,
             group_shifts: [shift, shift.max(GROUP_SHIFT)],
             lazy_most: limit / PAGE_SIZE / LAZY_SHARE,
-            lazy_batch: lazy_batch(count, PAGE_SIZE),
             lazy: CacheAligned::new(LazyPages {
                 retired: Atomic::new(0),
                 flushing: Atomic::new(0),
@@ -329,8 +309,15 @@ impl Blocks {
         }
     }
 
-    /// Returns the number of lazy pages of dirty blocks, and of those that a purge is flushing. Sleepable context.
+    /// Notes the lazy slots of all CPUs, for readers. Sleepable context.
+    pub(crate) fn note_batches(&self) {
+        // If that is too much now, the next retire that notes says so.
+        self.noted(self.dir.note_batches());
+    }
+
+    /// Returns the number of lazy pages, and of those that a purge is flushing. Sleepable context.
     pub(crate) fn lazy_pages(&self) -> usize {
+        self.note_batches();
         // Relaxed: for users, who see no order.
         let mut pages = self.lazy.flushing.read_once();
         self.dir.each_dirty(false, &mut |block| {

@@ -104,12 +104,13 @@ impl<T: Tlb> Space<T> {
 
     /// Returns the lowest range that waits for a purge, or is being flushed, and that lies behind `last`, which this has
     /// returned, or anywhere without that. An area with an entry of its own counts from when it is unlinked until it is
-    /// erased or kept, also if it is leaked. A slot that a purge takes at this moment may be missed. Sleepable context.
+    /// erased or kept, also if it is leaked. A slot that a purge takes at this moment, and one that is retired after the first
+    /// call, may be missed. Sleepable context.
     pub(crate) fn next_lazy(&self, last: Option<Span>) -> Option<Span> {
         let mut addr = match last {
             Some(last) => last.next_addr()?,
             None => {
-                self.blocks.dir.note_batches();
+                self.blocks.note_batches();
                 0
             }
         };

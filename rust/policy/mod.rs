@@ -241,9 +241,9 @@ impl<T: Tlb> Space<T> {
     /// batch of this CPU. Takes locks if it does not.
     #[inline(always)]
     pub(crate) fn retire(&self, area: UnlinkedArea<'_>) -> usize {
-        match area.retire(self.blocks.lazy_batch) {
-            Ok(0) => 0,
-            Ok(noted) => {
+        match area.retire() {
+            Ok(None) => 0,
+            Ok(Some(noted)) => {
                 let lazy = self.blocks.noted(noted);
                 lazy.wrapping_add(self.tree.lazy_pages())
             }
@@ -345,7 +345,6 @@ impl<T: Tlb> Space<T> {
 
     /// Returns the number of lazy pages. Sleepable context.
     pub(crate) fn lazy_pages(&self) -> usize {
-        self.blocks.dir.note_batches();
         self.blocks
             .lazy_pages()
             .wrapping_add(self.tree.lazy_pages())

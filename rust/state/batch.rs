@@ -10,8 +10,28 @@
 use super::prelude::*;
 use crate::sys::per_cpu::Own;
 
-/// Slots in a batch: as many areas of one page have about the pages with which a CPU notes its batch.
-pub(super) const LEN: usize = 64;
+/// Slots in a batch: as many areas of one page have about [`MOST_NOTED`] pages.
+pub(super) const LEN: usize = MOST_NOTED / 2;
+
+/// Counts of slots wrap around.
+const _: () = assert!(LEN.is_power_of_two());
+
+/// Maximum of the number of lazy pages with which a CPU notes its batch, and adds them to the common count. With that, CPUs do so
+/// rarely that its cache line hardly ever moves.
+const MOST_NOTED: usize = 128;
+
+/// Bytes that the batches of all CPUs together may hide, per power of two of the number of CPUs: a quarter of
+/// `lazy_max_pages()` in mm/vmalloc.c.
+const UNCOUNTED: usize = 8 << 20;
+
+/// Returns with how many lazy pages of `page_size` bytes a CPU notes its batch.
+///
+/// `lazy_max_pages()` is proportional to `fls(online)`, which `ilog2(possible) / possible * online` does not exceed.
+pub(crate) fn lazy_batch(cpus: usize, page_size: usize) -> usize {
+    // CAST: A logarithm fits in a `usize`.
+    let log = cpus.checked_ilog2().unwrap_or(0).max(1) as usize;
+    ((UNCOUNTED / page_size).wrapping_mul(log) / cpus.max(1)).min(MOST_NOTED)
+}
 
 /// A slot that is lazy, and not noted in its block yet. A drop leaks it.
 ///
@@ -45,7 +65,7 @@ impl LazySlot {
 pub(super) enum Added {
     /// It waits.
     Waits,
-    /// It waits, and it is time to note the batch.
+    /// It waits, and the CPU is to note the batch.
     IsDue,
     /// There is no room: the batch is to be noted first.
     NoRoom(LazySlot),
@@ -59,23 +79,31 @@ pub(super) enum Added {
 pub(super) struct Batch {
     /// Numbers of pages: for kmemleak, an address would be a reference to the next area there.
     first_pages: CacheAligned<[Atomic<usize>; LEN]>,
-    /// How many slots were added, and the pages of areas since it was last time to note the batch. Only [`Batch::add`] writes
-    /// them.
+    /// How many slots were added, and the pages of their areas; and `pages` when the CPU was to note the batch last, though others
+    /// may have noted it since. Only [`Batch::add`] writes them.
     added: Atomic<usize>,
     pages: Atomic<usize>,
-    /// How many slots were noted, written under the lock.
+    due_pages: Atomic<usize>,
+    /// How many slots were noted, and pages, written under the lock.
     noted: Atomic<usize>,
+    noted_pages: Atomic<usize>,
     lock: Locked<()>,
+    /// With this many pages more, the CPU is to note the batch.
+    most: usize,
 }
 
 impl Batch {
-    pub(super) fn new() -> Result<Self> {
+    /// Creates an empty batch, which its CPU is to note after each `most` pages.
+    pub(super) fn new(most: usize) -> Result<Self> {
         // INVARIANT: No slot waits.
         Ok(Self {
             first_pages: CacheAligned::new([const { Atomic::new(0) }; LEN]),
             added: Atomic::new(0),
             pages: Atomic::new(0),
+            due_pages: Atomic::new(0),
             noted: Atomic::new(0),
+            noted_pages: Atomic::new(0),
+            most,
             lock: Locked::new((), c"vmap_rust batch", static_lock_class!())?,
         })
     }
@@ -96,12 +124,15 @@ impl Batch {
     /// drop. Takes the lock.
     pub(super) fn take(&self) -> Taken<'_> {
         let lock = self.lock.lock();
+        // Acquire: pairs with the release in `add()`.
+        let end = self.added.load(Acquire);
         Taken {
             batch: self,
             // Relaxed: written under the lock.
             next: self.noted.read_once(),
-            // Acquire: pairs with the release in `add()`.
-            end: self.added.load(Acquire),
+            end,
+            // Relaxed: a slot that is added meanwhile may count now, and not then.
+            pages: self.pages.read_once(),
             _lock: lock,
         }
     }
@@ -116,7 +147,17 @@ pub(super) struct Taken<'a> {
     batch: &'a Batch,
     next: usize,
     end: usize,
+    /// [`Batch::pages`] after it.
+    pages: usize,
     _lock: LockGuard<'a, ()>,
+}
+
+impl Taken<'_> {
+    /// Returns how many pages the areas of the slots have.
+    pub(super) fn pages(&self) -> usize {
+        // Relaxed: written under the lock.
+        self.pages.wrapping_sub(self.batch.noted_pages.read_once())
+    }
 }
 
 impl Iterator for Taken<'_> {
@@ -139,32 +180,34 @@ impl Iterator for Taken<'_> {
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
+        // Relaxed: it says when to note, and orders nothing.
+        self.batch.noted_pages.write_once(self.pages);
         // Release: the elements were read, and the slots noted, before.
         self.batch.noted.store(self.next, Release);
     }
 }
 
 impl Own<'_, Batch> {
-    /// Adds the slot of an area of `pages` pages. With `most` pages it is time to note the batch.
+    /// Adds the slot of an area of `pages` pages.
     #[inline(always)]
-    pub(super) fn add(&self, slot: LazySlot, pages: usize, most: usize) -> Added {
+    pub(super) fn add(&self, slot: LazySlot, pages: usize) -> Added {
         let added = self.added.read_once();
         // Acquire: pairs with the release in the drop of `Taken`, which has read the element by then.
         let waiting = added.wrapping_sub(self.noted.load(Acquire));
         if waiting >= LEN {
             return Added::NoRoom(slot);
         }
+        let pages = self.pages.read_once().wrapping_add(pages);
+        self.pages.write_once(pages);
         // INVARIANT: The batch has the slot from the store of `added` on.
         self.first_pages[added % LEN].write_once(slot.first_page);
         // Release: pairs with the acquire in `take()`. The area was unmapped and vacated before.
         self.added.store(added.wrapping_add(1), Release);
-        let pages = self.pages.read_once().wrapping_add(pages);
-        let is_due = pages >= most || waiting >= LEN - 1;
-        self.pages.write_once(if is_due { 0 } else { pages });
-        if is_due {
-            Added::IsDue
-        } else {
-            Added::Waits
+        let more = pages.wrapping_sub(self.due_pages.read_once());
+        if more < self.most && waiting < LEN - 1 {
+            return Added::Waits;
         }
+        self.due_pages.write_once(pages);
+        Added::IsDue
     }
 }

@@ -16,6 +16,7 @@
 
 use super::{
     batch::{
+        lazy_batch,
         Added,
         Batch,
         LazySlot, //
@@ -83,7 +84,10 @@ impl Directory {
             dirty_parts: Map::new(),
             marks: Locked::new((), c"vmap_rust marks", static_lock_class!())?,
             pins: Pins::new()?,
-            batches: PerCpu::new(|_| Batch::new())?,
+            batches: {
+                let most = lazy_batch(mm::cpu_count(), PAGE_SIZE);
+                PerCpu::new(|_| Batch::new(most))?
+            },
         })
     }
 
@@ -142,35 +146,35 @@ impl Directory {
         (block.number() == Some(number)).then_some(block)
     }
 
-    /// Makes an unmapped area of a block lazy, and adds its slot to the batch of this CPU. Notes the batch if it has `most` pages
-    /// then. Returns how many pages were noted. Takes locks only for that.
+    /// Makes an unmapped area of a block lazy, and adds its slot to the batch of this CPU. Notes the batch if that is due then,
+    /// and returns how many pages were noted. Takes locks only for that.
     ///
     /// # Safety
     ///
     /// The area is in a block of this directory.
     #[inline(always)]
-    pub(super) unsafe fn retire(&self, area: Area<Unlinked>, most: usize) -> usize {
+    pub(super) unsafe fn retire(&self, area: Area<Unlinked>) -> Option<usize> {
         let Some(span) = area.span() else {
             // Cannot happen: a span is not empty. The drop of the area reports the leak.
-            return 0;
+            return None;
         };
         area.vacate();
         // SAFETY: By the safety requirements, the area was in a block of this directory, and was just vacated.
         let slot = unsafe { LazySlot::new(span.first() / PAGE_SIZE) };
         let pages = span.size() / PAGE_SIZE;
-        match self.batches.with_own(|batch| batch.add(slot, pages, most)) {
-            (_, Added::Waits) => 0,
-            (batch, added) => self.note_due(batch, added, pages, most),
+        match self.batches.with_own(|batch| batch.add(slot, pages)) {
+            (_, Added::Waits) => None,
+            (batch, added) => Some(self.note_due(batch, added, pages)),
         }
     }
 
     /// Notes a batch that is due, or had no room for the slot of an area of `pages` pages. Returns how many pages were noted.
     #[inline(never)]
-    fn note_due(&self, batch: &Batch, mut added: Added, pages: usize, most: usize) -> usize {
+    fn note_due(&self, batch: &Batch, mut added: Added, pages: usize) -> usize {
         let mut noted = self.note(batch);
         // Without room: a task that has filled the batch was preempted before it came here.
         while let Added::NoRoom(slot) = added {
-            let (batch, again) = self.batches.with_own(|batch| batch.add(slot, pages, most));
+            let (batch, again) = self.batches.with_own(|batch| batch.add(slot, pages));
             added = again;
             if !matches!(added, Added::Waits) {
                 noted = noted.wrapping_add(self.note(batch));
@@ -179,12 +183,14 @@ impl Directory {
         noted
     }
 
-    /// Notes all slots that were retired before the call, of all CPUs. Sleepable context.
-    pub(crate) fn note_batches(&self) {
+    /// Notes all slots that were retired before the call, of all CPUs. Returns how many pages were noted. Sleepable context.
+    pub(crate) fn note_batches(&self) -> usize {
+        let mut pages = 0_usize;
         for batch in self.batches.iter().filter(|batch| batch.is_waiting()) {
-            self.note(batch);
+            pages = pages.wrapping_add(self.note(batch));
             mm::cond_resched();
         }
+        pages
     }
 
     /// Returns how many areas were retired, ever.
@@ -193,12 +199,12 @@ impl Directory {
         counts.fold(0, usize::wrapping_add)
     }
 
-    /// Notes the slots of a batch in their blocks. Returns how many pages these have. Takes the lock of the batch, and one more
-    /// for each block that is clean.
+    /// Notes the slots of a batch in their blocks. Returns how many pages their areas have. Takes the lock of the batch, and one
+    /// more for each block that is clean.
     #[inline(never)]
     fn note(&self, batch: &Batch) -> usize {
-        let mut pages = 0_usize;
         let mut slots = batch.take();
+        let pages = slots.pages();
         let mut next = slots.next();
         while let Some(first) = next.take() {
             let part = self.part_at(first.start());
@@ -211,7 +217,7 @@ impl Directory {
             };
             // SAFETY: The pointer is one of a block, by the type invariants.
             let block = unsafe { GraceBox::<Block>::value_at(raw.as_ptr()) };
-            let (slot, mask, bit, slot_pages) = {
+            let (slot, mask, bit) = {
                 // No RCU read lock is needed. Before the bits below are set, the slots keep the block; after it, only `part` is
                 // used, which is never freed.
                 // SAFETY: By the invariants of `LazySlot`, the slot is in this block, and not free before its bit is set below.
@@ -228,7 +234,7 @@ impl Directory {
                     mask |= joins.map_or(0, Bit::mask);
                     joins.is_none()
                 });
-                (slot, mask, block.bit_in_part(), block.class().slot_pages())
+                (slot, mask, block.bit_in_part())
             };
             // SAFETY: The block stays until the bits are set. Then others may free it before the call returns. All bytes of a
             // map are in `UnsafeCell`s: a reference to such bytes need not be valid any longer than it is used.
@@ -236,9 +242,6 @@ impl Directory {
             // A full barrier: see `mark()`.
             lazy.set_and_fence(slot, mask);
             self.mark(part, bit);
-            // CAST: A number of bits fits in a `usize`.
-            let count = mask.count_ones() as usize;
-            pages = pages.wrapping_add(count.wrapping_mul(slot_pages));
         }
         pages
     }
@@ -249,7 +252,8 @@ impl Directory {
     /// slot.
     #[inline(always)]
     fn mark(&self, part: &Part, bit: Bit) {
-        if !part.more.dirty.has(bit) {
+        // Acquire: a purge that notes a batch looks for the bit of the part next.
+        if !part.more.dirty.has_acquire(bit) {
             self.mark_clean(part, bit);
         }
     }

@@ -332,13 +332,13 @@ impl<'dir> UnlinkedArea<'dir> {
         self.area.span()
     }
 
-    /// Makes an unmapped area of a block lazy. Notes the batch of this CPU if it has `most` pages then. Returns how many pages were
-    /// noted, or an area that is in no block. Takes locks only to note. Not in an interrupt.
+    /// Makes an unmapped area of a block lazy. Notes the batch of this CPU if that is due then, and returns how many pages were
+    /// noted. Returns an area that is in no block. Takes locks only to note. Not in an interrupt.
     #[inline(always)]
-    pub(crate) fn retire(self, most: usize) -> Result<usize, Area<Unlinked>> {
+    pub(crate) fn retire(self) -> Result<Option<usize>, Area<Unlinked>> {
         match self.dir {
             // SAFETY: By the type invariants, the area is in a block of this directory.
-            Some(dir) => Ok(unsafe { dir.retire(self.area, most) }),
+            Some(dir) => Ok(unsafe { dir.retire(self.area) }),
             None => Err(self.area),
         }
     }

@@ -74,7 +74,7 @@ impl<T> Deref for CacheAligned<T> {
     }
 }
 
-/// The value of the CPU on which this runs: no other task has this of the same CPU at the same time.
+/// The value of the CPU on which this runs: no other task has this of the same CPU at the same time. An interrupt could.
 ///
 /// # Invariants
 ///
@@ -124,7 +124,8 @@ impl<T> PerCpu<T> {
     pub(crate) fn with_own<R>(&self, what: impl FnOnce(Own<'_, T>) -> R) -> (&T, R) {
         let cpu = OneCpu::new();
         let value = self.here();
-        // INVARIANT: The task stays on this CPU until `what` returns, which cannot keep it any longer.
+        // INVARIANT: The task stays on this CPU until `what` returns, which cannot keep it any longer. There is a value for each
+        // CPU, so this is that of no other.
         let result = what(Own(value));
         drop(cpu);
         (value, result)

@@ -103,7 +103,8 @@ class Block:
 
     def areas(self) -> Iterator[Area]:
         """Iterate over the areas that are busy, unlinked or lazy."""
-        waiting = self.lazy | self.flushing | self.batched
+        # One of a batch may be free by now.
+        waiting = self.lazy | self.flushing | self.batched & ~self.free
         for area in self.objects():
             # The object of a lazy slot is vacant, and keeps the bounds of its last area.
             if area.state == "vacant" and waiting >> area.index & 1:

@@ -9,25 +9,6 @@ mod counts {
         policy::prelude::*, //
     };
 
-    /// With pages of any size, and any number of possible CPUs, of which any number is online.
-    #[test]
-    fn uncounted_pages_stay_below_a_quarter_of_the_limit() {
-        for page_size in [4 << 10, 16 << 10, 64 << 10] {
-            for possible in 1_usize..=8192 {
-                // `fls()` grows after these numbers, so between them the last one is the worst.
-                for online in (1..=14).map(|log| possible.min((1 << log) - 1)) {
-                    // CAST: A logarithm fits in a `usize`.
-                    let fls = online.ilog2() as usize + 1;
-                    let limit = fls * ((32 << 20) / page_size);
-                    assert!(online * lazy_batch(possible, page_size) <= limit / 4);
-                }
-            }
-        }
-        assert_eq!(lazy_batch(1, PAGE_SIZE), 128);
-        assert_eq!(lazy_batch(256, 4 << 10), 64);
-        assert_eq!(lazy_batch(0, PAGE_SIZE), lazy_batch(1, PAGE_SIZE));
-    }
-
     /// Another task may have refilled it since the caller found no room there.
     #[test]
     fn a_refill_keeps_a_current_block_with_room() -> Result {

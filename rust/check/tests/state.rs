@@ -38,10 +38,10 @@ mod batches {
     };
 
     /// Adds a slot to the batch of this CPU. Returns whether the batch is due then; [`None`] without room.
-    fn add(batches: &PerCpu<Batch>, page: usize, pages: usize, most: usize) -> Option<bool> {
+    fn add(batches: &PerCpu<Batch>, page: usize, pages: usize) -> Option<bool> {
         // SAFETY: No directory has the batch, so nobody looks for the block of the slot.
         let slot = unsafe { LazySlot::new(page) };
-        match batches.with_own(|batch| batch.add(slot, pages, most)).1 {
+        match batches.with_own(|batch| batch.add(slot, pages)).1 {
             Added::Waits => Some(false),
             Added::IsDue => Some(true),
             Added::NoRoom(slot) => {
@@ -65,7 +65,7 @@ mod batches {
     #[test]
     fn a_batch_gives_back_each_slot_once_and_in_order() -> Result {
         mm::stay_on_this_cpu()?;
-        let batches = PerCpu::new(|_| Batch::new())?;
+        let batches = PerCpu::new(|_| Batch::new(usize::MAX))?;
         let batch = batches.here();
         let mut added = 0;
         for some in [1, LEN - 1, LEN, 7] {
@@ -73,10 +73,10 @@ mod batches {
             let first = added;
             while added - first < LEN {
                 let is_last = added - first == LEN - 1;
-                assert_eq!(add(&batches, added, 1, usize::MAX), Some(is_last));
+                assert_eq!(add(&batches, added, 1), Some(is_last));
                 added += 1;
             }
-            assert_eq!(add(&batches, added, 1, usize::MAX), None);
+            assert_eq!(add(&batches, added, 1), None);
             assert!(batch.is_waiting());
             assert_eq!(take(batch, first, some), (true, some));
             assert_eq!(take(batch, first + some, LEN), (true, LEN - some));
@@ -88,14 +88,39 @@ mod batches {
     #[test]
     fn a_batch_is_due_with_so_many_pages() -> Result {
         mm::stay_on_this_cpu()?;
-        let batches = PerCpu::new(|_| Batch::new())?;
-        let due = [3, 3, 1, 6, 7, 8, 6, 0].map(|pages| add(&batches, 0, pages, 7));
-        let wanted = [false, false, true, false, true, true, false, false];
-        assert_eq!(due, wanted.map(Some));
-        // With one page, each slot is noted at once.
-        assert_eq!(add(&batches, 0, 1, 1), Some(true));
-        assert_eq!(add(&batches, 0, 1, 0), Some(true));
+        let batches = PerCpu::new(|_| Batch::new(7))?;
+        // Who else notes it does not put off the next time.
+        let due = [3, 3, 1, 0, 6].map(|pages| add(&batches, 0, pages));
+        assert_eq!(due, [false, false, true, false, false].map(Some));
+        let pages = [(); 2].map(|()| batches.here().take().pages());
+        assert_eq!(pages, [13, 0]);
+        let due = [1, 6, 8].map(|pages| add(&batches, 0, pages));
+        assert_eq!(due, [true, false, true].map(Some));
+        assert_eq!(batches.here().take().pages(), 15);
+        for most in 0..2 {
+            let batches = PerCpu::new(|_| Batch::new(most))?;
+            assert_eq!(add(&batches, 0, 1), Some(true));
+        }
         Ok(())
+    }
+
+    /// With pages of any size, and any number of possible CPUs, of which any number is online.
+    #[test]
+    fn uncounted_pages_stay_below_a_quarter_of_the_limit() {
+        for page_size in [4 << 10, 16 << 10, 64 << 10] {
+            for possible in 1_usize..=8192 {
+                // `fls()` grows after these numbers, so between them the last one is the worst.
+                for online in (1..=14).map(|log| possible.min((1 << log) - 1)) {
+                    // CAST: A logarithm fits in a `usize`.
+                    let fls = online.ilog2() as usize + 1;
+                    let limit = fls * ((32 << 20) / page_size);
+                    assert!(online * lazy_batch(possible, page_size) <= limit / 4);
+                }
+            }
+        }
+        assert_eq!(lazy_batch(1, PAGE_SIZE), 128);
+        assert_eq!(lazy_batch(256, 4 << 10), 64);
+        assert_eq!(lazy_batch(0, PAGE_SIZE), lazy_batch(1, PAGE_SIZE));
     }
 }
 

@@ -95,7 +95,7 @@ refuse! {
             let rcu = Guard::new();
             let area = dir.find(addr, &rcu).and_then(|block| block.unlink(addr));
             drop(rcu);
-            ", "area.is_some_and(|area| area.retire(1).is_ok())" => "drop(dir); area.is_some_and(|area| area.retire(1).is_ok())", "
+            ", "area.is_some_and(|area| area.retire().is_ok())" => "drop(dir); area.is_some_and(|area| area.retire().is_ok())", "
         }";
     attributes_of_two_areas: "The attributes of a request are given to one area.", E0382,
         "fn occupy(slots: [Claimed<'_>; 2], attributes: [Attributes; 2]) -> [Option<Busy>; 2] {
@@ -131,12 +131,12 @@ refuse! {
         }";
     slot_that_is_retired_alone: "A slot becomes lazy only with its area, and the block dirty with it.", E0616,
         "fn free(block: &Block, area: UnlinkedArea<'_>, slot: Bit) -> bool {
-            ", "area.retire(1).is_ok()" => "block.lazy.set_and_fence(slot, 1); true", "
+            ", "area.retire().is_ok()" => "block.lazy.set_and_fence(slot, 1); true", "
         }";
     block_for_any_area: "An area is not made lazy in a directory that a caller chooses.", E0624,
         "fn free(dir: &Directory, area: UnlinkedArea<'_>, other: Area<Unlinked>) -> bool {
             // SAFETY: Nobody calls this.
-            ", "area.retire(1).is_ok()" => "unsafe { dir.retire(other, 1) != 0 }", "
+            ", "area.retire().is_ok()" => "unsafe { dir.retire(other).is_some() }", "
         }";
     number_for_a_class: "What there is for each class is not found with a number.", E0308,
         "fn find(counts: &ByClass<usize>, number: ", "Class" => "usize", ") -> &usize {
