@@ -29,8 +29,8 @@
 //! - *owner* of a block: the CPU whose current block it is or was last. An *orphan* is in the list of no CPU.
 //! - *batch*: slots that a CPU has made lazy, and not yet *noted* in the bitmaps of their blocks.
 //! - *dirty*: a block in which lazy slots were noted since the last purge.
-//! - *stuck*: a flushed area that could not be erased from the index for lack of memory. *Kept*: one above 80 MiB that was not
-//!   erased, for the next request of its size.
+//! - *stuck*: a flushed area that could not be erased from the index for lack of memory. *Kept*: one that was not erased, for the
+//!   next request of its size: above 80 MiB, or for a window that is asked for again.
 //! - *drain*: give back empty blocks, to make room or to free memory.
 //! - *pin*: one of 32 spinlocks for areas in blocks, or of 32 for lone areas, chosen by the address of the area object. A reader
 //!   that *pins* an area of another owner holds its pin: the area stays unchanged, and its unlink waits. So does vrealloc(),
@@ -66,7 +66,7 @@
 //! | | `tests`, `fixtures`, `trace`, `random`: KUnit cases, by layer or by subject; what they make a space of, and random requests | no |
 //! | `policy` | `mod`: the order in which a request is served, and the end of an area; `congruent`: areas at a common base | no |
 //! | | `blocks`, `pool`, `supply`: current blocks, the others, and the birth and the death of blocks | no |
-//! | | `tree`: lone areas, from the request to the free range | no |
+//! | | `tree`, `kept`: lone areas, from the request to the free range; those that wait for the next request | no |
 //! | | `lookup`: find areas by address | no |
 //! | `state` | `area`: states as types and tokens of areas | yes |
 //! | | `objects`: what others see of an area; the area objects of a block | yes |

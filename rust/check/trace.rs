@@ -55,6 +55,9 @@ const LARGE_HOME: (usize, usize) = match SIZE.checked_mul(66 << 5) {
 /// The space of a trace without blocks.
 const SMALL_HOME: (usize, usize) = (16 << 20, (16 << 20) + (8 << 20));
 
+/// Bytes of the window beside home: such a one may be asked for again and again.
+const BESIDE: usize = 16 << 20;
+
 /// The largest alignment in a trace, as a power of two of bytes.
 const MAX_ALIGN_SHIFT: usize = 20;
 
@@ -111,6 +114,8 @@ struct Trace<'a> {
     checker: &'a Checker,
     random: Source<'a>,
     home: Span,
+    /// A window beside home.
+    beside: Span,
     kinds: Kinds,
     step: usize,
 }
@@ -157,10 +162,12 @@ impl Trace<'_> {
         self.checker.with(|record| record.lazy().count())
     }
 
-    /// Returns the window of a request: in three of four cases all of home, otherwise a part of it.
+    /// Returns the window of a request: in six of eight cases all of home, otherwise one beside it, or a part of home.
     fn window(&mut self) -> Span {
-        if self.random.below(4) != 0 {
-            return self.home;
+        match self.random.below(8) {
+            0 => {}
+            1 => return self.beside,
+            _ => return self.home,
         }
         let pages = self.home.size() / PAGE_SIZE;
         let first = self.random.below(pages);
@@ -192,6 +199,7 @@ impl Trace<'_> {
         let expected = self
             .checker
             .with(|record| record.lowest_fit(window, size, align));
+        let kept = self.checked.space().kept();
         let result = self.checked.alloc_bare(Request {
             align,
             ..Request::bytes(window, size)
@@ -204,10 +212,15 @@ impl Trace<'_> {
             (Ok(_), None) => self.fail("room, but there is none", [0, size, align]),
             (Ok(area), Some(lowest)) => {
                 let first = area.span().first();
+                if !window.covers(area.span()) {
+                    return self.fail("outside its window", [first, size, window.first()]);
+                }
                 if self.checked.space().start_of(area.area()) != Some(first) {
                     return self.fail("an area that is not in the index", [first, size, align]);
                 }
-                if self.kinds == Kinds::None && align == 1 && first != lowest.first() {
+                // A kept area may be anywhere, and those that are left are in the way.
+                let is_lowest = self.kinds == Kinds::None && align == 1 && kept == 0;
+                if is_lowest && first != lowest.first() {
                     return self.fail("not the lowest address", [first, lowest.first(), size]);
                 }
                 Ok(())
@@ -268,7 +281,8 @@ impl Trace<'_> {
     }
 
     fn find(&mut self) -> Outcome {
-        let addr = self.home.first() + self.random.below(self.home.size());
+        let all = self.home.join(self.beside);
+        let addr = all.first() + self.random.below(all.size());
         self.checked.find(addr);
         let bytes = self.random.below(self.home.size()) >> self.random.below(usize::BITS as usize);
         drop(self.checked.get(addr, addr.saturating_add(bytes)));
@@ -320,7 +334,7 @@ impl Trace<'_> {
             return self.fail("invariants", [0; 3]);
         };
         let (busy, lazy) = (self.busy(), self.lazy());
-        if census.busy != busy || census.unlinked != lazy {
+        if census.busy != busy || census.unlinked != lazy + space.kept() {
             return self.fail("number of areas", [census.busy, busy, census.unlinked]);
         }
         let add = |sum, span: Span| sum + span.size() / PAGE_SIZE;
@@ -368,8 +382,9 @@ impl Trace<'_> {
         self.check()?;
         self.checked.purge(None, true);
         let census = self.check()?;
-        if census.blocks != 0 {
-            return self.fail("something is left", [census.blocks, 0, 0]);
+        let kept = self.checked.space().kept();
+        if census.blocks != 0 || kept != 0 {
+            return self.fail("something is left", [census.blocks, kept, 0]);
         }
         Ok(())
     }
@@ -400,6 +415,7 @@ pub(crate) fn run(
         checker: checked.checker().ok_or(EINVAL)?,
         random: source,
         home,
+        beside: Span::with_size(home.end() + PAGE_SIZE, BESIDE).ok_or(EINVAL)?,
         kinds,
         step: 0,
     };

@@ -9,6 +9,7 @@
 
 pub(crate) mod blocks;
 mod congruent;
+mod kept;
 #[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
 #[path = "../check/listing.rs"]
 pub(crate) mod listing;
@@ -159,7 +160,7 @@ impl<T: Tlb> Space<T> {
     fn reserve_gap(&self, req: &Request) -> Result<Area<Reserved>> {
         // Areas of modules have windows of their own. They are many in a region, and are looked up often.
         let all_pages = !self.is_for_home(req);
-        let area = match self.tree.reserve_kept(req, &self.blocks.cpus) {
+        let area = match self.tree.reserve_kept(req, all_pages, &self.blocks.cpus) {
             Some(area) => area,
             None => self.tree.reserve(req, all_pages)?,
         };
@@ -226,9 +227,11 @@ impl<T: Tlb> Space<T> {
                 }
             }
         }
-        // A stuck or a kept area may be anywhere.
-        if may_help || self.tree.stuck() != 0 || self.tree.kept() != 0 {
+        if may_help {
             self.drain(req.gfp);
+        } else {
+            // A stuck or a kept area may be anywhere.
+            self.free_kept(req.gfp, Cause::Request);
         }
         // Another CPU may have taken all that could be freed. If it has not freed it by now, this request fails.
         if self.tree.times_freed() == times {

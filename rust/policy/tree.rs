@@ -5,28 +5,16 @@
 //! A search for a gap and the store there must happen under one hold of the tree lock. If memory for the store can
 //! be had only without the lock, the search is made again, because others may have changed the tree meanwhile.
 //!
-//! Freeing a range may need memory. Without it, the area is *stuck* in a list until the next purge or drain. Large areas are
-//! *kept* in another one, for the next requests of their sizes: thousands of instructions less for each. Blocks have entries,
-//! too: [`crate::policy::supply`] makes and frees them.
+//! Freeing a range may need memory. Without it, the area is *stuck* in a list until the next purge or drain. Some are *kept*
+//! ([`crate::policy::kept`]). Blocks have entries, too: [`crate::policy::supply`] makes and frees them.
 
-use super::prelude::*;
+use super::{
+    kept::Kept,
+    prelude::*, //
+};
 
 /// Maximum number of searches for one request.
 pub(super) const MAX_RETRIES: u32 = 16;
-
-/// Maximum number of large areas that are kept: a request that may not sleep can free as many.
-const MOST_KEPT: usize = MAX_ATOMIC;
-
-/// So many are kept whatever sizes are asked for: loads with a few sizes in turn find theirs.
-const FEW_KEPT: usize = 4;
-
-/// They have at most 1/`KEPT_SHARE` of the space, together.
-const KEPT_SHARE: usize = 64;
-
-/// Returns whether an area of `size` bytes is large: blocks never serve it.
-fn is_large(size: usize) -> bool {
-    size > MOST_PAGES * PAGE_SIZE
-}
 
 /// Returns whether freeing for this cause may sleep.
 pub(super) fn may_sleep(cause: Cause, gfp: Gfp) -> bool {
@@ -44,12 +32,10 @@ pub(crate) struct Tree {
     stuck: Locked<AreaList<Flushed>>,
     /// Their number, written under their lock.
     stuck_count: Atomic<usize>,
-    /// Large areas that were flushed and still have an entry.
-    kept: Locked<AreaList<Flushed>>,
+    /// Flushed areas that wait for a request.
+    kept: Locked<Kept>,
     /// Their number, written under their lock.
     kept_count: Atomic<usize>,
-    /// The largest of them, in bytes: such as do not use up the places of the page map.
-    largest_kept: usize,
     /// How often a range became free.
     times: Atomic<usize>,
     /// The value of `times` when a search for a block last found no gap, and the least size that was searched for in vain
@@ -65,9 +51,8 @@ impl Tree {
             lazy_pages: CacheAligned::new(Atomic::new(0)),
             stuck: Locked::new(AreaList::new(), c"vmap_rust stuck", static_lock_class!())?,
             stuck_count: Atomic::new(0),
-            kept: Locked::new(AreaList::new(), c"vmap_rust kept", static_lock_class!())?,
+            kept: Locked::new(Kept::new(home)?, c"vmap_rust kept", static_lock_class!())?,
             kept_count: Atomic::new(0),
-            largest_kept: (home.size() / KEPT_SHARE / MOST_KEPT).min(PART - PAGE_SIZE),
             times: Atomic::new(1),
             no_gap: [const { Atomic::new(0) }; 2],
         })
@@ -116,33 +101,20 @@ impl Tree {
         Err(ENOMEM)
     }
 
-    /// Serves a request with a kept area of exactly its size. If that is large, and there is none, frees the two that were kept
-    /// longest, but leaves [`FEW_KEPT`]: with sizes that do not come again, kept areas would lead to ever new addresses, and page
-    /// tables. Takes no lock if there is none at all.
-    pub(super) fn reserve_kept(&self, req: &Request, cpus: &Cpus) -> Option<Area<Reserved>> {
-        if !is_large(req.size) || self.kept() == 0 {
+    /// Serves a request with a kept area. Takes no lock for one that is sure to find none. `has_window` says that the request is
+    /// not for any address.
+    pub(super) fn reserve_kept(
+        &self,
+        req: &Request,
+        has_window: bool,
+        cpus: &Cpus,
+    ) -> Option<Area<Reserved>> {
+        if !Kept::is_for(req, has_window) {
             return None;
         }
-        let serves = |span: Span| {
-            span.size() == req.size
-                && req.window.covers(span)
-                && is_aligned(span.first(), req.align)
-        };
-        let mut kept = self.kept.lock();
-        let mut others = AreaList::new();
-        let found = loop {
-            match kept.pop() {
-                Some(area) if !area.span().is_some_and(serves) => others.push(area),
-                found => break found,
-            }
-        };
-        others.append(core::mem::take(&mut *kept));
         let mut freed = AreaList::new();
-        while found.is_none() && freed.len() < 2 && others.len() > FEW_KEPT {
-            let Some(oldest) = others.pop() else { break };
-            freed.push(oldest);
-        }
-        *kept = others;
+        let mut kept = self.kept.lock();
+        let found = kept.take(req, &mut freed);
         // Relaxed: the count orders nothing.
         self.kept_count.write_once(kept.len());
         drop(kept);
@@ -152,27 +124,13 @@ impl Tree {
         found?.reserve_again()
     }
 
-    /// Keeps an area that was flushed, if it is large, and if there are not too many. Else returns it.
-    fn keep(&self, area: Area<Flushed>) -> Option<Area<Flushed>> {
-        let size = area.span().map_or(0, Span::size);
-        if !is_large(size) || size > self.largest_kept || self.kept() >= MOST_KEPT {
-            return Some(area);
-        }
-        let mut kept = self.kept.lock();
-        // One purge keeps areas at a time, so there is still room.
-        kept.push(area.keep());
-        // Relaxed: the count orders nothing.
-        self.kept_count.write_once(kept.len());
-        None
-    }
-
     /// Counts all kept areas as stuck: who frees those frees these, too. Takes no lock if there is none.
     pub(super) fn keep_none(&self) {
         if self.kept() != 0 {
             let mut kept = self.kept.lock();
             // Relaxed: the count orders nothing.
             self.kept_count.write_once(0);
-            let areas = core::mem::take(&mut *kept);
+            let areas = kept.take_all();
             drop(kept);
             self.add_stuck(areas);
         }
@@ -206,12 +164,22 @@ impl Tree {
     /// Frees the ranges of areas that a purge has flushed. Returns the number of their pages. Sleepable context.
     pub(super) fn free_flushed(&self, mut areas: AreaList<Flushed>, cpus: &Cpus) -> usize {
         let mut pages = 0_usize;
+        let mut others = AreaList::new();
         while let Some(area) = areas.pop() {
             areas.prefetch();
             let freed = area.pages();
+            let mut kept = self.kept.lock();
+            let refused = kept.add(area, &mut others);
+            // Relaxed: the count orders nothing.
+            self.kept_count.write_once(kept.len());
+            drop(kept);
             // One store for each hold of the lock: it can take thousands of instructions.
-            if let Some(area) = self.keep(area) {
+            if let Some(area) = refused {
                 self.give_back(area, cpus);
+            }
+            while let Some(area) = others.pop() {
+                self.give_back(area, cpus);
+                mm::cond_resched();
             }
             // Relaxed: it orders nothing. The pages of an area that is taken were added before.
             self.lazy_pages.fetch_sub(freed, Relaxed);

@@ -58,6 +58,8 @@ mod stale;
 mod threads;
 #[cfg(test)]
 mod two_spaces;
+#[cfg(test)]
+mod windows;
 
 /// Runs a trace of the given steps on the allocator and its record. Returns the first difference as an error, or panics
 /// if the checker finds it.

@@ -131,7 +131,8 @@ impl Worker<'_> {
             assert!(at <= start && start < end, "{line}");
             at = end;
             match words[2..] {
-                ["area", "changing" | "busy" | "leaving" | "lazy"] | ["block", "changing"] => (),
+                ["area", "changing" | "busy" | "leaving" | "lazy" | "flushed"]
+                | ["block", "changing"] => (),
                 ["block", "cpu", _, "current" | "pool", "slot", pages, slots] => {
                     let pages: usize = pages.parse().expect("a number");
                     assert_eq!((end - start) / PAGE_SIZE / pages, slots.len(), "{line}");
