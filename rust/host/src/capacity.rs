@@ -215,3 +215,59 @@ fn small_areas_need_few_searches() {
         assert!(in_blocks > 990 || bytes < GIB, "{in_blocks}");
     }
 }
+
+/// A space in which the load has a window of its own, as modules have.
+struct InWindow(Space<FlushLog>, Span);
+
+impl Allocator for InWindow {
+    fn alloc(&mut self, size: usize) -> Option<Span> {
+        let area = self.0.alloc_bare(Request::bytes(self.1, size)).ok()?;
+        assert!(self.1.covers(area.span()));
+        Some(area.span())
+    }
+
+    fn retire(&mut self, span: Span) -> usize {
+        Allocator::retire(&mut self.0, span)
+    }
+
+    fn purge(&mut self, drain: bool) {
+        Allocator::purge(&mut self.0, drain);
+    }
+}
+
+/// Allocates and frees areas of up to 4 MiB, every second one of a size that comes again and again, until one has no room.
+/// Returns the bytes that are live then.
+fn fill_with_modules(allocator: impl Allocator, seed: u64) -> usize {
+    let mut load = Load::new(allocator, 4, seed);
+    let sizes = [(); 24].map(|()| (1 + load.random.below(1024)) * PAGE_SIZE);
+    loop {
+        if load.random.below(16) < 7 && !load.live.is_empty() {
+            let nth = load.random.below(load.live.len());
+            load.free(nth);
+            continue;
+        }
+        let size = match load.random.below(2) {
+            0 => sizes[load.random.below(sizes.len())],
+            _ => (1 + load.random.below(1024)) * PAGE_SIZE,
+        };
+        if !load.alloc(size) {
+            return load.bytes;
+        }
+    }
+}
+
+#[test]
+fn module_space_gets_as_full_as_with_the_lowest_fit() {
+    const RUNS: u64 = 1024;
+    let seed = mm::random_seed();
+    let window = span_of(GIB, 128 * MIB);
+    let (mut ours, mut model) = (0, 0);
+    for seed in (0..RUNS).map(|nth| seed.wrapping_add(nth)) {
+        let space = without_shadow(home_of(64 * MIB)).space().expect("memory");
+        ours += fill_with_modules(InWindow(space, window), seed);
+        model += fill_with_modules(LowestFit::new(window), seed);
+    }
+    let share = ours as f64 / model as f64;
+    println!("seed {seed:#x}: {share:.3} of the lowest fit");
+    assert!(share >= 0.99);
+}
