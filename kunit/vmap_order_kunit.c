@@ -44,8 +44,8 @@ struct watch {
 	/* Protects @seen. Probes take it, so nothing is called under it. */
 	spinlock_t lock;
 	const struct task_struct *task;
-	/* Ignore purges of the case itself, see is_still_lazy(). */
-	bool ignore_own_purge;
+	/* Not clean by a purge of the case itself, see is_still_lazy(). */
+	const struct seen *suspect;
 	struct seen seen[NR_TRACKED];
 	/* The last events of the case, and their numbers. */
 	unsigned long alloc_addr;
@@ -86,13 +86,12 @@ static void on_purge(void *data, unsigned long start, unsigned long end, unsigne
 
 	spin_lock_irqsave(&w->lock, flags);
 	w->nr_purge++;
-	if (w->task != current || !w->ignore_own_purge) {
-		for (i = 0; i < NR_TRACKED; i++) {
-			struct seen *r = &w->seen[i];
+	for (i = 0; i < NR_TRACKED; i++) {
+		struct seen *r = &w->seen[i];
 
-			if (r->state == LAZY && start <= r->start && r->end <= end)
-				r->state = CLEAN;
-		}
+		if (r->state == LAZY && start <= r->start && r->end <= end &&
+		    (w->task != current || r != w->suspect))
+			r->state = CLEAN;
 	}
 	spin_unlock_irqrestore(&w->lock, flags);
 }
@@ -131,20 +130,20 @@ static void set_state(struct watch *w, struct seen *r, enum state state)
 /*
  * A lazy range was reused although no purge event was seen. A purge frees its
  * ranges before its event, so another task may be between the two: wait for it
- * with a purge of our own, whose event is ignored.
+ * with a purge of our own, whose event does not count for this range.
  */
 static bool is_still_lazy(struct watch *w, const struct seen *r)
 {
 	bool lazy;
 
 	spin_lock_irq(&w->lock);
-	w->ignore_own_purge = true;
+	w->suspect = r;
 	spin_unlock_irq(&w->lock);
 
 	vm_unmap_aliases();
 
 	spin_lock_irq(&w->lock);
-	w->ignore_own_purge = false;
+	w->suspect = NULL;
 	lazy = r->state == LAZY;
 	spin_unlock_irq(&w->lock);
 
