@@ -360,7 +360,7 @@ pub(crate) unsafe extern "C" fn vmap_rust_count() -> usize {
     space().map_or(0, |space| space.space().reclaimable())
 }
 
-/// Frees about `nr` empty blocks, and all stuck and kept areas for which there is memory. Returns how many of all were freed.
+/// Frees about `nr` stuck and kept areas, as far as there is memory for that, and about `nr` empty blocks. Returns how many of all.
 ///
 /// # Safety
 ///

@@ -94,9 +94,9 @@
 //! ```
 //!
 //! While the lock of the pool, of a list, of a batch, of the marks or of the tree is held, no other lock is taken, except those
-//! of the marks under that of a batch, and of the slab under that of the tree. A task that holds a pin never takes the tree lock. A lock, also the RCU read lock, is held as
-//! long as its guard: until a `drop()` of it, or else the end of the block that declares it. One without a name, as in
-//! `lock().f()`, ends with the statement; a pin lasts until `unpin()`.
+//! of the marks under that of a batch, and of the slab under that of the tree. A task that holds a pin never takes the tree
+//! lock. A lock, also the RCU read lock, is held as long as its guard: until a `drop()` of it, or else the end of the block
+//! that declares it. One without a name, as in `lock().f()`, ends with the statement; a pin lasts until `unpin()`.
 //!
 //! But for fs_reclaim and the mutex `vmap_purge_lock`, these are spinlocks that do not disable interrupts: code that takes one
 //! must not run in an interrupt. Any context, also an NMI, may look up an area ([`policy::Space::find`]) and try to pin

@@ -21,12 +21,12 @@ const FEW_LARGE: usize = 4;
 /// They have at most 1/`LARGE_SHARE` of the space, together.
 const LARGE_SHARE: usize = 64;
 
-/// The least bytes of a window that may be asked for again and again: module space of 32-bit arm has as many. An area of an odd
-/// window is not kept, nor does its request take a place.
-const LEAST_WINDOW: usize = 16 << 20;
+/// The least bytes of a window that may be asked for again and again: module space of 32-bit arm has 6 MiB or more. An area of an
+/// odd window is not kept, nor does its request take a place.
+const LEAST_WINDOW: usize = 4 << 20;
 
-/// The most areas that are kept for windows: their objects and entries take about 1 MiB. With one more, all are freed, as most
-/// may have sizes that nobody asks for any more.
+/// The most areas that are kept for windows: their objects and entries take about 1 MiB. Each one more frees two of another place,
+/// and is freed, too.
 const MOST_IN_PLACES: usize = 16384;
 
 /// Number of places.
@@ -126,7 +126,8 @@ impl Kept {
         found
     }
 
-    /// Keeps an area that was flushed, if it is wanted. Else returns it. Adds those to `freed` that are no longer wanted.
+    /// Keeps an area that was flushed, if it is wanted and has room. Else returns it. Adds areas to `freed` that are no longer
+    /// kept: two at most.
     pub(super) fn add(
         &mut self,
         area: Area<Flushed>,
@@ -150,29 +151,43 @@ impl Kept {
         if !place.wanted.is_some_and(is_wanted) {
             return Some(area);
         }
-        if core::mem::replace(&mut place.size, size) != size {
-            self.empty(number, freed);
+        if place.areas.is_empty() {
+            place.size = size;
         }
-        if self.in_places >= MOST_IN_PLACES {
-            (0..PLACES).for_each(|number| self.empty(number, freed));
+        // A few at a time: the others are still kept, though for nobody perhaps.
+        let old = if place.size != size {
+            number
+        } else if self.in_places >= MOST_IN_PLACES {
+            self.used_place(number.wrapping_add(1))
+        } else {
+            place.areas.push_first(area.keep());
+            self.in_places = self.in_places.wrapping_add(1);
+            return None;
+        };
+        for _ in 0..2 {
+            if let Some(area) = self.pop_in(old) {
+                freed.push(area);
+            }
         }
-        self.places[number].areas.push_first(area.keep());
-        self.in_places = self.in_places.wrapping_add(1);
-        None
+        Some(area)
     }
 
-    /// Moves the areas of a place to `freed`.
-    fn empty(&mut self, number: usize, freed: &mut AreaList<Flushed>) {
-        let areas = core::mem::take(&mut self.places[number % PLACES].areas);
-        self.in_places = self.in_places.wrapping_sub(areas.len());
-        freed.append(areas);
+    /// Returns the first place from number `from` on, in a ring, that has areas, or any without these.
+    fn used_place(&self, from: usize) -> usize {
+        let mut numbers = (0..PLACES).map(|step| from.wrapping_add(step) % PLACES);
+        let used = numbers.find(|&number| !self.places[number].areas.is_empty());
+        used.unwrap_or_default()
     }
 
-    /// Takes all areas.
-    pub(super) fn take_all(&mut self) -> AreaList<Flushed> {
-        let mut all = core::mem::take(&mut self.large);
-        (0..PLACES).for_each(|number| self.empty(number, &mut all));
-        all
+    fn pop_in(&mut self, number: usize) -> Option<Area<Flushed>> {
+        let area = self.places[number % PLACES].areas.pop()?;
+        self.in_places = self.in_places.wrapping_sub(1);
+        Some(area)
+    }
+
+    /// Takes an area that is no longer to be kept.
+    pub(super) fn pop(&mut self) -> Option<Area<Flushed>> {
+        self.large.pop().or_else(|| self.pop_in(self.used_place(0)))
     }
 }
 

@@ -231,7 +231,7 @@ impl<T: Tlb> Space<T> {
             self.drain(req.gfp);
         } else {
             // A stuck or a kept area may be anywhere.
-            self.free_kept(req.gfp, Cause::Request);
+            self.free_kept(usize::MAX, req.gfp, Cause::Request);
         }
         // Another CPU may have taken all that could be freed. If it has not freed it by now, this request fails.
         if self.tree.times_freed() == times {
@@ -301,7 +301,7 @@ impl<T: Tlb> Space<T> {
             drop(pool);
         }
         if drain {
-            self.free_kept(Gfp::NOWAIT, Cause::Purge);
+            self.free_kept(usize::MAX, Gfp::NOWAIT, Cause::Purge);
             self.blocks.return_current(true, &Block::is_empty);
             self.free_blocks(usize::MAX, Gfp::NOWAIT, Cause::Purge);
         } else if has_surplus {

@@ -137,18 +137,19 @@ impl<T: Tlb> Space<T> {
 
     /// See [`Tree::free_stuck`].
     pub(super) fn free_stuck(&self, gfp: Gfp, cause: Cause) -> usize {
-        self.tree.free_stuck(gfp, cause, &self.blocks.cpus)
+        let cpus = &self.blocks.cpus;
+        self.tree.free_stuck(usize::MAX, false, gfp, cause, cpus)
     }
 
-    /// As [`Space::free_stuck`], and kept areas, too.
-    pub(super) fn free_kept(&self, gfp: Gfp, cause: Cause) -> usize {
-        self.tree.keep_none();
-        self.free_stuck(gfp, cause)
+    /// As [`Space::free_stuck`], and kept areas, too; `most` of both.
+    pub(super) fn free_kept(&self, most: usize, gfp: Gfp, cause: Cause) -> usize {
+        let cpus = &self.blocks.cpus;
+        self.tree.free_stuck(most, true, gfp, cause, cpus)
     }
 
     /// Frees empty blocks, and stuck and kept areas, for a request with `gfp` that found no room.
     pub(super) fn drain(&self, gfp: Gfp) {
-        self.free_kept(gfp, Cause::Request);
+        self.free_kept(usize::MAX, gfp, Cause::Request);
         let most = if gfp.may_block() {
             usize::MAX
         } else {
@@ -157,11 +158,11 @@ impl<T: Tlb> Space<T> {
         self.free_blocks(most, gfp, Cause::Request);
     }
 
-    /// Drains about `most` empty blocks during memory reclaim, current ones last, and all stuck and kept areas for which there is
-    /// memory. Neither waits for memory nor takes it from the reserves. Sleepable context. Returns how many of both were freed.
+    /// Frees about `most` stuck and kept areas during memory reclaim, as far as there is memory for that, and about `most` empty
+    /// blocks, current ones last. Neither waits for memory nor takes it from the reserves. Sleepable context. Returns how many of both were freed.
     /// Purges nothing. C calls this with `vmap_purge_lock` held, so reclaim waits for a purge, and a purge must not reclaim.
     pub(crate) fn drain_for_reclaim(&self, most: usize) -> usize {
-        let stuck = self.free_kept(Gfp::RECLAIM, Cause::Reclaim);
+        let stuck = self.free_kept(most, Gfp::RECLAIM, Cause::Reclaim);
         let free = |most| self.free_blocks(most, Gfp::RECLAIM, Cause::Reclaim);
         let mut freed = free(most);
         if freed < most {

@@ -124,18 +124,6 @@ impl Tree {
         found?.reserve_again()
     }
 
-    /// Counts all kept areas as stuck: who frees those frees these, too. Takes no lock if there is none.
-    pub(super) fn keep_none(&self) {
-        if self.kept() != 0 {
-            let mut kept = self.kept.lock();
-            // Relaxed: the count orders nothing.
-            self.kept_count.write_once(0);
-            let areas = kept.take_all();
-            drop(kept);
-            self.add_stuck(areas);
-        }
-    }
-
     pub(super) fn kept(&self) -> usize {
         // Relaxed: one that was kept a moment ago may be missed.
         self.kept_count.read_once()
@@ -195,9 +183,7 @@ impl Tree {
         let result = self.try_give_back(&mut index, area, cpus);
         drop(index);
         if let Err(area) = result {
-            let mut areas = AreaList::new();
-            areas.push(area);
-            self.add_stuck(areas);
+            self.add_stuck(area);
         }
     }
 
@@ -231,15 +217,26 @@ impl Tree {
         }
     }
 
-    /// Frees the ranges of stuck areas until there is no memory for one. Returns how many. Takes the tree lock; sleeps for
-    /// memory if `gfp` allows it.
-    pub(super) fn free_stuck(&self, gfp: Gfp, cause: Cause, cpus: &Cpus) -> usize {
-        let mut areas = self.take_stuck();
+    /// Frees the ranges of up to `most` stuck areas, and then of kept ones if `and_kept`, until there is no memory for one.
+    /// Returns how many. Takes the tree lock; sleeps for memory if `gfp` allows it. One at a time: what is left, others find.
+    pub(super) fn free_stuck(
+        &self,
+        most: usize,
+        and_kept: bool,
+        gfp: Gfp,
+        cause: Cause,
+        cpus: &Cpus,
+    ) -> usize {
         let may_sleep = may_sleep(cause, gfp);
-        let most = if may_sleep { usize::MAX } else { MAX_ATOMIC };
+        let most = if may_sleep {
+            most
+        } else {
+            most.min(MAX_ATOMIC)
+        };
         let mut freed = 0_usize;
         while freed < most {
-            let Some(area) = areas.pop() else {
+            let kept = || and_kept.then(|| self.take_kept()).flatten();
+            let Some(area) = self.take_stuck().or_else(kept) else {
                 break;
             };
             let mut index = self.lock_to_free(cause);
@@ -249,7 +246,7 @@ impl Tree {
             }
             drop(index);
             if let Err(area) = result {
-                areas.push(area);
+                self.add_stuck(area);
                 break;
             }
             freed = freed.wrapping_add(1);
@@ -257,28 +254,38 @@ impl Tree {
                 mm::cond_resched();
             }
         }
-        if !areas.is_empty() {
-            self.add_stuck(areas);
-        }
         freed
     }
 
-    fn add_stuck(&self, areas: AreaList<Flushed>) {
+    fn add_stuck(&self, area: Area<Flushed>) {
         let mut stuck = self.stuck.lock();
-        stuck.append(areas);
+        stuck.push(area);
         // Relaxed: the count orders nothing.
         self.stuck_count.write_once(stuck.len());
     }
 
-    /// Takes all stuck areas. Takes no lock if there is none.
-    fn take_stuck(&self) -> AreaList<Flushed> {
+    /// Takes a stuck area. Takes no lock if there is none.
+    fn take_stuck(&self) -> Option<Area<Flushed>> {
         if self.stuck() == 0 {
-            return AreaList::new();
+            return None;
         }
         let mut stuck = self.stuck.lock();
+        let area = stuck.pop();
         // Relaxed: the count orders nothing.
-        self.stuck_count.write_once(0);
-        core::mem::take(&mut *stuck)
+        self.stuck_count.write_once(stuck.len());
+        area
+    }
+
+    /// Takes a kept area, to free it. Takes no lock if there is none.
+    fn take_kept(&self) -> Option<Area<Flushed>> {
+        if self.kept() == 0 {
+            return None;
+        }
+        let mut kept = self.kept.lock();
+        let area = kept.pop();
+        // Relaxed: the count orders nothing.
+        self.kept_count.write_once(kept.len());
+        area
     }
 
     pub(super) fn stuck(&self) -> usize {

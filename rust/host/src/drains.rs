@@ -202,7 +202,7 @@ fn large_areas_are_kept_for_the_next_requests_of_their_sizes() {
         assert_eq!((space.kept(), space.stuck()), (MOST, 0));
         match way {
             0 => assert_eq!(space.purge(None, true), 0),
-            1 => assert!(space.drain_for_reclaim(1) >= MOST),
+            1 => assert!(space.drain_for_reclaim(MOST) >= MOST),
             _ => {
                 let most = space.home().size() - LARGE;
                 retire(&space, alloc(&space, &request(&space, most)));
