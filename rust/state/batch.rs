@@ -69,6 +69,8 @@ pub(super) enum Added {
     IsDue,
     /// There is no room: the batch is to be noted first.
     NoRoom(LazySlot),
+    /// Its area is as large as a batch, so it is to be noted at once.
+    Alone(LazySlot),
 }
 
 /// The slots that a CPU has made lazy and not yet noted in their blocks.
@@ -79,9 +81,10 @@ pub(super) enum Added {
 pub(super) struct Batch {
     /// Numbers of pages: for kmemleak, an address would be a reference to the next area there.
     first_pages: CacheAligned<[Atomic<usize>; LEN]>,
-    /// How many slots were added, and the pages of their areas; and `pages` when the CPU was to note the batch last, though others
-    /// may have noted it since. Only [`Batch::add`] writes them.
+    /// How many slots were added, and how many were not, as their areas are too large; the pages of those that were; and `pages`
+    /// when the CPU was to note the batch last, though others may have noted it since. Only [`Batch::add`] writes them.
     added: Atomic<usize>,
+    alone: Atomic<usize>,
     pages: Atomic<usize>,
     due_pages: Atomic<usize>,
     /// How many slots were noted, and pages, written under the lock.
@@ -99,6 +102,7 @@ impl Batch {
         Ok(Self {
             first_pages: CacheAligned::new([const { Atomic::new(0) }; LEN]),
             added: Atomic::new(0),
+            alone: Atomic::new(0),
             pages: Atomic::new(0),
             due_pages: Atomic::new(0),
             noted: Atomic::new(0),
@@ -108,10 +112,10 @@ impl Batch {
         })
     }
 
-    /// Returns how many slots were added, ever.
-    pub(super) fn count(&self) -> usize {
+    /// Returns how many areas were retired, ever.
+    pub(super) fn retired(&self) -> usize {
         // Relaxed: a statistic orders nothing.
-        self.added.read_once()
+        self.added.read_once().wrapping_add(self.alone.read_once())
     }
 
     /// Returns whether slots wait that were added before the call, or are being noted.
@@ -191,6 +195,11 @@ impl Own<'_, Batch> {
     /// Adds the slot of an area of `pages` pages.
     #[inline(always)]
     pub(super) fn add(&self, slot: LazySlot, pages: usize) -> Added {
+        if pages >= self.most {
+            let alone = self.alone.read_once().wrapping_add(1);
+            self.alone.write_once(alone);
+            return Added::Alone(slot);
+        }
         let added = self.added.read_once();
         // Acquire: pairs with the release in the drop of `Taken`, which has read the element by then.
         let waiting = added.wrapping_sub(self.noted.load(Acquire));

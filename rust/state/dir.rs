@@ -19,7 +19,8 @@ use super::{
         lazy_batch,
         Added,
         Batch,
-        LazySlot, //
+        LazySlot,
+        Taken, //
     },
     page_map::{
         self,
@@ -164,6 +165,10 @@ impl Directory {
         let pages = span.size() / PAGE_SIZE;
         match self.batches.with_own(|batch| batch.add(slot, pages)) {
             (_, Added::Waits) => None,
+            (_, Added::Alone(slot)) => {
+                self.note_word(slot, None);
+                Some(pages)
+            }
             (batch, added) => Some(self.note_due(batch, added, pages)),
         }
     }
@@ -195,7 +200,7 @@ impl Directory {
 
     /// Returns how many areas were retired, ever.
     pub(crate) fn retired(&self) -> usize {
-        let counts = self.batches.iter().map(Batch::count);
+        let counts = self.batches.iter().map(Batch::retired);
         counts.fold(0, usize::wrapping_add)
     }
 
@@ -206,44 +211,52 @@ impl Directory {
         let mut slots = batch.take();
         let pages = slots.pages();
         let mut next = slots.next();
-        while let Some(first) = next.take() {
-            let part = self.part_at(first.start());
-            let place = part.and_then(|part| Some((part, part.raw_at(first.start())?)));
-            let Some((part, raw)) = place else {
-                // Cannot happen: a block with such a slot stays. The slot leaks.
-                mm::refuse("a lazy slot is in no block", &[first.start()], &[]);
-                next = slots.next();
-                continue;
-            };
-            // SAFETY: The pointer is one of a block, by the type invariants.
-            let block = unsafe { GraceBox::<Block>::value_at(raw.as_ptr()) };
-            let (slot, mask, bit) = {
-                // No RCU read lock is needed. Before the bits below are set, the slots keep the block; after it, only `part` is
-                // used, which is never freed.
-                // SAFETY: By the invariants of `LazySlot`, the slot is in this block, and not free before its bit is set below.
-                // So the block cannot be closed, and stays in the directory. The reference is gone by then.
-                let block = unsafe { block.as_ref() };
-                let slot = block.slot_at(first.start());
-                let mut mask = slot.mask();
-                // Those that were retired one after the other are mostly in one word.
-                next = slots.find(|other| {
+        while let Some(first) = next {
+            next = self.note_word(first, Some(&mut slots));
+        }
+        pages
+    }
+
+    /// Notes a lazy slot, and those of `others` up to the first one in another word of a bitmap, which it returns. Takes a lock if
+    /// the block is clean.
+    fn note_word(&self, first: LazySlot, others: Option<&mut Taken<'_>>) -> Option<LazySlot> {
+        let part = self.part_at(first.start());
+        let place = part.and_then(|part| Some((part, part.raw_at(first.start())?)));
+        let Some((part, raw)) = place else {
+            // Cannot happen: a block with such a slot stays. The slot leaks.
+            mm::refuse("a lazy slot is in no block", &[first.start()], &[]);
+            return others?.next();
+        };
+        // SAFETY: The pointer is one of a block, by the type invariants.
+        let block = unsafe { GraceBox::<Block>::value_at(raw.as_ptr()) };
+        let (slot, mask, bit, next) = {
+            // No RCU read lock is needed. Before the bits below are set, the slots keep the block; after it, only `part` is used,
+            // which is never freed.
+            // SAFETY: By the invariants of `LazySlot`, the slot is in this block, and not free before its bit is set below. So the
+            // block cannot be closed, and stays in the directory. The reference is gone by then.
+            let block = unsafe { block.as_ref() };
+            let slot = block.slot_at(first.start());
+            let mut mask = slot.mask();
+            // Those that were retired one after the other are mostly in one word.
+            let next = others.and_then(|others| {
+                others.find(|other| {
                     let other = block
                         .has(other.start())
                         .then(|| block.slot_at(other.start()));
                     let joins = other.filter(|other| other.word() == slot.word());
                     mask |= joins.map_or(0, Bit::mask);
                     joins.is_none()
-                });
-                (slot, mask, block.bit_in_part())
-            };
-            // SAFETY: The block stays until the bits are set. Then others may free it before the call returns. All bytes of a
-            // map are in `UnsafeCell`s: a reference to such bytes need not be valid any longer than it is used.
-            let lazy = unsafe { &(*block.as_ptr()).lazy };
-            // A full barrier: see `mark()`.
-            lazy.set_and_fence(slot, mask);
-            self.mark(part, bit);
-        }
-        pages
+                })
+            });
+            (slot, mask, block.bit_in_part(), next)
+        };
+        // SAFETY: The block stays until the bits are set. Then others may free it before the call returns. All bytes of a map are
+        // in `UnsafeCell`s: a reference to such bytes need not be valid any longer than it is used.
+        let lazy = unsafe { &(*block.as_ptr()).lazy };
+        // A full barrier: see `mark()`.
+        lazy.set_and_fence(slot, mask);
+        self.mark(part, bit);
+        next
     }
 
     /// Marks a block of `part` as dirty. The caller has made a slot lazy, and executed a full barrier.

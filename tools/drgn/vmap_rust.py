@@ -44,7 +44,7 @@ FIELDS = {
     "block": ("state::block::Block", {"chunks": "objects.chunks", "place": "links.place", **{
         name: name for name in ("first_page", "slot_pages", "class", *BITMAPS)}}),
     "cpu": ("policy::blocks::Cpu", {"current": "current"}),
-    "batch": ("state::batch::Batch", {name: name for name in ("first_pages", "added", "noted")}),
+    "batch": ("state::batch::Batch", {name: name for name in ("first_pages", "added", "alone", "noted")}),
 }
 
 
@@ -309,7 +309,7 @@ class RustVmap(Space):
         for state in self.cpus():
             for name in state.keys() - {"current"}:
                 numbers[name] += state[name]
-        numbers["count_retire_block"] = sum(batch["added"] for batch in self.batches())
+        numbers["count_retire_block"] = sum(batch["added"] + batch["alone"] for batch in self.batches())
         return numbers
 
     # Checks.

@@ -43,7 +43,7 @@ mod batches {
         let slot = unsafe { LazySlot::new(page) };
         match batches.with_own(|batch| batch.add(slot, pages)).1 {
             Added::Waits => Some(false),
-            Added::IsDue => Some(true),
+            Added::IsDue | Added::Alone(_) => Some(true),
             Added::NoRoom(slot) => {
                 assert_eq!(slot.start(), page * PAGE_SIZE);
                 None
@@ -80,7 +80,7 @@ mod batches {
             assert!(batch.is_waiting());
             assert_eq!(take(batch, first, some), (true, some));
             assert_eq!(take(batch, first + some, LEN), (true, LEN - some));
-            assert_eq!(batch.count(), added);
+            assert_eq!(batch.retired(), added);
         }
         Ok(())
     }
@@ -94,9 +94,14 @@ mod batches {
         assert_eq!(due, [false, false, true, false, false].map(Some));
         let pages = [(); 2].map(|()| batches.here().take().pages());
         assert_eq!(pages, [13, 0]);
-        let due = [1, 6, 8].map(|pages| add(&batches, 0, pages));
+        let due = [1, 6, 6].map(|pages| add(&batches, 0, pages));
         assert_eq!(due, [true, false, true].map(Some));
-        assert_eq!(batches.here().take().pages(), 15);
+        assert_eq!(batches.here().take().pages(), 13);
+        // Areas that are as large as a batch are not in it, but they count.
+        let due = [7, 8].map(|pages| add(&batches, 0, pages));
+        assert_eq!(due, [Some(true); 2]);
+        assert_eq!(batches.here().retired(), 10);
+        assert_eq!(batches.here().take().count(), 8);
         for most in 0..2 {
             let batches = PerCpu::new(|_| Batch::new(most))?;
             assert_eq!(add(&batches, 0, 1), Some(true));
