@@ -213,6 +213,19 @@ fn large_areas_are_kept_for_the_next_requests_of_their_sizes() {
     free_everything(&space);
 }
 
+/// One that covers a part of the page map would keep the place of that from others.
+#[test]
+fn areas_that_cover_a_part_are_not_kept() {
+    const PART: usize = 1 << 30;
+    let space = space_of(span_of(1 << 42, 1 << 42), 4);
+    for (size, kept) in [(PART - PAGE_SIZE, 1), (PART, 1), (PART - PAGE_SIZE, 1)] {
+        retire(&space, alloc(&space, &request(&space, size)));
+        space.purge(None, false);
+        assert_eq!(space.kept(), kept, "{size:#x} bytes");
+    }
+    free_everything(&space);
+}
+
 /// Creates a space that is full of empty blocks.
 fn empty_blocks(count: usize) -> Space<FlushLog> {
     cpu::be_on(0, 4);
