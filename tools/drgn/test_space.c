@@ -53,6 +53,8 @@ static void fill(void)
 	/* The block fills a part of the directory. */
 	cpu_number = 1;
 	get("whole", 70 << 20);
+	/* It is in the bitmap at once; the lazy one above waits in a batch. */
+	SIDE.put(get("whole_lazy", 70 << 20));
 }
 #else
 static void fill(void)

@@ -264,15 +264,17 @@ class RustVmap(Space):
 
     def cpus(self) -> Iterator[Dict[str, List[int]]]:
         """Iterate over the states of all CPUs that there can be."""
-        space = self.space()
-        for state in [space["cpu_first"], *self.words(space["cpu_others"], space["cpu_others_len"])]:
-            yield self.read("cpu", state)
+        return self._per_cpu("cpu")
 
     def batches(self) -> Iterator[Dict[str, Any]]:
         """Iterate over the batches of all CPUs that there can be."""
+        return self._per_cpu("batch")
+
+    def _per_cpu(self, kind: str) -> Iterator[Dict[str, Any]]:
+        """Iterate over the values of a ``PerCpu``, whose fields in the space have the name of the kind."""
         space = self.space()
-        for batch in [space["batch_first"], *self.words(space["batch_others"], space["batch_others_len"])]:
-            yield self.read("batch", batch)
+        for value in [space[f"{kind}_first"], *self.words(space[f"{kind}_others"], space[f"{kind}_others_len"])]:
+            yield self.read(kind, value)
 
     def batched(self) -> Set[int]:
         """Return the numbers of the first pages of slots in batches, as they were when the index was last read."""
