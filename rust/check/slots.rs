@@ -16,7 +16,7 @@ pub(crate) enum Slot {
     Lazy,
     /// Taken by a purge, which frees it after it has flushed the TLBs.
     Flushing,
-    /// Claimed or given back during the look, or in a batch.
+    /// Claimed or freed during the look, or in a batch.
     Changing,
 }
 

@@ -27,7 +27,7 @@ const UNCOUNTED: usize = 8 << 20;
 /// Returns with how many lazy pages of `page_size` bytes a CPU notes its batch.
 ///
 /// `lazy_max_pages()` is proportional to `fls(online)`, which `ilog2(possible) / possible * online` does not exceed.
-pub(crate) fn lazy_batch(cpus: usize, page_size: usize) -> usize {
+pub(super) fn lazy_batch(cpus: usize, page_size: usize) -> usize {
     // CAST: A logarithm fits in a `usize`.
     let log = cpus.checked_ilog2().unwrap_or(0).max(1) as usize;
     ((UNCOUNTED / page_size).wrapping_mul(log) / cpus.max(1)).min(MOST_NOTED)
