@@ -29,6 +29,7 @@ help:
 	@echo '             hours, or on CONFIGS="arm64-rt arm"; what has passed is not run'
 	@echo '             again (scripts/test --help)'
 	@echo 'make bench   measure both allocators, print the table, draw a plot'
+	@echo 'make complaints  what users complain about, on both allocators, a row for each'
 	@echo 'make check   format, lints, style, links; builds each patch'
 	@echo ''
 	@echo 'In the environment or behind make: JOBS=N limits a build; TOOLCHAIN=host uses'
@@ -53,7 +54,10 @@ bench:
 	@scripts/bench native || [ $$? = 4 ]
 	@scripts/bench
 
+complaints:
+	@scripts/bench complaints
+
 check:
 	@scripts/check
 
-.PHONY: help demo test bench check
+.PHONY: help demo test bench complaints check

@@ -12,6 +12,7 @@
 
 #include <linux/pgtable.h>
 #include <linux/prandom.h>
+#include <linux/sizes.h>
 #include <linux/types.h>
 #include <linux/vmalloc.h>
 
@@ -109,6 +110,7 @@ extern const struct bench_case bench_memory_cases[];
 extern const struct bench_case bench_mapping_cases[];
 extern const struct bench_case bench_vread_cases[];
 extern const struct bench_case bench_latency_cases[];
+extern const struct bench_case bench_complaint_cases[];
 
 /* run.c */
 void bench_mark_begin(const char *name, const char *part, u32 ops);
@@ -117,6 +119,14 @@ int bench_run_case(struct bench_run *run);
 bool bench_get_areas(struct vm_struct **vms, unsigned long n, unsigned long pages);
 void bench_free_areas(struct vm_struct **vms, unsigned long n);
 int bench_first_cpu(int (*fn)(void *arg), void *arg);
+
+/* info.c: what one call reads of a file */
+#define BENCH_READ_BYTES SZ_16K
+struct vfsmount;
+int bench_read_info(struct vfsmount *proc, void *buffer);
+
+/* growth.c */
+u64 bench_tables_kib(void);
 
 /* report.c */
 const char *bench_allocator(void);

@@ -34,7 +34,8 @@ static u64 growth_need(const struct bench_case *c, unsigned int threads)
 	return SZ_64M;
 }
 
-static u64 growth_tables(void)
+/* KiB of all page tables. */
+u64 bench_tables_kib(void)
 {
 	return global_node_page_state(NR_PAGETABLE) * (PAGE_SIZE / SZ_1K);
 }
@@ -78,7 +79,7 @@ static int growth_round(struct growth *g)
 
 static int growth_measure(struct bench_run *run)
 {
-	u64 rounds = max(1ULL, (u64)ROUNDS * run->scale / 100), before = growth_tables();
+	u64 rounds = max(1ULL, (u64)ROUNDS * run->scale / 100), before = bench_tables_kib();
 	struct growth *g = kvzalloc_obj(*g);
 	struct page *page = alloc_page(GFP_KERNEL);
 	int i, err = g && page ? 0 : -ENOMEM;
@@ -97,7 +98,7 @@ static int growth_measure(struct bench_run *run)
 	for (i = 0; !err && i < rounds; i++)
 		err = growth_round(g);
 	if (!err)
-		bench_report_one(run, "page_tables", "KiB", growth_tables() - before, rounds);
+		bench_report_one(run, "page_tables", "KiB", bench_tables_kib() - before, rounds);
 	if (page)
 		__free_page(page);
 	kvfree(g);

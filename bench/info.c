@@ -4,16 +4,18 @@
 #include <linux/fs.h>
 #include <linux/ktime.h>
 #include <linux/mount.h>
-#include <linux/sizes.h>
 #include <linux/slab.h>
 
 #include "bench.h"
 
-/* What one call reads. */
-#define READ_BYTES SZ_16K
-
-/* Opens, reads and closes the file. 0 or an error. */
-static int read_once(struct vfsmount *proc, void *buffer)
+/**
+ * bench_read_info() - open, read and close /proc/vmallocinfo
+ * @proc: a mount of proc
+ * @buffer: of BENCH_READ_BYTES
+ *
+ * Return: 0 or an error.
+ */
+int bench_read_info(struct vfsmount *proc, void *buffer)
 {
 	struct file *file = file_open_root_mnt(proc, "vmallocinfo", O_RDONLY, 0);
 	loff_t pos = 0;
@@ -22,7 +24,7 @@ static int read_once(struct vfsmount *proc, void *buffer)
 	if (IS_ERR(file))
 		return PTR_ERR(file);
 	do {
-		got = kernel_read(file, buffer, READ_BYTES, &pos);
+		got = kernel_read(file, buffer, BENCH_READ_BYTES, &pos);
 	} while (got > 0);
 	__fput_sync(file);
 	return got;
@@ -52,7 +54,7 @@ static int info_passes(struct bench_run *run, struct vfsmount *proc, void *buffe
 		start = ktime_get_ns();
 		if (pass)
 			bench_mark_begin(run->c->name, "", 1);
-		err = read_once(proc, buffer);
+		err = bench_read_info(proc, buffer);
 		if (pass)
 			bench_mark_end();
 		if (err)
@@ -67,7 +69,7 @@ static int info_passes(struct bench_run *run, struct vfsmount *proc, void *buffe
 static int info_measure(struct bench_run *run)
 {
 	struct vm_struct **vms = kvcalloc(run->c->arg, sizeof(*vms), GFP_KERNEL);
-	void *buffer = kmalloc(READ_BYTES, GFP_KERNEL);
+	void *buffer = kmalloc(BENCH_READ_BYTES, GFP_KERNEL);
 	struct file_system_type *type = get_fs_type("proc");
 	int err = type ? -ENOMEM : -ENODEV;
 

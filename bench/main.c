@@ -52,7 +52,7 @@ MODULE_PARM_DESC(restart, "Restart the machine at the end, for guests: each boot
 static const struct bench_case *const tables[] = {
 	bench_pair_cases, bench_mixed_cases, bench_lookup_cases, bench_info_cases,
 	bench_purge_cases, bench_growth_cases, bench_aliases_cases, bench_memory_cases,
-	bench_mapping_cases, bench_vread_cases, bench_latency_cases,
+	bench_mapping_cases, bench_vread_cases, bench_latency_cases, bench_complaint_cases,
 };
 
 static bool leaves_out(const char *word)

@@ -55,7 +55,7 @@ def run_guest(plan, allocator, seed, kernel, log):
         # Functions are where the symbols of vmlinux are.
         words.append("nokaslr")
         plugin = counts.specification(counts.symbols_of(kernel), log, instrument.plugin, seed, max(plan.threads))
-    reasons = Boot(kernels.get(kernel), Expected(allocator, "vmap_bench: end "), cpus=plan.cpus, append=" ".join(words),
+    reasons = Boot(kernels.get(kernel), Expected(allocator, "vmap_bench: end "), cpus=plan.cpus, mem=plan.mem, append=" ".join(words),
                    timeout=1200, seed=seed, log=log, plugin=plugin, **instrument.options).run()
     return (reasons[0], [], []) if reasons else ("ok", *read(read_text(log)))
 

@@ -8,7 +8,7 @@ import numpy as np
 from ..machine.settings import REPO, Refused
 from ..machine.table import markdown
 
-from . import stats
+from . import complaints, stats
 from .native_report import pings, places
 from .plan import CLOCKS, guest_cases
 from .stats import amount
@@ -29,7 +29,8 @@ QUOTED_NATIVE = {"area_pair": "reserve and free a page", "area_4": "reserve and 
 NATIVE_COLUMNS = [("native", 1, "1 CPU"), ("native", 2, "2 CPUs"), ("native-calls", 1, "1 CPU, Rust without inlined helpers")]
 # The document of each table. A line "<!-- figures NAME -->" is in front of it, and END behind it.
 DOCUMENTS = {"readme": "README.md", "icount": "docs/bench.md", "rest": "docs/bench.md",
-             "readme-native": "README.md", "native": "docs/bench.md"}
+             "readme-native": "README.md", "native": "docs/bench.md", "complaints": "docs/bench.md",
+             "readme-complaints": "README.md"}
 END = "<!-- end of figures -->"
 
 
@@ -101,6 +102,8 @@ def tables(result, *others):
     head = f"`{result['command']}`, commit {result['commit']}."
     if "native" in result:
         return {name: f"{head}\n\n{text}\n" for name, text in native_tables(result).items()}
+    if result["command"].startswith("scripts/bench complaints"):
+        return {name: f"{head}\n\n{text}\n" for name, text in complaints.tables(result).items()}
     twins = [{row.key: row for row in stats.rows(other)} for other in others]
     every = [row for row in stats.rows(result) if row.metric != "tables"]
     clock = [row for row in every if row.instrument == "icount" and row.case != "memory"]

@@ -22,6 +22,7 @@ COMMANDS = {
     "figures": ("figures RESULT...", "prints the tables of the documents; of more results side B, too", "figures"),
     "hook": ("hook", "measures what the series area costs the rb-trees, for docs/bench.md", "patches"),
     "programs": ("programs", "measures what real programs gain, by instructions, for docs/bench.md", "programs"),
+    "complaints": ("complaints", "measures what users complain about, each as a load of some seconds", "complaints"),
     "patches": ("patches", "measures which cases each patch changes that needs no allocator, for mapping/README.md", "patches")}
 HELP = "Commands:\n\n" + "".join(f"  scripts/bench {words:<22}{what}\n" for words, what, _ in COMMANDS.values()) + """
 docs/bench.md explains what is measured. Each command has --help. A RESULT is "last", "last~1" for the one before, or
@@ -62,6 +63,9 @@ def parse(arguments):
         add("--passes", type=whole(1, 1000), metavar="N", help="passes of each side (default: 9)")
         add("--build", action="store_true", help="only build the program, and print its path: it is static, for other machines")
         add("--from", dest="file", type=native.read, metavar="FILE", help="show what the program has printed on another machine")
+    elif name == "complaints":
+        add("--only", nargs="+", choices=[one.name for one in plans.COMPLAINTS], metavar="LOAD", help="only these: %(choices)s")
+        add("--repetitions", type=whole(1, 1000), metavar="N", help="boots of each side, instead of 3")
     elif name == "programs":
         add("--programs", nargs="+", choices=plans.program_texts(), default=plans.program_texts(), metavar="NAME",
             help="only these: %(choices)s")

@@ -24,8 +24,7 @@ LINES = "area_pair,area_remote,area_4096"
 MAPPING_8 = "area_pair,vmalloc_*,stack,vmap_16,vm_map_ram_16,vmap_1m_*,ioremap_mapped_1m"
 MAPPING = f"{MAPPING_8},vmap_100m_*,huge_1m,map_*"
 # The kernel's own tests of vmalloc(), before page_tables is measured: each with two threads.
-TEST_VMALLOC = ("kunit.enable=0 test_vmalloc.run_test_mask=0x1fff test_vmalloc.nr_threads=2 "
-                "test_vmalloc.test_loop_count=300")
+TEST_VMALLOC = "kunit.enable=0 test_vmalloc.run_test_mask={} test_vmalloc.nr_threads={} test_vmalloc.test_loop_count={}"
 # Tests of the bench measure in a kernel that other tests boot, too.
 ARM64 = os.environ.get("VMAP_RUST_BENCH_KERNEL") or "arm64-bench"
 # The side that is the kernel without the patches.
@@ -73,6 +72,7 @@ class Plan:
     threads: tuple = (1,)  # vmap_bench.threads=
     scale: int = 100  # vmap_bench.scale=, percent
     append: str = NO_TESTS  # further kernel arguments
+    mem: int = 2048  # MiB
 
 
 def boots(instrument):
@@ -94,7 +94,7 @@ QUICK = [
     *(Plan(f"alone-{n}", "icount", n, 5, ALONE) for n in (1, 2, 8)),
     Plan("worn", "icount", 2, 5, "aliases_0_worn"),
     Plan("live", "icount", 2, 5, "live_1m", scale=scale_for(2)),
-    Plan("tables", "icount", 2, 5, "page_tables", append=TEST_VMALLOC),
+    Plan("tables", "icount", 2, 5, "page_tables", append=TEST_VMALLOC.format(0x1fff, 2, 300)),
     *(Plan(f"latency-{n}", "latency", n, 5, LATENCY) for n in (2, 8)),
 ]
 # What the documents quote.
@@ -105,6 +105,20 @@ FIGURES = [
     *(Plan(f"lines-{n}", "lines", n, 5, LINES, (n,)) for n in (8, 16)),
 ]
 MAPPING_PLANS = [Plan("mapping-2", "icount", 2, 5, MAPPING), Plan("mapping-8", "icount", 8, 5, MAPPING_8, (8,), scale_for(8))]
+# What users complain about; complaints.py has the rows. A load that leaves something behind has boots of its own.
+COMPLAINTS = [
+    Plan("one", "icount", 1, 3, "usercopy,stack", scale=scale_for(1)),
+    Plan("eight", "icount", 8, 3, "usercopy,irq_lookup,set_memory,ram_mix", (8,)),
+    Plan("flushes", "flushes", 8, 3, "set_memory"),
+    Plan("wait-purge", "icount", 2, 3, "wait_purge"),
+    Plan("wait-info", "icount", 2, 3, "wait_info"),
+    Plan("purge", "latency", 8, 3, "latency_1", scale=333),
+    Plan("tables", "icount", 8, 3, "page_tables", append=TEST_VMALLOC.format(127, 8, 5), mem=4096),
+    Plan("arena", "icount", 2, 3, "arena"),
+    Plan("modules", "icount", 2, 3, "module_space"),
+    Plan("sixty-four", "icount", 64, 3, "vmalloc_pair", (64,), scale_for(64)),
+    Plan("small", "icount", 2, 3, "fill_memory", mem=256),
+]
 SETS = {"quick": QUICK, "figures": FIGURES, "mapping": MAPPING_PLANS}
 
 

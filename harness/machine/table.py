@@ -6,8 +6,9 @@ STYLES = {"slower": "red", "faster": "green", "too few": "bold"}
 
 
 def print_table(title, columns, rows):
-    """Print one table. columns: names, a leading ">" aligns right; rows: text cells, of which the last may be a verdict."""
-    names = [name.lstrip(">") for name in columns]
+    """Print one table. columns: names, a leading ">" aligns right, a leading "~" lets cells have more lines; rows: text cells, of
+    which the last may be a verdict."""
+    names = [name.lstrip(">~") for name in columns]
     try:
         from rich import box
         from rich.console import Console
@@ -18,7 +19,7 @@ def print_table(title, columns, rows):
         return
     table = Table(title=Text(title), box=box.ROUNDED, title_justify="left")
     for name, column in zip(names, columns):
-        table.add_column(name, justify="right" if name != column else "left", no_wrap=True)
+        table.add_column(name, justify="right" if column.startswith(">") else "left", no_wrap=not column.startswith("~"))
     for row in rows:
         table.add_row(*map(Text, row), style=STYLES.get(row[-1], "bold red" if "FAIL" in row[-1] else ""))
     console = Console(highlight=False)

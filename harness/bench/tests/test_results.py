@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 
-from harness.bench import figures, report, results, stats
+from harness.bench import complaints, figures, plan, report, results, stats
 from harness.machine.settings import Refused
 
 from conftest import bench
@@ -128,6 +128,24 @@ def test_figures():
         ("reserve and free a page", "", "-50%"), ("reserve and free four pages", "", "+0%"),
         ("vm_unmap_aliases() after one of 4,096 areas was freed", "**", "+20%")]
     assert all(text.startswith("`scripts/bench`, commit 0123abcd.") for text in made.values())
+
+
+def test_complaints():
+    """Each row is run by a plan, with a case that the guest knows. A loss needs all boots, and 2%; for some rows more is better.
+    README.md has the best rows and the worst ones."""
+    assert all(row.plan in plan.COMPLAINTS and row.key[3] in plan.guest_cases() for row in complaints.ROWS)
+    row = complaints.ROWS[0]
+    assert [row.is_worse([100, 101], b) for b in ([103, 104], [100.5, 110], [101.5, 101.6], [90, 91])] == [True, False, False, False]
+    made = [one for one in complaints.ROWS if one.more_is_better][0]
+    assert made.is_worse([103, 104], [100, 101]) and not made.is_worse([100, 101], [103, 104])
+    result = result_of({}, 3) | {"command": "scripts/bench complaints"}
+    for boot in result["boots"]:
+        boot["results"] = [{"case": row.key[3], "metric": row.key[4], "unit": "ns", "threads": row.key[2],
+                            "value": 100 if boot["side"] == "a" else 50 + 10 * number}
+                           for number, row in enumerate(complaints.ROWS)]
+        boot["cpus"] = complaints.ROWS[0].key[1]
+    tables = figures.tables(result)
+    assert tables["complaints"].count("\n| ") >= 2 and "**" in tables["readme-complaints"] and "0.500" in tables["complaints"]
 
 
 def test_written(monkeypatch, tmp_path):

@@ -1,0 +1,575 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Loads that show what users have complained about. harness/bench/complaints.py
+ * has the rows that "make complaints" prints, and where each was reported.
+ */
+#include <linux/cpumask.h>
+#include <linux/delay.h>
+#include <linux/err.h>
+#include <linux/fs.h>
+#include <linux/hrtimer.h>
+#include <linux/kthread.h>
+#include <linux/ktime.h>
+#include <linux/mm.h>
+#include <linux/mount.h>
+#include <linux/printk.h>
+#include <linux/rcupdate.h>
+#include <linux/sched.h>
+#include <linux/set_memory.h>
+#include <linux/sizes.h>
+#include <linux/slab.h>
+#include <linux/ucopysize.h>
+#include <linux/vmstat.h>
+#include <linux/workqueue.h>
+#include <uapi/linux/sched/types.h>
+
+#include "bench.h"
+
+/* Operations of a measured part, scaled. */
+static unsigned long scaled(const struct bench_run *run, unsigned long n)
+{
+	return max(1UL, n / 100 * run->scale);
+}
+
+/*
+ * Copies to user space out of one large buffer: with CONFIG_HARDENED_USERCOPY
+ * each looks up the area of its address.
+ */
+#define COPIED_BYTES SZ_16M
+#define COPY_BYTES 64
+
+static int usercopy_setup(struct bench_run *run)
+{
+	run->data = vmalloc(COPIED_BYTES);
+	return run->data ? 0 : -ENOMEM;
+}
+
+static void vfree_teardown(struct bench_run *run)
+{
+	vfree(run->data);
+	run->data = NULL;
+}
+
+static int usercopy_phase(struct bench_worker *w, unsigned int nr)
+{
+	/* Nothing is checked if the compiler knows how much is copied. */
+	unsigned long bytes = COPY_BYTES;
+	u32 i;
+
+	OPTIMIZER_HIDE_VAR(bytes);
+
+	for (i = 0; i < w->ops; i++) {
+		u32 at = prandom_u32_state(&w->rnd) % (COPIED_BYTES / COPY_BYTES);
+
+		/* Ends in a panic if it finds that the range is in no area. */
+		check_object_size(w->run->data + at * COPY_BYTES, bytes, true);
+		if (!(i & 1023))
+			cond_resched();
+	}
+	return 0;
+}
+
+/*
+ * A timer of each CPU. With -icount, CPUs take turns up to the next timer: so
+ * each gets one often, and what it waits for is not the turn of another.
+ */
+#define TICK_NS 10000
+#define LOOKED_UP 61
+
+struct ticker {
+	struct hrtimer timer;
+	u64 period;
+	/* LOOKED_UP areas of which each interrupt looks one up, or NULL. */
+	void **objects;
+	unsigned long lookups;
+	unsigned long refused;
+	bool stop;
+};
+
+static enum hrtimer_restart tick(struct hrtimer *timer)
+{
+	struct ticker *t = container_of(timer, struct ticker, timer);
+	void **objects = READ_ONCE(t->objects);
+
+	/* A lookup that waits for a lock, as find_vm_area(), would hang where this is refused. */
+	if (objects)
+		t->refused += !vmalloc_dump_obj(objects[t->lookups++ % LOOKED_UP]);
+	if (READ_ONCE(t->stop))
+		return HRTIMER_NORESTART;
+	hrtimer_forward_now(timer, t->period);
+	return HRTIMER_RESTART;
+}
+
+static long start_ticker(void *arg)
+{
+	struct ticker *t = arg;
+
+	t->period = (u64)TICK_NS * num_online_cpus();
+	hrtimer_setup(&t->timer, tick, CLOCK_MONOTONIC, HRTIMER_MODE_REL_PINNED_HARD);
+	hrtimer_start(&t->timer, t->period, HRTIMER_MODE_REL_PINNED_HARD);
+	return 0;
+}
+
+/* Returns nr_cpu_ids tickers, which run, or an error pointer. */
+static struct ticker *start_tickers(void)
+{
+	struct ticker *tickers = kcalloc(nr_cpu_ids, sizeof(*tickers), GFP_KERNEL);
+	unsigned int cpu;
+
+	for_each_online_cpu(cpu) {
+		if (tickers)
+			work_on_cpu(cpu, start_ticker, &tickers[cpu]);
+	}
+	return tickers;
+}
+
+static void stop_tickers(struct ticker *tickers)
+{
+	unsigned int cpu;
+
+	for_each_online_cpu(cpu) {
+		if (!tickers)
+			break;
+		WRITE_ONCE(tickers[cpu].stop, true);
+		hrtimer_cancel(&tickers[cpu].timer);
+	}
+	kfree(tickers);
+}
+
+/* A profiler looks addresses up in interrupts, while their CPU uses vmalloc(). */
+struct profiled {
+	struct ticker *tickers;
+	void *objects[LOOKED_UP];
+	int loglevel;
+};
+
+static int profiled_setup(struct bench_run *run)
+{
+	struct profiled *p = kzalloc_obj(*p, GFP_KERNEL);
+	int i, err = 0;
+
+	run->data = p;
+	if (!p)
+		return -ENOMEM;
+	/* What is found is printed; for the log, not for the console. */
+	p->loglevel = default_message_loglevel;
+	default_message_loglevel = LOGLEVEL_DEBUG;
+	for (i = 0; i < LOOKED_UP; i++) {
+		p->objects[i] = vmalloc(PAGE_SIZE);
+		err = p->objects[i] ? err : -ENOMEM;
+	}
+	p->tickers = start_tickers();
+	return p->tickers ? err : -ENOMEM;
+}
+
+static void profiled_teardown(struct bench_run *run)
+{
+	struct profiled *p = run->data;
+	unsigned long lookups = 0, refused = 0;
+	unsigned int cpu;
+	int i;
+
+	if (!p)
+		return;
+	for_each_online_cpu(cpu) {
+		lookups += p->tickers ? p->tickers[cpu].lookups : 0;
+		refused += p->tickers ? p->tickers[cpu].refused : 0;
+	}
+	stop_tickers(p->tickers);
+	default_message_loglevel = p->loglevel;
+	if (lookups)
+		bench_report_one(run, "refused", "per 1,000", refused * 1000 / lookups, lookups);
+	for (i = 0; i < LOOKED_UP; i++)
+		vfree(p->objects[i]);
+	kfree(p);
+	run->data = NULL;
+}
+
+static int profiled_phase(struct bench_worker *w, unsigned int nr)
+{
+	struct profiled *p = w->run->data;
+	struct ticker *own = &p->tickers[w->index];
+	int err = 0;
+	u32 i;
+
+	/* Each CPU begins with another one. */
+	own->lookups = own->lookups ?: w->index;
+	WRITE_ONCE(own->objects, p->objects);
+	for (i = 0; !err && i < w->ops; i++) {
+		struct vm_struct *vm = get_vm_area(PAGE_SIZE, VM_ALLOC);
+
+		err = vm ? 0 : -ENOMEM;
+		if (vm)
+			free_vm_area(vm);
+	}
+	WRITE_ONCE(own->objects, NULL);
+	return err;
+}
+
+/* The longest vmalloc() and vfree() of a page on a CPU while another one does something. */
+struct wait {
+	struct bench_run *run;
+	struct vm_struct **vms;
+	unsigned long areas;
+	void *buffer;
+	struct vfsmount *proc;
+	bool is_watched;
+	u64 longest;
+	u64 sum;
+	u64 pairs;
+};
+
+static int wait_thread(void *arg)
+{
+	struct wait *wait = arg;
+
+	sched_set_fifo(current);
+	while (!kthread_should_stop()) {
+		bool counts = READ_ONCE(wait->is_watched);
+		u64 start = ktime_get_ns();
+
+		vfree(vmalloc(PAGE_SIZE));
+		if (counts) {
+			u64 took = ktime_get_ns() - start;
+
+			wait->longest = max(wait->longest, took);
+			wait->sum += took;
+			wait->pairs++;
+		}
+		/* With one CPU the other one must go on. */
+		usleep_range(10, 20);
+	}
+	return 0;
+}
+
+static int free_and_purge(void *arg)
+{
+	struct wait *wait = arg;
+
+	WRITE_ONCE(wait->is_watched, true);
+	bench_free_areas(wait->vms, wait->areas);
+	vm_unmap_aliases();
+	WRITE_ONCE(wait->is_watched, false);
+	return 0;
+}
+
+static int read_info(void *arg)
+{
+	struct wait *wait = arg;
+	int err;
+
+	WRITE_ONCE(wait->is_watched, true);
+	err = bench_read_info(wait->proc, wait->buffer);
+	WRITE_ONCE(wait->is_watched, false);
+	return err;
+}
+
+static int wait_beside(struct wait *wait, int (*action)(void *arg))
+{
+	struct ticker *tickers = start_tickers();
+	struct task_struct *task;
+	int err;
+
+	if (!tickers)
+		return -ENOMEM;
+	task = kthread_run_on_cpu(wait_thread, wait, num_online_cpus() - 1, "vmap_bench_wait/%u");
+	err = PTR_ERR_OR_ZERO(task);
+	if (!err) {
+		err = bench_first_cpu(action, wait);
+		kthread_stop(task);
+	}
+	stop_tickers(tickers);
+	if (!err && wait->pairs) {
+		bench_report_one(wait->run, "longest", "ns", wait->longest, wait->pairs);
+		bench_report_one(wait->run, "mean", "ns", wait->sum / wait->pairs, wait->pairs);
+	}
+	return err;
+}
+
+static int wait_measure(struct bench_run *run)
+{
+	struct wait wait = { .run = run, .areas = scaled(run, run->c->arg) };
+	bool reads = !strcmp(run->c->name, "wait_info");
+	struct file_system_type *type = get_fs_type("proc");
+	int err = -ENOMEM;
+
+	wait.vms = kvcalloc(wait.areas, sizeof(*wait.vms), GFP_KERNEL);
+	wait.buffer = kmalloc(BENCH_READ_BYTES, GFP_KERNEL);
+	wait.proc = type ? kern_mount(type) : ERR_PTR(-ENODEV);
+	if (IS_ERR(wait.proc))
+		err = PTR_ERR(wait.proc);
+	else if (wait.vms && wait.buffer && bench_get_areas(wait.vms, wait.areas, 1))
+		err = wait_beside(&wait, reads ? read_info : free_and_purge);
+	if (!IS_ERR(wait.proc))
+		kern_unmount(wait.proc);
+	bench_free_areas(wait.vms, wait.areas);
+	kvfree(wait.vms);
+	kfree(wait.buffer);
+	return err;
+}
+
+static u64 wait_need(const struct bench_case *c, unsigned int threads)
+{
+	return c->arg * 512ULL;
+}
+
+#ifdef CONFIG_64BIT
+/* BPF arenas: 4 GiB, of which all page tables are made. One after the other. */
+#define ARENAS 10
+
+static int nothing(pte_t *pte, unsigned long addr, void *data)
+{
+	return 0;
+}
+
+static int arena_measure(struct bench_run *run)
+{
+	unsigned long arenas = scaled(run, ARENAS * 100) / 100 ?: 1, i;
+	u64 before = bench_tables_kib();
+	int err = 0;
+
+	for (i = 0; !err && i < arenas; i++) {
+		struct vm_struct *vm = get_vm_area(SZ_4G, VM_SPARSE | VM_USERMAP);
+
+		if (!vm)
+			return -ENOSPC;
+		err = apply_to_page_range(&init_mm, (unsigned long)vm->addr, SZ_4G, nothing, NULL);
+		free_vm_area(vm);
+		vm_unmap_aliases();
+		rcu_barrier();
+		cond_resched();
+	}
+	if (!err)
+		bench_report_one(run, "page_tables", "KiB",
+				 max_t(s64, bench_tables_kib() - before, 0), arenas);
+	return err;
+}
+#endif
+
+/*
+ * Module space in use: areas of 1 to 64 pages replace each other at random, then
+ * small ones are reserved until one cannot be had.
+ */
+#define MODULES 400
+#define MODULE_PAGES 64
+#define REPLACED 20000
+#define MOST_MODULES 65536
+
+static int space_measure(struct bench_run *run)
+{
+	struct vm_struct **vms = kvcalloc(MOST_MODULES, sizeof(*vms), GFP_KERNEL);
+	unsigned long i, rounds = scaled(run, REPLACED), pages = 0;
+	struct rnd_state rnd;
+	int err = vms ? 0 : -ENOMEM;
+
+	prandom_seed_state(&rnd, run->seed);
+	for (i = 0; !err && i < rounds; i++) {
+		unsigned long nr = prandom_u32_state(&rnd) % MODULES;
+
+		if (vms[nr])
+			free_vm_area(vms[nr]);
+		vms[nr] = bench_get_in_window(1 + prandom_u32_state(&rnd) % MODULE_PAGES);
+		err = vms[nr] ? 0 : -ENOSPC;
+		if (!(i & 1023))
+			cond_resched();
+	}
+	for (i = 0; !err && i < MOST_MODULES; i++) {
+		vms[i] = vms[i] ?: bench_get_in_window(MODULE_PAGES);
+		if (!vms[i])
+			break;
+		pages += get_vm_area_size(vms[i]) / PAGE_SIZE;
+		cond_resched();
+	}
+	if (!err)
+		bench_report_one(run, "reserved", "KiB", pages * (PAGE_SIZE / SZ_1K), i);
+	bench_free_areas(vms, MOST_MODULES);
+	kvfree(vms);
+	return err;
+}
+
+/* As file systems map pages for compression: 4 to 64 pages, one in 100 for long. */
+#define RAM_PAGES 64
+#define RAM_HELD 128
+#define RAM_SELDOM 100
+
+struct ram {
+	struct page *pages[RAM_PAGES];
+	struct {
+		void *mem;
+		unsigned int pages;
+	} held[RAM_HELD];
+};
+
+static int ram_setup(struct bench_worker *w)
+{
+	struct ram *ram = kzalloc_obj(*ram, GFP_KERNEL);
+	int i;
+
+	w->data = ram;
+	if (!ram)
+		return -ENOMEM;
+	for (i = 0; i < RAM_PAGES; i++) {
+		ram->pages[i] = alloc_page(GFP_KERNEL);
+		if (!ram->pages[i])
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+static void ram_teardown(struct bench_worker *w)
+{
+	struct ram *ram = w->data;
+	int i;
+
+	for (i = 0; ram && i < RAM_HELD; i++) {
+		if (ram->held[i].mem)
+			vm_unmap_ram(ram->held[i].mem, ram->held[i].pages);
+	}
+	for (i = 0; ram && i < RAM_PAGES && ram->pages[i]; i++)
+		__free_page(ram->pages[i]);
+	kfree(ram);
+	w->data = NULL;
+}
+
+static int ram_phase(struct bench_worker *w, unsigned int nr)
+{
+	struct ram *ram = w->data;
+	u32 i;
+
+	for (i = 0; i < w->ops; i++) {
+		unsigned int pages = 4 + prandom_u32_state(&w->rnd) % (RAM_PAGES - 3);
+		void *mem = vm_map_ram(ram->pages, pages, NUMA_NO_NODE);
+
+		if (!mem)
+			return -ENOMEM;
+		if (i % RAM_SELDOM == 0) {
+			u32 at = prandom_u32_state(&w->rnd) % RAM_HELD;
+
+			swap(mem, ram->held[at].mem);
+			swap(pages, ram->held[at].pages);
+		}
+		if (mem)
+			vm_unmap_ram(mem, pages);
+		if (!(i & 1023))
+			cond_resched();
+	}
+	return 0;
+}
+
+/* A page that becomes read-only, and is freed: as each BPF program, and each text of a module. */
+static int set_memory_phase(struct bench_worker *w, unsigned int nr)
+{
+	int err = 0;
+	u32 i;
+
+	for (i = 0; !err && i < w->ops; i++) {
+		void *mem = vmalloc(PAGE_SIZE);
+
+		if (!mem)
+			return -ENOMEM;
+		err = set_memory_ro((unsigned long)mem, 1) ?: set_memory_rw((unsigned long)mem, 1);
+		vfree(mem);
+		cond_resched();
+	}
+	return err;
+}
+
+/*
+ * Memory runs out: areas of 1 to 16 pages are allocated until that fails, and
+ * freed, again and again. What does not come back?
+ */
+#define FILLS 4
+#define FILL_PAGES 16
+
+static unsigned long free_kib(void)
+{
+	int i;
+
+	vm_unmap_aliases();
+	for (i = 0; i < 2; i++) {
+		rcu_barrier();
+		schedule_timeout_uninterruptible(HZ / 50 + 1);
+	}
+	return global_zone_page_state(NR_FREE_PAGES) * (PAGE_SIZE / SZ_1K);
+}
+
+static void fill(struct bench_run *run, struct rnd_state *rnd, void **mem, unsigned long most)
+{
+	/* All of it with vmap_bench.scale=100. */
+	long rest = scaled(run, totalram_pages());
+	unsigned long i;
+
+	for (i = 0; i < most && rest > 0; i++) {
+		unsigned int pages = 1 + prandom_u32_state(rnd) % FILL_PAGES;
+
+		mem[i] = __vmalloc(pages * PAGE_SIZE, GFP_KERNEL | __GFP_NORETRY | __GFP_NOWARN);
+		if (!mem[i])
+			break;
+		rest -= pages;
+		cond_resched();
+	}
+	for (i = 0; i < most; i++) {
+		vfree(mem[i]);
+		mem[i] = NULL;
+		cond_resched();
+	}
+}
+
+static int fill_measure(struct bench_run *run)
+{
+	unsigned long most = totalram_pages() / 4, before, after;
+	u64 tables;
+	void **mem = kvcalloc(most, sizeof(*mem), GFP_KERNEL);
+	struct rnd_state rnd;
+	int i;
+
+	if (!mem)
+		return -ENOMEM;
+	prandom_seed_state(&rnd, run->seed);
+	before = free_kib();
+	tables = bench_tables_kib();
+	for (i = 0; i < FILLS; i++)
+		fill(run, &rnd, mem, most);
+	after = free_kib();
+	tables = bench_tables_kib() - tables;
+	bench_report_one(run, "kept", "KiB", before > after ? before - after : 0, FILLS);
+	bench_report_one(run, "page_tables", "KiB", max_t(s64, tables, 0), FILLS);
+	kvfree(mem);
+	return 0;
+}
+
+const struct bench_case bench_complaint_cases[] = {
+	{ .name = "usercopy",
+	  .what = "the check of a hardened copy of 64 bytes to user space, out of 16 MiB",
+	  .ops = 20000, .setup = usercopy_setup, .teardown = vfree_teardown,
+	  .phase = usercopy_phase },
+	{ .name = "irq_lookup",
+	  .what = "get_vm_area() pair of a page, while interrupts look addresses up",
+	  .ops = 20000, .setup = profiled_setup, .teardown = profiled_teardown,
+	  .phase = profiled_phase },
+	{ .name = "wait_purge",
+	  .what = "longest vmalloc() and vfree() while 200,000 areas are freed and purged",
+	  .max_threads = 1, .arg = 200000, .need = wait_need, .measure = wait_measure },
+	{ .name = "wait_info",
+	  .what = "longest vmalloc() and vfree() while 100,000 areas are listed",
+	  .max_threads = 1, .arg = 100000, .need = wait_need, .measure = wait_measure },
+#ifdef CONFIG_64BIT
+	{ .name = "arena",
+	  .what = "page tables after ten areas of 4 GiB with all their tables",
+	  .max_threads = 1, .measure = arena_measure },
+#endif
+	{ .name = "module_space",
+	  .what = "KiB that can be reserved where modules are, after 20,000 replacements",
+	  .max_threads = 1, .measure = space_measure },
+	{ .name = "ram_mix",
+	  .what = "vm_map_ram() of 4 to 64 pages, one in 100 for long",
+	  .ops = 4000, .worker_setup = ram_setup, .worker_teardown = ram_teardown,
+	  .phase = ram_phase },
+	{ .name = "set_memory",
+	  .what = "vmalloc(), set_memory_ro(), set_memory_rw() and vfree() of a page",
+	  .ops = 400, .phase = set_memory_phase },
+	{ .name = "fill_memory",
+	  .what = "memory that is missing after all of it was allocated and freed four times",
+	  .max_threads = 1, .measure = fill_measure },
+	{ }
+};
