@@ -2,7 +2,8 @@
 /*
  * What vmap areas cost, with whichever allocator was booted.
  *
- * Runs once at boot if the kernel command line has vmap_bench.run=:
+ * Runs at boot if the kernel command line has vmap_bench.run=, and whenever root writes
+ * to /sys/module/vmap_bench/parameters/run, as tools/vmap-bench does:
  *
  *   vmap_bench.run=all                 all cases
  *   vmap_bench.run=area_pair,lookup_*  some; "*" at the end is any rest
@@ -30,19 +31,23 @@
 #include "bench.h"
 
 static char *run;
-module_param(run, charp, 0444);
+static int set_run(const char *value, const struct kernel_param *kp);
+static const struct kernel_param_ops run_ops = {
+	.set = set_run, .get = param_get_charp, .free = param_free_charp,
+};
+module_param_cb(run, &run_ops, &run, 0644);
 MODULE_PARM_DESC(run, "Cases, separated by commas, \"all\", \"-\" before those to leave out, or \"list\"; nothing is measured without");
 
 static char *threads = "1";
-module_param(threads, charp, 0444);
+module_param(threads, charp, 0644);
 MODULE_PARM_DESC(threads, "Numbers of workers, separated by commas; at most one for each CPU (default 1)");
 
 static uint scale = 100;
-module_param(scale, uint, 0444);
+module_param(scale, uint, 0644);
 MODULE_PARM_DESC(scale, "Operations, in percent of what a case asks for, 1 to 10000 (default 100)");
 
 static ullong seed = 1;
-module_param(seed, ullong, 0444);
+module_param(seed, ullong, 0644);
 MODULE_PARM_DESC(seed, "Seed of random orders, sizes and addresses (default 1)");
 
 static bool restart;
@@ -180,7 +185,7 @@ static void list_cases(void)
 	}
 }
 
-static int __init vmap_bench_init(void)
+static int run_cases(void)
 {
 	const struct bench_case *c;
 	uint *counts, failed = 0;
@@ -238,6 +243,26 @@ out:
 	if (restart)
 		kernel_restart(NULL);
 	return failed ? -EINVAL : 0;
+}
+
+static bool is_booted;
+
+/* Up to the end of the boot only keeps the words. The parameters have a lock: one at a time. */
+static int set_run(const char *value, const struct kernel_param *kp)
+{
+	int err = param_set_charp(value, kp);
+
+	if (!err && is_booted) {
+		strim(run);
+		err = run_cases();
+	}
+	return err;
+}
+
+static int __init vmap_bench_init(void)
+{
+	is_booted = true;
+	return run_cases();
 }
 
 /* After test_vmalloc, a late_initcall, too: the case page_tables shows what that leaves. */

@@ -53,11 +53,12 @@ INSTRUMENTS = {
                           "softirqs, counted by a plugin", ICOUNT, "softirq"),
     "lines": Instrument(ARM64, "QEMU cortex-a72, workers take turns before each call in random order: cache lines that "
                         "move between CPUs, counted by a plugin", {"accel": "threads"}, "lines"),
+    "machine": Instrument("", "tools/vmap-bench: the benchmark on a machine of one's own", {}),
     "native": Instrument("", "scripts/bench native: both allocators in user space on the build host", {}),
     "native-calls": Instrument("", "as native, without CONFIG_RUST_INLINE_HELPERS", {}),
 }
 # Those whose nanoseconds are no instructions.
-CLOCKS = ("native", "native-calls")
+CLOCKS = ("native", "native-calls", "machine")
 
 
 @dataclasses.dataclass(frozen=True)
