@@ -27,6 +27,8 @@ QUOTED_NATIVE = {"area_pair": "reserve and free a page", "area_4": "reserve and 
                  "mixed_1m": "replace one of a million areas", "area_remote": "reserve; another CPU frees",
                  "find_1k": "find the area of an address, of 1,000"}
 NATIVE_COLUMNS = [("native", 1, "1 CPU"), ("native", 2, "2 CPUs"), ("native-calls", 1, "1 CPU, Rust without inlined helpers")]
+# Metrics of the table "rest" that say the same as others there, or of what others are sums: they are only in the result.
+PARTS = ("in_", "slabs_", "read_misses", "write_misses", "tlbi")
 # The document of each table. A line "<!-- figures NAME -->" is in front of it, and END behind it.
 DOCUMENTS = {"readme": "README.md", "icount": "docs/bench.md", "rest": "docs/bench.md",
              "readme-native": "README.md", "native": "docs/bench.md", "complaints": "docs/bench.md",
@@ -114,7 +116,8 @@ def tables(result, *others):
         "icount": markdown(["case", *(f">{size}" for size in sizes)],
                            [[f"`{name}`", *(found.get(size, "") for size in sizes)] for name, found in cells.items()]),
         "rest": markdown(["case", "CPUs x workers", "instrument", ">" + " -> ".join(result["sides"].values())],
-                         [[row.name, row.size, row.instrument, cell(row, twins)] for row in every if row not in clock])}
+                         [[row.name, row.size, row.instrument, cell(row, twins)] for row in every
+                          if row not in clock and not row.metric.startswith(PARTS)])}
     return {name: f"{head}{' Rows with a loss first, losses bold.' if name != 'readme' else ''}\n\n{text}\n"
             for name, text in made.items() if not (others and name == "readme")}
 
