@@ -15,6 +15,8 @@
 #include <linux/sizes.h>
 #include <linux/types.h>
 #include <linux/vmalloc.h>
+/* MODULES_VADDR of riscv64 needs it. */
+#include <asm/sections.h>
 
 /* Workers of one run, at most: one for each CPU. */
 #define BENCH_MAX_THREADS 64
