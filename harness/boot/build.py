@@ -10,6 +10,7 @@ import subprocess
 from . import kernels
 from ..patches import prepare, series
 from ..machine import step
+from ..toolchain import root
 from ..toolchain.enter import in_root
 from ..machine.lock import locked
 from ..machine.options import Parser
@@ -158,5 +159,8 @@ def main(arguments):
     parser = Parser(f"{HELP}\n\nKnown: {' '.join(kernels.load())}", "build")
     parser.add_argument("names", metavar="NAME", nargs="+", help="a configuration")
     for kernel in [kernels.get(name) for name in parser.parse_args(arguments).names]:
+        # kunit.py makes no configuration for riscv64 without its firmware. The root in which that is put must be complete.
+        prepare.prepare()
+        root.prepare_emulator(kernel.arch)
         print(build(kernel))
     return 0

@@ -73,6 +73,8 @@ class Boot:
         emulator, machine, cpu, console = {
             "arm64": ("aarch64", ",".join(filter(None, ("virt,gic-version=3", kernel.machine))), "cortex-a72", "ttyAMA0"),
             "arm": ("arm", "virt,highmem=off", "cortex-a15", "ttyAMA0"),
+            "riscv": ("riscv64", "virt", "max", "ttyS0"),
+            "loongarch": ("loongarch64", "virt", "max", "ttyS0"),
             "x86_64": ("x86_64", "q35", "max", "ttyS0")}[kernel.arch]
         optional = {"-initrd": self.initramfs, "-seed": self.seed, "-plugin": self.plugin}
         return [f"qemu-system-{emulator}", "-machine", machine, "-cpu", self.cpu or kernel.cpu or cpu, "-nodefaults",

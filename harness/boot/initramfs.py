@@ -12,7 +12,8 @@ from pathlib import Path, PurePath
 
 from ..machine.settings import CACHE, REPO, Refused, Skipped, write
 
-FORMATS = {"arm64": "ARM aarch64", "arm": "32-bit.*ARM", "x86_64": "x86-64", "um": "x86-64"}
+FORMATS = {"arm64": "ARM aarch64", "arm": "32-bit.*ARM", "riscv": "64-bit.*RISC-V", "loongarch": "64-bit.*LoongArch",
+           "x86_64": "x86-64", "um": "x86-64"}
 # Modules that guests load, if the kernel has them.
 MODULES = ("lib/test_module", "lib/test_vmalloc", "lib/test_maple_tree", "lib/test_bpf", "drivers/misc/lkdtm/lkdtm",
            "mm/kasan/kasan_test", "mm/vmap_rust/kunit/vmap_leak")

@@ -8,7 +8,7 @@ import tomllib
 from ..machine.settings import BUILDS, REPO, Refused
 
 IMAGES = {"arm64": "arch/arm64/boot/Image", "arm": "arch/arm/boot/zImage", "x86_64": "arch/x86/boot/bzImage",
-          "um": "linux"}
+          "riscv": "arch/riscv/boot/Image", "loongarch": "arch/loongarch/boot/vmlinux.elf", "um": "linux"}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,7 +11,6 @@ from ..toolchain import image, root
 from ..patches import prepare
 from ..machine import step
 from ..toolchain.enter import enter
-from ..machine.lock import locked
 from ..machine.options import Parser, fill, whole
 from ..machine.result import Result
 from ..machine.settings import INSIDE, LOGS, Refused, check_settings
@@ -104,9 +103,8 @@ def prepare_host(scenario, args):
         prepare.prepare()
     if args.kernel.guest_image and "guest_image" in scenario.DEFAULTS:
         image.prepare("guest-image")
-    if args.kernel.arch == "arm":
-        with locked("busybox for arm", "busybox-arm.lock"):
-            root.prepare_busybox_arm()
+    root.prepare_busybox(args.kernel.arch)
+    root.prepare_emulator(args.kernel.arch)
 
 
 def main(arguments):

@@ -10,6 +10,7 @@ import subprocess
 from . import debian
 from ..machine import step
 from .enter import ROOT, STAMP, in_root_at
+from ..machine.lock import locked
 from ..machine.settings import CACHE, TOOLCHAIN, Refused, need_space, need_tool, remove, say
 
 PACKAGES = """
@@ -33,6 +34,14 @@ for row in awk:gawk cc:gcc which:which.debianutils; do ln -sf "${row#*:}" "usr/b
 ln -sf blas/libblas.so.3 lapack/liblapack.so.3 usr/lib/*-linux-gnu
 """
 PROGRAMS = "ldconfig; update-ccache-symlinks; python3 -m compileall -q -j 0 /usr/lib/python3*"
+# What only the test matrix has, by the architecture of Linux. Busyboxes: that as Debian calls it, and the suite that has it.
+BUSYBOXES = {"arm": ("armhf", debian.SUITE), "riscv": ("riscv64", debian.SUITE), "loongarch": ("loong64", "forky")}
+# Emulators: files of the root, with the package and the file in it.
+EMULATORS = {
+    "riscv": {"usr/bin/qemu-system-riscv64": ("qemu-system-riscv", "usr/bin/qemu-system-riscv64"),
+              "usr/share/qemu/opensbi-riscv64-generic-fw_dynamic.bin":
+              ("opensbi", "usr/lib/riscv64-linux-gnu/opensbi/generic/fw_dynamic.bin")},
+    "loongarch": {"usr/bin/qemu-system-loongarch64": ("qemu-system-misc", "usr/bin/qemu-system-loongarch64")}}
 NEW, LOG = CACHE / "root.new", CACHE / "log"
 
 
@@ -49,10 +58,10 @@ def ready():
         all(os.access(ROOT / name, os.X_OK) for name in ("usr/bin/make", "opt/cargo/bin/bindgen"))
 
 
-def put_busybox(arch, folder):
+def put_busybox(arch, suite, folder):
     """Put the static busybox for initial file systems into folder/bin. arch: as Debian calls it."""
     debian.fetch_file(f"busybox for {arch}", arch, "busybox-static", "usr/bin/busybox", folder / "bin/busybox",
-                      "look at the network and call this again")
+                      "look at the network and call this again", suite)
 
 
 def put_bindgen():
@@ -72,12 +81,24 @@ def put_bindgen():
         f"bindgen {BINDGEN} could not be built; look at the network and call this again")
 
 
-def prepare_busybox_arm():
-    """Make the busybox for 32-bit arm, which only the test matrix needs, in the cache, unless it is there."""
-    folder = CACHE / "busybox-arm"
+def prepare_busybox(arch):
+    """Make the busybox for an architecture of Linux that only the test matrix has, in the cache, unless it is there."""
+    folder = CACHE / f"busybox-{arch}"
     given = TOOLCHAIN == "host" and os.environ.get("BUSYBOX")
-    if not given and not os.access(folder / "bin/busybox", os.X_OK):
-        put_busybox("armhf", folder)
+    if arch in BUSYBOXES and not given and not os.access(folder / "bin/busybox", os.X_OK):
+        with locked(f"busybox for {arch}", f"busybox-{arch}.lock"):
+            put_busybox(*BUSYBOXES[arch], folder)
+
+
+def prepare_emulator(arch):
+    """Put the emulator for an architecture of Linux that only the test matrix has into the root, whose libraries it uses,
+    unless it is there."""
+    files = EMULATORS.get(arch, {}) if TOOLCHAIN == "root" else {}
+    if not all(os.access(ROOT / name, os.R_OK) for name in files):
+        with locked(f"emulator for {arch}", f"emulator-{arch}.lock"):
+            for name, (package, file) in files.items():
+                debian.fetch_file(f"{package} for {arch}", debian.machine(), package, file, ROOT / name,
+                                  "look at the network and call this again")
 
 
 def check_host():
@@ -111,7 +132,7 @@ def prepare():
         step.must("toolchain root: finish", LOG / "root-finish.log", command, "the toolchain root could not be made",
                   cwd=NEW)
     for arch in ("amd64", "arm64"):
-        put_busybox(arch, NEW / f"opt/busybox-{arch.replace('amd64', 'x86_64')}")
+        put_busybox(arch, debian.SUITE, NEW / f"opt/busybox-{arch.replace('amd64', 'x86_64')}")
     put_bindgen()
     (NEW / STAMP.name).write_text(f"{recipe()}\n", encoding="ascii")
     old = CACHE / "root.old"
