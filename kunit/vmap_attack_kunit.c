@@ -212,6 +212,8 @@ static unsigned int check_and_free(struct kunit *test, struct vmap_area *va,
 			      "%#lx-%#lx for %#lx aligned to %#lx in %#lx-%#lx", start, end,
 			      req->size, req->align, req->vstart, req->vend);
 	KUNIT_EXPECT_PTR_EQ(test, va, vmap_rust_unlink(start));
+	/* That of try_direct() did not come from kmalloc(). */
+	va->vm = NULL;
 	vmap_rust_retire(va);
 	return 1;
 }

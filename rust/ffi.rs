@@ -99,7 +99,7 @@ pub(crate) unsafe extern "C" fn vmap_rust_alloc(
             window: Span::from_bounds(vstart, vend).ok_or(EBUSY)?,
             size,
             align,
-            // C has called `vmap_rust_alloc_current()` before: the condition is that of `vmap_rust_alloc_fast()` in the C
+            // C has called `vmap_rust_alloc_current()` before: the condition is that of `vmap_rust_is_fast()` in the C
             // header, besides the window.
             fast_path_failed: !cfg!(CONFIG_KASAN_VMALLOC) && va_flags == 0 && !vm.is_null(),
             gfp,
@@ -133,6 +133,29 @@ pub(crate) unsafe extern "C" fn vmap_rust_alloc_current(
     // SAFETY: By the safety requirements, `vm` is valid and not yet shared.
     let attributes = unsafe { Attributes::new(0, vm) };
     let area = space().and_then(|space| space.alloc_current(size, align, attributes));
+    null_or(area.map(Busy::area))
+}
+
+/// As [`vmap_rust_alloc_current`], with the `vm_struct` that has stayed with the addresses. All its fields are 0 but these, the
+/// address and the size. Null, too, if none has stayed, or if it was that of a smaller area.
+///
+/// # Safety
+///
+/// Not in an NMI, nor in an interrupt with PREEMPT_RT.
+#[export]
+pub(crate) unsafe extern "C" fn vmap_rust_reuse_current(
+    size: usize,
+    align: usize,
+    flags: usize,
+    caller: *const c_void,
+    requested_size: usize,
+) -> *mut bindings::vmap_area {
+    let new = VmFields {
+        flags,
+        caller,
+        requested_size,
+    };
+    let area = space().and_then(|space| space.reuse_current(size, align, new));
     null_or(area.map(Busy::area))
 }
 
@@ -304,12 +327,13 @@ unsafe fn take_back(
     Some((space, area?))
 }
 
-/// Makes an unmapped area lazy. Returns about how many pages wait for a purge, or more than the limit of C to ask for one at
-/// once, or 0 if it is too early to ask.
+/// Makes an unmapped area lazy. Its `vm_struct` stays with the slot, or is freed. Returns about how many pages wait for a purge,
+/// or more than the limit of C to ask for one at once, or 0 if it is too early to ask.
 ///
 /// # Safety
 ///
 /// - `va` is null, or came from [`vmap_rust_unlink`] and C no longer uses it.
+/// - Its `vm` is null, or came from kmalloc(), and C no longer uses it.
 /// - Not in an interrupt: a lock may be taken, and a task adds to the batch of its CPU with only preemption disabled.
 #[export]
 pub(crate) unsafe extern "C" fn vmap_rust_retire(va: *mut bindings::vmap_area) -> usize {

@@ -24,6 +24,8 @@ struct vmap_area *NAME(alloc)(unsigned long size, unsigned long align, unsigned 
 			      unsigned long vend, unsigned long va_flags, struct vm_struct *vm,
 			      unsigned int gfp, int node);
 struct vmap_area *NAME(alloc_current)(unsigned long size, unsigned long align, struct vm_struct *vm);
+struct vmap_area *NAME(reuse_current)(unsigned long size, unsigned long align, unsigned long flags,
+				      const void *caller, unsigned long requested_size);
 unsigned long NAME(purge)(unsigned long start, unsigned long end, bool drain);
 struct vmap_area *NAME(find)(unsigned long addr);
 struct vmap_area *NAME(unlink)(unsigned long addr);
@@ -43,6 +45,11 @@ void *NAME(cache_alloc)(void)
 void NAME(cache_free)(void *va)
 {
 	kmem_cache_free(area_cache, va);
+}
+
+void NAME(free_vm)(void *vm)
+{
+	kfree_sized(vm, sizeof(struct vm_struct));
 }
 
 void NAME(flush_tlb)(void)
@@ -83,12 +90,16 @@ static noinline struct vmap_area *alloc_slow(unsigned long size, struct vm_struc
 	return va;
 }
 
-/* get_vm_area() and free_vm_area(), without page tables. */
+/* get_vm_area() and free_vm_area(), without page tables and page pointers. */
 static noinline struct vm_struct *get(unsigned long bytes)
 {
-	struct vm_struct *vm = kmalloc_noprof(sizeof(*vm), KMALLOC_ZERO);
 	struct vmap_area *va;
+	struct vm_struct *vm;
 
+	va = NAME(reuse_current)(bytes + PAGE_SIZE, 1, 2, __builtin_return_address(0), bytes);
+	if (va)
+		return va->vm;
+	vm = kmalloc_noprof(sizeof(*vm), KMALLOC_ZERO);
 	vm->flags = 2;
 	vm->caller = __builtin_return_address(0);
 	vm->requested_size = bytes;
@@ -120,7 +131,6 @@ static noinline void put(struct vm_struct *vm)
 	nr_lazy = NAME(retire)(va);
 	if (unlikely(nr_lazy))
 		note_lazy_area(nr_lazy);
-	kfree_sized(vm, sizeof(*vm));
 }
 
 static noinline struct vm_struct *find(unsigned long addr)

@@ -89,11 +89,29 @@ impl<T: Tlb> CheckedSpace<T> {
         align: usize,
         attributes: Attributes,
     ) -> Option<Busy> {
+        self.current(size, align, || {
+            self.0.alloc_current(size, align, attributes)
+        })
+    }
+
+    /// See [`Space::reuse_current`].
+    #[inline(always)]
+    pub(crate) fn reuse_current(&self, size: usize, align: usize, new: VmFields) -> Option<Busy> {
+        self.current(size, align, || self.0.reuse_current(size, align, new))
+    }
+
+    #[inline(always)]
+    fn current(
+        &self,
+        size: usize,
+        align: usize,
+        alloc: impl FnOnce() -> Option<Busy>,
+    ) -> Option<Busy> {
         let Some(checker) = self.checker() else {
-            return self.0.alloc_current(size, align, attributes);
+            return alloc();
         };
         checker.change(|| {
-            let area = self.0.alloc_current(size, align, attributes)?;
+            let area = alloc()?;
             Self::allocated(checker, area, |span| {
                 span.size() == size && is_aligned(span.first(), align.max(1))
             });

@@ -168,22 +168,23 @@ impl Blocks {
         &self.cpus.here().counters
     }
 
-    /// Claims a slot of `class` for `size` bytes in the current block of this CPU. Takes no lock.
+    /// Claims a slot of `class` for `size` bytes in the current block of this CPU, and makes it what `take` does. Takes no lock.
     #[inline(always)]
-    pub(crate) fn claim<'a>(
-        &'a self,
+    pub(crate) fn claim<A>(
+        &self,
         class: Class,
         size: usize,
-        rcu: &'a Guard,
-    ) -> Option<Claimed<'a>> {
+        take: impl FnOnce(Claimed<'_>) -> Option<A>,
+    ) -> Option<A> {
+        let rcu = Guard::new();
         let here = self.cpus.here();
         let cpu = match self.group_shift(class) {
             0 => here,
             shift => self.cpus.get(mm::cpu_hint().first_of_group(shift)),
         };
-        let slot = cpu.seat(class).get(rcu)?.claim(size)?;
+        let area = take(cpu.seat(class).get(&rcu)?.claim(size)?)?;
         here.counters.hit.one();
-        Some(slot)
+        Some(area)
     }
 
     /// Returns `class` and all larger ones of which the space has blocks.

@@ -123,22 +123,35 @@ impl<T: Tlb> Space<T> {
         align: usize,
         attributes: Attributes,
     ) -> Option<Busy> {
+        self.claim_current(size, align, |slot| slot.occupy(attributes))
+    }
+
+    /// [`Space::alloc_current`] with the `vm_struct` that has stayed with the slot. [`None`], too, if none has that is large
+    /// enough.
+    #[inline(always)]
+    pub(crate) fn reuse_current(&self, size: usize, align: usize, new: VmFields) -> Option<Busy> {
+        self.claim_current(size, align, |slot| slot.reuse(new))
+    }
+
+    #[inline(always)]
+    fn claim_current(
+        &self,
+        size: usize,
+        align: usize,
+        take: impl FnOnce(Claimed<'_>) -> Option<Busy>,
+    ) -> Option<Busy> {
         let class = self.blocks.class_of(size, align)?;
         // `Space::alloc()` says what is wrong with another alignment.
         if align & align.wrapping_sub(1) != 0 {
             return None;
         }
-        let rcu = Guard::new();
-        let slot = self.blocks.claim(class, size, &rcu)?;
-        slot.occupy(attributes)
+        self.blocks.claim(class, size, take)
     }
 
     /// Reserves a slot of `class` in the current block of this CPU.
     #[inline(never)]
     fn reserve_in_block(&self, class: Class, size: usize) -> Option<Area<Reserved>> {
-        let rcu = Guard::new();
-        let slot = self.blocks.claim(class, size, &rcu)?;
-        slot.reserve()
+        self.blocks.claim(class, size, |slot| slot.reserve())
     }
 
     /// Serves a request of `class` from the current block of this CPU, or from one of the pool, or from a new one, or from the

@@ -11,7 +11,7 @@
 //! (vacant) - slot claimed -----------> Reserved, or at once (busy)
 //! (busy) --- leave ------------------> Leaving --- wait for readers ---> Unlinked
 //! Unlinked - retire: unmapped -------> Lazy ------ TLB flush ----------> Flushed
-//! Unlinked - vacate: unmapped -------> (vacant, and the slot is lazy)
+//! Unlinked - vacate: unmapped -------> (vacant, and the slot is lazy; its vm_struct may stay)
 //! Reserved - cancel: was never found > Flushed
 //! Flushed -- erase the entry --------> New ------- freed
 //! Flushed -- kept for a request -----> Reserved
@@ -99,7 +99,8 @@ pub(super) const LEAKED_CODE: usize = 7;
 ///
 /// # Invariants
 ///
-/// `vm` is null, or valid and not used by others until the area is busy.
+/// `vm` is null, or came from kmalloc(), and is the area's: nobody else uses it until the area is busy, or frees it unless C has
+/// taken it out of the unlinked area.
 pub(crate) struct Attributes {
     flags: usize,
     vm: *mut bindings::vm_struct,
@@ -115,7 +116,7 @@ impl Attributes {
 
     /// # Safety
     ///
-    /// `vm` is null, or valid and not used by others until the area is busy.
+    /// Those of the invariants.
     pub(crate) unsafe fn new(flags: usize, vm: *mut bindings::vm_struct) -> Self {
         // INVARIANT: By the safety requirements.
         Self {
@@ -123,6 +124,14 @@ impl Attributes {
             vm,
         }
     }
+}
+
+/// What C sets in a `vm_struct`, besides its address and its size.
+#[derive(Clone, Copy)]
+pub(crate) struct VmFields {
+    pub(crate) flags: usize,
+    pub(crate) caller: *const c_void,
+    pub(crate) requested_size: usize,
 }
 
 /// An area in state `S`.
@@ -322,24 +331,59 @@ impl AreaPtr {
 }
 
 impl Claimed<'_> {
-    /// Takes the object of the slot, and writes the bounds of the area. Returns it with its span, and the flags of the new
-    /// user without a state. If somebody uses the object, two areas have the slot: it stays claimed then, as a leak is safe
-    /// and reuse would not be.
+    /// Returns the slot and the flags of its object, which is vacant. If somebody uses the object, two areas have the slot: it
+    /// stays claimed then, as a leak is safe and reuse would not be.
     #[inline(always)]
-    fn take_object(self) -> Option<(AreaPtr, Span, usize)> {
-        let (ptr, span) = self.object();
+    fn vacant(self) -> Option<(Self, usize)> {
         // SAFETY: By the invariants of `Objects`, it is the object of the slot, as long as the block, and as the area in it.
-        let fields = unsafe { ptr.fields() };
+        let fields = unsafe { self.object().0.fields() };
         // Relaxed: the acquire of the claim orders it after `vacate()` of the last user.
         let old = fields.flags.read_once();
         if code_of(old) != VACANT_CODE {
             self.leak();
             return None;
         }
-        core::mem::forget(self);
+        Some((self, old))
+    }
+
+    /// Takes the object of the slot, frees the `vm_struct` that has stayed there, and writes the bounds of the area. Returns the
+    /// object with its span, and the flags of the new user without a state.
+    #[inline(always)]
+    fn take_object(self) -> Option<(AreaPtr, Span, usize)> {
+        let (slot, old) = self.vacant()?;
+        let (ptr, span) = slot.object();
+        core::mem::forget(slot);
         // SAFETY: The owner of a claimed slot owns its vacant object.
-        let flags = unsafe { ptr.set_bounds(span, old | IN_BLOCK) };
+        let flags = unsafe {
+            ptr.free_vm();
+            ptr.set_bounds(span, old | IN_BLOCK)
+        };
         Some((ptr, span, flags))
+    }
+
+    /// Makes the object of the slot a busy area, with the `vm_struct` that has stayed. [`None`] if there is none, or if the area
+    /// that had it last was smaller: the slot is free again.
+    #[inline(always)]
+    pub(crate) fn reuse(self, new: VmFields) -> Option<Busy> {
+        let (slot, old) = self.vacant()?;
+        let (ptr, span) = slot.object();
+        // SAFETY: The owner of a claimed slot owns its vacant object.
+        let vm = unsafe { ptr.vm() };
+        // SAFETY: By the invariants of `Objects`, it is null or valid, and nobody else uses it.
+        if vm.is_null() || unsafe { (*vm).size } < span.size() {
+            return None;
+        }
+        core::mem::forget(slot);
+        // SAFETY: As above. All fields may be zero. The slot was claimed for the area: it is free only after the area was
+        // unlinked and flushed.
+        unsafe {
+            vm.write_bytes(0, 1);
+            (*vm).flags = new.flags;
+            (*vm).caller = new.caller;
+            (*vm).requested_size = new.requested_size;
+            let flags = ptr.set_bounds(span, old | IN_BLOCK);
+            Some(ptr.publish(span, Attributes { flags: 0, vm }, flags))
+        }
     }
 
     /// Makes the object of the slot a busy area.
@@ -442,19 +486,24 @@ impl Area<Unlinked> {
         Some(Self::from_ptr(ptr))
     }
 
-    /// Marks the area as unmapped but not flushed.
+    /// Marks the area as unmapped but not flushed. Frees its `vm_struct`, which has no slot to stay with.
     pub(crate) fn retire(self) -> Area<Lazy> {
-        // C code may free the vm_struct at any time now.
-        self.set_vm(ptr::null_mut());
+        // SAFETY: By the type invariants, only the owner of the token uses the object. By those of `Attributes`, the `vm_struct` is
+        // the area's.
+        unsafe { self.ptr.free_vm() };
         // INVARIANT: The range stays reserved, which is all that `Lazy` requires.
         self.into_state()
     }
 
     /// Gives the object back to its block. The bitmaps of the block keep the range reserved. The caller sets a bit with
-    /// release semantics afterwards.
+    /// release semantics afterwards. The `vm_struct` stays with the slot.
     #[inline(always)]
     pub(super) fn vacate(self) {
-        self.set_vm(ptr::null_mut());
+        // C does not ask for reuse, and KASAN reports who uses the `vm_struct` after this only if that is freed.
+        if cfg!(CONFIG_KASAN_VMALLOC) {
+            // SAFETY: As in `retire()`.
+            unsafe { self.ptr.free_vm() };
+        }
         self.set_code(VACANT_CODE);
         core::mem::forget(self);
     }

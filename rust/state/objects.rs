@@ -12,6 +12,9 @@
 //! the rb-trees need. Objects are allocated with their block, in chunks of 2 KiB, one for each word of the bitmaps: fragmented
 //! memory may have only single pages. They are freed with the block after an RCU grace period, unless one is in use, as the
 //! token of an area may outlive the RCU read lock: then their memory leaks, with a report.
+//!
+//! A vacant object may have the `vm_struct` of the last area in its slot. It is for [`Claimed::reuse`]; others who use the
+//! slot free it, and so does the end of the block.
 
 use super::prelude::*;
 use kernel::sync::barrier;
@@ -95,6 +98,35 @@ impl AreaPtr {
     #[inline(always)]
     pub(crate) fn prefetch_for_write(self) {
         mm::prefetch_for_write(self.as_raw());
+    }
+
+    /// Returns `vmap_area::vm`.
+    ///
+    /// # Safety
+    ///
+    /// The memory is an area object, and nobody writes the field during the call.
+    #[inline(always)]
+    pub(super) unsafe fn vm(self) -> *mut bindings::vm_struct {
+        // SAFETY: By the safety requirements. An area has this field of the union.
+        unsafe { (*self.as_raw()).__bindgen_anon_1.vm }
+    }
+
+    /// Frees `vmap_area::vm` if it is not null, and makes it that.
+    ///
+    /// # Safety
+    ///
+    /// The memory is an area object that only the caller uses. The field is null, or came from kmalloc(), and is not used again.
+    #[inline(always)]
+    pub(super) unsafe fn free_vm(self) {
+        // SAFETY: By the safety requirements.
+        let vm = unsafe { self.vm() };
+        if !vm.is_null() {
+            // SAFETY: By the safety requirements.
+            unsafe {
+                bindings::kfree(vm.cast());
+                (*self.as_raw()).__bindgen_anon_1.vm = ptr::null_mut();
+            }
+        }
     }
 
     /// Returns the shared fields.
@@ -283,6 +315,7 @@ const _: () = assert!(size_of::<Group>() == GROUP_SIZE && align_of::<Group>() ==
 /// - Several CPUs access only atomics of an object, and `vm`. That is written only by the owner of the token, or by C for the
 ///   owner of an area that is busy and not published yet. While the area is busy, C only reads it, for the owner and for readers
 ///   that have it pinned: the token that may write it again exists when no such reader is left.
+/// - `vm` of a vacant object is null, or it came from kmalloc(), and nobody else uses it.
 /// - Neither the chunks nor what `vm` refers to belong to a thread.
 pub(super) struct Objects {
     chunks: [NonNull<Chunk>; WORDS],
@@ -389,9 +422,19 @@ impl AreaPtr {
 
 impl Drop for Objects {
     fn drop(&mut self) {
-        // SAFETY: By the type invariants, they are area objects that live as long as `self`.
-        let is_used = |area: AreaPtr| code_of(unsafe { area.seen() }.flags) != VACANT_CODE;
-        if self.all().any(is_used) {
+        let mut is_used = false;
+        for area in self.all() {
+            // SAFETY: By the type invariants, it is an area object that lives as long as `self`. If it is vacant, nobody else
+            // uses its `vm`, or will: nobody claims a slot any more.
+            unsafe {
+                if code_of(area.seen().flags) == VACANT_CODE {
+                    area.free_vm();
+                } else {
+                    is_used = true;
+                }
+            }
+        }
+        if is_used {
             // INVARIANT: The memory is not freed.
             mm::refuse("a block is freed with areas in it", &[], &[]);
             return;

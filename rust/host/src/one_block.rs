@@ -6,7 +6,8 @@ use crate::{
     check::fixtures::Step,
     prelude::*,
     state::{
-        block::{Block, BlockNumber},
+        area::VmFields,
+        block::{Block, BlockNumber, Claimed},
         dir::Directory,
         flush::Plan,
         index::{Index, Placed, Run},
@@ -14,10 +15,14 @@ use crate::{
     },
     sys::grace::Guard,
 };
-use kernel::sync::{
-    rcu::{at_once, elsewhere},
-    BARRIERS,
+use kernel::{
+    bindings::{self, LIVE_VMS},
+    sync::{
+        rcu::{at_once, elsewhere},
+        BARRIERS,
+    },
 };
+use std::sync::atomic::Ordering;
 
 /// Where a block of any class can be.
 pub(super) const START: usize = 1 << 32;
@@ -171,6 +176,11 @@ fn retire_elsewhere(area: UnlinkedArea<'_>, other: &Directory) {
 /// Frees the busy area at `addr`, and makes its slot free.
 pub(super) fn free_at(dir: &Directory, addr: usize) {
     retire(unlink(dir, addr));
+    purge(dir);
+}
+
+/// Makes lazy slots free.
+fn purge(dir: &Directory) {
     let log = FlushLog::new().expect("memory");
     elsewhere(|| {
         let mut plan = Plan::new(dir, &log);
@@ -200,6 +210,77 @@ fn a_block_with_an_area_in_it_is_not_freed() {
     // SAFETY: Objects of which one is in use are never freed.
     let bounds = unsafe { area.seen() }.span();
     assert_eq!(bounds, Span::with_size(START, PAGE_SIZE));
+}
+
+/// A `vm_struct` stays with its slot for the next area that is not larger, with new fields, or is freed with the next user of the
+/// slot, or with the block, unless C takes it out.
+#[test]
+fn a_vm_struct_stays_with_its_slot() {
+    let live = || LIVE_VMS.load(Ordering::Relaxed);
+    let new = VmFields {
+        flags: 2,
+        caller: ptr::dangling(),
+        requested_size: 3,
+    };
+    let dir = directory();
+    let number = insert(&dir, class_of(2));
+    let claim = |pages: usize, take: &dyn Fn(Claimed<'_>) -> Option<Busy>| {
+        let rcu = Guard::new();
+        let block = dir.block(number, &rcu).expect("a block");
+        let area = take(block.claim(pages * PAGE_SIZE).expect("room"))?;
+        assert_eq!(area.span().first(), START);
+        Some(area)
+    };
+    // SAFETY: The only area with it has it.
+    let fresh = |vm| claim(1, &|slot| slot.occupy(unsafe { Attributes::new(0, vm) }));
+    let reuse = |pages| claim(pages, &|slot| slot.reuse(new)).is_some();
+    for _ in 0..2 {
+        let vm = bindings::vm_struct::new();
+        // There is none yet, or the last user of the slot has taken it.
+        assert!(!reuse(1));
+        assert!(fresh(vm).is_some() && live() == 1);
+        // SAFETY: The area is live, and nobody else uses its fields. The same holds below.
+        unsafe { (*vm).nr_pages = 5 };
+        free_at(&dir, START);
+        // It is that of a smaller area: the slot is free again.
+        assert!(!reuse(2) && reuse(1));
+        // SAFETY: As above.
+        let seen = unsafe { ((*vm).addr.addr(), (*vm).size, (*vm).nr_pages, (*vm).flags) };
+        assert_eq!(seen, (START, PAGE_SIZE, 0, new.flags));
+        // SAFETY: As above.
+        let seen = unsafe { ((*vm).caller, (*vm).requested_size) };
+        assert_eq!(seen, (new.caller, new.requested_size));
+        free_at(&dir, START);
+        assert_eq!(live(), 1);
+        assert_eq!(alloc(&dir), START);
+        assert_eq!(live(), 0);
+        free_at(&dir, START);
+    }
+    let vm = bindings::vm_struct::new();
+    assert!(fresh(vm).is_some());
+    let area = unlink(&dir, START);
+    // SAFETY: The area is unlinked, and only this test uses it. Nobody uses its `vm_struct` after this.
+    unsafe {
+        (*area.ptr().as_raw()).__bindgen_anon_1.vm = ptr::null_mut();
+        bindings::kfree(vm.cast());
+    }
+    retire(area);
+    purge(&dir);
+    assert!(!reuse(1) && fresh(bindings::vm_struct::new()).is_some());
+    free_at(&dir, START);
+    assert_eq!(live(), 1);
+    at_once(|| drop(dir));
+    assert_eq!(live(), 0);
+    // A lone area has no slot.
+    let space = space_of(home_of(1), 0);
+    // SAFETY: Only the area has it.
+    let attributes = unsafe { Attributes::new(0, bindings::vm_struct::new()) };
+    let area = space.alloc(&request(&space, PAGE_SIZE), attributes);
+    let area = space.unlink(area.expect("room").span().first());
+    assert_eq!(live(), 1);
+    space.retire(area.expect("busy"));
+    assert_eq!(live(), 0);
+    free_everything(&space);
 }
 
 /// Creates two directories with a block at one address, so that areas of one can be passed to the other.

@@ -72,6 +72,15 @@ refuse! {
             // SAFETY: Nobody calls this.
             ", "unsafe { area.look() }" => "area.look()", "
         }";
+    vm_struct_that_others_use: "Only unsafe code says that a `vm_struct` is the area's.", E0133,
+        "fn of(vm: *mut bindings::vm_struct) -> Attributes {
+            // SAFETY: Nobody calls this.
+            ", "unsafe { Attributes::new(0, vm) }" => "Attributes::new(0, vm)", "
+        }";
+    slot_that_was_reused: "A slot is used once.", E0382,
+        "fn reuse(slot: Claimed<'_>, new: VmFields) -> Option<Busy> {
+            slot.reuse(new)", "" => ".or(slot.reuse(new))", "
+        }";
     area_that_others_read: "An area that is leaving, which readers may have pinned, is in no list: lists write its fields.", E0277,
         "fn push(list: &mut AreaList<", "Lazy" => "Leaving", ">) -> usize {
             list.len()

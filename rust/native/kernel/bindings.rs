@@ -76,12 +76,17 @@ pub union next_or_node {
     pub next: *mut vm_struct,
 }
 
-/// The first fields of what C allocates.
 #[repr(C)]
 pub struct vm_struct {
     pub __bindgen_anon_1: next_or_node,
     pub addr: *mut c_void,
     pub size: usize,
+    pub flags: usize,
+    pages: *mut c_void,
+    nr_pages: u32,
+    phys_addr: u64,
+    pub caller: *const c_void,
+    pub requested_size: usize,
 }
 
 #[derive(Clone, Copy)]
@@ -107,9 +112,20 @@ extern "C" {
     fn queue_work(work: *mut work_struct);
     pub fn vmap_area_cache_alloc(gfp: gfp_t, node: c_int) -> *mut vmap_area;
     pub fn vmap_area_cache_free(va: *mut vmap_area);
+    fn vmap_area_free_vm(vm: *const c_void);
     /// Counts flushes.
     pub fn vmap_area_flush_tlb(start: usize, end: usize, areas: usize);
     /// Not there: only KASAN calls them.
     pub fn vmap_area_release_shadow(start: usize, end: usize);
     pub fn vmap_area_flush_shadow(start: usize, end: usize);
+}
+
+/// Frees a `vm_struct`.
+///
+/// # Safety
+///
+/// C has allocated it, and nobody uses it.
+pub unsafe fn kfree(object: *const c_void) {
+    // SAFETY: By the safety requirements.
+    unsafe { vmap_area_free_vm(object) };
 }

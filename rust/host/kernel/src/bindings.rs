@@ -14,6 +14,7 @@ use core::{
     cell::Cell,
     ffi::{c_char, c_int, c_void},
     ptr,
+    sync::atomic::{AtomicUsize, Ordering},
 };
 
 pub type gfp_t = u32;
@@ -92,6 +93,39 @@ pub struct list_head {
 pub struct vm_struct {
     pub addr: *mut c_void,
     pub size: usize,
+    pub flags: usize,
+    pub nr_pages: u32,
+    pub caller: *const c_void,
+    pub requested_size: usize,
+}
+
+/// Number of `vm_struct`s that were allocated and not freed.
+pub static LIVE_VMS: AtomicUsize = AtomicUsize::new(0);
+
+impl vm_struct {
+    /// Allocates one as C does, without fields.
+    pub fn new() -> *mut Self {
+        LIVE_VMS.fetch_add(1, Ordering::Relaxed);
+        Box::into_raw(Box::new(Self {
+            addr: ptr::null_mut(),
+            size: 0,
+            flags: 0,
+            nr_pages: 0,
+            caller: ptr::null(),
+            requested_size: 0,
+        }))
+    }
+}
+
+/// Frees a `vm_struct`.
+///
+/// # Safety
+///
+/// It came from [`vm_struct::new`], and nobody uses it.
+pub unsafe fn kfree(object: *const c_void) {
+    LIVE_VMS.fetch_sub(1, Ordering::Relaxed);
+    // SAFETY: By the safety requirements.
+    drop(unsafe { Box::from_raw(object.cast::<vm_struct>().cast_mut()) });
 }
 
 #[derive(Clone, Copy)]
