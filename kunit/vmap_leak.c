@@ -21,7 +21,9 @@
 #define KEPT		20
 #define CHURN		500
 /* More free objects than the slab allocator keeps for a CPU and for its node. */
-#define PARKED		4000
+#define PARKED		8000
+/* More areas of a size than slots in which a vm_struct of churn() may have stayed. */
+#define FILLED		(12 * CHURN)
 
 /* What qemu/load.sh compares the reports with. */
 static unsigned int page_bytes = PAGE_SIZE;
@@ -77,23 +79,34 @@ static noinline int lose_mappings(unsigned int count)
 
 /*
  * Lose the areas. Their vm_structs come from new slabs, since all free objects
- * of this size are taken before: a task that waits may have a pointer to a
- * freed vm_struct on its stack, and kmemleak counts a pointer to one as a
- * reference to its area. It scans stacks even with stack=off, as they are
- * vmalloc() memory.
+ * of these sizes are taken before, and all that have stayed with addresses: a
+ * task that waits may have a pointer to a freed vm_struct on its stack, and
+ * kmemleak counts a pointer to one as a reference to its area. It scans stacks
+ * even with stack=off, as they are vmalloc() memory.
  */
 static int __init lose_all(void)
 {
-	struct vm_struct **parked = kvcalloc(PARKED, sizeof(*parked), GFP_KERNEL);
+	static const unsigned int sizes[] = { 1, 64, 1500 };
+	struct vm_struct **filled = kvcalloc(FILLED, sizeof(*filled), GFP_KERNEL);
+	void **parked = kvcalloc(PARKED, sizeof(*parked), GFP_KERNEL);
 	unsigned int i;
 	int err = 0;
 
-	if (!parked)
+	if (!parked || !filled) {
+		kvfree(parked);
+		kvfree(filled);
 		return -ENOMEM;
+	}
 	/* Free objects of other CPUs are not taken. */
 	migrate_disable();
+	for (i = 0; !err && i < FILLED; i++) {
+		filled[i] = get_vm_area(sizes[i % 3] * PAGE_SIZE, VM_ALLOC);
+		if (!filled[i])
+			err = -ENOMEM;
+	}
+	/* A vm_struct with 2 or 16 page pointers. */
 	for (i = 0; !err && i < PARKED; i++) {
-		parked[i] = kzalloc_obj(*parked[i]);
+		parked[i] = kzalloc(sizeof(**filled) + (i % 2 ? 2 : 16) * sizeof(long), GFP_KERNEL);
 		if (!parked[i])
 			err = -ENOMEM;
 	}
@@ -104,6 +117,12 @@ static int __init lose_all(void)
 		kfree(parked[i]);
 	memset(parked, 0, PARKED * sizeof(*parked));
 	kvfree(parked);
+	for (i = 0; i < FILLED; i++) {
+		if (filled[i])
+			free_vm_area(filled[i]);
+	}
+	memset(filled, 0, FILLED * sizeof(*filled));
+	kvfree(filled);
 	return err;
 }
 
