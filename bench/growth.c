@@ -6,6 +6,7 @@
  * goes to ever new addresses. It begins with one purge of many large areas. And
  * a count of the tables of PTEs, for loads that ran before.
  */
+#include <linux/delay.h>
 #include <linux/mm.h>
 #include <linux/pagewalk.h>
 #include <linux/pgtable.h>
@@ -17,6 +18,8 @@
 #define ROUNDS 4000
 #define PURGED 40
 #define PAIRS 30
+/* Purges before tables are counted. */
+#define LATER_PURGES 130
 /* Pages of an area: those of the first purge, and those of a round. */
 #define MIN_PURGED 1100
 #define MAX_PURGED 5000
@@ -34,9 +37,12 @@ static u64 growth_need(const struct bench_case *c, unsigned int threads)
 	return SZ_64M;
 }
 
-/* KiB of all page tables. */
+/* KiB of all page tables. A worker, which may begin late, frees tables after a grace period. */
 u64 bench_tables_kib(void)
 {
+	synchronize_rcu();
+	synchronize_rcu();
+	fsleep(10 * USEC_PER_MSEC);
 	return global_node_page_state(NR_PAGETABLE) * (PAGE_SIZE / SZ_1K);
 }
 
@@ -132,9 +138,13 @@ static int tables_measure(struct bench_run *run)
 {
 	static const struct mm_walk_ops ops = { .pmd_entry = count_table };
 	struct tables tables = {};
-	int err;
+	int i, err;
 
-	vm_unmap_aliases();
+	/* What purges keep for a while goes. */
+	for (i = 0; i < LATER_PURGES; i++) {
+		vfree(vmalloc(PAGE_SIZE));
+		vm_unmap_aliases();
+	}
 	mmap_write_lock(&init_mm);
 	err = walk_kernel_page_table_range(VMALLOC_START, VMALLOC_END, &ops, NULL, &tables);
 	mmap_write_unlock(&init_mm);

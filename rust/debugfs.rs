@@ -44,6 +44,7 @@ fn stats(_: &Files, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         ("blocks", blocks.live),
         ("blocks_partial", blocks.partial),
         ("blocks_empty", blocks.empty),
+        ("tables", kernel_space::count_tables()),
         ("inline_helpers", cfg!(CONFIG_RUST_INLINE_HELPERS).into()),
     ];
     for (name, value) in Iterator::chain(space.counters().all(), now) {

@@ -43,9 +43,24 @@ unsafe impl Tlb for KernelTlb {
         cfg!(CONFIG_KASAN_VMALLOC)
     }
 
-    fn flush(&self, span: Span, areas: usize) {
+    fn flush(&self, span: Span, areas: usize) -> usize {
         // SAFETY: Flushing more than needed is harmless. The C side checks the lock.
-        unsafe { bindings::vmap_area_flush_tlb(span.first(), span.end(), areas) };
+        unsafe { bindings::vmap_area_flush_tlb(span.first(), span.end(), areas) }
+    }
+
+    unsafe fn take_tables(&self, span: Span) {
+        if cfg!(CONFIG_VMAP_FREE_TABLES) {
+            // SAFETY: By the safety requirements, nobody uses the range before a flush. The C side checks the lock.
+            unsafe { bindings::vmap_area_take_tables(span.first(), span.end()) };
+        }
+    }
+
+    fn flush_tables(&self) -> usize {
+        if !cfg!(CONFIG_VMAP_FREE_TABLES) {
+            return 0;
+        }
+        // SAFETY: Flushing more than needed is harmless. The C side checks the lock.
+        unsafe { bindings::vmap_area_flush_tables() }
     }
 
     unsafe fn release_shadow(&self, span: Span) {
@@ -61,6 +76,13 @@ unsafe impl Tlb for KernelTlb {
             unsafe { bindings::vmap_area_flush_shadow(span.first(), span.end()) };
         }
     }
+}
+
+/// Returns the number of tables of PTEs in vmalloc space. Sleepable context.
+#[cfg(CONFIG_VMAP_RUST)]
+pub(crate) fn count_tables() -> usize {
+    // SAFETY: It has no requirements but the context.
+    unsafe { bindings::vmap_area_count_tables() }
 }
 
 #[cfg(not(CONFIG_VMAP_RUST_DEBUG))]

@@ -15,6 +15,7 @@
 //! - *unlinked*: out of use; lookups no longer find it, but its range is still reserved.
 //! - *lazy*: unlinked and unmapped, but perhaps still in a TLB. *Retiring* an unlinked area makes it lazy.
 //! - *purge*: flush the TLBs for all lazy areas, then free their ranges.
+//! - *table*: a page table of PTEs. To *take* one is to clear the entry that points to it; a flush comes before it is freed.
 //! - *owner* of an area: the code that reserved it and has not freed it yet.
 //! - *space*: an address space with all its areas and blocks. The kernel has one; tests make others. *Home*: the
 //!   range in which blocks are; in the kernel, vmalloc space.
@@ -85,7 +86,8 @@
 //!
 //! ```text
 //! fs_reclaim -> vmap_purge_lock (purge, shrinker)
-//! vmap_purge_lock -> pool
+//! vmap_purge_lock -> mmap lock of init_mm (C only tries it)
+//!                 -> pool
 //!                 -> pin (C frees a block of vm_map_ram())
 //!                 -> lists of lazy, of stuck and of kept areas
 //!                 -> batch of a CPU -> marks of dirty blocks

@@ -121,6 +121,22 @@ TRACE_EVENT(vmap_rust_purge,
 );
 
 /**
+ * vmap_rust_tables - page tables are freed after a grace period
+ * @tables:	how many
+ */
+TRACE_EVENT(vmap_rust_tables,
+	    TP_PROTO(unsigned long tables),
+
+	    TP_ARGS(tables),
+
+	    TP_STRUCT__entry(__field(unsigned long, tables)),
+
+	    TP_fast_assign(__entry->tables = tables;),
+
+	    TP_printk("tables=%lu", __entry->tables)
+);
+
+/**
  * vmap_rust_drain - empty blocks were freed
  * @cause:	why
  * @blocks:	how many

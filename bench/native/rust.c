@@ -52,9 +52,10 @@ void NAME(free_vm)(void *vm)
 	kfree_sized(vm, sizeof(struct vm_struct));
 }
 
-void NAME(flush_tlb)(void)
+unsigned long NAME(flush_tlb)(void)
 {
 	THIS.flushes++;
+	return 0;
 }
 
 static void init(void)

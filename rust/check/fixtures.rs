@@ -115,6 +115,8 @@ const MAX_DONE: usize = 32;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Step {
     Flush(Span),
+    TakeTables(Span),
+    FlushTables,
     Release(Span),
     FlushShadow(Span),
 }
@@ -195,6 +197,14 @@ impl Watch for Log {
         flushes.record(Step::Flush(span));
         drop(flushes);
         flush()
+    }
+
+    fn take_tables(&self, span: Span) {
+        self.0.lock().record(Step::TakeTables(span));
+    }
+
+    fn flush_tables(&self) {
+        self.0.lock().record(Step::FlushTables);
     }
 
     fn release_shadow(&self, span: Span) {

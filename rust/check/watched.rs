@@ -5,13 +5,19 @@
 use super::prelude::*;
 use core::fmt;
 
-/// Proof that a TLB was flushed.
-pub(crate) struct Done(());
+/// Proof that a TLB was flushed, and how many page tables were freed.
+pub(crate) struct Done(usize);
 
 /// Sees what is done to a TLB.
 pub(crate) trait Watch {
     /// Calls `flush`, which flushes `span` with `areas` areas.
     fn flush(&self, span: Span, areas: usize, flush: impl FnOnce() -> Done) -> Done;
+
+    /// The page tables of `span` are taken.
+    fn take_tables(&self, _span: Span) {}
+
+    /// Page tables that were taken are flushed and freed.
+    fn flush_tables(&self) {}
 
     /// The KASAN shadow of `span` is released.
     fn release_shadow(&self, _span: Span) {}
@@ -42,11 +48,20 @@ unsafe impl<T: Tlb, W: Watch> Tlb for Watched<T, W> {
         self.tlb.write_address(addr, out)
     }
 
-    fn flush(&self, span: Span, areas: usize) {
-        self.watch.flush(span, areas, || {
-            self.tlb.flush(span, areas);
-            Done(())
-        });
+    fn flush(&self, span: Span, areas: usize) -> usize {
+        let flush = || Done(self.tlb.flush(span, areas));
+        self.watch.flush(span, areas, flush).0
+    }
+
+    unsafe fn take_tables(&self, span: Span) {
+        self.watch.take_tables(span);
+        // SAFETY: By the safety requirements.
+        unsafe { self.tlb.take_tables(span) };
+    }
+
+    fn flush_tables(&self) -> usize {
+        self.watch.flush_tables();
+        self.tlb.flush_tables()
     }
 
     unsafe fn release_shadow(&self, span: Span) {
@@ -84,7 +99,9 @@ unsafe impl Tlb for Unmapped {
         write!(out, "{addr:#x}")
     }
 
-    fn flush(&self, _span: Span, _areas: usize) {}
+    fn flush(&self, _span: Span, _areas: usize) -> usize {
+        0
+    }
 
     unsafe fn release_shadow(&self, _span: Span) {}
 

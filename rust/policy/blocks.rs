@@ -64,12 +64,14 @@ impl Cpu {
 
 pub(crate) type Cpus = PerCpu<Cpu>;
 
-/// Lazy pages of all blocks.
+/// Lazy pages of all blocks, and what only purges look at.
 pub(super) struct LazyPages {
     /// Estimate of those that became lazy since the last purge began, without those in batches.
     pub(super) retired: Atomic<usize>,
     /// Those of the slots that a purge is flushing, until it has freed all of them.
     pub(super) flushing: Atomic<usize>,
+    /// Whether the last purge has left more empty blocks than classes keep, for the next one to free.
+    pub(super) has_surplus: Atomic<usize>,
 }
 
 /// All blocks of a space.
@@ -126,6 +128,7 @@ impl Blocks {
             lazy: CacheAligned::new(LazyPages {
                 retired: Atomic::new(0),
                 flushing: Atomic::new(0),
+                has_surplus: Atomic::new(0),
             }),
             next_cpu: Atomic::new(0),
         })

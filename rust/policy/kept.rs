@@ -51,6 +51,8 @@ struct Place {
 pub(super) struct Kept {
     /// The one that was kept last is first.
     large: AreaList<Flushed>,
+    /// Large ones that are no longer kept: the next purge frees them with their page tables, which a request cannot.
+    given_up: AreaList<Flushed>,
     /// The largest of them, in bytes: such as do not use up the places of the page map.
     largest: usize,
     places: KBox<[Place; PLACES]>,
@@ -67,6 +69,7 @@ impl Kept {
         };
         Ok(Self {
             large: AreaList::new(),
+            given_up: AreaList::new(),
             largest: (home.size() / LARGE_SHARE / MOST_LARGE).min(PART - PAGE_SIZE),
             places: Node::ANY.new_array(place, GFP_NOWAIT)?,
             in_places: 0,
@@ -74,7 +77,12 @@ impl Kept {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.large.len().wrapping_add(self.in_places)
+        let large = self.large.len().wrapping_add(self.given_up.len());
+        large.wrapping_add(self.in_places)
+    }
+
+    pub(super) fn given_up(&self) -> usize {
+        self.given_up.len()
     }
 
     /// Returns whether a request may find a kept area, or is to be noted. `has_window` says that it is not for any address.
@@ -82,15 +90,10 @@ impl Kept {
         is_large(req.size) || has_window && req.window.has_room(LEAST_WINDOW)
     }
 
-    /// Takes the area that serves a request, for which [`Kept::is_for`] is true. Adds areas to `freed` that are no longer kept:
-    /// two at most.
-    pub(super) fn take(
-        &mut self,
-        req: &Request,
-        freed: &mut AreaList<Flushed>,
-    ) -> Option<Area<Flushed>> {
+    /// Takes the area that serves a request, for which [`Kept::is_for`] is true.
+    pub(super) fn take(&mut self, req: &Request) -> Option<Area<Flushed>> {
         if is_large(req.size) {
-            return self.take_large(req, freed);
+            return self.take_large(req);
         }
         let place = &mut self.places[place_of(req.size)];
         place.wanted = Some((req.window.in_pages(), req.size));
@@ -103,13 +106,9 @@ impl Kept {
         Some(area)
     }
 
-    /// If there is none of its size, frees the two that were kept longest, but leaves [`FEW_LARGE`]: with sizes that do not
+    /// If there is none of its size, gives up the two that were kept longest, but leaves [`FEW_LARGE`]: with sizes that do not
     /// come again, kept areas would lead to ever new addresses, and page tables.
-    fn take_large(
-        &mut self,
-        req: &Request,
-        freed: &mut AreaList<Flushed>,
-    ) -> Option<Area<Flushed>> {
+    fn take_large(&mut self, req: &Request) -> Option<Area<Flushed>> {
         let mut others = AreaList::new();
         let found = loop {
             match self.large.pop() {
@@ -118,12 +117,36 @@ impl Kept {
             }
         };
         others.append(core::mem::take(&mut self.large));
-        while found.is_none() && freed.len() < 2 && others.len() > FEW_LARGE {
-            let Some(oldest) = others.pop() else { break };
-            freed.push(oldest);
+        for _ in 0..2 {
+            if found.is_none() && others.len() > FEW_LARGE {
+                if let Some(oldest) = others.pop() {
+                    self.given_up.push(oldest);
+                }
+            }
         }
         self.large = others;
         found
+    }
+
+    /// See [`super::tree::Tree::will_keep`].
+    pub(super) fn will_keep(&self) -> impl FnMut(Span) -> bool {
+        let (largest, mut count) = (self.largest, self.large.len());
+        move |span| {
+            let is_kept = span.size() <= largest && count < MOST_LARGE;
+            count = count.wrapping_add(usize::from(is_kept));
+            is_kept
+        }
+    }
+
+    /// Takes up to `most` large areas, and those that were given up.
+    pub(super) fn take_large_areas(&mut self, most: usize) -> AreaList<Flushed> {
+        let mut areas = core::mem::take(&mut self.given_up);
+        for _ in 0..most.min(self.large.len()) {
+            if let Some(area) = self.large.pop() {
+                areas.push(area);
+            }
+        }
+        areas
     }
 
     /// Keeps an area that was flushed, if it is wanted and has room. Else returns it. Adds areas to `freed` that are no longer
@@ -187,7 +210,8 @@ impl Kept {
 
     /// Takes an area that is no longer to be kept.
     pub(super) fn pop(&mut self) -> Option<Area<Flushed>> {
-        self.large.pop().or_else(|| self.pop_in(self.used_place(0)))
+        let large = self.given_up.pop().or_else(|| self.large.pop());
+        large.or_else(|| self.pop_in(self.used_place(0)))
     }
 }
 

@@ -173,7 +173,7 @@ impl<T: Tlb> Space<T> {
     fn reserve_gap(&self, req: &Request) -> Result<Area<Reserved>> {
         // Areas of modules have windows of their own. They are many in a region, and are looked up often.
         let all_pages = !self.is_for_home(req);
-        let area = match self.tree.reserve_kept(req, all_pages, &self.blocks.cpus) {
+        let area = match self.tree.reserve_kept(req, all_pages) {
             Some(area) => area,
             None => self.tree.reserve(req, all_pages)?,
         };
@@ -292,7 +292,6 @@ impl<T: Tlb> Space<T> {
             plan.add_list(self.tree.take_lazy());
         }
         let (areas, in_tree) = plan.areas();
-        let mut has_surplus = false;
         // Flush nothing if there is nothing: vm_unmap_aliases() comes with every change of page attributes, and mostly
         // finds nothing to flush.
         if !plan.is_empty() {
@@ -303,22 +302,42 @@ impl<T: Tlb> Space<T> {
             let (cover, slot_pages) = (plan.cover(), plan.slot_pages());
             // Relaxed: for users, who see no order.
             self.blocks.lazy.flushing.write_once(slot_pages);
+            // Relaxed: only purges use it, one at a time.
+            let has_surplus = self.blocks.lazy.has_surplus.read_once() != 0;
+            let removed =
+                has_surplus.then(|| self.remove_blocks(usize::MAX, Gfp::NOWAIT, Cause::Trim));
+            let mut will_keep = None;
+            plan.take_tables(|span| {
+                !drain && will_keep.get_or_insert_with(|| self.tree.will_keep())(span)
+            });
+            let given_up = take_tables_of(self.tree.take_large_kept(0), &self.tlb);
             let flushed = plan.flush();
             let counters = self.blocks.counters_here();
             counters.purge.one();
             counters.purge_areas.add(areas);
+            self.count_tables(flushed.tables());
             let pages = self.free_flushed(flushed);
             trace::purge(began, cover, areas, in_tree, slot_pages.wrapping_add(pages));
-            let mut pool = self.blocks.pool.lock();
-            has_surplus = pool.end_purge();
-            drop(pool);
+            let (mut has_surplus, idle) = self.blocks.pool.lock().end_purge();
+            if idle != ClassSet::EMPTY {
+                let is_idle = |block: &Block| block.is_empty() && idle.contains(block.class());
+                self.blocks.return_current(true, &is_idle);
+                has_surplus = true;
+            }
+            self.blocks.lazy.has_surplus.write_once(has_surplus.into());
+            if let Some(removed) = removed {
+                let freed = self.free_removed(removed, Gfp::NOWAIT, Cause::Trim);
+                trace::drain(Cause::Trim, freed);
+            }
+            for area in given_up {
+                self.tree.give_back(area, &self.blocks.cpus);
+                mm::cond_resched();
+            }
         }
         if drain {
             self.free_kept(usize::MAX, Gfp::NOWAIT, Cause::Purge);
             self.blocks.return_current(true, &Block::is_empty);
             self.free_blocks(usize::MAX, Gfp::NOWAIT, Cause::Purge);
-        } else if has_surplus {
-            self.free_blocks(usize::MAX, Gfp::NOWAIT, Cause::Trim);
         }
         areas
     }
@@ -334,6 +353,14 @@ impl<T: Tlb> Space<T> {
         });
         self.blocks.lazy.flushing.write_once(0);
         self.tree.free_flushed(areas, &self.blocks.cpus)
+    }
+
+    /// Counts and traces page tables that were freed.
+    pub(super) fn count_tables(&self, tables: usize) {
+        if tables != 0 {
+            self.blocks.counters_here().tables_freed.add(tables);
+            trace::tables(tables);
+        }
     }
 
     /// Returns the space: with a checker, it is inside another one.

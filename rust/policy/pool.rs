@@ -17,6 +17,10 @@ const MOST_OWNED: usize = 16;
 /// Minimum number of empty blocks of a class that a purge keeps.
 const LEAST_KEPT: usize = 2;
 
+/// A class that was used, but not in a whole period of this many purges, keeps no empty block, nor any CPU a current one: their
+/// page tables are freed.
+const PERIOD: usize = 64;
+
 /// What the lock protects.
 pub(crate) struct Pool {
     classes: ByClass<ClassPool>,
@@ -26,6 +30,11 @@ pub(crate) struct Pool {
     /// Classes for which the next purge has something to do: those that may keep another number of empty blocks then, or
     /// have more than they keep.
     active: ClassSet,
+    /// Classes of which blocks became current, or slots free, in this period, and in the one before.
+    used: ClassSet,
+    used_before: ClassSet,
+    /// Number of purges.
+    purges: usize,
 }
 
 /// The blocks of a class in the pool that have room.
@@ -77,6 +86,9 @@ impl Pool {
             live: 0,
             bytes: 0,
             active: ClassSet::EMPTY,
+            used: ClassSet::EMPTY,
+            used_before: ClassSet::EMPTY,
+            purges: 0,
         })
     }
 
@@ -112,8 +124,9 @@ impl Pool {
     }
 
     /// Ends a purge: each class keeps as many empty blocks as it took since the last one, but not more than the slots fill
-    /// that were freed; or an eighth less than before. Returns whether a class has more than it keeps.
-    pub(super) fn end_purge(&mut self) -> bool {
+    /// that were freed; or an eighth less than before. Returns whether a class has more than it keeps, and classes that were unused
+    /// for so long that they keep none.
+    pub(super) fn end_purge(&mut self) -> (bool, ClassSet) {
         let mut has_surplus = false;
         for class in self.active {
             let of_class = self.classes.of_mut(class);
@@ -121,13 +134,26 @@ impl Pool {
             let freed = core::mem::take(&mut of_class.purged).div_ceil(class.slots());
             let less = of_class.keep.wrapping_sub(of_class.keep.div_ceil(8));
             of_class.keep = taken.min(freed).max(less).max(LEAST_KEPT);
+            if taken.max(freed) != 0 {
+                self.used.insert(class);
+            }
             if of_class.empty.len() > of_class.keep {
                 has_surplus = true;
             } else if of_class.keep == LEAST_KEPT {
                 self.active.remove(class);
             }
         }
-        has_surplus
+        self.purges = self.purges.wrapping_add(1);
+        let mut idle = ClassSet::EMPTY;
+        if self.purges % PERIOD == 0 {
+            let used = core::mem::replace(&mut self.used, ClassSet::EMPTY);
+            idle = core::mem::replace(&mut self.used_before, used).without(used);
+            for class in idle {
+                self.classes.of_mut(class).keep = 0;
+                self.active.insert(class);
+            }
+        }
+        (has_surplus, idle)
     }
 
     pub(super) fn census(&self) -> PoolCensus {

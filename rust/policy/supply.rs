@@ -143,6 +143,14 @@ impl<T: Tlb> Space<T> {
 
     /// As [`Space::free_stuck`], and kept areas, too; `most` of both.
     pub(super) fn free_kept(&self, most: usize, gfp: Gfp, cause: Cause) -> usize {
+        if cause != Cause::Request {
+            // The large ones are stuck, without their page tables.
+            let areas = take_tables_of(self.tree.take_large_kept(most), &self.tlb);
+            if !areas.is_empty() {
+                self.flush_tables();
+                self.tree.append_stuck(areas);
+            }
+        }
         let cpus = &self.blocks.cpus;
         self.tree.free_stuck(most, true, gfp, cause, cpus)
     }
@@ -176,19 +184,43 @@ impl<T: Tlb> Space<T> {
     /// how many were freed. Takes the locks of the pool and of the tree; sleeps for memory if `gfp` allows it, and between two
     /// blocks unless a request that may not sleep is the cause.
     pub(super) fn free_blocks(&self, most: usize, gfp: Gfp, cause: Cause) -> usize {
-        let mut waiting = GraceList::<Block>::new();
-        let mut removed = core::iter::from_fn(|| self.remove_empty(gfp, cause)).take(most);
+        // All together, for one flush of page tables; but few at a time if other requests may look for room meanwhile in vain.
+        let batch = match cause {
+            Cause::Request => MOST_AT_ONCE,
+            _ => most,
+        };
         let mut freed = 0_usize;
-        // A removed block that is not beside those of the run before.
-        let mut left_over = None;
-        loop {
-            let mut run = Run::new();
-            while let Some(block) = left_over.take().or_else(|| removed.next()) {
-                if let Err(block) = run.try_add(block) {
-                    left_over = Some(block);
-                    break;
-                }
+        while freed < most {
+            let wanted = batch.min(most.wrapping_sub(freed));
+            let removed = self.remove_blocks(wanted, gfp, cause);
+            if cause != Cause::Request {
+                self.flush_tables();
             }
+            let count = self.free_removed(removed, gfp, cause);
+            freed = freed.wrapping_add(count);
+            if count < wanted {
+                break;
+            }
+        }
+        trace::drain(cause, freed);
+        freed
+    }
+
+    /// Removes empty blocks from the directory, as [`Space::free_blocks`], with their page tables, which wait for a flush.
+    pub(super) fn remove_blocks(&self, most: usize, gfp: Gfp, cause: Cause) -> Removed {
+        let mut removed = Removed::new();
+        for block in core::iter::from_fn(|| self.remove_empty(gfp, cause)).take(most) {
+            removed.push(block);
+        }
+        removed
+    }
+
+    /// Frees the ranges of removed blocks, whose page tables were flushed. Returns how many were freed.
+    pub(super) fn free_removed(&self, mut removed: Removed, gfp: Gfp, cause: Cause) -> usize {
+        let mut waiting = GraceList::<Block>::new();
+        let mut freed = 0_usize;
+        loop {
+            let mut run = removed.pop_run();
             if run.span().is_none() {
                 break;
             }
@@ -200,7 +232,8 @@ impl<T: Tlb> Space<T> {
                         mm::refuse("a block is not in the index", &[], &[]);
                     }
                     counters.give_back_nomem.one();
-                    for block in Iterator::chain(run.into_blocks(), left_over) {
+                    let others = core::iter::from_fn(|| removed.pop());
+                    for block in Iterator::chain(run.into_blocks(), others) {
                         self.blocks.restore(block);
                     }
                     break;
@@ -219,18 +252,26 @@ impl<T: Tlb> Space<T> {
                 mm::cond_resched();
             }
         }
-        trace::drain(cause, freed);
         freed
     }
 
-    /// Removes an empty block from the directory: one above the number to keep for [`Cause::Trim`]. If the caller may
-    /// sleep, also releases its KASAN shadow, and may sleep. Otherwise the pages of it that areas have shared stay when the
-    /// range becomes free: the next areas there use them, and a release of a range that covers them frees them.
+    /// Flushes and counts page tables that were taken.
+    fn flush_tables(&self) {
+        self.count_tables(self.tlb.flush_tables());
+    }
+
+    /// Removes an empty block from the directory: one above the number to keep for [`Cause::Trim`]. Takes its page tables, but
+    /// for a request: its caller does not hold `vmap_purge_lock`. If the caller may sleep, also releases its KASAN shadow, and may
+    /// sleep. Otherwise the pages of it that areas have shared stay when the range becomes free: the next areas there use them,
+    /// and a release of a range that covers them frees them.
     fn remove_empty(&self, gfp: Gfp, cause: Cause) -> Option<Placed> {
         let block = self.blocks.pool().remove_empty(cause != Cause::Trim)?;
         if may_sleep(cause, gfp) {
             release_shadow(&block, &self.tlb);
             mm::cond_resched();
+        }
+        if cause != Cause::Request {
+            take_tables(&block, &self.tlb);
         }
         Some(block)
     }

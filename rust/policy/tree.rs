@@ -34,8 +34,9 @@ pub(crate) struct Tree {
     stuck_count: Atomic<usize>,
     /// Flushed areas that wait for a request.
     kept: Locked<Kept>,
-    /// Their number, written under their lock.
+    /// Their number, and that of those that were given up, written under their lock.
     kept_count: Atomic<usize>,
+    given_up_count: Atomic<usize>,
     /// How often a range became free.
     times: Atomic<usize>,
     /// The value of `times` when a search for a block last found no gap, and the least size that was searched for in vain
@@ -53,6 +54,7 @@ impl Tree {
             stuck_count: Atomic::new(0),
             kept: Locked::new(Kept::new(home)?, c"vmap_rust kept", static_lock_class!())?,
             kept_count: Atomic::new(0),
+            given_up_count: Atomic::new(0),
             times: Atomic::new(1),
             no_gap: [const { Atomic::new(0) }; 2],
         })
@@ -103,25 +105,28 @@ impl Tree {
 
     /// Serves a request with a kept area. Takes no lock for one that is sure to find none. `has_window` says that the request is
     /// not for any address.
-    pub(super) fn reserve_kept(
-        &self,
-        req: &Request,
-        has_window: bool,
-        cpus: &Cpus,
-    ) -> Option<Area<Reserved>> {
+    pub(super) fn reserve_kept(&self, req: &Request, has_window: bool) -> Option<Area<Reserved>> {
         if !Kept::is_for(req, has_window) {
             return None;
         }
-        let mut freed = AreaList::new();
         let mut kept = self.kept.lock();
-        let found = kept.take(req, &mut freed);
-        // Relaxed: the count orders nothing.
-        self.kept_count.write_once(kept.len());
+        let found = kept.take(req);
+        self.note_kept(&kept);
         drop(kept);
-        for area in freed {
-            self.give_back(area, cpus);
-        }
         found?.reserve_again()
+    }
+
+    /// Returns a function that says whether the purge that is about to free large areas keeps one: it is asked for each of them
+    /// once, and with `vmap_purge_lock` held, as no other purge keeps any meanwhile.
+    pub(super) fn will_keep(&self) -> impl FnMut(Span) -> bool {
+        self.kept.lock().will_keep()
+    }
+
+    /// Notes how many areas are kept. The caller has changed that.
+    fn note_kept(&self, kept: &Kept) {
+        // Relaxed: the counts order nothing.
+        self.kept_count.write_once(kept.len());
+        self.given_up_count.write_once(kept.given_up());
     }
 
     pub(super) fn kept(&self) -> usize {
@@ -158,8 +163,7 @@ impl Tree {
             let freed = area.pages();
             let mut kept = self.kept.lock();
             let refused = kept.add(area, &mut others);
-            // Relaxed: the count orders nothing.
-            self.kept_count.write_once(kept.len());
+            self.note_kept(&kept);
             drop(kept);
             // One store for each hold of the lock: it can take thousands of instructions.
             if let Some(area) = refused {
@@ -258,8 +262,14 @@ impl Tree {
     }
 
     fn add_stuck(&self, area: Area<Flushed>) {
+        let mut one = AreaList::new();
+        one.push(area);
+        self.append_stuck(one);
+    }
+
+    pub(super) fn append_stuck(&self, areas: AreaList<Flushed>) {
         let mut stuck = self.stuck.lock();
-        stuck.push(area);
+        stuck.append(areas);
         // Relaxed: the count orders nothing.
         self.stuck_count.write_once(stuck.len());
     }
@@ -283,9 +293,20 @@ impl Tree {
         }
         let mut kept = self.kept.lock();
         let area = kept.pop();
-        // Relaxed: the count orders nothing.
-        self.kept_count.write_once(kept.len());
+        self.note_kept(&kept);
         area
+    }
+
+    /// Takes those that are no longer kept, and up to `most` large ones that are. Takes no lock if there is none.
+    pub(super) fn take_large_kept(&self, most: usize) -> AreaList<Flushed> {
+        // Relaxed: one that was added a moment ago can wait.
+        if self.given_up_count.read_once() == 0 && (most == 0 || self.kept() == 0) {
+            return AreaList::new();
+        }
+        let mut kept = self.kept.lock();
+        let areas = kept.take_large_areas(most);
+        self.note_kept(&kept);
+        areas
     }
 
     pub(super) fn stuck(&self) -> usize {

@@ -191,7 +191,7 @@ const fn assert_sound() {
 const _: () = assert_sound();
 
 /// A set of classes.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ClassSet(u64);
 
 const _: () = assert!(CLASSES <= 64);
@@ -218,6 +218,14 @@ impl ClassSet {
 
     pub(crate) fn remove(&mut self, class: Class) {
         self.0 &= !(1 << class.number());
+    }
+
+    pub(crate) fn without(self, others: Self) -> Self {
+        Self(self.0 & !others.0)
+    }
+
+    pub(crate) fn contains(self, class: Class) -> bool {
+        self.0 & 1 << class.number() != 0
     }
 }
 

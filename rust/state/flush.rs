@@ -157,6 +157,8 @@ pub(crate) struct LazyList {
     areas: AreaList<Lazy>,
     /// In pages: kmemleak would take an address for a reference to the area that starts there.
     cover: Option<Span>,
+    /// Pages of the largest area.
+    largest: usize,
 }
 
 impl LazyList {
@@ -171,6 +173,7 @@ impl LazyList {
         // INVARIANT: It covers the pages of the area.
         self.cover = Some(self.cover.map_or(pages, |cover| cover.join(pages)));
         self.areas.push_first(area);
+        self.largest = self.largest.max(pages.size());
         pages.size()
     }
 }
@@ -183,8 +186,21 @@ impl LazyList {
 /// [`Tlb::flush`] returns only when no TLB holds a translation of an address in `span` that was unmapped before the call:
 /// the range is reused then.
 pub(crate) unsafe trait Tlb {
-    /// Flushes `span`, which contains `areas` lazily freed areas, from the TLBs of all CPUs.
-    fn flush(&self, span: Span, areas: usize);
+    /// Flushes `span`, which contains `areas` lazily freed areas, from the TLBs of all CPUs, and frees the page tables that
+    /// were taken before. Returns their number.
+    fn flush(&self, span: Span, areas: usize) -> usize;
+
+    /// Takes the page tables that map nothing but addresses in `span`, for the next flush.
+    ///
+    /// # Safety
+    ///
+    /// The range is unmapped, and nobody uses an address in it before the next [`Tlb::flush`] or [`Tlb::flush_tables`].
+    unsafe fn take_tables(&self, _span: Span) {}
+
+    /// If page tables were taken, makes all CPUs forget them, and frees them. Returns their number.
+    fn flush_tables(&self) -> usize {
+        0
+    }
 
     /// Returns whether areas have KASAN shadow.
     fn has_shadow(&self) -> bool;
@@ -229,6 +245,8 @@ pub(crate) struct Plan<'dir, T: Tlb> {
     cover: Option<Span>,
     areas: usize,
     list: AreaList<Lazy>,
+    /// Pages of the largest area in `list`.
+    largest: usize,
     /// The first of the blocks that have noted slots, linked through [`Links::next_in_plan`].
     first: Option<BlockNumber>,
     slot_pages: usize,
@@ -244,6 +262,7 @@ impl<'dir, T: Tlb> Plan<'dir, T> {
             cover: None,
             areas: 0,
             list: AreaList::new(),
+            largest: 0,
             first: None,
             slot_pages: 0,
         }
@@ -304,6 +323,7 @@ impl<'dir, T: Tlb> Plan<'dir, T> {
         }
         self.areas = self.areas.wrapping_add(list.areas.len());
         self.list = list.areas;
+        self.largest = list.largest;
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -324,13 +344,33 @@ impl<'dir, T: Tlb> Plan<'dir, T> {
         self.slot_pages
     }
 
-    /// Flushes everything in the plan with one call. Sleepable context, with `vmap_purge_lock` held.
-    pub(crate) fn flush(self) -> FlushedPlan<'dir, T> {
-        if let Some(cover) = self.cover {
-            self.tlb.flush(cover, self.areas);
+    /// Takes the page tables of areas that are above [`MOST_PAGES`], unless `is_kept` says that they are kept. Sleepable
+    /// context, with `vmap_purge_lock` held.
+    pub(crate) fn take_tables(&mut self, mut is_kept: impl FnMut(Span) -> bool) {
+        if self.largest <= MOST_PAGES {
+            return;
         }
+        let mut seen = AreaList::new();
+        while let Some(area) = self.list.pop() {
+            let span = area.span().filter(|_| area.pages() > MOST_PAGES);
+            if let Some(span) = span.filter(|&span| !is_kept(span)) {
+                // SAFETY: C has unmapped what is lazy. The plan owns it until the flush.
+                unsafe { self.tlb.take_tables(span) };
+            }
+            seen.push(area);
+        }
+        self.list = seen;
+    }
+
+    /// Flushes everything in the plan with one call, and page tables that were taken. Sleepable context, with
+    /// `vmap_purge_lock` held.
+    pub(crate) fn flush(self) -> FlushedPlan<'dir, T> {
+        let tables = match self.cover {
+            Some(cover) => self.tlb.flush(cover, self.areas),
+            None => 0,
+        };
         // INVARIANT: The flush was for all that is in the plan, by its invariants.
-        FlushedPlan { plan: self }
+        FlushedPlan { plan: self, tables }
     }
 
     /// Takes all slots out of the plan. Calls `what` for each block with those that it had. Sleepable context, though `what`
@@ -369,9 +409,15 @@ impl<T: Tlb> Drop for Plan<'_, T> {
 #[must_use = "areas in no block that a purge has taken and does not free leak"]
 pub(crate) struct FlushedPlan<'dir, T: Tlb> {
     plan: Plan<'dir, T>,
+    tables: usize,
 }
 
 impl<T: Tlb> FlushedPlan<'_, T> {
+    /// Returns the number of page tables that the flush has freed.
+    pub(crate) fn tables(&self) -> usize {
+        self.tables
+    }
+
     /// Takes the areas that are in no block: the only way from [`Lazy`] to [`Flushed`].
     pub(crate) fn take_list(&mut self) -> AreaList<Flushed> {
         let mut lazy = core::mem::take(&mut self.plan.list);
@@ -436,6 +482,27 @@ impl<T: Tlb> FlushedPlan<'_, T> {
             what(block, map::weight(slots));
         });
     }
+}
+
+/// Takes the page tables of a block that was removed from its directory. Sleepable context, with `vmap_purge_lock` held.
+pub(crate) fn take_tables(removed: &Placed, tlb: &impl Tlb) {
+    if let Some(span) = removed.span() {
+        // SAFETY: By the invariants of `Placed`, the range was flushed, nobody uses it, and it stays reserved.
+        unsafe { tlb.take_tables(span) };
+    }
+}
+
+/// Takes the page tables of areas and returns these, as [`take_tables`].
+pub(crate) fn take_tables_of(mut areas: AreaList<Flushed>, tlb: &impl Tlb) -> AreaList<Flushed> {
+    let mut seen = AreaList::new();
+    while let Some(area) = areas.pop() {
+        if let Some(span) = area.span() {
+            // SAFETY: The area was flushed. Nobody uses it, and its range stays reserved.
+            unsafe { tlb.take_tables(span) };
+        }
+        seen.push(area);
+    }
+    seen
 }
 
 /// Releases the KASAN shadow of a block that was removed from its directory: what several areas shared could not be released

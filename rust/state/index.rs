@@ -466,3 +466,50 @@ impl Run {
         self.blocks.into_iter().flatten()
     }
 }
+
+/// Blocks that were removed from their directory, before their ranges are freed.
+///
+/// # Invariants
+///
+/// Each was a [`Placed`] one, of which the list owns the token.
+#[must_use = "dropping a block leaks its range"]
+pub(crate) struct Removed(GraceList<Block>);
+
+impl Removed {
+    pub(crate) const fn new() -> Self {
+        // INVARIANT: There is no block.
+        Self(GraceList::new())
+    }
+
+    pub(crate) fn push(&mut self, block: Placed) {
+        // INVARIANT: The list gets the token.
+        self.0.push(block.into_block());
+    }
+
+    /// Takes out the block that was added last.
+    pub(crate) fn pop(&mut self) -> Option<Placed> {
+        // SAFETY: By the type invariants, it was a `Placed` one. The list gives up the token.
+        self.0.pop().map(|block| unsafe { Placed::new(block) })
+    }
+
+    /// Takes out blocks that are side by side, from the last one on.
+    pub(crate) fn pop_run(&mut self) -> Run {
+        let mut run = Run::new();
+        while let Some(block) = self.pop() {
+            if let Err(block) = run.try_add(block) {
+                self.push(block);
+                break;
+            }
+        }
+        run
+    }
+}
+
+impl Drop for Removed {
+    fn drop(&mut self) {
+        while let Some(block) = self.pop() {
+            // Reports the leak.
+            drop(block);
+        }
+    }
+}

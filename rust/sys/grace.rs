@@ -169,6 +169,16 @@ impl<T: Send + Sync + 'static> GraceList<T> {
         // INVARIANT: The box gave up the node, and the others follow it.
         self.0 = Some(node);
     }
+
+    /// Removes the box that was added last.
+    pub(crate) fn pop(&mut self) -> Option<GraceBox<T>> {
+        let node = self.0?;
+        // INVARIANT: The list gives up the node, and owns those that followed.
+        // SAFETY: By the type invariants, the list owns the node, and nobody else uses the link.
+        self.0 = unsafe { (*node.as_ptr()).waiting.next.get().replace(None) };
+        // INVARIANT: The node came from a box, and has no next one now.
+        Some(GraceBox(node))
+    }
 }
 
 impl<T: Send + Sync + 'static> Drop for GraceList<T> {

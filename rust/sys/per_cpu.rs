@@ -207,6 +207,8 @@ counters! {
     purge,
     /// areas purged
     purge_areas,
+    /// page tables freed by purges and drains
+    tables_freed,
     /// ranges returned to the tree
     give_back,
     /// ranges, and runs of blocks, that could not be returned for lack of memory, once for each attempt

@@ -19,6 +19,7 @@ declare_trace! {
     /// and in an interrupt that may take spinlocks: where C calls operations that emit events.
     unsafe fn vmap_rust_block(event: c_uint, start: usize, size: usize, class: c_uint, owner: c_uint);
     unsafe fn vmap_rust_purge(start: usize, end: usize, areas: usize, ranges: usize, pages: usize, ns: u64);
+    unsafe fn vmap_rust_tables(tables: usize);
     unsafe fn vmap_rust_drain(cause: c_uint, blocks: usize);
     unsafe fn vmap_rust_refuse(size: usize, align: usize, start: usize, end: usize, gfp: bindings::gfp_t, error: c_int);
 }
@@ -105,6 +106,13 @@ pub(crate) fn purge(began: u64, cover: Option<Span>, areas: usize, ranges: usize
     };
     // SAFETY: RCU is watching: a purge runs in sleepable context.
     unsafe { vmap_rust_purge(start, end, areas, ranges, pages, ns) };
+}
+
+/// Traces that `tables` page tables were taken and flushed, and are freed after a grace period.
+#[inline(always)]
+pub(crate) fn tables(tables: usize) {
+    // SAFETY: RCU is watching in a purge and in a drain, which take spinlocks.
+    unsafe { vmap_rust_tables(tables) };
 }
 
 /// Traces a drain that has freed `blocks` empty blocks, if any.

@@ -55,6 +55,8 @@ mod sets;
 #[cfg(test)]
 mod stale;
 #[cfg(test)]
+mod tables;
+#[cfg(test)]
 mod threads;
 #[cfg(test)]
 mod two_spaces;

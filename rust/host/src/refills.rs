@@ -362,12 +362,12 @@ fn a_cpu_leaves_partial_blocks_to_others() {
     free_everything(&space);
 }
 
-/// A purge keeps as many empty blocks as were taken since the last one, but two in any case.
+/// A purge keeps as many empty blocks as were taken since the last one, but two in any case. The next one frees the others.
 #[test]
 fn a_purge_keeps_what_was_taken_since_the_last_one() {
     let space = space_of(home_of(8), LIMIT);
     // The second time, one of the three blocks is still the current one.
-    for (slots, blocks) in [(1, 1), (3 * SLOTS, 2)] {
+    for (slots, blocks) in [(1, 1), (3 * SLOTS, 3)] {
         for start in alloc_many(&space, PAGES, slots) {
             retire(&space, start);
         }
@@ -377,5 +377,8 @@ fn a_purge_keeps_what_was_taken_since_the_last_one() {
         space.purge(None, false);
         assert_eq!(space.blocks().live, blocks);
     }
+    retire(&space, alloc(&space, &request(&space, PAGE_SIZE)));
+    space.purge(None, false);
+    assert_eq!(space.blocks().empty, 2);
     free_everything(&space);
 }

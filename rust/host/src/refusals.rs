@@ -36,7 +36,7 @@ refuse! {
         "struct Nothing;
         // SAFETY: Nobody uses it.
         ", "unsafe impl" => "impl", " Tlb for Nothing {
-            fn flush(&self, _: Span, _: usize) {}
+            fn flush(&self, _: Span, _: usize) -> usize { 0 }
             fn has_shadow(&self) -> bool { false }
             unsafe fn release_shadow(&self, _: Span) {}
             fn flush_shadow(&self, _: Span) {}

@@ -114,7 +114,10 @@ extern "C" {
     pub fn vmap_area_cache_free(va: *mut vmap_area);
     fn vmap_area_free_vm(vm: *const c_void);
     /// Counts flushes.
-    pub fn vmap_area_flush_tlb(start: usize, end: usize, areas: usize);
+    pub fn vmap_area_flush_tlb(start: usize, end: usize, areas: usize) -> usize;
+    /// Not there: there are no page tables.
+    pub fn vmap_area_take_tables(start: usize, end: usize);
+    pub fn vmap_area_flush_tables() -> usize;
     /// Not there: only KASAN calls them.
     pub fn vmap_area_release_shadow(start: usize, end: usize);
     pub fn vmap_area_flush_shadow(start: usize, end: usize);
