@@ -37,8 +37,11 @@ struct vmap_entry vmap_walk(unsigned long addr, unsigned long *span)
 	pgd_t *pgd;
 	p4d_t *p4d;
 	pud_t *pud;
-	pmd_t *pmd;
+	pmd_t pmd;
 	pte_t pte;
+
+	/* A purge may take the table of a free range, and frees it after a grace period. */
+	guard(rcu)();
 
 	if (!span)
 		span = &unused;
@@ -59,14 +62,14 @@ struct vmap_entry vmap_walk(unsigned long addr, unsigned long *span)
 		return pud_none(*pud) ? none : odd;
 
 	*span = PMD_SIZE;
-	pmd = pmd_offset(pud, addr);
-	if (pmd_none(*pmd))
+	pmd = pmdp_get(pmd_offset(pud, addr));
+	if (pmd_none(pmd))
 		return none;
-	if (pmd_leaf(*pmd)) {
+	if (pmd_leaf(pmd)) {
 #ifdef CONFIG_HAVE_ARCH_HUGE_VMAP
 		entry.level = VMAP_PMD;
-		entry.pfn = pmd_pfn(*pmd) + PFN_DOWN(addr & ~PMD_MASK);
-		entry.raw = vmap_raw(pmd_val(*pmd));
+		entry.pfn = pmd_pfn(pmd) + PFN_DOWN(addr & ~PMD_MASK);
+		entry.raw = vmap_raw(pmd_val(pmd));
 		return entry;
 #else
 		return odd;
@@ -74,7 +77,7 @@ struct vmap_entry vmap_walk(unsigned long addr, unsigned long *span)
 	}
 
 	*span = PAGE_SIZE;
-	pte = ptep_get(pte_offset_kernel(pmd, addr));
+	pte = ptep_get(pte_offset_kernel(&pmd, addr));
 	if (pte_none(pte))
 		return none;
 	if (!pte_present(pte))
