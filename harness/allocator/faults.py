@@ -27,7 +27,7 @@ COPY = CACHE / "build/fault"
 # The folder of the patches is named like the tree that has them.
 LAST_PATCH = COPY / "kernel-patches" / TREE.name / ALL[-1] / "9999-fault.patch"
 # The cases about page tables and TLBs.
-KUNIT = [COPY / "scripts/run", "kunit", "arm64", "vmap_[pt][tl][eb]*", "--allocator", "rbtree", "--timeout", "120"]
+KUNIT = [COPY / "scripts/run", "kunit", "arm64", "vmap_[pt][tla][eb]*", "--allocator", "rbtree", "--timeout", "120"]
 # Seconds for the tests of one fault, and for the compiler.
 SECONDS = 900
 # Tests of cargo and cases of KUnit that failed.
