@@ -370,12 +370,13 @@ static void vmap_struct_drained(struct kunit *test)
 /* A request without memory gets NULL, and its addresses stay free. */
 static void vmap_struct_no_memory(struct kunit *test)
 {
-	struct vm_struct *vm[64];
+	/* More than the vacant slots of a current block, which drains leave. */
+	struct vm_struct **vm = vmap_array(test, NR_MANY, sizeof(*vm));
 	unsigned int i, failed = 0;
 
 	vmap_fault_need(test);
 	vmap_drain(test);
-	for (i = 0; i < ARRAY_SIZE(vm); i++) {
+	for (i = 0; i < NR_MANY; i++) {
 		vmap_fault_arm(1);
 		vm[i] = vmap_area_get(&(struct vmap_win){ VMALLOC_START, VMALLOC_END },
 				      PAGE_SIZE, 1, VM_MAP, VMAP_GFP_FAILING);
@@ -388,7 +389,7 @@ static void vmap_struct_no_memory(struct kunit *test)
 		KUNIT_EXPECT_EQ(test, vm[i]->flags, VM_MAP);
 	}
 	KUNIT_EXPECT_GT(test, failed, 0);
-	for (i = 0; i < ARRAY_SIZE(vm); i++)
+	for (i = 0; i < NR_MANY; i++)
 		free_vm_area(vm[i]);
 }
 

@@ -137,7 +137,7 @@ pub(crate) unsafe extern "C" fn vmap_rust_alloc_current(
 }
 
 /// As [`vmap_rust_alloc_current`], with the `vm_struct` that has stayed with the addresses. All its fields are 0 but these, the
-/// address and the size. Null, too, if none has stayed, or if it was that of a smaller area.
+/// address and the size. Null, too, if none has stayed, or if it may have room for fewer pages.
 ///
 /// # Safety
 ///

@@ -171,7 +171,8 @@ impl Blocks {
         &self.cpus.here().counters
     }
 
-    /// Claims a slot of `class` for `size` bytes in the current block of this CPU, and makes it what `take` does. Takes no lock.
+    /// Claims a slot of `class` for `size` bytes in the current block of this CPU, and makes it what `take` does, or gives it back if
+    /// that is nothing. Takes no lock, but for a slot that was given back to a block which is in the pool by now.
     #[inline(always)]
     pub(crate) fn claim<A>(
         &self,
@@ -185,9 +186,24 @@ impl Blocks {
             0 => here,
             shift => self.cpus.get(mm::cpu_hint().first_of_group(shift)),
         };
-        let area = take(cpu.seat(class).get(&rcu)?.claim(size)?)?;
-        here.counters.hit.one();
-        Some(area)
+        let seat = cpu.seat(class);
+        let block = seat.get(&rcu)?;
+        let area = take(block.claim(size)?);
+        match area {
+            Some(_) => here.counters.hit.one(),
+            None => self.gave_back(seat, block, &rcu),
+        }
+        area
+    }
+
+    /// Puts a block into the list that fits, after a slot was given back, if it has left its seat: as in [`Blocks::alloc_set`].
+    #[inline(never)]
+    fn gave_back(&self, seat: &Seat, block: &Block, rcu: &Guard) {
+        // The slot was set with a full barrier, as `Seat::replace()` is one: if the block has left its seat before, this sees it,
+        // else who puts it into the pool sees the slot.
+        if !seat.get(rcu).is_some_and(|now| core::ptr::eq(now, block)) {
+            self.pool().update(block);
+        }
     }
 
     /// Returns `class` and all larger ones of which the space has blocks.

@@ -126,6 +126,9 @@ impl Attributes {
     }
 }
 
+/// A `vm_struct` has room for a pointer to each page of its area, up to this size: `VM_INLINE_PAGES_MAX` of mm/vmalloc.c.
+const INLINE_SIZE: usize = 16 * PAGE_SIZE;
+
 /// What C sets in a `vm_struct`, besides its address and its size.
 #[derive(Clone, Copy)]
 pub(crate) struct VmFields {
@@ -361,8 +364,8 @@ impl Claimed<'_> {
         Some((ptr, span, flags))
     }
 
-    /// Makes the object of the slot a busy area, with the `vm_struct` that has stayed. [`None`] if there is none, or if the area
-    /// that had it last was smaller: the slot is free again.
+    /// Makes the object of the slot a busy area, with the `vm_struct` that has stayed. [`None`] if there is none, or if it may have
+    /// room for fewer pages: the slot is free again.
     #[inline(always)]
     pub(crate) fn reuse(self, new: VmFields) -> Option<Busy> {
         let (slot, old) = self.vacant()?;
@@ -370,7 +373,7 @@ impl Claimed<'_> {
         // SAFETY: The owner of a claimed slot owns its vacant object.
         let vm = unsafe { ptr.vm() };
         // SAFETY: By the invariants of `Objects`, it is null or valid, and nobody else uses it.
-        if vm.is_null() || unsafe { (*vm).size } < span.size() {
+        if vm.is_null() || unsafe { (*vm).size } < span.size().min(INLINE_SIZE) {
             return None;
         }
         core::mem::forget(slot);

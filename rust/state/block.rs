@@ -150,7 +150,8 @@ impl Claimed<'_> {
 
 impl Drop for Claimed<'_> {
     fn drop(&mut self) {
-        self.block.free.set(self.slot);
+        // Full: see `Blocks::claim()`.
+        self.block.free.set_and_fence(self.slot, self.slot.mask());
     }
 }
 
