@@ -6,6 +6,7 @@
 #include <linux/sched.h>
 #include <linux/spinlock.h>
 #include <linux/vmap_rust.h>
+#include <trace/events/kmem.h>
 #include <trace/events/vmalloc.h>
 
 #include "vmap_area_kunit.h"
@@ -283,8 +284,65 @@ static void vmap_order_random(struct kunit *test)
 		vmap_win_expect_free(test, &win);
 }
 
+/* When vfree() has done what: numbers from 1 on, 0 is not yet. */
+struct vfreed {
+	struct task_struct *task;
+	unsigned long addr;
+	struct page *page;
+	unsigned int steps;
+	unsigned int lazy;
+	unsigned int free;
+};
+
+static void on_vfree_lazy(void *data, unsigned long va_start, unsigned long nr_lazy,
+			  unsigned long nr_lazy_max)
+{
+	struct vfreed *f = data;
+
+	if (current == f->task && va_start == f->addr)
+		f->lazy = ++f->steps;
+}
+
+static void on_page_free(void *data, struct page *page, unsigned int order)
+{
+	struct vfreed *f = data;
+
+	if (current == f->task && page == f->page)
+		f->free = ++f->steps;
+}
+
+/*
+ * The area is lazy before its first page is free: the next owner of that page
+ * may call vm_unmap_aliases(), which must find the area.
+ */
+static void vmap_order_pages(struct kunit *test)
+{
+	static const unsigned int pages[] = { 1, 4, 16, 17, 300 };
+	unsigned int i;
+
+	if (!IS_ENABLED(CONFIG_TRACEPOINTS))
+		kunit_skip(test, "needs CONFIG_TRACEPOINTS");
+	for (i = 0; i < ARRAY_SIZE(pages); i++) {
+		void *mem = vmalloc(pages[i] * PAGE_SIZE);
+		struct vfreed f = { .task = current };
+
+		KUNIT_ASSERT_NOT_NULL(test, mem);
+		f.addr = (unsigned long)kasan_reset_tag(mem);
+		f.page = vmalloc_to_page(mem);
+		KUNIT_ASSERT_EQ(test, 0, register_trace_free_vmap_area_noflush(on_vfree_lazy, &f));
+		KUNIT_ASSERT_EQ(test, 0, register_trace_mm_page_free(on_page_free, &f));
+		vfree(mem);
+		unregister_trace_mm_page_free(on_page_free, &f);
+		unregister_trace_free_vmap_area_noflush(on_vfree_lazy, &f);
+		tracepoint_synchronize_unregister();
+		KUNIT_EXPECT_EQ_MSG(test, f.lazy, 1, "%u pages", pages[i]);
+		KUNIT_EXPECT_EQ_MSG(test, f.free, 2, "%u pages", pages[i]);
+	}
+}
+
 static struct kunit_case vmap_order_cases[] = {
 	KUNIT_CASE_PARAM(vmap_order_random, orders_gen_params),
+	KUNIT_CASE(vmap_order_pages),
 	{}
 };
 
