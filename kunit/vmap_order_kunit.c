@@ -322,6 +322,8 @@ static void vmap_order_pages(struct kunit *test)
 
 	if (!IS_ENABLED(CONFIG_TRACEPOINTS))
 		kunit_skip(test, "needs CONFIG_TRACEPOINTS");
+	if (vmap_rust_enabled())
+		kunit_skip(test, "only the rb-trees have this event, in the same vfree()");
 	for (i = 0; i < ARRAY_SIZE(pages); i++) {
 		void *mem = vmalloc(pages[i] * PAGE_SIZE);
 		struct vfreed f = { .task = current };
