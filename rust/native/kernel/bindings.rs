@@ -118,6 +118,7 @@ extern "C" {
     /// Not there: there are no page tables.
     pub fn vmap_area_take_tables(start: usize, end: usize);
     pub fn vmap_area_flush_tables() -> usize;
+    pub fn vmap_area_count_tables() -> usize;
     /// Not there: only KASAN calls them.
     pub fn vmap_area_release_shadow(start: usize, end: usize);
     pub fn vmap_area_flush_shadow(start: usize, end: usize);
