@@ -18,13 +18,13 @@ SIZES = ("1x1", "2x1", "8x1", "8x8")
 # Columns of README.md, and its rows: what one operation is. Cases that lose follow, whichever they are.
 README_SIZES = {"2x1": "2 CPUs, 1 busy", "8x8": "8 CPUs, all busy"}
 QUOTED = {"area_pair": "reserve and free a page", "area_4": "reserve and free four pages",
-          "area_4096": "reserve and free 16 MiB", "mixed": "reserve and free the sizes that a booted system has",
+          "area_4096": "reserve and free 16 MiB",
           "lookup_inner_1k": "find_vm_area() in one of 1,000 areas", "vmalloc_pair": "vmalloc() and vfree() of a page",
-          "stack": "vmalloc() and vfree() of a kernel stack", "percpu": "the two ranges of a percpu chunk"}
+          "stack": "vmalloc() and vfree() of a kernel stack"}
 # Cases of scripts/bench native that README.md quotes, and its columns: instrument, threads, title.
-QUOTED_NATIVE = {"area_pair": "reserve and free a page", "area_4": "reserve and free four pages",
+QUOTED_NATIVE = {"area_pair": "reserve and free a page",
                  "area_64": "reserve and free 64 pages", "mixed_1k": "replace one of 1,000 areas, mixed sizes",
-                 "mixed_1m": "replace one of a million areas", "area_remote": "reserve; another CPU frees",
+                 "area_remote": "reserve; another CPU frees",
                  "find_1k": "find the area of an address, of 1,000"}
 NATIVE_COLUMNS = [("native", 1, "1 CPU"), ("native", 2, "2 CPUs"), ("native-calls", 1, "1 CPU, Rust without inlined helpers")]
 # Metrics of the table "rest" that say the same as others there, or of what others are sums: they are only in the result.
