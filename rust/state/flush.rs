@@ -130,6 +130,18 @@ impl<S: Listed> AreaList<S> {
     }
 }
 
+impl<S: Listed> AreaList<S> {
+    /// Calls `what` for each area, in order.
+    fn each(&mut self, mut what: impl FnMut(&Area<S>)) {
+        let mut seen = Self::new();
+        while let Some(area) = self.pop() {
+            what(&area);
+            seen.push(area);
+        }
+        *self = seen;
+    }
+}
+
 impl<S: Listed> Iterator for AreaList<S> {
     type Item = Area<S>;
 
@@ -350,16 +362,14 @@ impl<'dir, T: Tlb> Plan<'dir, T> {
         if self.largest <= MOST_PAGES {
             return;
         }
-        let mut seen = AreaList::new();
-        while let Some(area) = self.list.pop() {
+        let tlb = self.tlb;
+        self.list.each(|area| {
             let span = area.span().filter(|_| area.pages() > MOST_PAGES);
             if let Some(span) = span.filter(|&span| !is_kept(span)) {
                 // SAFETY: C has unmapped what is lazy. The plan owns it until the flush.
-                unsafe { self.tlb.take_tables(span) };
+                unsafe { tlb.take_tables(span) };
             }
-            seen.push(area);
-        }
-        self.list = seen;
+        });
     }
 
     /// Flushes everything in the plan with one call, and page tables that were taken. Sleepable context, with
@@ -494,15 +504,13 @@ pub(crate) fn take_tables(removed: &Placed, tlb: &impl Tlb) {
 
 /// Takes the page tables of areas and returns these, as [`take_tables`].
 pub(crate) fn take_tables_of(mut areas: AreaList<Flushed>, tlb: &impl Tlb) -> AreaList<Flushed> {
-    let mut seen = AreaList::new();
-    while let Some(area) = areas.pop() {
+    areas.each(|area| {
         if let Some(span) = area.span() {
             // SAFETY: The area was flushed. Nobody uses it, and its range stays reserved.
             unsafe { tlb.take_tables(span) };
         }
-        seen.push(area);
-    }
-    seen
+    });
+    areas
 }
 
 /// Releases the KASAN shadow of a block that was removed from its directory: what several areas shared could not be released
