@@ -120,11 +120,16 @@ void bench_mark_end(void);
 int bench_run_case(struct bench_run *run);
 bool bench_get_areas(struct vm_struct **vms, unsigned long n, unsigned long pages);
 void bench_free_areas(struct vm_struct **vms, unsigned long n);
+u64 bench_areas_need(const struct bench_case *c, unsigned int threads);
+bool bench_get_pages(struct page **pages, unsigned long n);
+void bench_free_pages(struct page **pages, unsigned long n);
+void bench_settle(void);
 int bench_first_cpu(int (*fn)(void *arg), void *arg);
 
 /* info.c: what one call reads of a file */
 #define BENCH_READ_BYTES SZ_16K
 struct vfsmount;
+struct vfsmount *bench_mount_proc(void);
 int bench_read_info(struct vfsmount *proc, void *buffer);
 
 /* growth.c */

@@ -25,12 +25,6 @@
 
 #include "bench.h"
 
-/* Operations of a measured part, scaled. */
-static unsigned long scaled(const struct bench_run *run, unsigned long n)
-{
-	return max(1UL, n / 100 * run->scale);
-}
-
 /*
  * Copies to user space out of one large buffer: with CONFIG_HARDENED_USERCOPY
  * each looks up the area of its address.
@@ -110,7 +104,7 @@ static long start_ticker(void *arg)
 	return 0;
 }
 
-/* Returns nr_cpu_ids tickers, which run, or an error pointer. */
+/* Returns nr_cpu_ids tickers, which run, or NULL. */
 static struct ticker *start_tickers(void)
 {
 	struct ticker *tickers = kcalloc(nr_cpu_ids, sizeof(*tickers), GFP_KERNEL);
@@ -206,7 +200,9 @@ static int profiled_phase(struct bench_worker *w, unsigned int nr)
 	return err;
 }
 
-/* The longest vmalloc() and vfree() of a page on a CPU while another one does something. */
+/* The longest vmalloc() and vfree() of a page on a CPU while another one does @arg. */
+enum { PURGES, READS };
+
 struct wait {
 	struct bench_run *run;
 	struct vm_struct **vms;
@@ -288,18 +284,15 @@ static int wait_beside(struct wait *wait, int (*action)(void *arg))
 
 static int wait_measure(struct bench_run *run)
 {
-	struct wait wait = { .run = run, .areas = scaled(run, run->c->arg) };
-	bool reads = !strcmp(run->c->name, "wait_info");
-	struct file_system_type *type = get_fs_type("proc");
+	struct wait wait = { .run = run, .areas = run->workers[0].ops, .proc = bench_mount_proc() };
 	int err = -ENOMEM;
 
 	wait.vms = kvcalloc(wait.areas, sizeof(*wait.vms), GFP_KERNEL);
 	wait.buffer = kmalloc(BENCH_READ_BYTES, GFP_KERNEL);
-	wait.proc = type ? kern_mount(type) : ERR_PTR(-ENODEV);
 	if (IS_ERR(wait.proc))
 		err = PTR_ERR(wait.proc);
 	else if (wait.vms && wait.buffer && bench_get_areas(wait.vms, wait.areas, 1))
-		err = wait_beside(&wait, reads ? read_info : free_and_purge);
+		err = wait_beside(&wait, run->c->arg == READS ? read_info : free_and_purge);
 	if (!IS_ERR(wait.proc))
 		kern_unmount(wait.proc);
 	bench_free_areas(wait.vms, wait.areas);
@@ -308,15 +301,8 @@ static int wait_measure(struct bench_run *run)
 	return err;
 }
 
-static u64 wait_need(const struct bench_case *c, unsigned int threads)
-{
-	return c->arg * 512ULL;
-}
-
 #ifdef CONFIG_64BIT
 /* BPF arenas: 4 GiB, of which all page tables are made. One after the other. */
-#define ARENAS 10
-
 static int nothing(pte_t *pte, unsigned long addr, void *data)
 {
 	return 0;
@@ -324,8 +310,8 @@ static int nothing(pte_t *pte, unsigned long addr, void *data)
 
 static int arena_measure(struct bench_run *run)
 {
-	unsigned long arenas = scaled(run, ARENAS * 100) / 100 ?: 1, i;
 	u64 before = bench_tables_kib();
+	u32 i, arenas = run->workers[0].ops;
 	int err = 0;
 
 	for (i = 0; !err && i < arenas; i++) {
@@ -352,13 +338,12 @@ static int arena_measure(struct bench_run *run)
  */
 #define MODULES 400
 #define MODULE_PAGES 64
-#define REPLACED 20000
 #define MOST_MODULES 65536
 
 static int space_measure(struct bench_run *run)
 {
 	struct vm_struct **vms = kvcalloc(MOST_MODULES, sizeof(*vms), GFP_KERNEL);
-	unsigned long i, rounds = scaled(run, REPLACED), pages = 0;
+	unsigned long i, rounds = run->workers[0].ops, pages = 0;
 	struct rnd_state rnd;
 	int err = vms ? 0 : -ENOMEM;
 
@@ -403,17 +388,9 @@ struct ram {
 static int ram_setup(struct bench_worker *w)
 {
 	struct ram *ram = kzalloc_obj(*ram, GFP_KERNEL);
-	int i;
 
 	w->data = ram;
-	if (!ram)
-		return -ENOMEM;
-	for (i = 0; i < RAM_PAGES; i++) {
-		ram->pages[i] = alloc_page(GFP_KERNEL);
-		if (!ram->pages[i])
-			return -ENOMEM;
-	}
-	return 0;
+	return ram && bench_get_pages(ram->pages, RAM_PAGES) ? 0 : -ENOMEM;
 }
 
 static void ram_teardown(struct bench_worker *w)
@@ -421,12 +398,13 @@ static void ram_teardown(struct bench_worker *w)
 	struct ram *ram = w->data;
 	int i;
 
-	for (i = 0; ram && i < RAM_HELD; i++) {
+	if (!ram)
+		return;
+	for (i = 0; i < RAM_HELD; i++) {
 		if (ram->held[i].mem)
 			vm_unmap_ram(ram->held[i].mem, ram->held[i].pages);
 	}
-	for (i = 0; ram && i < RAM_PAGES && ram->pages[i]; i++)
-		__free_page(ram->pages[i]);
+	bench_free_pages(ram->pages, RAM_PAGES);
 	kfree(ram);
 	w->data = NULL;
 }
@@ -483,20 +461,15 @@ static int set_memory_phase(struct bench_worker *w, unsigned int nr)
 
 static unsigned long free_kib(void)
 {
-	int i;
-
 	vm_unmap_aliases();
-	for (i = 0; i < 2; i++) {
-		rcu_barrier();
-		schedule_timeout_uninterruptible(HZ / 50 + 1);
-	}
+	bench_settle();
 	return global_zone_page_state(NR_FREE_PAGES) * (PAGE_SIZE / SZ_1K);
 }
 
 static void fill(struct bench_run *run, struct rnd_state *rnd, void **mem, unsigned long most)
 {
 	/* All of it with vmap_bench.scale=100. */
-	long rest = scaled(run, totalram_pages());
+	long rest = totalram_pages() / 100 * run->scale;
 	unsigned long i;
 
 	for (i = 0; i < most && rest > 0; i++) {
@@ -549,18 +522,20 @@ const struct bench_case bench_complaint_cases[] = {
 	  .phase = profiled_phase },
 	{ .name = "wait_purge",
 	  .what = "longest vmalloc() and vfree() while 200,000 areas are freed and purged",
-	  .max_threads = 1, .arg = 200000, .need = wait_need, .measure = wait_measure },
+	  .ops = 200000, .arg = PURGES, .max_threads = 1, .need = bench_areas_need,
+	  .measure = wait_measure },
 	{ .name = "wait_info",
 	  .what = "longest vmalloc() and vfree() while 100,000 areas are listed",
-	  .max_threads = 1, .arg = 100000, .need = wait_need, .measure = wait_measure },
+	  .ops = 100000, .arg = READS, .max_threads = 1, .need = bench_areas_need,
+	  .measure = wait_measure },
 #ifdef CONFIG_64BIT
 	{ .name = "arena",
 	  .what = "page tables after ten areas of 4 GiB with all their tables",
-	  .max_threads = 1, .measure = arena_measure },
+	  .ops = 10, .max_threads = 1, .measure = arena_measure },
 #endif
 	{ .name = "module_space",
 	  .what = "KiB that can be reserved where modules are, after 20,000 replacements",
-	  .max_threads = 1, .measure = space_measure },
+	  .ops = 20000, .max_threads = 1, .measure = space_measure },
 	{ .name = "ram_mix",
 	  .what = "vm_map_ram() of 4 to 64 pages, one in 100 for long",
 	  .ops = 4000, .worker_setup = ram_setup, .worker_teardown = ram_teardown,

@@ -8,6 +8,14 @@
 
 #include "bench.h"
 
+/* Return a mount of proc, for kern_unmount(), or an error pointer. */
+struct vfsmount *bench_mount_proc(void)
+{
+	struct file_system_type *type = get_fs_type("proc");
+
+	return type ? kern_mount(type) : ERR_PTR(-ENODEV);
+}
+
 /**
  * bench_read_info() - open, read and close /proc/vmallocinfo
  * @proc: a mount of proc
@@ -70,19 +78,16 @@ static int info_measure(struct bench_run *run)
 {
 	struct vm_struct **vms = kvcalloc(run->c->arg, sizeof(*vms), GFP_KERNEL);
 	void *buffer = kmalloc(BENCH_READ_BYTES, GFP_KERNEL);
-	struct file_system_type *type = get_fs_type("proc");
-	int err = type ? -ENOMEM : -ENODEV;
+	struct vfsmount *proc = bench_mount_proc();
+	int err = -ENOMEM;
 
-	if (type && vms && buffer) {
-		struct vfsmount *proc = kern_mount(type);
-
-		err = PTR_ERR_OR_ZERO(proc);
-		if (!err) {
-			err = info_passes(run, proc, buffer, vms);
-			kern_unmount(proc);
-		}
-		bench_free_areas(vms, run->c->arg);
-	}
+	if (IS_ERR(proc))
+		err = PTR_ERR(proc);
+	else if (vms && buffer)
+		err = info_passes(run, proc, buffer, vms);
+	if (!IS_ERR(proc))
+		kern_unmount(proc);
+	bench_free_areas(vms, run->c->arg);
 	kfree(buffer);
 	kvfree(vms);
 	return err;

@@ -7,12 +7,10 @@
  * sees what runs between the marks.
  */
 #include <linux/cpumask.h>
-#include <linux/delay.h>
 #include <linux/err.h>
 #include <linux/hrtimer.h>
 #include <linux/kthread.h>
 #include <linux/ktime.h>
-#include <linux/rcupdate.h>
 #include <linux/sched.h>
 #include <linux/slab.h>
 #include <uapi/linux/sched/types.h>
@@ -25,9 +23,6 @@
  */
 #define SLEEP_NS 8000
 #define IDLE_SLEEP_NS 125000
-/* In this time workers do what RCU callbacks have put off. */
-#define SETTLE_MS 20
-
 struct latency {
 	struct bench_run *run;
 	struct vm_struct **vms;
@@ -61,17 +56,6 @@ static int sleep_and_wake(void *arg)
 	return 0;
 }
 
-/* All that was left to RCU and to workers is done when this returns. */
-static void settle(void)
-{
-	int i;
-
-	for (i = 0; i < 2; i++) {
-		rcu_barrier();
-		msleep(SETTLE_MS);
-	}
-}
-
 /*
  * With real-time priority: no purge comes before the last area is freed. What
  * a purge leaves to RCU and to workers counts, what requests leave does not.
@@ -80,12 +64,12 @@ static int free_and_settle(void *arg)
 {
 	struct latency *l = arg;
 
-	settle();
+	bench_settle();
 	WRITE_ONCE(l->is_watched, true);
 	bench_mark_begin(l->run->c->name, "", l->areas);
 	bench_free_areas(l->vms, l->areas);
 	vm_unmap_aliases();
-	settle();
+	bench_settle();
 	bench_mark_end();
 	WRITE_ONCE(l->is_watched, false);
 	return 0;
@@ -168,14 +152,9 @@ static int latency_measure(struct bench_run *run)
 	return err;
 }
 
-static u64 latency_need(const struct bench_case *c, unsigned int threads)
-{
-	return c->ops * 512ULL;
-}
-
 #define LATENCY(label, text, areas, pages) \
 	{ .name = label, .what = text, .ops = areas, .arg = pages, .max_threads = 1, \
-	  .need = latency_need, .measure = latency_measure }
+	  .need = bench_areas_need, .measure = latency_measure }
 
 const struct bench_case bench_latency_cases[] = {
 	LATENCY("latency_1", "longest wake-up while 60,000 areas of a page are purged", 60000, 1),

@@ -202,30 +202,16 @@ static __always_inline bool known_pair(const struct bench_case *c, struct bench_
 
 static void pages_teardown(struct bench_worker *w)
 {
-	struct page **pages = w->data;
-	unsigned long i;
-
-	for (i = 0; pages && i < w->run->c->arg && pages[i]; i++)
-		__free_page(pages[i]);
-	kfree(pages);
+	bench_free_pages(w->data, w->run->c->arg);
+	kfree(w->data);
 	w->data = NULL;
 }
 
 /* @arg pages, at w->data. */
 static int pages_setup(struct bench_worker *w)
 {
-	struct page **pages = kcalloc(w->run->c->arg, sizeof(*pages), GFP_KERNEL);
-	unsigned long i;
-
-	w->data = pages;
-	if (!pages)
-		return -ENOMEM;
-	for (i = 0; i < w->run->c->arg; i++) {
-		pages[i] = alloc_page(GFP_KERNEL);
-		if (!pages[i])
-			return -ENOMEM;
-	}
-	return 0;
+	w->data = kcalloc(w->run->c->arg, sizeof(struct page *), GFP_KERNEL);
+	return w->data && bench_get_pages(w->data, w->run->c->arg) ? 0 : -ENOMEM;
 }
 
 static __always_inline bool vmap_pair(const struct bench_case *c, struct bench_worker *w)

@@ -12,14 +12,20 @@
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
 #include <linux/completion.h>
+#include <linux/delay.h>
+#include <linux/gfp.h>
 #include <linux/kthread.h>
 #include <linux/ktime.h>
 #include <linux/math64.h>
 #include <linux/mm.h>
+#include <linux/rcupdate.h>
 #include <linux/sched.h>
 #include <uapi/linux/sched/types.h>
 
 #include "bench.h"
+
+/* In this time workers do what RCU callbacks have put off. */
+#define SETTLE_MS 20
 
 /* What one phase or one pass needs to go on. */
 struct bench_step {
@@ -335,5 +341,60 @@ void bench_free_areas(struct vm_struct **vms, unsigned long n)
 		vms[i] = NULL;
 		if (!(i & 1023))
 			cond_resched();
+	}
+}
+
+/**
+ * bench_areas_need() - what a case needs that has as many areas at once as it has operations
+ * @c: the case
+ * @threads: workers
+ *
+ * Return: bytes, at most.
+ */
+u64 bench_areas_need(const struct bench_case *c, unsigned int threads)
+{
+	return c->ops * 512ULL;
+}
+
+/**
+ * bench_get_pages() - allocate pages one by one
+ * @pages: where they go; all NULL before
+ * @n: how many
+ *
+ * Return: false if one could not be had; those before it are in @pages.
+ */
+bool bench_get_pages(struct page **pages, unsigned long n)
+{
+	unsigned long i;
+
+	for (i = 0; i < n; i++) {
+		pages[i] = alloc_page(GFP_KERNEL);
+		if (!pages[i])
+			return false;
+	}
+	return true;
+}
+
+/**
+ * bench_free_pages() - free pages up to the first NULL
+ * @pages: of bench_get_pages(); may be NULL
+ * @n: how many at most
+ */
+void bench_free_pages(struct page **pages, unsigned long n)
+{
+	unsigned long i;
+
+	for (i = 0; pages && i < n && pages[i]; i++)
+		__free_page(pages[i]);
+}
+
+/* All that was left to RCU and to workers is done when this returns. */
+void bench_settle(void)
+{
+	int i;
+
+	for (i = 0; i < 2; i++) {
+		rcu_barrier();
+		msleep(SETTLE_MS);
 	}
 }
