@@ -2,10 +2,9 @@
 """What users complain about, each as a load that both allocators run: "scripts/bench complaints"."""
 
 import dataclasses
-import json
 import statistics
 
-from ..machine.settings import say, write
+from ..machine.settings import say
 from ..machine.table import markdown, print_table
 
 from . import results, stats
@@ -18,7 +17,7 @@ class Complaint:
     """One row of the table."""
 
     text: str  # what people say
-    source: str  # who said it, for docs/complaints.md
+    source: str  # who said it
     load: str  # what is run
     key: tuple  # of a row of a result; see stats.Row.key
     unit: str
@@ -30,11 +29,6 @@ class Complaint:
         """The first of COMPLAINTS that runs it."""
         return next(one for one in COMPLAINTS if (one.instrument, one.cpus) == self.key[:2] and self.key[2] in one.threads
                     and self.key[3] in one.run.split(","))
-
-    def values(self, result):
-        """Return the values of both sides, one for each boot, or empty lists."""
-        _, sides = stats.samples(result).get(self.key, ("", {"a": [], "b": []}))
-        return [[value / self.divisor for value in sides[side]] for side in "ab"]
 
     def is_worse(self, a, b):
         """Tell whether b is: each boot worse than each of a, and the median by 2% or more."""
@@ -90,28 +84,41 @@ ROWS = [
 COLUMNS = ["complaint", "load", ">rb-trees", ">Rust", ">ratio", "figure"]
 
 
-def cells(row, result):
-    """Return the cells of a row, or None if a side has no value; ** marks a loss."""
-    a, b = row.values(result)
-    if not a or not b:
-        return None
+def measured(result):
+    """Return the rows of which both sides have values: {row: (those of the rb-trees, those of Rust)}, one for each boot."""
+    samples = stats.samples(result)
+    sides = {row: samples[row.key][1] for row in ROWS if row.key in samples}
+    return {row: tuple([value / row.divisor for value in one[side]] for side in "ab")
+            for row, one in sides.items() if one["a"] and one["b"]}
+
+
+def cells(row, a, b):
+    """Return the cells of a row without marks. a, b: its values of both sides."""
     before, after = statistics.median(a), statistics.median(b)
     texts = [stats.amount(round(value, 3) if value < 10 else round(value)) for value in (before, after)]
-    if row.is_worse(a, b):
-        texts[1] = f"**{texts[1]}**"
     return [row.text, row.load, *texts, stats.ratio_text(after / before if before else None), row.unit]
+
+
+def marked(row, a, b):
+    """Return cells() for a document: ** marks a loss."""
+    made = cells(row, a, b)
+    if row.is_worse(a, b):
+        made[3] = f"**{made[3]}**"
+    return made
+
+
+def gain(row, a, b):
+    """Return what sorts rows from the best for Rust to the worst."""
+    before, after = (statistics.median(values) or 1e-9 for values in (a, b))
+    return before / after if row.more_is_better else after / before
 
 
 def tables(result):
     """Return the tables of docs/bench.md and of README.md, which has the three best rows and the two worst ones."""
-    made = [(cells(row, result), row) for row in ROWS if cells(row, result)]
-
-    def gain(one):
-        a, b = map(statistics.median, one[1].values(result))
-        return (b or 1e-9) / (a or 1e-9) if not one[1].more_is_better else a / (b or 1e-9)
-    ranked = sorted(made, key=gain)
-    return {"complaints": markdown(COLUMNS, [one for one, _ in made]),
-            "readme-complaints": markdown(COLUMNS, [one for one, _ in [*ranked[:3], *ranked[-2:]]])}
+    found = [(row, *sides) for row, sides in measured(result).items()]
+    ranked = sorted(found, key=lambda one: gain(*one))
+    return {name: markdown(COLUMNS, [marked(*one) for one in rows])
+            for name, rows in (("complaints", found), ("readme-complaints", [*ranked[:3], *ranked[-2:]]))}
 
 
 def main(_name, args):
@@ -120,16 +127,14 @@ def main(_name, args):
     args.plans = [one for one in COMPLAINTS if not args.only or one.name in args.only]
     args.a, args.b = "rbtree", "rust"
     result = results.measure(args, " ".join(["scripts/bench complaints", *args.words]))
-    results.FOLDER.mkdir(parents=True, exist_ok=True)
-    output = results.FOLDER / f"{result['started']}.json"
-    write(output, json.dumps(result, indent=1) + "\n")
-    wanted = [row for row in ROWS if row.plan in args.plans]
-    made = {row.text: cells(row, result) for row in wanted}
+    output = results.store(result)
+    wanted, found = [row for row in ROWS if row.plan in args.plans], measured(result)
+    missing = [row.text for row in wanted if row not in found]
     print_table(f"what users complain about; rb-trees, and the allocator in Rust of commit {result['commit']}; QEMU, arm64",
                 ["~complaint", "~load", *COLUMNS[2:5], "~figure", "verdict"],
-                [[*(cell.strip("*") for cell in one), "slower" if "**" in one[3] else ""] for one in made.values() if one])
-    print(*failures(result), *(f"no value: {text}" for text, one in made.items() if not one), sep="\n")
+                [[*cells(row, *found[row]), "slower" if row.is_worse(*found[row]) else ""] for row in wanted if row in found])
+    print(*failures(result), *(f"no value: {text}" for text in missing), sep="\n")
     print("Medians of boots. An instruction of any CPU takes 1 ns of the guest's clock. Reported by:",
           *(f"  {row.text}: {row.source}" for row in wanted if row.source != "as above"), sep="\n")
     say(f"result: {output}")
-    return int(None in made.values() or any(boot["status"] != "ok" for boot in result["boots"]))
+    return int(bool(missing) or results.has_failed(result))

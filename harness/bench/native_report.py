@@ -3,13 +3,12 @@
 pass of a side as a boot, so that scripts/bench show and figures read it."""
 
 import datetime
-import json
 from collections import defaultdict
 
 import numpy as np
 
 from ..machine import step
-from ..machine.settings import LOGS, say, write
+from ..machine.settings import LOGS, say
 from ..machine.table import print_table
 
 from . import results, stats
@@ -135,8 +134,7 @@ def main(_name, args):
         raw = read(output)
     rows, disturbed = places(raw)
     result = as_result(raw, rows, " ".join(["scripts/bench native", *args.words]))
-    results.FOLDER.mkdir(parents=True, exist_ok=True)
-    path = write(results.FOLDER / f"{result['started']}-native.json", json.dumps(result, indent=1) + "\n")
+    path = results.store(result, "-native")
     show_native(raw, rows, disturbed)
     say(f"result: {path}")
     return 0

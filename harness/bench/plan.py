@@ -23,7 +23,7 @@ LINES = "area_pair,area_remote,area_4096"
 # What the mapping series is about, and what it must not make slower.
 MAPPING_8 = "area_pair,vmalloc_*,stack,vmap_16,vm_map_ram_16,vmap_1m_*,ioremap_mapped_1m"
 MAPPING = f"{MAPPING_8},vmap_100m_*,huge_1m,map_*"
-# The kernel's own tests of vmalloc(), before page_tables is measured: each with two threads.
+# The kernel's own tests of vmalloc(), before page_tables is measured: which, threads, and loops of each.
 TEST_VMALLOC = "kunit.enable=0 test_vmalloc.run_test_mask={} test_vmalloc.nr_threads={} test_vmalloc.test_loop_count={}"
 # Tests of the bench measure in a kernel that other tests boot, too.
 ARM64 = os.environ.get("VMAP_RUST_BENCH_KERNEL") or "arm64-bench"

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Results as tables and as a plot: "scripts/bench [run]", and the commands that only read stored results."""
 
-import json
-
-from ..machine.settings import Refused, say, write
+from ..machine.settings import Refused, say
 from ..machine.table import print_table
 
 from . import results, stats
@@ -113,14 +111,11 @@ def run(args):
     """Measure as the options say, store the result and its plot, and show it; returns the exit code: 1 if a boot or a
     case failed."""
     result = results.measure(args, " ".join(["scripts/bench", *args.words]))
-    results.FOLDER.mkdir(parents=True, exist_ok=True)
-    output = results.FOLDER / f"{result['started']}.json"
-    write(output, json.dumps(result, indent=1) + "\n")
+    output = results.store(result)
     show_result(result)
     plot(result, output.with_suffix(".svg"))
     say(f"result: {output}\nplot:   {output.with_suffix('.svg')}")
-    return int(any(boot["status"] != "ok" or any(skip["reason"].startswith("failed") for skip in boot["skips"])
-                   for boot in result["boots"]))
+    return int(results.has_failed(result))
 
 
 def main(name, args):

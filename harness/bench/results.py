@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..boot import build as builds, kernels
 from ..machine import step
-from ..machine.settings import BUILDS, CACHE, Refused, commit, cpus, say
+from ..machine.settings import BUILDS, CACHE, Refused, commit, cpus, say, write
 
 from .boots import boot_all
 from .plan import ICOUNT, INSTRUMENTS, on_side
@@ -34,6 +34,18 @@ def load(name):
     if not isinstance(result, dict) or result.get("kind") != KIND:
         raise Refused(f"{path}: is no result of this version of the benchmark; take it again")
     return result
+
+
+def store(result, suffix=""):
+    """Store a result under the time at which it began, with a suffix; returns the path."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    return write(FOLDER / f"{result['started']}{suffix}.json", json.dumps(result, indent=1) + "\n")
+
+
+def has_failed(result):
+    """Tell whether a boot or a case failed."""
+    return any(boot["status"] != "ok" or any(skip["reason"].startswith("failed") for skip in boot["skips"])
+               for boot in result["boots"])
 
 
 def take(sides, plans, repetitions, logs):
