@@ -99,23 +99,23 @@ def test_places(tmp_path):
     near, far = [60.0, 70.0], [325.0, 330.0]
     tests = [
         {"case": "area_pair", "threads": 1, "passes": made_up(had_cpu=[0.5] * 3 + [1.0] * 9), "flushes": {}},
-        {"case": "area_4", "threads": 1, "passes": made_up(had_cpu=[0.5] * 12), "flushes": {}},
-        {"case": "area_4", "threads": 2, "passes": made_up(ping=[near] * 6 + [far] * 5 + [[60.0, 330.0]]), "flushes": {}}]
+        {"case": "area_64", "threads": 1, "passes": made_up(had_cpu=[0.5] * 12), "flushes": {}},
+        {"case": "area_64", "threads": 2, "passes": made_up(ping=[near] * 6 + [far] * 5 + [[60.0, 330.0]]), "flushes": {}}]
     raw = {"format": 1, "had_cpu": 0.97, "linux": "7.3.4", "commit": "made-up", "compilers": "none", "tests": tests,
            "machine": {"cpu": "made up", "cores": 2, "siblings": "0", "hypervisor": True, "mitigations": {}}}
     rows, disturbed = native_report.places(raw)
     assert {key: len(sides["rust"]) for key, sides in rows.items()} == {
-        ("area_pair", 1, ""): 9, ("area_4", 1, ""): 12, ("area_4", 2, "near"): 6, ("area_4", 2, "far"): 5}
+        ("area_pair", 1, ""): 9, ("area_64", 1, ""): 12, ("area_64", 2, "near"): 6, ("area_64", 2, "far"): 5}
     assert disturbed == 3 * 15
     (tmp_path / "raw").write_text(json.dumps(raw))
     env = {"VMAP_RUST_RESULTS": str(tmp_path)}
     code, text = bench("native", "--from", tmp_path / "raw", **env)
-    assert code == 0 and re.search(r"area_4 +│ +2 │ far, 328 ns +│ +100.0 │ +50.0 │ +110.0 │ +0.50 .*│ +1.10 ", text), text
+    assert code == 0 and re.search(r"area_64 +│ +2 │ far, 328 ns +│ +100.0 │ +50.0 │ +110.0 │ +0.50 .*│ +1.10 ", text), text
     assert "other programs had the CPUs during 45 of 108 passes" in text
     code, text = bench("show", "last", **env)
-    assert code == 0 and re.search(r"area_4 far +│ 2x2 .*0.500", text) and "native-calls: " in text, text
+    assert code == 0 and re.search(r"area_64 far +│ 2x2 .*0.500", text) and "native-calls: " in text, text
     code, text = bench("figures", "last", **env)
     assert code == 0 and "\n| reserve and free a page | 100 -> 50.0 (-50%) | - | **100 -> 110 (+10%)** |\n" in text, text
-    assert "\n| reserve and free four pages | 100 -> 50.0 (-50%) | 100 -> 50.0 (-50%) | **100 -> 110 (+10%)** |\n" in text, text
-    assert re.findall(r"^\| `area_4` \| ([12]) \| ([^|]*) \| 100 -> 50[^|]* \| (\**)100 -> 110", text, re.M) == [
+    assert "\n| reserve and free 64 pages | 100 -> 50.0 (-50%) | 100 -> 50.0 (-50%) | **100 -> 110 (+10%)** |\n" in text, text
+    assert re.findall(r"^\| `area_64` \| ([12]) \| ([^|]*) \| 100 -> 50[^|]* \| (\**)100 -> 110", text, re.M) == [
         ("1", "", "**"), ("2", "65 ns", "**")], text
