@@ -22,8 +22,14 @@
 #define CHURN		500
 /* More free objects than the slab allocator keeps for a CPU and for its node. */
 #define PARKED		8000
-/* More areas of a size than slots in which a vm_struct of churn() may have stayed. */
-#define FILLED		(12 * CHURN)
+/* A vm_struct and its first page pointers are one object. */
+#define VM_BYTES(pages)	(sizeof(struct vm_struct) + (pages) * sizeof(struct page *))
+/* More areas of each size than slots in which a vm_struct of churn() may have stayed. */
+static const struct {
+	unsigned int pages;
+	unsigned int count;
+} fill[] = { { 1, 4 * CHURN }, { 64, CHURN }, { 1500, 40 } };
+#define FILLED		(5 * CHURN + 40)
 
 /* What qemu/load.sh compares the reports with. */
 static unsigned int page_bytes = PAGE_SIZE;
@@ -38,6 +44,7 @@ module_param(lost, charp, 0444);
 MODULE_PARM_DESC(lost, "The same for areas of 1, 64 and 1500 pages");
 
 static void *kept[KEPT];
+static void **parked;
 static struct page *page;
 
 /* Give the ranges and the objects of the areas below a former life. */
@@ -77,49 +84,57 @@ static noinline int lose_mappings(unsigned int count)
 	return 0;
 }
 
+/* Take objects of the sizes of vm_structs from number @from on, and keep them. */
+static int park(unsigned int from)
+{
+	unsigned int i;
+
+	for (i = from; i < from + PARKED; i++) {
+		parked[i] = kzalloc(VM_BYTES(i % 2 ? 2 : 16), GFP_KERNEL);
+		if (!parked[i])
+			return -ENOMEM;
+	}
+	return 0;
+}
+
 /*
  * Lose the areas. Their vm_structs come from new slabs, since all free objects
  * of these sizes are taken before, and all that have stayed with addresses: a
  * task that waits may have a pointer to a freed vm_struct on its stack, and
  * kmemleak counts a pointer to one as a reference to its area. It scans stacks
- * even with stack=off, as they are vmalloc() memory.
+ * even with stack=off, as they are vmalloc() memory. It also scans the sheaves
+ * of SLUB, which keep pointers to objects that were taken from them: so others
+ * are taken afterwards.
  */
 static int __init lose_all(void)
 {
-	static const unsigned int sizes[] = { 1, 64, 1500 };
-	struct vm_struct **filled = kvcalloc(FILLED, sizeof(*filled), GFP_KERNEL);
-	void **parked = kvcalloc(PARKED, sizeof(*parked), GFP_KERNEL);
-	unsigned int i;
+	static struct page *pages[1500];
+	void **filled = kvcalloc(FILLED, sizeof(*filled), GFP_KERNEL);
+	unsigned int i, j, n = 0;
 	int err = 0;
 
+	parked = kvcalloc(2 * PARKED, sizeof(*parked), GFP_KERNEL);
 	if (!parked || !filled) {
-		kvfree(parked);
 		kvfree(filled);
 		return -ENOMEM;
 	}
+	for (i = 0; i < ARRAY_SIZE(pages); i++)
+		pages[i] = page;
 	/* Free objects of other CPUs are not taken. */
 	migrate_disable();
-	for (i = 0; !err && i < FILLED; i++) {
-		filled[i] = get_vm_area(sizes[i % 3] * PAGE_SIZE, VM_ALLOC);
-		if (!filled[i])
-			err = -ENOMEM;
+	for (i = 0; i < ARRAY_SIZE(fill); i++) {
+		for (j = 0; !err && j < fill[i].count; j++) {
+			filled[n] = vmap(pages, fill[i].pages, VM_MAP, PAGE_KERNEL);
+			if (!filled[n++])
+				err = -ENOMEM;
+		}
 	}
-	/* A vm_struct with 2 or 16 page pointers. */
-	for (i = 0; !err && i < PARKED; i++) {
-		parked[i] = kzalloc(sizeof(**filled) + (i % 2 ? 2 : 16) * sizeof(long), GFP_KERNEL);
-		if (!parked[i])
-			err = -ENOMEM;
-	}
-	err = err ?: lose(1, LOST_SMALL) ?: lose(64, LOST_MEDIUM) ?:
-	      lose(1500, LOST_LARGE) ?: lose_mappings(LOST_VMAP);
+	err = err ?: park(0) ?: lose(1, LOST_SMALL) ?: lose(64, LOST_MEDIUM) ?:
+	      lose(1500, LOST_LARGE) ?: lose_mappings(LOST_VMAP) ?: park(PARKED);
 	migrate_enable();
-	for (i = 0; i < PARKED; i++)
-		kfree(parked[i]);
-	memset(parked, 0, PARKED * sizeof(*parked));
-	kvfree(parked);
 	for (i = 0; i < FILLED; i++) {
 		if (filled[i])
-			free_vm_area(filled[i]);
+			vunmap(filled[i]);
 	}
 	memset(filled, 0, FILLED * sizeof(*filled));
 	kvfree(filled);
