@@ -30,6 +30,7 @@ help:
 	@echo '             again (scripts/test --help)'
 	@echo 'make bench   measure both allocators, print the table, draw a plot'
 	@echo 'make complaints  what users complain about, on both allocators, a row for each'
+	@echo 'make figures  draw the tables of docs/bench.md as docs/figures-*.svg'
 	@echo 'make check   format, lints, style, links; builds each patch'
 	@echo ''
 	@echo 'In the environment or behind make: JOBS=N limits a build; TOOLCHAIN=host uses'
@@ -57,7 +58,10 @@ bench:
 complaints:
 	@scripts/bench complaints
 
+figures:
+	@scripts/bench draw
+
 check:
 	@scripts/check
 
-.PHONY: help demo test bench complaints check
+.PHONY: help demo test bench complaints figures check

@@ -8,7 +8,7 @@ import numpy as np
 from ..machine.settings import REPO, Refused
 from ..machine.table import markdown
 
-from . import complaints, stats
+from . import complaints, pictures, stats
 from .native_report import pings, places
 from .plan import CLOCKS, guest_cases
 from .stats import amount
@@ -134,9 +134,9 @@ def put(name, text):
 
 
 def main(_name, args):
-    """Print the tables, and with --write put them into the documents; returns the exit code."""
+    """Print the tables, and with --write put them into the documents and draw them; returns the exit code."""
     made = tables(*args.results)
     print("\n".join(made.values()))
     for name, text in made.items() if args.write else ():
         put(name, text)
-    return 0
+    return pictures.main() if args.write else 0

@@ -20,6 +20,7 @@ COMMANDS = {
     "list": ("list", "prints the cases of the guest, and the instruments", "plan"),
     "profile": ("profile CASE", "prints what an operation executes, by function, and how long locks are held", "profile"),
     "figures": ("figures RESULT...", "prints the tables of the documents; of more results side B, too", "figures"),
+    "draw": ("draw", "draws the tables of docs/bench.md as docs/figures-*.svg", "pictures"),
     "hook": ("hook", "measures what the series area costs the rb-trees, for docs/bench.md", "patches"),
     "programs": ("programs", "measures what real programs gain, by instructions, for docs/bench.md", "programs"),
     "complaints": ("complaints", "measures what users complain about, each as a load of some seconds", "complaints"),
@@ -29,7 +30,7 @@ docs/bench.md explains what is measured. Each command has --help. A RESULT is "l
 the name or path of a file in the folder of results. Exit code: 0 measured, also when something is slower; 1 a boot or a
 case failed, or wrong use."""
 # The commands that only read results, and how many.
-READERS = {"show": 1, "figures": "+", "compare": 2}
+READERS = {"show": 1, "figures": "+", "compare": 2, "draw": 0}
 
 
 def parse(arguments):
@@ -71,8 +72,9 @@ def parse(arguments):
             help="only these: %(choices)s")
     elif name in READERS:
         if name == "figures":
-            add("--write", action="store_true", help="put the tables into README.md and docs/bench.md, too")
-        add("results", nargs=READERS[name], type=results.load, metavar="RESULT", help="last, last~1, a name or a path")
+            add("--write", action="store_true", help="put the tables into README.md and docs/bench.md, too, and draw them")
+        if READERS[name]:
+            add("results", nargs=READERS[name], type=results.load, metavar="RESULT", help="last, last~1, a name or a path")
     args = parser.parse_args(words)
     args.words = words
     if name == "run":

@@ -87,6 +87,7 @@ def main(_name, args):
         for side, (_, kernel) in SIDES.items():
             boots[side].append(boot(side, archives[kernel], args.programs, number))
     rows = [row(name, text, boots) for name, text in program_texts().items() if name in args.programs]
-    print(f"`scripts/bench programs`, commit {commit()}, medians of {BOOTS} boots, instructions for one operation.\n\n"
-          f"{markdown(COLUMNS, rows)}")
+    # With the marks of pictures.py, for docs/bench.md.
+    print(f"<!-- figures programs -->\n`scripts/bench programs`, commit {commit()}, medians of {BOOTS} boots, instructions for one "
+          f"operation.\n\n{markdown(COLUMNS, rows)}\n<!-- end of figures -->")
     return 0

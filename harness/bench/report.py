@@ -5,14 +5,12 @@ from ..machine.settings import Refused, say
 from ..machine.table import print_table
 
 from . import results, stats
+from .pictures import draw
 from .plan import INSTRUMENTS
 from .stats import amount, ratio_text
 
-# In the plot: colours of Okabe and Ito; markers by CPUs and workers, of which others have the last one; and what its axis shows
-# at least.
-COLORS = {"slower": "#d55e00", "too few": "#cc79a7", "no difference": "#777777", "faster": "#009e73"}
-MARKERS = {"1x1": ".", "2x1": "o", "8x1": "s", "8x8": "D", "others": "P"}
-TICKS = (0.1, 0.25, 0.5, 0.75, 1, 1.5, 2, 3, 5)
+# Of the axis of the plot.
+TICKS = (0.25, 0.5, 0.75, 1, 1.5, 2)
 
 
 def show_rows(title, rows, sides):
@@ -56,36 +54,14 @@ def show_result(result):
 
 
 def plot(result, path):
-    """Draw the ratios with their intervals, a line for each case, in the order of the table. path: of a new file in
-    SVG."""
-    from matplotlib import lines, pyplot  # pylint: disable=import-outside-toplevel # it takes a second to import
-    rows = [row for row in stats.rows(result) if row.ratio is not None]
-    names = list(dict.fromkeys(f"{row.instrument}: {row.name}" for row in rows))
-    pyplot.switch_backend("Agg")
-    figure, axes = pyplot.subplots(figsize=(12, 2.4 + 0.24 * len(names)), layout="constrained")
-    for row in reversed(rows):
-        y, color = names.index(f"{row.instrument}: {row.name}"), COLORS[row.verdict]
-        axes.plot(row.ratio, y, MARKERS.get(row.size, MARKERS["others"]), color=color)
-        if row.low is not None:
-            axes.hlines(y, row.low, row.high, color=color, linewidth=2, alpha=0.6)
-    axes.axvline(1, color="black", linewidth=1)
-    sides = result["sides"]
-    axes.set(xscale="log", xlabel=f"ratio {sides['b']} / {sides['a']}, {stats.LEVEL:.0%} interval; "
-             f"left of 1: {sides['b']} takes less")
-    axes.set_title(f"{sides['b']} against {sides['a']}: {result['command']}, commit {result['commit']}", loc="left")
-    axes.set_xticks(TICKS, [f"{tick:g}" for tick in TICKS])
-    axes.set_xticks([], minor=True)
-    losing = {f"{row.instrument}: {row.name}" for row in rows if row.verdict == "slower"}
-    for name, label in zip(names, axes.set_yticks(range(len(names)), names, fontsize=8)):
-        label.label1.set_color(COLORS["slower"] if name in losing else "black")
-    axes.set_ylim(max(len(names), 1) - 0.5, -0.5)
-    axes.grid(alpha=0.3)
-    keys = [lines.Line2D([], [], color=color, marker="o", linestyle="", label=name) for name, color in COLORS.items()]
-    keys += [lines.Line2D([], [], color="black", marker=marker, linestyle="", label=size) for size, marker in MARKERS.items()]
-    figure.legend(handles=keys, loc="outside lower center", ncols=len(keys), fontsize=8,
-                  title="colour: verdict; marker: CPUs x workers", title_fontsize=8)
-    figure.savefig(path)
-    pyplot.close(figure)
+    """Draw the ratios with their intervals, in the order of the table. path: of a new file in SVG."""
+    groups = {name: {} for name in result["instruments"]}
+    for row in stats.rows(result):
+        if row.ratio is not None:
+            groups[row.instrument].setdefault(row.name, []).append(row)
+    a, b = (result["sides"][side] for side in "ab")
+    draw(path, f"{b} / {a}", TICKS, groups,
+         f"{stats.LEVEL:.0%} intervals; {result['command']}, commit {result['commit']}")
 
 
 def compare(old, new):
