@@ -7,6 +7,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from urllib.parse import unquote
 
+from ..bench import pictures
 from ..toolchain.enter import in_root
 from . import fault_if, output, read, sources, spread
 
@@ -75,7 +76,7 @@ def links():
 
 
 def figures():
-    """Tables of figures in docs/ are of one commit, named above each, and have the figures that README.md quotes."""
+    """Tables in docs/ are of one commit, named above each, and have what README.md quotes; pictures are of these tables."""
     commits, text = {}, "".join(map(read, sources("docs/*.md")))
     # Columns of figures are aligned to the right.
     for above, table in re.findall(r"((?:(?!\|).*\n)*)((?:\|.*\n)+)", text):
@@ -87,6 +88,7 @@ def figures():
     pairs = re.findall(r"^\|.*", read("README.md"), re.M)
     fault_if(f"README.md: {pair}: no table of docs/ has that" for line in pairs
              for pair in re.findall(r"[\d.,]+ -> [\d.,]*\d", line) if pair not in text)
+    fault_if(f"docs/{name}: is not of the tables of docs/bench.md; run make figures" for name in pictures.stale())
 
 
 def machine_paths():

@@ -46,6 +46,9 @@ FAULTS = {
         "0123456789ac: the table | b |"),
     "a figure that only README.md has": ("figures", "README.md", "| 1,200 -> 600 (-50%) |",
                                          "README.md: 1,200 -> 600: no table of docs/ has that"),
+    "a table without its picture": (
+        "figures", "docs/bench.md", "commit 0123456789ab\n<!-- figures icount -->\n| a |\n| ---: |\n<!-- end of figures -->",
+        "docs/figures-cases.svg: is not of the tables of docs/bench.md; run make figures"),
     "the name of no file": ("docs", "docs/more.md", "Run `scripts/gone 3`.", "there is no scripts/gone"),
 }
 
