@@ -132,6 +132,9 @@ struct vfsmount;
 struct vfsmount *bench_mount_proc(void);
 int bench_read_info(struct vfsmount *proc, void *buffer);
 
+/* vread.c */
+int bench_read_page(const char *addr, void *buffer);
+
 /* growth.c */
 u64 bench_tables_kib(void);
 

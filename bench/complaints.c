@@ -201,7 +201,7 @@ static int profiled_phase(struct bench_worker *w, unsigned int nr)
 }
 
 /* The longest vmalloc() and vfree() of a page on a CPU while another one does @arg. */
-enum { PURGES, READS };
+enum { PURGES, LISTS, READS };
 
 struct wait {
 	struct bench_run *run;
@@ -238,29 +238,43 @@ static int wait_thread(void *arg)
 	return 0;
 }
 
-static int free_and_purge(void *arg)
+/* As a debugger does by /proc/kcore: a page of each area. */
+static int read_areas(struct wait *wait)
 {
-	struct wait *wait = arg;
+	unsigned long i;
+	int err = 0;
 
-	WRITE_ONCE(wait->is_watched, true);
-	bench_free_areas(wait->vms, wait->areas);
-	vm_unmap_aliases();
-	WRITE_ONCE(wait->is_watched, false);
-	return 0;
+	for (i = 0; !err && i < wait->areas; i++) {
+		err = bench_read_page(wait->vms[i]->addr, wait->buffer);
+		if (!(i & 1023))
+			cond_resched();
+	}
+	return err;
 }
 
-static int read_info(void *arg)
+static int wait_action(void *arg)
 {
 	struct wait *wait = arg;
-	int err;
+	int err = 0;
 
 	WRITE_ONCE(wait->is_watched, true);
-	err = bench_read_info(wait->proc, wait->buffer);
+	switch (wait->run->c->arg) {
+	case PURGES:
+		bench_free_areas(wait->vms, wait->areas);
+		vm_unmap_aliases();
+		break;
+	case LISTS:
+		err = bench_read_info(wait->proc, wait->buffer);
+		break;
+	case READS:
+		err = read_areas(wait);
+		break;
+	}
 	WRITE_ONCE(wait->is_watched, false);
 	return err;
 }
 
-static int wait_beside(struct wait *wait, int (*action)(void *arg))
+static int wait_beside(struct wait *wait)
 {
 	struct ticker *tickers = start_tickers();
 	struct task_struct *task;
@@ -271,7 +285,7 @@ static int wait_beside(struct wait *wait, int (*action)(void *arg))
 	task = kthread_run_on_cpu(wait_thread, wait, num_online_cpus() - 1, "vmap_bench_wait/%u");
 	err = PTR_ERR_OR_ZERO(task);
 	if (!err) {
-		err = bench_first_cpu(action, wait);
+		err = bench_first_cpu(wait_action, wait);
 		kthread_stop(task);
 	}
 	stop_tickers(tickers);
@@ -288,11 +302,11 @@ static int wait_measure(struct bench_run *run)
 	int err = -ENOMEM;
 
 	wait.vms = kvcalloc(wait.areas, sizeof(*wait.vms), GFP_KERNEL);
-	wait.buffer = kmalloc(BENCH_READ_BYTES, GFP_KERNEL);
+	wait.buffer = kmalloc(max(BENCH_READ_BYTES, PAGE_SIZE), GFP_KERNEL);
 	if (IS_ERR(wait.proc))
 		err = PTR_ERR(wait.proc);
 	else if (wait.vms && wait.buffer && bench_get_areas(wait.vms, wait.areas, 1))
-		err = wait_beside(&wait, run->c->arg == READS ? read_info : free_and_purge);
+		err = wait_beside(&wait);
 	if (!IS_ERR(wait.proc))
 		kern_unmount(wait.proc);
 	bench_free_areas(wait.vms, wait.areas);
@@ -526,6 +540,10 @@ const struct bench_case bench_complaint_cases[] = {
 	  .measure = wait_measure },
 	{ .name = "wait_info",
 	  .what = "longest vmalloc() and vfree() while 100,000 areas are listed",
+	  .ops = 100000, .arg = LISTS, .max_threads = 1, .need = bench_areas_need,
+	  .measure = wait_measure },
+	{ .name = "wait_kcore",
+	  .what = "longest vmalloc() and vfree() while a page of each of 100,000 areas is read",
 	  .ops = 100000, .arg = READS, .max_threads = 1, .need = bench_areas_need,
 	  .measure = wait_measure },
 #ifdef CONFIG_64BIT

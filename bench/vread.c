@@ -92,22 +92,34 @@ static int vread_setup(struct bench_run *run)
 	return err;
 }
 
+/**
+ * bench_read_page() - read a page of vmalloc space, which is what /proc/kcore reads at a time
+ * @addr: of the page
+ * @buffer: of PAGE_SIZE
+ *
+ * Return: 0 or an error.
+ */
+int bench_read_page(const char *addr, void *buffer)
+{
+	struct kvec kvec = { buffer, PAGE_SIZE };
+	struct iov_iter iter;
+
+	iov_iter_kvec(&iter, ITER_DEST, &kvec, 1, PAGE_SIZE);
+	return vread_iter(&iter, addr, PAGE_SIZE) == PAGE_SIZE ? 0 : -EIO;
+}
+
 static int vread_phase(struct bench_worker *w, unsigned int nr)
 {
 	struct vread *v = w->run->data;
+	int err = 0;
 	u32 i;
 
-	for (i = 0; i < w->ops; i++) {
-		struct kvec kvec = { v->buffer, PAGE_SIZE };
-		struct iov_iter iter;
-
-		iov_iter_kvec(&iter, ITER_DEST, &kvec, 1, PAGE_SIZE);
-		if (vread_iter(&iter, v->addr, PAGE_SIZE) != PAGE_SIZE)
-			return -EIO;
+	for (i = 0; !err && i < w->ops; i++) {
+		err = bench_read_page(v->addr, v->buffer);
 		if (!(i & 1023))
 			cond_resched();
 	}
-	return 0;
+	return err;
 }
 
 #define VREAD(label, text, kind) \

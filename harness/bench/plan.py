@@ -113,6 +113,7 @@ COMPLAINTS = [
     Plan("flushes", "flushes", 8, 3, "set_memory"),
     Plan("wait-purge", "icount", 2, 3, "wait_purge"),
     Plan("wait-info", "icount", 2, 3, "wait_info"),
+    Plan("wait-kcore", "icount", 2, 3, "wait_kcore"),
     Plan("purge", "latency", 8, 3, "latency_1", scale=333),
     Plan("tables", "icount", 8, 3, "page_tables", append=TEST_VMALLOC.format(127, 8, 5), mem=4096),
     Plan("arena", "icount", 2, 3, "arena"),
