@@ -3,6 +3,8 @@
  * Loads that show what users have complained about. harness/bench/complaints.py
  * has the rows that "make complaints" prints, and where each was reported.
  */
+#include <linux/atomic.h>
+#include <linux/completion.h>
 #include <linux/cpumask.h>
 #include <linux/delay.h>
 #include <linux/err.h>
@@ -10,6 +12,7 @@
 #include <linux/hrtimer.h>
 #include <linux/kthread.h>
 #include <linux/ktime.h>
+#include <linux/math64.h>
 #include <linux/mm.h>
 #include <linux/mount.h>
 #include <linux/printk.h>
@@ -346,6 +349,78 @@ static int arena_measure(struct bench_run *run)
 }
 #endif
 
+/* More threads than CPUs, each of which replaces its own areas at random. */
+#define CROWD 64
+#define CROWD_LIVE 8
+#define CROWD_PAGES 16
+
+struct crowd {
+	struct bench_run *run;
+	atomic_t absent;
+	struct completion all_there;
+	u64 start;
+	struct crowd_thread {
+		struct work_struct work;
+		struct crowd *crowd;
+		struct rnd_state rnd;
+		int err;
+	} threads[CROWD];
+};
+
+static void crowd_work(struct work_struct *work)
+{
+	struct crowd_thread *t = container_of(work, struct crowd_thread, work);
+	struct crowd *crowd = t->crowd;
+	u32 i, ops = crowd->run->workers[0].ops / CROWD;
+	void *live[CROWD_LIVE] = {};
+
+	if (atomic_dec_and_test(&crowd->absent)) {
+		crowd->start = ktime_get_ns();
+		complete_all(&crowd->all_there);
+	}
+	wait_for_completion(&crowd->all_there);
+	for (i = 0; !t->err && i < ops; i++) {
+		void **mem = &live[prandom_u32_state(&t->rnd) % CROWD_LIVE];
+
+		vfree(*mem);
+		*mem = vmalloc((1 + prandom_u32_state(&t->rnd) % CROWD_PAGES) * PAGE_SIZE);
+		t->err = *mem ? 0 : -ENOMEM;
+	}
+	for (i = 0; i < CROWD_LIVE; i++)
+		vfree(live[i]);
+}
+
+static int crowd_measure(struct bench_run *run)
+{
+	struct crowd *crowd = kvzalloc_obj(*crowd);
+	u32 ops = run->workers[0].ops;
+	int i, err = 0;
+
+	if (!crowd)
+		return -ENOMEM;
+	crowd->run = run;
+	atomic_set(&crowd->absent, CROWD);
+	init_completion(&crowd->all_there);
+	for (i = 0; i < CROWD; i++) {
+		struct crowd_thread *t = &crowd->threads[i];
+
+		t->crowd = crowd;
+		prandom_seed_state(&t->rnd, run->seed * CROWD + i);
+		INIT_WORK(&t->work, crowd_work);
+		/* Each gets a thread of its own, as the queue has no limit for a CPU. */
+		queue_work(system_dfl_wq, &t->work);
+	}
+	for (i = 0; i < CROWD; i++) {
+		flush_work(&crowd->threads[i].work);
+		err = err ?: crowd->threads[i].err;
+	}
+	if (!err)
+		bench_report_one(run, "cost", "ns", div_u64(ktime_get_ns() - crowd->start, ops),
+				 ops);
+	kvfree(crowd);
+	return err;
+}
+
 /*
  * Module space in use: areas of 1 to 64 pages replace each other at random, then
  * small ones are reserved until one cannot be had.
@@ -546,6 +621,9 @@ const struct bench_case bench_complaint_cases[] = {
 	  .what = "longest vmalloc() and vfree() while a page of each of 100,000 areas is read",
 	  .ops = 100000, .arg = READS, .max_threads = 1, .need = bench_areas_need,
 	  .measure = wait_measure },
+	{ .name = "crowd",
+	  .what = "vmalloc() and vfree() of 1 to 16 pages by 64 threads, on any number of CPUs",
+	  .ops = 128000, .max_threads = 1, .measure = crowd_measure },
 #ifdef CONFIG_64BIT
 	{ .name = "arena",
 	  .what = "page tables after ten areas of 4 GiB with all their tables",

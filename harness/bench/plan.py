@@ -119,6 +119,7 @@ COMPLAINTS = [
     Plan("arena", "icount", 2, 3, "arena"),
     Plan("modules", "icount", 2, 3, "module_space"),
     Plan("sixty-four", "icount", 64, 3, "vmalloc_pair", (64,), scale_for(64)),
+    Plan("crowd", "icount", 8, 3, "crowd"),
     Plan("small", "icount", 2, 3, "fill_memory", mem=256),
 ]
 SETS = {"quick": QUICK, "figures": FIGURES, "mapping": MAPPING_PLANS}
