@@ -290,12 +290,14 @@ static void vmap_tables_arenas(struct kunit *test)
  * @pfn: the page that is mapped there, if any is
  * @bad: number of entries with another page
  * @seen: number of tables that were read
+ * @rounds: number of purges so far
  */
 struct reader {
 	struct vmap_win win;
 	unsigned long pfn;
 	unsigned long bad;
 	unsigned long seen;
+	const unsigned long *rounds;
 };
 
 /* As readers do, reads the entry once, then the table: slowly. */
@@ -363,16 +365,20 @@ static int read_table_late(pmd_t *pmd, unsigned long addr, unsigned long next,
 
 static const struct mm_walk_ops late_ops = { .pmd_entry = read_table_late };
 
-/* As ptdump does: no grace period waits for it. */
+/* As ptdump does: no grace period waits for it. A whole round is between two dumps. */
 static int read_locked(void *arg)
 {
 	struct reader *r = arg;
 
 	while (!kthread_should_stop()) {
+		unsigned long rounds;
+
 		mmap_write_lock(&init_mm);
 		walk_kernel_page_table_range(r->win.start, r->win.end, &late_ops, NULL, r);
 		mmap_write_unlock(&init_mm);
-		msleep(20);
+		rounds = READ_ONCE(*r->rounds);
+		while (!kthread_should_stop() && READ_ONCE(*r->rounds) - rounds < 2)
+			msleep(20);
 	}
 	return 0;
 }
@@ -428,8 +434,8 @@ static void vmap_tables_readers(struct kunit *test)
 	struct page *page = vmap_pages_get(test, 1)[0];
 	struct reader readers[ARRAY_SIZE(work)] = {};
 	struct task_struct *tasks[ARRAY_SIZE(work)];
-	unsigned long taken = 0, deadline;
-	unsigned int i, round;
+	unsigned long taken = 0, rounds = 0, deadline;
+	unsigned int i;
 
 	map_page(test, low.start, page);
 	for (i = 0; i < ARRAY_SIZE(work); i++) {
@@ -437,12 +443,15 @@ static void vmap_tables_readers(struct kunit *test)
 		if (work[i] != use_neighbour)
 			readers[i].win.end = mid.start + (WHOLE + 1) * PMD_SIZE;
 		readers[i].pfn = page_to_pfn(page);
+		readers[i].rounds = &rounds;
 		tasks[i] = kthread_run(work[i], &readers[i], "vmap_tables/%u", i);
 		KUNIT_EXPECT_NOT_ERR_OR_NULL(test, tasks[i]);
 	}
 
+	/* On a busy machine the lock may be held all of this time. */
 	deadline = jiffies + 3 * HZ;
-	for (round = 0; round < ROUNDS || time_before(jiffies, deadline); round++) {
+	while (rounds < ROUNDS || time_before(jiffies, deadline) ||
+	       (!taken && time_before(jiffies, deadline + 60 * HZ))) {
 		struct vm_struct *vm = vmap_area_need(test, &mid, mid.end - mid.start, 1,
 						      VM_NO_GUARD);
 
@@ -453,6 +462,7 @@ static void vmap_tables_readers(struct kunit *test)
 		/* The worker frees tables meanwhile, if no grace period is waited for. */
 		usleep_range(100, 200);
 		reuse_pages();
+		WRITE_ONCE(rounds, rounds + 1);
 	}
 
 	for (i = 0; i < ARRAY_SIZE(work); i++) {
@@ -464,7 +474,7 @@ static void vmap_tables_readers(struct kunit *test)
 	}
 	/* While the tables are read with the lock held, they stay. */
 	KUNIT_EXPECT_GT(test, taken, 0);
-	kunit_info(test, "%lu of %u tables were taken\n", taken, round * WHOLE);
+	kunit_info(test, "%lu of %lu tables were taken\n", taken, rounds * WHOLE);
 	vmap_area_put(test, vm_low);
 	vm_unmap_aliases();
 }
