@@ -128,9 +128,7 @@ impl<S: Listed> AreaList<S> {
         area.set_vm(ptr::null_mut());
         Some(area)
     }
-}
 
-impl<S: Listed> AreaList<S> {
     /// Calls `what` for each area, in order.
     fn each(&mut self, mut what: impl FnMut(&Area<S>)) {
         let mut seen = Self::new();
@@ -451,15 +449,12 @@ impl<T: Tlb> FlushedPlan<'_, T> {
             // SAFETY: By the type invariants, the slots were flushed, and nobody gets them before `free_slots()`.
             unsafe { release_in_pieces(span, tlb) };
         });
-        let mut released = AreaList::new();
-        while let Some(area) = self.plan.list.pop() {
+        self.plan.list.each(|area| {
             if let Some(span) = area.span() {
                 // SAFETY: By the type invariants, the area was flushed. Its range is reserved as long as it is in the list.
                 unsafe { release_in_pieces(span, tlb) };
             }
-            released.push(area);
-        }
-        self.plan.list = released;
+        });
         tlb.flush_shadow(cover);
     }
 
