@@ -600,6 +600,10 @@ static int fill_measure(struct bench_run *run)
 	return 0;
 }
 
+#define WAIT(label, text, areas, action) \
+	{ .name = label, .what = text, .ops = areas, .arg = action, .max_threads = 1, \
+	  .need = bench_areas_need, .measure = wait_measure }
+
 const struct bench_case bench_complaint_cases[] = {
 	{ .name = "usercopy",
 	  .what = "the check of a hardened copy of 64 bytes to user space, out of 16 MiB",
@@ -609,18 +613,13 @@ const struct bench_case bench_complaint_cases[] = {
 	  .what = "get_vm_area() pair of a page, while interrupts look addresses up",
 	  .ops = 20000, .setup = profiled_setup, .teardown = profiled_teardown,
 	  .phase = profiled_phase },
-	{ .name = "wait_purge",
-	  .what = "longest vmalloc() and vfree() while 200,000 areas are freed and purged",
-	  .ops = 200000, .arg = PURGES, .max_threads = 1, .need = bench_areas_need,
-	  .measure = wait_measure },
-	{ .name = "wait_info",
-	  .what = "longest vmalloc() and vfree() while 100,000 areas are listed",
-	  .ops = 100000, .arg = LISTS, .max_threads = 1, .need = bench_areas_need,
-	  .measure = wait_measure },
-	{ .name = "wait_kcore",
-	  .what = "longest vmalloc() and vfree() while a page of each of 100,000 areas is read",
-	  .ops = 100000, .arg = READS, .max_threads = 1, .need = bench_areas_need,
-	  .measure = wait_measure },
+	WAIT("wait_purge", "longest vmalloc() and vfree() while 200,000 areas are freed and purged",
+	     200000, PURGES),
+	WAIT("wait_info", "longest vmalloc() and vfree() while 100,000 areas are listed",
+	     100000, LISTS),
+	WAIT("wait_kcore",
+	     "longest vmalloc() and vfree() while a page of each of 100,000 areas is read",
+	     100000, READS),
 	{ .name = "crowd",
 	  .what = "vmalloc() and vfree() of 1 to 16 pages by 64 threads, on any number of CPUs",
 	  .ops = 128000, .max_threads = 1, .measure = crowd_measure },

@@ -23,6 +23,7 @@
  */
 #define SLEEP_NS 8000
 #define IDLE_SLEEP_NS 125000
+
 struct latency {
 	struct bench_run *run;
 	struct vm_struct **vms;
