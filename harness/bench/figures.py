@@ -10,6 +10,7 @@ from ..machine.table import markdown
 
 from . import complaints, pictures, stats
 from .native_report import pings, places
+from .pictures import BEGIN, END
 from .plan import CLOCKS, guest_cases
 from .stats import amount
 
@@ -29,11 +30,10 @@ QUOTED_NATIVE = {"area_pair": "reserve and free a page",
 NATIVE_COLUMNS = [("native", 1, "1 CPU"), ("native", 2, "2 CPUs"), ("native-calls", 1, "1 CPU, Rust without inlined helpers")]
 # Metrics of the table "rest" that say the same as others there, or of what others are sums: they are only in the result.
 PARTS = ("in_", "slabs_", "read_misses", "write_misses", "tlbi")
-# The document of each table. A line "<!-- figures NAME -->" is in front of it, and END behind it.
+# The document of each table, between lines as BEGIN and END.
 DOCUMENTS = {"readme": "README.md", "icount": "docs/bench.md", "rest": "docs/bench.md",
              "readme-native": "README.md", "native": "docs/bench.md", "complaints": "docs/bench.md",
              "readme-complaints": "README.md"}
-END = "<!-- end of figures -->"
 
 
 def lost(row):
@@ -126,10 +126,10 @@ def put(name, text):
     """Replace a table in its document. Refuses a document that does not have the two lines around it."""
     path = REPO / DOCUMENTS[name]
     old = path.read_text(encoding="utf-8")
-    new, count = re.subn(rf"(<!-- figures {name} -->\n).*?({END})", lambda lines: f"{lines[1]}{text}{lines[2]}", old,
-                         flags=re.DOTALL)
+    begin = BEGIN.format(name)
+    new, count = re.subn(f"({begin}\n).*?({END})", lambda lines: f"{lines[1]}{text}{lines[2]}", old, flags=re.DOTALL)
     if count != 1:
-        raise Refused(f'{path}: needs a line "<!-- figures {name} -->" where the table belongs, and "{END}" behind it')
+        raise Refused(f'{path}: needs a line "{begin}" where the table belongs, and "{END}" behind it')
     path.write_text(new, encoding="utf-8")
 
 

@@ -22,6 +22,8 @@ PICTURES = {
 COLORS = {"faster": ("#009e73", "a gain"), "no difference": ("#777777", "no difference"),
           "too few": ("#cc79a7", "too few boots"), "slower": ("#d55e00", "a loss")}
 MARKERS = "XosDP^v*"
+# The lines in front of a table of a document, with its name, and behind it.
+BEGIN, END = "<!-- figures {} -->", "<!-- end of figures -->"
 NUMBER = r"([\d.]+)"
 # A ratio, alone or behind the figures of both sides, with its interval. ** marks a loss.
 CELL = re.compile(rf"(\*\*)?(?:[\d.,]+ -> [\d.,]+, )?{NUMBER}(?: \({NUMBER} to {NUMBER}\))?(?:\*\*)?")
@@ -32,7 +34,7 @@ Point = namedtuple("Point", "size ratio low high verdict")
 def pictures():
     """Return the path of each picture by name, with its tables in docs/bench.md by name, and their hash or ""."""
     document, made = REPO / "docs/bench.md", {}
-    tables = dict(re.findall(r"<!-- figures ([\w-]+) -->\n(.*?)<!-- end of figures -->",
+    tables = dict(re.findall(BEGIN.format(r"([\w-]+)") + f"\n(.*?){END}",
                              document.read_text(encoding="utf-8") if document.is_file() else "", re.S))
     for name, (*_, wanted) in PICTURES.items():
         mine = {table: tables[table] for table in wanted if table in tables}

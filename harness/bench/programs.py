@@ -11,6 +11,7 @@ from ..machine.table import markdown
 from ..boot.verdict import Expected, read_lines
 
 from . import counts, stats
+from .pictures import BEGIN, END
 from .plan import program_texts
 
 KERNEL = "arm64-programs"
@@ -87,7 +88,7 @@ def main(_name, args):
         for side, (_, kernel) in SIDES.items():
             boots[side].append(boot(side, archives[kernel], args.programs, number))
     rows = [row(name, text, boots) for name, text in program_texts().items() if name in args.programs]
-    # With the marks of pictures.py, for docs/bench.md.
-    print(f"<!-- figures programs -->\n`scripts/bench programs`, commit {commit()}, medians of {BOOTS} boots, instructions for one "
-          f"operation.\n\n{markdown(COLUMNS, rows)}\n<!-- end of figures -->")
+    # For docs/bench.md.
+    print(f"{BEGIN.format('programs')}\n`scripts/bench programs`, commit {commit()}, medians of {BOOTS} boots, instructions for one "
+          f"operation.\n\n{markdown(COLUMNS, rows)}\n{END}")
     return 0
