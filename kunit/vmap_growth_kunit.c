@@ -14,8 +14,6 @@
 #define ROUNDS (IS_SLOW ? 400 : 4000)
 #define PURGED 40
 #define PAIRS 30
-/* Kept areas that requests have given up wait for the next purge; they are larger. */
-#define GIVEN_UP 8
 
 /* Pages of areas without guard page. */
 struct sizes {
@@ -88,7 +86,7 @@ static void growth_purge_many(struct growth *g, const struct sizes *sizes)
 static void grow(struct kunit *test, const struct sizes *sizes, int rounds)
 {
 	const unsigned int per_area = DIV_ROUND_UP(sizes->max_purged, PTRS_PER_PTE) + 2;
-	const unsigned int max_regions = max(500, (PURGED + GIVEN_UP) * per_area);
+	const unsigned int max_regions = max(500, PURGED * per_area);
 	struct growth g = { .test = test };
 	int round, pair;
 

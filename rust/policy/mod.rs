@@ -306,11 +306,7 @@ impl<T: Tlb> Space<T> {
             let has_surplus = self.blocks.lazy.has_surplus.read_once() != 0;
             let removed =
                 has_surplus.then(|| self.remove_blocks(usize::MAX, Gfp::NOWAIT, Cause::Trim));
-            let mut will_keep = None;
-            plan.take_tables(|span| {
-                !drain && will_keep.get_or_insert_with(|| self.tree.will_keep())(span)
-            });
-            let given_up = take_tables_of(self.tree.take_large_kept(0), &self.tlb);
+            plan.take_tables();
             let flushed = plan.flush();
             let counters = self.blocks.counters_here();
             counters.purge.one();
@@ -328,10 +324,6 @@ impl<T: Tlb> Space<T> {
             if let Some(removed) = removed {
                 let freed = self.free_removed(removed, Gfp::NOWAIT, Cause::Trim);
                 trace::drain(Cause::Trim, freed);
-            }
-            for area in given_up {
-                self.tree.give_back(area, &self.blocks.cpus);
-                mm::cond_resched();
             }
         }
         if drain {

@@ -143,14 +143,6 @@ impl<T: Tlb> Space<T> {
 
     /// As [`Space::free_stuck`], and kept areas, too; `most` of both.
     pub(super) fn free_kept(&self, most: usize, gfp: Gfp, cause: Cause) -> usize {
-        if cause != Cause::Request {
-            // The large ones are stuck, without their page tables.
-            let areas = take_tables_of(self.tree.take_large_kept(most), &self.tlb);
-            if !areas.is_empty() {
-                self.flush_tables();
-                self.tree.append_stuck(areas);
-            }
-        }
         let cpus = &self.blocks.cpus;
         self.tree.free_stuck(most, true, gfp, cause, cpus)
     }

@@ -34,9 +34,8 @@ pub(crate) struct Tree {
     stuck_count: Atomic<usize>,
     /// Flushed areas that wait for a request.
     kept: Locked<Kept>,
-    /// Their number, and that of those that were given up, written under their lock.
+    /// Their number, written under their lock.
     kept_count: Atomic<usize>,
-    given_up_count: Atomic<usize>,
     /// How often a range became free.
     times: Atomic<usize>,
     /// The value of `times` when a search for a block last found no gap, and the least size that was searched for in vain
@@ -54,7 +53,6 @@ impl Tree {
             stuck_count: Atomic::new(0),
             kept: Locked::new(Kept::new(home)?, c"vmap_rust kept", static_lock_class!())?,
             kept_count: Atomic::new(0),
-            given_up_count: Atomic::new(0),
             times: Atomic::new(1),
             no_gap: [const { Atomic::new(0) }; 2],
         })
@@ -116,17 +114,10 @@ impl Tree {
         found?.reserve_again()
     }
 
-    /// Returns a function that says whether the purge that is about to free large areas keeps one: it is asked for each of them
-    /// once, and with `vmap_purge_lock` held, as no other purge keeps any meanwhile.
-    pub(super) fn will_keep(&self) -> impl FnMut(Span) -> bool {
-        self.kept.lock().will_keep()
-    }
-
     /// Notes how many areas are kept. The caller has changed that.
     fn note_kept(&self, kept: &Kept) {
-        // Relaxed: the counts order nothing.
+        // Relaxed: the count orders nothing.
         self.kept_count.write_once(kept.len());
-        self.given_up_count.write_once(kept.given_up());
     }
 
     pub(super) fn kept(&self) -> usize {
@@ -262,14 +253,8 @@ impl Tree {
     }
 
     fn add_stuck(&self, area: Area<Flushed>) {
-        let mut one = AreaList::new();
-        one.push(area);
-        self.append_stuck(one);
-    }
-
-    pub(super) fn append_stuck(&self, areas: AreaList<Flushed>) {
         let mut stuck = self.stuck.lock();
-        stuck.append(areas);
+        stuck.push(area);
         // Relaxed: the count orders nothing.
         self.stuck_count.write_once(stuck.len());
     }
@@ -295,18 +280,6 @@ impl Tree {
         let area = kept.pop();
         self.note_kept(&kept);
         area
-    }
-
-    /// Takes those that are no longer kept, and up to `most` large ones that are. Takes no lock if there is none.
-    pub(super) fn take_large_kept(&self, most: usize) -> AreaList<Flushed> {
-        // Relaxed: one that was added a moment ago can wait.
-        if self.given_up_count.read_once() == 0 && (most == 0 || self.kept() == 0) {
-            return AreaList::new();
-        }
-        let mut kept = self.kept.lock();
-        let areas = kept.take_large_areas(most);
-        self.note_kept(&kept);
-        areas
     }
 
     pub(super) fn stuck(&self) -> usize {

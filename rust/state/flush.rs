@@ -65,32 +65,18 @@ impl<S: Listed> AreaList<S> {
         self.first.is_none()
     }
 
-    /// Appends the `len` areas that are linked from `first` to `last`.
-    fn link(&mut self, first: AreaPtr, last: AreaPtr, len: usize) {
-        match self.last {
-            // SAFETY: By the type invariants, the list owns the area.
-            Some(end) => unsafe { (*end.as_raw()).__bindgen_anon_1.vm = first.as_raw().cast() },
-            None => self.first = Some(first),
-        }
-        // INVARIANT: The previous last area links to `first`.
-        self.last = Some(last);
-        self.len = self.len.wrapping_add(len);
-    }
-
     /// Appends an area.
     pub(crate) fn push(&mut self, area: Area<S>) {
         area.set_vm(ptr::null_mut());
         let ptr = area.into_ptr();
-        self.link(ptr, ptr, 1);
-    }
-
-    /// Appends the areas of another list: one step, however many there are.
-    pub(crate) fn append(&mut self, mut other: Self) {
-        // INVARIANT: The other list is empty, and this one owns its areas.
-        if let (Some(first), Some(last)) = (other.first.take(), other.last.take()) {
-            self.link(first, last, other.len);
-            other.len = 0;
+        match self.last {
+            // SAFETY: By the type invariants, the list owns the area.
+            Some(last) => unsafe { (*last.as_raw()).__bindgen_anon_1.vm = ptr.as_raw().cast() },
+            None => self.first = Some(ptr),
         }
+        // INVARIANT: The former last area links to this one, which links to none.
+        self.last = Some(ptr);
+        self.len = self.len.wrapping_add(1);
     }
 
     /// Inserts an area before the others. Leaves their objects alone, which other CPUs may have written last.
@@ -354,16 +340,14 @@ impl<'dir, T: Tlb> Plan<'dir, T> {
         self.slot_pages
     }
 
-    /// Takes the page tables of areas that are above [`MOST_PAGES`], unless `is_kept` says that they are kept. Sleepable
-    /// context, with `vmap_purge_lock` held.
-    pub(crate) fn take_tables(&mut self, mut is_kept: impl FnMut(Span) -> bool) {
+    /// Takes the page tables of areas that are above [`MOST_PAGES`]. Sleepable context, with `vmap_purge_lock` held.
+    pub(crate) fn take_tables(&mut self) {
         if self.largest <= MOST_PAGES {
             return;
         }
         let tlb = self.tlb;
         self.list.each(|area| {
-            let span = area.span().filter(|_| area.pages() > MOST_PAGES);
-            if let Some(span) = span.filter(|&span| !is_kept(span)) {
+            if let Some(span) = area.span().filter(|_| area.pages() > MOST_PAGES) {
                 // SAFETY: C has unmapped what is lazy. The plan owns it until the flush.
                 unsafe { tlb.take_tables(span) };
             }
@@ -495,17 +479,6 @@ pub(crate) fn take_tables(removed: &Placed, tlb: &impl Tlb) {
         // SAFETY: By the invariants of `Placed`, the range was flushed, nobody uses it, and it stays reserved.
         unsafe { tlb.take_tables(span) };
     }
-}
-
-/// Takes the page tables of areas and returns these, as [`take_tables`].
-pub(crate) fn take_tables_of(mut areas: AreaList<Flushed>, tlb: &impl Tlb) -> AreaList<Flushed> {
-    areas.each(|area| {
-        if let Some(span) = area.span() {
-            // SAFETY: The area was flushed. Nobody uses it, and its range stays reserved.
-            unsafe { tlb.take_tables(span) };
-        }
-    });
-    areas
 }
 
 /// Releases the KASAN shadow of a block that was removed from its directory: what several areas shared could not be released

@@ -44,10 +44,10 @@ pub(crate) struct Case {
 const MEMBERS: [usize; 3] = [0, 2, 5];
 /// The order in which areas are freed: holes first, then those between them.
 const ORDER: [usize; 5] = [1, 3, 0, 4, 2];
-/// Pages of areas of small blocks, of large ones, and of the tree.
+/// Pages of areas of small blocks, of large ones, and of the tree, which are too large to be kept.
 const SIZES: [usize; 4] = match usize::BITS {
     32 => [1, 8, 60, 2100],
-    _ => [1, 600, MOST_PAGES, MOST_PAGES + 1],
+    _ => [1, 600, MOST_PAGES, 3 * PART / PAGE_SIZE],
 };
 
 impl Case {

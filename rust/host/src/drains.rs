@@ -119,13 +119,13 @@ fn stuck_areas_are_freed_as_far_as_there_is_memory() {
     assert_eq!(space.stuck(), 0);
 }
 
-/// A purge leaves up to 32 large areas in the tree, for the next requests of their sizes. Large requests that find none, a
-/// drain, reclaim, and a request that finds no room free them.
+/// A purge leaves large areas in the tree for the next requests of their sizes, if these come again. A drain, reclaim, and a
+/// request that finds no room free them.
 #[test]
 fn large_areas_are_kept_for_the_next_requests_of_their_sizes() {
     const LARGE: usize = (MOST_PAGES + 1) * PAGE_SIZE;
-    const MOST: usize = 32;
     let space = space_of(home_of(200_000), 64);
+    let most = space.home().size() / 64 / LARGE;
     let large = request(&space, LARGE);
     let keep = |size| {
         let start = alloc(&space, &request(&space, size));
@@ -133,10 +133,10 @@ fn large_areas_are_kept_for_the_next_requests_of_their_sizes() {
         assert!(space.find(start).is_none());
         (start, space.kept())
     };
-    // Blocks serve the one, and the other is too much for the space.
-    let too_large = space.home().size() / 64 / MOST + PAGE_SIZE;
-    for size in [LARGE - PAGE_SIZE, too_large] {
-        assert_eq!(keep(size).1, 0);
+    // Blocks serve what is smaller.
+    let smaller = LARGE - PAGE_SIZE;
+    for (size, kept) in [(smaller, 0), (smaller, 0), (LARGE, 0), (LARGE, 1)] {
+        assert_eq!(keep(size).1, kept);
     }
     for way in 0..3 {
         let (start, kept) = keep(LARGE);
@@ -160,26 +160,15 @@ fn large_areas_are_kept_for_the_next_requests_of_their_sizes() {
         space.purge(None, true);
     }
     let more = |pages| LARGE + pages * PAGE_SIZE;
-    let starts = [1, 2, 3, 4, 5, 6, 7].map(|pages| alloc(&space, &request(&space, more(pages))));
-    for start in starts {
-        release(&space, start);
-    }
+    let sizes = [1, 2, 3, 4, 5, 6, 7].map(more);
+    let starts = sizes.map(|size| [keep(size), keep(size)][1].0);
     assert_eq!(space.kept(), 7);
-    // Small ones leave them alone. Two large ones without a kept area give up two, and then one, for the next purge to free.
-    release(&space, alloc(&space, &request(&space, LARGE - PAGE_SIZE)));
-    assert_eq!(space.kept(), 7);
-    let misses = [8, 9, 10].map(|pages| {
-        let start = alloc(&space, &request(&space, more(pages)));
-        release(&space, alloc(&space, &request(&space, PAGE_SIZE)));
-        (start, space.kept())
-    });
-    assert_eq!(misses.map(|(_, kept)| kept), [5, 4, 4]);
-    // Those that were kept last are left, in their order.
-    for (pages, start) in [(5, starts[4]), (4, starts[3]), (7, starts[6])] {
-        assert_eq!(alloc(&space, &request(&space, more(pages))), start);
-        retire(&space, start);
+    // Sizes that come once leave no area, and those of others alone. The last one has the place of the first one above.
+    for pages in (8..40).chain([62]) {
+        assert_eq!(keep(more(pages)).1, 7);
     }
-    for (start, _) in misses {
+    for (size, start) in sizes.into_iter().zip(starts) {
+        assert_eq!(alloc(&space, &request(&space, size)), start);
         retire(&space, start);
     }
     space.purge(None, true);
@@ -195,18 +184,19 @@ fn large_areas_are_kept_for_the_next_requests_of_their_sizes() {
     assert_eq!(space.validate().expect("sound").busy, busy + 1);
     assert_eq!(space.counters().give_back, stored);
     for way in 0..3 {
-        let starts = alloc_many(&space, LARGE / PAGE_SIZE, MOST + 3);
+        let starts = alloc_many(&space, LARGE / PAGE_SIZE, most + 3);
         for start in &starts {
             retire(&space, *start);
         }
         space.purge(None, false);
-        assert_eq!((space.kept(), space.stuck()), (MOST, 0));
+        // The first above the share, and two for it, were freed.
+        assert_eq!((space.kept(), space.stuck()), (most, 0));
         match way {
             0 => assert_eq!(space.purge(None, true), 0),
-            1 => assert!(space.drain_for_reclaim(MOST) >= MOST),
+            1 => assert!(space.drain_for_reclaim(most) >= most),
             _ => {
-                let most = space.home().size() - LARGE;
-                retire(&space, alloc(&space, &request(&space, most)));
+                let all = space.home().size() - LARGE;
+                retire(&space, alloc(&space, &request(&space, all)));
             }
         }
         assert_eq!((space.kept(), space.stuck()), (0, 0), "way {way}");
@@ -214,16 +204,27 @@ fn large_areas_are_kept_for_the_next_requests_of_their_sizes() {
     free_everything(&space);
 }
 
-/// One that covers a part of the page map would keep the place of that from others.
+/// Above their share of the space, large areas of one size make way for those of another, and leave areas of windows alone.
 #[test]
-fn areas_that_cover_a_part_are_not_kept() {
-    const PART: usize = 1 << 30;
-    let space = space_of(span_of(1 << 42, 1 << 42), 4);
-    for (size, kept) in [(PART - PAGE_SIZE, 1), (PART, 1), (PART - PAGE_SIZE, 1)] {
-        retire(&space, alloc(&space, &request(&space, size)));
+fn large_areas_have_a_share_of_the_space() {
+    const LARGE: usize = (MOST_PAGES + 1) * PAGE_SIZE;
+    let space = space_of(home_of(200_000), 64);
+    let most = space.home().size() / 64 / LARGE;
+    let serve = |req: Request, count| {
+        let starts: Vec<_> = (0..count).map(|_| alloc(&space, &req)).collect();
+        starts.iter().for_each(|&start| drop(retire(&space, start)));
         space.purge(None, false);
-        assert_eq!(space.kept(), kept, "{size:#x} bytes");
-    }
+        space.kept()
+    };
+    let window = Request::bytes(span_of(1 << 30, 4 << 20), PAGE_SIZE);
+    assert_eq!(serve(window, 3), 3);
+    assert_eq!(serve(request(&space, LARGE + PAGE_SIZE), 2), 5);
+    let large = request(&space, LARGE);
+    assert_eq!(serve(large, most - 2), most + 3);
+    // One more is freed, with the two of the other size. Then there is room for two.
+    assert_eq!(serve(large, most - 1), most + 1);
+    assert_eq!(serve(large, most), most + 3);
+    assert_eq!(serve(window, 3), most + 3);
     free_everything(&space);
 }
 
