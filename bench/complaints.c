@@ -294,7 +294,7 @@ static int wait_beside(struct wait *wait)
 	stop_tickers(tickers);
 	if (!err && wait->pairs) {
 		bench_report_one(wait->run, "longest", "ns", wait->longest, wait->pairs);
-		bench_report_one(wait->run, "mean", "ns", wait->sum / wait->pairs, wait->pairs);
+		bench_report_one(wait->run, "mean", "ns", div64_u64(wait->sum, wait->pairs), wait->pairs);
 	}
 	return err;
 }
@@ -422,33 +422,44 @@ static int crowd_measure(struct bench_run *run)
 }
 
 /*
- * Module space in use: areas of 1 to 64 pages replace each other at random, then
- * small ones are reserved until one cannot be had.
+ * A small space in use: areas of 1 to 64 pages replace each other at random, then
+ * those of 64 are reserved until one cannot be had.
  */
-#define MODULES 400
-#define MODULE_PAGES 64
-#define MOST_MODULES 65536
+#define SPACE_USED 400
+#define SPACE_PAGES 64
+#define SPACE_MOST 65536
+
+/* For space_measure(): which space. */
+#define SPACE_MODULES 0
+#define SPACE_VMALLOC 1
+
+static struct vm_struct *space_get(struct bench_run *run, unsigned long pages)
+{
+	if (run->c->arg == SPACE_MODULES)
+		return bench_get_in_window(pages);
+	return get_vm_area(pages * PAGE_SIZE, VM_ALLOC);
+}
 
 static int space_measure(struct bench_run *run)
 {
-	struct vm_struct **vms = kvcalloc(MOST_MODULES, sizeof(*vms), GFP_KERNEL);
+	struct vm_struct **vms = kvcalloc(SPACE_MOST, sizeof(*vms), GFP_KERNEL);
 	unsigned long i, rounds = run->workers[0].ops, pages = 0;
 	struct rnd_state rnd;
 	int err = vms ? 0 : -ENOMEM;
 
 	prandom_seed_state(&rnd, run->seed);
 	for (i = 0; !err && i < rounds; i++) {
-		unsigned long nr = prandom_u32_state(&rnd) % MODULES;
+		unsigned long nr = prandom_u32_state(&rnd) % SPACE_USED;
 
 		if (vms[nr])
 			free_vm_area(vms[nr]);
-		vms[nr] = bench_get_in_window(1 + prandom_u32_state(&rnd) % MODULE_PAGES);
+		vms[nr] = space_get(run, 1 + prandom_u32_state(&rnd) % SPACE_PAGES);
 		err = vms[nr] ? 0 : -ENOSPC;
 		if (!(i & 1023))
 			cond_resched();
 	}
-	for (i = 0; !err && i < MOST_MODULES; i++) {
-		vms[i] = vms[i] ?: bench_get_in_window(MODULE_PAGES);
+	for (i = 0; !err && i < SPACE_MOST; i++) {
+		vms[i] = vms[i] ?: space_get(run, SPACE_PAGES);
 		if (!vms[i])
 			break;
 		pages += get_vm_area_size(vms[i]) / PAGE_SIZE;
@@ -456,7 +467,7 @@ static int space_measure(struct bench_run *run)
 	}
 	if (!err)
 		bench_report_one(run, "reserved", "KiB", pages * (PAGE_SIZE / SZ_1K), i);
-	bench_free_areas(vms, MOST_MODULES);
+	bench_free_areas(vms, SPACE_MOST);
 	kvfree(vms);
 	return err;
 }
@@ -630,7 +641,12 @@ const struct bench_case bench_complaint_cases[] = {
 #endif
 	{ .name = "module_space",
 	  .what = "KiB that can be reserved where modules are, after 20,000 replacements",
-	  .ops = 20000, .max_threads = 1, .measure = space_measure },
+	  .ops = 20000, .arg = SPACE_MODULES, .max_threads = 1, .measure = space_measure },
+#ifndef CONFIG_64BIT
+	{ .name = "vmalloc_space",
+	  .what = "KiB that can be reserved in vmalloc space, after 20,000 replacements",
+	  .ops = 20000, .arg = SPACE_VMALLOC, .max_threads = 1, .measure = space_measure },
+#endif
 	{ .name = "ram_mix",
 	  .what = "vm_map_ram() of 4 to 64 pages, one in 100 for long",
 	  .ops = 4000, .worker_setup = ram_setup, .worker_teardown = ram_teardown,

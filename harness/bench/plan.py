@@ -45,6 +45,7 @@ ICOUNT = {"accel": "icount"}
 INSTRUMENTS = {
     "icount": Instrument(ARM64, "QEMU cortex-a72, -icount: the guest's clock counts instructions; CPUs take "
                          "turns on one host thread", ICOUNT),
+    "icount-32": Instrument("arm", "as icount, 32-bit ARM", ICOUNT),
     "holds": Instrument(ARM64, "as icount: instructions for which the allocators hold a spinlock, without "
                         "interrupts, counted by a plugin of QEMU", ICOUNT, "count"),
     "flushes": Instrument(ARM64, "as icount: TLB flushes and TLBI instructions for 1,000 operations, counted "
@@ -118,6 +119,8 @@ COMPLAINTS = [
     Plan("tables", "icount", 8, 3, "page_tables", append=TEST_VMALLOC.format(127, 8, 5), mem=4096),
     Plan("arena", "icount", 2, 3, "arena"),
     Plan("modules", "icount", 2, 3, "module_space"),
+    # In the kernel that KUnit boots.
+    Plan("space-32", "icount-32", 2, 3, "vmalloc_space", append=f"{NO_TESTS} vmalloc=128M"),
     Plan("sixty-four", "icount", 64, 3, "vmalloc_pair", (64,), scale_for(64)),
     Plan("crowd", "icount", 8, 3, "crowd"),
     Plan("small", "icount", 2, 3, "fill_memory", mem=256),
