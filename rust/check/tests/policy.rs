@@ -35,7 +35,7 @@ mod places {
     /// Who has just freed a slot may come before it is put back.
     #[test]
     fn a_block_that_is_put_back_is_in_one_list() -> Result {
-        let home = Span::with_size(1 << 28, 1 << 28).ok_or(EINVAL)?;
+        let home = Span::with_size(1 << 28, 128 * SIZE).ok_or(EINVAL)?;
         let space = World::new(home).space()?;
         let blocks = &space.blocks;
         let class = Class::SMALLEST;
@@ -80,7 +80,7 @@ mod runs {
     /// Each store copies nodes of the tree, and RCU frees the old ones in a softirq.
     #[test]
     fn blocks_side_by_side_are_freed_with_one_store() -> Result {
-        let home = Span::with_size(1 << 28, 1 << 28).ok_or(EINVAL)?;
+        let home = Span::with_size(1 << 28, 128 * SIZE).ok_or(EINVAL)?;
         let count = 2 * MOST_AT_ONCE + 1;
         let space = World::new(home).blocks(count).space()?;
         let before = open(&space, count)?;
