@@ -6,6 +6,7 @@
 #include <linux/delay.h>
 #include <linux/io.h>
 #include <linux/kthread.h>
+#include <linux/mm.h>
 #include <linux/rcupdate.h>
 #include <linux/set_memory.h>
 #include <linux/slab.h>

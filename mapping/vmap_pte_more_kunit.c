@@ -5,6 +5,7 @@
  */
 #include <linux/cacheflush.h>
 #include <linux/io.h>
+#include <linux/mm.h>
 #include <linux/set_memory.h>
 #include <linux/uaccess.h>
 
