@@ -132,6 +132,9 @@ static void vmap_read_first_byte(struct kunit *test)
 
 		memset(mem[i], 0x5a, PAGE_SIZE);
 		for (below = 0; below <= 2 * PAGE_SIZE; below += PAGE_SIZE / 2) {
+			/* In a block it is memory of others, of which KASAN poisons the rest. */
+			if (IS_ENABLED(CONFIG_KASAN_HW_TAGS) && i && below > PAGE_SIZE)
+				break;
 			memset(got, UNREAD, 3 * PAGE_SIZE);
 			KUNIT_EXPECT_EQ(test, vread(got, start - below, below + 1), below + 1);
 			KUNIT_EXPECT_EQ_MSG(test, got[below], 0x5a, "area %u, from %lu below", i,
