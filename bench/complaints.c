@@ -294,7 +294,8 @@ static int wait_beside(struct wait *wait)
 	stop_tickers(tickers);
 	if (!err && wait->pairs) {
 		bench_report_one(wait->run, "longest", "ns", wait->longest, wait->pairs);
-		bench_report_one(wait->run, "mean", "ns", div64_u64(wait->sum, wait->pairs), wait->pairs);
+		bench_report_one(wait->run, "mean", "ns", div64_u64(wait->sum, wait->pairs),
+				 wait->pairs);
 	}
 	return err;
 }
