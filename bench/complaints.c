@@ -424,7 +424,8 @@ static int crowd_measure(struct bench_run *run)
 
 /*
  * A small space in use: areas of 1 to 64 pages replace each other at random, then
- * those of 64 are reserved until one cannot be had.
+ * those of 64 are reserved until one cannot be had. In vmalloc space of 64 bits all
+ * SPACE_MOST can.
  */
 #define SPACE_USED 400
 #define SPACE_PAGES 64
@@ -643,11 +644,9 @@ const struct bench_case bench_complaint_cases[] = {
 	{ .name = "module_space",
 	  .what = "KiB that can be reserved where modules are, after 20,000 replacements",
 	  .ops = 20000, .arg = SPACE_MODULES, .max_threads = 1, .measure = space_measure },
-#ifndef CONFIG_64BIT
 	{ .name = "vmalloc_space",
 	  .what = "KiB that can be reserved in vmalloc space, after 20,000 replacements",
 	  .ops = 20000, .arg = SPACE_VMALLOC, .max_threads = 1, .measure = space_measure },
-#endif
 	{ .name = "ram_mix",
 	  .what = "vm_map_ram() of 4 to 64 pages, one in 100 for long",
 	  .ops = 4000, .worker_setup = ram_setup, .worker_teardown = ram_teardown,
