@@ -16,7 +16,7 @@ fn make(pages: usize, bytes: usize) -> (Space<FlushLog>, Request) {
 }
 
 /// Serves `requests` one after the other, and frees all of them together. Returns the first addresses.
-fn serve(space: &Space<FlushLog>, requests: &[Request]) -> Vec<usize> {
+pub(crate) fn serve(space: &Space<FlushLog>, requests: &[Request]) -> Vec<usize> {
     let starts: Vec<_> = requests.iter().map(|req| alloc(space, req)).collect();
     starts.iter().for_each(|&start| drop(retire(space, start)));
     space.purge(None, false);
