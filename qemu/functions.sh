@@ -75,9 +75,10 @@ debugfs_loop() {
 
 # kcore_loop: reads areas that have pages from /proc/kcore. Only on 64-bit kernels does this file contain vmalloc space.
 # Skips areas with a KASAN tag in the first byte of their address: KASAN reports a read of the unused part of their last
-# page, with the rb-trees as well.
+# page, with the rb-trees as well. Skips areas whose place in the file is negative, where no reader can go: on riscv64, which
+# has vmalloc space below PAGE_OFFSET, and computes places by fs/proc/kcore.c's default, all but those of modules.
 kcore_loop() {
-	local phoff phnum area bytes reads=0 bad=0
+	local phoff phnum area bytes reads=0 bad=0 below=0
 	dd if=/proc/kcore of=/tmp/kcore.head bs=65536 count=1 2>/dev/null
 	phoff=$(od -A n -t u8 -j 32 -N 8 /tmp/kcore.head | tr -d ' ')
 	phnum=$(od -A n -t u2 -j 56 -N 2 /tmp/kcore.head | tr -d ' ')
@@ -92,12 +93,14 @@ kcore_loop() {
 			# shellcheck disable=SC2046 # two numbers
 			set -- $(awk -v area="x$area" '"x" $1 <= area { print; exit }' /tmp/kcore.map)
 			[ $# = 2 ] || { bad=$((bad + 1)); continue; }
+			[ $((0x$2)) -ge 0 ] || { below=$((below + 1)); continue; }
 			[ "$bytes" -le 1048576 ] || bytes=1048576
 			dd if=/proc/kcore of=/dev/null bs=4096 skip=$(((0x$2 + 0x$area - 0x$1) / 4096)) \
 				count=$((bytes / 4096)) 2>/dev/null && reads=$((reads + 1)) || bad=$((bad + 1))
 		done </tmp/kcore.areas
 	done
-	check kcore "$reads -gt 0 -a $bad -eq 0" "$reads areas read, $bad not"
+	[ "$(uname -m)" = riscv64 ] || bad=$((bad + below))
+	check kcore "$((reads + below)) -gt 0 -a $bad -eq 0" "$reads areas read, $bad not, $below at negative places"
 }
 
 # start_readers: starts the loops that read. stop_readers: ends all loops, and waits for those that read.
