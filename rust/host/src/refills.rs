@@ -3,6 +3,7 @@
 //! Which block a CPU takes when its current one is full, and whose if there is no room for a new one.
 
 use crate::prelude::*;
+use crate::state::area::VmFields;
 use crate::sys::trace;
 use kernel::hooks::{last_event, MEANWHILE};
 
@@ -182,6 +183,33 @@ fn the_direct_call_serves_from_the_current_block() {
         assert!(hit(align), "alignment {align}");
     }
     assert!(!hit(3) && !hit(PAGE_SIZE + 1));
+    free_everything(&space);
+}
+
+/// A slot whose area had a `vm_struct` serves the direct call for areas with one, and only such a slot.
+#[test]
+fn the_direct_call_uses_a_vm_struct_again() {
+    let space = space_of(home_of(4), 4);
+    // SAFETY: The only area with it has it.
+    let attributes = unsafe { Attributes::new(0, bindings::vm_struct::new()) };
+    let area = space.alloc(&request(&space, PAGE_SIZE), attributes);
+    let span = area.expect("room").span();
+    let again = || {
+        let area = space.reuse_current(
+            PAGE_SIZE,
+            1,
+            VmFields {
+                flags: 2,
+                caller: core::ptr::dangling(),
+                requested_size: 3,
+            },
+        );
+        area.map(|area| area.span())
+    };
+    assert_eq!(again(), None, "no area has left one");
+    release(&space, span.first());
+    assert_eq!(again(), Some(span));
+    assert_eq!(again(), None, "the other slots have none");
     free_everything(&space);
 }
 
