@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Creates and closes BPF objects:
- * bpfmaps array TIMES           an array that can be mapped
+ * bpfmaps array TIMES [BYTES]   an array, without BYTES a small one that can be mapped
  * bpfmaps ringbuf TIMES BYTES   a ring buffer
  * bpfmaps prog TIMES            a program
  */
@@ -31,11 +31,12 @@ struct prog_attr {
 	__u64 license;
 };
 
-static int create_array(void)
+/* 0: one that can be mapped into a process, which has always whole pages. */
+static int create_array(int bytes)
 {
 	struct map_attr attr = {
-		.type = MAP_ARRAY, .key_size = 4, .value_size = 8, .max_entries = 64,
-		.flags = MAPPABLE,
+		.type = MAP_ARRAY, .key_size = 4, .value_size = 8,
+		.max_entries = bytes ? bytes / 8 : 64, .flags = bytes ? 0 : MAPPABLE,
 	};
 
 	return syscall(SYS_bpf, MAP_CREATE, &attr, sizeof(attr));
@@ -62,17 +63,17 @@ static int load_program(void)
 
 int main(int argc, char **argv)
 {
-	int i, fd;
+	int i, fd, bytes = argc == 4 ? atoi(argv[3]) : 0;
 
 	if (argc < 3)
 		return 1;
 	for (i = atoi(argv[2]); i; i--) {
-		if (argc == 4)
-			fd = create_ringbuf(atoi(argv[3]));
+		if (!strcmp(argv[1], "ringbuf"))
+			fd = create_ringbuf(bytes);
 		else if (!strcmp(argv[1], "prog"))
 			fd = load_program();
 		else
-			fd = create_array();
+			fd = create_array(bytes);
 		if (fd < 0) {
 			perror("bpfmaps");
 			return 1;

@@ -63,7 +63,8 @@ IMAGES = {
         ("-path", "./usr/include", "-prune", "-o", "!", "-name", "*.a"), UNREAD,
         tuple(sorted(str(path.relative_to(REPO)) for path in REPO.glob("qemu/guest/*.c")))),
     "programs-image": Image("arm64", """base-files bash coreutils util-linux mount kmod procps grep sed gawk findutils
-        libc-bin libc6-dev linux-libc-dev tcc iproute2 iptables stress-ng rt-tests""", ("-true",), [*UNREAD, *PROGRAMS_UNREAD])}
+        libc-bin libc6-dev linux-libc-dev tcc iproute2 iptables stress-ng rt-tests xfsprogs
+        erofs-utils""", ("-true",), [*UNREAD, *PROGRAMS_UNREAD])}
 
 
 def ready(name):
