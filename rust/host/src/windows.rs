@@ -18,7 +18,7 @@ fn make(pages: usize, bytes: usize) -> (Space<FlushLog>, Request) {
 /// Serves `requests` one after the other, and frees all of them together. Returns the first addresses.
 pub(crate) fn serve(space: &Space<FlushLog>, requests: &[Request]) -> Vec<usize> {
     let starts: Vec<_> = requests.iter().map(|req| alloc(space, req)).collect();
-    starts.iter().for_each(|&start| drop(retire(space, start)));
+    starts.iter().for_each(|&start| _ = retire(space, start));
     space.purge(None, false);
     starts
 }
@@ -130,7 +130,7 @@ fn kept_areas_are_so_many_at_most() {
     // One more, which is not kept, nor is the one of another size.
     let starts: Vec<_> = (0..MOST).map(|_| alloc(&space, &one)).collect();
     assert_eq!(space.kept(), 1);
-    starts.iter().for_each(|&start| drop(retire(&space, start)));
+    starts.iter().for_each(|&start| _ = retire(&space, start));
     space.purge(None, false);
     assert_eq!((space.kept(), space.stuck()), (MOST - 1, 0));
     free_everything(&space);
