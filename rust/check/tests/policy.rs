@@ -32,6 +32,33 @@ mod places {
         policy::prelude::*, //
     };
 
+    /// A slot may be claimed in vain, and become free again when its block has left its seat as a full one.
+    #[test]
+    fn a_block_that_gets_a_slot_back_is_in_a_list() -> Result {
+        const PAGES: usize = 32;
+        mm::stay_on_this_cpu()?;
+        let home = Span::with_size(1 << 28, 128 * SIZE).ok_or(EINVAL)?;
+        let space = World::new(home).space()?;
+        let class = space.blocks.class_of(PAGES * PAGE_SIZE, 1).ok_or(EINVAL)?;
+        assert!(space.refill(class, Source::Pool, Gfp::KERNEL));
+        let mut req = Request::bytes(home, PAGES * PAGE_SIZE);
+        req.gfp = Gfp::NOWAIT;
+        let others = |_: Claimed<'_>| -> Option<Busy> {
+            while space.blocks().live == 1 {
+                space.alloc_bare(req).ok()?;
+            }
+            None
+        };
+        assert!(space.blocks.claim(class, req.size, others).is_none());
+        let blocks = space.blocks();
+        assert_eq!((blocks.live, blocks.partial), (2, 1));
+        while let Some(area) = space.get(0, usize::MAX).map(|pinned| pinned.area().span()) {
+            space.retire(space.unlink(area.first()).ok_or(EINVAL)?);
+        }
+        space.purge(None, true);
+        Ok(())
+    }
+
     /// Who has just freed a slot may come before it is put back.
     #[test]
     fn a_block_that_is_put_back_is_in_one_list() -> Result {

@@ -8,6 +8,7 @@ use kernel::{
     hooks::{last_event, MEANWHILE, RESCHED},
     sync::rcu::{at_once, STEPS},
 };
+use std::cell::RefCell;
 
 /// Pages of the largest areas of the smallest blocks, of which these have 16.
 const PAGES: usize = 32;
@@ -310,6 +311,34 @@ fn a_block_that_is_being_removed_has_no_areas() {
     })));
     assert_eq!(space.drain_for_reclaim(1), 1);
     assert!(RESCHED.take().is_none());
+    free_everything(space);
+}
+
+/// A request takes few empty blocks from the pool at once: others that look there meanwhile find the rest.
+#[test]
+fn a_request_without_room_takes_few_blocks_at_once() {
+    const BLOCKS: usize = 48;
+    const AT_ONCE: usize = 16;
+    let space = &*Box::leak(Box::new(space_of(home_of(BLOCKS), BLOCKS)));
+    for start in alloc_many(space, PAGES, (BLOCKS - 1) * SIZE / PAGE_SIZE / PAGES) {
+        retire(space, start);
+    }
+    space.purge(None, false);
+    space.return_all();
+    let left = &*Box::leak(Box::new(RefCell::new(vec![space.blocks().empty])));
+    assert!(left.borrow()[0] > 2 * AT_ONCE);
+    let look =
+        |_| -> Box<dyn FnOnce()> { Box::new(|| left.borrow_mut().push(space.blocks().empty)) };
+    MEANWHILE.set((0..BLOCKS).map(look).collect());
+    retire(space, alloc(space, &request(space, BLOCKS / 2 * SIZE)));
+    assert!(!MEANWHILE.take().is_empty());
+    let steps = left.borrow();
+    assert!(
+        steps.windows(2).all(|two| two[0] - two[1] <= AT_ONCE),
+        "{steps:?}"
+    );
+    assert_eq!(steps.last(), Some(&0));
+    drop(steps);
     free_everything(space);
 }
 

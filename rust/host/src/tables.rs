@@ -11,6 +11,7 @@ use crate::{
         watched::{Done, Unmapped, Watch, Watched},
     },
 };
+use kernel::hooks::last_event;
 use std::cell::Cell;
 
 /// Pages of small areas, and how many of them a block has.
@@ -176,6 +177,68 @@ fn ranges_are_free_after_the_flush_of_their_tables() {
     }
     free_everything(space);
     assert!(space.tlb().watch.flushes.get() > 100);
+}
+
+/// A TLB that takes a page table of each 2 MiB.
+#[derive(Default)]
+struct Counted(Cell<usize>);
+
+// SAFETY: No TLB holds a translation of what was never mapped.
+unsafe impl Tlb for Counted {
+    fn flush(&self, _: Span, _: usize) -> usize {
+        self.0.take()
+    }
+
+    unsafe fn take_tables(&self, span: Span) {
+        self.0.set(self.0.get() + span.size() / SIZE);
+    }
+
+    fn flush_tables(&self) -> usize {
+        self.0.take()
+    }
+
+    fn has_shadow(&self) -> bool {
+        false
+    }
+
+    unsafe fn release_shadow(&self, _: Span) {}
+
+    fn flush_shadow(&self, _: Span) {}
+}
+
+/// Those of a large area with its purge, those of blocks with the drain. Nothing is said if there are none.
+#[test]
+fn tables_that_are_freed_are_counted_and_traced() {
+    let home = span_of(1 << 42, 1 << 42);
+    let space = Space::new(home, Counted::default(), Options::default()).expect("memory");
+    let [page, large] = [PAGE_SIZE, 1 << 30].map(|size| alloc(&space, &request(&space, size)));
+    let event = |what: &dyn Fn()| last_event("vmap_rust_tables", what);
+    assert_eq!(event(&|| release(&space, page)), None);
+    assert_eq!(space.counters().tables_freed, 0);
+    assert_eq!(event(&|| release(&space, large)), Some(vec![512]));
+    assert_eq!(space.counters().tables_freed, 512);
+    let drain = || assert_ne!(space.drain_for_reclaim(usize::MAX), 0);
+    assert_eq!(event(&drain), Some(vec![1]));
+    assert_eq!(space.counters().tables_freed, 513);
+    free_everything(&space);
+}
+
+/// A class that purges find unused keeps its current block while an area is there, and no class in use loses an empty one.
+#[test]
+fn current_blocks_stay_if_they_are_used_or_their_classes() {
+    let space = space_of(home_of(32), 32);
+    let hit = |pages| {
+        let area = space.alloc_current(pages * PAGE_SIZE, 1, Attributes::NONE);
+        area.map(|area| area.span().first())
+    };
+    let live = alloc(&space, &request(&space, PAGE_SIZE));
+    release(&space, alloc(&space, &request(&space, PAGES * PAGE_SIZE)));
+    for _ in 0..200 {
+        release(&space, hit(PAGES).expect("the empty block of a used class"));
+    }
+    release(&space, hit(1).expect("a block with an area"));
+    retire(&space, live);
+    free_everything(&space);
 }
 
 /// A class that purges find unused keeps no block in the end, not even a current one; one that is used keeps two.
