@@ -44,9 +44,9 @@
 //!
 //! A request for up to 80 MiB anywhere in vmalloc space, or less if that is small, claims a bit of the current block of its
 //! class, and makes the object of that slot busy. This takes no lock, allocates no memory and does not change the tree. If the
-//! block is full, the CPU takes another one out of the pool, or makes one. Any other request takes the lowest gap that fits,
-//! or, with an alignment above a page, which areas of 1 GiB get, the lowest that has room for the padding; or a kept area. A
-//! percpu set takes slots of one block, or else the highest base.
+//! block is full, the CPU takes another one out of the pool, or makes one. Any other request takes a kept area, or else the
+//! lowest gap with room for it and for the padding of its alignment, which areas of 1 GiB or more get, too. A percpu set takes
+//! slots of one block, or else the highest base.
 //!
 //! Finding an area takes no lock: a few loads lead from the address to its block, and a multiplication to the slot and its
 //! object; else the page map leads to the object, or a walk down the tree, which is in RCU mode.
@@ -63,7 +63,7 @@
 //! |---|---|---|
 //! | | `ffi`: the operations that C calls; `kernel_space`: the space that they use, its TLB and its start | yes |
 //! | | `debugfs`: files for users | no |
-//! | `check` | `record`, `checker`, `checked`, `watched`: compare answers with an independent record of all areas (`watched`: unsafe); `validate`, `slots`: check all invariants; `listing`: the list of all ranges | no |
+//! | `check` | `record`, `checker`, `checked`, `watched`: compare answers with an independent record of all areas; `validate`, `slots`: check all invariants; `listing`: the list of all ranges. Some are modules of `policy` or `state`, whose private items they use (`#[path]`); `watched`, of `state`, has unsafe code | no |
 //! | | `tests`, `fixtures`, `trace`, `random`: KUnit cases, by layer or by subject; what they make a space of, and random requests | no |
 //! | `policy` | `mod`: the order in which a request is served, and the end of an area; `congruent`: areas at a common base | no |
 //! | | `blocks`, `pool`, `supply`: current blocks, the others, and the birth and the death of blocks | no |
@@ -102,9 +102,9 @@
 //!
 //! But for fs_reclaim and the mutex `vmap_purge_lock`, these are spinlocks that do not disable interrupts: code that takes one
 //! must not run in an interrupt. Any context, also an NMI, may look up an area ([`policy::Space::find`]) and try to pin
-//! it (`try_get()`; with PREEMPT_RT not in interrupts). C calls all others in tasks: `unlink()` may wait for a reader, to retire
-//! an area takes locks if it is in no block or the batch of the CPU is full, and `alloc_current()` may call get_random_u32(), which is not for
-//! NMIs.
+//! it (`try_get()`; with PREEMPT_RT not in interrupts). C calls all others in tasks: `unlink()` may wait for a reader; to retire
+//! an area takes locks if it is in no block, or if the batch of the CPU is full; and `alloc_current()` may call get_random_u32(),
+//! which is not for NMIs.
 //!
 //! `docs/lock-free.md` shows why the code without locks is correct, and `docs/design.md` has the reasons for the design.
 
