@@ -613,6 +613,14 @@ static int fill_measure(struct bench_run *run)
 	return 0;
 }
 
+/* What a boot has taken so far. By itself: other cases take time, too. */
+static int boot_measure(struct bench_run *run)
+{
+	bench_report_one(run, "time", "ns", ktime_get_boottime_ns(), 1);
+	bench_report_one(run, "page_tables", "KiB", bench_tables_kib(), 1);
+	return 0;
+}
+
 #define WAIT(label, text, areas, action) \
 	{ .name = label, .what = text, .ops = areas, .arg = action, .max_threads = 1, \
 	  .need = bench_areas_need, .measure = wait_measure }
@@ -654,6 +662,9 @@ const struct bench_case bench_complaint_cases[] = {
 	{ .name = "set_memory",
 	  .what = "vmalloc(), set_memory_ro(), set_memory_rw() and vfree() of a page",
 	  .ops = 400, .phase = set_memory_phase },
+	{ .name = "boot",
+	  .what = "the time from the start of the clock to the end of all initcalls, and page tables",
+	  .max_threads = 1, .measure = boot_measure },
 	{ .name = "fill_memory",
 	  .what = "memory that is missing after all of it was allocated and freed four times",
 	  .max_threads = 1, .measure = fill_measure },
