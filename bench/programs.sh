@@ -116,7 +116,7 @@ names() {
 # erofs: mounts an EROFS with the programs of the image on /mnt/erofs, in clusters of 64 KiB, unless it is there.
 erofs() {
 	mountpoint -q /mnt/erofs && return
-	mkdir -p /mnt/erofs && mkfs.erofs -zlz4hc -C65536 /tmp/erofs.img /usr/bin && mount -o loop /tmp/erofs.img /mnt/erofs
+	mkdir -p /mnt/erofs && mkfs.erofs -zlz4 -C65536 /tmp/erofs.img /usr/bin && mount -o loop /tmp/erofs.img /mnt/erofs
 }
 
 # readers N: N tasks read all files of the EROFS, of which none is cached, on both CPUs.
@@ -147,14 +147,14 @@ program 40 hackbench "hackbench, for each of 40 tasks" "" "hackbench -s 100 -l 2
 program 40 hackbench-2 "hackbench on both CPUs, for each of 40 tasks" "" "taskset 3 hackbench -s 100 -l 20 -g 1"
 program 100 io_uring-16m "an io_uring that registers 16 buffers of 1 MiB" "compile buffers" "buffers 100"
 program 5 modprobe-nf_tables "load and unload nf_tables.ko" "" "times 5 modules nf_tables"
-program 20 modprobe-20 "load and unload 20 modules, for each" "" "modprobe -a $MODULES && modprobe -r $MODULES"
+program 20 modprobe-20 "load and unload 20 modules, for each" "" "modprobe -a \$MODULES && modprobe -r \$MODULES"
 program 10 container "a container: cgroup, namespaces, filter of calls, true" "compile confined" "container 10"
 program 10 unshare "unshare -muinpC --fork true" "" "times 10 unshare -muinpC --fork true"
 program 20 netns-20 "ip netns add and del, 20 at once" "" "net_namespaces 20"
 program 1 iptables-restore "iptables-legacy-restore, 2,000 rules" "rules >/tmp/rules" "iptables-legacy-restore /tmp/rules"
 program 200 xfs-xattr "set, read and remove an attribute of 60 KiB, XFS" "compile xattrs; xfs" "xattrs /mnt/xfs 200"
 program 2000 xfs-names "make, list uncached and remove a file, XFS" "xfs" "names 2000"
-program 4 erofs-4 "read /usr/bin on EROFS, lz4hc, each of 4 tasks" "erofs" "readers 4"
+program 4 erofs-4 "read /usr/bin on EROFS, lz4, each of 4 tasks" "erofs" "readers 4"
 tell "programs: done"
 settle
 echo b >/proc/sysrq-trigger
