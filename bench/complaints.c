@@ -663,7 +663,7 @@ const struct bench_case bench_complaint_cases[] = {
 	  .what = "vmalloc(), set_memory_ro(), set_memory_rw() and vfree() of a page",
 	  .ops = 400, .phase = set_memory_phase },
 	{ .name = "boot",
-	  .what = "the time from the start of the clock to the end of all initcalls, and page tables",
+	  .what = "the time of the boot to the end of all initcalls, and its page tables",
 	  .max_threads = 1, .measure = boot_measure },
 	{ .name = "fill_memory",
 	  .what = "memory that is missing after all of it was allocated and freed four times",

@@ -130,6 +130,8 @@ readers() {
 # stress NAME OPERATIONS OPTION...: runs that many operations of a stressor of stress-ng.
 stress() { stress-ng --quiet --no-rand-seed --temp-path /tmp "--$1" 1 "--$1-ops" "$2" "${@:3}"; }
 
+# For modprobe-20.
+# shellcheck disable=SC2034 # the command that is evaluated uses it
 MODULES="dummy bridge 8021q macvlan ipvlan vxlan tun overlay fuse nft_limit nft_log nft_quota nft_hash nft_numgen xt_comment
 	xt_length xt_limit xt_mark xt_multiport xt_statistic"
 ip link set lo up

@@ -52,7 +52,6 @@ INSTRUMENTS = {
                           "by the plugin", ICOUNT, "count"),
     "latency": Instrument(ARM64, "as icount: the longest time from the wake-up of a FIFO task to its run, and the longest run of "
                           "softirqs, counted by a plugin", ICOUNT, "softirq"),
-    "latency-debug": Instrument("arm64-debug", "as latency, with KASAN and lockdep", ICOUNT, "softirq"),
     "lines": Instrument(ARM64, "QEMU cortex-a72, workers take turns before each call in random order: cache lines that "
                         "move between CPUs, counted by a plugin", {"accel": "threads"}, "lines"),
     "machine": Instrument("", "tools/vmap-bench: the benchmark on a machine of one's own", {}),
@@ -117,7 +116,6 @@ COMPLAINTS = [
     Plan("wait-info", "icount", 2, 3, "wait_info"),
     Plan("wait-kcore", "icount", 2, 3, "wait_kcore"),
     Plan("purge", "latency", 8, 3, "latency_1", scale=333),
-    Plan("purge-kasan", "latency-debug", 2, 3, "latency_1", scale=33),
     Plan("tables", "icount", 8, 3, "page_tables", append=TEST_VMALLOC.format(127, 8, 5), mem=4096),
     Plan("arena", "icount", 2, 3, "arena"),
     Plan("modules", "icount", 2, 3, "module_space"),
