@@ -227,6 +227,21 @@ fn large_areas_have_a_share_of_the_space() {
     free_everything(&space);
 }
 
+/// That share is kept to the byte.
+#[test]
+fn the_share_of_large_areas_is_exact() {
+    let home = span_of(1 << 42, 1 << 42);
+    let space = space_of(home, 4);
+    let most = home.size() / 64;
+    for (bytes, kept) in [(most + PAGE_SIZE, 0), (most, 1), (most + PAGE_SIZE, 1)] {
+        for _ in 0..3 {
+            serve(&space, &[request(&space, bytes)]);
+        }
+        assert_eq!(space.kept(), kept, "{bytes:#x}");
+    }
+    free_everything(&space);
+}
+
 /// Creates a space that is full of empty blocks.
 fn empty_blocks(count: usize) -> Space<FlushLog> {
     cpu::be_on(0, 4);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Where new blocks go if the directory has no place for a part at the lowest gap, and how many there are beside large areas.
+//! Where new blocks go if the directory has no place for a part at the lowest gap, and how many there are beside large areas;
+//! and where these go.
 
 use crate::{prelude::*, state::class::MOST_PAGES};
 
@@ -80,4 +81,23 @@ fn large_areas_leave_fewer_blocks_until_they_are_freed() {
         }
         free_everything(&space);
     }
+}
+
+/// An area of 1 GiB or more in no window is at a multiple of that if it can be, and else where it fits, as with a window.
+#[test]
+fn large_areas_fill_parts_of_the_page_map() {
+    const START: usize = 1 << 42;
+    for (bytes, place) in [(3 * GIB, GIB), (GIB + 2 * SIZE, SIZE)] {
+        let space = space_of(span_of(START + SIZE, bytes), 4);
+        let one = request(&space, GIB);
+        let start = alloc(&space, &one);
+        assert_eq!(start, START + place);
+        retire(&space, start);
+        free_everything(&space);
+    }
+    let space = space_of(span_of(1 << 40, 1 << 43), 4);
+    let mut one = request(&space, GIB);
+    one.window = span_of(START + SIZE, 3 * GIB);
+    assert_eq!(alloc(&space, &one), START + SIZE);
+    free_everything(&space);
 }

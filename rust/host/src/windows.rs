@@ -1,13 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Requests that no block serves, with a window of their own, such as module space, or large: areas that are kept for the next ones,
-//! and for how long.
+//! Requests with a window of their own, such as module space: areas that are kept for the next ones, and for how long.
 
 use crate::prelude::*;
 use kernel::hooks;
-
-/// The size of a part of the page map.
-const PART: usize = 1 << 30;
 
 /// The least window for which areas are kept.
 const WINDOW: usize = 4 << 20;
@@ -119,40 +115,6 @@ fn sizes_may_have_the_same_place() {
         assert_eq!((space.kept(), space.stuck()), (left, 0));
     }
     retire(&space, again);
-    free_everything(&space);
-}
-
-/// An area of 1 GiB or more in no window is at a multiple of that if it can be, and else where it fits, as with a window.
-#[test]
-fn large_areas_fill_parts_of_the_page_map() {
-    const START: usize = 1 << 42;
-    for (bytes, place) in [(3 * PART, PART), (PART + 2 * SIZE, SIZE)] {
-        let space = space_of(span_of(START + SIZE, bytes), 4);
-        let one = request(&space, PART);
-        let start = alloc(&space, &one);
-        assert_eq!(start, START + place);
-        retire(&space, start);
-        free_everything(&space);
-    }
-    let space = space_of(span_of(1 << 40, 1 << 43), 4);
-    let mut one = request(&space, PART);
-    one.window = span_of(START + SIZE, 3 * PART);
-    assert_eq!(alloc(&space, &one), START + SIZE);
-    free_everything(&space);
-}
-
-/// Large areas have a 64th of the space, to the byte.
-#[test]
-fn large_areas_are_kept_in_a_part_of_the_space() {
-    let home = span_of(1 << 42, 1 << 42);
-    let space = space_of(home, 4);
-    let most = home.size() / 64;
-    for (bytes, kept) in [(most + PAGE_SIZE, 0), (most, 1), (most + PAGE_SIZE, 1)] {
-        for _ in 0..3 {
-            serve(&space, &[request(&space, bytes)]);
-        }
-        assert_eq!(space.kept(), kept, "{bytes:#x}");
-    }
     free_everything(&space);
 }
 
