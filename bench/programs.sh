@@ -78,8 +78,8 @@ rules() {
 	echo COMMIT
 }
 
-# modules NAME: loads and unloads a module.
-modules() { modprobe "$1" && modprobe -r "$1"; }
+# modules NAME...: loads and unloads modules.
+modules() { modprobe -a "$@" && modprobe -r "$@"; }
 
 # net_namespaces N: makes N network namespaces, then removes them.
 net_namespaces() {
@@ -141,7 +141,7 @@ program 5000 bpf-array "create and close a BPF array that can be mapped" "compil
 program 500 bpf-prog "load and close a BPF program" "compile bpfmaps" "bpfmaps prog 500"
 program 500 bpf-array-64k "create and close a BPF array of 64 KiB" "compile bpfmaps" "bpfmaps array 500 65536"
 program 200 bpf-array-1m "create and close a BPF array of 1 MiB" "compile bpfmaps" "bpfmaps array 200 1048576"
-program 1 bpf-agent "200 BPF programs and arrays: load, attach to sockets, close" "compile attach" "attach 200"
+program 1 bpf-agent "200 BPF programs and arrays: load, attach to sockets, close" "compile bpfmaps" "bpfmaps agent 200"
 program 20 bpf-ringbuf-8m "create and close a BPF ring buffer of 8 MiB" "compile bpfmaps" "bpfmaps ringbuf 20 8388608"
 program 20 stress-pty "stress-ng --pty, 64 at once" "" "stress pty 20 --pty-max 64"
 program 1000 stress-fork-100 "stress-ng --fork, 100 at once" "" "stress fork 1000 --fork-max 100"
@@ -149,7 +149,7 @@ program 40 hackbench "hackbench, for each of 40 tasks" "" "hackbench -s 100 -l 2
 program 40 hackbench-2 "hackbench on both CPUs, for each of 40 tasks" "" "taskset 3 hackbench -s 100 -l 20 -g 1"
 program 100 io_uring-16m "an io_uring that registers 16 buffers of 1 MiB" "compile buffers" "buffers 100"
 program 5 modprobe-nf_tables "load and unload nf_tables.ko" "" "times 5 modules nf_tables"
-program 20 modprobe-20 "load and unload 20 modules, for each" "" "modprobe -a \$MODULES && modprobe -r \$MODULES"
+program 20 modprobe-20 "load and unload 20 modules, for each" "" "modules \$MODULES"
 program 10 container "a container: cgroup, namespaces, filter of calls, true" "compile confined" "container 10"
 program 10 unshare "unshare -muinpC --fork true" "" "times 10 unshare -muinpC --fork true"
 program 20 netns-20 "ip netns add and del, 20 at once" "" "net_namespaces 20"
