@@ -82,13 +82,16 @@ def rebase(version):
         commit_source(work, series.files_of(paths), old_source(), "series")
         git(work, "tag", "old")
         git(work, "am", "-q", *paths)
+        # The same mails with the blobs of this repository, which a merge needs: those in the patches may be of an older base.
+        git(work, "format-patch", "-q", "--full-index", "-N", "-o", work / ".git/series", "old..series")
+        mails = sorted((work / ".git/series").iterdir())
         commit_source(work, series.files_of(paths), source, "next")
         git(work, "tag", "new")
         write(work / ".git/made-of", digest)
         # What was made of a patch before, if that has not changed since.
         known = read(folder / "META").split("\n")
-        git(work, "am", "-q", "-3", *(folder / name if line in known else path
-                                      for path, name, line in zip(paths, names, made_from)), check=False)
+        git(work, "am", "-q", "-3", *(folder / name if line in known else mail for mail, name, line
+                                      in zip(mails, names, made_from, strict=True)), check=False)
     if (work / ".git/rebase-apply").exists():
         say("\n".join(git(work, "--no-pager", "diff").split("\n")[:80]))
         raise Refused(f"{names[int(read(work / '.git/rebase-apply/next')) - 1]} does not apply to Linux {version}: resolve "
