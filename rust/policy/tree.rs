@@ -111,7 +111,9 @@ impl Tree {
         let found = kept.take(req);
         self.note_kept(&kept);
         drop(kept);
-        found?.reserve_again()
+        let area = found?.reserve_again()?;
+        self.index.note_again(&area);
+        Some(area)
     }
 
     /// Notes how many areas are kept. The caller has changed that.

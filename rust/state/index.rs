@@ -191,7 +191,7 @@ impl IndexGuard<'_> {
         match self.tree.insert(span, Entry::Area(area.ptr())) {
             Ok(()) => {
                 // SAFETY: The lock is held, and `insert()` has stored the object at exactly `span`.
-                unsafe { self.map.set(span, Some(area.ptr())) };
+                unsafe { self.map.set(span, area.ptr()) };
                 self.count(span, span.size());
                 // SAFETY: `insert()` has stored the object at exactly `span`, and only `give_back()` erases it.
                 Ok(unsafe { area.inserted(span) })
@@ -210,8 +210,8 @@ impl IndexGuard<'_> {
         };
         match self.tree.erase(span, Entry::Area(area.ptr())) {
             Ok(()) => {
-                // SAFETY: The lock is held, and the object is freed no sooner than the token.
-                unsafe { self.map.set(span, None) };
+                // SAFETY: The lock is held, `erase()` has removed the entry, and the object is freed no sooner than the token.
+                unsafe { self.map.unset(span, area.ptr()) };
                 self.count(span, span.size().wrapping_neg());
                 // SAFETY: `erase()` has removed the entry.
                 Ok(unsafe { area.erased() })
@@ -300,22 +300,47 @@ impl Index {
     #[inline(always)]
     fn area_at(&self, addr: usize, rcu: &Guard) -> Option<AreaPtr> {
         let mapped = self.map.get(addr, rcu);
-        mapped.or_else(|| self.area_in_tree(addr, rcu))
+        mapped.or_else(|| self.area_elsewhere(addr, rcu))
     }
 
-    /// [`Index::area_at`] for what is not in the page map.
+    /// [`Index::area_at`] for what no page or region of the page map points to.
     #[inline(never)]
-    fn area_in_tree(&self, addr: usize, rcu: &Guard) -> Option<AreaPtr> {
-        match self.tree.load(addr, rcu)? {
-            Entry::Area(area) => Some(area),
-            Entry::Block(_) => None,
+    fn area_elsewhere(&self, addr: usize, rcu: &Guard) -> Option<AreaPtr> {
+        self.large_at(addr, rcu)
+            .or_else(|| match self.tree.load(addr, rcu)? {
+                Entry::Area(area) => Some(area),
+                Entry::Block(_) => None,
+            })
+    }
+
+    /// Returns the area at `addr` if it is busy, and noted for a part that it covers. What is noted may be another area, whose
+    /// object may be new with old bounds: so the whole look.
+    fn large_at(&self, addr: usize, rcu: &Guard) -> Option<AreaPtr> {
+        let area = self.map.get_large(addr, rcu)?;
+        // SAFETY: By the type invariants, it stays an area object as long as the RCU read lock is held.
+        let found = unsafe { area.look() }?;
+        found.contains(addr).then_some(area)
+    }
+
+    /// Notes an area that was reserved before and is used again, if others have been noted in its places. Mostly takes no
+    /// lock.
+    pub(crate) fn note_again(&self, area: &Area<Reserved>) {
+        let Some(span) = area.span() else { return };
+        if self.map.has_large(span, area.ptr()) {
+            return;
+        }
+        let mut index = self.lock();
+        if index.tree.entry_from(span.first()) == Some((span, Entry::Area(area.ptr()))) {
+            // SAFETY: The lock is held, and the area is in the tree at exactly `span`.
+            unsafe { self.map.note_large(span, area.ptr()) };
         }
     }
 
     /// Returns whether the page map has an area for `addr`.
     #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
     pub(crate) fn is_mapped(&self, addr: usize) -> bool {
-        self.map.get(addr, &Guard::new()).is_some()
+        let rcu = Guard::new();
+        self.map.get(addr, &rcu).is_some() || self.large_at(addr, &rcu).is_some()
     }
 
     /// Returns the busy area that contains `addr` and has an entry of its own, without the lock. Any
@@ -349,8 +374,10 @@ impl Index {
     /// As [`Index::pin_at`], but waits for the pin, and only if the page map knows `addr`: without a walk down the tree. Task
     /// context.
     pub(crate) fn pin_mapped(&self, addr: usize, rcu: &Guard) -> Option<Pinned<'_>> {
+        let mapped = self.map.get(addr, rcu);
+        let mapped = mapped.or_else(|| self.large_at(addr, rcu))?;
         // SAFETY: By the type invariants, it stays an area object as long as the RCU read lock is held.
-        let found = unsafe { self.map.get(addr, rcu)?.look() };
+        let found = unsafe { mapped.look() };
         let found = found.filter(|area| area.contains(addr))?;
         // SAFETY: By the type invariants, it is an area of this index, found under the RCU read lock.
         unsafe { self.pins.pin(found, false) }

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The page map: finds areas that have an entry of their own in the tree without a walk down the tree. It is a [`Table`], which
-//! comes first, as the directory of blocks is one, too.
+//! comes first, as the directory of blocks is one, too, and an array for large areas.
 //!
 //! The space is divided into *regions* of [`REGION`] bytes, for each of which the table has an entry. It points to the area
-//! that covers the region, or to an array with a pointer for each page. A part of the table has a pointer, too, to an area that
-//! covers all of it.
+//! that covers the region, or to an array with a pointer for each page. Areas that cover whole parts have pointers of their own,
+//! which parts with the same place share: who follows one looks whether the area is the right one.
 //!
 //! The map is a hint: what is not in it, for lack of memory or of a place, is found in the tree. Its pointers change under
-//! the lock of the tree, when an area is inserted and when its entry is erased. Parts and arrays are freed with
-//! the map: they are at most as large as the page tables of the areas that were ever there.
+//! the lock of the tree, when an area is inserted and when its entry is erased; those of whole parts also when a kept area is
+//! used again. Parts and arrays are freed with the map: they are at most as large as the page tables of the areas that were
+//! ever there.
 
 use super::prelude::*;
 use core::ops::Range;
@@ -130,7 +131,7 @@ impl<M> Drop for Table<M> {
 /// Bytes of a region, for which the table has an entry.
 const REGION: usize = SIZE;
 
-/// Bytes of a part. An area at a multiple of this is found as fast as one in a block, however large it is.
+/// Bytes of a part. An area at a multiple of this is found nearly as fast as one in a block, however large it is.
 pub(crate) const PART: usize = MAP_BITS * REGION;
 
 /// Pointers to an area change with the lock of the tree held, so it has none in entries if it has more regions than this besides
@@ -149,7 +150,7 @@ const _: () = assert!(core::mem::align_of::<bindings::vmap_area>() > ARRAY);
 /// The pages of a region: each is null or points to the object of an area.
 type Pages = [Pointer; TABLE_PAGES];
 
-/// Where the map has pointers to an area: in the parts that it covers, and in entries of other parts.
+/// Where the map has pointers to an area: for the parts that it covers, and in entries of other parts.
 struct Pieces {
     parts: Range<usize>,
     whole: Range<usize>,
@@ -159,8 +160,8 @@ struct Pieces {
 
 impl Pieces {
     fn of(span: Span) -> Self {
-        let [parts, mut regions] = [PART, REGION].map(|bytes| touched(span, bytes));
-        let [whole, covered] = [PART, REGION].map(|bytes| covered(span, bytes));
+        let [mut parts, mut regions] = [PART, REGION].map(|bytes| touched(span, bytes));
+        let [mut whole, covered] = [PART, REGION].map(|bytes| covered(span, bytes));
         if regions
             .len()
             .wrapping_sub(whole.len().wrapping_mul(MAP_BITS))
@@ -168,12 +169,12 @@ impl Pieces {
         {
             regions = 0..0;
         }
+        if parts.len() > MAX_PARTS {
+            parts = 0..0;
+            whole = 0..0;
+        }
         Self {
-            parts: if parts.len() <= MAX_PARTS {
-                parts
-            } else {
-                0..0
-            },
+            parts,
             whole,
             regions,
             covered,
@@ -214,7 +215,7 @@ impl Pieces {
         ends.filter(move |region| regions.contains(region) && !self.covered.contains(region))
     }
 
-    /// Returns whether the map points to the area from part `number`; if `all`, from each page in it.
+    /// Returns whether entries of part `number` point to the area; if `all`, from each page in it.
     fn is_in(&self, number: usize, all: bool) -> bool {
         let regions = self.regions_in(number);
         let edges = if all {
@@ -222,7 +223,7 @@ impl Pieces {
         } else {
             self.edges_in(number).count()
         };
-        self.whole.contains(&number) || regions.len() > edges
+        regions.len() > edges
     }
 }
 
@@ -234,15 +235,19 @@ impl Pieces {
 ///   lock of the tree, and stays.
 /// - Any other pointer is null or points to an area object. It is removed before the object is freed, and the memory
 ///   remains an area object until an RCU grace period after that.
-pub(super) struct PageMap(
-    /// What a part has more is the pointer to an area that covers it.
-    Table<Pointer>,
-);
+pub(super) struct PageMap {
+    regions: Table<()>,
+    /// Areas that cover a part, each in the place of the part: the last one that was noted there, which may be in another part.
+    large: KBox<[Pointer; MAP_BITS]>,
+}
 
 impl PageMap {
     pub(super) fn new() -> Result<Self> {
-        // INVARIANT: There is no region.
-        Ok(Self(Table::new()?))
+        // INVARIANT: There is no region, and all other pointers are null.
+        Ok(Self {
+            regions: Table::new()?,
+            large: Node::ANY.new_array(|| Atomic::new(ptr::null_mut()), GFP_NOWAIT)?,
+        })
     }
 
     /// Returns the array of the pages of a region, or else what its entry is: null or an area.
@@ -265,37 +270,68 @@ impl PageMap {
     /// shows. Any context in which RCU is watching.
     #[inline(always)]
     pub(super) fn get(&self, addr: usize, _rcu: &Guard) -> Option<AreaPtr> {
-        let part = self.0.part_of(addr / REGION)?;
+        let part = self.regions.part_of(addr / REGION)?;
         // SAFETY: The part is one of this map.
-        let mut raw = match unsafe { self.pages(part.entry(addr / REGION)) } {
+        let raw = match unsafe { self.pages(part.entry(addr / REGION)) } {
             // Relaxed, here and below: `AreaPtr::look()` orders the reads of the object.
             Ok(pages) => pages[addr / PAGE_SIZE % TABLE_PAGES].read_once(),
             Err(raw) => raw,
         };
-        if raw.is_null() {
-            raw = part.more.read_once();
-        }
         // SAFETY: By the type invariants, it is null or points to an area object: pages have no tag.
         unsafe { AreaPtr::new(raw.cast()) }
+    }
+
+    /// As [`PageMap::get`], where only an area that covers a part can be. It may be one in another part.
+    pub(super) fn get_large(&self, addr: usize, _rcu: &Guard) -> Option<AreaPtr> {
+        // Relaxed: as in `get()`. By the remainder, no check remains.
+        let raw = self.large[addr / PART % MAP_BITS].read_once();
+        // SAFETY: By the type invariants, it is null or points to an area object.
+        unsafe { AreaPtr::new(raw.cast()) }
+    }
+
+    /// Returns the places of the parts that an area covers.
+    fn places(&self, span: Span) -> impl Iterator<Item = &Pointer> {
+        let whole = Pieces::of(span).whole;
+        whole.map(|number| &self.large[number % MAP_BITS])
+    }
+
+    /// Returns whether the map points to `area` for the parts that it covers at `span`.
+    pub(super) fn has_large(&self, span: Span, area: AreaPtr) -> bool {
+        let raw = area.as_raw().cast();
+        // Relaxed: the pointers are only compared.
+        self.places(span).all(|place| place.read_once() == raw)
+    }
+
+    /// Lets the map point to `area` for the parts that it covers, and no longer to what was noted in their places.
+    ///
+    /// # Safety
+    ///
+    /// - The lock of the tree is held.
+    /// - `area` is in the tree at exactly `span`.
+    pub(super) unsafe fn note_large(&self, span: Span, area: AreaPtr) {
+        for place in self.places(span) {
+            // INVARIANT: By the safety requirements. `unset()` looks at the same places.
+            // Release: orders it after the stores of the owner, as the tree does.
+            place.store(area.as_raw().cast(), Release);
+        }
     }
 
     /// Returns whether memory is missing for an area at `span`: for its parts, and, if `all`, for the arrays of regions
     /// that it does not cover.
     pub(super) fn lacks(&self, span: Span, all: bool) -> bool {
         let pieces = Pieces::of(span);
-        let mut parts = pieces.parts.clone();
-        parts.any(|number| {
+        pieces.parts.clone().any(|number| {
             let first = number.wrapping_mul(MAP_BITS);
             // SAFETY: The part is one of this map.
             let has_none =
                 |part: &Part<_>, region| unsafe { self.pages(part.entry(region)) }.is_err();
             pieces.is_in(number, all)
-                && match self.0.part_of(first) {
+                && match self.regions.part_of(first) {
                     Some(part) => {
                         all && pieces.edges_in(number).any(|region| has_none(part, region))
                     }
                     // If another part has the place, no memory can help.
-                    None => self.0.is_free(first),
+                    None => self.regions.is_free(first),
                 }
         })
     }
@@ -318,8 +354,8 @@ impl PageMap {
             if !pieces.is_in(number, all) {
                 continue;
             }
-            let more = || Atomic::new(ptr::null_mut());
-            let part = match self.0.prepare(number.wrapping_mul(MAP_BITS), more, flags) {
+            let entry = number.wrapping_mul(MAP_BITS);
+            let part = match self.regions.prepare(entry, || (), flags) {
                 Ok(part) => part,
                 // Another part has the place: no memory can help.
                 Err(EBUSY) => continue,
@@ -357,24 +393,51 @@ impl PageMap {
         Ok(())
     }
 
-    /// Lets the map point to `area` for all of `span`, or to nothing. Changes nothing without memory for it.
+    /// Lets the map point to `area`, as far as it has memory for that.
     ///
     /// # Safety
     ///
     /// - The lock of the tree is held.
-    /// - `area` is in the tree at exactly `span`, or is [`None`] while the object that was there is not freed.
-    pub(super) unsafe fn set(&self, span: Span, area: Option<AreaPtr>) {
-        let raw = area.map_or(ptr::null_mut(), |area| area.as_raw().cast());
+    /// - `area` is in the tree at exactly `span`.
+    pub(super) unsafe fn set(&self, span: Span, area: AreaPtr) {
+        // SAFETY: By the safety requirements, which both functions have.
+        unsafe {
+            self.note_large(span, area);
+            self.set_regions(span, area.as_raw().cast());
+        }
+    }
+
+    /// Lets the map no longer point to `area`.
+    ///
+    /// # Safety
+    ///
+    /// - The lock of the tree is held.
+    /// - `area` was in the tree at exactly `span`, is no longer, and the object is not freed yet.
+    pub(super) unsafe fn unset(&self, span: Span, area: AreaPtr) {
+        let raw: *mut c_void = area.as_raw().cast();
+        // INVARIANT: Here and in the regions are all pointers to the area, for which the span was the same.
+        // Relaxed: all stores are under the lock, and null publishes nothing.
+        for place in self.places(span).filter(|place| place.read_once() == raw) {
+            place.write_once(ptr::null_mut());
+        }
+        // SAFETY: By the safety requirements.
+        unsafe { self.set_regions(span, ptr::null_mut()) };
+    }
+
+    /// Stores `raw` in the entries and pages for `span`.
+    ///
+    /// # Safety
+    ///
+    /// - The lock of the tree is held.
+    /// - `raw` is null, or an area that is in the tree at exactly `span`.
+    unsafe fn set_regions(&self, span: Span, raw: *mut c_void) {
         let pieces = Pieces::of(span);
         for number in pieces.parts.clone() {
-            let Some(part) = self.0.part_of(number.wrapping_mul(MAP_BITS)) else {
+            let Some(part) = self.regions.part_of(number.wrapping_mul(MAP_BITS)) else {
                 continue;
             };
             // Release, here and below: orders it after the stores of the owner, as the tree does.
             // INVARIANT: By the safety requirements. Where there is a tag, it stays.
-            if pieces.whole.contains(&number) {
-                part.more.store(raw, Release);
-            }
             let set_pages = |pages: &Pages, range: Range<usize>| {
                 for page in pages.get(range).unwrap_or_default() {
                     page.store(raw, Release);
@@ -405,7 +468,7 @@ impl PageMap {
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
 impl Drop for PageMap {
     fn drop(&mut self) {
-        for region in self.0.parts().flat_map(|part| part.entries.iter()) {
+        for region in self.regions.parts().flat_map(|part| part.entries.iter()) {
             // Relaxed: the map has one owner.
             let raw = region.read_once();
             if raw.addr() & ARRAY != 0 {

@@ -101,3 +101,43 @@ fn large_areas_fill_parts_of_the_page_map() {
     assert_eq!(alloc(&space, &one), START + SIZE);
     free_everything(&space);
 }
+
+/// Lookups find the last area noted in a place without the tree, also one that is used again, and others in the tree.
+#[test]
+fn areas_of_parts_with_one_place_are_noted_when_they_are_used() {
+    const START: usize = 1 << 42;
+    let space = space_of(span_of(START, 1 << 41), 4);
+    let used = |near: bool| {
+        let start = if near { START } else { START + 512 * GIB };
+        let mut one = request(&space, 3 * GIB);
+        one.window = span_of(start, 8 * GIB);
+        alloc(&space, &one)
+    };
+    let found = |start: usize| {
+        for addr in [start, start + GIB + PAGE_SIZE, start + 3 * GIB - 1] {
+            let area = space.find(addr).expect("busy").span();
+            assert_eq!(area, span_of(start, 3 * GIB));
+        }
+        space.is_mapped(start + 2 * GIB)
+    };
+    for _ in 0..2 {
+        release(&space, used(true));
+    }
+    assert_eq!(space.kept(), 1);
+    let far = used(false);
+    assert!(found(far));
+    // The kept one.
+    let near = used(true);
+    assert_eq!((space.kept(), near), (0, START));
+    assert!(found(near) && !found(far));
+    retire(&space, near);
+    assert!(!found(far));
+    space.purge(None, true);
+    assert!(!found(far) && space.find(near).is_none());
+    retire(&space, far);
+    free_everything(&space);
+    let far = used(false);
+    assert!(found(far));
+    retire(&space, far);
+    free_everything(&space);
+}
