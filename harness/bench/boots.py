@@ -67,10 +67,11 @@ def boot(job):
     try:
         with contextlib.redirect_stderr(io.StringIO()):
             status, results, skips = run_guest(plan, allocator, seed, kernel, log)
-        if INSTRUMENTS[plan.instrument].plugin and status == "ok":
-            found = counts.results(log, plan.instrument, counts.symbols_of(kernel), max(plan.threads))
+        instrument = INSTRUMENTS[plan.instrument]
+        if instrument.plugin and status == "ok":
+            found = counts.results(log, instrument.counts, counts.symbols_of(kernel), max(plan.threads))
             # The plugin sees softirqs, the benchmark itself how long its tasks wait.
-            results = found + [one for one in results if plan.instrument == "latency"]
+            results = found + [one for one in results if instrument.counts == "latency"]
     except Refused as error:
         status, results, skips = str(error), [], []
     return {"instrument": plan.instrument, "plan": plan.name, "side": side, "allocator": allocator,

@@ -39,6 +39,7 @@ class Instrument:
     what: str
     options: dict  # of harness.guest.Boot
     plugin: str = ""  # of QEMU, a file of bench/plugin; see counts.py
+    counts: str = ""  # what counts.py reports of it
 
 
 ICOUNT = {"accel": "icount"}
@@ -47,13 +48,15 @@ INSTRUMENTS = {
                          "turns on one host thread", ICOUNT),
     "icount-32": Instrument("arm", "as icount, 32-bit ARM", ICOUNT),
     "holds": Instrument(ARM64, "as icount: instructions for which the allocators hold a spinlock, without "
-                        "interrupts, counted by a plugin of QEMU", ICOUNT, "count"),
+                        "interrupts, counted by a plugin of QEMU", ICOUNT, "count", "holds"),
     "flushes": Instrument(ARM64, "as icount: TLB flushes and TLBI instructions for 1,000 operations, counted "
-                          "by the plugin", ICOUNT, "count"),
+                          "by the plugin", ICOUNT, "count", "flushes"),
     "latency": Instrument(ARM64, "as icount: the longest time from the wake-up of a FIFO task to its run, and the longest run of "
-                          "softirqs, counted by a plugin", ICOUNT, "softirq"),
+                          "softirqs, counted by a plugin", ICOUNT, "softirq", "latency"),
+    "latency-kasan": Instrument("arm64-debug", "as latency, with KASAN, lockdep and other checks of the kernel", ICOUNT, "softirq",
+                                "latency"),
     "lines": Instrument(ARM64, "QEMU cortex-a72, workers take turns before each call in random order: cache lines that "
-                        "move between CPUs, counted by a plugin", {"accel": "threads"}, "lines"),
+                        "move between CPUs, counted by a plugin", {"accel": "threads"}, "lines", "lines"),
     "machine": Instrument("", "tools/vmap-bench: the benchmark on a machine of one's own", {}),
     "native": Instrument("", "scripts/bench native: both allocators in user space on the build host", {}),
     "native-calls": Instrument("", "as native, without CONFIG_RUST_INLINE_HELPERS", {}),
@@ -116,6 +119,7 @@ COMPLAINTS = [
     Plan("wait-info", "icount", 2, 3, "wait_info"),
     Plan("wait-kcore", "icount", 2, 3, "wait_kcore"),
     Plan("purge", "latency", 8, 3, "latency_1", scale=333),
+    Plan("purge-kasan", "latency-kasan", 2, 3, "latency_1", scale=33),
     Plan("tables", "icount", 8, 3, "page_tables", append=TEST_VMALLOC.format(127, 8, 5), mem=4096),
     Plan("arena", "icount", 2, 3, "arena"),
     Plan("modules", "icount", 2, 3, "module_space"),
