@@ -155,6 +155,14 @@ invariants_check() {
 		"$(awk '{ printf "%s %s, ", $2, $1 }' /tmp/checker)"
 }
 
+# drgn_check NAME: tools/vmap, if the guest has it, finds nothing wrong in the kernel on which it runs.
+drgn_check() {
+	local state
+	[ -e /tools/vmap ] || return 0
+	state=$(/tools/vmap validate 2>&1 | tail -n 1)
+	check "$1" "x${state#*: } = xok" "$state"
+}
+
 # kmemleak_scan: scans twice, because the first scan skips young objects. The report is in /tmp/kmemleak.
 kmemleak_scan() {
 	echo scan >/sys/kernel/debug/kmemleak

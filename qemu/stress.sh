@@ -99,6 +99,8 @@ hotplug_loop() {
 start() { $1 >"/tmp/load.$1" 2>&1 & }
 ended() { wait "$2" || [ -e "/tmp/failed.$1" ] || sed "s/^/$1| /" "/tmp/load.$1" | tee "/tmp/failed.$1"; }
 
+drgn_check drgn-before
+invariants_check 1 -before
 report "start, $(nproc) CPUs, $STRESS_SECONDS s"
 before=$(live_areas)
 start_readers
@@ -114,6 +116,7 @@ while [ "$SECONDS" -lt "$STRESS_SECONDS" ]; do
 	start vmalloc
 	ended vmalloc $!
 	rounds=$((rounds + 1))
+	report "round $rounds: $(tail -n 1 /tmp/load.bpf)"
 done
 ended stress $stress
 for name in stress modules bpf memcg vmalloc; do
@@ -123,4 +126,5 @@ stop_readers
 wait
 areas_check "$before"
 invariants_check 1001
+drgn_check drgn
 finish

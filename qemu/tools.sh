@@ -11,12 +11,10 @@
 
 # inside WHEN: sends what tools/vmap lists, and checks its validate.
 inside() {
-	local state
 	[ -e /tools/vmap ] || return 0
 	/tools/vmap list >/tmp/list
 	send "$1" list /tmp/list
-	state=$(/tools/vmap validate 2>&1 | tail -n 1)
-	check "$1-validate" "x${state#*: } = xok" "$state"
+	drgn_check "$1-validate"
 }
 
 # Messages would break the lines of the snapshots.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * bpf-load SECONDS: loads and frees BPF programs of many sizes for that time, and
- * prints how many.
+ * prints how many, and how long the slowest took.
  */
 #include <errno.h>
 #include <linux/bpf.h>
@@ -41,10 +41,19 @@ static int load(unsigned int count)
 	return syscall(SYS_bpf, BPF_PROG_LOAD, &attr, sizeof(attr));
 }
 
+/* now_us: returns a time in microseconds. */
+static unsigned long now_us(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec * 1000000UL + ts.tv_nsec / 1000;
+}
+
 int main(int argc, char **argv)
 {
 	int fds[KEPT], fd, slot;
-	unsigned long loaded = 0;
+	unsigned long loaded = 0, slowest = 0, start;
 	time_t end;
 
 	if (argc != 2) {
@@ -56,6 +65,7 @@ int main(int argc, char **argv)
 	while (time(NULL) < end) {
 		/* Some programs stay loaded, so that the ranges beside a freed one are in use. */
 		slot = rand() % KEPT;
+		start = now_us();
 		if (fds[slot] >= 0)
 			close(fds[slot]);
 		fd = load(2 + rand() % (MAX_INSNS - 2));
@@ -65,7 +75,10 @@ int main(int argc, char **argv)
 		}
 		fds[slot] = fd;
 		loaded++;
+		start = now_us() - start;
+		if (start > slowest)
+			slowest = start;
 	}
-	printf("%lu programs\n", loaded);
+	printf("%lu programs, the slowest took %lu us\n", loaded, slowest);
 	return 0;
 }

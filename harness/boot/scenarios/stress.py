@@ -3,7 +3,7 @@
 
 stress-ng (vm, mmap, fork, vfork, xattr, iomix, seccomp), module and BPF loops, test_vmalloc, a memory group that runs out
 of memory. Meanwhile CPU 1 goes off and on, and readers read /proc/vmallocinfo, /proc/kcore and debugfs. From 15 minutes
-on (a soak), memory must stay flat.
+on (a soak), memory must stay flat, and drgn reads the kernel before and after.
 """
 
 import re
@@ -20,6 +20,7 @@ DEFAULTS = {"kernel": "x86_64-user", "allocators": ("rbtree", "rust", "both"), "
 # What a guest must report; a check without a report is a failure.
 CHECKS = "stress modules bpf memcg vmalloc info debugfs kcore hotplug areas".split()
 SOAK = 15
+ROUND = re.compile(r"^.*guest: round \d+: \d+ programs, the slowest took (\d+) us", re.M)
 SAMPLE = re.compile(r"^.*sample: ((?:\w+=\d+ ?)+)$", re.M)
 # Values of a sample: how much the median of the last quarter may be above that of the second one, as a part of it and in
 # units (kB, pages or pieces). Free memory may be as much below.
@@ -41,6 +42,9 @@ def check(args):
     if not args.kernel.guest_image:
         raise Refused(f"configuration {args.kernel.name} has no guest image, with the programs of this load; use x86_64-user")
     args.timeout = args.timeout or args.minutes * 180 + 600
+    if args.minutes >= SOAK:
+        # With the debug info of the kernel.
+        args.mem = max(args.mem, 3072)
 
 
 def judge(result, allocator, log):
@@ -51,6 +55,10 @@ def judge(result, allocator, log):
         result.add(False, f"{allocator} samples", f"{len(samples)}; {FEWEST} are the fewest that can be judged")
         return
     size = len(samples) // 4
+    slowest = [int(us) / 1000 for us in ROUND.findall(read_text(log))]
+    half = len(slowest) // 2
+    result.add(half > 0, f"{allocator} slowest load of a BPF program",
+               f"{max(slowest[:half], default=0):,.0f} ms in the first half, {max(slowest[half:], default=0):,.0f} in the second")
     for name, (part, units) in BOUNDS.items():
         values = [sample[name] for sample in samples if name in sample]
         if len(values) < len(samples):
@@ -67,9 +75,11 @@ def judge(result, allocator, log):
 
 def run(args, result):
     """Boot each allocator with the load."""
-    initramfs = make_guest_image(args.kernel)
+    is_soak = args.minutes >= SOAK
+    initramfs = make_guest_image(args.kernel, debuggers=is_soak)
+    more = ["drgn-before", "drgn"] if is_soak else []
     for allocator in args.allocators:
         log = boot_script(result, args, "stress", allocator, initramfs, f"STRESS_SECONDS={args.minutes * 60}",
-                          CHECKS + invariants(args, allocator))
-        if args.minutes >= SOAK:
+                          CHECKS + more + invariants(args, allocator, ("-before", "")))
+        if is_soak:
             judge(result, allocator, log)
