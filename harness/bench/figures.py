@@ -86,14 +86,20 @@ def native_tables(result):
     quoted = [[text, *(readme_cell(rows[instrument, threads, case]) if (instrument, threads, case) in rows else "-"
                        for instrument, threads, _ in NATIVE_COLUMNS)] for case, text in QUOTED_NATIVE.items()]
     lines = []
+
+    def longest(passes):
+        """Return the longest of all single operations, in microseconds."""
+        return amount(round(max(one["max"] for one in passes) / 1000, 1))
+
     for (case, threads, place), sides in places(result["native"])[0].items():
         if place != "far":
             times = pings(sides)
             lines.append([f"`{case}`", str(threads), f"{np.median(times):.0f} ns" if times else "",
-                          *(cell(rows[instrument, threads, case]) for instrument in ("native", "native-calls"))])
+                          *(cell(rows[instrument, threads, case]) for instrument in ("native", "native-calls")),
+                          f"{longest(sides['rbtree'])} -> {longest(sides['rust'])}"])
     return {"readme-native": markdown(["operation", *(f">{title}" for _, _, title in NATIVE_COLUMNS)], quoted),
             "native": markdown(["case", ">threads", ">line there and back", ">rb-trees -> Rust",
-                                ">rb-trees -> Rust, helpers as calls"], lines)}
+                                ">rb-trees -> Rust, helpers as calls", ">longest, us"], lines)}
 
 
 def tables(result, *others):
