@@ -96,9 +96,11 @@ def add_to_image(image, kernel, files, name):
 
 
 def make_guest_image(kernel, debuggers=False):
-    """Make the archive with the guest image; returns its path. debuggers: with tools/, and the debug info of the kernel
+    """Make the archive with the image for a kernel; returns its path. debuggers: with tools/, and the debug info of the kernel
     where drgn finds it, without the kernel's code."""
     files = common_files(kernel)
+    if not kernel.guest_image:
+        files["usr/bin/busybox"] = busybox(kernel.arch)
     if debuggers:
         symbols = kernel.folder / "vmlinux.debug"
         run("objcopy", "--only-keep-debug", kernel.folder / "vmlinux", symbols)
@@ -108,4 +110,4 @@ def make_guest_image(kernel, debuggers=False):
         files[f"usr/lib/debug/boot/vmlinux-{release}"] = symbols
     # Programs find modules where depmod has listed them.
     with module_files(kernel, [path for name, path in files.items() if name.endswith(".ko")]) as modules:
-        return add_to_image("guest-image.cpio.zst", kernel, files | modules, "initramfs-guest.cpio.zst")
+        return add_to_image(f"{kernel.user_image}.cpio.zst", kernel, files | modules, "initramfs-guest.cpio.zst")

@@ -44,8 +44,13 @@ class Kernel:
 
     @property
     def guest_image(self):
-        """Whether it has what the Debian guest image needs."""
-        return "user" in self.fragments
+        """Whether it has what the Debian guest image needs, with debuggers."""
+        return self.user_image == "guest-image"
+
+    @property
+    def user_image(self):
+        """The image of harness/toolchain/image.py with programs for it, or ""."""
+        return {"x86_64": "guest-image", "arm64": "programs-image"}[self.arch] if "user" in self.fragments else ""
 
     @property
     def allocators(self):

@@ -101,8 +101,8 @@ def prepare_host(scenario, args):
     check_settings()
     if not args.no_build:
         prepare.prepare()
-    if args.kernel.guest_image and "guest_image" in scenario.DEFAULTS:
-        image.prepare("guest-image")
+    if args.kernel.user_image and "guest_image" in scenario.DEFAULTS:
+        image.prepare(args.kernel.user_image)
     root.prepare_busybox(args.kernel.arch)
     root.prepare_emulator(args.kernel.arch)
 

@@ -28,9 +28,9 @@ def start_with_stub(tmp_path, monkeypatch):
         for name in ("make_busybox", "make_guest_image"):
             monkeypatch.setattr(scenario, name, lambda *words: "initramfs", raising=False)
 
-        def boot(one, result):
+        def boot(one, counted=None):
             Path(one.log).write_text(text(one))
-            result.add(True, "boot")
+            (counted or Result()).add(True, "boot")
 
         monkeypatch.setattr(guest.Boot, "run", boot)
         result = Result()
@@ -69,6 +69,28 @@ def test_same(start, capsys):
     # Four logs, test_maple_tree, EXEC_STACK, two validate and one checker pass.
     assert result.totals() == "9 passed, 4 failed, 1 skipped"
     assert failures(capsys) == ["rust lkdtm checker", "test_bpf", "HUNG", "WX"]
+
+
+@pytest.mark.parametrize("broken, own, totals", [
+    ("root", "", "12 passed, 0 failed"), ("user", "", "10 passed, 1 failed"), ("", "BUG: of Rust", "11 passed, 1 failed"),
+    ("", "vmap_rust: refused: a gap", "11 passed, 2 failed")])
+def test_fuzz(start, capsys, broken, own, totals):
+    """A guest that root breaks is booted again for the rest of the time; no other one may break. Reports are compared without
+    numbers; what the allocator itself reports always fails."""
+    boots = []
+
+    def text(boot):
+        part, seconds = re.search(r" FUZZ=(\w+) FUZZ_SECONDS=(\d+)", boot.append).groups()
+        is_rust = boot.expected.allocator == "rust"
+        lines = f"guest: 0 s\r\nWARNING: CPU: {len(boots)} at 0xffff8000{len(boots)}\r\nguest: 100 s\r\n"
+        is_broken = part == broken and is_rust and not os.path.basename(boot.log).endswith("-2.log")
+        if not is_broken:
+            lines += f"guest: ok {part}-calls 9\r\nguest: ok validate ok\r\nguest: done\r\n"
+        boots.append((part, int(seconds)))
+        return lines + own * (is_rust and part == "stress")
+    result = start("fuzz x86_64-user --minutes 10", "VMAP_RUST_DEBUG", "", text)
+    assert result.totals() == totals, capsys.readouterr().out
+    assert boots[:3] == [("user", 150), ("root", 150), ("stress", 300)] and (("root", 50) in boots) == (broken == "root")
 
 
 @pytest.mark.parametrize("skipped, failed", [("", 0), ("area_4", 0), ("", 1)])

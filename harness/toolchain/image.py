@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 """Makes the guest images: the Debian user space of the guests that run stress-ng and the kernel's own tests (x86_64), and
-that of "scripts/bench programs" (arm64).
+that of "scripts/bench programs" and of random system calls (arm64).
 
 An image is the folder NAME of the cache and its archive NAME.cpio.zst; both are complete when NAME/.stamp has the hash of
 the recipe."""
@@ -59,12 +59,12 @@ class Image:
 IMAGES = {
     # Programs that scripts in the guest run; drgn for tools/vmap on /proc/kcore.
     "guest-image": Image("amd64", """base-files bash coreutils util-linux mount kmod procps grep sed gawk findutils gzip
-        libc-bin busybox-static stress-ng python3-drgn""",
+        libc-bin busybox-static stress-ng trinity python3-drgn""",
         ("-path", "./usr/include", "-prune", "-o", "!", "-name", "*.a"), UNREAD,
         tuple(sorted(str(path.relative_to(REPO)) for path in REPO.glob("qemu/guest/*.c")))),
     "programs-image": Image("arm64", """base-files bash coreutils util-linux mount kmod procps grep sed gawk findutils
-        libc-bin libc6-dev linux-libc-dev tcc iproute2 iptables stress-ng rt-tests xfsprogs
-        erofs-utils""", ("-true",), [*UNREAD, *PROGRAMS_UNREAD])}
+        libc-bin libc6-dev linux-libc-dev tcc iproute2 iptables stress-ng trinity rt-tests
+        xfsprogs erofs-utils""", ("-true",), [*UNREAD, *PROGRAMS_UNREAD])}
 
 
 def ready(name):
