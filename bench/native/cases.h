@@ -73,6 +73,38 @@ LOOPS(area_remote, exchange(w))
 LOOPS(mixed, replace(w))
 LOOPS(find, look_up(w))
 
+/* Pairs of one page, before each of which other memory is written: that time does not count. */
+static noinline void cold_pairs(struct worker *w, unsigned long nr)
+{
+	double until = now_ns() + w->ms * 1e6;
+
+	w->ops = 0;
+	w->ns = 0;
+	do {
+		uint64_t start;
+
+		memset(w->others, w->ops, OTHERS);
+		start = ticks();
+		pair(1);
+		start = ticks() - start;
+		if (nr)
+			w->each[w->ops] = start;
+		w->ns += start * w->ns_of_tick - w->ns_of_fences;
+		w->ops++;
+		poll();
+	} while (nr ? w->ops < nr : now_ns() < until);
+}
+
+static void mean_area_cold(struct worker *w)
+{
+	cold_pairs(w, 0);
+}
+
+static void each_area_cold(struct worker *w)
+{
+	cold_pairs(w, w->nr_each);
+}
+
 /* Purges of 512 areas of one page; the areas are made and freed between them. */
 static noinline void purges(struct worker *w, unsigned long nr, double until)
 {
@@ -110,6 +142,7 @@ static void each_purge_512(struct worker *w)
 
 #define SIDE_LOOPS {							\
 	[AREA_PAIR] = { mean_area_pair, each_area_pair },		\
+	[AREA_COLD] = { mean_area_cold, each_area_cold },		\
 	[AREA_4] = { mean_area_4, each_area_4 },			\
 	[AREA_64] = { mean_area_64, each_area_64 },			\
 	[AREA_REMOTE] = { mean_area_remote, each_area_remote },		\

@@ -33,6 +33,7 @@ static const struct {
 	bool finds, one_worker, two_workers;
 } cases[NR_CASES] = {
 	[AREA_PAIR] = { "area_pair", "get_vm_area() and free_vm_area() of one page" },
+	[AREA_COLD] = { "area_cold", "the same, after 2 MiB of other memory were written", .one_worker = true },
 	[AREA_4] = { "area_4", "of 4 pages" },
 	[AREA_64] = { "area_64", "of 64 pages" },
 	[AREA_REMOTE] = { "area_remote", "of one page; workers free each other's through a line of 8 slots" },
@@ -353,10 +354,12 @@ static void make_workers(int s)
 		struct worker *w = &workers[s][t];
 
 		*w = (struct worker){ .random = 12345 + t, .at = 7919 * t, .ms = ms, .ring = ring,
-				      .ns_of_tick = ns_of_tick };
+				      .ns_of_tick = ns_of_tick, .ns_of_fences = overhead_ns() };
 		w->nr_each = nr_each / passes / threads + 1;
-		if (this_case == PURGE_512)
+		if (this_case == PURGE_512 || this_case == AREA_COLD)
 			w->nr_each = w->nr_each / 512 + 1;
+		if (this_case == AREA_COLD)
+			w->others = zeroed(OTHERS);
 		w->each = zeroed(sizeof(*w->each) * w->nr_each);
 		w->nr_live = finds ? 1000 * !t : cases[this_case].live_each ?: cases[this_case].live_all / threads;
 		w->live = zeroed(sizeof(*w->live) * (w->nr_live + 1));

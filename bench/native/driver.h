@@ -3,9 +3,10 @@
 #ifndef _NATIVE_DRIVER_H
 #define _NATIVE_DRIVER_H
 
+#include <string.h>
 #include <time.h>
 
-enum { RING = 8, INNER = 1 << 16, BATCH = 2048 };
+enum { RING = 8, INNER = 1 << 16, BATCH = 2048, OTHERS = 2 << 20 };
 
 /* A worker on one side. */
 struct worker {
@@ -13,7 +14,7 @@ struct worker {
 	unsigned long at;
 	/* What a loop has done, and for how long. */
 	unsigned long ops;
-	double ns, ms, ns_of_tick;
+	double ns, ms, ns_of_tick, ns_of_fences;
 	/* The part of that time for which the thread had its CPU. */
 	double had_cpu;
 	/* Time of each operation, in ticks. */
@@ -22,6 +23,8 @@ struct worker {
 	struct vm_struct **live, **ring;
 	unsigned long nr_live;
 	const unsigned long *inner;
+	/* Memory of others, as much as a CPU has caches of its own. */
+	char *others;
 } __attribute__((aligned(128)));
 
 static __always_inline unsigned long next_random(struct worker *w)

@@ -127,8 +127,8 @@ static __always_inline void poll(void)
 
 /* One side. A worker of a pass has its own state. */
 struct worker;
-enum run_case { AREA_PAIR, AREA_4, AREA_64, AREA_REMOTE, MIXED_1K, MIXED_1M, FIND_1K, FIND_1K_WRITER,
-	PURGE_512, NR_CASES };
+enum run_case { AREA_PAIR, AREA_COLD, AREA_4, AREA_64, AREA_REMOTE, MIXED_1K, MIXED_1M, FIND_1K,
+	FIND_1K_WRITER, PURGE_512, NR_CASES };
 typedef void (*loop_fn)(struct worker *w);
 struct side {
 	const char *name;
