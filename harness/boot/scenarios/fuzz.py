@@ -22,6 +22,8 @@ DEFAULTS = {"kernel": "x86_64-user", "allocators": ("rbtree", "rust", "both"), "
 PARTS = {"user": 0.25, "root": 0.25, "stress": 0.5}
 # What the allocator itself says is always a failure.
 OWN = re.compile(r"vmap_rust: refused|guest: FAIL")
+# What a call of root gets as an answer, in the words of a report.
+ANSWER = re.compile(r"The mand mount option has been deprecated")
 # A guest that breaks early each time tells nothing new.
 MOST_BOOTS = 12
 TIME = re.compile(r"^guest: (\d+) s$", re.M)
@@ -43,7 +45,7 @@ def kinds(log):
     """Return the reports of a kernel's log, without numbers and addresses: {kind: the first line}."""
     rules, found = re.compile("|".join(RULES)), {}
     for line in read_lines(log):
-        if rules.search(line):
+        if rules.search(line) and not ANSWER.search(line):
             found.setdefault(re.sub(r"0x[0-9a-f]+|\b[0-9a-f]{8,}\b|\d+", "#", line), line)
     return found
 
