@@ -72,7 +72,8 @@
 //! | `state` | `area`: states as types and tokens of areas | yes |
 //! | | `objects`: what others see of an area; the area objects of a block | yes |
 //! | | `class`, `block`: sizes; one block and its slots | no |
-//! | | `index`, `page_map`: all reserved ranges; a map of those that are areas, and the table that it and the directory are | yes |
+//! | | `index`, `page_map`: all reserved ranges; a map of those that are areas | yes |
+//! | | `table`: a pointer for each 2 MiB, for the page map and the directory | yes |
 //! | | `dir`: where blocks are: in the directory of addresses, in the seat of a CPU | yes |
 //! | | `batch`: lazy slots that a CPU has not yet noted in their blocks | yes |
 //! | | `pins`: areas that are pinned, and unlinked | yes |

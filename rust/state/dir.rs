@@ -22,12 +22,12 @@ use super::{
         LazySlot,
         Taken, //
     },
-    page_map::{
+    prelude::*,
+    table::{
         self,
         Pointer,
         Table, //
-    },
-    prelude::*, //
+    }, //
 };
 
 /// Bytes of a part: the most that a block has.
@@ -44,7 +44,7 @@ struct PartBlocks {
     dirty: Map,
 }
 
-type Part = page_map::Part<PartBlocks>;
+type Part = table::Part<PartBlocks>;
 
 /// All blocks by address.
 ///

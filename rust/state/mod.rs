@@ -24,6 +24,7 @@ pub(crate) mod pins;
 #[forbid(unsafe_code)]
 #[path = "../check/slots.rs"]
 mod slots;
+mod table;
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
 #[path = "../check/tests/state.rs"]
 mod tests;
