@@ -313,6 +313,12 @@ impl Index {
             })
     }
 
+    /// Returns the only area that the page map has for `addr`, if any. It may not contain `addr` any more.
+    fn mapped_at(&self, addr: usize, rcu: &Guard) -> Option<AreaPtr> {
+        let mapped = self.map.get(addr, rcu);
+        mapped.or_else(|| self.large_at(addr, rcu))
+    }
+
     /// Returns the area at `addr` if it is busy, and noted for a part that it covers. What is noted may be another area, whose
     /// object may be new with old bounds: so the whole look.
     fn large_at(&self, addr: usize, rcu: &Guard) -> Option<AreaPtr> {
@@ -339,8 +345,7 @@ impl Index {
     /// Returns whether the page map has an area for `addr`.
     #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
     pub(crate) fn is_mapped(&self, addr: usize) -> bool {
-        let rcu = Guard::new();
-        self.map.get(addr, &rcu).is_some() || self.large_at(addr, &rcu).is_some()
+        self.mapped_at(addr, &Guard::new()).is_some()
     }
 
     /// Returns the busy area that contains `addr` and has an entry of its own, without the lock. Any
@@ -374,10 +379,8 @@ impl Index {
     /// As [`Index::pin_at`], but waits for the pin, and only if the page map knows `addr`: without a walk down the tree. Task
     /// context.
     pub(crate) fn pin_mapped(&self, addr: usize, rcu: &Guard) -> Option<Pinned<'_>> {
-        let mapped = self.map.get(addr, rcu);
-        let mapped = mapped.or_else(|| self.large_at(addr, rcu))?;
         // SAFETY: By the type invariants, it stays an area object as long as the RCU read lock is held.
-        let found = unsafe { mapped.look() };
+        let found = unsafe { self.mapped_at(addr, rcu)?.look() };
         let found = found.filter(|area| area.contains(addr))?;
         // SAFETY: By the type invariants, it is an area of this index, found under the RCU read lock.
         unsafe { self.pins.pin(found, false) }
