@@ -56,7 +56,8 @@ static struct side *only_side;
 /* CPUs of the machine that this process may use, and the test that runs. */
 static int cpu_ids[NR_CPUS];
 static unsigned int threads, this_case;
-static double ns_of_tick;
+/* A tick, and the least time between two looks at the clock. */
+static double ns_of_tick, ns_of_fences;
 static struct worker *workers[NR_SIDES];
 static pthread_barrier_t barrier;
 static unsigned int arrived;
@@ -266,7 +267,7 @@ static int by_ticks(const void *a, const void *b)
 }
 
 /* Prints what each operation took: of all workers whose case this is. */
-static void print_each(FILE *out, struct worker *w, unsigned long nr, double overhead)
+static void print_each(FILE *out, struct worker *w, unsigned long nr)
 {
 	static uint32_t *all;
 	unsigned int first = this_case == FIND_1K_WRITER;
@@ -276,12 +277,11 @@ static void print_each(FILE *out, struct worker *w, unsigned long nr, double ove
 	for (unsigned int t = first; t < threads; n += w[t++].nr_each)
 		memcpy(&all[n], w[t].each, sizeof(*all) * w[t].nr_each);
 	qsort(all, n, sizeof(*all), by_ticks);
-#define AT(part) ({ double ns_ = all[(unsigned long)((n - 1) * (part))] * ns_of_tick - overhead; ns_ > 0 ? ns_ : 0; })
+#define AT(part) ({ double ns_ = all[(unsigned long)((n - 1) * (part))] * ns_of_tick - ns_of_fences; ns_ > 0 ? ns_ : 0; })
 	fprintf(out, ", \"p50\": %.1f, \"p99.9\": %.1f, \"max\": %.1f", AT(0.5), AT(0.999), AT(1));
 }
 
-/* The least time between two looks at the clock. */
-static double overhead_ns(void)
+static void find_ns_of_fences(void)
 {
 	uint64_t least = ~0ul;
 
@@ -290,11 +290,11 @@ static double overhead_ns(void)
 
 		least = spent < least ? spent : least;
 	}
-	return least * ns_of_tick;
+	ns_of_fences = least * ns_of_tick;
 }
 
 /* Prints a pass of a side. Returns the part of the time for which all threads had their CPUs. */
-static double print_pass(FILE *out, int pass, int s, double overhead)
+static double print_pass(FILE *out, int pass, int s)
 {
 	struct worker *w = workers[s];
 	unsigned int first = this_case == FIND_1K_WRITER;
@@ -317,7 +317,7 @@ static double print_pass(FILE *out, int pass, int s, double overhead)
 		fprintf(out, ", \"writer\": %.3f", w[0].ns * w[0].had_cpu / w[0].ops);
 	if (threads > 1)
 		fprintf(out, ", \"ping\": [%.1f, %.1f]", before, after);
-	print_each(out, w, w[0].nr_each, overhead);
+	print_each(out, w, w[0].nr_each);
 	fprintf(out, "}");
 	return had_cpu;
 }
@@ -354,7 +354,7 @@ static void make_workers(int s)
 		struct worker *w = &workers[s][t];
 
 		*w = (struct worker){ .random = 12345 + t, .at = 7919 * t, .ms = ms, .ring = ring,
-				      .ns_of_tick = ns_of_tick, .ns_of_fences = overhead_ns() };
+				      .ns_of_tick = ns_of_tick, .ns_of_fences = ns_of_fences };
 		w->nr_each = nr_each / passes / threads + 1;
 		if (this_case == PURGE_512 || this_case == AREA_COLD)
 			w->nr_each = w->nr_each / 512 + 1;
@@ -370,11 +370,10 @@ static void make_workers(int s)
 /* Runs one case with one number of threads, in a process of its own. */
 static void run_test(FILE *out)
 {
-	double overhead;
 	int disturbed = 0;
 
 	pin(0);
-	overhead = overhead_ns();
+	find_ns_of_fences();
 	for (int s = 0; s < NR_SIDES; s++) {
 #ifdef CHECK
 		checked_side = s;
@@ -392,7 +391,7 @@ static void run_test(FILE *out)
 		double had_cpu = 1;
 
 		for (int i = 0; i < NR_SIDES; i++) {
-			double part = print_pass(out, pass, pass > 0 && pass & 1 ? NR_SIDES - 1 - i : i, overhead);
+			double part = print_pass(out, pass, pass > 0 && pass & 1 ? NR_SIDES - 1 - i : i);
 
 			had_cpu = part < had_cpu ? part : had_cpu;
 		}
@@ -423,6 +422,7 @@ static void run_profile(struct side *side)
 	while (sides[s] != side)
 		s++;
 	pin(0);
+	find_ns_of_fences();
 	side->init();
 	make_workers(s);
 	start_threads();
