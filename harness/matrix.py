@@ -3,6 +3,7 @@
 
 import functools
 import hashlib
+import itertools
 import json
 
 from . import suites
@@ -39,17 +40,11 @@ class Row:
         """Return all that the result depends on. files: of files_hash()."""
         return f"{self.command} {files}"
 
-    def run(self):
-        """Run it, and store the result."""
-        state = self.state(files_hash())
-        self.file.unlink(missing_ok=True)
-        one = suites.prepare(f"{self.name}-{self.column}", self.command)
-        suites.run_all([one], RESULTS / "logs")
-        for line in one.failures:
-            say(line)
+    def store(self, one, files):
+        """Store the result of its suite. files: of files_hash() when it began."""
         # If files changed during the run, the result belongs to no state.
-        self.fresh = self.state(files_hash()) == state
-        self.stored = {"state": state if self.fresh else "changed", "commit": commit(), "passed": one.result.passed,
+        self.fresh = files_hash() == files
+        self.stored = {"state": self.state(files) if self.fresh else "changed", "commit": commit(), "passed": one.result.passed,
                        "failed": one.result.failed, "skipped": one.result.skipped}
         write(self.file, json.dumps(self.stored))
 
@@ -58,6 +53,24 @@ class Row:
         if not self.fresh:
             return "stale" if self.stored else "?"
         return f"{self.stored['passed']}" + (f", {self.stored['failed']} FAILED" if self.stored["failed"] else "")
+
+
+def run(rows):
+    """Run rows and store their results: those that boot as in "make test", two at a time while kernels are built, and then the
+    others one by one, since these use the whole machine."""
+    ready = {f"{row.name}-{row.column}": row for row in rows}
+    for row in rows:
+        row.file.unlink(missing_ok=True)
+    every, files, count = [suites.prepare(name, row.command) for name, row in ready.items()], files_hash(), itertools.count(1)
+
+    def ended(one):
+        row = ready[one.name]
+        row.store(one, files)
+        say("\n".join([f"{next(count)} of {len(rows)}, {one.seconds} s, {row.cell()}: {row.command}", *one.failures]))
+
+    boots = [one for one in every if one.kind == "boots"]
+    for group in [boots] + [[one] for one in every if one not in boots]:
+        suites.run_all(group, RESULTS / "logs", ended=ended)
 
 
 def every_row():
@@ -98,9 +111,7 @@ def main(args):
         print("\n".join(f"{row.name:<15}{row.command}" for row in chosen))
         return 0
     todo = [] if args.table else [row for row in chosen if not row.fresh or row.stored["failed"]]
-    for number, row in enumerate(todo, 1):
-        say(f"{number} of {len(todo)}: {row.command}")
-        row.run()
+    run(todo)
     print_matrix(chosen, list(dict.fromkeys(row.column for row in found if row.column != "alone")))
     if missing := sum(not row.fresh for row in chosen):
         print(f"{missing} results are missing or stale; run scripts/test --full to get them")

@@ -102,9 +102,10 @@ def prepare(name, command):
     return one
 
 
-def run_all(suites, logs, *more):
+def run_all(suites, logs, *more, ended=None):
     """Build the kernels that suites boot, run the suites, and count what they find. logs: a folder; more: words for those
-    that pytest runs. A scenario whose kernel does not build tries it again, and fails."""
+    that pytest runs; ended: is called with each suite that has ended. A scenario whose kernel does not build tries it again,
+    and fails."""
     builds = {name: Suite(f"building {name}", f"scripts/build {name}", (name,), "build")
               for name in kernels.load() if any(name in one.kernels for one in suites)}
     waiting, running, display = [*builds.values(), *suites], [], step.Display()
@@ -125,6 +126,8 @@ def run_all(suites, logs, *more):
             for one in [one for one in running if one.process.child.poll() is not None]:
                 running.remove(one)
                 one.finish()
+                if ended and one in suites:
+                    ended(one)
             display.show(*(one.process.text for one in running))
             time.sleep(0.2)
     finally:

@@ -76,6 +76,33 @@ def test_cell(tmp_path, monkeypatch, now, failed, cell):
     assert matrix.Row("x", "kunit", "scripts/run kunit x").cell() == cell
 
 
+def test_run(tmp_path, monkeypatch, capsys):
+    """Rows that boot run together, then the others one by one; each result is stored as soon as its suite has ended, and counts
+    only if no file has changed since the rows began."""
+    monkeypatch.setattr(matrix, "RESULTS", tmp_path)
+    monkeypatch.setattr(matrix, "files_hash", lambda: files)
+    monkeypatch.setattr(suites, "prepare", lambda name, command: suites.Suite(name, command, kind=command))
+    groups, files = [], "a"
+
+    def run_all(group, logs, ended):
+        nonlocal files
+        groups.append([one.name for one in group])
+        for one in group:
+            one.result, one.failures = suites.Result(7, len(groups) > 2), ["FAIL x"] * (len(groups) > 2)
+            files = "b" if len(groups) > 2 else "a"
+            ended(one)
+            assert rows[one.name].file.is_file()
+
+    monkeypatch.setattr(suites, "run_all", run_all)
+    rows = {f"{name}-x": matrix.Row(name, "x", kind) for name, kind in
+            [("tool", "other"), ("a", "boots"), ("b", "boots"), ("last", "other")]}
+    matrix.run([*rows.values()])
+    assert groups == [["a-x", "b-x"], ["tool-x"], ["last-x"]]
+    assert [row.fresh for row in rows.values()] == [True, True, True, False]
+    assert re.findall(r"(\d) of 4, 0 s, (\S+): (\w+)", capsys.readouterr().err) == [
+        ("1", "7", "boots"), ("2", "7", "boots"), ("3", "7", "other"), ("4", "stale", "other")]
+
+
 def test_files(tmp_path, monkeypatch):
     """A result depends on all files but documents, also on those that are not committed."""
     monkeypatch.setattr(matrix, "REPO", tmp_path)
@@ -90,6 +117,6 @@ def test_files(tmp_path, monkeypatch):
 
 def test_row_without_a_kernel(capsys):
     """A row of --full without columns of its own can be printed alone, and then is the only one."""
-    matrix.main(SimpleNamespace(names=["soak"], table=True, list=False))
+    matrix.main(SimpleNamespace(names=["soak-rust"], table=True, list=False))
     rows = re.findall(r"^\W*([\w-]+) .* (?:\?|stale|\d+) ", capsys.readouterr().out, re.M)
-    assert "soak" in rows and "arm64" not in rows
+    assert "soak-rust" in rows and "arm64" not in rows
