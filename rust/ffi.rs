@@ -190,8 +190,11 @@ pub(crate) unsafe extern "C" fn vmap_rust_alloc_congruent(
                 core::slice::from_raw_parts(vms, nr),
             )
         };
-        let members = offsets.iter().zip(sizes);
-        let members = members.map(|(&offset, &size)| Member { offset, size });
+        // Each has `nr` elements, so no 0 is used. `zip()` could panic.
+        let members = (0..nr).map(|index| Member {
+            offset: offsets.get(index).copied().unwrap_or(0),
+            size: sizes.get(index).copied().unwrap_or(0),
+        });
         space().ok_or(EBUSY)?.alloc_congruent(
             Span::from_bounds(vstart, vend).ok_or(EBUSY)?,
             members,

@@ -80,16 +80,15 @@ def kernel_doc():
     return f"{len(names)} files"
 
 
-def clippy():
-    """clippy does not warn of the crate on arm64, with and without tests and debugging.
-
-    It runs by the command that compiled the crate, with clippy-driver for rustc, and the flags of make CLIPPY=1."""
+def compile_crate(driver, emit):
+    """Run a compiler on the crate on arm64, with tests and debugging and then without, as users build it; returns its outputs.
+    The command is that of the kernel's build. emit: what it makes, in $CACHE/check."""
     kernel = kernels.get("arm64")
     build.build(kernel)
     saved = re.search(r"^savedcmd_\S* := (.*)", read(kernel.folder / "mm/vmap_rust/rust/.vmap_rust.o.cmd"), re.M)
     # The command may go on after the compiler, for example to merge helpers; only the compiler's part matters.
     command = saved[1].replace("$(pound)", "#").replace("$$", "$").partition(";")[0] if saved else ""
-    command, count = re.subn(r"(^|\s)rustc(?=\s)", r"\1clippy-driver", command)
+    command, count = re.subn(r"(^|\s)rustc(?=\s)", rf"\1{driver}", command)
     options = "@./include/generated/rustc_cfg"
     if not count or options not in command:
         raise Refused(f"cannot find the compiler in: {command}")
@@ -99,7 +98,21 @@ def clippy():
     lean = CACHE / "check/rustc_cfg"
     lean.write_text(re.sub(r"^.*CONFIG_VMAP_RUST_(DEBUG|KUNIT_TEST|BENCH)\b.*\n", "", read(
         kernel.folder / "include/generated/rustc_cfg"), flags=re.M), encoding="utf-8")
-    for one in command, command.replace(options, f"@{lean}"):
-        out = output(*in_root("sh", "-c", f"{one} --emit=metadata={CACHE}/check/clippy.rmeta", cwd=kernel.folder,
-                              RUSTC_BOOTSTRAP=1, CLIPPY_CONF_DIR=TREE), cwd=kernel.folder, stderr=subprocess.STDOUT)
+    return [output(*in_root("sh", "-c", f"{one} --emit={emit}", cwd=kernel.folder, RUSTC_BOOTSTRAP=1, CLIPPY_CONF_DIR=TREE),
+                   cwd=kernel.folder, stderr=subprocess.STDOUT) for one in (command, command.replace(options, f"@{lean}"))]
+
+
+def clippy():
+    """clippy does not warn of the crate on arm64, with and without tests and debugging."""
+    for out in compile_crate("clippy-driver", f"metadata={CACHE}/check/clippy.rmeta"):
         fault_if([out] if re.search("^warning", out, re.M) else [])
+
+
+def panics():
+    """Nothing in the crate can panic on arm64, without tests and debugging: the compiler has left no call of it."""
+    made = CACHE / "check/lean.o"
+    compile_crate("rustc", f"obj={made}")
+    names = output(*in_root("llvm-nm", made)).split()
+    # Otherwise this would look at nothing.
+    fault_if([] if "vmap_rust_alloc" in names else [f"{made} has no vmap_rust_alloc()"])
+    fault_if(name for name in names if "panic" in name or "assert_failed" in name)

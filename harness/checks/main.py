@@ -15,7 +15,7 @@ CHECKS = {
     "shell": texts.shell, "spelling": texts.spelling, "docs": texts.links, "figures": texts.figures,
     "paths": texts.machine_paths, "layers": texts.layers, "rustfmt": kernel.rustfmt, "checkpatch": kernel.checkpatch,
     "rebase": kernel.made_from, "kernel-doc": kernel.kernel_doc, "sparse": kernel.sparse, "clippy": kernel.clippy,
-    "series": series.series,
+    "panics": kernel.panics, "series": series.series,
 }
 # What needs no kernel source.
 WITHOUT_SOURCE = {"shell", "spelling", "docs", "figures", "paths", "layers", "rebase"}

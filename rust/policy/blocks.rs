@@ -112,7 +112,9 @@ impl Blocks {
         let limit = limit.map_or(size / SHARE, |blocks| blocks.saturating_mul(SIZE));
         let count = mm::cpu_count();
         let smallest = Class::all().filter(|class| class.block_size() == SIZE);
-        let shift = group_shift(count, limit, smallest.count());
+        // `count()` could panic.
+        let smallest = smallest.fold(0_usize, |sum, _| sum.wrapping_add(1));
+        let shift = group_shift(count, limit, smallest);
         Ok(Self {
             cpus: PerCpu::new(Cpu::new)?,
             dir,

@@ -112,14 +112,15 @@ impl<T: Tlb> Space<T> {
         let fits = |class: &Class| {
             let slot = class.slot_pages().wrapping_mul(PAGE_SIZE);
             // With twice the reach, there is more than one place for the set.
-            if reach > class.block_size() / 2 || slot % align != 0 {
+            if reach > class.block_size() / 2 || !is_aligned(slot, align) {
                 return false;
             }
             // The slot behind that of the last member.
             let mut next = 0;
             for member in members.clone() {
-                let number = member.offset / slot;
-                if number < next || (member.offset % slot).saturating_add(member.size) > slot {
+                let number = member.offset.checked_div(slot).unwrap_or(0);
+                let inside = member.offset.checked_rem(slot).unwrap_or(0);
+                if number < next || inside.saturating_add(member.size) > slot {
                     return false;
                 }
                 next = number.saturating_add(1);

@@ -253,9 +253,14 @@ impl Block {
     /// Returns the slot at `addr`, which is in the block. Behind the last slot, it is one that is never used.
     #[inline(always)]
     pub(super) fn slot_at(&self, addr: usize) -> Bit {
-        let page = (addr / PAGE_SIZE).wrapping_sub(self.first_page);
+        Bit::in_row(self.number_of((addr / PAGE_SIZE).wrapping_sub(self.first_page)))
+    }
+
+    /// Returns the number of the slot that has page `page` of the block; of a page of no block, any number.
+    #[inline(always)]
+    fn number_of(&self, page: usize) -> usize {
         // CAST: A number of pages fits in a `u64`, and that of a slot in a `usize`.
-        Bit::in_row(((page as u64).wrapping_mul(self.reciprocal) >> 32) as usize)
+        ((page as u64).wrapping_mul(self.reciprocal) >> 32) as usize
     }
 
     /// Returns whether `addr` is in a slot of the block.
@@ -308,7 +313,8 @@ impl Block {
         &self,
         members: impl Iterator<Item = Member> + Clone,
     ) -> Option<AreaList<Reserved>> {
-        let number = |member: Member| member.offset / PAGE_SIZE / self.slot_pages;
+        // What is in no block is not in the bounds of a slot either, which are looked at below.
+        let number = |member: Member| self.number_of(member.offset / PAGE_SIZE);
         let last = members.clone().map(number).fold(0, usize::max);
         let words = self.free.words();
         for first in (0..self.slot_count.saturating_sub(last)).rev() {
@@ -354,8 +360,10 @@ impl Block {
     #[cold]
     #[inline(never)]
     fn claim_randomized(&self) -> Option<Bit> {
-        let near = mm::random() % self.slot_count;
-        self.free.claim_near(Bit::in_row(near))
+        // The upper half of the product is any number below that of the slots.
+        // CAST: As in `number_of()`.
+        let near = u64::from(mm::random()).wrapping_mul(self.slot_count as u64) >> 32;
+        self.free.claim_near(Bit::in_row(near as usize))
     }
 
     /// Returns the busy area that contains `addr`.

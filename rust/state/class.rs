@@ -154,7 +154,22 @@ impl Class {
 
     /// Returns the number of slots of a block, from 12 to [`MAP_BITS`].
     pub(crate) const fn slots(self) -> usize {
-        self.block_pages() / self.slot_pages()
+        // Slots have pages, which a plain division would check, and panic.
+        match self.block_pages().checked_div(self.slot_pages()) {
+            Some(slots) => slots,
+            None => 0,
+        }
+    }
+
+    /// Returns the number of blocks that have `slots` slots.
+    pub(crate) fn blocks_for(self, slots: usize) -> usize {
+        let (whole, rest) = (
+            slots.checked_div(self.slots()),
+            slots.checked_rem(self.slots()),
+        );
+        whole
+            .unwrap_or(0)
+            .wrapping_add(usize::from(rest.unwrap_or(0) != 0))
     }
 
     /// Returns `2^32 / slot_pages()`, rounded up: pages are divided by a multiplication, exact for each page of a block, as is

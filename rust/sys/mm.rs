@@ -182,10 +182,9 @@ pub(crate) fn prefetch_for_write<T>(at: *const T) {
 }
 
 /// Returns an unpredictable number. Not in NMIs, nor in interrupts with PREEMPT_RT.
-pub(crate) fn random() -> usize {
+pub(crate) fn random() -> u32 {
     // SAFETY: It has no requirements but the context.
-    // CAST: A `u32` fits in a `usize` on all platforms of Linux.
-    unsafe { bindings::get_random_u32() as usize }
+    unsafe { bindings::get_random_u32() }
 }
 
 /// Proof that a lock is held.

@@ -59,10 +59,11 @@ impl Gfp {
 }
 
 /// Returns another number at each call.
-pub(crate) fn random() -> usize {
+pub(crate) fn random() -> u32 {
     use std::sync::atomic::{AtomicU64, Ordering};
     static STEPS: AtomicU64 = AtomicU64::new(1);
     crate::check::random::Random::new(STEPS.fetch_add(1, Ordering::Relaxed)).below(usize::MAX)
+        as u32
 }
 
 pub(crate) fn refuse(what: &str, addresses: &[usize], numbers: &[usize]) {

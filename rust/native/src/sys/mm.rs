@@ -121,10 +121,10 @@ impl Gfp {
     }
 }
 
-pub(crate) fn random() -> usize {
-    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-    static STEPS: AtomicUsize = AtomicUsize::new(0);
-    STEPS.fetch_add(0x9e37_79b9_7f4a_7c15, Relaxed)
+pub(crate) fn random() -> u32 {
+    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+    static STEPS: AtomicU32 = AtomicU32::new(0);
+    STEPS.fetch_add(0x9e37_79b9, Relaxed)
 }
 
 #[cold]
