@@ -46,26 +46,26 @@ ROWS = [
               ("icount", 1, 1, "usercopy", "cost"), "instructions for a copy"),
     Complaint("A profiler looks an address up in an interrupt and hangs the machine", "parca-dev/parca-agent#1675",
               "8 CPUs reserve and free; a timer of each looks an address up, and may not wait for a lock",
-              ("icount", 8, 8, "irq_lookup", "refused"), "of 1,000 lookups would wait: a hang"),
+              ("icount", 8, 8, "irq_lookup", "refused"), "of 1,000 lookups that may not wait are refused"),
     Complaint("Reading /proc/vmallocinfo stops allocations", "openzfs/zfs#2705",
               "CPU 0 reads the file with 100,000 areas; CPU 1 allocates and frees a page meanwhile",
-              ("icount", 2, 1, "wait_info", "longest"), "million instructions, longest vmalloc() and vfree()", 1e6),
+              ("icount", 2, 1, "wait_info", "longest"), "ms, longest vmalloc() and vfree()", 1e6),
     Complaint("Reading /proc/kcore stops allocations", "fs/proc/kcore.c: vmalloc uses spinlocks; osandov/drgn#106",
               "CPU 0 reads a page of each of 100,000 areas, as the file does; CPU 1 allocates and frees a page meanwhile",
-              ("icount", 2, 1, "wait_kcore", "longest"), "million instructions, longest vmalloc() and vfree()", 1e6),
+              ("icount", 2, 1, "wait_kcore", "longest"), "ms, longest vmalloc() and vfree()", 1e6),
     Complaint("vmalloc() waits while areas are purged", "lkml.iu.edu/2603.2/05161.html",
               "CPU 0 frees 200,000 areas and purges; CPU 1 allocates and frees a page meanwhile",
-              ("icount", 2, 1, "wait_purge", "longest"), "million instructions, longest vmalloc() and vfree()", 1e6),
+              ("icount", 2, 1, "wait_purge", "longest"), "ms, longest vmalloc() and vfree()", 1e6),
     Complaint("A purge keeps other tasks off the CPU", "lkml.iu.edu/2603.2/05161.html",
               "200,000 areas are freed and purged; a FIFO task sleeps on each of 8 CPUs",
-              ("latency", 8, 1, "latency_1", "wake"), "million instructions, latest wake-up", 1e6),
+              ("latency", 8, 1, "latency_1", "wake"), "ms, latest wake-up", 1e6),
     Complaint("A purge makes softirqs long", "lkml.iu.edu/2603.2/05161.html", "200,000 areas are freed and purged, 8 CPUs",
-              ("latency", 8, 1, "latency_1", "softirq"), "million instructions, longest run of softirqs", 1e6),
+              ("latency", 8, 1, "latency_1", "softirq"), "ms, longest run of softirqs", 1e6),
     Complaint("With KASAN, a purge keeps other tasks off the CPU", "lkml.iu.edu/2603.2/05161.html",
               "20,000 areas are freed and purged, with KASAN and lockdep; a FIFO task sleeps on each of 2 CPUs",
-              ("latency-kasan", 2, 1, "latency_1", "wake"), "million instructions, latest wake-up", 1e6),
+              ("latency-kasan", 2, 1, "latency_1", "wake"), "ms, latest wake-up", 1e6),
     Complaint("With KASAN, a purge makes softirqs long", "lkml.iu.edu/2603.2/05161.html", "the same",
-              ("latency-kasan", 2, 1, "latency_1", "softirq"), "million instructions, longest run of softirqs", 1e6),
+              ("latency-kasan", 2, 1, "latency_1", "softirq"), "ms, longest run of softirqs", 1e6),
     Complaint("Page tables never come back", "lore.kernel.org, nodes of vmalloc, v3, February 2024: up to 5.4 GiB",
               "test_vmalloc with 8 threads on 8 CPUs, mask 127", ("icount", 8, 1, "page_tables", "all"), "tables that stay"),
     Complaint("A BPF arena leaves 8 MiB of page tables", "kernel/bpf/arena.c", "make and close ten, one after the other",
@@ -131,11 +131,11 @@ def gain(row, a, b):
 
 
 def tables(result):
-    """Return the tables of docs/bench.md and of README.md, which has the three best rows and the two worst ones."""
+    """Return the tables of docs/bench.md, with sources, and of README.md, which has the three best rows and the two worst ones."""
     found = [(row, *sides) for row, sides in measured(result).items()]
     ranked = sorted(found, key=lambda one: gain(*one))
-    return {name: markdown(COLUMNS, [marked(*one) for one in rows])
-            for name, rows in (("complaints", found), ("readme-complaints", [*ranked[:3], *ranked[-2:]]))}
+    return {"complaints": markdown([*COLUMNS, "source"], [[*marked(*one), one[0].source] for one in found]),
+            "readme-complaints": markdown(COLUMNS, [marked(*one) for one in [*ranked[:3], *ranked[-2:]]])}
 
 
 def main(_name, args):
@@ -151,7 +151,7 @@ def main(_name, args):
                 ["~complaint", "~load", *COLUMNS[2:5], "~figure", "verdict"],
                 [[*cells(row, *found[row]), "slower" if row.is_worse(*found[row]) else ""] for row in wanted if row in found])
     print(*failures(result), *(f"no value: {text}" for text in missing), sep="\n")
-    print("Medians of boots. An instruction of any CPU takes 1 ns of the guest's clock. Reported by:",
+    print("Medians of boots. ms are of the guest's clock, in which an instruction of any CPU takes 1 ns. Reported by:",
           *(f"  {row.text}: {row.source}" for row in wanted if row.source != "as above"), sep="\n")
     say(f"result: {output}")
     return int(bool(missing) or results.has_failed(result))
