@@ -11,8 +11,10 @@
 
 CLASSES=vm,os,device,filesystem,interrupt
 
-# spent: prints for how many seconds the guest has run: root sets the time of day.
-spent() { sed 's/\..*//' /proc/uptime; }
+# spent: prints for how many seconds this script has run: root sets the time of day.
+spent() { echo $(($(sed 's/\..*//' /proc/uptime) - start)); }
+start=0
+start=$(spent)
 
 # clock_loop: prints it every 10 s.
 clock_loop() { while going; do report "$(spent) s"; sleep 10; done; }
