@@ -242,6 +242,33 @@ impl<T> Locked<T> {
     }
 }
 
+/// How an address is printed: `0x`, and what it is hashed to or hidden by.
+enum Pointer {
+    /// `%p`
+    Hashed,
+    /// `%pK`
+    #[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
+    Restricted,
+}
+
+impl Pointer {
+    /// Prints `addr`. Not by the `HashedPtr` of the kernel crate, whose index of a slice could panic.
+    fn print(self, addr: usize, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let format = match self {
+            Self::Hashed => c"0x%p",
+            #[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
+            Self::Restricted => c"0x%pK",
+        };
+        let mut text = [0_u8; 32];
+        let (to, size, format) = (text.as_mut_ptr().cast(), text.len(), format.as_char_ptr());
+        let addr = ptr::without_provenance::<c_void>(addr);
+        // SAFETY: It writes at most `size` bytes, the last of which is 0. The formats read one pointer, and not what it leads to.
+        unsafe { bindings::snprintf(to, size, format, addr) };
+        let text = text.split(|&byte| byte == 0).next().unwrap_or_default();
+        out.write_str(core::str::from_utf8(text).unwrap_or("?"))
+    }
+}
+
 /// An address as users see it in /proc/vmallocinfo: `kernel.kptr_restrict` says who does (`%pK`). Task context.
 #[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
 pub(crate) struct Restricted(pub(crate) usize);
@@ -249,13 +276,7 @@ pub(crate) struct Restricted(pub(crate) usize);
 #[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
 impl fmt::Display for Restricted {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut text = [0_u8; 32];
-        let (size, format) = (text.len(), c"0x%pK");
-        let addr = ptr::without_provenance::<c_void>(self.0);
-        // SAFETY: It writes at most `size` bytes, the last of which is 0, and does not read what the address points to.
-        unsafe { bindings::snprintf(text.as_mut_ptr().cast(), size, format.as_char_ptr(), addr) };
-        let text = text.split(|&byte| byte == 0).next().unwrap_or_default();
-        out.write_str(core::str::from_utf8(text).unwrap_or("?"))
+        Pointer::Restricted.print(self.0, out)
     }
 }
 
@@ -266,8 +287,7 @@ impl fmt::Debug for Hashed<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, &addr) in self.0.iter().enumerate() {
             out.write_str(if index == 0 { "[" } else { ", " })?;
-            let pointer = ptr::without_provenance::<c_void>(addr);
-            kernel::fmt::Pointer::fmt(&kernel::fmt::HashedPtr(pointer), out)?;
+            Pointer::Hashed.print(addr, out)?;
         }
         out.write_str(if self.0.is_empty() { "[]" } else { "]" })
     }
