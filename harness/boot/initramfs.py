@@ -97,17 +97,18 @@ def add_to_image(image, kernel, files, name):
 
 def make_guest_image(kernel, debuggers=False):
     """Make the archive with the image for a kernel; returns its path. debuggers: with tools/, and the debug info of the kernel
-    where drgn finds it, without the kernel's code."""
+    where drgn finds it, without the kernel's code. Two runs may make one at the same time."""
     files = common_files(kernel)
     if not kernel.guest_image:
         files["usr/bin/busybox"] = busybox(kernel.arch)
-    if debuggers:
-        symbols = kernel.folder / "vmlinux.debug"
-        run("objcopy", "--only-keep-debug", kernel.folder / "vmlinux", symbols)
-        files |= {name: path for name, path in tree(REPO / "tools", "tools").items()
-                  if not re.search(r"test_|__pycache__|vmap.map", name)}
-        release = (kernel.folder / "include/config/kernel.release").read_text(encoding="ascii").strip()
-        files[f"usr/lib/debug/boot/vmlinux-{release}"] = symbols
     # Programs find modules where depmod has listed them.
-    with module_files(kernel, [path for name, path in files.items() if name.endswith(".ko")]) as modules:
-        return add_to_image(f"{kernel.user_image}.cpio.zst", kernel, files | modules, "initramfs-guest.cpio.zst")
+    with (module_files(kernel, [path for name, path in files.items() if name.endswith(".ko")]) as modules,
+          tempfile.NamedTemporaryFile(prefix="vmlinux.debug-", dir=kernel.folder) as symbols):
+        if debuggers:
+            run("objcopy", "--only-keep-debug", kernel.folder / "vmlinux", symbols.name)
+            files |= {name: path for name, path in tree(REPO / "tools", "tools").items()
+                      if not re.search(r"test_|__pycache__|vmap.map", name)}
+            release = (kernel.folder / "include/config/kernel.release").read_text(encoding="ascii").strip()
+            files[f"usr/lib/debug/boot/vmlinux-{release}"] = symbols.name
+        return add_to_image(f"{kernel.user_image}.cpio.zst", kernel, files | modules,
+                            f"initramfs-{'debuggers' if debuggers else 'guest'}.cpio.zst")
