@@ -59,14 +59,14 @@ def run(rows):
     """Run rows and store their results: those that boot as in "make test", two at a time while kernels are built, and then the
     others one by one, since these use the whole machine."""
     ready = {f"{row.name}-{row.column}": row for row in rows}
-    for row in rows:
-        row.file.unlink(missing_ok=True)
     every, files, count = [suites.prepare(name, row.command) for name, row in ready.items()], files_hash(), itertools.count(1)
 
     def ended(one):
         row = ready[one.name]
         row.store(one, files)
         say("\n".join([f"{next(count)} of {len(rows)}, {one.seconds} s, {row.cell()}: {row.command}", *one.failures]))
+        if not row.fresh:
+            raise Refused("a file has changed since the rows began, so none of them would count; start them again")
 
     boots = [one for one in every if one.kind == "boots"]
     for group in [boots] + [[one] for one in every if one not in boots]:

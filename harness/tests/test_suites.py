@@ -78,7 +78,7 @@ def test_cell(tmp_path, monkeypatch, now, failed, cell):
 
 def test_run(tmp_path, monkeypatch, capsys):
     """Rows that boot run together, then the others one by one; each result is stored as soon as its suite has ended, and counts
-    only if no file has changed since the rows began."""
+    only if no file has changed since the rows began: then the run ends."""
     monkeypatch.setattr(matrix, "RESULTS", tmp_path)
     monkeypatch.setattr(matrix, "files_hash", lambda: files)
     monkeypatch.setattr(suites, "prepare", lambda name, command: suites.Suite(name, command, kind=command))
@@ -95,11 +95,12 @@ def test_run(tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr(suites, "run_all", run_all)
     rows = {f"{name}-x": matrix.Row(name, "x", kind) for name, kind in
-            [("tool", "other"), ("a", "boots"), ("b", "boots"), ("last", "other")]}
-    matrix.run([*rows.values()])
+            [("tool", "other"), ("a", "boots"), ("b", "boots"), ("last", "other"), ("more", "other")]}
+    with pytest.raises(matrix.Refused, match="has changed since"):
+        matrix.run([*rows.values()])
     assert groups == [["a-x", "b-x"], ["tool-x"], ["last-x"]]
-    assert [row.fresh for row in rows.values()] == [True, True, True, False]
-    assert re.findall(r"(\d) of 4, 0 s, (\S+): (\w+)", capsys.readouterr().err) == [
+    assert [row.fresh for row in rows.values()] == [True, True, True, False, False]
+    assert re.findall(r"(\d) of 5, 0 s, (\S+): (\w+)", capsys.readouterr().err) == [
         ("1", "7", "boots"), ("2", "7", "boots"), ("3", "7", "other"), ("4", "stale", "other")]
 
 
