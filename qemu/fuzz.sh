@@ -12,7 +12,13 @@
 CLASSES=vm,os,device,filesystem,interrupt
 
 # spent: prints for how many seconds this script has run: root sets the time of day.
-spent() { echo $(($(sed 's/\..*//' /proc/uptime) - start)); }
+# Without /proc, which root may have broken, all of its time is over.
+spent() {
+	local now
+
+	now=$(sed 's/\..*//' /proc/uptime 2>/dev/null)
+	echo $((${now:-$((FUZZ_SECONDS + start))} - start))
+}
 start=0
 start=$(spent)
 

@@ -25,7 +25,7 @@ OWN = re.compile(r"vmap_rust: refused|guest: FAIL")
 # What a call of root gets as an answer, in the words of a report.
 ANSWER = re.compile(r"The mand mount option has been deprecated")
 # A guest that breaks early each time tells nothing new.
-MOST_BOOTS = 12
+MOST_BOOTS = 30
 TIME = re.compile(r"^guest: (\d+) s$", re.M)
 
 
