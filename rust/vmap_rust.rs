@@ -63,7 +63,7 @@
 //! |---|---|---|
 //! | | `ffi`: the operations that C calls; `kernel_space`: the space that they use, its TLB and its start | yes |
 //! | | `debugfs`: files for users | no |
-//! | `check` | `record`, `checker`, `checked`, `watched`: compare answers with an independent record of all areas; `validate`, `slots`: check all invariants; `listing`: the list of all ranges. Some are modules of `policy` or `state`, whose private items they use (`#[path]`); `watched`, of `state`, has unsafe code | no |
+//! | `check` | `record`, `checker`, `checked`, `watched`: compare answers with an independent record of all areas; `validate`, `slots`: check all invariants; `listing`: the list of all ranges. Some are modules of `policy` or `state`, whose private items they use (`#[path]`) | no, but in `watched` |
 //! | | `tests`, `fixtures`, `trace`, `random`: KUnit cases, by layer or by subject; what they make a space of, and random requests | no |
 //! | `policy` | `mod`: the order in which a request is served, and the end of an area; `congruent`: areas at a common base | no |
 //! | | `blocks`, `pool`, `supply`: current blocks, the others, and the birth and the death of blocks | no |
@@ -73,7 +73,7 @@
 //! | | `objects`: what others see of an area; the area objects of a block | yes |
 //! | | `class`, `block`: sizes; one block and its slots | no |
 //! | | `index`, `page_map`: all reserved ranges; a map of those that are areas | yes |
-//! | | `table`: a pointer for each 2 MiB, for the page map and the directory | yes |
+//! | | `parts`: a pointer for each 2 MiB, for the page map and the directory | yes |
 //! | | `dir`: where blocks are: in the directory of addresses, in the seat of a CPU | yes |
 //! | | `batch`: lazy slots that a CPU has not yet noted in their blocks | yes |
 //! | | `pins`: areas that are pinned, and unlinked | yes |
@@ -103,9 +103,9 @@
 //!
 //! But for fs_reclaim and the mutex `vmap_purge_lock`, these are spinlocks that do not disable interrupts: code that takes one
 //! must not run in an interrupt. Any context, also an NMI, may look up an area ([`policy::Space::find`]) and try to pin
-//! it (`try_get()`; with PREEMPT_RT not in interrupts). C calls all others in tasks: `unlink()` may wait for a reader; to retire
-//! an area takes locks if it is in no block, or if the batch of the CPU is full; and `alloc_current()` may call get_random_u32(),
-//! which is not for NMIs.
+//! it (`try_get()`; with PREEMPT_RT not in interrupts). C calls all others in tasks. `unlink()` may wait for a reader, and to
+//! retire an area takes locks if it is in no block, or if the batch of the CPU is full. `alloc_current()` takes none of these
+//! locks, but may call get_random_u32(), which is not for NMIs.
 //!
 //! `docs/lock-free.md` shows why the code without locks is correct, and `docs/design.md` has the reasons for the design.
 

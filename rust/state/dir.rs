@@ -3,7 +3,7 @@
 //! Where blocks are: the directory finds the block at an address without a lock, and a seat leads to the block from which a CPU
 //! allocates.
 //!
-//! Areas in a block that was found are in `pins.rs`. The directory is a [`Table`] with an entry for each [`SIZE`] bytes, so a
+//! Areas in a block that was found are in `pins.rs`. The directory is [`Parts`] with an entry for each [`SIZE`] bytes, so a
 //! lookup takes a few loads. A larger block has several entries, and one that fills a part is in a pointer of its own. Blocks
 //! can be anywhere, but not in two parts with the same place.
 //!
@@ -22,12 +22,12 @@ use super::{
         LazySlot,
         Taken, //
     },
-    prelude::*,
-    table::{
+    parts::{
         self,
-        Pointer,
-        Table, //
-    }, //
+        Parts,
+        Pointer, //
+    },
+    prelude::*, //
 };
 
 /// Bytes of a part: the most that a block has.
@@ -44,7 +44,7 @@ struct PartBlocks {
     dirty: Map,
 }
 
-type Part = table::Part<PartBlocks>;
+type Part = parts::Part<PartBlocks>;
 
 /// All blocks by address.
 ///
@@ -58,7 +58,7 @@ type Part = table::Part<PartBlocks>;
 pub(crate) struct Directory {
     /// Where blocks can be.
     window: Option<Span>,
-    parts: Table<PartBlocks>,
+    parts: Parts<PartBlocks>,
     /// The places of the parts that have dirty blocks.
     dirty_parts: Map,
     /// Who changes these, or the dirty blocks of a part, holds this lock. Without it, a purge could clear the bit of a part
@@ -81,7 +81,7 @@ impl Directory {
         // INVARIANT: There is no part.
         Ok(Self {
             window,
-            parts: Table::new()?,
+            parts: Parts::new()?,
             dirty_parts: Map::new(),
             marks: Locked::new((), c"vmap_rust marks", static_lock_class!())?,
             pins: Pins::new()?,
@@ -432,7 +432,7 @@ impl Drop for Directory {
     }
 }
 
-/// All CPUs share a directory, so blocks must be `Send` and `Sync`. [`Table`] asks for it of what a part has.
+/// All CPUs share a directory, so blocks must be `Send` and `Sync`. [`Parts`] ask for it of what a part has.
 const _: () = {
     const fn is_shared<T: Send + Sync>() {}
     is_shared::<Block>();

@@ -19,12 +19,12 @@ pub(crate) mod flush;
 pub(crate) mod index;
 pub(crate) mod objects;
 mod page_map;
+mod parts;
 pub(crate) mod pins;
 #[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
 #[forbid(unsafe_code)]
 #[path = "../check/slots.rs"]
 mod slots;
-mod table;
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
 #[path = "../check/tests/state.rs"]
 mod tests;

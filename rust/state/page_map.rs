@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The page map: finds areas that have an entry of their own in the tree without a walk down the tree. It is a [`Table`], and
+//! The page map: finds areas that have an entry of their own in the tree without a walk down the tree. It is a [`Parts`], and
 //! an array for large areas.
 //!
-//! The space is divided into *regions* of [`REGION`] bytes, for each of which the table has an entry. It points to the area
+//! The space is divided into *regions* of [`REGION`] bytes, for each of which the parts have an entry. It points to the area
 //! that covers the region, or to an array with a pointer for each page. Areas that cover whole parts have pointers of their own,
 //! which parts with the same place share: who follows one looks whether the area is the right one.
 //!
@@ -13,16 +13,16 @@
 //! ever there.
 
 use super::{
-    prelude::*,
-    table::{
+    parts::{
         Part,
-        Pointer,
-        Table, //
-    }, //
+        Parts,
+        Pointer, //
+    },
+    prelude::*, //
 };
 use core::ops::Range;
 
-/// Bytes of a region, for which the table has an entry.
+/// Bytes of a region, for which the parts have an entry.
 const REGION: usize = SIZE;
 
 /// Bytes of a part. An area at a multiple of this is found nearly as fast as one in a block, however large it is.
@@ -130,7 +130,7 @@ impl Pieces {
 /// - Any other pointer is null or points to an area object. It is removed before the object is freed, and the memory
 ///   remains an area object until an RCU grace period after that.
 pub(super) struct PageMap {
-    regions: Table<()>,
+    regions: Parts<()>,
     /// Areas that cover a part, each in the place of the part: the last one that was noted there, which may be in another part.
     large: KBox<[Pointer; MAP_BITS]>,
 }
@@ -139,7 +139,7 @@ impl PageMap {
     pub(super) fn new() -> Result<Self> {
         // INVARIANT: There is no region, and all other pointers are null.
         Ok(Self {
-            regions: Table::new()?,
+            regions: Parts::new()?,
             large: Node::ANY.new_array(|| Atomic::new(ptr::null_mut()), GFP_NOWAIT)?,
         })
     }

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A [`Table`] with a pointer for each [`SIZE`] bytes of the address space, in parts that are made when they are needed: the
-//! directory of blocks is one, and most of the page map.
+//! [`Parts`]: a pointer for each [`SIZE`] bytes of the address space, in parts that are made when they are needed. The directory
+//! of blocks are such parts, and most of the page map.
 
 use super::prelude::*;
 
 /// What an entry is: null or a pointer.
 pub(super) type Pointer = Atomic<*mut c_void>;
 
-/// A part of a table: the entries of 1 GiB (with pages of 4 KiB). Made when needed, and freed with the table.
+/// A part: the entries of 1 GiB (with pages of 4 KiB). Made when needed, and freed with all others.
 pub(super) struct Part<M> {
     /// The number of its first entry, divided by [`MAP_BITS`].
     pub(super) number: usize,
     pub(super) entries: KBox<[Pointer; MAP_BITS]>,
-    /// What else the user of the table has for a part.
+    /// What else the user of the parts has for each.
     pub(super) more: M,
 }
 
 impl<M> Part<M> {
-    /// Returns entry `entry` of the table, which is in this part.
+    /// Returns entry `entry` of all, which is in this part.
     #[inline(always)]
     pub(super) fn entry(&self, entry: usize) -> &Pointer {
         // By the remainder, no check remains.
@@ -26,17 +26,17 @@ impl<M> Part<M> {
     }
 }
 
-/// A table with an entry for each [`SIZE`] bytes of the address space. The place of a part is its number modulo the number of
+/// All parts, with an entry for each [`SIZE`] bytes of the address space. The place of one is its number modulo the number of
 /// places: no two parts with the same place exist.
 ///
 /// # Invariants
 ///
-/// A place is null or points to a part that came from a [`KBox`] and lives as long as the table.
-pub(super) struct Table<M>(KBox<[Atomic<*mut Part<M>>; MAP_BITS]>);
+/// A place is null or points to a part that came from a [`KBox`] and lives as long as this.
+pub(super) struct Parts<M>(KBox<[Atomic<*mut Part<M>>; MAP_BITS]>);
 
-// All CPUs share a table. An `Atomic` is `Sync` whatever its pointer leads to, so this asks for it.
-impl<M: Send + Sync> Table<M> {
-    /// Creates a table without parts.
+// All CPUs share them. An `Atomic` is `Sync` whatever its pointer leads to, so this asks for it.
+impl<M: Send + Sync> Parts<M> {
+    /// Creates the places, without parts.
     pub(super) fn new() -> Result<Self> {
         // INVARIANT: All places are null.
         let places = Node::ANY.new_array(|| Atomic::new(ptr::null_mut()), GFP_NOWAIT)?;
@@ -86,7 +86,7 @@ impl<M: Send + Sync> Table<M> {
                 more: more(),
             };
             let part = KBox::into_raw(KBox::new(part, flags)?);
-            // INVARIANT: The part came from a box, and is not freed before the table.
+            // INVARIANT: The part came from a box, and is not freed before `self`.
             // Full: a release is needed, so that a CPU that finds the part finds it initialized.
             let place = self.place(entry / MAP_BITS);
             if place.cmpxchg(ptr::null_mut(), part, Full).is_err() {
@@ -105,14 +105,14 @@ impl<M: Send + Sync> Table<M> {
     }
 }
 
-/// The tables of the kernel live until shutdown, or have no part yet if the start fails.
+/// Those of the kernel live until shutdown, or there is none yet if the start fails.
 #[cfg(CONFIG_VMAP_RUST_KUNIT_TEST)]
-impl<M> Drop for Table<M> {
+impl<M> Drop for Parts<M> {
     fn drop(&mut self) {
-        // Relaxed: the table has one owner.
+        // Relaxed: `self` has one owner.
         let parts = self.0.iter().map(|place| place.read_once());
         for part in parts.filter(|part| !part.is_null()) {
-            // SAFETY: By the type invariants, it came from a box, and it lives as long as the table, which ends here.
+            // SAFETY: By the type invariants, it came from a box, and lives as long as `self`, which ends here.
             drop(unsafe { KBox::from_raw(part) });
         }
     }

@@ -39,7 +39,7 @@ FIELDS = {
                    "cpu_others": "blocks.cpus.others.ptr", "cpu_others_len": "blocks.cpus.others.len",
                    "batch_first": "blocks.dir.batches.first", "batch_others": "blocks.dir.batches.others.ptr",
                    "batch_others_len": "blocks.dir.batches.others.len"}),
-    "part": ("state::table::Part<vmap_rust::state::dir::PartBlocks>", {
+    "part": ("state::parts::Part<vmap_rust::state::dir::PartBlocks>", {
         "number": "number", "table": "entries", "whole": "more.whole", "dirty": "more.dirty"}),
     "block": ("state::block::Block", {"chunks": "objects.chunks", "place": "links.place", **{
         name: name for name in ("first_page", "slot_pages", "class", *BITMAPS)}}),
