@@ -15,9 +15,11 @@ RESULTS = CACHE / "matrix"
 
 
 def files_hash():
-    """Return a hash of the version of the kernel, and of all files but documents, also of those that are not committed."""
+    """Return a hash of the version of the kernel, and of all files but documents and cover letters, also of those that are not
+    committed."""
     digest = hashlib.sha256(kernel_version(TREE).encode())
-    for name in sorted(git(REPO, "ls-files", "-coz", "--exclude-standard", "--", ":!docs", ":!*.md").split("\0")):
+    for name in sorted(git(REPO, "ls-files", "-coz", "--exclude-standard", "--", ":!docs", ":!*.md",
+                           ":!*/0000-cover-letter.patch").split("\0")):
         if (REPO / name).is_file():
             digest.update(name.encode() + hashlib.sha256((REPO / name).read_bytes()).digest())
     return digest.hexdigest()[:16]

@@ -105,15 +105,16 @@ def test_run(tmp_path, monkeypatch, capsys):
 
 
 def test_files(tmp_path, monkeypatch):
-    """A result depends on all files but documents, also on those that are not committed."""
+    """A result depends on all files but documents and cover letters, also on those that are not committed."""
     monkeypatch.setattr(matrix, "REPO", tmp_path)
     matrix.git(tmp_path, "init", "-q")
     (tmp_path / "docs").mkdir()
+    (tmp_path / "series").mkdir()
     hashes = []
-    for name in ("docs/x.txt", "README.md", "x.sh", "kernel.c"):
+    for name in ("docs/x.txt", "README.md", "series/0000-cover-letter.patch", "x.sh", "kernel.c"):
         (tmp_path / name).write_text("x")
         hashes.append(matrix.files_hash())
-    assert hashes[0] == hashes[1] != hashes[2] != hashes[3]
+    assert hashes[0] == hashes[1] == hashes[2] != hashes[3] != hashes[4]
 
 
 def test_row_without_a_kernel(capsys):
