@@ -131,7 +131,10 @@ impl Pool {
         for class in self.active {
             let of_class = self.classes.of_mut(class);
             let taken = core::mem::take(&mut of_class.taken);
-            let freed = class.blocks_for(core::mem::take(&mut of_class.purged));
+            // `div_ceil()` could panic.
+            let slots = class.slots().max(1);
+            let freed = core::mem::take(&mut of_class.purged);
+            let freed = freed.saturating_add(slots.wrapping_sub(1)) / slots;
             let less = of_class.keep.wrapping_sub(of_class.keep.div_ceil(8));
             of_class.keep = taken.min(freed).max(less).max(LEAST_KEPT);
             if taken.max(freed) != 0 {

@@ -161,17 +161,6 @@ impl Class {
         }
     }
 
-    /// Returns the number of blocks that have `slots` slots.
-    pub(crate) fn blocks_for(self, slots: usize) -> usize {
-        let (whole, rest) = (
-            slots.checked_div(self.slots()),
-            slots.checked_rem(self.slots()),
-        );
-        whole
-            .unwrap_or(0)
-            .wrapping_add(usize::from(rest.unwrap_or(0) != 0))
-    }
-
     /// Returns `2^32 / slot_pages()`, rounded up: pages are divided by a multiplication, exact for each page of a block, as is
     /// asserted below.
     pub(super) const fn reciprocal(self) -> u64 {

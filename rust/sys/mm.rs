@@ -242,31 +242,17 @@ impl<T> Locked<T> {
     }
 }
 
-/// How an address is printed: `0x`, and what it is hashed to or hidden by.
-enum Pointer {
-    /// `%p`
-    Hashed,
-    /// `%pK`
-    #[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
-    Restricted,
-}
-
-impl Pointer {
-    /// Prints `addr`. Not by the `HashedPtr` of the kernel crate, whose index of a slice could panic.
-    fn print(self, addr: usize, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let format = match self {
-            Self::Hashed => c"0x%p",
-            #[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
-            Self::Restricted => c"0x%pK",
-        };
-        let mut text = [0_u8; 32];
-        let (to, size, format) = (text.as_mut_ptr().cast(), text.len(), format.as_char_ptr());
-        let addr = ptr::without_provenance::<c_void>(addr);
-        // SAFETY: It writes at most `size` bytes, the last of which is 0. The formats read one pointer, and not what it leads to.
-        unsafe { bindings::snprintf(to, size, format, addr) };
-        let text = text.split(|&byte| byte == 0).next().unwrap_or_default();
-        out.write_str(core::str::from_utf8(text).unwrap_or("?"))
-    }
+/// Prints an address as `%pK` does if `is_restricted`, else as `%p`. Not by the `HashedPtr` of the kernel crate, whose index of a
+/// slice could panic.
+fn print_address(addr: usize, is_restricted: bool, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let format = if is_restricted { c"0x%pK" } else { c"0x%p" };
+    let mut text = [0_u8; 32];
+    let (to, size, format) = (text.as_mut_ptr().cast(), text.len(), format.as_char_ptr());
+    let addr = ptr::without_provenance::<c_void>(addr);
+    // SAFETY: It writes at most `size` bytes, the last of which is 0. The formats read one pointer, and not what it leads to.
+    unsafe { bindings::snprintf(to, size, format, addr) };
+    let text = text.split(|&byte| byte == 0).next().unwrap_or_default();
+    out.write_str(core::str::from_utf8(text).unwrap_or("?"))
 }
 
 /// An address as users see it in /proc/vmallocinfo: `kernel.kptr_restrict` says who does (`%pK`). Task context.
@@ -276,7 +262,7 @@ pub(crate) struct Restricted(pub(crate) usize);
 #[cfg(any(CONFIG_VMAP_RUST_DEBUG, CONFIG_VMAP_RUST_KUNIT_TEST))]
 impl fmt::Display for Restricted {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Pointer::Restricted.print(self.0, out)
+        print_address(self.0, true, out)
     }
 }
 
@@ -287,7 +273,7 @@ impl fmt::Debug for Hashed<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, &addr) in self.0.iter().enumerate() {
             out.write_str(if index == 0 { "[" } else { ", " })?;
-            Pointer::Hashed.print(addr, out)?;
+            print_address(addr, false, out)?;
         }
         out.write_str(if self.0.is_empty() { "[]" } else { "]" })
     }
