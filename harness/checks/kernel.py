@@ -80,9 +80,9 @@ def kernel_doc():
     return f"{len(names)} files"
 
 
-def compile_crate(driver, emit):
-    """Run a compiler on the crate on arm64, with tests and debugging and then without, as users build it; returns its outputs.
-    The command is that of the kernel's build. emit: what it makes, in $CACHE/check."""
+def compile_crate(driver, emit, is_lean):
+    """Run a compiler on the crate on arm64, by the command of the kernel's build; returns its output. emit: what it makes, in
+    $CACHE/check; is_lean: without tests and debugging, as users build it."""
     kernel = kernels.get("arm64")
     build.build(kernel)
     saved = re.search(r"^savedcmd_\S* := (.*)", read(kernel.folder / "mm/vmap_rust/rust/.vmap_rust.o.cmd"), re.M)
@@ -94,24 +94,27 @@ def compile_crate(driver, emit):
         raise Refused(f"cannot find the compiler in: {command}")
     command = re.sub(r"--emit=(dep-info|obj|llvm-bc|asm|metadata|link)=\S+", "", command)
     (CACHE / "check").mkdir(exist_ok=True)
-    # What users build has no tests: what only these use would be dead code there, which stops a kernel with WERROR.
-    lean = CACHE / "check/rustc_cfg"
-    lean.write_text(re.sub(r"^.*CONFIG_VMAP_RUST_(DEBUG|KUNIT_TEST|BENCH)\b.*\n", "", read(
-        kernel.folder / "include/generated/rustc_cfg"), flags=re.M), encoding="utf-8")
-    return [output(*in_root("sh", "-c", f"{one} --emit={emit}", cwd=kernel.folder, RUSTC_BOOTSTRAP=1, CLIPPY_CONF_DIR=TREE),
-                   cwd=kernel.folder, stderr=subprocess.STDOUT) for one in (command, command.replace(options, f"@{lean}"))]
+    if is_lean:
+        # What only tests use would be dead code there, which stops a kernel with WERROR.
+        lean = CACHE / "check/rustc_cfg"
+        lean.write_text(re.sub(r"^.*CONFIG_VMAP_RUST_(DEBUG|KUNIT_TEST|BENCH)\b.*\n", "", read(
+            kernel.folder / "include/generated/rustc_cfg"), flags=re.M), encoding="utf-8")
+        command = command.replace(options, f"@{lean}")
+    return output(*in_root("sh", "-c", f"{command} --emit={emit}", cwd=kernel.folder, RUSTC_BOOTSTRAP=1, CLIPPY_CONF_DIR=TREE),
+                  cwd=kernel.folder, stderr=subprocess.STDOUT)
 
 
 def clippy():
     """clippy does not warn of the crate on arm64, with and without tests and debugging."""
-    for out in compile_crate("clippy-driver", f"metadata={CACHE}/check/clippy.rmeta"):
+    for is_lean in (False, True):
+        out = compile_crate("clippy-driver", f"metadata={CACHE}/check/clippy.rmeta", is_lean)
         fault_if([out] if re.search("^warning", out, re.M) else [])
 
 
 def panics():
     """Nothing in the crate can panic on arm64, without tests and debugging: the compiler has left no call of it."""
     made = CACHE / "check/lean.o"
-    compile_crate("rustc", f"obj={made}")
+    compile_crate("rustc", f"obj={made}", True)
     names = output(*in_root("llvm-nm", made)).split()
     # Otherwise this would look at nothing.
     fault_if([] if "vmap_rust_alloc" in names else [f"{made} has no vmap_rust_alloc()"])
