@@ -17,7 +17,7 @@ spent() {
 	local now
 
 	now=$(sed 's/\..*//' /proc/uptime 2>/dev/null)
-	echo $((${now:-$((FUZZ_SECONDS + start))} - start))
+	echo $((now ? now - start : FUZZ_SECONDS))
 }
 start=0
 start=$(spent)

@@ -82,7 +82,8 @@ def test_fuzz(start, capsys, broken, own, totals):
     def text(boot):
         part, seconds = re.search(r" FUZZ=(\w+) FUZZ_SECONDS=(\d+)", boot.append).groups()
         is_rust = boot.expected.allocator == "rust"
-        lines = f"guest: 0 s\r\n{'WARNING: The mand mount option has been deprecated and' * is_rust}\r\nWARNING: CPU: {len(boots)} at 0xffff8000{len(boots)}\r\nguest: 100 s\r\n"
+        answer = "WARNING: The mand mount option has been deprecated and" * is_rust
+        lines = f"guest: 0 s\r\n{answer}\r\nWARNING: CPU: {len(boots)} at 0xffff8000{len(boots)}\r\nguest: 100 s\r\n"
         is_broken = part == broken and is_rust and not os.path.basename(boot.log).endswith("-2.log")
         if not is_broken:
             lines += f"guest: ok {part}-calls 9\r\nguest: ok validate ok\r\nguest: done\r\n"
