@@ -213,6 +213,7 @@ struct wait {
 	void *buffer;
 	struct vfsmount *proc;
 	bool is_watched;
+	struct completion begins;
 	u64 longest;
 	u64 sum;
 	u64 pairs;
@@ -225,8 +226,11 @@ static int wait_thread(void *arg)
 	sched_set_fifo(current);
 	while (!kthread_should_stop()) {
 		bool counts = READ_ONCE(wait->is_watched);
-		u64 start = ktime_get_ns();
+		u64 start;
 
+		if (counts)
+			complete(&wait->begins);
+		start = ktime_get_ns();
 		vfree(vmalloc(PAGE_SIZE));
 		if (counts) {
 			u64 took = ktime_get_ns() - start;
@@ -261,6 +265,8 @@ static int wait_action(void *arg)
 	int err = 0;
 
 	WRITE_ONCE(wait->is_watched, true);
+	/* However short the action is, one pair counts: it begins now, too. */
+	wait_for_completion(&wait->begins);
 	switch (wait->run->c->arg) {
 	case PURGES:
 		bench_free_areas(wait->vms, wait->areas);
@@ -292,7 +298,7 @@ static int wait_beside(struct wait *wait)
 		kthread_stop(task);
 	}
 	stop_tickers(tickers);
-	if (!err && wait->pairs) {
+	if (!err) {
 		bench_report_one(wait->run, "longest", "ns", wait->longest, wait->pairs);
 		bench_report_one(wait->run, "mean", "ns", div64_u64(wait->sum, wait->pairs),
 				 wait->pairs);
@@ -305,6 +311,7 @@ static int wait_measure(struct bench_run *run)
 	struct wait wait = { .run = run, .areas = run->workers[0].ops, .proc = bench_mount_proc() };
 	int err = -ENOMEM;
 
+	init_completion(&wait.begins);
 	wait.vms = kvcalloc(wait.areas, sizeof(*wait.vms), GFP_KERNEL);
 	wait.buffer = kmalloc(max(BENCH_READ_BYTES, PAGE_SIZE), GFP_KERNEL);
 	if (IS_ERR(wait.proc))
