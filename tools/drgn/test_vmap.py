@@ -16,7 +16,7 @@ import pytest
 import vmap_rust
 from harness.patches import prepare
 from harness.bench import native
-from vmap import RbtreeVmap, vmap_allocator
+from vmap import RbtreeVmap, vmallocinfo_line, vmap_allocator
 from vmap_area import DAMAGE
 
 # Where bench/native builds.
@@ -197,6 +197,33 @@ def test_rbtree(rbtree):
     with written(prog, space.find(at["second"]).va.list.prev.address_, 8, 0x1234):
         found = list(space.validate())
     assert len(found) == 1 and "areas: cannot be read: " in found[0], found
+
+
+def test_rbtree_changes(rbtree, monkeypatch):
+    """In a running kernel, a list is read again if an area has left it meanwhile, to nowhere or to another list, and an area that
+    was freed has no line."""
+    prog, at = rbtree
+    space = vmap_allocator(prog)
+    wanted = {area.start: area for area in space.areas()}
+    first, lazy = wanted[at["first"]].va, wanted[at["lazy"]].va
+    with contextlib.ExitStack() as changes:
+        reads, read = [], RbtreeVmap._read_list_once  # pylint: disable=protected-access
+
+        def changing(state, head):
+            reads.append(state)
+            if len(reads) == 3:
+                changes.close()
+            return read(state, head)
+
+        monkeypatch.setattr(space, "_read_list_once", changing)
+        for before, after in ((first, lazy), (lazy, first)):
+            changes.enter_context(written(prog, before.list.next.address_, 8, after.list.address_of_().value_()))
+            changes.enter_context(written(prog, after.list.prev.address_, 8, before.list.address_of_().value_()))
+        assert sorted(space.areas()) == sorted(wanted.values()) and reads.count("busy") > 2
+    area = wanted[at["second"]]
+    assert vmallocinfo_line(area, set())
+    with written(prog, area.va.vm.address_, 8, 0x13000):
+        assert not vmallocinfo_line(area, set())
 
 
 @pytest.mark.parametrize("name, text", [("vmap_rust::kernel_space::SPACE", "no debug information has .* CONFIG_DEBUG_INFO_DWARF5"),

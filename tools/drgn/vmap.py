@@ -10,13 +10,13 @@ a dump: the rb-trees of mm/vmalloc.c, or mm/vmap_rust. A damaged structure raise
 
 import mmap
 import re
-from typing import Iterator, Set, Union
+from typing import Dict, Iterable, Iterator, Set, Union
 
-from drgn import Program, ProgramFlags, sizeof
+from drgn import Object, Program, ProgramFlags, sizeof
 from drgn.helpers.common.prog import takes_program_or_default
 from drgn.helpers.linux.list import validate_list_for_each_entry
 
-from vmap_area import DAMAGE, Area, Space, variable
+from vmap_area import DAMAGE, READS, Area, Space, variable
 from vmap_rust import RustVmap
 
 # Macros of include/linux/vmalloc.h, in the order of /proc/vmallocinfo.
@@ -41,8 +41,31 @@ class RbtreeVmap(Space):
             lists += [("flushed", node.purge_list)] if node.purge_list.next else []
         lists += [("cached", pool.head) for node in nodes for pool in node.pool if pool.len]
         for state, head in lists:
-            for va in validate_list_for_each_entry("struct vmap_area", head.address_of_(), "list"):
-                yield Area(va.va_start.value_(), va.va_end.value_(), state, va)
+            yield from self._read_list(state, head.address_of_())
+
+    def _read_list(self, state: str, head: Object) -> Iterable[Area]:
+        """Return the areas of a list. That of a running kernel is read until a read comes to its end: an area that is moved to
+        another list meanwhile leads there."""
+        for _ in range(READS - 1) if self.live else ():
+            try:
+                return self._read_list_once(state, head)
+            except DAMAGE:
+                pass
+        return self._read_list_once(state, head)
+
+    @staticmethod
+    def _read_list_once(state: str, head: Object) -> Iterable[Area]:
+        """Return the areas of a list.
+
+        :raises ValueError: if it never comes back to its head
+        """
+        found: Dict[int, Area] = {}
+        for va in validate_list_for_each_entry("struct vmap_area", head, "list"):
+            if va.value_() in found:
+                raise ValueError(f"the list of {state} areas has no end")
+            copy = va[0].read_()
+            found[va.value_()] = Area(copy.va_start.value_(), copy.va_end.value_(), state, va)
+        return found.values()
 
     def validate(self) -> Iterator[str]:
         """Iterate over what is wrong, one line at most: a list that cannot be read to its end."""
@@ -77,7 +100,8 @@ def caller(prog: Program, address: int) -> str:
 
 def vmallocinfo_line(area: Area, starts: Set[int]) -> str:
     """
-    Return the line of /proc/vmallocinfo for an area, without the counts of NUMA nodes. Empty if it has none.
+    Return the line of /proc/vmallocinfo for an area, without the counts of NUMA nodes. Empty if it has none, or if a running
+    kernel has freed the area meanwhile.
 
     :param starts: Addresses of all busy areas. A list of pages that is in vmalloc space begins at one of them.
     """
@@ -85,6 +109,16 @@ def vmallocinfo_line(area: Area, starts: Set[int]) -> str:
         return area.line("unpurged vm_area")
     if area.state != "busy":
         return ""
+    try:
+        return _busy_line(area, starts)
+    except DAMAGE:
+        if not area.va.prog_.flags & ProgramFlags.IS_LIVE:
+            raise
+        return ""
+
+
+def _busy_line(area: Area, starts: Set[int]) -> str:
+    """Return the line of a busy area, or an empty one."""
     if not area.va.vm:
         return area.line("vm_map_ram") if area.va.flags.value_() & _VMAP_RAM else ""
     vm = area.va.vm[0].read_()

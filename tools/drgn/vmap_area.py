@@ -9,6 +9,8 @@ from drgn.helpers import ValidationError
 
 # What reading a damaged structure raises.
 DAMAGE = (FaultError, ValueError, OverflowError, LookupError, NotImplementedError, ValidationError)
+# A running kernel changes while it is read. So often something is read, at most, until a read comes to its end.
+READS = 10
 # What to do without debug information.
 NEEDED = "build the kernel with CONFIG_DEBUG_INFO_DWARF5, without CONFIG_DEBUG_INFO_REDUCED, and name its vmlinux with -s"
 

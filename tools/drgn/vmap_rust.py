@@ -11,12 +11,10 @@ from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
 from drgn import Language, Object, Program, Type, TypeMember, offsetof, sizeof
 from drgn.helpers.linux.mapletree import mt_for_each
 
-from vmap_area import DAMAGE, Area, Space, variable
+from vmap_area import DAMAGE, READS, Area, Space, variable
 
 # A damaged chain of tree nodes could lead in a circle.
 MAX_ENTRIES = 100_000_000
-# How often the index of a running kernel is read, at most.
-READS = 10
 BITMAPS = ("free", "lazy", "flushing")
 
 # Constants of rust/state, which debug information does not have. index.rs: the tag of a block.
