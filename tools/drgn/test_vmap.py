@@ -200,14 +200,14 @@ def test_rbtree(rbtree):
 
 
 def test_rbtree_changes(rbtree, monkeypatch):
-    """In a running kernel, a list is read again if an area has left it meanwhile, to nowhere or to another list, and an area that
-    was freed has no line."""
+    """In a running kernel, a list is read again if an area of it leads to another list, in a circle; an area that was freed
+    meanwhile has no line."""
     prog, at = rbtree
     space = vmap_allocator(prog)
     wanted = {area.start: area for area in space.areas()}
     first, lazy = wanted[at["first"]].va, wanted[at["lazy"]].va
     with contextlib.ExitStack() as changes:
-        reads, read = [], RbtreeVmap._read_list_once  # pylint: disable=protected-access
+        reads, read = [], RbtreeVmap._read_list  # pylint: disable=protected-access
 
         def changing(state, head):
             reads.append(state)
@@ -215,7 +215,7 @@ def test_rbtree_changes(rbtree, monkeypatch):
                 changes.close()
             return read(state, head)
 
-        monkeypatch.setattr(space, "_read_list_once", changing)
+        monkeypatch.setattr(space, "_read_list", changing)
         for before, after in ((first, lazy), (lazy, first)):
             changes.enter_context(written(prog, before.list.next.address_, 8, after.list.address_of_().value_()))
             changes.enter_context(written(prog, after.list.prev.address_, 8, before.list.address_of_().value_()))

@@ -8,6 +8,7 @@ a dump: the rb-trees of mm/vmalloc.c, or mm/vmap_rust. A damaged structure raise
 ``validate()``, which returns a line for each.
 """
 
+import functools
 import mmap
 import re
 from typing import Dict, Iterable, Iterator, Set, Union
@@ -16,7 +17,7 @@ from drgn import Object, Program, ProgramFlags, sizeof
 from drgn.helpers.common.prog import takes_program_or_default
 from drgn.helpers.linux.list import validate_list_for_each_entry
 
-from vmap_area import DAMAGE, READS, Area, Space, variable
+from vmap_area import DAMAGE, Area, Space, read_to_end, variable
 from vmap_rust import RustVmap
 
 # Macros of include/linux/vmalloc.h, in the order of /proc/vmallocinfo.
@@ -41,23 +42,13 @@ class RbtreeVmap(Space):
             lists += [("flushed", node.purge_list)] if node.purge_list.next else []
         lists += [("cached", pool.head) for node in nodes for pool in node.pool if pool.len]
         for state, head in lists:
-            yield from self._read_list(state, head.address_of_())
-
-    def _read_list(self, state: str, head: Object) -> Iterable[Area]:
-        """Return the areas of a list. That of a running kernel is read until a read comes to its end: an area that is moved to
-        another list meanwhile leads there."""
-        for _ in range(READS - 1) if self.live else ():
-            try:
-                return self._read_list_once(state, head)
-            except DAMAGE:
-                pass
-        return self._read_list_once(state, head)
+            yield from read_to_end(self.live, functools.partial(self._read_list, state, head.address_of_()))
 
     @staticmethod
-    def _read_list_once(state: str, head: Object) -> Iterable[Area]:
+    def _read_list(state: str, head: Object) -> Iterable[Area]:
         """Return the areas of a list.
 
-        :raises ValueError: if it never comes back to its head
+        :raises ValueError: if it never comes back to its head: an area that is moved to another list meanwhile leads there
         """
         found: Dict[int, Area] = {}
         for va in validate_list_for_each_entry("struct vmap_area", head, "list"):

@@ -2,7 +2,7 @@
 """What the readers of both allocators share, for :mod:`vmap`."""
 
 import collections
-from typing import Dict, Iterator, NamedTuple, Optional
+from typing import Callable, Dict, Iterator, NamedTuple, Optional, TypeVar
 
 from drgn import FaultError, Object, Program, ProgramFlags
 from drgn.helpers import ValidationError
@@ -13,6 +13,22 @@ DAMAGE = (FaultError, ValueError, OverflowError, LookupError, NotImplementedErro
 READS = 10
 # What to do without debug information.
 NEEDED = "build the kernel with CONFIG_DEBUG_INFO_DWARF5, without CONFIG_DEBUG_INFO_REDUCED, and name its vmlinux with -s"
+
+_T = TypeVar("_T")
+
+
+def read_to_end(live: bool, read: Callable[[], _T]) -> _T:
+    """
+    Return what ``read()`` returns. In a running kernel, what raises :data:`DAMAGE` is read again, :data:`READS` times at most.
+
+    :param live: whether the kernel is running
+    """
+    for _ in range(READS - 1) if live else ():
+        try:
+            return read()
+        except DAMAGE:
+            pass
+    return read()
 
 
 def variable(prog: Program, name: str) -> Object:
