@@ -201,7 +201,7 @@ def test_rbtree(rbtree):
 
 def test_rbtree_changes(rbtree, monkeypatch):
     """In a running kernel, a list is read again if an area of it leads to another list, in a circle; an area that was freed
-    meanwhile has no line."""
+    meanwhile, or whose struct vm_struct is another one's, has no line."""
     prog, at = rbtree
     space = vmap_allocator(prog)
     wanted = {area.start: area for area in space.areas()}
@@ -222,8 +222,10 @@ def test_rbtree_changes(rbtree, monkeypatch):
         assert sorted(space.areas()) == sorted(wanted.values()) and reads.count("busy") > 2
     area = wanted[at["second"]]
     assert vmallocinfo_line(area, set())
-    with written(prog, area.va.vm.address_, 8, 0x13000):
-        assert not vmallocinfo_line(area, set())
+    for address, number in ((area.va.vm.address_, 0x13000), (area.va.vm.addr.address_, at["first"]),
+                            (area.va.vm.size.address_, 5 * PAGE)):
+        with written(prog, address, 8, number):
+            assert not vmallocinfo_line(area, set())
 
 
 @pytest.mark.parametrize("name, text", [("vmap_rust::kernel_space::SPACE", "no debug information has .* CONFIG_DEBUG_INFO_DWARF5"),

@@ -17,7 +17,7 @@ from drgn import Object, Program, ProgramFlags, sizeof
 from drgn.helpers.common.prog import takes_program_or_default
 from drgn.helpers.linux.list import validate_list_for_each_entry
 
-from vmap_area import DAMAGE, Area, Space, read_to_end, variable
+from vmap_area import DAMAGE, WITHOUT_TAG, Area, Space, read_to_end, variable
 from vmap_rust import RustVmap
 
 # Macros of include/linux/vmalloc.h, in the order of /proc/vmallocinfo.
@@ -103,9 +103,14 @@ def vmallocinfo_line(area: Area, starts: Set[int]) -> str:
     try:
         return _busy_line(area, starts)
     except DAMAGE:
-        if not area.va.prog_.flags & ProgramFlags.IS_LIVE:
+        if not _is_live(area):
             raise
         return ""
+
+
+def _is_live(area: Area) -> bool:
+    """Tell whether the kernel of an area is running: its ``struct vm_struct`` may be another area's, or no more, by now."""
+    return bool(area.va.prog_.flags & ProgramFlags.IS_LIVE)
 
 
 def _busy_line(area: Area, starts: Set[int]) -> str:
@@ -117,6 +122,8 @@ def _busy_line(area: Area, starts: Set[int]) -> str:
     if flags & _VM_UNINITIALIZED:
         return ""
     start, size = vm.addr.value_(), vm.size.value_()
+    if _is_live(area) and ((start ^ area.start) & WITHOUT_TAG or size != area.end - area.start):
+        return ""
     line = f"0x{start:016x}-0x{start + size:016x} {size:7d}"
     if vm.caller:
         line += " " + caller(area.va.prog_, vm.caller.value_())

@@ -11,6 +11,8 @@ from drgn.helpers import ValidationError
 DAMAGE = (FaultError, ValueError, OverflowError, LookupError, NotImplementedError, ValidationError)
 # A running kernel changes while it is read. So often something is read, at most, until a read comes to its end.
 READS = 10
+# An address in a struct vm_struct may have a tag of KASAN in its top byte.
+WITHOUT_TAG = (1 << 56) - 1
 # What to do without debug information.
 NEEDED = "build the kernel with CONFIG_DEBUG_INFO_DWARF5, without CONFIG_DEBUG_INFO_REDUCED, and name its vmlinux with -s"
 

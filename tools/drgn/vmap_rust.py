@@ -11,7 +11,7 @@ from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
 from drgn import Language, Object, Program, Type, TypeMember, offsetof, sizeof
 from drgn.helpers.linux.mapletree import mt_for_each
 
-from vmap_area import DAMAGE, READS, Area, Space, variable
+from vmap_area import DAMAGE, READS, WITHOUT_TAG, Area, Space, variable
 
 # A damaged chain of tree nodes could lead in a circle.
 MAX_ENTRIES = 100_000_000
@@ -342,8 +342,7 @@ class RustVmap(Space):
     def _validate_vm(where: str, area: Area) -> Iterator[str]:
         vm = area.va.vm
         if vm:
-            mask = (1 << 56) - 1
-            if vm.addr.value_() & mask != area.start & mask or vm.size.value_() != area.end - area.start:
+            if (vm.addr.value_() ^ area.start) & WITHOUT_TAG or vm.size.value_() != area.end - area.start:
                 yield f"{where}: its vm_struct says {vm.addr.value_():#x}, {vm.size.value_()} bytes"
 
     def _validate_block(self, start: int, end: int) -> Iterator[str]:
