@@ -40,6 +40,9 @@ sleep 2
 if [ -e /tools/vmap-report ]; then
 	text=$(/tools/vmap-report -o /tmp/report.tar.gz 2>&1)
 	check vmap-report "-s /tmp/report.tar.gz" "$text"
+	# As on a machine of one's own, but for one case.
+	/tools/vmap-bench --cases area_pair --repetitions 1 /tmp/bench.json >/tmp/bench 2>&1
+	check vmap-bench "$(grep -c '^area_pair .*[1-9]' /tmp/bench) -eq 2" "$(tail -n 1 /tmp/bench)"
 fi
 inside quiet
 # Last: each process that ends meanwhile changes which stacks there are.

@@ -23,7 +23,7 @@ class Kernel:
     def __init__(self, folder):
         self.folder, self.allocator, self.cost, self.failed = folder, "rbtree", 120500, 0
         (folder / "parameters").mkdir()
-        for name in ("run", "threads"):
+        for name in ("run", "scale", "threads"):
             (folder / "parameters" / name).write_text("")
         # What was there before does not count.
         (folder / "kmsg").write_text("6,0,0,-;vmap_bench: result case=old threads=1 metric=cost unit=mns value=1 \n")
@@ -69,6 +69,17 @@ def test_both_boots(tool, tmp_path):
     assert "Now boot" not in text and text.count("cpu ") == 2 and run(file, "--show") == text
     stored = json.loads(Path(file).read_text())
     assert len(stored["boots"]) == 10 and not {"old"} & {one["case"] for boot in stored["boots"] for one in boot["results"]}
+
+
+@pytest.mark.parametrize("cpus, page, scale, threads", [(2, 4096, "491", "1,2"), (64, 4096, "1720", "1,64"),
+                                                        (128, 16384, "491", "1,64"), (1, 65536, "100", "1")])
+def test_parameters(tool, tmp_path, monkeypatch, cpus, page, scale, threads):
+    """A pass frees enough for three purges, and there are no more workers than the kernel can have."""
+    run, _ = tool
+    monkeypatch.setattr("os.cpu_count", lambda: cpus)
+    monkeypatch.setattr("os.sysconf", {"SC_PAGE_SIZE": page}.get)
+    run(str(tmp_path / "x.json"), "--repetitions", "1")
+    assert [(tmp_path / "parameters" / name).read_text() for name in ("scale", "threads")] == [scale, threads]
 
 
 @pytest.mark.parametrize("what, words", [

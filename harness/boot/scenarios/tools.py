@@ -3,7 +3,7 @@
 
 Boots each allocator under a load; QEMU writes a dump in the middle of the load and one after it. tools/vmap must find
 every area of /proc/vmallocinfo in them, and nothing wrong. On x86_64-user, tools/vmap also reads the kernel on which it runs,
-and tools/vmap-report must work.
+and tools/vmap-report and tools/vmap-bench must work.
 """
 
 import re
@@ -135,7 +135,7 @@ def check_allocator(args, result, allocator, initramfs):
     session.check("log", "\n".join(judge(session.log, session.expected)))
     if args.kernel.guest_image:
         lists |= {f"{when} inside": files.get(when, {}).get("list", ()) for when in lists}
-        count_checks(result, allocator, session.log, ["busy-validate", "quiet-validate", "vmap-report"])
+        count_checks(result, allocator, session.log, ["busy-validate", "quiet-validate", "vmap-report", "vmap-bench"])
     for name, lines in lists.items():
         moments = ("early", "before", "after") if name.startswith("busy") else ("quiet",)
         session.check(f"{name}: areas", compare(lines, files, moments), f"{len(lines)} lines")
