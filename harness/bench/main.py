@@ -16,7 +16,7 @@ COMMANDS = {
     "run": ("[run] [OPTION...]", "measures two allocators against each other; draws a plot, too", "report"),
     "native": ("native", "measures both allocators in user space, in nanoseconds", "native_report"),
     "show": ("show RESULT", "prints the table of a stored result", "report"),
-    "compare": ("compare OLD NEW", "prints which counts of side B became larger or smaller; exit 1: larger", "report"),
+    "compare": ("compare OLD NEW", "prints which counts of side B, or times of tools/vmap-bench, became larger or smaller; exit 1: larger", "report"),
     "list": ("list", "prints the cases of the guest, and the instruments", "plan"),
     "profile": ("profile CASE", "prints what an operation executes, by function, and how long locks are held", "profile"),
     "figures": ("figures RESULT...", "prints the tables of the documents; of more results side B, too", "figures"),

@@ -116,6 +116,19 @@ def test_compare(capsys, new, code, words):
         report.compare(old, result_of({"other": (1, 1)}))
 
 
+@pytest.mark.parametrize("instrument, refused", [("machine", False), ("native", True)])
+def test_compare_times(capsys, instrument, refused):
+    """Times are compared if they are of a machine of one's own, which has nothing else."""
+    old, new = (result_of({"up": (900, cost)}) | {"instruments": [instrument]} for cost in (1000, 1100))
+    for boot in old["boots"] + new["boots"]:
+        boot["instrument"] = instrument
+    if refused:
+        with pytest.raises(Refused, match="no count in common"):
+            report.compare(old, new)
+    else:
+        assert report.compare(old, new) == 1 and "1 slower, 0 faster" in capsys.readouterr().out
+
+
 def test_figures():
     """The bases are side by side with losses first and bold. README.md has its own cases first, then others that lose. Each
     table has its command and commit."""
