@@ -3,7 +3,8 @@
 //! Classes of sizes: an area is served from a slot of its class, and all slots of a block are of one class.
 //!
 //! Sizes include the guard page. They are exact up to 8 pages; above, each doubling has four classes. Above
-//! [`TABLE_PAGES`] a slot is a multiple of that many pages: such an area shares no table of PTEs with another one.
+//! [`TABLE_PAGES`] a slot is a multiple of that many pages: with pages of 4 KiB and words of 64 bits such an area shares no table
+//! of PTEs with another one.
 //!
 //! A block has at least 512 pages and mostly at least 16 slots, and is a power of two of pages.
 

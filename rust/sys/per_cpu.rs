@@ -201,7 +201,7 @@ counters! {
     no_memory,
     /// areas of blocks retired
     retire_block,
-    /// areas with their own tree entry retired
+    /// lone areas retired
     retire_tree,
     /// purges that flushed the TLB
     purge,

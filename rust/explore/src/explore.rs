@@ -368,7 +368,7 @@ macro_rules! explore {
 explore! {
     /// A slot becomes free and is claimed as soon as a purge sees it lazy.
     retire_purge_and_reuse: SHARED, retire, [retire, purge, small];
-    /// A purge takes all areas of the tree that were retired before it.
+    /// A purge takes all lone areas that were retired before it.
     retire_and_purge_in_the_tree: TREE, retire, [retire, purge, retire_then_purge];
     /// A lookup gets the bounds of one user of an object, although the object gets another user meanwhile.
     find_and_reuse_of_an_object: TREE, |shared| shared.hold(&[1; 2]), [look, reuse_object];

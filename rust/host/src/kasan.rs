@@ -68,7 +68,7 @@ fn kasan_shadow_is_released_between_tlb_flush_and_reuse() {
 fn kasan_shadow_of_large_ranges_is_released_in_pieces() {
     const PIECE: usize = 8 * SIZE;
     let space = space_of(home_of(200), 160);
-    // Slots of 4 blocks of the smallest size side by side, and an area of the tree.
+    // Slots of 4 blocks of the smallest size side by side, and a lone area.
     let pages = 4 * TABLE_PAGES;
     let mut spans: Vec<Span> = { alloc_many(&space, pages, 5).into_iter() }
         .map(|start| span_of(start, pages * PAGE_SIZE))

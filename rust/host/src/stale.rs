@@ -35,7 +35,7 @@ fn pin_while_others_reserve(busy: &[usize], from: usize, new: &'static [usize]) 
     (area.span().first() - home.first()) / PAGE_SIZE
 }
 
-/// A search finds a busy area of the tree, and others free it before it is pinned. Its object may have a new user at once,
+/// A search finds a busy lone area, and others free it before it is pinned. Its object may have a new user at once,
 /// anywhere: the slab cache is type-safe by RCU, and no more.
 #[test]
 fn a_search_survives_that_the_object_of_the_found_area_moves() {

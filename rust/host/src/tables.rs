@@ -108,7 +108,7 @@ fn tables_of_removed_blocks_are_taken() {
 #[derive(Default)]
 struct Careful {
     space: Cell<Option<&'static Space<Watched<Unmapped, Careful>>>>,
-    /// Blocks and areas of the tree whose ranges were free when tables were taken, and how often these were flushed.
+    /// Blocks and lone areas whose ranges were free when tables were taken, and how often these were flushed.
     before: Cell<Option<usize>>,
     flushes: Cell<usize>,
 }
