@@ -2,12 +2,14 @@
 """What reads the output of cargo, cargo-mutants and herd7."""
 
 import signal
+import subprocess
 from types import SimpleNamespace
 
 import pytest
 
 from harness.allocator import faults, litmus, mutants, rust
 from harness.machine.result import Result
+from harness.machine.settings import REPO
 
 OK = "test a ... ok\ntest result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 2 filtered out; finished in 0.1s\n"
 ENDED = ("error: {}\n\nCaused by:\n  process didn't exit successfully: `/t/deps/x-1 'explore::'` "
@@ -30,6 +32,12 @@ def test_counts_of_cargo(tmp_path, text, code, totals):
     result = Result()
     rust.count_tests(result, tmp_path / "log", code)
     assert result.totals() == totals
+
+
+@pytest.mark.parametrize("patch", sorted((REPO / "kunit/faults").glob("*.patch")), ids=lambda patch: patch.stem)
+def test_fault_applies(patch):
+    """Each fault of the allocator applies to it as it is: the matrix, which tries them, would say so a week later."""
+    subprocess.run(["patch", "--dry-run", "-s", "-p1", "-r", "-", "-d", REPO, "-i", patch], check=True)
 
 
 def test_forgets_what_changed(tmp_path, monkeypatch):
