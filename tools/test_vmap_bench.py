@@ -21,7 +21,7 @@ class Kernel:
     """What a write to the parameters prints to the log."""
 
     def __init__(self, folder):
-        self.folder, self.allocator, self.cost, self.failed = folder, "rbtree", 120500, 0
+        self.folder, self.allocator, self.cost, self.failed, self.seen = folder, "rbtree", 120500, 0, None
         (folder / "parameters").mkdir()
         for name in ("run", "scale", "threads"):
             (folder / "parameters" / name).write_text("")
@@ -31,6 +31,7 @@ class Kernel:
     def open(self, path, *args, **options):
         """As open()."""
         if str(path).endswith("parameters/run"):
+            self.seen = [(self.folder / "parameters" / name).read_text() for name in ("scale", "threads")]
             with builtins.open(self.folder / "kmsg", "a", encoding="ascii") as log:
                 log.write(LINES.format(self.allocator, self.cost, self.failed))
         return builtins.open(path, *args, **options)
@@ -75,11 +76,24 @@ def test_both_boots(tool, tmp_path):
                                                         (128, 16384, "491", "1,64"), (1, 65536, "100", "1")])
 def test_parameters(tool, tmp_path, monkeypatch, cpus, page, scale, threads):
     """A pass frees enough for three purges, and there are no more workers than the kernel can have."""
-    run, _ = tool
+    run, kernel = tool
     monkeypatch.setattr("os.cpu_count", lambda: cpus)
     monkeypatch.setattr("os.sysconf", {"SC_PAGE_SIZE": page}.get)
     run(str(tmp_path / "x.json"), "--repetitions", "1")
-    assert [(tmp_path / "parameters" / name).read_text() for name in ("scale", "threads")] == [scale, threads]
+    assert kernel.seen == [scale, threads]
+
+
+def test_scale(tool, tmp_path):
+    """Cases whose operations are a number of areas have as many as they say. FILE does not mix scales."""
+    run, kernel = tool
+    file = tmp_path / "x.json"
+    for words, percent in (("--cases", "map_1m"), "100"), (("--cases", "area_pair,all"), "100"), (("--scale", "50"), "50"):
+        run(str(file), *words)
+        assert kernel.seen[0] == percent
+    kernel.allocator, before = "rust", file.read_text()
+    with pytest.raises(SystemExit, match="has the other allocator with another --scale than 60; choose another FILE"):
+        run(str(file), "--scale", "60")
+    assert file.read_text() == before and "Now boot" not in run(str(file), "--scale", "50")
 
 
 @pytest.mark.parametrize("what, words", [
