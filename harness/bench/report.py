@@ -67,15 +67,19 @@ def plot(result, path):
 def compare(old, new):
     """Show which counts of side B changed from one result to another, and which times on a machine of one's own; returns
     the exit code: 1 when one became larger. Of hundreds of rows, one in a hundred differs without a cause: a change is one
-    whose whole interval is beyond stats.FLOOR. Refuses results that have nothing of this in common."""
+    whose whole interval is beyond stats.FLOOR. The times of a machine are of one boot, and say so. Refuses results that have
+    nothing of this in common."""
     before, after = stats.samples(old), stats.samples(new)
     rows = [stats.make_row(key, unit, before[key][1]["b"], sides["b"]) for key, (unit, sides) in after.items()
             if key in before and before[key][1]["b"] and sides["b"] and (unit != "ns" or key[0] == "machine")]
     if not rows:
-        raise Refused("the two results have no count in common")
+        raise Refused("no case of side B was counted in both results with the same CPUs and workers")
     changed = [row for row in rows if row.verdict in ("slower", "faster") and (
         row.low is None or row.low >= 1 + stats.FLOOR or row.high <= 1 - stats.FLOOR)]
     slower = sum(row.verdict == "slower" for row in changed)
+    if any(row.instrument == "machine" for row in rows):
+        print(*(f"{name}: {result['kernels'].get(new['sides']['b'], '-')}" for name, result in (("old", old), ("new", new))),
+              "times of one boot each: of the same kernel on the same machine, another boot can differ as much", sep="\n")
     show_rows(f"side B, {new['sides']['b']}", sorted(changed, key=stats.losing_first), ("old", "new"))
     few, gone = sum(row.verdict == "too few" for row in rows), len(before.keys() - after.keys())
     print(f"{slower} slower, {len(changed) - slower} faster, {len(rows) - len(changed) - few} as before, {few} of too few boots, "

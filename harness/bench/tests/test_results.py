@@ -112,7 +112,7 @@ def test_compare(capsys, new, code, words):
     """Exit code 1: side B became slower. Side A does not matter. Nothing in common is refused."""
     old = result_of({"up": (1000, 1000)})
     assert report.compare(old, result_of({"up": new}, seed=13)) == code and words in capsys.readouterr().out
-    with pytest.raises(Refused, match="no count in common"):
+    with pytest.raises(Refused, match="no case of side B was counted in both"):
         report.compare(old, result_of({"other": (1, 1)}))
 
 
@@ -123,10 +123,13 @@ def test_compare_times(capsys, instrument, refused):
     for boot in old["boots"] + new["boots"]:
         boot["instrument"] = instrument
     if refused:
-        with pytest.raises(Refused, match="no count in common"):
+        with pytest.raises(Refused, match="no case of side B was counted in both"):
             report.compare(old, new)
     else:
-        assert report.compare(old, new) == 1 and "1 slower, 0 faster" in capsys.readouterr().out
+        new["kernels"] = {new["sides"]["b"]: "cpu X, kernel 7.3.4"}
+        assert report.compare(old, new) == 1
+        text = capsys.readouterr().out
+        assert "1 slower, 0 faster" in text and "new: cpu X, kernel 7.3.4\ntimes of one boot each" in text
 
 
 def test_figures():
