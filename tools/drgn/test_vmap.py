@@ -226,6 +226,12 @@ def test_rbtree_changes(rbtree, monkeypatch):
                             (area.va.vm.size.address_, 5 * PAGE)):
         with written(prog, address, 8, number):
             assert not vmallocinfo_line(area, set())
+            with monkeypatch.context() as dump:
+                dump.setattr("vmap._is_live", lambda _: False)
+                if number != 0x13000:
+                    assert vmallocinfo_line(area, set())
+    with written(prog, area.va.va_start.address_, 8, at["first"]):
+        assert not vmallocinfo_line(area, set())
 
 
 @pytest.mark.parametrize("name, text", [("vmap_rust::kernel_space::SPACE", "no debug information has .* CONFIG_DEBUG_INFO_DWARF5"),

@@ -115,6 +115,8 @@ def _is_live(area: Area) -> bool:
 
 def _busy_line(area: Area, starts: Set[int]) -> str:
     """Return the line of a busy area, or an empty one."""
+    if _is_live(area) and area.va.va_start.value_() != area.start:
+        return ""
     if not area.va.vm:
         return area.line("vm_map_ram") if area.va.flags.value_() & _VMAP_RAM else ""
     vm = area.va.vm[0].read_()
